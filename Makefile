@@ -1,0 +1,74 @@
+# What people run. `make help` lists it.
+
+SHELL := /bin/bash
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+DATA ?= $(CURDIR)/striate-data
+FULL ?=
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+# The benchmark crate builds ISA-L when its codec feature is on; without it, it is checked like the others.
+ALL := --workspace --all-targets
+
+.PHONY: help run build test lint fmt clippy deny docs links purity unit clients bench codec-bench prove-store compare-minio
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## Build, and start a store over six directories in ./striate-data (or DATA=DIR)
+	@mkdir -p "$(DATA)"
+	@echo 'In the other terminal, first:  export PATH="$(abspath $(TARGET))/release:$$PATH"'
+	@exec "$(TARGET)/release/striate" server "$(DATA)/disk{1...6}"
+
+build: ## Build the release binary, installing what is missing for it
+	@tools/install.sh build
+	cargo build --release
+
+test: lint docs unit clients ## Everything that CI runs
+	@echo "make test: all of it passed"
+
+lint: fmt clippy purity links deny ## Formatting, clippy with the bans, purity, links, dependencies
+
+fmt:
+	@tools/install.sh build
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy $(ALL) --quiet -- -D warnings
+
+purity:
+	@tools/check-purity
+
+links:
+	@tools/check-links
+
+deny:
+	@tools/check-dependencies
+
+docs:
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --quiet
+	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "docs: mdbook is not installed, the book is not built"; fi
+
+unit: ## The tests of all crates
+	cargo test --workspace
+
+# The development build serves here: its dependencies are optimised, and nothing is compiled twice.
+clients: ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input against a real server (FULL=1: 1 GiB, 10,000 keys)
+	@tools/install.sh clients
+	cargo build --quiet --package striate
+	STRIATE="$${STRIATE:-$(abspath $(TARGET))/debug/striate}" FULL="$(FULL)" \
+		.tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/clients
+
+bench: codec-bench compare-minio ## All benchmarks, beside their peers
+
+codec-bench: ## Encode and decode beside ISA-L and klauspost/reedsolomon
+	@tools/install.sh build bench
+	cargo run --release --package striate-bench --features codec-bench -- codec
+
+compare-minio: build ## PUT and GET beside MinIO (FULL=1: after 1 GB of each size)
+	@tools/install.sh minio
+	cargo build --release --package striate-bench
+	prove/compare-minio $(if $(FULL),--full)
+
+prove-store: build ## Prove the store's claims, one line each, in at most 15 minutes (FULL=1: without cuts)
+	@tools/install.sh clients minio bench
+	cargo build --release --package striate-bench --features codec-bench
+	prove/store $(if $(FULL),--full)

@@ -1,0 +1,109 @@
+//! What is measured: codes, chunk lengths, operations, and where the data lie.
+
+use std::fmt;
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// All parities from the data.
+    Encode,
+    /// One lost data chunk.
+    DecodeOne,
+    /// As many lost data chunks as there are parities.
+    DecodeAll,
+}
+
+/// Where the data are before a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The same stripe again and again.
+    Hot,
+    /// In rotation over stripes that together are several times the last-level cache.
+    Dram,
+}
+
+/// One thing to measure with every library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    pub k: usize,
+    pub r: usize,
+    pub chunk_bytes: usize,
+    pub operation: Operation,
+    pub place: Place,
+}
+
+impl Case {
+    /// Bytes of data that one call reads: the measure of all speeds here, whatever is written.
+    pub fn data_bytes(&self) -> usize {
+        self.k * self.chunk_bytes
+    }
+
+    /// Bytes of a stripe, parities included.
+    pub fn stripe_bytes(&self) -> usize {
+        (self.k + self.r) * self.chunk_bytes
+    }
+
+    /// How many stripes the calls rotate over.
+    pub fn stripes(&self, arena_bytes: usize) -> usize {
+        match self.place {
+            Place::Hot => 1,
+            Place::Dram => arena_bytes / self.stripe_bytes(),
+        }
+    }
+
+    /// The data chunks that a decode computes, spread over the stripe.
+    pub fn lost(&self) -> Vec<usize> {
+        let count = match self.operation {
+            Operation::Encode => 0,
+            Operation::DecodeOne => 1,
+            Operation::DecodeAll => self.r,
+        };
+        (0..count).map(|i| i * self.k / count).collect()
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operation = match self.operation {
+            Operation::Encode => "encode".to_string(),
+            Operation::DecodeOne => "decode 1".to_string(),
+            Operation::DecodeAll => format!("decode {}", self.r),
+        };
+        let place = match self.place {
+            Place::Hot => "hot",
+            Place::Dram => "DRAM",
+        };
+        write!(f, "{operation} ({},{}) {} KiB {place}", self.k, self.r, self.chunk_bytes >> 10)
+    }
+}
+
+const CODES: [(usize, usize); 8] = [(2, 2), (6, 3), (10, 4), (12, 4), (16, 4), (64, 4), (128, 4), (128, 8)];
+const CHUNK_BYTES: [usize; 2] = [128 << 10, 1 << 20];
+
+/// Every code, chunk length, operation and place; `quick`: those that a claim is about, and the decodes of (10,4).
+pub fn cases(quick: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for place in [Place::Hot, Place::Dram] {
+        for chunk_bytes in CHUNK_BYTES {
+            for (k, r) in CODES {
+                for operation in [Operation::Encode, Operation::DecodeOne, Operation::DecodeAll] {
+                    let case = Case { k, r, chunk_bytes, operation, place };
+                    if !quick || is_quick(&case) {
+                        cases.push(case);
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn is_quick(case: &Case) -> bool {
+    match (case.operation, case.place) {
+        (Operation::Encode, Place::Hot) => case.k == 10,
+        (Operation::Encode, Place::Dram) => matches!(case.k, 10 | 16 | 64 | 128),
+        (Operation::DecodeOne | Operation::DecodeAll, _) => {
+            case.k == 10 && case.chunk_bytes == CHUNK_BYTES[0]
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Benchmarks: each runs Striate beside its peers in one process or one run, alternating, and prints one line per claim.
+//!
+//! Wall-clock time is what is measured here, so this crate alone reads the clock directly.
+
+#![allow(clippy::disallowed_methods, reason = "benchmarks measure wall-clock time")]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[cfg(feature = "codec-bench")]
+mod codec;
+mod s3;
+
+/// Measures Striate beside its peers.
+#[derive(Parser)]
+#[command(name = "striate-bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+/// What to measure.
+#[derive(Subcommand)]
+enum Benchmark {
+    /// Encode and decode beside ISA-L and klauspost/reedsolomon; exits with 1 if a claim does not hold.
+    #[cfg(feature = "codec-bench")]
+    Codec(codec::Options),
+    /// Load an S3 endpoint with PUTs or GETs and print operations per second and latencies as JSON.
+    S3(Box<s3::Options>),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().benchmark {
+        #[cfg(feature = "codec-bench")]
+        Benchmark::Codec(options) => codec::run(&options),
+        Benchmark::S3(options) => s3::run(&options),
+    }
+}

@@ -1,0 +1,258 @@
+//! Buckets.
+//!
+//! A bucket is deleted in three steps: a mark that makes every put fail from then on (their commits require
+//! the bucket's row unchanged), a look for objects and uploads, and the row's removal or the mark's (design.md
+//! §10.7). Whoever finds the mark finishes the work, so that a deleter that died leaves no bucket locked.
+
+use std::net::Ipv4Addr;
+
+use striate_meta::records::{Bucket, encode};
+use striate_meta::store::prefix_end;
+use striate_meta::{Row, ScanRange, keys};
+
+use crate::commit::CommitFailure;
+use crate::{Client, ClientError, CreateBucket};
+
+/// Attempts of an optimistic change of a bucket.
+const MAX_ATTEMPTS: u32 = 64;
+
+/// Checks S3's rules for the names of buckets.
+///
+/// # Errors
+/// [`ClientError::InvalidBucketName`] with the rule that is broken.
+pub fn check_bucket_name(name: &str) -> Result<(), ClientError> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let reason = if !(3..=63).contains(&name.len()) {
+        "it needs 3 to 63 characters"
+    } else if !name.chars().all(|c| inner(c) || c == '-' || c == '.') {
+        "only lower-case letters, digits, dots and hyphens are allowed"
+    } else if !name.starts_with(inner) || !name.ends_with(inner) {
+        "it must begin and end with a letter or digit"
+    } else if name.contains("..") {
+        "two dots must not be neighbours"
+    } else if name.parse::<Ipv4Addr>().is_ok() {
+        "it must not look like an IP address"
+    } else if ["xn--", "sthree-", "amzn-s3-demo-"].iter().any(|prefix| name.starts_with(prefix)) {
+        "its prefix is reserved"
+    } else if ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"]
+        .iter()
+        .any(|suffix| name.ends_with(suffix))
+    {
+        "its suffix is reserved"
+    } else {
+        return Ok(());
+    };
+    Err(ClientError::InvalidBucketName { name: name.to_owned(), reason: reason.to_owned() })
+}
+
+impl Client {
+    /// Creates a bucket.
+    ///
+    /// # Errors
+    /// [`ClientError::BucketAlreadyOwned`] for the owner of an existing one,
+    /// [`ClientError::BucketAlreadyExists`] for anybody else, [`ClientError::InvalidBucketName`].
+    pub async fn create_bucket(&self, request: CreateBucket) -> Result<Bucket, ClientError> {
+        check_bucket_name(&request.name)?;
+        if request.block_len.is_some_and(|len| len == 0 || len > MAX_BLOCK_LEN) {
+            return Err(ClientError::InvalidArgument(format!(
+                "a block has 1 to {MAX_BLOCK_LEN} bytes, not {}",
+                request.block_len.unwrap_or_default()
+            )));
+        }
+        let bucket = Bucket {
+            name: request.name.clone(),
+            created_unix_ms: self.now_unix_ms(),
+            owner: request.owner,
+            profile: request.profile.map(|profile| profile.to_string()).unwrap_or_default(),
+            region: request.region,
+            block_len: request.block_len.unwrap_or(0),
+            ..Bucket::default()
+        };
+        let key = keys::bucket(&request.name);
+        for attempt in 0..MAX_ATTEMPTS {
+            match self.bucket(&request.name).await {
+                Ok(existing) if existing.owner == bucket.owner => {
+                    // A creation whose first answer was lost finds its own bucket.
+                    return Err(ClientError::BucketAlreadyOwned(request.name));
+                }
+                Ok(_) => return Err(ClientError::BucketAlreadyExists(request.name)),
+                Err(ClientError::NoSuchBucket(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let mut tx = self.transaction();
+            tx.require_unchanged(key.clone(), None);
+            tx.put(key.clone(), encode(&bucket));
+            if self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
+                return Ok(bucket);
+            }
+            self.back_off(attempt).await;
+        }
+        Err(ClientError::Conflict)
+    }
+
+    /// The bucket's record.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`].
+    pub async fn bucket(&self, name: &str) -> Result<Bucket, ClientError> {
+        Ok(self.bucket_row(name).await?.1)
+    }
+
+    /// The bucket's row and record. Finishes a deletion that somebody left behind.
+    async fn bucket_row(&self, name: &str) -> Result<(Row, Bucket), ClientError> {
+        loop {
+            let row = self.inner.meta.get(&keys::bucket(name)).await?;
+            let row = row.ok_or_else(|| ClientError::NoSuchBucket(name.to_owned()))?;
+            let bucket: Bucket = row.record()?;
+            if !bucket.deleting {
+                return Ok((row, bucket));
+            }
+            self.settle_deletion(name, &row, bucket).await?;
+        }
+    }
+
+    /// Buckets in order of their names: at most `limit`, after `after`.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn list_buckets(&self, after: &str, limit: usize) -> Result<Vec<Bucket>, ClientError> {
+        let mut buckets = Vec::new();
+        let mut start = match after {
+            "" => keys::BUCKETS.to_vec(),
+            name => [&keys::bucket(name)[..], b"\0"].concat(),
+        };
+        while buckets.len() < limit {
+            let wanted = limit - buckets.len();
+            let range = ScanRange { start: start.into(), end: prefix_end(keys::BUCKETS) };
+            let rows = self.inner.meta.scan(range, wanted).await?;
+            for row in &rows {
+                let bucket: Bucket = row.record()?;
+                if !bucket.deleting {
+                    buckets.push(bucket);
+                }
+            }
+            match rows.last() {
+                Some(last) if rows.len() == wanted => start = [&last.key[..], b"\0"].concat(),
+                _ => break,
+            }
+        }
+        Ok(buckets)
+    }
+
+    /// Deletes an empty bucket: marks it, checks that it is empty, deletes it (design.md §10.7).
+    ///
+    /// # Errors
+    /// [`ClientError::BucketNotEmpty`] when it has objects or uploads.
+    pub async fn delete_bucket(&self, name: &str) -> Result<(), ClientError> {
+        for attempt in 0..MAX_ATTEMPTS {
+            let (row, mut bucket) = self.bucket_row(name).await?;
+            // A look before the mark, so that a bucket in use is not disturbed.
+            if !self.is_empty(name).await? {
+                return Err(ClientError::BucketNotEmpty(name.to_owned()));
+            }
+            bucket.deleting = true;
+            let mut tx = self.transaction();
+            tx.require_unchanged(row.key.clone(), Some(&row));
+            tx.put(row.key.clone(), encode(&bucket));
+            if self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
+                return match self.bucket_row(name).await {
+                    Err(ClientError::NoSuchBucket(_)) => Ok(()),
+                    Ok(_) => Err(ClientError::BucketNotEmpty(name.to_owned())),
+                    Err(error) => Err(error),
+                };
+            }
+            self.back_off(attempt).await;
+        }
+        Err(ClientError::Conflict)
+    }
+
+    /// Ends a deletion whose mark is in `row`: removes the bucket if it is empty, else the mark. A conflict
+    /// means that somebody else did.
+    pub(crate) async fn settle_deletion(
+        &self,
+        name: &str,
+        row: &Row,
+        mut bucket: Bucket,
+    ) -> Result<(), ClientError> {
+        let mut tx = self.transaction();
+        tx.require_unchanged(row.key.clone(), Some(row));
+        if self.is_empty(name).await? {
+            tx.delete(row.key.clone());
+        } else {
+            bucket.deleting = false;
+            tx.put(row.key.clone(), encode(&bucket));
+        }
+        self.commit_rows(tx).await.map_err(CommitFailure::into_error)?;
+        Ok(())
+    }
+
+    async fn is_empty(&self, bucket: &str) -> Result<bool, ClientError> {
+        for prefix in [keys::objects(bucket), keys::uploads(bucket)] {
+            if !self.inner.meta.scan(ScanRange::prefix(&prefix), 1).await?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Changes a bucket's sub-resources (tags, CORS, documents) atomically. `change` may be called several
+    /// times.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::Conflict`] when others change it all the time.
+    pub async fn update_bucket<F>(&self, name: &str, change: F) -> Result<(), ClientError>
+    where
+        F: Fn(&mut Bucket) + Send + Sync,
+    {
+        for attempt in 0..MAX_ATTEMPTS {
+            let (row, mut bucket) = self.bucket_row(name).await?;
+            change(&mut bucket);
+            let mut tx = self.transaction();
+            tx.require_unchanged(row.key.clone(), Some(&row));
+            tx.put(row.key.clone(), encode(&bucket));
+            if self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
+                return Ok(());
+            }
+            self.back_off(attempt).await;
+        }
+        Err(ClientError::Conflict)
+    }
+}
+
+/// The largest block that a bucket may ask for, in bytes.
+pub const MAX_BLOCK_LEN: u32 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_names_follow_s3s_rules() {
+        for name in ["abc", "a-b", "a.b.c", "0-1", "1.2.3", "x".repeat(63).as_str()] {
+            assert!(check_bucket_name(name).is_ok(), "{name}");
+        }
+        let long = "x".repeat(64);
+        let bad = [
+            "",
+            "ab",
+            &long,
+            "Abc",
+            "a_b",
+            "-ab",
+            "ab-",
+            ".ab",
+            "ab.",
+            "a..b",
+            "1.2.3.4",
+            "xn--abc",
+            "abc-s3alias",
+            "a/b",
+            "a\0b",
+            "äöü",
+        ];
+        for name in bad {
+            let error = check_bucket_name(name).unwrap_err().to_string();
+            assert!(error.contains("not a bucket name"), "{error}");
+        }
+    }
+}

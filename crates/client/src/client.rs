@@ -1,0 +1,132 @@
+//! The client handle.
+
+use std::sync::Arc;
+
+use striate_codec::Code;
+use striate_core::{FencingEpoch, Profile, SiteId, StripeId};
+use striate_meta::{MetaStore, Transaction};
+use striate_plan::Candidate;
+use striate_runtime::Runtime;
+use striate_site::Site;
+
+use crate::budget::ByteBudget;
+use crate::error::ClientError;
+use crate::object::ClientOptions;
+use crate::record::ProfileTexts;
+use crate::stripe::{SiteView, Stripes};
+
+/// The client service: a cheap handle.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) runtime: Runtime,
+    pub(crate) meta: Arc<dyn MetaStore>,
+    pub(crate) stripes: Stripes,
+    pub(crate) options: ClientOptions,
+    pub(crate) budget: ByteBudget,
+    pub(crate) profiles: ProfileTexts,
+}
+
+impl Client {
+    /// Opens a client over a metadata store and the sites known now.
+    ///
+    /// # Errors
+    /// When the metadata store does not take the client's registration.
+    pub async fn open(
+        runtime: Runtime,
+        meta: Arc<dyn MetaStore>,
+        sites: Vec<Arc<dyn Site>>,
+        options: ClientOptions,
+    ) -> Result<Self, ClientError> {
+        let stripes = Stripes::open(runtime.clone(), meta.clone(), sites, options.clone()).await?;
+        let budget = ByteBudget::new(options.in_flight_bytes);
+        let profiles = ProfileTexts::default();
+        Ok(Self { inner: Arc::new(Inner { runtime, meta, stripes, options, budget, profiles }) })
+    }
+
+    /// The runtime that it was given.
+    pub fn runtime(&self) -> &Runtime {
+        &self.inner.runtime
+    }
+
+    /// The metadata store that it was given.
+    pub fn meta(&self) -> &Arc<dyn MetaStore> {
+        &self.inner.meta
+    }
+
+    /// Its options.
+    pub fn options(&self) -> &ClientOptions {
+        &self.inner.options
+    }
+
+    /// All sites with what is known of them.
+    pub fn sites(&self) -> Vec<SiteView> {
+        self.inner.stripes.sites().views()
+    }
+
+    /// One site.
+    pub fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        self.inner.stripes.sites().get(site)
+    }
+
+    /// Replaces the set of sites: after a disk was replaced or added.
+    pub fn set_sites(&self, sites: Vec<Arc<dyn Site>>) {
+        self.inner.stripes.sites().replace(sites);
+    }
+
+    /// Keeps new chunks off a site, or lets them come again.
+    pub fn set_draining(&self, site: SiteId, draining: bool) {
+        self.inner.stripes.sites().set_draining(site, draining);
+    }
+
+    /// Sites that take new chunks.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        self.inner.stripes.sites().candidates()
+    }
+
+    /// Number of racks among all sites.
+    pub fn rack_count(&self) -> usize {
+        self.inner.stripes.sites().rack_count()
+    }
+
+    /// The epoch that this client's deletes carry.
+    pub fn epoch(&self) -> FencingEpoch {
+        self.inner.stripes.epoch()
+    }
+
+    /// The code of a profile; built once.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidArgument`] for parameters that describe no code.
+    pub fn code(&self, profile: &Profile) -> Result<Code, ClientError> {
+        self.inner.stripes.code(profile)
+    }
+
+    /// Makes sure that a set of sites leads to its stripes; answers the set's number. To be called before a
+    /// commit that puts a stripe on these sites.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn ensure_placement(&self, sites: &[SiteId]) -> Result<u64, ClientError> {
+        self.inner.stripes.ensure_placement(sites).await
+    }
+
+    /// An empty transaction with an id of its own.
+    pub fn transaction(&self) -> Transaction {
+        self.inner.stripes.transaction()
+    }
+
+    /// Tells that a stripe was repaired, so that new damage is reported again.
+    pub fn stripe_repaired(&self, stripe: StripeId) {
+        self.inner.stripes.forget_report(stripe);
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("sites", &self.sites().len()).finish_non_exhaustive()
+    }
+}

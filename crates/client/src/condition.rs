@@ -1,0 +1,207 @@
+//! Conditions of reads and writes, and the byte range of a read: S3's rules as pure functions.
+
+use std::ops::Range;
+
+use crate::error::ClientError;
+use crate::object::{ObjectInfo, ReadCondition, ReadRange, WriteCondition};
+
+/// Whether an ETag is one of `etags`; `*` stands for any.
+fn names(etags: &[String], etag: &str) -> bool {
+    etags.iter().any(|candidate| candidate == "*" || candidate == etag)
+}
+
+/// Checks a write's conditions against the current object's ETag. To be called with the row that the commit
+/// requires unchanged, so that the answer is part of the transaction (design.md §10.7).
+///
+/// # Errors
+/// [`ClientError::PreconditionFailed`]; [`ClientError::NoSuchKey`] for an `If-Match` where there is no object.
+pub(crate) fn check_write(
+    condition: &WriteCondition,
+    key: &str,
+    current_etag: Option<&str>,
+) -> Result<(), ClientError> {
+    if condition.if_absent && current_etag.is_some() {
+        return Err(ClientError::PreconditionFailed("If-None-Match"));
+    }
+    match (&condition.if_match, current_etag) {
+        (None, _) => Ok(()),
+        (Some(_), None) => Err(ClientError::NoSuchKey(key.to_owned())),
+        (Some(etags), Some(etag)) if names(etags, etag) => Ok(()),
+        (Some(_), Some(_)) => Err(ClientError::PreconditionFailed("If-Match")),
+    }
+}
+
+/// Checks a read's conditions. `If-Match` overrides `If-Unmodified-Since` and `If-None-Match` overrides
+/// `If-Modified-Since`; dates have a resolution of one second.
+///
+/// # Errors
+/// [`ClientError::PreconditionFailed`] (412) or [`ClientError::NotModified`] (304).
+pub(crate) fn check_read(condition: &ReadCondition, info: &ObjectInfo) -> Result<(), ClientError> {
+    let modified = info.modified_unix_ms / 1_000;
+    match (&condition.if_match, condition.if_unmodified_since) {
+        (Some(etags), _) if !names(etags, &info.etag) => {
+            return Err(ClientError::PreconditionFailed("If-Match"));
+        }
+        (None, Some(date)) if modified > date => {
+            return Err(ClientError::PreconditionFailed("If-Unmodified-Since"));
+        }
+        _ => {}
+    }
+    let unchanged = match (&condition.if_none_match, condition.if_modified_since) {
+        (Some(etags), _) => names(etags, &info.etag),
+        (None, Some(date)) => modified <= date,
+        (None, None) => false,
+    };
+    if unchanged { Err(ClientError::NotModified(Box::new(info.clone()))) } else { Ok(()) }
+}
+
+/// Checks the conditions on a copy's source: where a read would answer 304, a copy answers 412.
+///
+/// # Errors
+/// [`ClientError::PreconditionFailed`].
+pub(crate) fn check_source(condition: &ReadCondition, info: &ObjectInfo) -> Result<(), ClientError> {
+    check_read(condition, info).map_err(|error| match error {
+        ClientError::NotModified(_) if condition.if_none_match.is_some() => {
+            ClientError::PreconditionFailed("x-amz-copy-source-if-none-match")
+        }
+        ClientError::NotModified(_) => ClientError::PreconditionFailed("x-amz-copy-source-if-modified-since"),
+        other => other,
+    })
+}
+
+/// The bytes that a read of `range` answers.
+///
+/// # Errors
+/// [`ClientError::InvalidRange`] when no byte of the object is asked for, except by a read of the whole.
+pub(crate) fn resolve_range(range: ReadRange, info: &ObjectInfo) -> Result<Range<u64>, ClientError> {
+    let size = info.size;
+    let invalid = Err(ClientError::InvalidRange { size });
+    match range {
+        ReadRange::Whole => Ok(0..size),
+        ReadRange::Bytes { first, last } => {
+            let last = last.unwrap_or(u64::MAX);
+            if first >= size || last < first {
+                return invalid;
+            }
+            Ok(first..last.saturating_add(1).min(size))
+        }
+        ReadRange::Suffix { len } if len == 0 || size == 0 => invalid,
+        ReadRange::Suffix { len } => Ok(size.saturating_sub(len)..size),
+        ReadRange::Part(1) if info.parts.is_empty() => Ok(0..size),
+        ReadRange::Part(number) => {
+            let Some(position) = info.parts.iter().position(|part| part.number == number) else {
+                return invalid;
+            };
+            let start: u64 = info.parts[..position].iter().map(|part| part.size).sum();
+            Ok(start..start + info.parts[position].size)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use striate_meta::records::Part;
+
+    use super::*;
+    use crate::object::ObjectAttributes;
+
+    fn object(size: u64, parts: &[(u32, u64)]) -> ObjectInfo {
+        ObjectInfo {
+            key: "key".to_owned(),
+            version: [0; 16],
+            size,
+            modified_unix_ms: 10_500,
+            etag: "e".to_owned(),
+            attributes: ObjectAttributes::default(),
+            checksums: Vec::new(),
+            parts: parts.iter().map(|&(number, size)| Part { number, size, ..Part::default() }).collect(),
+            profile: None,
+        }
+    }
+
+    fn status(condition: ReadCondition) -> u32 {
+        match check_read(&condition, &object(1, &[])) {
+            Ok(()) => 200,
+            Err(ClientError::NotModified(_)) => 304,
+            Err(ClientError::PreconditionFailed(_)) => 412,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// The whole table of S3's (and RFC 9110's) precedence.
+    #[test]
+    fn read_conditions_have_s3s_precedence() {
+        let etags = |etag: Option<&str>| etag.map(|etag| vec!["x".to_owned(), etag.to_owned()]);
+        let dates = [None, Some(9), Some(10), Some(11)];
+        for (if_match, if_none_match) in [None, Some("e"), Some("*"), Some("f")]
+            .into_iter()
+            .flat_map(|a| [None, Some("e"), Some("f")].map(|b| (a, b)))
+        {
+            for (unmodified, modified) in dates.into_iter().flat_map(|a| dates.map(|b| (a, b))) {
+                let expected_412 = match if_match {
+                    Some(etag) => etag == "f",
+                    None => unmodified == Some(9),
+                };
+                let expected_304 = match if_none_match {
+                    Some(etag) => etag == "e",
+                    None => modified.is_some_and(|date| date >= 10),
+                };
+                let condition = ReadCondition {
+                    if_match: etags(if_match),
+                    if_none_match: etags(if_none_match),
+                    if_modified_since: modified,
+                    if_unmodified_since: unmodified,
+                };
+                let expected = if expected_412 {
+                    412
+                } else if expected_304 {
+                    304
+                } else {
+                    200
+                };
+                assert_eq!(status(condition.clone()), expected, "{condition:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn write_conditions_look_at_the_current_object() {
+        let absent = WriteCondition { if_absent: true, if_match: None };
+        let matching =
+            |etag: &str| WriteCondition { if_absent: false, if_match: Some(vec![etag.to_owned()]) };
+        assert!(check_write(&absent, "k", None).is_ok());
+        assert!(matches!(check_write(&absent, "k", Some("e")), Err(ClientError::PreconditionFailed(_))));
+        assert!(matches!(check_write(&matching("e"), "k", None), Err(ClientError::NoSuchKey(_))));
+        assert!(check_write(&matching("e"), "k", Some("e")).is_ok());
+        assert!(check_write(&matching("*"), "k", Some("e")).is_ok());
+        assert!(matches!(
+            check_write(&matching("f"), "k", Some("e")),
+            Err(ClientError::PreconditionFailed(_))
+        ));
+    }
+
+    #[test]
+    fn parts_are_found_by_their_numbers() {
+        let object = object(60, &[(2, 10), (5, 20), (6, 30)]);
+        assert_eq!(resolve_range(ReadRange::Part(5), &object).unwrap(), 10..30);
+        assert_eq!(resolve_range(ReadRange::Part(6), &object).unwrap(), 30..60);
+        assert!(resolve_range(ReadRange::Part(1), &object).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_the_bytes_a_filter_would_keep(
+            size in 0u64..50, first in 0u64..60, last in prop::option::of(0u64..60), suffix in 0u64..60,
+        ) {
+            let object = object(size, &[]);
+            let kept: Vec<u64> = (0..size).filter(|&at| at >= first && last.is_none_or(|last| at <= last)).collect();
+            let range = resolve_range(ReadRange::Bytes { first, last }, &object).ok();
+            prop_assert_eq!(range.map(|range| range.collect()), (!kept.is_empty()).then_some(kept));
+            let kept: Vec<u64> = (0..size).filter(|at| at + suffix >= size).collect();
+            let range = resolve_range(ReadRange::Suffix { len: suffix }, &object).ok();
+            prop_assert_eq!(range.map(|range| range.collect()), (!kept.is_empty()).then_some(kept));
+            prop_assert_eq!(resolve_range(ReadRange::Whole, &object).unwrap(), 0..size);
+        }
+    }
+}

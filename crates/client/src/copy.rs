@@ -1,0 +1,153 @@
+//! Copies (design.md §10.13): bytes are copied, except by a self-copy that changes metadata only.
+
+use futures::StreamExt;
+use striate_meta::records::{Object, checksum::Algorithm, encode};
+
+use crate::commit::{Change, CommitFailure, Committed};
+use crate::condition::{check_source, check_write};
+use crate::get::Budget;
+use crate::object::{ExpectedDigests, MAX_PUT_LEN, ObjectStream, PutBody};
+use crate::record::{self, ShowParts, check_key};
+use crate::{Client, ClientError, CopyRequest, GetRequest, ObjectInfo, PutRequest};
+
+/// How often a copy begins anew because its source was replaced while it was read.
+const MAX_RESTARTS: usize = 4;
+
+/// An object's bytes as the body of a put.
+pub(crate) struct StoredBody(pub(crate) ObjectStream);
+
+#[async_trait::async_trait]
+impl PutBody for StoredBody {
+    async fn next(&mut self) -> Option<Result<bytes::Bytes, ClientError>> {
+        self.0.next().await
+    }
+}
+
+impl Client {
+    /// Copies an object inside the store. A self-copy with new attributes changes metadata only. New
+    /// attributes leave the tags alone, and new tags the attributes: each is replaced where the request has
+    /// its own.
+    ///
+    /// A copy is a single put: its ETag is the MD5 of the bytes, also when the source was uploaded in parts.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidRequest`] for a self-copy that changes nothing and for sources over 5 GiB;
+    /// [`ClientError::NoSuchKey`] and [`ClientError::NoSuchBucket`] of either side; those of the conditions.
+    pub async fn copy(&self, request: CopyRequest) -> Result<ObjectInfo, ClientError> {
+        check_key(&request.key)?;
+        let same = request.source_bucket == request.bucket && request.source_key == request.key;
+        if same && request.profile.is_none() && request.checksum.is_none() {
+            return self.describe_anew(request).await;
+        }
+        for _ in 0..MAX_RESTARTS {
+            let source_version = match self.copy_bytes(&request).await {
+                Ok(info) => return Ok(info),
+                Err((Some(version), error @ ClientError::Inconsistent { .. })) => (version, error),
+                Err((_, error)) => return Err(error),
+            };
+            let (version, error) = source_version;
+            let now = self.current_object(&request.source_bucket, &request.source_key).await?;
+            if now.version == version.as_slice() {
+                return Err(error);
+            }
+        }
+        Err(ClientError::Busy)
+    }
+
+    /// Streams the source into a put. With an error comes the version that was being read.
+    async fn copy_bytes(&self, request: &CopyRequest) -> Result<ObjectInfo, (Option<[u8; 16]>, ClientError)> {
+        let current =
+            self.read_current(&request.bucket, &request.key).await.map_err(|error| (None, error))?;
+        let source = GetRequest {
+            bucket: request.source_bucket.clone(),
+            key: request.source_key.clone(),
+            condition: request.source_condition.clone(),
+            ..GetRequest::default()
+        };
+        let source = self.get_with(source, Budget::Readers, check_source).await;
+        let source = source.map_err(|error| (None, error))?;
+        let version = source.info.version;
+        if source.info.size > MAX_PUT_LEN {
+            let reason = format!("a copy has at most {MAX_PUT_LEN} bytes; copy this object in parts");
+            return Err((None, ClientError::InvalidRequest(reason)));
+        }
+        let digests = digests_of_copy(&source.info, request.checksum);
+        let mut attributes = source.info.attributes;
+        let tags = request.tags.clone().unwrap_or_else(|| std::mem::take(&mut attributes.tags));
+        let mut attributes = request.attributes.clone().unwrap_or(attributes);
+        (attributes.tags, attributes.owner) = (tags, request.owner.clone());
+        let put = PutRequest {
+            bucket: request.bucket.clone(),
+            key: request.key.clone(),
+            attributes,
+            condition: request.condition.clone(),
+            profile: request.profile,
+            content_len: Some(source.info.size),
+            digests,
+            body: Box::new(StoredBody(source.body)),
+        };
+        self.put_over(current, put, 2).await.map_err(|error| (Some(version), error))
+    }
+
+    /// A self-copy: the object's description is replaced, its bytes stay where they are.
+    async fn describe_anew(&self, request: CopyRequest) -> Result<ObjectInfo, ClientError> {
+        if request.attributes.is_none() && request.tags.is_none() {
+            return Err(ClientError::InvalidRequest(
+                "this copy of an object to itself changes neither its metadata, storage class nor tags"
+                    .to_owned(),
+            ));
+        }
+        let (version, modified_unix_ms) = (self.new_version().to_vec(), self.now_unix_ms());
+        let mut described = None;
+        let commit = self.commit_object(&request.bucket, &request.key, None, |_, now| {
+            let old = now.object.clone().ok_or_else(|| ClientError::NoSuchKey(request.source_key.clone()))?;
+            let open =
+                |object| record::open(request.key.clone(), object, &self.inner.profiles, ShowParts::Yes);
+            check_source(&request.source_condition, &open(old.clone())?.0)?;
+            check_write(&request.condition, &request.key, now.etag())?;
+            let mut new = match &request.attributes {
+                Some(attributes) => record::described(attributes.clone()),
+                None => old.clone(),
+            };
+            new.tags = request.tags.clone().unwrap_or(old.tags);
+            let new = Object {
+                version: version.clone().into(),
+                modified_unix_ms,
+                owner: request.owner.clone(),
+                size: old.size,
+                etag: old.etag,
+                checksums: old.checksums,
+                profile: old.profile,
+                body: old.body,
+                ..new
+            };
+            let row = encode(&new);
+            described = Some(open(new)?.0);
+            Ok(Change::Describe(row))
+        });
+        match commit.await.map_err(CommitFailure::into_error)? {
+            Committed::Done => described.ok_or(ClientError::Conflict),
+            Committed::Fenced => Err(ClientError::Conflict),
+        }
+    }
+}
+
+/// What to verify and keep of a copy: the checksum that was asked for, else those of the source. A checksum
+/// of part checksums becomes one of the whole, since the copy has no parts.
+fn digests_of_copy(source: &ObjectInfo, wish: Option<Algorithm>) -> ExpectedDigests {
+    let full = source.checksums.iter().filter(|checksum| !checksum.composite);
+    let compute = match wish {
+        Some(algorithm) => vec![algorithm],
+        None => source.checksums.iter().map(|checksum| checksum.algorithm()).collect(),
+    };
+    let checksums = match wish {
+        Some(algorithm) => full.filter(|checksum| checksum.algorithm() == algorithm).cloned().collect(),
+        None => full.cloned().collect(),
+    };
+    // The MD5 of a single put is its ETag; copying verifies it on the way.
+    let md5 = match source.parts.is_empty() {
+        true => hex::decode(&source.etag).ok().and_then(|md5| md5.try_into().ok()),
+        false => None,
+    };
+    ExpectedDigests { md5, checksums, compute }
+}

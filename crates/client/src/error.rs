@@ -1,0 +1,147 @@
+//! Why an operation on buckets and objects failed. S3's error codes are in one-to-one reach of these.
+
+use striate_core::StripeId;
+use striate_meta::MetaError;
+use striate_site::SiteError;
+
+/// The client service's error.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no such bucket.
+    #[error("there is no bucket {0:?}")]
+    NoSuchBucket(String),
+    /// The bucket exists already and belongs to the caller.
+    #[error("you already own the bucket {0:?}")]
+    BucketAlreadyOwned(String),
+    /// The bucket exists already and belongs to somebody else.
+    #[error("the bucket {0:?} exists and belongs to another account")]
+    BucketAlreadyExists(String),
+    /// The bucket still has objects or uploads.
+    #[error("the bucket {0:?} is not empty")]
+    BucketNotEmpty(String),
+    /// The name breaks S3's rules for bucket names.
+    #[error("{name:?} is not a bucket name: {reason}")]
+    InvalidBucketName {
+        /// The name.
+        name: String,
+        /// The rule.
+        reason: String,
+    },
+    /// There is no such object.
+    #[error("there is no object {0:?}")]
+    NoSuchKey(String),
+    /// There is no such version.
+    #[error("there is no version {0:?}")]
+    NoSuchVersion(String),
+    /// The key is longer than 1,024 bytes.
+    #[error("the key has {0} bytes, 1024 are allowed")]
+    KeyTooLong(usize),
+    /// There is no such upload; it may have been completed or aborted.
+    #[error("there is no upload {0:?}; it may have been completed or aborted")]
+    NoSuchUpload(String),
+    /// A part is missing or its ETag differs.
+    #[error("part {number}: {reason}")]
+    InvalidPart {
+        /// The part's number.
+        number: u32,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Part numbers do not ascend.
+    #[error("the parts are not in ascending order")]
+    InvalidPartOrder,
+    /// A part other than the last is under 5 MiB.
+    #[error("part {number} has {size} bytes; all but the last need 5 MiB")]
+    EntityTooSmall {
+        /// The part's number.
+        number: u32,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// The body is larger than allowed.
+    #[error("the body is larger than the {limit} bytes allowed")]
+    EntityTooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The body ended before the announced length.
+    #[error("the body has {got} bytes, {expected} were announced")]
+    IncompleteBody {
+        /// Bytes announced.
+        expected: u64,
+        /// Bytes received.
+        got: u64,
+    },
+    /// The body does not match its Content-MD5 or checksum.
+    #[error("the body does not match its {0}")]
+    BadDigest(String),
+    /// A checksum's text or combination is not valid.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// An argument is out of its domain.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// The range lies outside the object.
+    #[error("the range is outside the object's {size} bytes")]
+    InvalidRange {
+        /// The object's size in bytes.
+        size: u64,
+    },
+    /// A condition of the request does not hold (412).
+    #[error("the condition {0} does not hold")]
+    PreconditionFailed(&'static str),
+    /// The caller's copy is current (304).
+    #[error("not modified")]
+    NotModified(Box<crate::object::ObjectInfo>),
+    /// A concurrent operation on the same key got in between (409).
+    #[error("a concurrent operation on the same key won; try again")]
+    Conflict,
+    /// A sub-resource is not set; the S3 error code that says so.
+    #[error("the configuration is not set ({0})")]
+    NotSet(&'static str),
+    /// The request's body broke: the sender's fault or its signature's. Nothing was stored.
+    #[error("the request body failed: {0}")]
+    Body(String),
+    /// Fewer sites than needed can take the write. Worth a retry.
+    #[error("{available} of {needed} sites needed for a write are available: {reason}")]
+    TooFewSites {
+        /// Sites that can take it.
+        available: usize,
+        /// Sites needed.
+        needed: usize,
+        /// What is wrong with the others.
+        reason: String,
+    },
+    /// Too few chunks of a stripe can be read now. Names what is missing.
+    #[error("stripe {stripe} cannot be read: {needed} chunks needed, {available} available; {reason}")]
+    Unreadable {
+        /// The stripe.
+        stripe: StripeId,
+        /// Chunks needed.
+        needed: usize,
+        /// Chunks that could be read.
+        available: usize,
+        /// Which chunks and sites are missing, and why.
+        reason: String,
+    },
+    /// Disks are full.
+    #[error("the store is full: {0}")]
+    NoSpace(String),
+    /// Memory or queue bounds are reached (503 SlowDown).
+    #[error("too many requests at once; try again")]
+    Busy,
+    /// The metadata store failed.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// A site failed in a way that the operation could not work around.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// Metadata is inconsistent; a defect or damage.
+    #[error("the metadata of {what} is inconsistent: {reason}")]
+    Inconsistent {
+        /// The row or object.
+        what: String,
+        /// What does not fit.
+        reason: String,
+    },
+}

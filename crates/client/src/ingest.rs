@@ -1,0 +1,482 @@
+//! A body becomes blocks on sites, streaming and in bounded memory.
+//!
+//! One block is gathered while up to [`crate::ClientOptions::blocks_in_flight`] are encoded and written. The
+//! bytes are digested as they arrive. Nothing is named yet when [`Client::ingest`] answers: the caller's
+//! commit does that, after the body's end was confirmed and its digests were verified.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use striate_core::Profile;
+use striate_meta::records::{BlockList, Manifest, ManifestSegment, object, upload_part};
+use striate_meta::{MetaError, Transaction};
+use striate_runtime::JoinHandle;
+
+use crate::budget::Share;
+use crate::commit::CommitFailure;
+use crate::digest::{BodyDigests, Digests};
+use crate::object::{ExpectedDigests, MAX_PUT_LEN, PutBody};
+use crate::stripe::{MAX_LISTED_BLOCKS, PutSession, SegmentWriter, StoredBlock};
+use crate::task::joined;
+use crate::{Client, ClientError};
+
+/// Capacity that is reserved for a block of unknown length at first.
+const FIRST_CAPACITY: usize = 64 << 10;
+
+/// How a body is to be stored.
+pub(crate) struct Ingest {
+    pub(crate) profile: Profile,
+    pub(crate) block_len: u32,
+    /// Bodies of at most this many bytes are not striped but handed back.
+    pub(crate) inline_limit: usize,
+    pub(crate) content_len: Option<u64>,
+    pub(crate) digests: ExpectedDigests,
+    /// Shares of the byte budget for each block: 2 when the body itself is read from the store.
+    pub(crate) shares: usize,
+}
+
+/// A body that arrived whole and is stored.
+pub(crate) struct Ingested {
+    pub(crate) size: u64,
+    pub(crate) digests: BodyDigests,
+    pub(crate) stored: Stored,
+}
+
+/// Where a body's bytes are.
+pub(crate) enum Stored {
+    /// Here.
+    Inline(Bytes),
+    /// On sites; nothing names them yet.
+    Striped(Striped),
+}
+
+/// Blocks that are durable and wait for the commit that names them.
+pub(crate) struct Striped {
+    session: PutSession,
+    blocks: Blocks,
+}
+
+enum Blocks {
+    Listed(Vec<StoredBlock>),
+    Segment(SegmentWriter, ManifestSegment),
+}
+
+impl Client {
+    /// Receives a body and stores its blocks.
+    ///
+    /// # Errors
+    /// Those of the body, of its digests and of the sites. Chunks that were written are removed.
+    pub(crate) async fn ingest(
+        &self,
+        mut body: Box<dyn PutBody>,
+        how: Ingest,
+    ) -> Result<Ingested, ClientError> {
+        if how.content_len.is_some_and(|len| len > MAX_PUT_LEN) {
+            return Err(ClientError::EntityTooLarge { limit: MAX_PUT_LEN });
+        }
+        let mut writer = BlockWriter::new(self.clone(), how.profile, how.block_len);
+        match self.receive(body.as_mut(), &mut writer, how).await {
+            Ok((size, digests, Some(bytes))) => Ok(Ingested { size, digests, stored: Stored::Inline(bytes) }),
+            Ok((size, digests, None)) => match writer.finish().await {
+                Ok(striped) => Ok(Ingested { size, digests, stored: Stored::Striped(striped) }),
+                Err((writer, error)) => {
+                    writer.abandon(&error).await;
+                    Err(error)
+                }
+            },
+            Err(error) => {
+                writer.abandon(&error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Receives the whole body. Answers its bytes when they are few enough to be kept inline.
+    async fn receive(
+        &self,
+        body: &mut dyn PutBody,
+        writer: &mut BlockWriter,
+        how: Ingest,
+    ) -> Result<(u64, BodyDigests, Option<Bytes>), ClientError> {
+        let mut digests = Digests::new(how.digests)?;
+        let mut frames = Frames::new(body, how.content_len);
+        let mut only = None;
+        while !frames.ended {
+            let room = frames.announced().map_or(how.block_len as usize, |len| {
+                usize::try_from(len).unwrap_or(usize::MAX).min(how.block_len as usize)
+            });
+            let share = self.inner.budget.acquire(room * how.shares).await;
+            let Some(block) = frames.next_block(how.block_len as usize, room, &mut digests).await? else {
+                break;
+            };
+            match frames.ended && writer.is_untouched() {
+                true => only = Some((block, share)),
+                false => writer.start(block, share).await?,
+            }
+        }
+        let size = frames.received;
+        let digests = digests.finish(&body.trailing_checksums().await?)?;
+        match only {
+            None if size == 0 => Ok((size, digests, Some(Bytes::new()))),
+            None => Ok((size, digests, None)),
+            Some((block, _)) if block.len() <= how.inline_limit => Ok((size, digests, Some(block))),
+            Some((block, share)) => {
+                writer.write_only(block).await?;
+                drop(share);
+                Ok((size, digests, None))
+            }
+        }
+    }
+}
+
+/// A body's frames on their way into blocks.
+struct Frames<'a> {
+    body: &'a mut dyn PutBody,
+    content_len: Option<u64>,
+    received: u64,
+    /// What is left of the last frame.
+    rest: Bytes,
+    ended: bool,
+}
+
+impl<'a> Frames<'a> {
+    fn new(body: &'a mut dyn PutBody, content_len: Option<u64>) -> Self {
+        Self { body, content_len, received: 0, rest: Bytes::new(), ended: false }
+    }
+
+    /// Bytes that are still to be put into blocks, if the length was announced.
+    fn announced(&self) -> Option<u64> {
+        Some(self.content_len?.saturating_sub(self.received) + self.rest.len() as u64)
+    }
+
+    /// The next frame, counted and digested; `None` at the body's end.
+    async fn next(&mut self, digests: &mut Digests) -> Result<Option<Bytes>, ClientError> {
+        if !self.rest.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.rest)));
+        }
+        if self.ended {
+            return Ok(None);
+        }
+        let Some(frame) = self.body.next().await else {
+            self.ended = true;
+            return match self.content_len {
+                Some(expected) if expected != self.received => {
+                    Err(ClientError::IncompleteBody { expected, got: self.received })
+                }
+                _ => Ok(None),
+            };
+        };
+        let frame = frame?;
+        self.received += frame.len() as u64;
+        if self.received > MAX_PUT_LEN {
+            return Err(ClientError::EntityTooLarge { limit: MAX_PUT_LEN });
+        }
+        if let Some(expected) = self.content_len.filter(|&len| self.received > len) {
+            return Err(ClientError::IncompleteBody { expected, got: self.received });
+        }
+        digests.update(&frame);
+        Ok(Some(frame))
+    }
+
+    /// The next block: `block_len` bytes, fewer at the end, `None` after it. A block that one frame holds is
+    /// a slice of it; others are copied together once.
+    async fn next_block(
+        &mut self,
+        block_len: usize,
+        expected_len: usize,
+        digests: &mut Digests,
+    ) -> Result<Option<Bytes>, ClientError> {
+        let mut block = Gathered::Nothing;
+        while block.len() < block_len {
+            let Some(mut frame) = self.next(digests).await? else { break };
+            let taken = frame.split_to(frame.len().min(block_len - block.len()));
+            self.rest = frame;
+            block = block.append(taken, expected_len);
+        }
+        // With all announced bytes here, the end is confirmed before the block is written.
+        if self.rest.is_empty() && self.content_len == Some(self.received) && !self.ended {
+            while let Some(frame) = self.next(digests).await? {
+                debug_assert!(frame.is_empty(), "more bytes than announced are an error");
+            }
+        }
+        Ok(block.into_bytes())
+    }
+}
+
+/// The block that is being gathered.
+enum Gathered {
+    Nothing,
+    OneFrame(Bytes),
+    Copied(BytesMut),
+}
+
+impl Gathered {
+    fn len(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::OneFrame(bytes) => bytes.len(),
+            Self::Copied(bytes) => bytes.len(),
+        }
+    }
+
+    fn append(self, bytes: Bytes, expected_len: usize) -> Self {
+        if bytes.is_empty() {
+            return self;
+        }
+        let mut copied = match self {
+            Self::Nothing => return Self::OneFrame(bytes),
+            Self::OneFrame(first) => {
+                let mut copied = BytesMut::with_capacity(expected_len.max(FIRST_CAPACITY));
+                copied.extend_from_slice(&first);
+                copied
+            }
+            Self::Copied(copied) => copied,
+        };
+        copied.extend_from_slice(&bytes);
+        Self::Copied(copied)
+    }
+
+    fn into_bytes(self) -> Option<Bytes> {
+        match self {
+            Self::Nothing => None,
+            Self::OneFrame(bytes) => Some(bytes),
+            Self::Copied(bytes) => Some(bytes.freeze()),
+        }
+    }
+}
+
+/// Writes the blocks of one body, several at a time, and keeps them in order.
+struct BlockWriter {
+    client: Client,
+    profile: Profile,
+    block_len: u32,
+    session: Option<Arc<PutSession>>,
+    in_flight: VecDeque<JoinHandle<Result<StoredBlock, ClientError>>>,
+    listed: Vec<StoredBlock>,
+    segment: Option<SegmentWriter>,
+}
+
+impl BlockWriter {
+    fn new(client: Client, profile: Profile, block_len: u32) -> Self {
+        let (in_flight, listed) = (VecDeque::new(), Vec::new());
+        Self { client, profile, block_len, session: None, in_flight, listed, segment: None }
+    }
+
+    /// No block was given to it yet.
+    fn is_untouched(&self) -> bool {
+        self.session.is_none()
+    }
+
+    async fn session(&mut self) -> Result<Arc<PutSession>, ClientError> {
+        if let Some(session) = &self.session {
+            return Ok(session.clone());
+        }
+        let session = Arc::new(self.client.inner.stripes.begin_put().await?);
+        Ok(self.session.insert(session).clone())
+    }
+
+    /// Writes the body's only block.
+    async fn write_only(&mut self, data: Bytes) -> Result<(), ClientError> {
+        let session = self.session().await?;
+        self.listed.push(session.write_block(data, &self.profile).await?);
+        Ok(())
+    }
+
+    /// Starts to write the next block; waits while too many are being written.
+    async fn start(&mut self, data: Bytes, share: Share) -> Result<(), ClientError> {
+        while self.in_flight.len() >= self.client.inner.options.blocks_in_flight.max(1) {
+            self.settle_oldest().await?;
+        }
+        let (session, profile) = (self.session().await?, self.profile);
+        self.in_flight.push_back(self.client.inner.runtime.spawn(async move {
+            let stored = session.write_block(data, &profile).await;
+            drop((session, share));
+            stored
+        }));
+        Ok(())
+    }
+
+    /// Waits for the oldest block that is being written.
+    async fn settle_oldest(&mut self) -> Result<(), ClientError> {
+        let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
+        let stored = joined(oldest.await)?;
+        let session = self.session().await?;
+        if let Some(segment) = &mut self.segment {
+            return segment.append(&session, stored).await;
+        }
+        self.listed.push(stored);
+        if self.listed.len() > MAX_LISTED_BLOCKS {
+            let segment = self.segment.insert(session.open_segment(self.block_len).await?);
+            for stored in self.listed.drain(..) {
+                segment.append(&session, stored).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all blocks. With an error the writer comes back, to be abandoned.
+    async fn finish(mut self) -> Result<Striped, (Self, ClientError)> {
+        while !self.in_flight.is_empty() {
+            if let Err(error) = self.settle_oldest().await {
+                return Err((self, error));
+            }
+        }
+        let session = self.session.take().and_then(Arc::into_inner).expect("its tasks have ended");
+        let blocks = match self.segment.take() {
+            None => Blocks::Listed(std::mem::take(&mut self.listed)),
+            Some(mut segment) => match segment.finish(&session).await {
+                Ok(manifest) => Blocks::Segment(segment, manifest),
+                Err(error) => {
+                    (self.segment, self.session) = (Some(segment), Some(Arc::new(session)));
+                    return Err((self, error));
+                }
+            },
+        };
+        Ok(Striped { session, blocks })
+    }
+
+    /// Gives up what was written, because of `cause`.
+    async fn abandon(mut self, cause: &ClientError) {
+        let unknown = is_unknown(cause);
+        let (session, segment) = (self.session.take(), self.segment.take());
+        give_up_when_idle(std::mem::take(&mut self.in_flight), session, segment, unknown).await;
+    }
+}
+
+impl Drop for BlockWriter {
+    /// The put's caller went away: its blocks are given up in the background.
+    fn drop(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        let (in_flight, segment) = (std::mem::take(&mut self.in_flight), self.segment.take());
+        self.client.inner.runtime.spawn(give_up_when_idle(in_flight, Some(session), segment, false));
+    }
+}
+
+/// Gives blocks up after those that are being written have ended.
+async fn give_up_when_idle(
+    in_flight: VecDeque<JoinHandle<Result<StoredBlock, ClientError>>>,
+    session: Option<Arc<PutSession>>,
+    segment: Option<SegmentWriter>,
+    unknown: bool,
+) {
+    for writing in in_flight {
+        drop(writing.await);
+    }
+    if let Some(session) = session.and_then(Arc::into_inner) {
+        give_up(session, segment, unknown).await;
+    }
+}
+
+/// An error after which nobody may delete chunks (design.md §10.2).
+fn is_unknown(error: &ClientError) -> bool {
+    matches!(error, ClientError::Meta(MetaError::UnknownOutcome(_)))
+}
+
+/// Ends a session without a commit.
+async fn give_up(mut session: PutSession, segment: Option<SegmentWriter>, unknown: bool) {
+    if unknown {
+        session.committing();
+        return;
+    }
+    if let Some(segment) = segment {
+        // What fails here is left to the collector of pending segments.
+        if let Err(error) = segment.abandon(&session).await {
+            tracing::debug!(%error, "a segment that was given up is left to the collector");
+        }
+    }
+    session.discard().await;
+}
+
+impl Striped {
+    /// Adds to `tx` what makes the blocks belong to what `tx` writes.
+    pub(crate) fn name(&self, tx: &mut Transaction) {
+        match &self.blocks {
+            Blocks::Listed(blocks) => self.session.name_blocks(tx, blocks),
+            Blocks::Segment(segment, _) => segment.name(tx),
+        }
+    }
+
+    fn list(blocks: &[StoredBlock]) -> BlockList {
+        BlockList { blocks: blocks.iter().map(|stored| stored.block.clone()).collect() }
+    }
+
+    /// To be called before the commit.
+    pub(crate) fn committing(&mut self) {
+        self.session.committing();
+    }
+
+    /// After the commit: keeps the blocks, gives them up, or leaves them to the collector.
+    ///
+    /// # Errors
+    /// That of the commit.
+    pub(crate) async fn settle<T>(self, outcome: Result<T, CommitFailure>) -> Result<T, ClientError> {
+        match outcome {
+            Ok(value) => {
+                self.session.committed();
+                Ok(value)
+            }
+            Err(failure) => {
+                let segment = match self.blocks {
+                    Blocks::Segment(segment, _) => Some(segment),
+                    Blocks::Listed(_) => None,
+                };
+                give_up(self.session, segment, failure.unknown).await;
+                Err(failure.error)
+            }
+        }
+    }
+}
+
+impl Stored {
+    /// As the body of an object's record.
+    pub(crate) fn object_body(&self) -> object::Body {
+        match self {
+            Self::Inline(bytes) => object::Body::Inline(bytes.clone()),
+            Self::Striped(Striped { blocks: Blocks::Listed(blocks), .. }) => {
+                object::Body::Blocks(Striped::list(blocks))
+            }
+            Self::Striped(Striped { blocks: Blocks::Segment(_, segment), .. }) => {
+                object::Body::Manifest(Manifest { segments: vec![segment.clone()] })
+            }
+        }
+    }
+
+    /// As the body of a part's record. Parts are never inline; an empty one has no blocks.
+    pub(crate) fn part_body(&self) -> upload_part::Body {
+        match self {
+            Self::Inline(_) => upload_part::Body::Blocks(BlockList::default()),
+            Self::Striped(Striped { blocks: Blocks::Listed(blocks), .. }) => {
+                upload_part::Body::Blocks(Striped::list(blocks))
+            }
+            Self::Striped(Striped { blocks: Blocks::Segment(_, segment), .. }) => {
+                upload_part::Body::Segment(segment.clone())
+            }
+        }
+    }
+
+    /// See [`Striped::name`].
+    pub(crate) fn name(&self, tx: &mut Transaction) {
+        if let Self::Striped(striped) = self {
+            striped.name(tx);
+        }
+    }
+
+    /// See [`Striped::committing`].
+    pub(crate) fn committing(&mut self) {
+        if let Self::Striped(striped) = self {
+            striped.committing();
+        }
+    }
+
+    /// See [`Striped::settle`].
+    ///
+    /// # Errors
+    /// That of the commit.
+    pub(crate) async fn settle<T>(self, outcome: Result<T, CommitFailure>) -> Result<T, ClientError> {
+        match self {
+            Self::Striped(striped) => striped.settle(outcome).await,
+            Self::Inline(_) => outcome.map_err(|failure| failure.error),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The client service (EC-Store, Figure 3): what every gateway and tool uses.
+//!
+//! Above, objects with S3's semantics: conditions, multipart uploads, listings, copies. Below, stripes: a
+//! block is encoded, its chunks are written to sites, and the metadata that names them commits last
+//! (design.md §10). Reads take systematic chunks where they can, work around missing, slow or corrupt ones,
+//! and never return bytes that were not verified.
+//!
+//! What this crate does not do: HTTP (the `s3` crate translates), background work (the `control` crate).
+
+pub mod error;
+pub mod object;
+
+mod abandoned;
+mod blocks;
+mod bucket;
+mod budget;
+mod client;
+mod commit;
+mod condition;
+mod copy;
+mod delete;
+mod digest;
+mod get;
+mod ingest;
+mod list;
+mod multipart;
+mod put;
+mod record;
+mod stripe;
+mod tagging;
+mod task;
+mod walk;
+
+pub use abandoned::AbandonedParts;
+pub use bucket::{MAX_BLOCK_LEN, check_bucket_name};
+pub use client::Client;
+pub use error::ClientError;
+pub use object::*;
+pub use put::{MAX_INLINE_LEN, inline_limit};
+pub use stripe::{SiteView, add_garbage, holders, release_stripe};

@@ -1,0 +1,236 @@
+//! The end of a multipart upload: its parts become an object.
+//!
+//! 1. The upload's row is *marked*. A part that is stored later takes the mark away in its own commit.
+//! 2. The part rows are read page by page, checked against what the caller names, and digested into the
+//!    ETag, the checksum and the runs of [`UploadedParts`].
+//! 3. One commit removes the upload's row, which it requires as it was marked, and writes the object's row.
+//!    So the parts are exactly those that were checked. Parts that the caller left out are abandoned.
+//!
+//! The mark excludes nobody: two completions, a completion and an abort, or a part may race, and the upload's
+//! row decides who won. A mark that a dead completer leaves has no effect. A completion that is repeated
+//! after its success finds the object that names its upload, and answers success again.
+
+use striate_meta::records::{
+    Checksum, Object, PartRun, UploadPart, UploadedParts, checksum::Algorithm, encode, object::Body,
+};
+use striate_meta::{Precondition, ScanRange, keys};
+
+use super::{OpenUpload, parse_id, part};
+use crate::commit::{Change, CommitFailure, Committed, NewVersion, abandon_parts};
+use crate::condition::check_write;
+use crate::digest::{WholeDigests, verify_whole};
+use crate::object::{MAX_OBJECT_LEN, MAX_PART_NUMBER, MIN_PART_LEN};
+use crate::record::{self, ShowParts};
+use crate::{Client, ClientError, CompleteUpload, CompletedPart, ObjectInfo};
+
+/// Part rows read at once.
+const PAGE: usize = 500;
+
+/// The parts of an upload, checked and added up.
+struct CheckedParts {
+    size: u64,
+    runs: Vec<PartRun>,
+    etag: String,
+    checksum: Option<Checksum>,
+    /// Numbers of parts that the caller left out.
+    left_out: Vec<u32>,
+}
+
+impl Client {
+    /// Makes the parts an object. Answers success again when it is repeated.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidPart`], [`ClientError::InvalidPartOrder`], [`ClientError::EntityTooSmall`],
+    /// [`ClientError::NoSuchUpload`], [`ClientError::BadDigest`], and those of the conditions. The upload
+    /// stays as it was.
+    pub async fn complete_upload(&self, request: CompleteUpload) -> Result<ObjectInfo, ClientError> {
+        check_order(&request.parts)?;
+        for attempt in 0..super::MAX_ATTEMPTS {
+            let upload = match self.open_upload(&request.bucket, &request.key, &request.upload).await {
+                Ok(upload) => upload,
+                Err(error @ ClientError::NoSuchUpload(_)) => {
+                    return self.completed_before(&request).await?.ok_or(error);
+                }
+                Err(error) => return Err(error),
+            };
+            let Some(upload) = self.mark(upload).await? else { continue };
+            let checked = self.check_parts(&upload, &request).await?;
+            if let Some(object) = self.flip(&upload, checked, &request).await? {
+                return Ok(record::open(request.key, object, &self.inner.profiles, ShowParts::Yes)?.0);
+            }
+            self.back_off(attempt).await;
+        }
+        Err(ClientError::Conflict)
+    }
+
+    /// The object that an earlier, successful call with the same parts has made, if it is still current.
+    async fn completed_before(&self, request: &CompleteUpload) -> Result<Option<ObjectInfo>, ClientError> {
+        let object = match self.current_object(&request.bucket, &request.key).await {
+            Ok(object) => object,
+            Err(ClientError::NoSuchKey(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(Body::Uploaded(uploaded)) = &object.body else { return Ok(None) };
+        let numbers = uploaded.runs.iter().flat_map(|run| (0..run.count).map(move |i| run.first_number + i));
+        let same_parts = numbers.eq(request.parts.iter().map(|part| part.number));
+        if !same_parts || parse_id(&request.upload).is_none_or(|id| uploaded.upload != id[..]) {
+            return Ok(None);
+        }
+        Ok(Some(record::open(request.key.clone(), object, &self.inner.profiles, ShowParts::Yes)?.0))
+    }
+
+    /// Marks the upload. `None`: it changed meanwhile, or ended.
+    async fn mark(&self, mut upload: OpenUpload) -> Result<Option<OpenUpload>, ClientError> {
+        if upload.record.completing {
+            return Ok(Some(upload));
+        }
+        upload.record.completing = true;
+        let mut tx = self.transaction();
+        tx.require_unchanged(upload.row.key.clone(), Some(&upload.row));
+        tx.put(upload.row.key.clone(), encode(&upload.record));
+        if !self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
+            return Ok(None);
+        }
+        let Some(row) = self.inner.meta.get(&upload.row.key).await? else { return Ok(None) };
+        upload.record = row.record()?;
+        upload.row = row;
+        Ok(upload.record.completing.then_some(upload))
+    }
+
+    async fn check_parts(
+        &self,
+        upload: &OpenUpload,
+        request: &CompleteUpload,
+    ) -> Result<CheckedParts, ClientError> {
+        let algorithm = upload.record.checksum_algorithm();
+        let mut checker = Checker {
+            wanted: &request.parts,
+            digests: WholeDigests::new(algorithm, upload.record.full_object_checksum),
+            size: 0,
+            runs: Vec::new(),
+            left_out: Vec::new(),
+        };
+        let mut range = ScanRange::prefix(&keys::parts(&upload.id));
+        loop {
+            let rows = self.inner.meta.scan(range.clone(), PAGE).await?;
+            for row in &rows {
+                checker.add(row.record()?)?;
+            }
+            match rows.last() {
+                Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
+                _ => break,
+            }
+        }
+        let checked = checker.finish()?;
+        if request.size.is_some_and(|size| size != checked.size) {
+            let reason = format!("the parts have {} bytes, not the size that was given", checked.size);
+            return Err(ClientError::InvalidRequest(reason));
+        }
+        if algorithm != Algorithm::None {
+            verify_whole(&request.checksums, checked.checksum.as_ref())?;
+        }
+        Ok(checked)
+    }
+
+    /// Commits. `None`: the upload changed or ended meanwhile.
+    async fn flip(
+        &self,
+        upload: &OpenUpload,
+        checked: CheckedParts,
+        request: &CompleteUpload,
+    ) -> Result<Option<Object>, ClientError> {
+        let uploaded = UploadedParts { upload: upload.record.id.clone(), runs: checked.runs };
+        let object = Object {
+            version: self.new_version().to_vec().into(),
+            size: checked.size,
+            modified_unix_ms: self.now_unix_ms(),
+            etag: checked.etag,
+            checksums: checked.checksum.into_iter().collect(),
+            body: Some(Body::Uploaded(uploaded)),
+            ..upload.record.template.clone().unwrap_or_default()
+        };
+        let new = NewVersion::of(&object);
+        let commit = self.commit_object(&request.bucket, &request.key, None, |tx, now| {
+            check_write(&request.condition, &request.key, now.etag())?;
+            tx.require(Precondition::Version(upload.row.key.clone(), upload.row.version));
+            tx.delete(upload.row.key.clone());
+            if !checked.left_out.is_empty() {
+                abandon_parts(tx, &upload.id, checked.left_out.clone());
+            }
+            Ok(Change::Replace(new.clone()))
+        });
+        match commit.await.map_err(CommitFailure::into_error)? {
+            Committed::Done => Ok(Some(object)),
+            Committed::Fenced => Ok(None),
+        }
+    }
+}
+
+/// Checks what can be checked without the parts.
+fn check_order(parts: &[CompletedPart]) -> Result<(), ClientError> {
+    if parts.is_empty() || parts.len() > MAX_PART_NUMBER as usize {
+        let reason = format!("an upload is completed from 1 to {MAX_PART_NUMBER} parts, not {}", parts.len());
+        return Err(ClientError::InvalidRequest(reason));
+    }
+    match parts.windows(2).all(|pair| pair[0].number < pair[1].number) {
+        true => Ok(()),
+        false => Err(ClientError::InvalidPartOrder),
+    }
+}
+
+/// Compares the part rows, which come in order, with the parts that the caller names.
+struct Checker<'a> {
+    /// Not seen yet.
+    wanted: &'a [CompletedPart],
+    digests: WholeDigests,
+    size: u64,
+    runs: Vec<PartRun>,
+    left_out: Vec<u32>,
+}
+
+impl Checker<'_> {
+    fn add(&mut self, row: UploadPart) -> Result<(), ClientError> {
+        let number = row.number;
+        let invalid = |reason: String| ClientError::InvalidPart { number, reason };
+        let Some((wanted, rest)) = self.wanted.split_first().filter(|(wanted, _)| wanted.number <= number)
+        else {
+            self.left_out.push(number);
+            return Ok(());
+        };
+        if wanted.number < number {
+            return Err(missing(wanted.number));
+        }
+        self.wanted = rest;
+        if !wanted.etag.is_empty() && wanted.etag != row.etag {
+            return Err(invalid(format!("its ETag is {}, not {}", row.etag, wanted.etag)));
+        }
+        if !part::has_checksums(&row.checksums, &wanted.checksums) {
+            return Err(invalid("its checksum differs from the one that was given".to_owned()));
+        }
+        if !rest.is_empty() && row.size < MIN_PART_LEN {
+            return Err(ClientError::EntityTooSmall { number, size: row.size });
+        }
+        self.size += row.size;
+        if self.size > MAX_OBJECT_LEN {
+            return Err(ClientError::EntityTooLarge { limit: MAX_OBJECT_LEN });
+        }
+        self.digests.add(&row.etag, row.size, &row.checksums).map_err(invalid)?;
+        match self.runs.last_mut() {
+            Some(run) if run.size == row.size && run.first_number + run.count == number => run.count += 1,
+            _ => self.runs.push(PartRun { first_number: number, count: 1, size: row.size }),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<CheckedParts, ClientError> {
+        if let Some(part) = self.wanted.first() {
+            return Err(missing(part.number));
+        }
+        let (etag, checksum) = self.digests.finish();
+        Ok(CheckedParts { size: self.size, runs: self.runs, etag, checksum, left_out: self.left_out })
+    }
+}
+
+fn missing(number: u32) -> ClientError {
+    ClientError::InvalidPart { number, reason: "it was not uploaded".to_owned() }
+}

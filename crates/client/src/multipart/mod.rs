@@ -1,0 +1,135 @@
+//! Multipart uploads.
+//!
+//! An upload is a row; every part is a row with its blocks. A part's commit requires the upload's row, so
+//! that none comes after the upload's end. Completing names the part rows from the object's row and removes
+//! the upload's row ([`complete`]); aborting leaves the part rows to a collector ([`crate::abandoned`]).
+
+mod complete;
+mod listing;
+mod part;
+
+use striate_meta::records::{Upload, checksum::Algorithm, encode};
+use striate_meta::{Row, keys};
+
+use crate::commit::{CommitFailure, abandon_parts};
+use crate::record::{self, check_key};
+use crate::{Client, ClientError, CreateUpload, UploadInfo};
+
+/// Attempts of an optimistic change of an upload's row.
+const MAX_ATTEMPTS: u32 = 64;
+
+/// An upload's row as it was read.
+struct OpenUpload {
+    id: [u8; 16],
+    row: Row,
+    record: Upload,
+}
+
+/// The bytes of an upload's id; `None` for a text that cannot be one.
+fn parse_id(text: &str) -> Option<[u8; 16]> {
+    let mut id = [0; 16];
+    hex::decode_to_slice(text, &mut id).ok()?;
+    Some(id)
+}
+
+/// What callers see of an upload.
+fn info(key: String, upload: Upload) -> UploadInfo {
+    let checksum = match upload.checksum_algorithm() {
+        Algorithm::None => None,
+        algorithm => Some(algorithm),
+    };
+    UploadInfo {
+        id: hex::encode(&upload.id),
+        key,
+        created_unix_ms: upload.created_unix_ms,
+        checksum,
+        full_object_checksum: upload.full_object_checksum,
+        attributes: record::attributes(upload.template.unwrap_or_default()),
+        initiator: upload.initiator,
+    }
+}
+
+impl Client {
+    /// Begins an upload.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidRequest`] for a FULL_OBJECT checksum with an
+    /// algorithm that cannot be combined from parts.
+    pub async fn create_upload(&self, request: CreateUpload) -> Result<UploadInfo, ClientError> {
+        check_key(&request.key)?;
+        let algorithm = request.checksum.unwrap_or(Algorithm::None);
+        if request.full_object_checksum && matches!(algorithm, Algorithm::Sha1 | Algorithm::Sha256) {
+            return Err(ClientError::InvalidRequest(
+                "FULL_OBJECT checksums of multipart uploads are CRCs; SHA-1 and SHA-256 are COMPOSITE"
+                    .to_owned(),
+            ));
+        }
+        let mut id = [0; 16];
+        self.inner.runtime.fill_secret(&mut id);
+        for attempt in 0..MAX_ATTEMPTS {
+            let now = self.read_current(&request.bucket, &request.key).await?;
+            let mut template = record::described(request.attributes.clone());
+            template.profile = self.profile_for(request.profile, &now.bucket)?.to_string();
+            let upload = Upload {
+                id: id.to_vec().into(),
+                created_unix_ms: self.now_unix_ms(),
+                owner: template.owner.clone(),
+                template: Some(template),
+                checksum_algorithm: algorithm.into(),
+                full_object_checksum: request.full_object_checksum || algorithm == Algorithm::Crc64nvme,
+                initiator: request.initiator.clone(),
+                completing: false,
+                block_len: self.block_len_for(&now.bucket),
+            };
+            let mut tx = self.transaction();
+            tx.require_unchanged(now.bucket_row.key.clone(), Some(&now.bucket_row));
+            tx.put(keys::upload(&request.bucket, &request.key, &id), encode(&upload));
+            if self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
+                return Ok(info(request.key, upload));
+            }
+            self.back_off(attempt).await;
+        }
+        Err(ClientError::Conflict)
+    }
+
+    /// The upload's state.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchUpload`].
+    pub async fn upload(&self, bucket: &str, key: &str, upload: &str) -> Result<UploadInfo, ClientError> {
+        let upload = self.open_upload(bucket, key, upload).await?;
+        Ok(info(key.to_owned(), upload.record))
+    }
+
+    async fn open_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<OpenUpload, ClientError> {
+        let missing = || ClientError::NoSuchUpload(upload.to_owned());
+        let id = parse_id(upload).ok_or_else(missing)?;
+        match self.inner.meta.get(&keys::upload(bucket, key, &id)).await? {
+            Some(row) => Ok(OpenUpload { id, record: row.record()?, row }),
+            None => {
+                self.bucket(bucket).await?;
+                Err(missing())
+            }
+        }
+    }
+
+    /// Gives up an upload and its parts. From its answer on no part of it is visible; the parts' chunks
+    /// become garbage when a collector comes by.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchUpload`], also when it was completed meanwhile.
+    pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<(), ClientError> {
+        for attempt in 0..MAX_ATTEMPTS {
+            let open = self.open_upload(bucket, key, upload).await?;
+            let mut tx = self.transaction();
+            tx.require_unchanged(open.row.key.clone(), Some(&open.row));
+            tx.delete(open.row.key.clone());
+            abandon_parts(&mut tx, &open.id, Vec::new());
+            if self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
+                return Ok(());
+            }
+            self.back_off(attempt).await;
+        }
+        Err(ClientError::Conflict)
+    }
+}

@@ -1,0 +1,189 @@
+//! Parts of an upload.
+
+use striate_meta::records::{Checksum, UploadPart, checksum::Algorithm, encode};
+use striate_meta::{MetaError, Row, Transaction, keys};
+
+use super::OpenUpload;
+use crate::commit::{CommitFailure, Submitted, fenced};
+use crate::condition::check_source;
+use crate::copy::StoredBody;
+use crate::get::Budget;
+use crate::ingest::{Ingest, Stored};
+use crate::object::{ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
+use crate::{Client, ClientError, CopyPartRequest, GetRequest, PartInfo, UploadPartRequest};
+
+/// Where a part goes.
+struct Target {
+    bucket: String,
+    key: String,
+    upload: String,
+    number: u32,
+}
+
+/// A body that is to become a part.
+struct Source {
+    content_len: Option<u64>,
+    digests: ExpectedDigests,
+    body: Box<dyn PutBody>,
+    /// Shares of the byte budget for each block.
+    shares: usize,
+}
+
+/// What callers see of a part.
+pub(super) fn info(part: UploadPart) -> PartInfo {
+    PartInfo {
+        number: part.number,
+        size: part.size,
+        etag: part.etag,
+        modified_unix_ms: part.modified_unix_ms,
+        checksums: part.checksums,
+    }
+}
+
+impl Client {
+    /// Stores a part, replacing one with the same number.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchUpload`], also when the upload ends before the part does; and those of a put.
+    pub async fn upload_part(&self, request: UploadPartRequest) -> Result<PartInfo, ClientError> {
+        let target = Target {
+            bucket: request.bucket,
+            key: request.key,
+            upload: request.upload,
+            number: request.number,
+        };
+        let (content_len, digests, body) = (request.content_len, request.digests, request.body);
+        self.store_part(target, Source { content_len, digests, body, shares: 1 }).await
+    }
+
+    /// Stores a part that is copied from an object.
+    ///
+    /// # Errors
+    /// Those of [`Client::upload_part`] and of a read of the source.
+    pub async fn copy_part(&self, request: CopyPartRequest) -> Result<PartInfo, ClientError> {
+        let source = GetRequest {
+            bucket: request.source_bucket,
+            key: request.source_key,
+            condition: request.source_condition,
+            range: request.source_range,
+        };
+        let source = self.get_with(source, Budget::Readers, check_source).await?;
+        let len = source.range.end - source.range.start;
+        if len > MAX_PUT_LEN {
+            let reason = format!("a part has at most {MAX_PUT_LEN} bytes; name a range of the source");
+            return Err(ClientError::InvalidRequest(reason));
+        }
+        let target = Target {
+            bucket: request.bucket,
+            key: request.key,
+            upload: request.upload,
+            number: request.number,
+        };
+        let body = Box::new(StoredBody(source.body));
+        let digests = ExpectedDigests::default();
+        self.store_part(target, Source { content_len: Some(len), digests, body, shares: 2 }).await
+    }
+
+    async fn store_part(&self, target: Target, source: Source) -> Result<PartInfo, ClientError> {
+        if !(1..=MAX_PART_NUMBER).contains(&target.number) {
+            let reason = format!("a part's number is from 1 to {MAX_PART_NUMBER}, not {}", target.number);
+            return Err(ClientError::InvalidArgument(reason));
+        }
+        let upload = self.open_upload(&target.bucket, &target.key, &target.upload).await?;
+        let mut digests = source.digests;
+        if upload.record.checksum_algorithm() != Algorithm::None {
+            digests.compute.push(upload.record.checksum_algorithm());
+        }
+        let template = upload.record.template.as_ref();
+        let how = Ingest {
+            profile: self.inner.profiles.parse(template.map_or("", |template| &template.profile))?,
+            block_len: upload.record.block_len.max(1),
+            inline_limit: 0,
+            content_len: source.content_len,
+            digests,
+            shares: source.shares,
+        };
+        let ingested = self.ingest(source.body, how).await?;
+        let mut stored = ingested.stored;
+        let part = UploadPart {
+            number: target.number,
+            size: ingested.size,
+            etag: hex::encode(ingested.digests.md5),
+            modified_unix_ms: self.now_unix_ms(),
+            checksums: ingested.digests.checksums,
+            body: Some(stored.part_body()),
+        };
+        stored.committing();
+        let client = self.clone();
+        let commit = async move {
+            let outcome = client.commit_part(&target, upload, &part, &stored).await;
+            stored.settle(outcome).await?;
+            Ok(info(part))
+        };
+        self.finish_regardless(commit).await
+    }
+
+    async fn commit_part(
+        &self,
+        target: &Target,
+        upload: OpenUpload,
+        part: &UploadPart,
+        stored: &Stored,
+    ) -> Result<(), CommitFailure> {
+        let keys = [upload.row.key.clone(), keys::part(&upload.id, target.number)];
+        let value = encode(part);
+        for attempt in 0..super::MAX_ATTEMPTS {
+            let mut rows = self.inner.meta.get_many(&keys).await?.into_iter();
+            let (upload_row, old) = (rows.next().flatten(), rows.next().flatten());
+            let upload_row = upload_row.ok_or_else(|| ClientError::NoSuchUpload(target.upload.to_owned()))?;
+            let mut tx = self.transaction();
+            tx.require_unchanged(keys[0].clone(), Some(&upload_row));
+            tx.require_unchanged(keys[1].clone(), old.as_ref());
+            stored.name(&mut tx);
+            let session = 2..tx.preconditions.len();
+            tx.put(keys[1].clone(), value.clone());
+            unmark(&mut tx, &upload_row)?;
+            if let Some(old) = &old {
+                self.release_part(&mut tx, &old.record()?).await?;
+            }
+            match self.submit(tx).await? {
+                Submitted::Done => return Ok(()),
+                Submitted::Conflict { failed } if session.contains(&failed) => return Err(fenced()),
+                Submitted::Conflict { .. } => {}
+                Submitted::Unsure => return self.look_for_part(&keys[1], &value).await,
+            }
+            self.back_off(attempt).await;
+        }
+        Err(ClientError::Conflict.into())
+    }
+
+    /// After a commit of a part that may have happened: whether it is there.
+    async fn look_for_part(&self, key: &bytes::Bytes, value: &bytes::Bytes) -> Result<(), CommitFailure> {
+        let unknown = |error: MetaError| CommitFailure { error: error.into(), unknown: true };
+        match self.inner.meta.get(key).await.map_err(unknown)? {
+            Some(row) if row.value == *value => Ok(()),
+            _ => {
+                Err(unknown(MetaError::UnknownOutcome("a part was replaced or its upload ended".to_owned())))
+            }
+        }
+    }
+}
+
+/// Takes the mark of a completion away, so that it looks at the parts again.
+fn unmark(tx: &mut Transaction, row: &Row) -> Result<(), MetaError> {
+    let mut upload: striate_meta::records::Upload = row.record()?;
+    if upload.completing {
+        upload.completing = false;
+        tx.put(row.key.clone(), encode(&upload));
+    }
+    Ok(())
+}
+
+/// Whether all of `expected` are among `checksums`.
+pub(super) fn has_checksums(checksums: &[Checksum], expected: &[Checksum]) -> bool {
+    let has = |expected: &Checksum| {
+        let mut same = checksums.iter().filter(|checksum| checksum.algorithm == expected.algorithm);
+        same.any(|checksum| checksum.value == expected.value)
+    };
+    expected.iter().all(has)
+}

@@ -1,0 +1,451 @@
+//! Objects as callers see them: requests, answers, conditions.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use striate_core::Profile;
+use striate_meta::records::{self, Checksum, checksum::Algorithm};
+
+use crate::error::ClientError;
+
+/// The largest object, in bytes (S3's 5 TiB).
+pub const MAX_OBJECT_LEN: u64 = 5 << 40;
+/// The largest single put or part, in bytes (S3's 5 GiB).
+pub const MAX_PUT_LEN: u64 = 5 << 30;
+/// The largest part number.
+pub const MAX_PART_NUMBER: u32 = 10_000;
+/// All parts but the last have at least this many bytes.
+pub const MIN_PART_LEN: u64 = 5 << 20;
+/// The longest key in bytes.
+pub const MAX_KEY_LEN: usize = 1_024;
+
+/// What a caller says of an object when it writes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ObjectAttributes {
+    /// Content-Type; empty means `binary/octet-stream`.
+    pub content_type: String,
+    /// Content-Encoding, `aws-chunked` removed.
+    pub content_encoding: String,
+    /// Content-Disposition.
+    pub content_disposition: String,
+    /// Content-Language.
+    pub content_language: String,
+    /// Cache-Control.
+    pub cache_control: String,
+    /// Expires, as it was sent.
+    pub expires: String,
+    /// x-amz-website-redirect-location.
+    pub website_redirect: String,
+    /// `x-amz-meta-*`, names in lower case without the prefix.
+    pub user_metadata: BTreeMap<String, String>,
+    /// Object tags.
+    pub tags: BTreeMap<String, String>,
+    /// x-amz-storage-class; empty means STANDARD.
+    pub storage_class: String,
+    /// Access key of the owner.
+    pub owner: String,
+}
+
+/// An object's current state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectInfo {
+    /// The key.
+    pub key: String,
+    /// This version's id.
+    pub version: [u8; 16],
+    /// Bytes.
+    pub size: u64,
+    /// Last modification, since the Unix epoch, in milliseconds.
+    pub modified_unix_ms: u64,
+    /// Without quotes.
+    pub etag: String,
+    /// What its writer said of it.
+    pub attributes: ObjectAttributes,
+    /// Verified checksums.
+    pub checksums: Vec<Checksum>,
+    /// Numbers and sizes of a multipart object's parts, in order; empty for a single put and in listings. A
+    /// read of [`ReadRange::Part`] tells that part's ETag and checksums too; for those of many parts there is
+    /// [`crate::Client::object_parts`].
+    pub parts: Vec<records::Part>,
+    /// The profile it is stored in; for an inline object the one its size would have had.
+    pub profile: Option<Profile>,
+}
+
+/// Conditions of a write, evaluated inside the commit (design.md §10.7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteCondition {
+    /// `If-None-Match: *`: the key must have no current object.
+    pub if_absent: bool,
+    /// `If-Match`: one of these ETags (without quotes), or `*` for any object.
+    pub if_match: Option<Vec<String>>,
+}
+
+/// Conditions of a read, with S3's precedence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadCondition {
+    /// `If-Match`.
+    pub if_match: Option<Vec<String>>,
+    /// `If-None-Match`.
+    pub if_none_match: Option<Vec<String>>,
+    /// `If-Modified-Since`, Unix seconds.
+    pub if_modified_since: Option<u64>,
+    /// `If-Unmodified-Since`, Unix seconds.
+    pub if_unmodified_since: Option<u64>,
+}
+
+/// Which part of an object to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadRange {
+    /// All of it.
+    #[default]
+    Whole,
+    /// From `first` to `last`, both included; cut at the object's end.
+    Bytes {
+        /// First byte.
+        first: u64,
+        /// Last byte; `None` is the object's end.
+        last: Option<u64>,
+    },
+    /// The last `len` bytes.
+    Suffix {
+        /// Number of bytes.
+        len: u64,
+    },
+    /// One part of a multipart object, from 1.
+    Part(u32),
+}
+
+/// The bytes of an upload as they arrive, and what is known only after them.
+#[async_trait::async_trait]
+pub trait PutBody: Send {
+    /// The next bytes; `None` at the end. An error means that the body must not be stored.
+    async fn next(&mut self) -> Option<Result<Bytes, ClientError>>;
+
+    /// Checksums that the sender announced for after the body (trailers). Called once, after the end.
+    async fn trailing_checksums(&mut self) -> Result<Vec<Checksum>, ClientError> {
+        Ok(Vec::new())
+    }
+}
+
+/// What to verify of a body, and what to keep.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExpectedDigests {
+    /// Content-MD5.
+    pub md5: Option<[u8; 16]>,
+    /// Checksums sent in headers.
+    pub checksums: Vec<Checksum>,
+    /// An algorithm to compute and keep, because a trailer with it follows or the upload asked for it.
+    pub compute: Vec<Algorithm>,
+}
+
+/// A put.
+pub struct PutRequest {
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// What is said of the object.
+    pub attributes: ObjectAttributes,
+    /// Conditions.
+    pub condition: WriteCondition,
+    /// Another profile than the bucket's.
+    pub profile: Option<Profile>,
+    /// The body's length in bytes, if it was announced; verified.
+    pub content_len: Option<u64>,
+    /// What to verify and keep.
+    pub digests: ExpectedDigests,
+    /// The bytes.
+    pub body: Box<dyn PutBody>,
+}
+
+/// A get.
+#[derive(Clone, Debug, Default)]
+pub struct GetRequest {
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// Conditions.
+    pub condition: ReadCondition,
+    /// Which part.
+    pub range: ReadRange,
+}
+
+/// An object's bytes: ready pieces in order. Ends with an error, never short, when they cannot be had.
+pub type ObjectStream = BoxStream<'static, Result<Bytes, ClientError>>;
+
+/// An opened object.
+pub struct GetObject {
+    /// The object.
+    pub info: ObjectInfo,
+    /// The bytes that follow.
+    pub range: Range<u64>,
+    /// The bytes.
+    pub body: ObjectStream,
+}
+
+/// A copy inside the store.
+#[derive(Clone, Debug, Default)]
+pub struct CopyRequest {
+    /// Source bucket.
+    pub source_bucket: String,
+    /// Source key.
+    pub source_key: String,
+    /// `x-amz-copy-source-if-*`.
+    pub source_condition: ReadCondition,
+    /// Destination bucket.
+    pub bucket: String,
+    /// Destination key.
+    pub key: String,
+    /// `Some`: REPLACE the attributes with these; `None`: copy them.
+    pub attributes: Option<ObjectAttributes>,
+    /// `Some`: replace the tags with these.
+    pub tags: Option<BTreeMap<String, String>>,
+    /// Conditions on the destination.
+    pub condition: WriteCondition,
+    /// A checksum to compute and keep; otherwise the source's full-object checksums are kept.
+    pub checksum: Option<Algorithm>,
+    /// Another profile than the destination bucket's.
+    pub profile: Option<Profile>,
+    /// Access key of the owner of the copy.
+    pub owner: String,
+}
+
+/// A listing of current objects, S3's semantics.
+#[derive(Clone, Debug, Default)]
+pub struct ListRequest {
+    /// The bucket.
+    pub bucket: String,
+    /// Only keys that start with this.
+    pub prefix: String,
+    /// Roll up keys that contain this after the prefix; empty for none.
+    pub delimiter: String,
+    /// Only keys (and common prefixes) after this.
+    pub after: String,
+    /// At most so many objects and common prefixes together.
+    pub max_keys: usize,
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, Default)]
+pub struct ListPage {
+    /// Objects in key order.
+    pub objects: Vec<ObjectInfo>,
+    /// Common prefixes in order.
+    pub common_prefixes: Vec<String>,
+    /// `Some`: there is more; pass it as [`ListRequest::after`].
+    pub next: Option<String>,
+}
+
+/// The beginning of a multipart upload.
+#[derive(Clone, Debug, Default)]
+pub struct CreateUpload {
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// What is said of the object to be.
+    pub attributes: ObjectAttributes,
+    /// Another profile than the bucket's.
+    pub profile: Option<Profile>,
+    /// The checksum algorithm, if one was named.
+    pub checksum: Option<Algorithm>,
+    /// True for a FULL_OBJECT checksum, false for COMPOSITE.
+    pub full_object_checksum: bool,
+    /// Access key of the initiator.
+    pub initiator: String,
+}
+
+/// A multipart upload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UploadInfo {
+    /// The id, as users see it (hexadecimal).
+    pub id: String,
+    /// The key.
+    pub key: String,
+    /// Since the Unix epoch, in milliseconds.
+    pub created_unix_ms: u64,
+    /// What is said of the object to be.
+    pub attributes: ObjectAttributes,
+    /// The checksum algorithm, if one was named.
+    pub checksum: Option<Algorithm>,
+    /// True for a FULL_OBJECT checksum.
+    pub full_object_checksum: bool,
+    /// Access key of the initiator.
+    pub initiator: String,
+}
+
+/// A part to be uploaded.
+pub struct UploadPartRequest {
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// The upload's id.
+    pub upload: String,
+    /// From 1 to 10,000.
+    pub number: u32,
+    /// The body's length in bytes, if it was announced; verified.
+    pub content_len: Option<u64>,
+    /// What to verify and keep.
+    pub digests: ExpectedDigests,
+    /// The bytes.
+    pub body: Box<dyn PutBody>,
+}
+
+/// A part that is copied from an object.
+#[derive(Clone, Debug, Default)]
+pub struct CopyPartRequest {
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// The upload's id.
+    pub upload: String,
+    /// From 1 to 10,000.
+    pub number: u32,
+    /// Source bucket.
+    pub source_bucket: String,
+    /// Source key.
+    pub source_key: String,
+    /// Which part of the source.
+    pub source_range: ReadRange,
+    /// `x-amz-copy-source-if-*`.
+    pub source_condition: ReadCondition,
+}
+
+/// An uploaded part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartInfo {
+    /// Its number.
+    pub number: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Without quotes.
+    pub etag: String,
+    /// Since the Unix epoch, in milliseconds.
+    pub modified_unix_ms: u64,
+    /// Verified checksums.
+    pub checksums: Vec<Checksum>,
+}
+
+/// A part as the completing caller names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompletedPart {
+    /// Its number.
+    pub number: u32,
+    /// Without quotes; empty if the caller named none.
+    pub etag: String,
+    /// Checksums that must match the part's.
+    pub checksums: Vec<Checksum>,
+}
+
+/// The end of a multipart upload.
+#[derive(Clone, Debug, Default)]
+pub struct CompleteUpload {
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// The upload's id.
+    pub upload: String,
+    /// The parts, in ascending order.
+    pub parts: Vec<CompletedPart>,
+    /// Conditions.
+    pub condition: WriteCondition,
+    /// The checksum of the whole, if the caller named it.
+    pub checksums: Vec<Checksum>,
+    /// The size of the whole, if the caller named it.
+    pub size: Option<u64>,
+}
+
+/// One page of uploads or parts.
+#[derive(Clone, Debug)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Common prefixes, for uploads listed with a delimiter.
+    pub common_prefixes: Vec<String>,
+    /// True when there is more after the last item.
+    pub truncated: bool,
+}
+
+/// A listing of uploads.
+#[derive(Clone, Debug, Default)]
+pub struct ListUploads {
+    /// The bucket.
+    pub bucket: String,
+    /// Only keys that start with this.
+    pub prefix: String,
+    /// Roll up keys; empty for none.
+    pub delimiter: String,
+    /// Only keys after this, or of this key uploads after `after_upload`.
+    pub after_key: String,
+    /// See `after_key`.
+    pub after_upload: String,
+    /// At most so many.
+    pub max: usize,
+}
+
+/// A bucket to be created.
+#[derive(Clone, Debug, Default)]
+pub struct CreateBucket {
+    /// The name.
+    pub name: String,
+    /// Access key of the owner.
+    pub owner: String,
+    /// Another profile than the cluster's default.
+    pub profile: Option<Profile>,
+    /// The region.
+    pub region: String,
+    /// The largest block in bytes; `None` for the default.
+    pub block_len: Option<u32>,
+}
+
+/// Limits and defaults of a client.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Profile where a bucket has none.
+    pub profile: Profile,
+    /// Largest block, in bytes.
+    pub block_len: u32,
+    /// Bytes of bodies in memory at once, over all requests; more wait.
+    pub in_flight_bytes: usize,
+    /// Blocks of one put that are encoded and written at the same time.
+    pub blocks_in_flight: usize,
+    /// Sites that must hold a chunk durably before a write is acknowledged, beyond k; capped at n.
+    pub write_surplus: usize,
+    /// A site that has not answered a write by then is left out (debt).
+    pub write_deadline: Duration,
+    /// A read asks other chunks when a site has not answered by then.
+    pub hedge_after: Duration,
+    /// A site that has not answered a read by then counts as failed for it.
+    pub read_deadline: Duration,
+    /// How long chunks stay after nothing names them: longer than the longest read of one block.
+    pub garbage_grace: Duration,
+    /// Copies of the metadata that are kept; decides up to which size an object is kept inline in it.
+    pub mirrors: usize,
+}
+
+impl Default for ClientOptions {
+    /// `rs(4,2)`, blocks of 4 MiB, 128 MiB of bodies in memory, a surplus of one site, 10 s for a write or read
+    /// of one site, hedging after 250 ms, a minute of grace for garbage.
+    fn default() -> Self {
+        let code = striate_core::CodeSpec::Rs { data: 4, parity: 2 };
+        Self {
+            profile: Profile { code, layout: striate_core::Layout::Split, tier: striate_core::Tier::Disk },
+            block_len: 4 << 20,
+            in_flight_bytes: 128 << 20,
+            blocks_in_flight: 2,
+            write_surplus: 1,
+            write_deadline: Duration::from_secs(10),
+            hedge_after: Duration::from_millis(250),
+            read_deadline: Duration::from_secs(10),
+            garbage_grace: Duration::from_secs(60),
+            mirrors: 3,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Puts.
+//!
+//! One read of the bucket's and the object's rows, the chunks, one commit. Very small objects live in the
+//! metadata itself, where that takes less space ([`inline_limit`]).
+
+use striate_core::Profile;
+use striate_meta::records::{Bucket, Object};
+
+use crate::commit::{Change, Committed, Current, NewVersion, fenced};
+use crate::condition::check_write;
+use crate::ingest::{Ingest, Ingested};
+use crate::record::{self, ShowParts, check_key};
+use crate::{Client, ClientError, ObjectInfo, PutRequest, WriteCondition};
+
+/// The most that is ever kept inline, in bytes: LIST reads inline bodies along with the rows.
+pub const MAX_INLINE_LEN: usize = 4 << 10;
+/// A chunk's record around its payload in a site's segment, in bytes: header, granule checksum, padding.
+const CHUNK_OVERHEAD: usize = 64;
+/// The rows of a stripe in the metadata, in bytes: keys and fixed fields …
+const STRIPE_ROWS_OVERHEAD: usize = 96;
+/// … and each chunk's location.
+const LOCATION_LEN: usize = 13;
+
+/// The largest object, in bytes, that is kept inline in metadata with `mirrors` copies: the largest size up
+/// to [`MAX_INLINE_LEN`] at which `mirrors × size` is below what a stripe of the profile takes.
+///
+/// A stripe of n chunks takes `n × (⌈size/k⌉ + 64)` bytes on the sites, and its rows `mirrors × (96 + 13 n)`.
+/// So with three mirrors `rs(4,2)` keeps some 600 bytes inline, and profiles that store a byte at least as
+/// often as the metadata does, like `replica(3)`, all 4 KiB.
+pub fn inline_limit(profile: &Profile, mirrors: usize) -> usize {
+    let (n, k) = (profile.code.chunk_count(), profile.code.data_count().max(1));
+    let rows = mirrors * (STRIPE_ROWS_OVERHEAD + n * LOCATION_LEN);
+    let striped = |size: usize| n * (size.div_ceil(k) + CHUNK_OVERHEAD) + rows;
+    let smaller = |size: usize| mirrors * size < striped(size);
+    match smaller(MAX_INLINE_LEN) {
+        true => MAX_INLINE_LEN,
+        // The difference is a line with steps: no size after the last smaller one is smaller again.
+        false => (0..MAX_INLINE_LEN).rev().find(|&size| smaller(size)).unwrap_or(0),
+    }
+}
+
+impl Client {
+    /// Stores an object. An answer means durable and visible.
+    ///
+    /// # Errors
+    /// Those of the conditions, the body, its digests, the sites and the metadata store. A failed put leaves
+    /// nothing visible (I5), except after [`striate_meta::MetaError::UnknownOutcome`], where it may have
+    /// happened.
+    pub async fn put(&self, request: PutRequest) -> Result<ObjectInfo, ClientError> {
+        check_key(&request.key)?;
+        let current = self.read_current(&request.bucket, &request.key).await?;
+        self.put_over(current, request, 1).await
+    }
+
+    /// Stores an object over the state that was read. Every block takes `shares` of the byte budget.
+    pub(crate) async fn put_over(
+        &self,
+        current: Current,
+        request: PutRequest,
+        shares: usize,
+    ) -> Result<ObjectInfo, ClientError> {
+        // A condition that fails already spares the body; those that hold are evaluated again by the commit.
+        check_write(&request.condition, &request.key, current.etag())?;
+        let profile = self.profile_for(request.profile, &current.bucket)?;
+        let how = Ingest {
+            profile,
+            block_len: self.block_len_for(&current.bucket),
+            inline_limit: self.inline_limit_for(&profile),
+            content_len: request.content_len,
+            digests: request.digests,
+            shares,
+        };
+        let ingested = self.ingest(request.body, how).await?;
+        let mut object = record::described(request.attributes);
+        object.etag = hex::encode(ingested.digests.md5);
+        object.profile = profile.to_string();
+        let commit = PutCommit {
+            client: self.clone(),
+            bucket: request.bucket,
+            key: request.key,
+            condition: request.condition,
+            object,
+        };
+        self.finish_regardless(commit.run(current, ingested)).await
+    }
+
+    /// The profile of a new object: the request's, the bucket's, or the cluster's.
+    pub(crate) fn profile_for(&self, wish: Option<Profile>, bucket: &Bucket) -> Result<Profile, ClientError> {
+        match (wish, bucket.profile.as_str()) {
+            (Some(profile), _) => Ok(profile),
+            (None, "") => Ok(self.inner.options.profile),
+            (None, text) => self.inner.profiles.parse(text),
+        }
+    }
+
+    /// The block length of a new object.
+    pub(crate) fn block_len_for(&self, bucket: &Bucket) -> u32 {
+        match bucket.block_len {
+            0 => self.inner.options.block_len.max(1),
+            len => len,
+        }
+    }
+
+    fn inline_limit_for(&self, profile: &Profile) -> usize {
+        inline_limit(profile, self.inner.options.mirrors)
+    }
+
+    /// A fresh version id.
+    pub(crate) fn new_version(&self) -> [u8; 16] {
+        let (high, low) = (self.inner.runtime.random_u64(), self.inner.runtime.random_u64());
+        (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+    }
+
+    /// The wall clock, for `Last-Modified`. Nothing is ordered by it.
+    pub(crate) fn now_unix_ms(&self) -> u64 {
+        self.inner.runtime.wall_time().as_millis() as u64
+    }
+}
+
+/// The last step of a put.
+struct PutCommit {
+    client: Client,
+    bucket: String,
+    key: String,
+    condition: WriteCondition,
+    /// What is said of the object.
+    object: Object,
+}
+
+impl PutCommit {
+    async fn run(self, current: Current, ingested: Ingested) -> Result<ObjectInfo, ClientError> {
+        let Self { client, bucket, key, condition, mut object } = self;
+        let mut stored = ingested.stored;
+        object.version = client.new_version().to_vec().into();
+        object.size = ingested.size;
+        object.modified_unix_ms = client.now_unix_ms();
+        object.checksums = ingested.digests.checksums;
+        object.body = Some(stored.object_body());
+        stored.committing();
+        let new = NewVersion::of(&object);
+        let commit = client.commit_object(&bucket, &key, Some(current), |tx, now| {
+            check_write(&condition, &key, now.etag())?;
+            stored.name(tx);
+            Ok(Change::Replace(new.clone()))
+        });
+        let outcome = match commit.await {
+            Ok(Committed::Done) => Ok(()),
+            Ok(Committed::Fenced) => Err(fenced()),
+            Err(failure) => Err(failure),
+        };
+        stored.settle(outcome).await?;
+        Ok(record::open(key, object, &client.inner.profiles, ShowParts::Yes)?.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inline_objects_take_less_space_than_striped_ones_and_the_next_size_does_not() {
+        let mut limits = Vec::new();
+        for (text, mirrors) in [
+            ("none", 1),
+            ("replica(2)", 2),
+            ("replica(3)", 3),
+            ("rs(2,1)", 2),
+            ("rs(2,2)", 3),
+            ("rs(4,2)", 3),
+        ] {
+            let profile: Profile = text.parse().unwrap();
+            let limit = inline_limit(&profile, mirrors);
+            let (n, k) = (profile.code.chunk_count(), profile.code.data_count());
+            let striped = |size: usize| {
+                n * (size.div_ceil(k) + CHUNK_OVERHEAD) + mirrors * (STRIPE_ROWS_OVERHEAD + n * LOCATION_LEN)
+            };
+            assert!(mirrors * limit < striped(limit), "{text}");
+            assert!(limit == MAX_INLINE_LEN || mirrors * (limit + 1) >= striped(limit + 1), "{text}");
+            limits.push(limit);
+        }
+        assert_eq!(limits[..3], [MAX_INLINE_LEN; 3]);
+        assert!((400..800).contains(&limits[5]), "{limits:?}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Object records, and what callers see of them.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use striate_core::Profile;
+use striate_meta::records::{Object, Part, UploadedParts, object::Body};
+
+use crate::error::ClientError;
+use crate::object::{MAX_KEY_LEN, ObjectAttributes, ObjectInfo};
+
+/// Profiles by their texts. Parsing one builds its code, which is too much for every request.
+#[derive(Debug, Default)]
+pub(crate) struct ProfileTexts {
+    known: RwLock<HashMap<String, Profile>>,
+}
+
+impl ProfileTexts {
+    /// The profile that `text` stands for.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidArgument`] with what is wrong with the text.
+    pub(crate) fn parse(&self, text: &str) -> Result<Profile, ClientError> {
+        if let Some(profile) = self.known.read().get(text) {
+            return Ok(*profile);
+        }
+        let profile: Profile =
+            text.parse().map_err(|error| ClientError::InvalidArgument(format!("{error}")))?;
+        self.known.write().insert(text.to_owned(), profile);
+        Ok(profile)
+    }
+}
+
+/// Checks a key against S3's limits and our own: NUL ends keys in metadata rows.
+///
+/// # Errors
+/// [`ClientError::KeyTooLong`], or [`ClientError::InvalidArgument`] for an empty key or one with a NUL.
+pub(crate) fn check_key(key: &str) -> Result<(), ClientError> {
+    if key.len() > MAX_KEY_LEN {
+        return Err(ClientError::KeyTooLong(key.len()));
+    }
+    if key.is_empty() || key.contains('\0') {
+        return Err(ClientError::InvalidArgument("a key has at least one byte and no NUL".to_owned()));
+    }
+    Ok(())
+}
+
+/// A record with what its writer said of the object, and nothing else.
+pub(crate) fn described(attributes: ObjectAttributes) -> Object {
+    Object {
+        content_type: attributes.content_type,
+        content_encoding: attributes.content_encoding,
+        content_disposition: attributes.content_disposition,
+        content_language: attributes.content_language,
+        cache_control: attributes.cache_control,
+        expires: attributes.expires,
+        website_redirect: attributes.website_redirect,
+        user_metadata: attributes.user_metadata,
+        tags: attributes.tags,
+        storage_class: attributes.storage_class,
+        owner: attributes.owner,
+        ..Object::default()
+    }
+}
+
+/// The inverse of [`described`].
+pub(crate) fn attributes(object: Object) -> ObjectAttributes {
+    ObjectAttributes {
+        content_type: object.content_type,
+        content_encoding: object.content_encoding,
+        content_disposition: object.content_disposition,
+        content_language: object.content_language,
+        cache_control: object.cache_control,
+        expires: object.expires,
+        website_redirect: object.website_redirect,
+        user_metadata: object.user_metadata,
+        tags: object.tags,
+        storage_class: object.storage_class,
+        owner: object.owner,
+    }
+}
+
+/// Whether the parts of a multipart object are listed in its [`ObjectInfo`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShowParts {
+    Yes,
+    No,
+}
+
+/// What callers see of an object, and where its bytes are.
+///
+/// # Errors
+/// [`ClientError::Inconsistent`] for a record that no version of this program writes.
+pub(crate) fn open(
+    key: String,
+    mut object: Object,
+    profiles: &ProfileTexts,
+    show: ShowParts,
+) -> Result<(ObjectInfo, Body), ClientError> {
+    let inconsistent = |reason: &str| ClientError::Inconsistent {
+        what: format!("object {key:?}"),
+        reason: reason.to_owned(),
+    };
+    let version = object.version.as_ref().try_into();
+    let version = version.map_err(|_| inconsistent("its version id has not 16 bytes"))?;
+    let body = object.body.take().ok_or_else(|| inconsistent("its record has no body"))?;
+    let profile = match object.profile.as_str() {
+        "" => None,
+        text => Some(profiles.parse(text).map_err(|error| inconsistent(&error.to_string()))?),
+    };
+    let parts = match (&body, show) {
+        (Body::Uploaded(uploaded), ShowParts::Yes) => parts_of(uploaded),
+        _ => Vec::new(),
+    };
+    let info = ObjectInfo {
+        version,
+        size: object.size,
+        modified_unix_ms: object.modified_unix_ms,
+        etag: std::mem::take(&mut object.etag),
+        checksums: std::mem::take(&mut object.checksums),
+        parts,
+        profile,
+        attributes: attributes(object),
+        key,
+    };
+    Ok((info, body))
+}
+
+/// Numbers and sizes of a multipart object's parts.
+fn parts_of(uploaded: &UploadedParts) -> Vec<Part> {
+    let numbered =
+        uploaded.runs.iter().flat_map(|run| (0..run.count).map(move |i| (run.first_number + i, run.size)));
+    numbered.map(|(number, size)| Part { number, size, ..Part::default() }).collect()
+}
+
+/// The 16 bytes of an upload's or segment's id.
+///
+/// # Errors
+/// [`ClientError::Inconsistent`] for any other length.
+pub(crate) fn id16(bytes: &Bytes, what: &str) -> Result<[u8; 16], ClientError> {
+    bytes.as_ref().try_into().map_err(|_| ClientError::Inconsistent {
+        what: what.to_owned(),
+        reason: format!("its id has {} bytes instead of 16", bytes.len()),
+    })
+}

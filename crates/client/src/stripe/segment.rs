@@ -1,0 +1,106 @@
+//! Segments: the block rows of large objects.
+//!
+//! A put of many blocks cannot name them all in one transaction (design.md §10.8). It opens a *pending
+//! segment*, commits stripe and block rows in batches while the put goes on, and the final commit only flips
+//! one row: it removes the pending row and writes the object that names the segment. Deleting the pending row
+//! fences the writer; whoever does so takes the segment's rows down as garbage.
+
+use bytes::Bytes;
+use striate_meta::records::{self, ManifestSegment};
+use striate_meta::{Commit, Precondition, Transaction, keys};
+
+use super::{PutSession, StoredBlock};
+use crate::error::ClientError;
+
+/// Blocks whose rows are committed together: 4 or 5 operations each.
+const BATCH: usize = 18;
+
+/// A run of blocks that is kept in rows of its own.
+pub(crate) struct SegmentWriter {
+    id: [u8; 16],
+    block_len: u32,
+    block_count: u32,
+    size: u64,
+    waiting: Vec<StoredBlock>,
+}
+
+impl SegmentWriter {
+    pub(crate) async fn open(session: &PutSession, block_len: u32) -> Result<Self, ClientError> {
+        let mut tx = session.stripes().transaction();
+        let id = tx.id.0.to_be_bytes();
+        let writer = &session.stripes().shared.writer;
+        let record = records::PendingSegment { writer: writer.id(), lease: writer.lease().0 };
+        tx.require(Precondition::LeaseAlive(writer.lease()));
+        tx.put(keys::pending(&id), records::encode(&record));
+        commit(session, tx).await?;
+        Ok(Self { id, block_len, block_count: 0, size: 0, waiting: Vec::with_capacity(BATCH) })
+    }
+
+    /// Adds the next block; commits its rows with others when a batch is full.
+    pub(crate) async fn append(
+        &mut self,
+        session: &PutSession,
+        block: StoredBlock,
+    ) -> Result<(), ClientError> {
+        self.size += u64::from(block.block.len);
+        self.waiting.push(block);
+        if self.waiting.len() == BATCH {
+            self.flush(session).await?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self, session: &PutSession) -> Result<(), ClientError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let mut tx = session.stripes().transaction();
+        tx.require(Precondition::Exists(keys::pending(&self.id)));
+        session.name_blocks(&mut tx, &self.waiting);
+        for stored in &self.waiting {
+            tx.put(keys::block(&self.id, self.block_count), records::encode(&stored.block));
+            self.block_count += 1;
+        }
+        commit(session, tx).await?;
+        session.settle(&self.waiting);
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Commits the last batch. The segment still belongs to nobody.
+    pub(crate) async fn finish(&mut self, session: &PutSession) -> Result<ManifestSegment, ClientError> {
+        self.flush(session).await?;
+        Ok(self.manifest())
+    }
+
+    /// What has been committed so far.
+    fn manifest(&self) -> ManifestSegment {
+        ManifestSegment {
+            id: Bytes::copy_from_slice(&self.id),
+            size: self.size,
+            block_count: self.block_count,
+            block_len: self.block_len,
+        }
+    }
+
+    /// Adds to `tx` what makes the (finished) segment belong to the object or part that `tx` writes.
+    pub(crate) fn name(&self, tx: &mut Transaction) {
+        tx.require(Precondition::Exists(keys::pending(&self.id)));
+        tx.delete(keys::pending(&self.id));
+    }
+
+    /// Gives the segment up: its rows become garbage. The blocks that wait for a batch stay the session's.
+    pub(crate) async fn abandon(self, session: &PutSession) -> Result<(), ClientError> {
+        let mut tx = session.stripes().transaction();
+        self.name(&mut tx);
+        session.stripes().release_segment(&mut tx, &self.manifest());
+        commit(session, tx).await
+    }
+}
+
+async fn commit(session: &PutSession, tx: Transaction) -> Result<(), ClientError> {
+    match session.stripes().shared.meta.commit(tx).await? {
+        Commit::Done(_) => Ok(()),
+        Commit::Conflict { .. } => Err(super::write::fenced()),
+    }
+}

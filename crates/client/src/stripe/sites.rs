@@ -1,0 +1,170 @@
+//! The sites known now, and which of them answer.
+//!
+//! A site that fails an operation as a whole (unreachable, suspect disk, deadline) is left out of plans until
+//! a probe finds it well again. Probes run only while something is wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use striate_core::{RackId, SiteId};
+use striate_plan::Candidate;
+use striate_runtime::Runtime;
+use striate_site::{Site, SiteError};
+
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What the client knows of the sites.
+pub(crate) struct Sites {
+    runtime: Runtime,
+    table: RwLock<Arc<BTreeMap<SiteId, Entry>>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    site: Arc<dyn Site>,
+    health: Arc<Health>,
+}
+
+#[derive(Default)]
+struct Health {
+    /// Takes no writes: its disk is suspect or it does not answer.
+    no_writes: AtomicBool,
+    /// Does not answer.
+    no_reads: AtomicBool,
+    draining: AtomicBool,
+    probing: AtomicBool,
+}
+
+/// A site as the client sees it.
+#[derive(Clone, Debug)]
+pub struct SiteView {
+    /// The site.
+    pub site: Arc<dyn Site>,
+    /// It answers reads.
+    pub readable: bool,
+    /// It takes new chunks.
+    pub writable: bool,
+    /// It takes none because it is being emptied.
+    pub draining: bool,
+}
+
+impl Sites {
+    pub(crate) fn new(runtime: Runtime, sites: Vec<Arc<dyn Site>>) -> Self {
+        let table = RwLock::new(Arc::default());
+        let this = Self { runtime, table };
+        this.replace(sites);
+        this
+    }
+
+    /// Replaces the set of sites; what is known of sites that stay is kept.
+    pub(crate) fn replace(&self, sites: Vec<Arc<dyn Site>>) {
+        let mut table = self.table.write();
+        let entry = |site: Arc<dyn Site>| {
+            let known = table.get(&site.id()).filter(|entry| Arc::ptr_eq(&entry.site, &site));
+            let health = known.map_or_else(Arc::default, |entry| entry.health.clone());
+            (site.id(), Entry { site, health })
+        };
+        let new = sites.into_iter().map(entry).collect();
+        *table = Arc::new(new);
+    }
+
+    fn snapshot(&self) -> Arc<BTreeMap<SiteId, Entry>> {
+        self.table.read().clone()
+    }
+
+    /// The site, if it is known.
+    pub(crate) fn get(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        self.table.read().get(&site).map(|entry| entry.site.clone())
+    }
+
+    /// The site, if it is known and answers reads.
+    pub(crate) fn readable(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        let table = self.table.read();
+        let entry = table.get(&site)?;
+        (!entry.health.no_reads.load(Ordering::Relaxed)).then(|| entry.site.clone())
+    }
+
+    /// All sites.
+    pub(crate) fn views(&self) -> Vec<SiteView> {
+        let view = |entry: &Entry| SiteView {
+            site: entry.site.clone(),
+            readable: !entry.health.no_reads.load(Ordering::Relaxed),
+            writable: entry.is_writable(),
+            draining: entry.health.draining.load(Ordering::Relaxed),
+        };
+        self.snapshot().values().map(view).collect()
+    }
+
+    /// Sites that take new chunks.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        let candidate = |entry: &Entry| {
+            let load = entry.site.last_load();
+            Candidate {
+                site: entry.site.id(),
+                rack: entry.site.rack(),
+                free_bytes: load.free_bytes,
+                queue_requests: load.queue_requests,
+            }
+        };
+        self.snapshot().values().filter(|entry| entry.is_writable()).map(candidate).collect()
+    }
+
+    /// Number of racks among all sites, whether they answer or not.
+    pub(crate) fn rack_count(&self) -> usize {
+        let racks: std::collections::HashSet<RackId> =
+            self.snapshot().values().map(|entry| entry.site.rack()).collect();
+        racks.len()
+    }
+
+    /// Keeps new chunks off a site.
+    pub(crate) fn set_draining(&self, site: SiteId, draining: bool) {
+        if let Some(entry) = self.table.read().get(&site) {
+            entry.health.draining.store(draining, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes note of a failed operation. Only failures of the site as a whole count.
+    pub(crate) fn note_failure(&self, site: SiteId, error: &SiteError) {
+        let Some(entry) = self.table.read().get(&site).cloned() else { return };
+        match error {
+            SiteError::Suspect(_) => entry.health.no_writes.store(true, Ordering::Relaxed),
+            SiteError::Unavailable(_) | SiteError::Deadline => {
+                entry.health.no_writes.store(true, Ordering::Relaxed);
+                entry.health.no_reads.store(true, Ordering::Relaxed);
+            }
+            _ => return,
+        }
+        if !entry.health.probing.swap(true, Ordering::AcqRel) {
+            tracing::warn!(site = %site, %error, "site left out until it answers well again");
+            let runtime = self.runtime.clone();
+            self.runtime.spawn(async move { probe_until_well(runtime, entry).await });
+        }
+    }
+}
+
+impl Entry {
+    fn is_writable(&self) -> bool {
+        let health = &self.health;
+        !health.no_writes.load(Ordering::Relaxed) && !health.draining.load(Ordering::Relaxed)
+    }
+}
+
+/// Asks a site for its status until it answers and its store takes writes. Ends as well when the site was
+/// replaced: then only this task still holds it.
+async fn probe_until_well(runtime: Runtime, entry: Entry) {
+    while Arc::strong_count(&entry.health) > 1 {
+        runtime.sleep(PROBE_INTERVAL).await;
+        let status = runtime.timeout(PROBE_INTERVAL * 4, entry.site.status()).await;
+        let Ok(Ok(status)) = status else { continue };
+        entry.health.no_reads.store(false, Ordering::Relaxed);
+        if status.store.suspect.is_none() {
+            entry.health.no_writes.store(false, Ordering::Relaxed);
+            entry.health.probing.store(false, Ordering::Release);
+            tracing::info!(site = %entry.site.id(), "site is well again");
+            return;
+        }
+    }
+}

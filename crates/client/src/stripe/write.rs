@@ -1,0 +1,366 @@
+//! Writing a block: encode it, write its chunks, name it in a transaction.
+//!
+//! An answer means that every site that was up holds its chunk durably, at least k plus the surplus of
+//! [`crate::ClientOptions::write_surplus`] of them; the indices that are missing are named as debt in the
+//! stripe record (design.md §10.1).
+
+use std::collections::HashMap;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use striate_codec::{Code, crc32c};
+use striate_core::{ChunkId, GRANULE_LEN, Generation, Profile, SiteId, StripeId};
+use striate_meta::records::{Block, GarbageChunk, Location, Stripe};
+use striate_meta::{MetaError, Precondition, Transaction, keys, records};
+use striate_plan::{choose_sites, rack_limit};
+use striate_site::{DeleteRequest, Priority, SiteError, WriteRequest};
+
+use super::intent::StripeName;
+use super::release::add_garbage;
+use super::{SegmentWriter, Stripes, holders};
+use crate::error::ClientError;
+
+/// The generation of a stripe's first placement.
+const FIRST: Generation = Generation(1);
+
+/// A block whose chunks are durable and that no metadata names yet.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredBlock {
+    /// The block's record, for the object or segment that will hold it.
+    pub(crate) block: Block,
+    name: StripeName,
+    stripe: Stripe,
+    /// Chunks that may have been written although the site did not say so.
+    strays: Vec<GarbageChunk>,
+}
+
+/// A put's stripes between their first chunk and the commit that names them.
+///
+/// End a session by [`PutSession::committed`] or [`PutSession::discard`]; call [`PutSession::committing`]
+/// before the commit is submitted: a session dropped before that discards its chunks in the background, one
+/// dropped after it leaves them to the collector, since the outcome is unknown.
+pub(crate) struct PutSession {
+    stripes: Stripes,
+    /// Stripes with chunks on sites that no committed row names.
+    open: Mutex<HashMap<StripeId, OpenStripe>>,
+    committing: bool,
+}
+
+struct OpenStripe {
+    name: StripeName,
+    chunks: Vec<(SiteId, ChunkId)>,
+}
+
+/// The payloads of a stripe's n chunks, and their granules' checksums.
+struct EncodedBlock {
+    chunk_len: usize,
+    chunks: Vec<Bytes>,
+    granule_crcs: Vec<Arc<[u32]>>,
+    crcs: Vec<u32>,
+}
+
+/// The answer to a commit whose intent or pending row is gone: a collector has fenced the put.
+pub(super) fn fenced() -> ClientError {
+    let reason = "the put took longer than its writer's lease and was fenced; send it again";
+    MetaError::Unavailable(reason.to_owned()).into()
+}
+
+impl PutSession {
+    pub(super) fn new(stripes: Stripes) -> Self {
+        Self { stripes, open: Mutex::default(), committing: false }
+    }
+
+    pub(super) fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    /// Encodes a block and writes its chunks durably. Calls may run concurrently.
+    ///
+    /// # Errors
+    /// [`ClientError::TooFewSites`] when fewer sites than needed took their chunk.
+    ///
+    /// # Panics
+    /// If the block is empty.
+    pub(crate) async fn write_block(
+        &self,
+        data: Bytes,
+        profile: &Profile,
+    ) -> Result<StoredBlock, ClientError> {
+        assert!(!data.is_empty(), "an empty block has no stripe");
+        let code = self.stripes.code(profile)?;
+        let encoded = encode(&code, &data);
+        let name = self.stripes.shared.writer.name_stripe().await?;
+        let sites = self.place(&code)?;
+        let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
+        let block = Block {
+            stripe: name.id.to_bytes().to_vec().into(),
+            len: data.len() as u32,
+            crc32c: crc32c(&data),
+        };
+        let stripe = Stripe {
+            profile: profile.to_string(),
+            chunk_len: encoded.chunk_len as u32,
+            locations: placed.locations,
+            generation: FIRST.0,
+            len: data.len() as u32,
+        };
+        self.stripes.ensure_placement(&holders(&stripe)).await?;
+        Ok(StoredBlock { block, name, stripe, strays: placed.strays })
+    }
+
+    /// Sites for the stripe's chunks, and spare ones behind them.
+    fn place(&self, code: &Code) -> Result<Vec<SiteId>, ClientError> {
+        let shared = &self.stripes.shared;
+        let candidates = shared.sites.candidates();
+        let limit = rack_limit(code.n(), code.tolerance(), shared.sites.rack_count());
+        let all = candidates.len();
+        let sites = choose_sites(&mut *shared.rng.lock(), &candidates, all, limit, &HashMap::new());
+        let needed = self.stripes.sites_needed(code);
+        if sites.len() < needed {
+            return Err(ClientError::TooFewSites {
+                available: sites.len(),
+                needed,
+                reason: self.stripes.describe_unwritable(),
+            });
+        }
+        Ok(sites)
+    }
+
+    async fn write_chunks(
+        &self,
+        name: &StripeName,
+        code: &Code,
+        encoded: &EncodedBlock,
+        sites: Vec<SiteId>,
+    ) -> Result<Placed, ClientError> {
+        let n = code.n();
+        let mut spare = sites.iter().copied().skip(n);
+        let mut writes = FuturesUnordered::new();
+        for (index, &site) in sites.iter().take(n).enumerate() {
+            writes.push(self.write_chunk(name, encoded, index, site));
+        }
+        let mut placed = Placed::new(n, &encoded.crcs);
+        while let Some((index, site, result)) = writes.next().await {
+            match result {
+                Ok(()) => placed.hold(index, site),
+                Err(error) => {
+                    placed.fail(index, site, &error);
+                    if let Some(site) = spare.next() {
+                        writes.push(self.write_chunk(name, encoded, index, site));
+                    }
+                }
+            }
+        }
+        let needed = self.stripes.sites_needed(code);
+        if placed.held < needed {
+            return Err(placed.into_error(needed));
+        }
+        Ok(placed)
+    }
+
+    async fn write_chunk(
+        &self,
+        name: &StripeName,
+        encoded: &EncodedBlock,
+        index: usize,
+        site_id: SiteId,
+    ) -> (usize, SiteId, Result<(), SiteError>) {
+        let shared = &self.stripes.shared;
+        let chunk = ChunkId { stripe: name.id, index: index as u8, generation: FIRST };
+        let open = || OpenStripe { name: name.clone(), chunks: Vec::with_capacity(encoded.chunks.len()) };
+        self.open.lock().entry(name.id).or_insert_with(open).chunks.push((site_id, chunk));
+        let Some(site) = shared.sites.get(site_id) else {
+            return (index, site_id, Err(SiteError::Unavailable("it was removed".to_owned())));
+        };
+        let request = WriteRequest {
+            chunk,
+            payload: encoded.chunks[index].clone(),
+            granule_crcs: Some(encoded.granule_crcs[index].clone()),
+            priority: Priority::Foreground,
+        };
+        let write = shared.runtime.timeout(shared.options.write_deadline, site.write(request));
+        let result = write.await.unwrap_or(Err(SiteError::Deadline)).map(|_| ());
+        if let Err(error) = &result {
+            shared.sites.note_failure(site_id, error);
+        }
+        (index, site_id, result)
+    }
+
+    /// Adds to `tx` the rows of the blocks' stripes (2 to 4 writes each) and the intents' preconditions.
+    pub(crate) fn name_blocks(&self, tx: &mut Transaction, blocks: &[StoredBlock]) {
+        let mut intents: Vec<Bytes> = blocks.iter().map(|stored| stored.name.range.key()).collect();
+        intents.sort_unstable();
+        intents.dedup();
+        intents.into_iter().for_each(|key| {
+            tx.require(Precondition::Exists(key));
+        });
+        for StoredBlock { name, stripe, strays, .. } in blocks {
+            tx.put(keys::stripe(name.id), records::encode(stripe));
+            tx.put(keys::reverse(keys::placement_of(holders(stripe)), name.id), Bytes::new());
+            if stripe.locations.iter().any(|location| location.site == 0) {
+                tx.put(keys::debt(name.id), Bytes::new());
+            }
+            if !strays.is_empty() {
+                add_garbage(tx, name.id, strays.clone());
+            }
+        }
+    }
+
+    /// Opens a segment for a put of many blocks.
+    pub(crate) async fn open_segment(&self, block_len: u32) -> Result<SegmentWriter, ClientError> {
+        SegmentWriter::open(self, block_len).await
+    }
+
+    /// Blocks were named by a commit: they are no longer the session's to discard.
+    pub(super) fn settle(&self, blocks: &[StoredBlock]) {
+        for stored in blocks {
+            self.open.lock().remove(&stored.name.id);
+            self.stripes.shared.writer.settle(&stored.name);
+        }
+    }
+
+    /// To be called before a commit that names the session's stripes is submitted.
+    pub(crate) fn committing(&mut self) {
+        self.committing = true;
+    }
+
+    /// The commit happened.
+    pub(crate) fn committed(self) {
+        let open = std::mem::take(&mut *self.open.lock());
+        open.values().for_each(|stripe| self.stripes.shared.writer.settle(&stripe.name));
+    }
+
+    /// The commit certainly did not happen: removes the chunks.
+    pub(crate) async fn discard(self) {
+        let open = std::mem::take(&mut *self.open.lock());
+        discard(&self.stripes, open).await;
+    }
+}
+
+impl Drop for PutSession {
+    fn drop(&mut self) {
+        let open = std::mem::take(self.open.get_mut());
+        if open.is_empty() {
+            return;
+        }
+        if self.committing {
+            open.values().for_each(|stripe| self.stripes.shared.writer.leave_unknown(&stripe.name));
+            return;
+        }
+        let stripes = self.stripes.clone();
+        self.stripes.shared.runtime.clone().spawn(async move { discard(&stripes, open).await });
+    }
+}
+
+/// Removes the chunks of stripes that no commit named.
+async fn discard(stripes: &Stripes, open: HashMap<StripeId, OpenStripe>) {
+    let mut by_site: HashMap<SiteId, Vec<ChunkId>> = HashMap::new();
+    for (site, chunk) in open.values().flat_map(|stripe| &stripe.chunks) {
+        by_site.entry(*site).or_default().push(*chunk);
+    }
+    let mut clean = true;
+    for (site, chunks) in by_site {
+        let request = DeleteRequest { chunks, epoch: stripes.epoch() };
+        let deleted = match stripes.sites().get(site) {
+            Some(site) => site.delete(request).await.is_ok(),
+            None => false,
+        };
+        clean &= deleted;
+    }
+    for stripe in open.values() {
+        match clean {
+            true => stripes.shared.writer.settle(&stripe.name),
+            false => stripes.shared.writer.leave_unknown(&stripe.name),
+        }
+    }
+}
+
+impl Stripes {
+    /// How many sites must hold a chunk before a write is acknowledged: k plus the surplus, at most n.
+    pub(crate) fn sites_needed(&self, code: &Code) -> usize {
+        (code.k() + self.shared.options.write_surplus).min(code.n())
+    }
+
+    fn describe_unwritable(&self) -> String {
+        let views = self.shared.sites.views();
+        let down: Vec<String> =
+            views.iter().filter(|view| !view.writable).map(|view| view.site.id().to_string()).collect();
+        match down.as_slice() {
+            [] => format!("only {} sites are known", views.len()),
+            down => format!("sites {} take no writes; see `striate status`", down.join(", ")),
+        }
+    }
+}
+
+/// Where a stripe's chunks have arrived so far.
+struct Placed {
+    locations: Vec<Location>,
+    strays: Vec<GarbageChunk>,
+    held: usize,
+    failures: Vec<String>,
+    full: bool,
+}
+
+impl Placed {
+    fn new(n: usize, crcs: &[u32]) -> Self {
+        let location = |&crc32c: &u32| Location { site: 0, generation: FIRST.0, crc32c };
+        let locations = crcs.iter().map(location).collect();
+        Self { locations, strays: Vec::new(), held: 0, failures: Vec::with_capacity(n), full: true }
+    }
+
+    fn hold(&mut self, index: usize, site: SiteId) {
+        self.locations[index].site = site.0;
+        self.held += 1;
+    }
+
+    fn fail(&mut self, index: usize, site: SiteId, error: &SiteError) {
+        self.full &= *error == SiteError::NoSpace;
+        self.failures.push(format!("site {site}: {error}"));
+        if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {
+            self.strays.push(GarbageChunk { index: index as u32, site: site.0, generation: FIRST.0 });
+        }
+    }
+
+    fn into_error(self, needed: usize) -> ClientError {
+        let reason = self.failures.join("; ");
+        if self.full {
+            return ClientError::NoSpace(reason);
+        }
+        ClientError::TooFewSites { available: self.held, needed, reason }
+    }
+}
+
+/// Cuts a block into k chunks of equal length, the last padded with zeros, and computes the parities.
+fn encode(code: &Code, data: &Bytes) -> EncodedBlock {
+    let (k, n) = (code.k(), code.n());
+    let chunk_len = data.len().div_ceil(k);
+    let mut chunks: Vec<Bytes> = (0..k).map(|index| data_chunk(data, index, chunk_len)).collect();
+    let mut parity = BytesMut::zeroed((n - k) * chunk_len);
+    let checksums = {
+        let data: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.as_ref()).collect();
+        let mut parity: Vec<&mut [u8]> = parity.chunks_exact_mut(chunk_len).collect();
+        code.encode_and_checksum(&data, &mut parity, GRANULE_LEN)
+            .expect("k data and n−k parity chunks, one length")
+    };
+    let parity = parity.freeze();
+    chunks.extend((0..n - k).map(|row| parity.slice(row * chunk_len..(row + 1) * chunk_len)));
+    EncodedBlock {
+        chunk_len,
+        chunks,
+        granule_crcs: (0..n).map(|chunk| checksums.granules(chunk).into()).collect(),
+        crcs: (0..n).map(|chunk| checksums.chunk_checksum(chunk)).collect(),
+    }
+}
+
+fn data_chunk(data: &Bytes, index: usize, chunk_len: usize) -> Bytes {
+    let start = (index * chunk_len).min(data.len());
+    let end = (start + chunk_len).min(data.len());
+    if end - start == chunk_len {
+        return data.slice(start..end);
+    }
+    let mut padded = BytesMut::zeroed(chunk_len);
+    padded[..end - start].copy_from_slice(&data[start..end]);
+    padded.freeze()
+}

@@ -1,0 +1,92 @@
+//! Buckets.
+
+use striate_client::{ClientError, CreateBucket, CreateUpload, WriteCondition};
+use striate_meta::keys;
+use striate_meta::records::{Bucket, encode};
+
+use crate::cluster::{BUCKET, Cluster, in_virtual_time};
+
+fn create(name: &str, owner: &str) -> CreateBucket {
+    CreateBucket { name: name.to_owned(), owner: owner.to_owned(), ..CreateBucket::default() }
+}
+
+#[test]
+fn buckets_are_created_once_listed_in_order_and_deleted_when_empty() {
+    in_virtual_time(1, async |runtime| {
+        let cluster = Cluster::open(runtime).await;
+        let client = &cluster.client;
+        for name in ["zebra", "abc", "a-b"] {
+            client.create_bucket(create(name, "me")).await.unwrap();
+        }
+        let error = client.create_bucket(create("abc", "me")).await.unwrap_err();
+        assert!(matches!(error, ClientError::BucketAlreadyOwned(_)), "{error}");
+        let error = client.create_bucket(create("abc", "you")).await.unwrap_err();
+        assert!(matches!(error, ClientError::BucketAlreadyExists(_)), "{error}");
+        assert!(matches!(
+            client.create_bucket(create("No", "me")).await,
+            Err(ClientError::InvalidBucketName { .. })
+        ));
+        let names = async |after: &str, limit| -> Vec<String> {
+            client.list_buckets(after, limit).await.unwrap().into_iter().map(|bucket| bucket.name).collect()
+        };
+        assert_eq!(names("", 10).await, ["a-b", "abc", BUCKET, "zebra"]);
+        assert_eq!(names("abc", 1).await, [BUCKET]);
+        cluster.put("key", b"x").await.unwrap();
+        assert!(matches!(client.delete_bucket(BUCKET).await, Err(ClientError::BucketNotEmpty(_))));
+        client.delete(BUCKET, "key", WriteCondition::default()).await.unwrap();
+        let upload =
+            CreateUpload { bucket: BUCKET.to_owned(), key: "k".to_owned(), ..CreateUpload::default() };
+        let upload = client.create_upload(upload).await.unwrap();
+        assert!(matches!(client.delete_bucket(BUCKET).await, Err(ClientError::BucketNotEmpty(_))));
+        client.abort_upload(BUCKET, "k", &upload.id).await.unwrap();
+        client.delete_bucket(BUCKET).await.unwrap();
+        for error in [
+            client.delete_bucket(BUCKET).await.unwrap_err(),
+            cluster.put("key", b"x").await.map(|_| ()).unwrap_err(),
+            cluster.read("key").await.map(|_| ()).unwrap_err(),
+        ] {
+            assert!(matches!(error, ClientError::NoSuchBucket(_)), "{error}");
+        }
+    });
+}
+
+/// A deleter that died after its mark.
+#[test]
+fn a_deletion_that_was_left_behind_is_finished_by_whoever_comes_next() {
+    in_virtual_time(2, async |runtime| {
+        let cluster = Cluster::open(runtime).await;
+        let mark = async |name: &str| {
+            let record = Bucket { deleting: true, ..cluster.client.bucket(name).await.unwrap() };
+            let mut tx = cluster.client.transaction();
+            tx.put(keys::bucket(name), encode(&record));
+            cluster.meta.commit(tx).await.unwrap();
+        };
+        cluster.put("key", b"x").await.unwrap();
+        mark(BUCKET).await;
+        cluster.put("other", b"y").await.unwrap();
+        assert!(!cluster.client.bucket(BUCKET).await.unwrap().deleting, "a bucket with objects lives on");
+        cluster.create_bucket("empty").await;
+        mark("empty").await;
+        assert!(
+            cluster.client.list_buckets("", 10).await.unwrap().iter().all(|bucket| bucket.name != "empty")
+        );
+        cluster.create_bucket("empty").await;
+    });
+}
+
+#[test]
+fn sub_resources_change_atomically() {
+    in_virtual_time(3, async |runtime| {
+        let cluster = Cluster::open(runtime).await;
+        let add = |name: &'static str| {
+            cluster.client.update_bucket(BUCKET, move |bucket| {
+                bucket.tags.insert(name.to_owned(), String::new());
+            })
+        };
+        let results = futures::future::join_all(["a", "b", "c", "d"].map(add)).await;
+        assert!(results.iter().all(Result::is_ok));
+        assert_eq!(cluster.client.bucket(BUCKET).await.unwrap().tags.len(), 4);
+        let missing = cluster.client.update_bucket("missing", |_| {}).await;
+        assert!(matches!(missing, Err(ClientError::NoSuchBucket(_))));
+    });
+}

@@ -1,0 +1,134 @@
+//! A metadata engine that is slow, forgets, and loses answers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use striate_meta::{
+    Commit, Lease, LeaseId, MemoryStore, MetaError, MetaStore, Row, ScanRange, Transaction, TxId, Watch,
+};
+use striate_runtime::Runtime;
+
+/// What becomes of the answer to a commit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    None,
+    /// Committed, and the answer is lost.
+    AnswerLost,
+    /// The request is lost.
+    RequestLost,
+    /// Nothing was written, and that is known.
+    Unavailable,
+}
+
+/// The engine in memory with faults.
+#[derive(Debug)]
+pub struct Unreliable {
+    runtime: Runtime,
+    inner: MemoryStore,
+    fault: Fault,
+    every: u64,
+    forgetful: bool,
+    slow: bool,
+    commits: AtomicU64,
+    ids: AtomicU64,
+}
+
+impl Unreliable {
+    fn new(runtime: Runtime) -> Self {
+        Self {
+            inner: MemoryStore::new(runtime.clone()),
+            runtime,
+            fault: Fault::None,
+            every: 1,
+            forgetful: false,
+            slow: false,
+            commits: AtomicU64::new(0),
+            ids: AtomicU64::new(1),
+        }
+    }
+
+    /// Hits every n-th commit of an object's row with `fault`; `forgetful`: it does not remember
+    /// transactions that were committed.
+    pub fn with_faults(runtime: Runtime, fault: Fault, every: u64, forgetful: bool) -> Self {
+        Self { fault, every, forgetful, ..Self::new(runtime) }
+    }
+
+    /// Every request and every answer takes a random time, so that operations interleave.
+    pub fn slow(runtime: Runtime) -> Self {
+        Self { slow: true, ..Self::new(runtime) }
+    }
+
+    async fn delay(&self) {
+        if self.slow {
+            self.runtime.sleep(Duration::from_millis(self.runtime.random_u64() % 8)).await;
+        }
+    }
+
+    async fn slowed<T>(&self, request: impl Future<Output = T>) -> T {
+        self.delay().await;
+        let answer = request.await;
+        self.delay().await;
+        answer
+    }
+}
+
+#[async_trait]
+impl MetaStore for Unreliable {
+    async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError> {
+        self.slowed(self.inner.get(key)).await
+    }
+
+    async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError> {
+        self.slowed(self.inner.get_many(keys)).await
+    }
+
+    async fn scan(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        self.slowed(self.inner.scan(range, limit)).await
+    }
+
+    async fn scan_back(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        self.inner.scan_back(range, limit).await
+    }
+
+    async fn commit(&self, mut transaction: Transaction) -> Result<Commit, MetaError> {
+        let is_object = transaction.writes.iter().any(|write| match write {
+            striate_meta::Write::Put(key, _) | striate_meta::Write::Delete(key) => key.starts_with(b"o/"),
+        });
+        if self.forgetful {
+            transaction.id = TxId(u128::from(self.ids.fetch_add(1, Ordering::SeqCst)) << 64);
+        }
+        let hit = is_object && self.commits.fetch_add(1, Ordering::SeqCst).is_multiple_of(self.every);
+        let lost = || MetaError::UnknownOutcome("the answer was lost".to_owned());
+        match self.fault {
+            Fault::AnswerLost if hit => {
+                self.inner.commit(transaction).await?;
+                Err(lost())
+            }
+            Fault::RequestLost if hit => Err(lost()),
+            Fault::Unavailable if hit => Err(MetaError::Unavailable("a pause".to_owned())),
+            _ => self.slowed(self.inner.commit(transaction)).await,
+        }
+    }
+
+    async fn grant_lease(&self, ttl: Duration) -> Result<Lease, MetaError> {
+        self.inner.grant_lease(ttl).await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        self.inner.keep_alive(lease).await
+    }
+
+    async fn is_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        self.inner.is_alive(lease).await
+    }
+
+    async fn revoke_lease(&self, lease: LeaseId) -> Result<(), MetaError> {
+        self.inner.revoke_lease(lease).await
+    }
+
+    async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError> {
+        self.inner.watch(prefix).await
+    }
+}

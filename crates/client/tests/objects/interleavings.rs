@@ -1,0 +1,108 @@
+//! Operations that race, in virtual time over a slow metadata engine: every seed is another order of events.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use md5::{Digest, Md5};
+use proptest::prelude::*;
+use striate_client::{
+    ClientError, CompleteUpload, CompletedPart, CreateUpload, ExpectedDigests, PutRequest, UploadPartRequest,
+};
+use striate_runtime::Runtime;
+
+use crate::cluster::{BUCKET, Cluster, Frames, get, in_virtual_time, noise, options, put};
+use crate::engine::Unreliable;
+use crate::invariants;
+
+const KEY: &str = "key";
+
+async fn open(runtime: Runtime) -> Cluster {
+    let meta = Arc::new(Unreliable::slow(runtime.clone()));
+    Cluster::open_with(runtime, meta, options()).await
+}
+
+/// Starts after a random pause.
+async fn late<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
+    runtime.sleep(std::time::Duration::from_millis(runtime.random_u64() % 40)).await;
+    work.await
+}
+
+async fn upload_part(cluster: &Cluster, upload: &str, bytes: &[u8]) -> Result<String, ClientError> {
+    let request = UploadPartRequest {
+        bucket: BUCKET.to_owned(),
+        key: KEY.to_owned(),
+        upload: upload.to_owned(),
+        number: 1,
+        content_len: None,
+        digests: ExpectedDigests::default(),
+        body: Frames::whole(bytes),
+    };
+    Ok(cluster.client.upload_part(request).await?.etag)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_bucket_goes_only_when_no_put_came_through(seed: u64) {
+        in_virtual_time(seed, async |runtime| {
+            let cluster = open(runtime.clone()).await;
+            let puts = (0..3).map(|n| {
+                let request = put(&format!("key-{n}"), &noise(1_200, n));
+                late(&runtime, cluster.client.put(PutRequest { ..request }))
+            });
+            let delete = late(&runtime, cluster.client.delete_bucket(BUCKET));
+            let (puts, delete) = futures::join!(join_all(puts), delete);
+            let stored = puts.iter().filter(|result| result.is_ok()).count();
+            assert_eq!(cluster.client.bucket(BUCKET).await.is_ok(), stored > 0, "{delete:?}");
+            assert_eq!(delete.is_ok(), stored == 0, "{delete:?}");
+            let rows = cluster.meta.scan(striate_meta::ScanRange::prefix(b"o/"), 10).await.unwrap();
+            assert_eq!(rows.len(), stored);
+            invariants::check(&cluster).await;
+        });
+    }
+
+    #[test]
+    fn an_upload_has_one_end_and_its_object_is_what_its_etag_says(seed: u64) {
+        in_virtual_time(seed, async |runtime| {
+            let cluster = open(runtime.clone()).await;
+            let client = &cluster.client;
+            let create = CreateUpload { bucket: BUCKET.to_owned(), key: KEY.to_owned(), ..CreateUpload::default() };
+            let upload = client.create_upload(create).await.unwrap().id;
+            upload_part(&cluster, &upload, &noise(2_000, 1)).await.unwrap();
+            let complete = || CompleteUpload {
+                bucket: BUCKET.to_owned(),
+                key: KEY.to_owned(),
+                upload: upload.clone(),
+                // Any ETag will do: a replacement of the part may come before or after.
+                parts: vec![CompletedPart { number: 1, etag: String::new(), checksums: Vec::new() }],
+                ..CompleteUpload::default()
+            };
+            let bytes = noise(3_000, 2);
+            let (first, second, abort, part) = futures::join!(
+                late(&runtime, client.complete_upload(complete())),
+                late(&runtime, client.complete_upload(complete())),
+                late(&runtime, client.abort_upload(BUCKET, KEY, &upload)),
+                late(&runtime, upload_part(&cluster, &upload, &bytes)),
+            );
+            invariants::check(&cluster).await;
+            for abandoned in client.abandoned_parts(None, 10).await.unwrap() {
+                client.take_down(&abandoned).await.unwrap();
+            }
+            invariants::check(&cluster).await;
+            assert_ne!(abort.is_ok(), first.is_ok() || second.is_ok(), "{abort:?} {first:?} {second:?}");
+            if abort.is_ok() {
+                let error = cluster.read(KEY).await.unwrap_err();
+                assert!(matches!(error, ClientError::NoSuchKey(_)), "{error}");
+                return;
+            }
+            let bytes = cluster.read(KEY).await.unwrap();
+            let etag = client.head(get(BUCKET, KEY)).await.unwrap().0.etag;
+            let md5 = Md5::digest(Md5::digest(&bytes));
+            assert_eq!(etag, format!("{}-1", hex::encode(md5)), "{part:?}");
+            for info in [first, second].into_iter().flatten() {
+                assert_eq!(info.etag, etag);
+            }
+        });
+    }
+}

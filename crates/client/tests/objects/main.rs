@@ -1,0 +1,13 @@
+//! The object API over the metadata engine in memory and sites in memory.
+
+mod buckets;
+mod cluster;
+mod engine;
+mod failures;
+mod interleavings;
+mod invariants;
+mod listing;
+mod model;
+mod multipart;
+mod races;
+mod reads;

@@ -1,0 +1,266 @@
+//! One type for every linear code: an n×k generator matrix over GF(2^8) whose first k rows are the identity.
+//!
+//! Reed–Solomon, Azure-LRC and replication are constructors of [`Code`] (design.md §4, idea 1). Nothing outside this
+//! crate asks which family a code belongs to; what differs between families is asked as a question of the matrix: is
+//! this set of chunks enough ([`Code::is_sufficient`]), which equation repairs this chunk cheapest
+//! ([`Code::cheapest_repair`]), what do these chunks decode to ([`Code::decode_plan`]).
+//!
+//! Chunk indices: 0..k are the data chunks, k..n the parities. For `lrc(k,l,g)` the l local parities come first, then
+//! the g global ones.
+//!
+//! # Construction of rs(k, r)
+//! Parity row i, column j is 1/(x_i + y_j) with x_i = 255 − i and y_j = j: a Cauchy matrix, of which every square
+//! submatrix is invertible, which makes the code MDS. Every column is then divided by its entry in row 0. Scaling a
+//! column multiplies minors by non-zero factors, so the code stays MDS, and parity row 0 becomes all ones: a plain XOR,
+//! one multiplication less for each data byte.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::chunk_set::{ChunkSet, MAX_CHUNKS};
+use crate::error::CodecError;
+use crate::gf256;
+use crate::kernel::Coefficients;
+use crate::lrc;
+
+/// The family and parameters a code was made with. For names and statistics; decisions ask the matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// k data chunks and r parities, any r of which may be lost.
+    ReedSolomon {
+        /// Data chunks.
+        k: usize,
+        /// Parities.
+        r: usize,
+    },
+    /// k data chunks in l local groups with one parity each, and g global parities.
+    LocalReconstruction {
+        /// Data chunks.
+        k: usize,
+        /// Local groups, each with one parity.
+        l: usize,
+        /// Global parities.
+        g: usize,
+    },
+    /// n copies.
+    Replica {
+        /// Copies, the first included.
+        n: usize,
+    },
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Family::ReedSolomon { k, r } => write!(f, "rs({k},{r})"),
+            Family::LocalReconstruction { k, l, g } => write!(f, "lrc({k},{l},{g})"),
+            Family::Replica { n } => write!(f, "replica({n})"),
+        }
+    }
+}
+
+pub(crate) struct CodeInner {
+    pub(crate) family: Family,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
+    pub(crate) tolerance: usize,
+    /// The parity rows of the generator matrix, (n−k)×k, row by row.
+    pub(crate) parity_rows: Vec<u8>,
+    /// The same, prepared for the kernels.
+    pub(crate) encoder: Coefficients,
+}
+
+/// A systematic linear code over GF(2^8). Cloning shares the matrix.
+#[derive(Clone)]
+pub struct Code(pub(crate) Arc<CodeInner>);
+
+impl Code {
+    /// Reed–Solomon: k data chunks, r parities, any r lost chunks decodable (MDS). k ≥ 1, k + r ≤ 256; r may be 0.
+    pub fn rs(k: usize, r: usize) -> Result<Code, CodecError> {
+        let family = Family::ReedSolomon { k, r };
+        check_size(family, k, r)?;
+        Ok(Code::new(family, k, r, scaled_cauchy_rows(&natural_points(k), r), r))
+    }
+
+    /// Azure-LRC: k data chunks in l groups of k/l, one XOR parity per group, g global parities; any g+1 lost chunks
+    /// are decodable. See [`crate::lrc`] for the construction and for which parameters are accepted.
+    pub fn lrc(k: usize, l: usize, g: usize) -> Result<Code, CodecError> {
+        check_lrc(k, l, g)?;
+        Code::lrc_with_points(k, l, g, &lrc::points(k, l, g))
+    }
+
+    /// The same with other points y_j of the Cauchy matrix, for the search of good ones: k distinct numbers of at most
+    /// 254 − g. The tolerance is the same for all; which larger losses decode is not.
+    pub fn lrc_with_points(k: usize, l: usize, g: usize, points: &[u8]) -> Result<Code, CodecError> {
+        let family = check_lrc(k, l, g)?;
+        let distinct: ChunkSet = points.iter().map(|point| usize::from(*point)).collect();
+        if points.len() != k
+            || distinct.len() != k
+            || points.iter().any(|point| usize::from(*point) > 254 - g)
+        {
+            let reason = format!("its columns need {k} distinct points of at most {}", 254 - g);
+            return Err(CodecError::Parameters { code: family.to_string(), reason });
+        }
+        Ok(Code::new(family, k, l + g, lrc::parity_rows(points, l, g), g + 1))
+    }
+
+    /// n identical copies: k = 1, any n−1 of them may be lost. 1 ≤ n ≤ 256.
+    pub fn replica(n: usize) -> Result<Code, CodecError> {
+        let family = Family::Replica { n };
+        if n == 0 {
+            let reason = "at least one copy is needed".to_string();
+            return Err(CodecError::Parameters { code: family.to_string(), reason });
+        }
+        check_size(family, 1, n - 1)?;
+        Ok(Code::new(family, 1, n - 1, vec![1; n - 1], n - 1))
+    }
+
+    fn new(family: Family, k: usize, parities: usize, parity_rows: Vec<u8>, tolerance: usize) -> Code {
+        assert_eq!(parity_rows.len(), parities * k);
+        let encoder = Coefficients::from_rows(parities, k, &parity_rows);
+        Code(Arc::new(CodeInner { family, k, n: k + parities, tolerance, parity_rows, encoder }))
+    }
+
+    /// How many data chunks a stripe has.
+    pub fn k(&self) -> usize {
+        self.0.k
+    }
+
+    /// How many chunks a stripe has, parities included.
+    pub fn n(&self) -> usize {
+        self.0.n
+    }
+
+    /// n − k.
+    pub fn parity_count(&self) -> usize {
+        self.0.n - self.0.k
+    }
+
+    /// The largest t such that *any* t lost chunks can be computed from the others. An LRC decodes many larger losses
+    /// too: ask [`Code::is_sufficient`].
+    pub fn tolerance(&self) -> usize {
+        self.0.tolerance
+    }
+
+    /// What the code was made as. For names only.
+    pub fn family(&self) -> Family {
+        self.0.family
+    }
+
+    /// The generator matrix: chunk `chunk` is Σ_j coefficient(chunk, j) · data chunk j.
+    ///
+    /// # Panics
+    /// If `chunk` ≥ n or `data_index` ≥ k.
+    pub fn coefficient(&self, chunk: usize, data_index: usize) -> u8 {
+        assert!(chunk < self.n() && data_index < self.k(), "({chunk}, {data_index}) is outside the matrix");
+        if chunk < self.k() { u8::from(chunk == data_index) } else { self.parity_row(chunk)[data_index] }
+    }
+
+    /// Row `chunk` of the generator matrix: k coefficients.
+    ///
+    /// # Panics
+    /// If `chunk` ≥ n.
+    pub fn row(&self, chunk: usize) -> Vec<u8> {
+        (0..self.k()).map(|data_index| self.coefficient(chunk, data_index)).collect()
+    }
+
+    /// Row `chunk` of the generator matrix, for k ≤ `chunk` < n.
+    pub(crate) fn parity_row(&self, chunk: usize) -> &[u8] {
+        let start = (chunk - self.0.k) * self.0.k;
+        &self.0.parity_rows[start..start + self.0.k]
+    }
+
+    /// True if any k chunks determine the stripe.
+    pub(crate) fn is_mds(&self) -> bool {
+        self.tolerance() == self.parity_count()
+    }
+
+    /// Rejects indices of n and more, and makes a set of the others.
+    pub(crate) fn chunk_set(&self, indices: &[usize]) -> Result<ChunkSet, CodecError> {
+        match indices.iter().find(|index| **index >= self.n()) {
+            Some(index) => Err(CodecError::ChunkIndex { index: *index, limit: self.n() }),
+            None => Ok(indices.iter().copied().collect()),
+        }
+    }
+}
+
+impl PartialEq for Code {
+    fn eq(&self, other: &Code) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.0.family == other.0.family && self.0.parity_rows == other.0.parity_rows)
+    }
+}
+
+impl Eq for Code {}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.family.fmt(f)
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.family.fmt(f)
+    }
+}
+
+impl FromStr for Code {
+    type Err = CodecError;
+
+    fn from_str(text: &str) -> Result<Code, CodecError> {
+        let syntax = || CodecError::Syntax { text: text.to_string() };
+        let (name, rest) = text.trim().split_once('(').ok_or_else(syntax)?;
+        let list = rest.strip_suffix(')').ok_or_else(syntax)?;
+        let numbers: Vec<usize> = list
+            .split(',')
+            .map(|number| number.trim().parse::<usize>().map_err(|_| syntax()))
+            .collect::<Result<_, _>>()?;
+        match (name.trim(), numbers.as_slice()) {
+            ("rs", [k, r]) => Code::rs(*k, *r),
+            ("lrc", [k, l, g]) => Code::lrc(*k, *l, *g),
+            ("replica", [n]) => Code::replica(*n),
+            _ => Err(syntax()),
+        }
+    }
+}
+
+fn check_size(family: Family, k: usize, parities: usize) -> Result<(), CodecError> {
+    let reason = if k == 0 {
+        "at least one data chunk is needed".to_string()
+    } else if k.saturating_add(parities) > MAX_CHUNKS {
+        format!(
+            "GF(2^8) has code words of at most {MAX_CHUNKS} chunks, these are {}",
+            k.saturating_add(parities)
+        )
+    } else {
+        return Ok(());
+    };
+    Err(CodecError::Parameters { code: family.to_string(), reason })
+}
+
+fn check_lrc(k: usize, l: usize, g: usize) -> Result<Family, CodecError> {
+    let family = Family::LocalReconstruction { k, l, g };
+    check_size(family, k, l.saturating_add(g))?;
+    match lrc::check_parameters(k, l, g) {
+        Ok(()) => Ok(family),
+        Err(reason) => Err(CodecError::Parameters { code: family.to_string(), reason }),
+    }
+}
+
+/// The points y_j = j of the columns.
+pub(crate) fn natural_points(k: usize) -> Vec<u8> {
+    (0..k).map(|point| u8::try_from(point).expect("k is at most 256")).collect()
+}
+
+/// `rows` rows of the Cauchy matrix 1/(x_i + y_j), x_i = 255 − i, with every column scaled so that row 0 is all ones.
+/// The points y_j must be distinct and at most 255 − `rows`. Row by row.
+pub(crate) fn scaled_cauchy_rows(points: &[u8], rows: usize) -> Vec<u8> {
+    let entry = |row: usize, point: u8| gf256::inv((255 - row as u8) ^ point);
+    let mut matrix = Vec::with_capacity(rows * points.len());
+    for row in 0..rows {
+        matrix.extend(points.iter().map(|point| gf256::div(entry(row, *point), entry(0, *point))));
+    }
+    matrix
+}

@@ -1,0 +1,109 @@
+//! 32 bytes at a time with AVX2: products are looked up by byte shuffles in two 16-entry tables, one for each half of a
+//! byte (Plank, Greenan and Miller, FAST'13).
+
+use std::arch::x86_64::{
+    __m256i, _MM_HINT_T0, _mm_load_si128, _mm_prefetch, _mm256_and_si256, _mm256_broadcastsi128_si256,
+    _mm256_loadu_si256, _mm256_set1_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi64,
+    _mm256_storeu_si256, _mm256_xor_si256,
+};
+
+use super::Block;
+use super::coefficients::NIBBLE_TABLES;
+
+/// The most outputs of a block.
+pub(super) const ROWS: usize = 4;
+/// The bytes of a register.
+const WIDTH: usize = 32;
+
+/// # Safety
+/// The processor has AVX2, and the block's pointers are as [`Block`] says.
+pub(super) unsafe fn run(block: &Block) {
+    // SAFETY: the caller's promises are passed on.
+    unsafe {
+        match block.outputs.len() {
+            1 => rows::<1>(block),
+            2 => rows::<2>(block),
+            3 => rows::<3>(block),
+            4 => rows::<4>(block),
+            rows => unreachable!("a block has 1 to 4 outputs, not {rows}"),
+        }
+    }
+}
+
+/// # Safety
+/// As [`run`]; the block has `ROWS` outputs.
+#[target_feature(enable = "avx2")]
+unsafe fn rows<const ROWS: usize>(block: &Block) {
+    assert_eq!(block.outputs.len(), ROWS);
+    let stride = block.coefficients.rows();
+    // The coefficients of input j in this block are coefficients[j·stride..][..ROWS].
+    let coefficients = &block.coefficients.bytes()[block.first_column * stride + block.first_row..];
+    assert!(coefficients.len() >= (block.inputs.len() - 1) * stride + ROWS);
+    let low_half = _mm256_set1_epi8(0x0F);
+    let mut offset = 0;
+    while offset + 2 * WIDTH <= block.len {
+        // SAFETY: all loads and stores are of 2·WIDTH bytes at `offset` of inputs and outputs, within `len`; the
+        // coefficients reach as far as just asserted; prefetches cannot fault.
+        unsafe {
+            let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];
+            if block.accumulate {
+                for (sum, output) in sums.iter_mut().zip(block.outputs) {
+                    *sum = load_pair(output.add(offset));
+                }
+            }
+            for pointer in block.upcoming {
+                _mm_prefetch::<_MM_HINT_T0>(pointer.wrapping_add(offset).cast());
+            }
+            for (column, input) in block.inputs.iter().enumerate() {
+                let x = load_pair(input.add(offset));
+                let low = x.map(|x| _mm256_and_si256(x, low_half));
+                let high = x.map(|x| _mm256_and_si256(_mm256_srli_epi64::<4>(x), low_half));
+                for row in 0..ROWS {
+                    if block.first_row_is_ones && row == 0 {
+                        sums[0] = [_mm256_xor_si256(sums[0][0], x[0]), _mm256_xor_si256(sums[0][1], x[1])];
+                        continue;
+                    }
+                    let (table_low, table_high) = tables(*coefficients.get_unchecked(column * stride + row));
+                    for half in 0..2 {
+                        let product = _mm256_xor_si256(
+                            _mm256_shuffle_epi8(table_low, low[half]),
+                            _mm256_shuffle_epi8(table_high, high[half]),
+                        );
+                        sums[row][half] = _mm256_xor_si256(sums[row][half], product);
+                    }
+                }
+            }
+            for (sum, output) in sums.iter().zip(block.outputs) {
+                let output = output.add(offset).cast::<__m256i>();
+                _mm256_storeu_si256(output, sum[0]);
+                _mm256_storeu_si256(output.add(1), sum[1]);
+            }
+        }
+        offset += 2 * WIDTH;
+    }
+    // SAFETY: offset ≤ len, and the caller's promises are passed on.
+    unsafe { super::portable::run_from(block, offset) };
+}
+
+/// The products of a coefficient with the low and the high halves of bytes, in both lanes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn tables(coefficient: u8) -> (__m256i, __m256i) {
+    let table = NIBBLE_TABLES[usize::from(coefficient)].0.as_ptr().cast();
+    // SAFETY: a table has 32 bytes and is aligned to 32.
+    unsafe {
+        (
+            _mm256_broadcastsi128_si256(_mm_load_si128(table)),
+            _mm256_broadcastsi128_si256(_mm_load_si128(table.add(1))),
+        )
+    }
+}
+
+/// # Safety
+/// `pointer` is valid for reads of 2·WIDTH bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_pair(pointer: *const u8) -> [__m256i; 2] {
+    // SAFETY: the caller's promise.
+    unsafe { [_mm256_loadu_si256(pointer.cast()), _mm256_loadu_si256(pointer.add(WIDTH).cast())] }
+}

@@ -1,0 +1,192 @@
+//! Cuts a dot product into blocks.
+//!
+//! A stripe of 128 data chunks cannot be walked through with 128 streams at once: that is more than the hardware
+//! prefetchers follow, and more lines with equal low address bits than the caches have ways, so memory is read at a
+//! fraction of its speed (the drop that ECWide §5 measures for wide stripes). Instead the chunks are taken in strips of
+//! [`STRIP_BYTES`], and within a strip in groups of 16 inputs: the sums of the strip stay in the L1 cache from group to
+//! group, and while one group is multiplied the next is prefetched. Memory then sees the same access pattern as with 16
+//! data chunks, whatever k is.
+//!
+//! With at most 16 inputs there is one group, the hardware prefetchers keep up with it, and a short look ahead in each
+//! stream does best. Both choices were measured: `docs/decisions/codec-kernels.md`.
+//!
+//! [`Stores::Streaming`] is for a single group only: over sums that are still to be read again, stores around the caches
+//! cost three times what they save, and with more than 16 inputs there is little to save.
+
+use std::ops::Range;
+
+use super::{Block, Coefficients, GROUP_COLUMNS, Kernel, MAX_ROWS, Stores};
+use crate::checksum::GranuleChecksums;
+
+/// How many bytes of each chunk are worked on at a time: 8 outputs fill two thirds of a 48 KiB L1 cache at most, and a
+/// strip is a page, the range of a hardware prefetcher.
+const STRIP_BYTES: usize = 4096;
+
+/// The same when checksums are taken, which are slow to start.
+const CHECKSUM_STRIP_BYTES: usize = 8192;
+
+/// How far ahead a single group of inputs is prefetched.
+const AHEAD_BYTES: usize = 1024;
+
+/// The bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
+/// What to do with what the outputs hold, and how to write them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Overwrite(Stores),
+    Accumulate,
+}
+
+/// outputs_i = Σ_j c_ij · inputs_j, or += in [`Mode::Accumulate`]. With `checksums`, those of inputs and then outputs
+/// are taken as well, of each strip while it is still in the L1 or L2 cache.
+pub(super) fn dot(
+    kernel: &Kernel,
+    coefficients: &Coefficients,
+    inputs: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+    mode: Mode,
+    mut checksums: Option<&mut GranuleChecksums>,
+) {
+    assert_eq!(coefficients.rows(), outputs.len(), "one output for each row of coefficients");
+    assert_eq!(coefficients.columns(), inputs.len(), "one input for each column of coefficients");
+    let Some(len) = outputs.first().map(|output| output.len()) else { return };
+    assert!(outputs.iter().all(|output| output.len() == len), "outputs of one length");
+    assert!(inputs.iter().all(|input| input.len() == len), "inputs as long as the outputs");
+    if inputs.is_empty() {
+        if mode != Mode::Accumulate {
+            outputs.iter_mut().for_each(|output| output.fill(0));
+        }
+        return;
+    }
+    let outputs: Vec<*mut u8> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
+    let stream = mode == Mode::Overwrite(Stores::Streaming)
+        && kernel.streams
+        && checksums.is_none()
+        && inputs.len() <= GROUP_COLUMNS
+        && outputs.iter().all(|output| output.addr().is_multiple_of(LINE_BYTES));
+    let call = Call {
+        kernel,
+        coefficients,
+        inputs,
+        outputs,
+        len,
+        #[cfg(target_arch = "x86_64")]
+        stream,
+        accumulate: mode == Mode::Accumulate,
+    };
+    let mut offset = 0;
+    while offset < len {
+        let strip = match &checksums {
+            Some(checksums) => CHECKSUM_STRIP_BYTES.min(checksums.granule_rest(offset)),
+            None => STRIP_BYTES,
+        };
+        let strip = offset..len.min(offset + strip);
+        call.strip(&strip, checksums.as_deref_mut());
+        offset = strip.end;
+    }
+    if stream {
+        finish_streaming();
+    }
+}
+
+/// Streaming stores are weakly ordered: whoever is told that the bytes are there must see them.
+fn finish_streaming() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+struct Call<'a> {
+    kernel: &'a Kernel,
+    coefficients: &'a Coefficients,
+    /// Each of `len` bytes.
+    inputs: &'a [&'a [u8]],
+    /// Each valid for writes of `len` bytes while the call lasts, and disjoint from everything else.
+    outputs: Vec<*mut u8>,
+    len: usize,
+    #[cfg(target_arch = "x86_64")]
+    stream: bool,
+    accumulate: bool,
+}
+
+impl Call<'_> {
+    /// Computes this range of all outputs.
+    fn strip(&self, strip: &Range<usize>, mut checksums: Option<&mut GranuleChecksums>) {
+        for first_column in (0..self.inputs.len()).step_by(GROUP_COLUMNS) {
+            let group = first_column..self.inputs.len().min(first_column + GROUP_COLUMNS);
+            self.group(strip, &group);
+            if let Some(checksums) = &mut checksums {
+                for column in group {
+                    checksums.append(column, strip.start, &self.inputs[column][strip.clone()]);
+                }
+            }
+        }
+        if let Some(checksums) = checksums {
+            assert!(strip.start <= strip.end && strip.end <= self.len);
+            for (row, output) in self.outputs.iter().enumerate() {
+                // SAFETY: the strip is within the `len` bytes that are valid, initialised by `group`, and not written
+                // while this slice lives.
+                let sums = unsafe { std::slice::from_raw_parts(output.add(strip.start), strip.len()) };
+                checksums.append(self.inputs.len() + row, strip.start, sums);
+            }
+        }
+    }
+
+    /// Adds the products of one group of inputs to one strip of all outputs.
+    fn group(&self, strip: &Range<usize>, group: &Range<usize>) {
+        assert!(strip.start <= strip.end && strip.end <= self.len);
+        let mut inputs = [std::ptr::null(); GROUP_COLUMNS];
+        for (pointer, input) in inputs.iter_mut().zip(&self.inputs[group.clone()]) {
+            *pointer = input[strip.clone()].as_ptr();
+        }
+        let (upcoming, upcoming_count) = self.upcoming(strip, group);
+        for first_row in (0..self.outputs.len()).step_by(self.kernel.max_rows) {
+            let rows = self.kernel.max_rows.min(self.outputs.len() - first_row);
+            let mut outputs = [std::ptr::null_mut(); MAX_ROWS];
+            for (pointer, output) in outputs.iter_mut().zip(&self.outputs[first_row..first_row + rows]) {
+                // SAFETY: the strip starts within the `len` bytes that the pointer is valid for.
+                *pointer = unsafe { output.add(strip.start) };
+            }
+            let block = Block {
+                coefficients: self.coefficients,
+                first_row,
+                first_column: group.start,
+                inputs: &inputs[..group.len()],
+                upcoming: if first_row == 0 { &upcoming[..upcoming_count] } else { &[] },
+                outputs: &outputs[..rows],
+                accumulate: self.accumulate || group.start > 0,
+                #[cfg(target_arch = "x86_64")]
+                stream: self.stream,
+                len: strip.len(),
+                first_row_is_ones: group.clone().all(|column| self.coefficients.get(first_row, column) == 1),
+            };
+            // SAFETY: `Kernel::available` makes kernels only of instructions it has found. The strip is within the `len`
+            // bytes of inputs and outputs; outputs are distinct `&mut` slices, so nothing overlaps. If `stream`, the
+            // outputs are aligned to 64 bytes, and so are strips: they are whole but at the end of a granule, and
+            // nothing is streamed when granules are checksummed.
+            unsafe { (self.kernel.run)(&block) };
+        }
+    }
+
+    /// What to prefetch while a group is worked on: the group after it in this strip, the first group of the next
+    /// strip, or, if there is only one group, its own bytes a little further on.
+    fn upcoming(&self, strip: &Range<usize>, group: &Range<usize>) -> ([*const u8; GROUP_COLUMNS], usize) {
+        let all = self.inputs.len();
+        let (next, offset) = if group.end < all {
+            (group.end, strip.start)
+        } else if group.start > 0 {
+            (0, strip.end)
+        } else {
+            (0, strip.start + AHEAD_BYTES)
+        };
+        let mut pointers = [std::ptr::null(); GROUP_COLUMNS];
+        let columns = GROUP_COLUMNS.min(all - next);
+        for (pointer, input) in pointers.iter_mut().zip(&self.inputs[next..next + columns]) {
+            *pointer = input.as_ptr().wrapping_add(offset);
+        }
+        (pointers, columns)
+    }
+}

@@ -1,0 +1,62 @@
+//! Linear erasure codes over GF(2^8).
+//!
+//! A [`Code`] is a generator matrix: Reed–Solomon, Azure-LRC and replication are constructors of one type (design.md §4,
+//! idea 1). A stripe is n chunks of equal length, of which the first k are the data and each of the others is a linear
+//! combination of them, byte by byte. This crate encodes ([`Code::encode`], [`Code::encode_and_checksum`]), decodes
+//! ([`Code::decode_plan`]), finds repair equations ([`Code::cheapest_repair`]), evaluates them piecewise
+//! ([`accumulate`], [`PartialSum`]), updates parities ([`Code::parity_delta`]) and computes checksums ([`crc32c`]).
+//!
+//! The bytes go through kernels written with `std::arch` ([`Kernel`]), chosen once per process for the processor at
+//! hand.
+//!
+//! What it does not do: no I/O, no clock, no threads, no randomness, no async. Every function is a function of its
+//! arguments. It does not cut objects into chunks or pad them; all chunks of one call have the same length, any length.
+//!
+//! ```
+//! use striate_codec::Code;
+//!
+//! let code: Code = "rs(4,2)".parse()?;
+//! let data: Vec<Vec<u8>> = (0..4u8).map(|chunk| vec![chunk; 1000]).collect();
+//! let mut parity = vec![vec![0u8; 1000]; 2];
+//! code.encode(&slices(&data), &mut slices_mut(&mut parity))?;
+//!
+//! // Chunks 1 and 3 are lost.
+//! let plan = code.decode_plan(&[0, 2, 4, 5], &[1, 3])?;
+//! let stripe: Vec<&[u8]> = slices(&data).into_iter().chain(slices(&parity)).collect();
+//! let inputs: Vec<&[u8]> = plan.sources().iter().map(|chunk| stripe[*chunk]).collect();
+//! let mut decoded = vec![vec![0u8; 1000]; 2];
+//! plan.apply(&inputs, &mut slices_mut(&mut decoded))?;
+//! assert_eq!(decoded, [data[1].clone(), data[3].clone()]);
+//!
+//! fn slices(chunks: &[Vec<u8>]) -> Vec<&[u8]> {
+//!     chunks.iter().map(|chunk| chunk.as_slice()).collect()
+//! }
+//! fn slices_mut(chunks: &mut [Vec<u8>]) -> Vec<&mut [u8]> {
+//!     chunks.iter_mut().map(|chunk| chunk.as_mut_slice()).collect()
+//! }
+//! # Ok::<(), striate_codec::CodecError>(())
+//! ```
+
+pub mod gf256;
+pub mod lrc;
+
+mod checksum;
+mod chunk_set;
+mod code;
+mod decode;
+mod delta;
+mod encode;
+mod error;
+mod kernel;
+mod lrc_points;
+mod partial_sum;
+mod repair;
+
+pub use checksum::{GranuleChecksums, crc32c, crc32c_append, crc32c_combine};
+pub use chunk_set::{ChunkSet, MAX_CHUNKS};
+pub use code::{Code, Family};
+pub use decode::DecodePlan;
+pub use error::CodecError;
+pub use kernel::{Coefficients, Kernel, Stores};
+pub use partial_sum::{PartialSum, accumulate};
+pub use repair::RepairEquation;

@@ -1,0 +1,195 @@
+//! Azure's local reconstruction codes (Huang et al., ATC'12), as SoCC'17 and ECWide use them.
+//!
+//! # Construction
+//! Take the parity rows of rs(k, g+1): row 0 is all ones, and every square submatrix of the g+1 rows is invertible. Split
+//! row 0 into l local parities, the XOR of one group of k/l data chunks each; rows 1..=g are the global parities. (This
+//! is how Pyramid codes, Huang et al. 2007, are made from an MDS code.)
+//!
+//! # Why any g+1 losses decode
+//! Let e data chunks be lost with t local and s global parities, e + t + s ≤ g + 1.
+//! - t = 0: the local parities add up to row 0, so g + 1 − s ≥ e rows of the MDS matrix are at hand, and the e×e
+//!   submatrix on the lost columns is invertible.
+//! - t ≥ 1: g − s ≥ e + t − 1 ≥ e global rows are at hand: the same.
+//!
+//! So everything rests on the minors of that (g+1)×k matrix. The tests check *all* of them for every accepted
+//! parameter set (the rows of a smaller k are a prefix of those of a larger one), and check the erasures themselves,
+//! one by one, for every accepted set of at most 20 chunks. [`MAX_K`] is where that stays affordable; larger sets would
+//! be as correct by Cauchy's determinant, but are not accepted untested.
+//!
+//! # Maximal recoverability
+//! A code is maximally recoverable if it decodes every loss that some code with the same groups could: at most one loss
+//! in each group after taking away g losses anywhere. Up to 20 chunks the points of the columns are chosen (by a seeded
+//! search whose results are the table in `lrc_points.rs`) so that as many such losses as possible decode;
+//! [`recoverability`] measures the fraction.
+
+use crate::chunk_set::ChunkSet;
+use crate::code::{Code, natural_points, scaled_cauchy_rows};
+use crate::lrc_points::SEEDS;
+
+/// The largest k accepted for g = 1, 2, …: so many that all minors can be tested.
+pub const MAX_K: [usize; 8] = [254, 253, 252, 128, 64, 48, 36, 32];
+
+/// Why lrc(k, l, g) is not accepted, if it is not.
+pub(crate) fn check_parameters(k: usize, l: usize, g: usize) -> Result<(), String> {
+    if l == 0 {
+        return Err("without local groups it is rs(k,r): use that".to_string());
+    }
+    if !k.is_multiple_of(l) {
+        return Err(format!("the {k} data chunks do not divide into {l} equal groups"));
+    }
+    if k / l < 2 {
+        return Err("groups of a single data chunk would only copy it: use fewer groups".to_string());
+    }
+    if g == 0 {
+        return Err("at least one global parity is needed".to_string());
+    }
+    match MAX_K.get(g - 1) {
+        None => Err(format!("at most {} global parities are tested and accepted", MAX_K.len())),
+        Some(max) if k > *max => {
+            Err(format!("with {g} global parities at most {max} data chunks are accepted"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// The largest n for which points are chosen for maximal recoverability, and for which everything is tested one by one.
+pub const SMALL_N: usize = 20;
+
+/// The points of the columns: 0, 1, …, k−1, or for small codes those that the search found.
+pub(crate) fn points(k: usize, l: usize, g: usize) -> Vec<u8> {
+    let found = SEEDS
+        .binary_search_by_key(&(k, l, g), |(k, l, g, _)| (usize::from(*k), usize::from(*l), usize::from(*g)));
+    match found {
+        Ok(index) => seeded_points(k, g, u64::from(SEEDS[index].3)),
+        Err(_) => natural_points(k),
+    }
+}
+
+/// k distinct points of at most 254 − g, shuffled by splitmix64 from a seed.
+pub fn seeded_points(k: usize, g: usize, seed: u64) -> Vec<u8> {
+    let mut points = natural_points(255 - g);
+    let mut random = SplitMix(seed);
+    for index in 0..k {
+        let other = index + random.below(points.len() - index);
+        points.swap(index, other);
+    }
+    points.truncate(k);
+    points
+}
+
+/// The l + g parity rows, local ones first, row by row.
+pub(crate) fn parity_rows(points: &[u8], l: usize, g: usize) -> Vec<u8> {
+    let k = points.len();
+    let group = k / l;
+    let mut rows = vec![0u8; l * k];
+    for local in 0..l {
+        rows[local * k + local * group..][..group].fill(1);
+    }
+    rows.extend_from_slice(&scaled_cauchy_rows(points, g + 1)[k..]);
+    rows
+}
+
+/// How much of what any code with these groups could decode, this code decodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recoverability {
+    /// Losses of l + g chunks that a maximally recoverable code decodes.
+    pub possible: u64,
+    /// How many of them this code decodes.
+    pub decoded: u64,
+}
+
+impl Recoverability {
+    /// True if nothing that could be decoded fails.
+    pub fn is_maximal(&self) -> bool {
+        self.possible == self.decoded
+    }
+
+    /// decoded / possible.
+    pub fn fraction(&self) -> f64 {
+        self.decoded as f64 / self.possible as f64
+    }
+}
+
+/// Counts over every loss of exactly l + g of lrc(k, l, g)'s chunks. (A smaller loss that could be decoded is part of a
+/// larger one that could, so these decide.) Cost: one rank per loss; meant for at most some 20 chunks.
+pub fn recoverability(code: &Code, l: usize, g: usize) -> Recoverability {
+    let mut counts = Recoverability { possible: 0, decoded: 0 };
+    for_each_subset(code.n(), l + g, &mut |lost| counts.count(code, l, g, lost));
+    counts
+}
+
+/// The same over `samples` random losses of l + g chunks: half of them anywhere, half of them one in each group and g
+/// more anywhere, most of which could be decoded.
+pub fn sampled_recoverability(code: &Code, l: usize, g: usize, samples: u64, seed: u64) -> Recoverability {
+    let mut counts = Recoverability { possible: 0, decoded: 0 };
+    let (k, n) = (code.k(), code.n());
+    let mut random = SplitMix(seed);
+    for sample in 0..samples {
+        let mut lost = ChunkSet::EMPTY;
+        if sample.is_multiple_of(2) {
+            for local in 0..l {
+                let member = random.below(k / l + 1);
+                lost.insert(if member == k / l { k + local } else { local * (k / l) + member });
+            }
+        }
+        while lost.len() < l + g {
+            lost.insert(random.below(n));
+        }
+        counts.count(code, l, g, &lost.iter().collect::<Vec<_>>());
+    }
+    counts
+}
+
+impl Recoverability {
+    /// Counts one loss of l + g chunks.
+    fn count(&mut self, code: &Code, l: usize, g: usize, lost: &[usize]) {
+        let k = code.k();
+        let mut in_group = vec![0usize; l];
+        let mut globals = 0;
+        for index in lost {
+            match *index {
+                index if index < k => in_group[index / (k / l)] += 1,
+                index if index < k + l => in_group[index - k] += 1,
+                _ => globals += 1,
+            }
+        }
+        let beyond_local: usize = in_group.iter().map(|count| count.saturating_sub(1)).sum();
+        if beyond_local + globals <= g {
+            let rest = ChunkSet::first(code.n()).difference(&lost.iter().copied().collect());
+            self.possible += 1;
+            self.decoded += u64::from(code.is_sufficient_set(&rest));
+        }
+    }
+}
+
+/// Steele, Lea and Flood's generator: all that a seeded choice needs.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^= word >> 31;
+        (word % limit as u64) as usize
+    }
+}
+
+/// Calls `visit` with every subset of `size` of the numbers 0..n, in lexicographic order.
+pub fn for_each_subset(n: usize, size: usize, visit: &mut impl FnMut(&[usize])) {
+    fn extend(n: usize, size: usize, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
+        if chosen.len() == size {
+            return visit(chosen);
+        }
+        let first = chosen.last().map_or(0, |last| last + 1);
+        for next in first..=n - (size - chosen.len()) {
+            chosen.push(next);
+            extend(n, size, chosen, visit);
+            chosen.pop();
+        }
+    }
+    if size <= n {
+        extend(n, size, &mut Vec::with_capacity(size), visit);
+    }
+}

@@ -1,0 +1,113 @@
+//! Abandoned puts: what writers left behind that are gone (design.md §10.3).
+//!
+//! A writer is gone when its lease has ended. The intent's row is deleted first, which fences whatever the
+//! writer may still try; only then are the chunks listed and, last, the metadata read: what no stripe record
+//! names can never be named any more.
+
+use striate_client::{Client, ClientError};
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
+use striate_meta::records::{Garbage, Intent, ManifestSegment, PendingSegment, Stripe};
+use striate_meta::{Commit, LeaseId, Row, keys, records};
+use striate_site::DeleteRequest;
+
+use crate::rows::Rows;
+
+const LIST_PAGE: usize = 1_000;
+
+/// What was collected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AbandonedReport {
+    /// Reservations of gone writers that were ended.
+    pub intents: u64,
+    /// Chunks removed.
+    pub chunks: u64,
+    /// Unfinished segments that became garbage.
+    pub segments: u64,
+}
+
+/// Collects what writers left behind whose lease has ended.
+///
+/// # Errors
+/// When the metadata store fails. Chunks on sites that do not answer stay, as orphans that verify reports.
+pub async fn collect_abandoned(client: &Client) -> Result<AbandonedReport, ClientError> {
+    let mut report = AbandonedReport::default();
+    let mut rows = Rows::with_prefix(keys::PENDING);
+    while let Some(page) = rows.next(client).await? {
+        for row in page {
+            let record: PendingSegment = row.record()?;
+            if !client.meta().is_alive(LeaseId(record.lease)).await? {
+                report.segments += u64::from(give_up_segment(client, &row).await?);
+            }
+        }
+    }
+    let mut rows = Rows::with_prefix(keys::INTENTS);
+    while let Some(page) = rows.next(client).await? {
+        for row in page {
+            let record: Intent = row.record()?;
+            if client.meta().is_alive(LeaseId(record.lease)).await? {
+                continue;
+            }
+            let mut tx = client.transaction();
+            tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key.clone());
+            if let Commit::Done(_) = client.meta().commit(tx).await? {
+                report.intents += 1;
+                report.chunks += remove_unnamed(client, &record).await?;
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Turns a pending segment into garbage.
+async fn give_up_segment(client: &Client, row: &Row) -> Result<bool, ClientError> {
+    let Some(Ok(id)) = row.key.get(2..).map(<[u8; 16]>::try_from) else { return Ok(false) };
+    let segment = ManifestSegment { id: id.to_vec().into(), ..ManifestSegment::default() };
+    let garbage = Garbage { segment: Some(segment), ..Garbage::default() };
+    let mut tx = client.transaction();
+    tx.require_unchanged(row.key.clone(), Some(row)).delete(row.key.clone());
+    let key = keys::garbage(&id, tx.id.0);
+    tx.put(key, records::encode(&garbage));
+    Ok(matches!(client.meta().commit(tx).await?, Commit::Done(_)))
+}
+
+/// Removes the chunks of a fenced reservation that no stripe record names.
+async fn remove_unnamed(client: &Client, intent: &Intent) -> Result<u64, ClientError> {
+    let first = StripeId::new(intent.writer, intent.first_sequence);
+    let end = StripeId::new(intent.writer, intent.first_sequence + u64::from(intent.count));
+    let mut removed = 0;
+    for view in client.sites() {
+        let mut from = Some(ChunkId { stripe: first, index: 0, generation: Generation(0) });
+        while let Some(start) = from {
+            let Ok(page) = view.site.list(Some(start), LIST_PAGE).await else { break };
+            let inside: Vec<ChunkId> =
+                page.chunks.iter().map(|info| info.chunk).filter(|chunk| chunk.stripe < end).collect();
+            from = page.next.filter(|next| next.stripe < end);
+            let chunks = unnamed(client, view.site.id(), inside).await?;
+            let count = chunks.len() as u64;
+            let request = DeleteRequest { chunks, epoch: client.epoch() };
+            if count > 0 && view.site.delete(request).await.is_ok() {
+                removed += count;
+            }
+        }
+    }
+    Ok(removed)
+}
+
+async fn unnamed(client: &Client, site: SiteId, chunks: Vec<ChunkId>) -> Result<Vec<ChunkId>, ClientError> {
+    let keys: Vec<_> = chunks.iter().map(|chunk| keys::stripe(chunk.stripe)).collect();
+    let rows = client.meta().get_many(&keys).await?;
+    let mut unnamed = Vec::new();
+    for (chunk, row) in chunks.into_iter().zip(rows) {
+        let stripe: Option<Stripe> = row.map(|row| row.record()).transpose()?;
+        let named = stripe.is_some_and(|stripe| {
+            stripe
+                .locations
+                .get(usize::from(chunk.index))
+                .is_some_and(|location| location.site == site.0 && location.generation == chunk.generation.0)
+        });
+        if !named {
+            unnamed.push(chunk);
+        }
+    }
+    Ok(unnamed)
+}

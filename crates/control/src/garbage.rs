@@ -1,0 +1,180 @@
+//! The deleter: removes chunks that nothing names any more (design.md §10.3).
+//!
+//! A garbage row is consumed when this process has known it for longer than the grace, which is longer than
+//! the longest read of one block. Its age comes from the monotonic clock of this process alone; a restart
+//! begins anew. Rows of whole segments are first taken down into rows of single stripes, and so are, after
+//! the same grace, the parts of multipart objects and uploads that are gone.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use striate_client::{Client, ClientError, release_stripe};
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
+use striate_meta::records::{Block, Garbage, ManifestSegment, Stripe};
+use striate_meta::{Commit, Row, ScanRange, keys};
+use striate_runtime::Instant;
+use striate_site::DeleteRequest;
+
+use crate::rows::{Rows, retired_sites};
+
+/// Garbage rows consumed together.
+const BATCH: usize = 64;
+/// Blocks of a segment taken down in one transaction: about 6 operations each.
+const SEGMENT_BATCH: usize = 14;
+
+/// Consumes garbage rows. Keep one for each process, so that ages are known.
+#[derive(Debug, Default)]
+pub struct GarbageCollector {
+    first_seen: HashMap<Bytes, Instant>,
+}
+
+impl GarbageCollector {
+    /// Runs rounds for ever, at a quarter of the grace but not more often than every 100 ms.
+    pub async fn run(mut self, client: Client) {
+        let pause = (client.options().garbage_grace / 4).max(Duration::from_millis(100));
+        loop {
+            client.runtime().sleep(pause).await;
+            if let Err(error) = self.round(&client).await {
+                tracing::warn!(%error, "garbage collection goes on later");
+            }
+        }
+    }
+
+    /// One round over all garbage rows; answers how many were consumed.
+    ///
+    /// # Errors
+    /// When the metadata store fails; the next round goes on.
+    pub async fn round(&mut self, client: &Client) -> Result<u64, ClientError> {
+        let retired = retired_sites(client).await?;
+        let now = client.runtime().now();
+        let grace = client.options().garbage_grace;
+        let (mut seen, mut consumed) = (HashSet::new(), 0);
+        let mut rows = Rows::with_prefix(keys::GARBAGE);
+        while let Some(page) = rows.next(client).await? {
+            let mut due = Vec::new();
+            for row in page {
+                seen.insert(row.key.clone());
+                let first = *self.first_seen.entry(row.key.clone()).or_insert(now);
+                if now.duration_since(first) >= grace {
+                    due.push(row);
+                }
+            }
+            for batch in due.chunks(BATCH) {
+                consumed += consume(client, batch, &retired).await?;
+            }
+        }
+        self.take_parts_down(client, now, &mut seen).await?;
+        self.first_seen.retain(|key, _| seen.contains(key));
+        Ok(consumed)
+    }
+
+    /// Takes the parts of multipart objects and uploads that are gone down; their chunks become garbage.
+    async fn take_parts_down(
+        &mut self,
+        client: &Client,
+        now: Instant,
+        seen: &mut HashSet<Bytes>,
+    ) -> Result<(), ClientError> {
+        let mut last = None;
+        loop {
+            let page = client.abandoned_parts(last.as_ref(), BATCH).await?;
+            for abandoned in &page {
+                let first = *self.first_seen.entry(abandoned.row.clone()).or_insert(now);
+                seen.insert(abandoned.row.clone());
+                if now.duration_since(first) >= client.options().garbage_grace
+                    && let Err(error) = client.take_down(abandoned).await
+                {
+                    tracing::warn!(%error, "parts of an upload are taken down later");
+                }
+            }
+            match page.into_iter().last() {
+                Some(abandoned) => last = Some(abandoned),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Removes what the rows name, then the rows whose removals all succeeded.
+async fn consume(client: &Client, rows: &[Row], retired: &HashSet<SiteId>) -> Result<u64, ClientError> {
+    let mut by_site: HashMap<SiteId, Vec<ChunkId>> = HashMap::new();
+    let mut records = Vec::with_capacity(rows.len());
+    for row in rows {
+        let record: Garbage = row.record()?;
+        if let Some(segment) = &record.segment {
+            take_down(client, row, segment).await?;
+            continue;
+        }
+        let chunks = chunks_of(&record)?;
+        for &(site, chunk) in chunks.iter().filter(|(site, _)| !retired.contains(site)) {
+            by_site.entry(site).or_default().push(chunk);
+        }
+        records.push((row, chunks));
+    }
+    let mut failed = HashSet::new();
+    for (site, chunks) in by_site {
+        let request = DeleteRequest { chunks, epoch: client.epoch() };
+        let deleted = match client.site(site) {
+            Some(site) => site.delete(request).await.is_ok(),
+            None => false,
+        };
+        if !deleted {
+            failed.insert(site);
+        }
+    }
+    let mut tx = client.transaction();
+    for (row, chunks) in &records {
+        if chunks.iter().all(|(site, _)| !failed.contains(site)) {
+            tx.delete(row.key.clone());
+        }
+    }
+    let consumed = tx.writes.len() as u64;
+    if consumed > 0 {
+        client.meta().commit(tx).await?;
+    }
+    Ok(consumed)
+}
+
+fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, ClientError> {
+    let stripe: [u8; 16] = record.stripe.as_ref().try_into().map_err(|_| ClientError::Inconsistent {
+        what: "a garbage row".to_owned(),
+        reason: format!("its stripe id has {} bytes", record.stripe.len()),
+    })?;
+    let stripe = StripeId::from_bytes(stripe);
+    let chunk = |chunk: &striate_meta::records::GarbageChunk| {
+        let generation = Generation(chunk.generation);
+        (SiteId(chunk.site), ChunkId { stripe, index: chunk.index as u8, generation })
+    };
+    Ok(record.chunks.iter().map(chunk).collect())
+}
+
+/// Takes a segment's block and stripe rows down in batches; its garbage row goes with the last one.
+async fn take_down(client: &Client, garbage: &Row, segment: &ManifestSegment) -> Result<(), ClientError> {
+    let id: [u8; 16] = segment.id.as_ref().try_into().map_err(|_| ClientError::Inconsistent {
+        what: "a garbage row".to_owned(),
+        reason: format!("its segment id has {} bytes", segment.id.len()),
+    })?;
+    loop {
+        let blocks = client.meta().scan(ScanRange::prefix(&keys::blocks(&id)), SEGMENT_BATCH).await?;
+        let mut tx = client.transaction();
+        if blocks.is_empty() {
+            tx.delete(garbage.key.clone());
+            client.meta().commit(tx).await?;
+            return Ok(());
+        }
+        for block in blocks {
+            let record: Block = block.record()?;
+            tx.delete(block.key);
+            let Ok(stripe) = <[u8; 16]>::try_from(record.stripe.as_ref()) else { continue };
+            let stripe = StripeId::from_bytes(stripe);
+            let Some(row) = client.meta().get(&keys::stripe(stripe)).await? else { continue };
+            tx.require_unchanged(keys::stripe(stripe), Some(&row));
+            release_stripe(&mut tx, stripe, &row.record::<Stripe>()?);
+        }
+        if let Commit::Conflict { .. } = client.meta().commit(tx).await? {
+            // A repair changed one of the stripes; the next round reads it again.
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Services beside the data path.
+//!
+//! - [`heal`](mod@heal): rebuilds lost chunks and pays debt, most endangered stripes first; one stripe at a
+//!   time by [`repair`].
+//! - [`verify`](mod@verify): reads every chunk from its medium and queues what is damaged.
+//! - [`garbage`]: removes chunks that nothing names, after a grace.
+//! - [`abandoned`]: collects what writers left behind that are gone.
+//!
+//! All of them work on metadata and sites through the client and may die at any instruction: what they do is
+//! idempotent, and the compare-and-swap on the stripe record decides (design.md §10.4).
+
+pub mod abandoned;
+pub mod garbage;
+pub mod heal;
+pub mod repair;
+pub mod verify;
+
+mod rows;
+
+pub use abandoned::{AbandonedReport, collect_abandoned};
+pub use garbage::GarbageCollector;
+pub use heal::{HealProgress, HealReport, heal};
+pub use repair::{RepairOutcome, repair_stripe};
+pub use verify::{VerifyProgress, VerifyReport, verify};

@@ -1,0 +1,382 @@
+//! The repair of one stripe.
+//!
+//! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record,
+//! durably; (2) read good chunks, decode, compare with the checksums of the original encoding (I10); (3) write
+//! the new chunks under the new generation; (4) compare-and-swap the stripe record on the version of step 1,
+//! together with the reverse index, the debt row and garbage rows for what was replaced. Whoever loses the
+//! swap removes only chunks of its own generation, so two repairers, or a repairer and a mover, cannot take a
+//! live chunk from each other (design.md §10.4). A crash leaves at most orphans.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::{Bytes, BytesMut};
+use futures::future::join_all;
+use futures::stream::StreamExt;
+use striate_client::{Client, ClientError, add_garbage, holders};
+use striate_codec::{Code, crc32c};
+use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, StripeId};
+use striate_meta::records::{GarbageChunk, Stripe};
+use striate_meta::{Commit, Row, keys, records};
+use striate_plan::{ChunkState, StripeRepair, choose_sites, plan_repair, rack_limit};
+use striate_site::{DeleteRequest, Priority, ReadRequest, SiteError, WriteRequest};
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairOutcome {
+    /// Chunks rebuilt and named.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Chunks still lost, for want of a site.
+    pub still_lost: u64,
+    /// Chunks on sites that do not answer, left alone.
+    pub unknown: u64,
+    /// Why nothing could be done, if so.
+    pub unrepairable: Option<String>,
+}
+
+struct Job<'a> {
+    client: &'a Client,
+    id: StripeId,
+    row: Row,
+    record: Stripe,
+    code: Code,
+    states: Vec<ChunkState>,
+}
+
+/// What reading a chunk told of it in an earlier round.
+type Learned = HashMap<ChunkId, ChunkState>;
+
+/// Examines the stripe's chunks and rebuilds what is lost. With `examine`, every chunk is read from its medium
+/// and verified first; without, only sites in `gone` count as lost, and what reading finds.
+///
+/// # Errors
+/// When the metadata store fails. What is wrong with the stripe itself is in the outcome.
+pub async fn repair_stripe(
+    client: &Client,
+    id: StripeId,
+    gone: &HashSet<SiteId>,
+    examine: bool,
+) -> Result<RepairOutcome, ClientError> {
+    let mut learned = HashMap::new();
+    // Every round learns of at least one more bad chunk or loses against another executor.
+    for _ in 0..8 {
+        let job = Job::open(client, id, gone, &learned).await?;
+        let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
+        if examine {
+            job.examine().await;
+        }
+        if let Some(outcome) = job.run(&mut learned).await? {
+            return Ok(outcome);
+        }
+    }
+    let reason = "other executors kept changing the stripe; run heal again".to_owned();
+    Ok(RepairOutcome { unrepairable: Some(reason), ..RepairOutcome::default() })
+}
+
+impl<'a> Job<'a> {
+    /// Reads the stripe's record. `None` when it is gone: nothing to repair, its debt is dropped.
+    async fn open(
+        client: &'a Client,
+        id: StripeId,
+        gone: &HashSet<SiteId>,
+        learned: &Learned,
+    ) -> Result<Option<Self>, ClientError> {
+        let Some(row) = client.meta().get(&keys::stripe(id)).await? else {
+            let mut tx = client.transaction();
+            tx.require_unchanged(keys::stripe(id), None).delete(keys::debt(id));
+            client.meta().commit(tx).await?;
+            return Ok(None);
+        };
+        let record: Stripe = row.record()?;
+        let inconsistent =
+            |reason: String| ClientError::Inconsistent { what: format!("stripe {id}"), reason };
+        let profile: Profile = record.profile.parse().map_err(|error| inconsistent(format!("{error}")))?;
+        let code = client.code(&profile)?;
+        if record.locations.len() != code.n() {
+            return Err(inconsistent(format!("{} locations for {profile}", record.locations.len())));
+        }
+        let state = |(index, location): (usize, &records::Location)| match SiteId(location.site) {
+            SiteId(0) => ChunkState::Lost,
+            site if gone.contains(&site) || client.site(site).is_none() => ChunkState::Lost,
+            site => {
+                let generation = Generation(location.generation);
+                let chunk = ChunkId { stripe: id, index: index as u8, generation };
+                learned.get(&chunk).copied().unwrap_or(ChunkState::Good(site))
+            }
+        };
+        let states = record.locations.iter().enumerate().map(state).collect();
+        Ok(Some(Self { client, id, row, record, code, states }))
+    }
+
+    fn chunk(&self, index: usize) -> ChunkId {
+        let generation = Generation(self.record.locations[index].generation);
+        ChunkId { stripe: self.id, index: index as u8, generation }
+    }
+
+    /// Verifies every chunk that seems good.
+    async fn examine(&mut self) {
+        let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
+        self.states = join_all(checks).await;
+    }
+
+    async fn examine_chunk(&self, index: usize, state: ChunkState) -> ChunkState {
+        let ChunkState::Good(site_id) = state else { return state };
+        let Some(site) = self.client.site(site_id) else { return ChunkState::Lost };
+        match site.verify(self.chunk(index)).await {
+            Ok(info)
+                if info.crc32c == self.record.locations[index].crc32c
+                    && info.len == self.record.chunk_len =>
+            {
+                state
+            }
+            Ok(_) => ChunkState::Lost,
+            Err(error) => state_after(&error),
+        }
+    }
+
+    /// One round; `None` asks for another.
+    async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, ClientError> {
+        let plan = match plan_repair(&self.code, &self.states, &self.destinations()) {
+            Err(error) => {
+                let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
+                return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(0) }));
+            }
+            Ok(None) => {
+                let settled = self.outcome(0).still_lost > 0 || self.settle_debt().await?;
+                return Ok(settled.then(|| self.outcome(0)));
+            }
+            Ok(Some(plan)) => plan,
+        };
+        let Some(generation) = self.take_generation().await? else { return Ok(None) };
+        let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
+        let written = self.write(&plan, generation, chunks).await;
+        if written.is_empty() {
+            return Ok(None);
+        }
+        let outcome = self.swap(&written, generation).await?;
+        if outcome.is_none() {
+            self.remove(&written, generation).await;
+        }
+        Ok(outcome)
+    }
+
+    /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe.
+    fn destinations(&self) -> Vec<SiteId> {
+        let locations = self.record.locations.iter().zip(&self.states);
+        let kept: HashSet<SiteId> = locations
+            .filter(|(_, state)| **state != ChunkState::Lost)
+            .map(|(location, _)| SiteId(location.site))
+            .collect();
+        let mut taken: HashMap<RackId, usize> = HashMap::new();
+        for site in kept.iter().filter_map(|&site| self.client.site(site)) {
+            *taken.entry(site.rack()).or_default() += 1;
+        }
+        let mut candidates = self.client.candidates();
+        candidates.retain(|candidate| !kept.contains(&candidate.site));
+        let limit = rack_limit(self.code.n(), self.code.tolerance(), self.client.rack_count());
+        choose_sites(&mut self.client.runtime().rng(), &candidates, self.code.n(), limit, &taken)
+    }
+
+    /// Step 1. `None` when somebody else changed the record.
+    async fn take_generation(&mut self) -> Result<Option<Generation>, ClientError> {
+        let generation = Generation(self.record.generation).next();
+        self.record.generation = generation.0;
+        let value = records::encode(&self.record);
+        let mut tx = self.client.transaction();
+        tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
+        tx.put(keys::stripe(self.id), value.clone());
+        match self.client.meta().commit(tx).await? {
+            Commit::Done(version) => {
+                self.row = Row { key: self.row.key.clone(), value, version };
+                Ok(Some(generation))
+            }
+            Commit::Conflict { .. } => Ok(None),
+        }
+    }
+
+    /// Step 2: the payloads of the plan's targets. `None` when a source was bad; `learned` then has it.
+    async fn rebuild(
+        &self,
+        plan: &StripeRepair,
+        learned: &mut Learned,
+    ) -> Result<Option<Vec<Bytes>>, ClientError> {
+        let reads = join_all(plan.decode.sources().iter().map(|&index| self.read_chunk(index))).await;
+        let mut inputs = Vec::with_capacity(reads.len());
+        for (&index, read) in plan.decode.sources().iter().zip(reads) {
+            let bad = match read {
+                Ok(bytes) if crc32c(&bytes) == self.record.locations[index].crc32c => {
+                    inputs.push(bytes);
+                    continue;
+                }
+                Ok(_) => ChunkState::Lost,
+                Err(error) => state_after(&error),
+            };
+            tracing::warn!(chunk = %self.chunk(index), state = ?bad, "a source of a repair cannot be used");
+            learned.insert(self.chunk(index), bad);
+        }
+        if inputs.len() < plan.decode.sources().len() {
+            return Ok(None);
+        }
+        let mut outputs: Vec<BytesMut> =
+            plan.targets.iter().map(|_| BytesMut::zeroed(self.record.chunk_len as usize)).collect();
+        let sources: Vec<&[u8]> = inputs.iter().map(Bytes::as_ref).collect();
+        let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(BytesMut::as_mut).collect();
+        plan.decode.apply(&sources, &mut refs).expect("whole chunks of one stripe have one length");
+        for (&(index, _), output) in plan.targets.iter().zip(&outputs) {
+            if crc32c(output) != self.record.locations[index].crc32c {
+                let reason =
+                    format!("the rebuilt chunk {index} does not match the original encoding's checksum");
+                return Err(ClientError::Inconsistent { what: format!("stripe {}", self.id), reason });
+            }
+        }
+        Ok(Some(outputs.into_iter().map(BytesMut::freeze).collect()))
+    }
+
+    async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
+        let site = SiteId(self.record.locations[index].site);
+        let site = self.client.site(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let range = ChunkRange { chunk: self.chunk(index), offset: 0, len: self.record.chunk_len };
+        let request = ReadRequest { ranges: vec![range], priority: Priority::Repair, deadline: None };
+        let reading = async { site.read(request).next().await };
+        let deadline = self.client.options().read_deadline;
+        match self.client.runtime().timeout(deadline, reading).await {
+            Ok(Some(reply)) => reply.result,
+            Ok(None) => Err(SiteError::Unavailable("it ended its answer early".to_owned())),
+            Err(_) => Err(SiteError::Deadline),
+        }
+    }
+
+    fn old_holders(&self) -> Result<Vec<SiteId>, ClientError> {
+        Ok(holders(&self.row.record()?))
+    }
+
+    /// Step 3: writes the new chunks; answers those that are durable.
+    async fn write(
+        &self,
+        plan: &StripeRepair,
+        generation: Generation,
+        chunks: Vec<Bytes>,
+    ) -> Vec<(usize, SiteId)> {
+        let writes = plan.targets.iter().zip(chunks).map(|(&(index, site_id), payload)| async move {
+            let site = self.client.site(site_id)?;
+            let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
+            let request = WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Repair };
+            let deadline = self.client.options().write_deadline;
+            match self.client.runtime().timeout(deadline, site.write(request)).await {
+                Ok(Ok(_)) => Some((index, site_id)),
+                Ok(Err(error)) => {
+                    tracing::warn!(stripe = %self.id, site = %site_id, %error, "a rebuilt chunk could not be written");
+                    None
+                }
+                Err(_) => None,
+            }
+        });
+        join_all(writes).await.into_iter().flatten().collect()
+    }
+
+    /// Step 4. `None` when somebody else changed the record.
+    async fn swap(
+        &mut self,
+        written: &[(usize, SiteId)],
+        generation: Generation,
+    ) -> Result<Option<RepairOutcome>, ClientError> {
+        let old_holders = self.old_holders()?;
+        let mut replaced = Vec::new();
+        for &(index, site) in written {
+            let location = &mut self.record.locations[index];
+            if location.site != 0 {
+                let (site, generation) = (location.site, location.generation);
+                replaced.push(GarbageChunk { index: index as u32, site, generation });
+            }
+            (location.site, location.generation) = (site.0, generation.0);
+            self.states[index] = ChunkState::Good(site);
+        }
+        let mut tx = self.client.transaction();
+        tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
+        self.write_record(&mut tx, &old_holders).await?;
+        if !replaced.is_empty() {
+            add_garbage(&mut tx, self.id, replaced);
+        }
+        let outcome = self.outcome(written.len() as u64);
+        match outcome.still_lost + outcome.unknown {
+            0 => tx.delete(keys::debt(self.id)),
+            _ => tx.put(keys::debt(self.id), Bytes::new()),
+        };
+        let done = matches!(self.client.meta().commit(tx).await?, Commit::Done(_));
+        if done {
+            self.client.stripe_repaired(self.id);
+        }
+        Ok(done.then_some(outcome))
+    }
+
+    /// Adds to `tx` the changed record and, when the set of sites changed, its place in the reverse index.
+    async fn write_record(
+        &self,
+        tx: &mut striate_meta::Transaction,
+        old_holders: &[SiteId],
+    ) -> Result<(), ClientError> {
+        let new_holders = holders(&self.record);
+        let old = keys::placement_of(old_holders.iter().copied());
+        let new = self.client.ensure_placement(&new_holders).await?;
+        tx.put(keys::stripe(self.id), records::encode(&self.record));
+        if old != new {
+            tx.delete(keys::reverse(old, self.id));
+            tx.put(keys::reverse(new, self.id), Bytes::new());
+        }
+        Ok(())
+    }
+
+    /// Removes chunks of this repair's own generation that no record names.
+    async fn remove(&self, written: &[(usize, SiteId)], generation: Generation) {
+        for &(index, site) in written {
+            let Some(site) = self.client.site(site) else { continue };
+            let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
+            let request = DeleteRequest { chunks: vec![chunk], epoch: self.client.epoch() };
+            if let Err(error) = site.delete(request).await {
+                tracing::debug!(%chunk, %error, "an orphan of a lost repair stays for verify to find");
+            }
+        }
+    }
+
+    /// Drops the debt of a stripe that is whole. `false` when the record changed meanwhile.
+    async fn settle_debt(&self) -> Result<bool, ClientError> {
+        let whole = self.states.iter().all(|state| matches!(state, ChunkState::Good(_)));
+        if !whole {
+            return Ok(true);
+        }
+        let mut tx = self.client.transaction();
+        tx.require_unchanged(keys::stripe(self.id), Some(&self.row)).delete(keys::debt(self.id));
+        let done = matches!(self.client.meta().commit(tx).await?, Commit::Done(_));
+        self.client.stripe_repaired(self.id);
+        Ok(done)
+    }
+
+    fn outcome(&self, chunks: u64) -> RepairOutcome {
+        let count = |wanted: ChunkState| self.states.iter().filter(|state| **state == wanted).count() as u64;
+        RepairOutcome {
+            chunks,
+            bytes: chunks * u64::from(self.record.chunk_len),
+            still_lost: count(ChunkState::Lost),
+            unknown: count(ChunkState::Unknown),
+            unrepairable: None,
+        }
+    }
+
+    fn describe_lost(&self) -> String {
+        let lost = self.states.iter().enumerate().filter(|(_, state)| !matches!(state, ChunkState::Good(_)));
+        let text = lost.map(|(index, _)| match self.record.locations[index].site {
+            0 => format!("chunk {index} was never written"),
+            site => format!("chunk {index} on site {site}"),
+        });
+        format!("missing: {}", text.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// What a failed verification says of a chunk.
+fn state_after(error: &SiteError) -> ChunkState {
+    match error {
+        SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_) => ChunkState::Lost,
+        _ => ChunkState::Unknown,
+    }
+}

@@ -1,0 +1,78 @@
+//! Walking through ranges of metadata rows page by page.
+
+use std::collections::HashSet;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use striate_client::{Client, ClientError};
+use striate_core::SiteId;
+use striate_meta::records::{self, site::State};
+use striate_meta::{Row, ScanRange, keys};
+
+const PAGE: usize = 1_000;
+
+/// A walk over all rows with a prefix. Rows that are written meanwhile may be seen or not.
+pub(crate) struct Rows {
+    range: ScanRange,
+    done: bool,
+}
+
+impl Rows {
+    pub(crate) fn with_prefix(prefix: &[u8]) -> Self {
+        Self { range: ScanRange::prefix(prefix), done: false }
+    }
+
+    /// The next page; `None` after the last.
+    pub(crate) async fn next(&mut self, client: &Client) -> Result<Option<Vec<Row>>, ClientError> {
+        if self.done {
+            return Ok(None);
+        }
+        let rows = client.meta().scan(self.range.clone(), PAGE).await?;
+        self.done = rows.len() < PAGE;
+        if let Some(last) = rows.last() {
+            self.range.start = successor(&last.key);
+        }
+        Ok((!rows.is_empty()).then_some(rows))
+    }
+}
+
+/// The first key after `key`.
+fn successor(key: &[u8]) -> Bytes {
+    let mut next = BytesMut::with_capacity(key.len() + 1);
+    next.put_slice(key);
+    next.put_u8(0);
+    next.freeze()
+}
+
+/// Sites that the metadata knows and that were given up.
+pub(crate) async fn retired_sites(client: &Client) -> Result<HashSet<SiteId>, ClientError> {
+    let mut retired = HashSet::new();
+    let mut rows = Rows::with_prefix(keys::SITES);
+    while let Some(page) = rows.next(client).await? {
+        for row in page {
+            let site: records::Site = row.record()?;
+            if site.state() == State::Retired {
+                retired.insert(SiteId(site.id));
+            }
+        }
+    }
+    Ok(retired)
+}
+
+/// Sites whose chunks count as lost: those that the metadata knows and that were given up, are not here, or
+/// take no writes because their disk failed.
+pub(crate) async fn gone_sites(client: &Client) -> Result<HashSet<SiteId>, ClientError> {
+    let views = client.sites();
+    let well = views.iter().filter(|view| view.readable && (view.writable || view.draining));
+    let well: HashSet<SiteId> = well.map(|view| view.site.id()).collect();
+    let mut gone = HashSet::new();
+    let mut rows = Rows::with_prefix(keys::SITES);
+    while let Some(page) = rows.next(client).await? {
+        for row in page {
+            let site: records::Site = row.record()?;
+            if site.state() == State::Retired || !well.contains(&SiteId(site.id)) {
+                gone.insert(SiteId(site.id));
+            }
+        }
+    }
+    Ok(gone)
+}

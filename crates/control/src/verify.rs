@@ -1,0 +1,191 @@
+//! Verify: reads every chunk from its medium, past the page cache, and compares it with the stripe record.
+//!
+//! Damage is put on heal's list as debt. Afterwards the sites' chunks are listed and compared with the
+//! metadata: chunks first, metadata second, so that a put in progress is never taken for an orphan.
+
+use std::collections::HashSet;
+
+use futures::stream::{self, StreamExt};
+use serde::Serialize;
+use striate_client::{Client, ClientError};
+use striate_core::{ChunkId, Generation, SiteId};
+use striate_meta::records::Stripe;
+use striate_meta::{Commit, Row, keys};
+use striate_site::{ChunkInfo, SiteError};
+
+use crate::rows::Rows;
+
+/// Stripes examined at the same time.
+const CONCURRENCY: usize = 8;
+/// How many damaged chunks a report names.
+const NAMED: usize = 50;
+/// Chunks of a site listed in one page.
+const LIST_PAGE: usize = 1_000;
+
+/// How far a verification has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VerifyProgress {
+    /// Stripes examined.
+    pub stripes: u64,
+    /// Chunks read and found good.
+    pub chunks: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Chunks found missing or damaged, and those known to be missing (debt).
+    pub damaged: u64,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VerifyReport {
+    /// How far it came.
+    pub progress: VerifyProgress,
+    /// Stripes with damage, now on heal's list.
+    pub queued: u64,
+    /// Chunks on sites that did not answer.
+    pub unknown: u64,
+    /// Chunks that no metadata names. They are reported only.
+    pub orphans: u64,
+    /// Some of the damage, in words.
+    pub examples: Vec<String>,
+}
+
+impl VerifyReport {
+    /// True when every chunk of every stripe is there and good.
+    pub fn is_clean(&self) -> bool {
+        self.progress.damaged == 0 && self.unknown == 0
+    }
+}
+
+/// Examines every stripe; calls `progress` after each page of stripes.
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn verify(
+    client: &Client,
+    mut progress: impl FnMut(&VerifyProgress),
+) -> Result<VerifyReport, ClientError> {
+    let mut report = VerifyReport::default();
+    let mut rows = Rows::with_prefix(keys::STRIPES);
+    while let Some(page) = rows.next(client).await? {
+        let mut stripes = stream::iter(page).map(|row| examine(client, row)).buffer_unordered(CONCURRENCY);
+        while let Some(found) = stripes.next().await {
+            report.add(found?);
+            progress(&report.progress);
+        }
+    }
+    for view in client.sites().into_iter().filter(|view| view.readable) {
+        report.orphans += count_orphans(client, view.site.id()).await?;
+    }
+    Ok(report)
+}
+
+/// What one stripe's examination found.
+#[derive(Default)]
+struct Found {
+    good: Vec<ChunkInfo>,
+    damage: Vec<String>,
+    unknown: u64,
+    queued: bool,
+}
+
+impl VerifyReport {
+    fn add(&mut self, found: Found) {
+        self.progress.stripes += 1;
+        self.progress.chunks += found.good.len() as u64;
+        self.progress.bytes += found.good.iter().map(|info| u64::from(info.len)).sum::<u64>();
+        self.progress.damaged += found.damage.len() as u64;
+        self.unknown += found.unknown;
+        self.queued += u64::from(found.queued);
+        let room = NAMED.saturating_sub(self.examples.len());
+        self.examples.extend(found.damage.into_iter().take(room));
+    }
+}
+
+async fn examine(client: &Client, row: Row) -> Result<Found, ClientError> {
+    let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
+    let record: Stripe = row.record()?;
+    let mut found = Found::default();
+    for (index, location) in record.locations.iter().enumerate() {
+        let chunk = ChunkId { stripe: id, index: index as u8, generation: Generation(location.generation) };
+        let site = SiteId(location.site);
+        if site == SiteId(0) {
+            found.damage.push(format!("chunk {chunk}: never written (debt)"));
+            continue;
+        }
+        let Some(handle) = client.site(site) else {
+            found.damage.push(format!("chunk {chunk}: site {site} is not here"));
+            continue;
+        };
+        match handle.verify(chunk).await {
+            Ok(info) if info.crc32c == location.crc32c && info.len == record.chunk_len => {
+                found.good.push(info)
+            }
+            Ok(_) => {
+                found.damage.push(format!("chunk {chunk} on site {site}: not the bytes of the encoding"))
+            }
+            Err(error @ (SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_))) => {
+                found.damage.push(format!("site {site}: {error}"));
+            }
+            Err(_) => found.unknown += 1,
+        }
+    }
+    if !found.damage.is_empty() {
+        found.queued = queue_for_heal(client, &row, id).await?;
+        if !found.queued {
+            // The record changed under the examination: what was seen may be no damage at all.
+            return Ok(Found { good: found.good, ..Found::default() });
+        }
+    }
+    Ok(found)
+}
+
+/// Puts the stripe on heal's list. `false` when its record is no longer the one that was examined.
+async fn queue_for_heal(client: &Client, row: &Row, id: striate_core::StripeId) -> Result<bool, ClientError> {
+    let mut tx = client.transaction();
+    tx.require_unchanged(row.key.clone(), Some(row)).put(keys::debt(id), bytes::Bytes::new());
+    Ok(matches!(client.meta().commit(tx).await?, Commit::Done(_)))
+}
+
+/// Chunks of a site that neither a stripe record nor a garbage row names, and whose writer is gone.
+async fn count_orphans(client: &Client, site_id: SiteId) -> Result<u64, ClientError> {
+    let Some(site) = client.site(site_id) else { return Ok(0) };
+    let live = live_writers(client).await?;
+    let (mut from, mut orphans) = (None, 0);
+    loop {
+        let Ok(page) = site.list(from, LIST_PAGE).await else { return Ok(orphans) };
+        let keys: Vec<_> = page.chunks.iter().map(|info| keys::stripe(info.chunk.stripe)).collect();
+        let rows = client.meta().get_many(&keys).await?;
+        for (info, row) in page.chunks.iter().zip(rows) {
+            let named = row.map(|row| row.record::<Stripe>()).transpose()?.is_some_and(|stripe| {
+                stripe.locations.get(usize::from(info.chunk.index)).is_some_and(|location| {
+                    location.site == site_id.0 && location.generation == info.chunk.generation.0
+                })
+            });
+            if !named && !live.contains(&info.chunk.stripe.writer()) && !is_garbage(client, info).await? {
+                orphans += 1;
+            }
+        }
+        match page.next {
+            Some(next) => from = Some(next),
+            None => return Ok(orphans),
+        }
+    }
+}
+
+/// Writers that may still be about to name what they wrote.
+async fn live_writers(client: &Client) -> Result<HashSet<u64>, ClientError> {
+    let mut writers = HashSet::new();
+    let mut rows = Rows::with_prefix(keys::INTENTS);
+    while let Some(page) = rows.next(client).await? {
+        for row in page {
+            writers.insert(row.record::<striate_meta::records::Intent>()?.writer);
+        }
+    }
+    Ok(writers)
+}
+
+async fn is_garbage(client: &Client, info: &ChunkInfo) -> Result<bool, ClientError> {
+    let prefix = keys::garbage_of(&info.chunk.stripe.to_bytes());
+    Ok(!client.meta().scan(striate_meta::ScanRange::prefix(&prefix), 1).await?.is_empty())
+}

@@ -1,0 +1,260 @@
+//! A cluster in memory with sites that can be broken on purpose.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use striate_client::{
+    Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes, PutBody,
+    PutRequest, WriteCondition,
+};
+use striate_codec::crc32c;
+use striate_core::{ChunkId, LoadReport, Profile, RackId, SiteId};
+use striate_meta::memory::MemoryStore;
+use striate_meta::{Commit, MetaStore, keys, records};
+use striate_runtime::Runtime;
+use striate_site::{
+    ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream, Site, SiteError,
+    SiteStatus, SliceStream, StoreStatus, WriteRequest,
+};
+
+pub const BUCKET: &str = "bucket";
+
+/// A site whose chunks are in the test's hands.
+#[derive(Debug)]
+pub struct BreakableSite {
+    id: SiteId,
+    pub chunks: Mutex<BTreeMap<ChunkId, (Bytes, u32)>>,
+    /// Fails every request as a whole.
+    pub down: Mutex<bool>,
+    /// Never answers reads.
+    pub hung: Mutex<bool>,
+}
+
+impl BreakableSite {
+    pub fn new(id: u32) -> Arc<Self> {
+        Arc::new(Self {
+            id: SiteId(id),
+            chunks: Mutex::default(),
+            down: Mutex::default(),
+            hung: Mutex::default(),
+        })
+    }
+
+    /// Flips a bit of every chunk.
+    pub fn corrupt_all(&self) {
+        for (payload, _) in self.chunks.lock().values_mut() {
+            let mut bytes = payload.to_vec();
+            bytes[0] ^= 1;
+            *payload = bytes.into();
+        }
+    }
+
+    fn up(&self) -> Result<(), SiteError> {
+        match *self.down.lock() {
+            true => Err(SiteError::Unavailable("down".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn chunk(&self, chunk: ChunkId) -> Result<(Bytes, ChunkInfo), SiteError> {
+        self.up()?;
+        let found = self.chunks.lock().get(&chunk).cloned();
+        let (payload, stored) = found.ok_or(SiteError::Missing(chunk))?;
+        if crc32c(&payload) != stored {
+            return Err(SiteError::Corrupt { chunk, reason: "a flipped bit".to_owned() });
+        }
+        let info = ChunkInfo { chunk, len: payload.len() as u32, crc32c: stored };
+        Ok((payload, info))
+    }
+}
+
+#[async_trait]
+impl Site for BreakableSite {
+    fn id(&self) -> SiteId {
+        self.id
+    }
+
+    fn rack(&self) -> RackId {
+        RackId(format!("rack{}", self.id))
+    }
+
+    fn last_load(&self) -> LoadReport {
+        LoadReport { free_bytes: 1 << 40, ..LoadReport::default() }
+    }
+
+    fn read(&self, request: ReadRequest) -> ReadStream {
+        if *self.hung.lock() {
+            return stream::pending().boxed();
+        }
+        let answers: Vec<ReadReply> = request
+            .ranges
+            .iter()
+            .enumerate()
+            .map(|(item, range)| {
+                let part = range.offset as usize..(range.offset + range.len) as usize;
+                let result = self.chunk(range.chunk).map(|(payload, _)| payload.slice(part));
+                ReadReply { item, result, load: self.last_load() }
+            })
+            .collect();
+        stream::iter(answers).boxed()
+    }
+
+    async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
+        self.up()?;
+        let crc = crc32c(&request.payload);
+        self.chunks.lock().insert(request.chunk, (request.payload, crc));
+        Ok(self.last_load())
+    }
+
+    async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
+        self.up()?;
+        self.chunks.lock().retain(|chunk, _| !request.chunks.contains(chunk));
+        Ok(self.last_load())
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        self.up()?;
+        let chunks = self.chunks.lock();
+        let mut ids = chunks.keys().filter(|chunk| from.is_none_or(|from| **chunk >= from));
+        let info = |&chunk: &ChunkId| ChunkInfo {
+            chunk,
+            len: chunks[&chunk].0.len() as u32,
+            crc32c: chunks[&chunk].1,
+        };
+        let page = ids.by_ref().take(limit).map(info).collect();
+        Ok(ChunkPage { chunks: page, next: ids.next().copied() })
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        self.chunk(chunk).map(|(_, info)| info)
+    }
+
+    fn combine(&self, _: CombineRequest) -> SliceStream {
+        stream::iter([Err(SiteError::BadRequest("not in these tests".to_owned()))]).boxed()
+    }
+
+    async fn status(&self) -> Result<SiteStatus, SiteError> {
+        self.up()?;
+        Ok(SiteStatus {
+            site: self.id,
+            cluster: striate_core::ClusterId(1),
+            rack: self.rack(),
+            store: StoreStatus::default(),
+            load: self.last_load(),
+        })
+    }
+}
+
+/// A client over `sites` sites and metadata in memory, in virtual time.
+pub struct Cluster {
+    pub client: Client,
+    pub sites: Vec<Arc<BreakableSite>>,
+    pub meta: Arc<dyn MetaStore>,
+    pub runtime: Runtime,
+}
+
+pub fn options(profile: &str) -> ClientOptions {
+    let profile: Profile = profile.parse().expect("a profile");
+    ClientOptions { profile, garbage_grace: Duration::from_secs(60), ..ClientOptions::default() }
+}
+
+impl Cluster {
+    pub async fn start(sites: u32, profile: &str) -> Self {
+        let runtime = Runtime::deterministic(u64::from(sites), Duration::from_secs(1_700_000_000));
+        let meta: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(runtime.clone()));
+        let sites: Vec<_> = (1..=sites).map(BreakableSite::new).collect();
+        let handles = sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
+        let client = Client::open(runtime.clone(), meta.clone(), handles, options(profile)).await.unwrap();
+        let cluster = Self { client, sites, meta, runtime };
+        for site in &cluster.sites {
+            cluster.register(site.id).await;
+        }
+        let bucket = CreateBucket { name: BUCKET.to_owned(), ..CreateBucket::default() };
+        cluster.client.create_bucket(bucket).await.unwrap();
+        cluster
+    }
+
+    /// Writes the site's row, as a server does that admits a disk.
+    pub async fn register(&self, site: SiteId) {
+        self.write_site(records::Site { id: site.0, ..records::Site::default() }).await;
+    }
+
+    /// Marks a site as given up and leaves it out of the client.
+    pub async fn retire(&mut self, index: usize) -> Arc<BreakableSite> {
+        let site = self.sites.remove(index);
+        let state = records::site::State::Retired.into();
+        self.write_site(records::Site { id: site.id.0, state, ..records::Site::default() }).await;
+        self.publish_sites();
+        site
+    }
+
+    /// Adds a blank site.
+    pub async fn add(&mut self, id: u32) {
+        self.sites.push(BreakableSite::new(id));
+        self.register(SiteId(id)).await;
+        self.publish_sites();
+    }
+
+    fn publish_sites(&self) {
+        self.client.set_sites(self.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect());
+    }
+
+    async fn write_site(&self, record: records::Site) {
+        let mut tx = self.client.transaction();
+        tx.put(keys::site(SiteId(record.id)), records::encode(&record));
+        assert!(matches!(self.meta.commit(tx).await, Ok(Commit::Done(_))));
+    }
+
+    pub async fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ClientError> {
+        self.put_body(key, Box::new(OneShot(Some(Ok(Bytes::copy_from_slice(bytes)))))).await
+    }
+
+    pub async fn put_body(&self, key: &str, body: Box<dyn PutBody>) -> Result<(), ClientError> {
+        let request = PutRequest {
+            bucket: BUCKET.to_owned(),
+            key: key.to_owned(),
+            attributes: ObjectAttributes::default(),
+            condition: WriteCondition::default(),
+            profile: None,
+            content_len: None,
+            digests: ExpectedDigests::default(),
+            body,
+        };
+        self.client.put(request).await.map(drop)
+    }
+
+    pub async fn get(&self, key: &str) -> Result<Vec<u8>, ClientError> {
+        let request = GetRequest { bucket: BUCKET.to_owned(), key: key.to_owned(), ..GetRequest::default() };
+        let mut body = self.client.get(request).await?.body;
+        let mut bytes = Vec::new();
+        while let Some(piece) = body.next().await {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok(bytes)
+    }
+
+    /// Chunks on all sites.
+    pub fn chunk_count(&self) -> usize {
+        self.sites.iter().map(|site| site.chunks.lock().len()).sum()
+    }
+}
+
+/// A body in one piece, or one that fails.
+pub struct OneShot(pub Option<Result<Bytes, ClientError>>);
+
+#[async_trait]
+impl PutBody for OneShot {
+    async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+        self.0.take()
+    }
+}
+
+/// Bytes that no two objects share.
+pub fn content(key: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + key * 17 + i / 251) as u8).collect()
+}

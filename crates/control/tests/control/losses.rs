@@ -1,0 +1,116 @@
+//! Losing sites and chunks: what was acknowledged reads back, heal makes it whole, and beyond the tolerance
+//! there is a clear error and nothing is deleted.
+
+use crate::cluster::{Cluster, content};
+use striate_client::ClientError;
+use striate_control::{heal, verify};
+
+const OBJECTS: usize = 40;
+
+async fn fill(cluster: &Cluster) {
+    for key in 0..OBJECTS {
+        cluster.put(&format!("object{key}"), &content(key, 6_000 + key)).await.unwrap();
+    }
+}
+
+async fn assert_all_read(cluster: &Cluster) {
+    for key in 0..OBJECTS {
+        let read = cluster.get(&format!("object{key}")).await.unwrap();
+        assert_eq!(read, content(key, 6_000 + key), "object{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i1_every_object_survives_the_loss_of_r_sites_and_after_heal_of_r_more() {
+    let mut cluster = Cluster::start(6, "rs(4,2)").await;
+    fill(&cluster).await;
+    for round in 0..2 {
+        cluster.retire(0).await;
+        cluster.retire(0).await;
+        assert_all_read(&cluster).await;
+        cluster.add(10 + round * 2).await;
+        cluster.add(11 + round * 2).await;
+        let report = heal(&cluster.client, |_| ()).await.unwrap();
+        assert!(report.is_whole(), "{report:?}");
+        assert_eq!(report.progress.chunks, 2 * OBJECTS as u64);
+        assert_all_read(&cluster).await;
+        let verified = verify(&cluster.client, |_| ()).await.unwrap();
+        assert!(verified.is_clean() && verified.orphans == 0, "{verified:?}");
+        assert_eq!(verified.progress.chunks, 6 * OBJECTS as u64);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i10_damaged_chunks_are_never_served_and_heal_restores_the_original_encoding() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    fill(&cluster).await;
+    let before: Vec<_> = cluster.sites[..2].iter().map(|site| site.chunks.lock().clone()).collect();
+    cluster.sites[..2].iter().for_each(|site| site.corrupt_all());
+    assert_all_read(&cluster).await;
+    let found = verify(&cluster.client, |_| ()).await.unwrap();
+    assert_eq!(found.progress.damaged, 2 * OBJECTS as u64);
+    let report = heal(&cluster.client, |_| ()).await.unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert!(verify(&cluster.client, |_| ()).await.unwrap().is_clean());
+    for (chunk, original) in before.iter().flatten() {
+        let is_rebuilt = cluster.sites.iter().any(|site| {
+            let chunks = site.chunks.lock();
+            let mut same =
+                chunks.iter().filter(|(id, _)| (id.stripe, id.index) == (chunk.stripe, chunk.index));
+            same.any(|(id, stored)| id.generation > chunk.generation && stored == original)
+        });
+        assert!(is_rebuilt, "{chunk} was not rebuilt as it was");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_go_on_in_debt_while_k_plus_one_sites_are_up_and_heal_pays_it() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    *cluster.sites[5].down.lock() = true;
+    fill(&cluster).await;
+    assert_all_read(&cluster).await;
+    assert_eq!(cluster.chunk_count(), 5 * OBJECTS);
+    *cluster.sites[5].down.lock() = false;
+    cluster.runtime.sleep(std::time::Duration::from_secs(5)).await;
+    let report = heal(&cluster.client, |_| ()).await.unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
+    let again = heal(&cluster.client, |_| ()).await.unwrap();
+    assert_eq!(again.progress.stripes_total, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i5_a_write_with_fewer_than_k_plus_one_sites_fails_and_leaves_nothing() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    cluster.sites[..2].iter().for_each(|site| *site.down.lock() = true);
+    let error = cluster.put("new", &content(0, 6_000)).await.unwrap_err();
+    assert!(matches!(error, ClientError::TooFewSites { needed: 5, .. }), "{error}");
+    assert!(matches!(cluster.get("new").await, Err(ClientError::NoSuchKey(_))));
+    assert_eq!(cluster.chunk_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i2_beyond_the_tolerance_the_error_names_what_is_missing_and_everything_reads_when_it_returns() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    fill(&cluster).await;
+    let before = cluster.chunk_count();
+    cluster.sites[..3].iter().for_each(|site| *site.down.lock() = true);
+    let error = cluster.get("object0").await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreadable { needed: 4, .. }), "{error}");
+    assert!(["site 1", "site 2", "site 3"].iter().all(|site| error.to_string().contains(site)), "{error}");
+    let report = heal(&cluster.client, |_| ()).await.unwrap();
+    assert_eq!((report.unrepairable, report.progress.chunks), (OBJECTS as u64, 0));
+    assert_eq!(cluster.chunk_count(), before, "nothing may be deleted");
+    cluster.sites[..3].iter().for_each(|site| *site.down.lock() = false);
+    cluster.runtime.sleep(std::time::Duration::from_secs(5)).await;
+    assert_all_read(&cluster).await;
+    assert!(verify(&cluster.client, |_| ()).await.unwrap().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_site_is_read_around() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    fill(&cluster).await;
+    cluster.sites[..2].iter().for_each(|site| *site.hung.lock() = true);
+    assert_all_read(&cluster).await;
+}

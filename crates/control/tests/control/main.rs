@@ -1,0 +1,5 @@
+//! Heal, verify and collection on a cluster in memory whose sites can be broken on purpose, in virtual time.
+
+mod cluster;
+mod collection;
+mod losses;

@@ -1,0 +1,169 @@
+//! Identifiers. Each is a number or a label with a type of its own, so that they cannot be confused.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A cluster: random, made at the first start, written into every directory's identity file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ClusterId(pub u128);
+
+/// A storage site. Numbered from 1 by the metadata store when the site is admitted; never used again for
+/// another disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SiteId(pub u32);
+
+/// The label of a failure domain.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RackId(pub String);
+
+/// A stripe: one code word of n chunks.
+///
+/// The high 64 bits number the writer (a client process with a lease, counted by the metadata store), the
+/// low 64 bits are that writer's own sequence. So writers name stripes without asking anybody, and a range
+/// of names can be reserved by one intent row.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StripeId(pub u128);
+
+/// A placement's number within its stripe. Every write, move or repair of a chunk takes a new one from the
+/// stripe record, so that a late delete can never hit a newer chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Generation(pub u32);
+
+/// The epoch of a background executor's lease. Sites persist the highest they have seen and refuse older.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FencingEpoch(pub u64);
+
+impl StripeId {
+    /// The `sequence`-th stripe of `writer`.
+    pub fn new(writer: u64, sequence: u64) -> Self {
+        Self(u128::from(writer) << 64 | u128::from(sequence))
+    }
+
+    /// The writer that named this stripe.
+    pub fn writer(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    /// The stripe's number among its writer's.
+    pub fn sequence(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// Big-endian bytes, which sort as the numbers do.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// The inverse of [`StripeId::to_bytes`].
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+}
+
+impl Generation {
+    /// The generation after this one.
+    ///
+    /// # Panics
+    /// After 2³² placements of one chunk.
+    pub fn next(self) -> Self {
+        Self(self.0.checked_add(1).expect("a stripe has fewer than 2^32 placements"))
+    }
+}
+
+impl fmt::Display for StripeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}", self.writer(), self.sequence())
+    }
+}
+
+impl fmt::Debug for StripeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for StripeId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (writer, sequence) = text.split_once('-')?;
+            let writer = u64::from_str_radix(writer, 16).ok()?;
+            Some(Self::new(writer, u64::from_str_radix(sequence, 16).ok()?))
+        };
+        parse().ok_or_else(|| format!("{text:?} is not a stripe id (writer-sequence in hexadecimal)"))
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<ClusterId> for String {
+    fn from(id: ClusterId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for ClusterId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for ClusterId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        number.map(Self).ok_or_else(|| format!("{text:?} is not a cluster id (32 hexadecimal digits)"))
+    }
+}
+
+impl fmt::Display for SiteId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for RackId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn stripe_ids_survive_text_and_bytes_and_sort_by_writer_then_sequence(a: (u64, u64), b: (u64, u64)) {
+            let (x, y) = (StripeId::new(a.0, a.1), StripeId::new(b.0, b.1));
+            prop_assert_eq!(x.to_string().parse::<StripeId>(), Ok(x));
+            prop_assert_eq!(StripeId::from_bytes(x.to_bytes()), x);
+            prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+            prop_assert_eq!(x.to_bytes().cmp(&y.to_bytes()), a.cmp(&b));
+        }
+
+        #[test]
+        fn cluster_ids_survive_text(number: u128) {
+            prop_assert_eq!(ClusterId(number).to_string().parse::<ClusterId>(), Ok(ClusterId(number)));
+        }
+    }
+}

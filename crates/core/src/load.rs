@@ -1,0 +1,27 @@
+//! Load reports: what a site says of itself on every reply.
+
+use serde::{Deserialize, Serialize};
+
+/// A site's load at the moment of a reply.
+///
+/// The queue's length feeds o_j, the per-request cost of a site in EC-Store Eq. 1; CPU, I/O and chunk count
+/// feed ω_j, the site load of Eq. 7. A report is a hint: losing one does no harm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Counts reports of one site's run; a report with a lower number than one already seen is stale.
+    pub sequence: u64,
+    /// Requests waiting or being served.
+    pub queue_requests: u32,
+    /// Bytes those requests ask for.
+    pub queue_bytes: u64,
+    /// Share of the site's processor time in use, in thousandths.
+    pub cpu_permille: u16,
+    /// Share of time in which the disk was busy, in thousandths.
+    pub io_permille: u16,
+    /// Chunks stored.
+    pub chunks: u64,
+    /// Bytes of chunks stored.
+    pub used_bytes: u64,
+    /// Bytes that can still be written before the reserve for deletes is reached.
+    pub free_bytes: u64,
+}

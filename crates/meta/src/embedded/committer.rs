@@ -1,0 +1,325 @@
+//! The one that commits: groups of waiting transactions, on all mirrors, then visible, then acknowledged.
+//!
+//! Sources: group commit as in DeWitt et al., “Implementation Techniques for Main Memory Database Systems”
+//! (SIGMOD 1984), §5.2; the rules of design.md §10.9 and §10.10. The order of steps is the whole argument:
+//!
+//! 1. draft: check each transaction against the visible state and the group's earlier ones;
+//! 2. apply the group on every in-sync mirror, each with its own fsync, and check that the files are still
+//!    where their paths lead;
+//! 3. eject the mirrors that failed: record the smaller set first, then drop them;
+//! 4. swap the visible state, tell the watchers, answer.
+//!
+//! What is visible is therefore durable on all mirrors of the recorded set, and a crash anywhere before
+//! step 4 loses only what nobody was told of. When all mirrors fail the outcome is unknown and nothing more
+//! is served.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use striate_runtime::Runtime;
+use tokio::sync::{mpsc, oneshot};
+
+use super::group::{Draft, Drafted, Group};
+use super::join::Backlog;
+use super::membership::KnownDirectory;
+use super::mirror::MirrorDb;
+use super::shared::{MirrorEvent, Shared};
+use super::snapshot::{Failure, Snapshot};
+use super::volume::{DiskId, Volume};
+use super::worker::{Applied, Worker, apply_on_all};
+use super::{Layout, Options, epoch::EpochRecord};
+use crate::outcomes::Outcomes;
+use crate::store::{Commit, MetaError, Revision, Transaction, WatchEvent, Write};
+
+/// Transactions in one group, at most.
+const GROUP_TRANSACTIONS: usize = 256;
+
+/// Keys and values in one group, at most about so many bytes.
+const GROUP_BYTES: usize = 4 << 20;
+
+/// Requests that may wait; senders wait for room beyond that.
+pub(super) const WAITING_REQUESTS: usize = 4096;
+
+/// Answers a transaction.
+pub(super) type Reply = oneshot::Sender<Result<Commit, MetaError>>;
+
+/// Work to be done between two groups.
+pub(super) type Admin = Box<dyn FnOnce(&mut Committer) + Send>;
+
+/// What the committer is asked.
+pub(super) enum Request {
+    Commit(Transaction, Reply),
+    Admin(Admin),
+}
+
+/// An in-sync mirror.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    pub(super) disk_id: DiskId,
+    pub(super) volume: Arc<dyn Volume>,
+    pub(super) worker: Worker,
+    /// Its state after the last group.
+    pub(super) snapshot: Arc<Snapshot>,
+    /// Whether its directory has the space that is set aside for deletes on a full disk.
+    pub(super) has_reserve: bool,
+}
+
+/// The committer's state. The first mirror serves the reads.
+pub(super) struct Committer {
+    pub(super) runtime: Runtime,
+    pub(super) options: Options,
+    pub(super) layout: Layout,
+    pub(super) directories: Vec<KnownDirectory>,
+    pub(super) mirrors: Vec<Mirror>,
+    pub(super) record: EpochRecord,
+    pub(super) outcomes: Outcomes,
+    pub(super) shared: Arc<Shared>,
+    pub(super) joining: Option<Arc<Backlog>>,
+    pub(super) down: Option<String>,
+    pub(super) closed: bool,
+}
+
+/// Why a group did not become visible.
+#[derive(Debug)]
+enum Unapplied {
+    /// It is on no mirror.
+    NoSpace(String),
+    /// It may be on some.
+    Unknown(String),
+}
+
+/// A group with everything that follows from it.
+struct Drawn {
+    group: Arc<Group>,
+    events: Vec<WatchEvent>,
+    answers: Vec<Drafted>,
+}
+
+impl Committer {
+    /// Serves requests until the last sender is gone or the store is closed.
+    pub(super) fn run_on_thread(mut self, mut requests: mpsc::Receiver<Request>) {
+        while !self.closed
+            && let Some(request) = requests.blocking_recv()
+        {
+            self.serve(request, &mut requests);
+        }
+        self.end();
+    }
+
+    /// The same as a task, for deterministic runtimes.
+    pub(super) async fn run_as_task(mut self, mut requests: mpsc::Receiver<Request>) {
+        while !self.closed
+            && let Some(request) = requests.recv().await
+        {
+            self.serve(request, &mut requests);
+        }
+        self.end();
+    }
+
+    /// Serves `request`, and with it all transactions that wait, up to a group's limits.
+    fn serve(&mut self, request: Request, requests: &mut mpsc::Receiver<Request>) {
+        let mut next = Some(request);
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while let Some(Request::Commit(tx, reply)) = next {
+            bytes += tx.writes.iter().map(written_bytes).sum::<usize>();
+            group.push((tx, reply));
+            let room = group.len() < GROUP_TRANSACTIONS && bytes < GROUP_BYTES;
+            next = if room { requests.try_recv().ok() } else { None };
+        }
+        if !group.is_empty() {
+            self.commit(group);
+        }
+        if let Some(Request::Admin(work)) = next {
+            work(self);
+        }
+    }
+
+    /// Closes the mirrors cleanly, so that the next start need not repair them.
+    fn end(&mut self) {
+        self.shared.shut("the metadata store was closed");
+        for mirror in self.mirrors.drain(..) {
+            drop(mirror.snapshot);
+            if !mirror.worker.end(self.options.deadline) {
+                tracing::warn!(directory = mirror.volume.name(), "a metadata mirror did not close in time");
+            }
+        }
+    }
+
+    fn commit(&mut self, requests: Vec<(Transaction, Reply)>) {
+        if let Some(reason) = &self.down {
+            let error = MetaError::Unavailable(reason.clone());
+            return answer_all(requests, &error);
+        }
+        let drawn = match self.draw(&requests) {
+            Ok(drawn) => drawn,
+            Err(error) => return answer_all(requests, &error),
+        };
+        if !drawn.group.ids.is_empty() {
+            match self.apply(&drawn.group) {
+                Ok(()) => self.publish(&drawn),
+                Err(Unapplied::NoSpace(reason)) => return answer_all(requests, &MetaError::NoSpace(reason)),
+                Err(Unapplied::Unknown(reason)) => {
+                    return answer_all(requests, &MetaError::UnknownOutcome(reason));
+                }
+            }
+        }
+        for ((_, reply), drafted) in requests.into_iter().zip(drawn.answers) {
+            // Who asked may have gone.
+            let _ = reply.send(match drafted {
+                Drafted::Answer(commit) => Ok(commit),
+                Drafted::NoSpace => Err(MetaError::NoSpace(format!(
+                    "less than {} bytes are free in a directory that holds metadata; only deletes are accepted",
+                    self.options.min_free_bytes
+                ))),
+            });
+        }
+    }
+
+    /// Drafts the group against the primary, or against the next mirror when that cannot be read.
+    fn draw(&mut self, requests: &[(Transaction, Reply)]) -> Result<Drawn, MetaError> {
+        let full = self.is_full();
+        loop {
+            let mut draft = Draft::new(&self.mirrors[0].snapshot, &self.outcomes, &self.shared.leases);
+            let answers = requests.iter().map(|(tx, _)| draft.add(tx, full)).collect::<Result<_, _>>();
+            match answers {
+                Ok(answers) => {
+                    let (group, events) = (Arc::new(draft.group), draft.events);
+                    if full && !group.ids.is_empty() {
+                        self.give_up_reserves();
+                    }
+                    return Ok(Drawn { group, events, answers });
+                }
+                Err(failure) if self.mirrors.len() == 1 => {
+                    return Err(MetaError::Corrupt(failure.to_string()));
+                }
+                Err(failure) => self.eject_or_go_down(vec![(0, failure)]).map_err(MetaError::Unavailable)?,
+            }
+        }
+    }
+
+    /// Makes a group durable on all mirrors; ejects those that fail.
+    fn apply(&mut self, group: &Arc<Group>) -> Result<(), Unapplied> {
+        let workers = self.mirrors.iter_mut().map(|mirror| &mut mirror.worker);
+        let applied = apply_on_all(workers, group, self.options.deadline);
+        let failed = self.take_snapshots(applied);
+        if failed.len() == self.mirrors.len()
+            && failed.iter().all(|(_, why)| matches!(why, Failure::NoSpace(_)))
+        {
+            return self.recover_from_full_disks(group, &failed[0].1.to_string());
+        }
+        if !failed.is_empty() {
+            self.eject_or_go_down(failed).map_err(Unapplied::Unknown)?;
+        }
+        if let Some(backlog) = &self.joining {
+            backlog.push(group.clone());
+        }
+        Ok(())
+    }
+
+    /// Finds out, by an empty group, which mirrors are still there.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        if let Some(reason) = &self.down {
+            return Err(reason.clone());
+        }
+        let group = Arc::new(Group::after(self.mirrors[0].snapshot.revision()));
+        match self.apply(&group) {
+            // A full disk is no reason to give a mirror up.
+            Ok(()) | Err(Unapplied::NoSpace(_)) => {
+                self.shared.show(self.mirrors[0].snapshot.clone());
+                Ok(())
+            }
+            Err(Unapplied::Unknown(reason)) => Err(reason),
+        }
+    }
+
+    /// Keeps the new states, and answers which mirrors have none.
+    fn take_snapshots(&mut self, applied: Vec<Applied>) -> Vec<(usize, Failure)> {
+        let mut failed = Vec::new();
+        for (position, (mirror, applied)) in self.mirrors.iter_mut().zip(applied).enumerate() {
+            match applied {
+                Ok(snapshot) => mirror.snapshot = snapshot,
+                Err(failure) => failed.push((position, failure)),
+            }
+        }
+        failed
+    }
+
+    fn publish(&mut self, drawn: &Drawn) {
+        self.shared.show(self.mirrors[0].snapshot.clone());
+        for (id, number) in drawn.group.ids.iter().zip(drawn.group.base.0 + 1..) {
+            self.outcomes.insert(*id, Revision(number));
+        }
+        drawn.events.iter().for_each(|event| self.shared.watchers.publish(event));
+    }
+
+    /// Ejects the mirrors at `failed`, or stops serving when that is impossible.
+    pub(super) fn eject_or_go_down(&mut self, failed: Vec<(usize, Failure)>) -> Result<(), String> {
+        self.eject(failed).inspect_err(|reason| self.go_down(reason))
+    }
+
+    fn go_down(&mut self, reason: &str) {
+        self.down = Some(reason.to_owned());
+        self.shared.shut(reason);
+        self.shared.tell(MirrorEvent::Down { reason: reason.to_owned() });
+    }
+
+    /// All disks were full in the middle of a group. redb refuses a database that met an error, so all
+    /// mirrors are opened again, which takes the group back; should one hold it after all, all shall.
+    fn recover_from_full_disks(&mut self, group: &Arc<Group>, reason: &str) -> Result<(), Unapplied> {
+        self.give_up_reserves();
+        let mut closed = Vec::new();
+        for mirror in self.mirrors.drain(..) {
+            mirror.worker.end(self.options.deadline);
+            closed.push((mirror.disk_id, mirror.volume));
+        }
+        let cache_bytes = self.options.cache_bytes_of_mirror(closed.len());
+        let opened = closed.iter().map(|(_, volume)| MirrorDb::open(volume, cache_bytes));
+        let levelled = super::level::level(opened.collect());
+        let mut names = BTreeSet::new();
+        for ((disk_id, volume), db) in closed.into_iter().zip(levelled) {
+            match db.and_then(|db| Mirror::start(&self.runtime, disk_id, volume.clone(), db)) {
+                Ok(mirror) => self.mirrors.push(mirror),
+                Err(failure) => {
+                    names.insert(format!("{}: {failure}", volume.name()));
+                }
+            }
+        }
+        if !names.is_empty() {
+            let reason = format!("{reason}; then {}", names.into_iter().collect::<Vec<_>>().join("; "));
+            self.go_down(&reason);
+            return Err(Unapplied::Unknown(reason));
+        }
+        self.shared.show(self.mirrors[0].snapshot.clone());
+        match self.mirrors[0].snapshot.revision() == group.last {
+            true => Ok(()),
+            false => Err(Unapplied::NoSpace(reason.to_owned())),
+        }
+    }
+}
+
+impl Mirror {
+    pub(super) fn start(
+        runtime: &Runtime,
+        disk_id: DiskId,
+        volume: Arc<dyn Volume>,
+        db: MirrorDb,
+    ) -> Result<Self, Failure> {
+        let snapshot = db.snapshot()?;
+        let worker = Worker::start(runtime, &volume.name(), db);
+        Ok(Self { disk_id, volume, worker, snapshot, has_reserve: false })
+    }
+}
+
+fn written_bytes(write: &Write) -> usize {
+    match write {
+        Write::Put(key, value) => key.len() + value.len(),
+        Write::Delete(key) => key.len(),
+    }
+}
+
+fn answer_all(requests: Vec<(Transaction, Reply)>, error: &MetaError) {
+    for (_, reply) in requests {
+        // Who asked may have gone.
+        let _ = reply.send(Err(error.clone()));
+    }
+}

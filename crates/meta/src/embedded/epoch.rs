@@ -1,0 +1,176 @@
+//! Which mirrors are in sync: the metadata part of every directory's identity (design.md §10.9).
+//!
+//! Every directory of the cluster, also one without a mirror, holds a file `meta.epoch` of two lines:
+//!
+//! ```text
+//! {"version":1,"cluster":"<32 hex>","disk":"<32 hex>","epoch":7,"run":3,"in_sync":["<32 hex>",…]}
+//! crc32c:<8 hex, of the first line without its newline>
+//! ```
+//!
+//! The record with the greatest (epoch, run) is in force. A mirror is ejected by recording a greater epoch
+//! with a smaller in-sync set in every directory that can be reached, before anything that the mirror lacks
+//! is acknowledged. To start, n − r directories must be readable: each record in force was written to at
+//! least min(r+1, n−r) directories, so while n > 2r one of those n − r holds it, and a mirror that was left
+//! behind cannot pass for a good one. (With n ≤ 2r, e.g. two directories that mirror each other, the loss of
+//! the newest half and the return of the oldest cannot be told from a start after a failure; they are more
+//! than r failures.) `run` counts the engine's starts and parts records of equal epoch that two runs wrote
+//! to different directories.
+//!
+//! Crash argument: the file is replaced by a rename after its bytes are durable, so that a crash leaves the
+//! old record or the new one; the checksum catches the rest. A crash between two directories leaves the new
+//! record in some: whether it is found or not, every acknowledged transaction is on all mirrors of both
+//! in-sync sets, because nothing is acknowledged while the set is being changed.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use striate_core::ClusterId;
+
+use super::volume::{DiskId, MetaDirectory};
+use crate::store::MetaError;
+
+/// The file's name.
+pub const EPOCH_FILE: &str = "meta.epoch";
+
+/// The newest version of the file that this program understands.
+const VERSION: u32 = 1;
+
+/// The epoch that [`super::EmbeddedStore::create`] records; nothing was acknowledged under it.
+pub(super) const FIRST_EPOCH: u64 = 1;
+
+/// The in-sync set at one point of the cluster's life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochRecord {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Grows with every change of the set and every start.
+    pub epoch: u64,
+    /// The engine's run that wrote the record.
+    pub run: u32,
+    /// The directories whose mirrors hold everything that was acknowledged.
+    pub in_sync: BTreeSet<DiskId>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    version: u32,
+    cluster: ClusterId,
+    disk: String,
+    epoch: u64,
+    run: u32,
+    in_sync: Vec<String>,
+}
+
+impl EpochRecord {
+    /// The file's bytes in the directory `disk`.
+    pub(super) fn encode(&self, disk: DiskId) -> Vec<u8> {
+        let line = Line {
+            version: VERSION,
+            cluster: self.cluster,
+            disk: disk.to_string(),
+            epoch: self.epoch,
+            run: self.run,
+            in_sync: self.in_sync.iter().map(DiskId::to_string).collect(),
+        };
+        let line = serde_json::to_string(&line).expect("strings and numbers are JSON");
+        format!("{line}\ncrc32c:{:08x}\n", striate_codec::crc32c(line.as_bytes())).into_bytes()
+    }
+
+    /// The record in a file's bytes, and the directory it was written for.
+    fn decode(bytes: &[u8]) -> Result<(Self, DiskId), String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
+        let (line, checksum) = text.split_once('\n').ok_or("it is cut short")?;
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        if let Ok(Version { version }) = serde_json::from_str(line)
+            && version > VERSION
+        {
+            return Err(format!(
+                "it has version {version}, this program knows {VERSION}; start a newer striate"
+            ));
+        }
+        if checksum.trim_end() != format!("crc32c:{:08x}", striate_codec::crc32c(line.as_bytes())) {
+            return Err("its checksum is wrong".to_owned());
+        }
+        let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let in_sync = line.in_sync.iter().map(|disk| parse_disk(disk)).collect::<Result<_, _>>()?;
+        let record = Self { cluster: line.cluster, epoch: line.epoch, run: line.run, in_sync };
+        Ok((record, parse_disk(&line.disk)?))
+    }
+
+    /// The record in `directory`; `None` when it has none.
+    ///
+    /// # Errors
+    /// [`MetaError::Corrupt`] for a damaged or newer file, or one of another directory;
+    /// [`MetaError::Unavailable`] when it cannot be read.
+    pub fn read(directory: &MetaDirectory) -> Result<Option<Self>, MetaError> {
+        let place = || format!("{}/{EPOCH_FILE}", directory.volume.name());
+        let bytes = directory.volume.read_file(EPOCH_FILE);
+        let Some(bytes) = bytes.map_err(|error| MetaError::Unavailable(format!("{}: {error}", place())))?
+        else {
+            return Ok(None);
+        };
+        let decoded = Self::decode(&bytes);
+        let (record, disk) =
+            decoded.map_err(|reason| MetaError::Corrupt(format!("{}: {reason}", place())))?;
+        if disk != directory.disk_id {
+            return Err(MetaError::Corrupt(format!(
+                "{} was written for directory {disk}, not {}: it was copied from another disk",
+                place(),
+                directory.disk_id
+            )));
+        }
+        Ok(Some(record))
+    }
+
+    /// Orders records: the greatest is in force.
+    pub(super) fn age(&self) -> (u64, u32) {
+        (self.epoch, self.run)
+    }
+}
+
+fn parse_disk(text: &str) -> Result<DiskId, String> {
+    let number = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+    number.map(|number| DiskId(number.to_be_bytes())).ok_or_else(|| format!("{text:?} is no directory's id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record() -> EpochRecord {
+        let in_sync = [DiskId([1; 16]), DiskId([0xab; 16])].into();
+        EpochRecord { cluster: ClusterId(77), epoch: 12, run: 3, in_sync }
+    }
+
+    #[test]
+    fn records_survive_their_file() {
+        let disk = DiskId([9; 16]);
+        assert_eq!(EpochRecord::decode(&record().encode(disk)), Ok((record(), disk)));
+    }
+
+    #[test]
+    fn newer_versions_are_refused_by_name() {
+        let bytes = String::from_utf8(record().encode(DiskId([9; 16]))).unwrap();
+        let newer = bytes.replace("\"version\":1", "\"version\":2");
+        assert!(EpochRecord::decode(newer.as_bytes()).unwrap_err().contains("newer striate"));
+    }
+
+    proptest! {
+        #[test]
+        fn damage_is_noticed(position: prop::sample::Index, bit in 0..8_u32, cut: bool) {
+            let mut bytes = record().encode(DiskId([9; 16]));
+            let position = position.index(bytes.len() - 1);
+            match cut {
+                true => bytes.truncate(position),
+                false => bytes[position] ^= 1 << bit,
+            }
+            let decoded = EpochRecord::decode(&bytes);
+            prop_assert!(decoded.is_err(), "{:?}", decoded);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Groups: transactions that become durable together.
+//!
+//! The committer checks the waiting transactions in their order, each against the committed state plus what
+//! the group's earlier ones wrote, and so makes one set of writes that every mirror applies in one redb
+//! transaction. Each committed transaction takes one revision, in order, so that the ids of a group are
+//! remembered as one row: the first revision and the ids after each other.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::snapshot::{Failure, Snapshot};
+use crate::lease::Leases;
+use crate::outcomes::{Outcomes, REMEMBERED_COMMITS};
+use crate::store::{Commit, Precondition, Revision, Transaction, TxId, WatchEvent, Write};
+
+/// What a group does to one key.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Put(Bytes, Revision),
+    Delete,
+}
+
+/// The writes of one group.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The revision of the state that the group follows.
+    pub(super) base: Revision,
+    /// The revision of its last transaction.
+    pub(super) last: Revision,
+    /// By key, the last change.
+    pub(super) rows: BTreeMap<Bytes, Change>,
+    /// The ids of its transactions, revisions `base + 1` to `last`.
+    pub(super) ids: Vec<TxId>,
+    /// Set once in a run: the number of the run.
+    pub(super) run: Option<u32>,
+}
+
+impl Group {
+    /// A group that follows the state at `base` and changes nothing yet.
+    pub(super) fn after(base: Revision) -> Self {
+        Self { base, last: base, rows: BTreeMap::new(), ids: Vec::new(), run: None }
+    }
+
+    /// Remembered ids of revisions up to this one are forgotten.
+    pub(super) fn forget_through(&self) -> u64 {
+        self.last.0.saturating_sub(REMEMBERED_COMMITS as u64)
+    }
+
+    /// Keys and values, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let row = |(key, change): (&Bytes, &Change)| match change {
+            Change::Put(value, _) => key.len() + value.len(),
+            Change::Delete => key.len(),
+        };
+        self.rows.iter().map(row).sum::<usize>() + 16 * self.ids.len()
+    }
+}
+
+/// A group that is being made.
+pub(super) struct Draft<'a> {
+    pub(super) group: Group,
+    pub(super) events: Vec<WatchEvent>,
+    committed: &'a Snapshot,
+    outcomes: &'a Outcomes,
+    leases: &'a Leases,
+}
+
+/// How a transaction fared in a draft.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Drafted {
+    /// The answer, once the group is durable.
+    Answer(Commit),
+    /// Refused: it would take space, and there is none.
+    NoSpace,
+}
+
+/// A transaction that removes rows and adds at most this many bytes to the metadata is one that gives space
+/// back: it is accepted on a full disk. An S3 delete is one: it removes rows and adds a smaller garbage row.
+const RELEASE_SLACK_BYTES: i64 = 256;
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(committed: &'a Snapshot, outcomes: &'a Outcomes, leases: &'a Leases) -> Self {
+        let group = Group::after(committed.revision());
+        Self { group, events: Vec::new(), committed, outcomes, leases }
+    }
+
+    /// Checks `tx` and adds its writes. `full`: only accept what gives space back.
+    pub(super) fn add(&mut self, tx: &Transaction, full: bool) -> Result<Drafted, Failure> {
+        if let Some(revision) = self.outcomes.get(tx.id).or_else(|| self.drafted(tx.id)) {
+            return Ok(Drafted::Answer(Commit::Done(revision)));
+        }
+        for (failed, precondition) in tx.preconditions.iter().enumerate() {
+            if !self.holds(precondition)? {
+                return Ok(Drafted::Answer(Commit::Conflict { failed }));
+            }
+        }
+        if full && !self.releases_space(tx)? {
+            return Ok(Drafted::NoSpace);
+        }
+        let revision = Revision(self.group.last.0 + 1);
+        self.group.last = revision;
+        self.group.ids.push(tx.id);
+        for write in &tx.writes {
+            self.write(write, revision)?;
+        }
+        Ok(Drafted::Answer(Commit::Done(revision)))
+    }
+
+    fn drafted(&self, id: TxId) -> Option<Revision> {
+        let position = self.group.ids.iter().position(|drafted| *drafted == id)?;
+        Some(Revision(self.group.base.0 + 1 + position as u64))
+    }
+
+    fn version(&self, key: &[u8]) -> Result<Option<Revision>, Failure> {
+        match self.group.rows.get(key) {
+            Some(Change::Put(_, version)) => Ok(Some(*version)),
+            Some(Change::Delete) => Ok(None),
+            None => self.committed.version(key),
+        }
+    }
+
+    fn holds(&self, precondition: &Precondition) -> Result<bool, Failure> {
+        Ok(match precondition {
+            Precondition::Absent(key) => self.version(key)?.is_none(),
+            Precondition::Exists(key) => self.version(key)?.is_some(),
+            Precondition::Version(key, version) => self.version(key)? == Some(*version),
+            Precondition::LeaseAlive(lease) => self.leases.is_alive(*lease),
+        })
+    }
+
+    fn releases_space(&self, tx: &Transaction) -> Result<bool, Failure> {
+        let (mut growth, mut removes) = (0, false);
+        for write in &tx.writes {
+            let (key, added) = match write {
+                Write::Put(key, value) => (key, (key.len() + value.len()) as i64),
+                Write::Delete(key) => (key, 0),
+            };
+            let taken = match self.group.rows.get(key) {
+                Some(Change::Put(value, _)) => Some(value.len()),
+                Some(Change::Delete) => None,
+                None => self.committed.get(key)?.map(|row| row.value.len()),
+            };
+            growth += added - taken.map_or(0, |value| (key.len() + value) as i64);
+            removes |= added == 0 && taken.is_some();
+        }
+        Ok(removes && growth <= RELEASE_SLACK_BYTES)
+    }
+
+    fn write(&mut self, write: &Write, revision: Revision) -> Result<(), Failure> {
+        let (key, value) = match write {
+            Write::Put(key, value) => (key, Some(value.clone())),
+            Write::Delete(key) if self.version(key)?.is_none() => return Ok(()),
+            Write::Delete(key) => (key, None),
+        };
+        self.events.push(WatchEvent { key: key.clone(), value: value.clone(), revision });
+        let change = value.map_or(Change::Delete, |value| Change::Put(value, revision));
+        self.group.rows.insert(key.clone(), change);
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! Who is a mirror: ejecting, recording the in-sync set, choosing directories, space.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use striate_runtime::Runtime;
+
+use super::committer::{Committer, Mirror};
+use super::epoch::{EPOCH_FILE, EpochRecord};
+use super::shared::{MirrorEvent, MirrorStatus};
+use super::snapshot::{Failure, Snapshot};
+use super::volume::{DiskId, MetaDirectory, Volume};
+use super::worker::gather;
+use super::{Layout, Options};
+use crate::store::MetaError;
+
+/// The space set aside for deletes on a full disk.
+const RESERVE_FILE: &str = "meta.reserve";
+
+/// A directory of the cluster.
+#[derive(Clone, Debug)]
+pub(super) struct KnownDirectory {
+    pub(super) directory: MetaDirectory,
+    /// Operations on it that have not come back. While there are any it counts as unreachable: a late write
+    /// of an old epoch must not meet a new one.
+    pub(super) under_way: Arc<AtomicUsize>,
+}
+
+impl KnownDirectory {
+    pub(super) fn new(directory: MetaDirectory) -> Self {
+        Self { directory, under_way: Arc::default() }
+    }
+
+    fn is_hung(&self) -> bool {
+        self.under_way.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// Records `record` in every directory that answers within `deadline`.
+///
+/// # Errors
+/// When fewer than min(r+1, n−r) did: the set in force could then be overlooked at the next start.
+pub(super) fn record_everywhere(
+    runtime: &Runtime,
+    layout: &Layout,
+    directories: &[KnownDirectory],
+    record: &EpochRecord,
+    deadline: Duration,
+) -> Result<(), String> {
+    let (answers, answered) = mpsc::channel();
+    let mut asked = 0;
+    for known in directories.iter().filter(|known| !known.is_hung()) {
+        known.under_way.fetch_add(1, Ordering::SeqCst);
+        let (known, answers) = (known.clone(), answers.clone());
+        let bytes = record.encode(known.directory.disk_id);
+        let write = move || {
+            let written = replace_epoch(&*known.directory.volume, &bytes);
+            known.under_way.fetch_sub(1, Ordering::SeqCst);
+            // Nobody listens after the deadline.
+            let _ = answers.send((known.directory.volume.name(), written));
+        };
+        asked += 1;
+        match runtime.is_deterministic() {
+            true => write(),
+            false => drop(runtime.spawn_thread("meta epoch", write)),
+        }
+    }
+    drop(answers);
+    let (mut recorded, mut failures) = (0, Vec::new());
+    gather(&answered, asked, deadline, |(name, written): (String, std::io::Result<()>)| match written {
+        Ok(()) => recorded += 1,
+        Err(error) => failures.push(format!("{name}: {error}")),
+    });
+    let needed = layout.epoch_copies();
+    if recorded >= needed {
+        return Ok(());
+    }
+    Err(format!(
+        "the set of metadata mirrors could be recorded in only {recorded} of {} directories, {needed} are needed ({})",
+        layout.total_directories,
+        failures.join("; ")
+    ))
+}
+
+/// The file is tiny, but a full disk refuses it all the same; then the reserve makes room.
+fn replace_epoch(volume: &dyn Volume, bytes: &[u8]) -> std::io::Result<()> {
+    volume.replace_file(EPOCH_FILE, bytes).or_else(|error| match Failure::from(error) {
+        Failure::NoSpace(_) => {
+            volume.remove_file(RESERVE_FILE)?;
+            volume.replace_file(EPOCH_FILE, bytes)
+        }
+        failure => Err(std::io::Error::other(failure.to_string())),
+    })
+}
+
+impl Committer {
+    /// Records an in-sync set of `in_sync` with the next epoch.
+    pub(super) fn record(&mut self, in_sync: BTreeSet<DiskId>) -> Result<(), String> {
+        // Also after a failure the number is used up: some directory may hold it.
+        self.record.epoch += 1;
+        let record = EpochRecord { in_sync, ..self.record.clone() };
+        record_everywhere(&self.runtime, &self.layout, &self.directories, &record, self.options.deadline)?;
+        self.record = record;
+        Ok(())
+    }
+
+    /// Takes the mirrors at `failed` out of the set: records the others first, then drops them.
+    pub(super) fn eject(&mut self, failed: Vec<(usize, Failure)>) -> Result<(), String> {
+        let positions: BTreeSet<usize> = failed.iter().map(|(position, _)| *position).collect();
+        let stays = |position: &usize| !positions.contains(position);
+        let in_sync: BTreeSet<_> =
+            (0..self.mirrors.len()).filter(stays).map(|position| self.mirrors[position].disk_id).collect();
+        if in_sync.is_empty() {
+            let reasons = failed
+                .iter()
+                .map(|(position, why)| format!("{}: {why}", self.mirrors[*position].volume.name()));
+            return Err(format!("no metadata mirror is left: {}", reasons.collect::<Vec<_>>().join("; ")));
+        }
+        for (position, failure) in &failed {
+            let disk_id = self.mirrors[*position].disk_id;
+            if matches!(failure, Failure::Hung(_))
+                && let Some(known) = self.known(disk_id)
+            {
+                known.under_way.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        self.record(in_sync)?;
+        for (position, failure) in failed.into_iter().rev() {
+            let mirror = self.mirrors.remove(position);
+            if matches!(failure, Failure::Hung(_))
+                && let Some(known) = self.known(mirror.disk_id)
+            {
+                mirror.worker.abandon(&self.runtime, known.under_way.clone());
+            }
+            let reason = failure.to_string();
+            self.remember_ejected(mirror.disk_id, mirror.volume.name(), reason.clone());
+            self.shared.tell(MirrorEvent::Ejected { disk_id: mirror.disk_id, reason });
+        }
+        self.shared.show(self.mirrors[0].snapshot.clone());
+        self.refresh_status();
+        Ok(())
+    }
+
+    /// A reader found the mirror of `snapshot` unreadable.
+    pub(super) fn unreadable(&mut self, snapshot: &Arc<Snapshot>, failure: Failure) -> Result<(), MetaError> {
+        if let Some(reason) = &self.down {
+            return Err(MetaError::Unavailable(reason.clone()));
+        }
+        match self.mirrors.iter().find(|mirror| Arc::ptr_eq(&mirror.snapshot, snapshot)) {
+            Some(mirror) => self.damaged(mirror.disk_id, failure),
+            // Another state has been made visible since; it may well be readable.
+            None => Ok(()),
+        }
+    }
+
+    /// A mirror holds what cannot be read. The only one is kept all the same: other rows may be readable.
+    pub(super) fn damaged(&mut self, disk_id: DiskId, failure: Failure) -> Result<(), MetaError> {
+        let Some(position) = self.mirrors.iter().position(|mirror| mirror.disk_id == disk_id) else {
+            return Ok(());
+        };
+        if self.mirrors.len() == 1 {
+            let name = self.mirrors[position].volume.name();
+            return Err(MetaError::Corrupt(format!("{name}, the only mirror of the metadata: {failure}")));
+        }
+        self.eject_or_go_down(vec![(position, failure)]).map_err(MetaError::Unavailable)
+    }
+
+    /// The present state of every mirror.
+    pub(super) fn snapshots(&mut self) -> Vec<(DiskId, Arc<Snapshot>)> {
+        self.mirrors.iter().map(|mirror| (mirror.disk_id, mirror.snapshot.clone())).collect()
+    }
+
+    /// Replaces the list of directories; see [`super::EmbeddedStore::set_directories`].
+    pub(super) fn set_directories(
+        &mut self,
+        layout: Layout,
+        present: Vec<MetaDirectory>,
+    ) -> Result<(), String> {
+        if let Some(reason) = &self.down {
+            return Err(reason.clone());
+        }
+        let gone = |mirror: &Mirror| present.iter().all(|directory| directory.disk_id != mirror.disk_id);
+        let gone: Vec<_> =
+            (0..self.mirrors.len()).filter(|&position| gone(&self.mirrors[position])).collect();
+        if gone.len() == self.mirrors.len() {
+            return Err("none of the listed directories holds an in-sync mirror of the metadata".to_owned());
+        }
+        // A directory that is still where it was keeps its handle, which knows the files it wrote.
+        let keep = |directory: MetaDirectory| {
+            let known = self.known(directory.disk_id).filter(|known| known.directory.volume.verify().is_ok());
+            known.cloned().unwrap_or_else(|| KnownDirectory::new(directory))
+        };
+        self.directories = present.into_iter().map(keep).collect();
+        self.layout = layout;
+        let reason = || Failure::Broken("its directory is not in use any more".to_owned());
+        // Also when no mirror is ejected this records the set, so that new directories learn it.
+        self.eject_or_go_down(gone.into_iter().map(|position| (position, reason())).collect())
+    }
+
+    pub(super) fn known(&self, disk_id: DiskId) -> Option<&KnownDirectory> {
+        self.directories.iter().find(|known| known.directory.disk_id == disk_id)
+    }
+
+    fn remember_ejected(&self, disk_id: DiskId, path: String, reason: String) {
+        let mut status = self.shared.status.lock();
+        status.retain(|mirror| mirror.disk_id != disk_id);
+        let (in_sync, primary) = (false, false);
+        status.push(MirrorStatus {
+            disk_id,
+            path,
+            in_sync,
+            primary,
+            file_bytes: 0,
+            last_error: Some(reason),
+        });
+    }
+
+    /// Brings the shared status up to date; what was ejected stays listed until it is a mirror again.
+    pub(super) fn refresh_status(&self) {
+        let mut status = self.shared.status.lock();
+        let ejected = |mirror: &MirrorStatus| {
+            !mirror.in_sync && self.mirrors.iter().all(|in_sync| in_sync.disk_id != mirror.disk_id)
+        };
+        status.retain(ejected);
+        for (position, mirror) in self.mirrors.iter().enumerate() {
+            let (disk_id, path) = (mirror.disk_id, mirror.volume.name());
+            let primary = position == 0;
+            status.push(MirrorStatus {
+                disk_id,
+                path,
+                in_sync: true,
+                primary,
+                file_bytes: 0,
+                last_error: None,
+            });
+        }
+    }
+
+    /// Directories that could take a mirror and hold none: healthy, with enough space.
+    pub(super) fn spare_directories(&self) -> Vec<MetaDirectory> {
+        let needed = 2 * self.options.min_free_bytes;
+        let spare = |known: &&KnownDirectory| {
+            let volume = &known.directory.volume;
+            !known.is_hung()
+                && self.mirrors.iter().all(|mirror| mirror.disk_id != known.directory.disk_id)
+                && volume.verify().is_ok()
+                && volume.free_bytes().is_ok_and(|free| free >= needed)
+        };
+        self.directories.iter().filter(spare).map(|known| known.directory.clone()).collect()
+    }
+
+    /// Whether only transactions that give space back can be accepted. A mirror on a full disk is ejected
+    /// instead when another directory can take its place.
+    pub(super) fn is_full(&mut self) -> bool {
+        let Options { min_free_bytes, reserve_bytes, .. } = self.options;
+        let mut full = Vec::new();
+        for (position, mirror) in self.mirrors.iter_mut().enumerate() {
+            // A volume that cannot answer fails in the commit, with a better error.
+            let free = mirror.volume.free_bytes().unwrap_or(u64::MAX);
+            if free < min_free_bytes {
+                full.push((position, Failure::NoSpace(format!("{free} bytes are free"))));
+            } else if !mirror.has_reserve && free >= 2 * min_free_bytes + reserve_bytes {
+                mirror.has_reserve = mirror.volume.reserve(RESERVE_FILE, reserve_bytes).is_ok();
+            }
+        }
+        if full.is_empty() {
+            return false;
+        }
+        let others_have_space = full.len() < self.mirrors.len() && !self.spare_directories().is_empty();
+        !(others_have_space && self.eject(full).is_ok())
+    }
+
+    /// Frees what was set aside.
+    pub(super) fn give_up_reserves(&mut self) {
+        for mirror in &mut self.mirrors {
+            if mirror.has_reserve && mirror.volume.remove_file(RESERVE_FILE).is_ok() {
+                mirror.has_reserve = false;
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Where the engine keeps its files: a directory of the cluster, real or simulated.
+//!
+//! Everything the engine does to a disk goes through [`Volume`] and [`Storage`], so that the same engine
+//! runs on real directories ([`Directory`]) and on the simulated ones of [`super::simulated`], which lose
+//! power at any operation. A volume knows when the path that it was opened at leads elsewhere: `rm -rf`
+//! under a running server leaves descriptors that "durably" write to nothing, and an unmounted disk leaves
+//! an empty directory (design.md §10.10).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Names a directory of the cluster, whatever its path: 16 random bytes from its identity file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskId(pub [u8; 16]);
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A directory of the cluster that may hold a mirror and always holds the metadata part of its identity.
+#[derive(Clone, Debug)]
+pub struct MetaDirectory {
+    /// The directory's identity.
+    pub disk_id: DiskId,
+    /// Its files.
+    pub volume: Arc<dyn Volume>,
+}
+
+impl MetaDirectory {
+    /// The directory at `path`, which must exist.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(disk_id: DiskId, path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self { disk_id, volume: Arc::new(Directory::open(path.as_ref())?) })
+    }
+}
+
+/// A directory's files.
+pub trait Volume: Send + Sync + fmt::Debug {
+    /// What people call it: its path.
+    fn name(&self) -> String;
+
+    /// The bytes of a small file; `None` when there is no such file.
+    fn read_file(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// Sets a small file's bytes, durably and all or nothing. Fails where [`Volume::verify`] does.
+    fn replace_file(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// Removes a file, if there is one.
+    fn remove_file(&self, name: &str) -> io::Result<()>;
+
+    /// Opens a file for a database. `create`: makes it, durably, where there is none, and fails where there
+    /// is one; otherwise fails with [`io::ErrorKind::NotFound`] where there is none.
+    fn open_storage(&self, name: &str, create: bool) -> io::Result<Arc<dyn Storage>>;
+
+    /// Fails when the volume is not any more what it was when it was opened: another directory or nothing
+    /// is at its path, or a file written by [`Volume::replace_file`] has gone.
+    fn verify(&self) -> io::Result<()>;
+
+    /// A file's length in bytes.
+    fn file_len(&self, name: &str) -> io::Result<u64>;
+
+    /// Bytes that can still be written.
+    fn free_bytes(&self) -> io::Result<u64>;
+
+    /// Sets aside `len` bytes under `name`, to be given up with [`Volume::remove_file`].
+    fn reserve(&self, name: &str, len: u64) -> io::Result<()>;
+}
+
+/// A database's file.
+pub trait Storage: Send + Sync + fmt::Debug {
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// True when the length is zero.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Fills `out` from `offset` on; fails beyond the end.
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
+    /// Writes `data` at `offset`; durable only after [`Storage::sync`].
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// Cuts or extends with zeros; durable only after [`Storage::sync`].
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Makes durable what was written before the call.
+    fn sync(&self) -> io::Result<()>;
+    /// Fails when the volume's path leads to another file.
+    fn verify(&self) -> io::Result<()>;
+    /// Bytes taken on the disk.
+    fn allocated_bytes(&self) -> io::Result<u64>;
+    /// Ends the exclusive use of the file.
+    fn release(&self) -> io::Result<()>;
+}
+
+/// Device and inode: what a path leads to.
+type Inode = (u64, u64);
+
+fn inode(metadata: &Metadata) -> Inode {
+    (metadata.dev(), metadata.ino())
+}
+
+/// A real directory.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    handle: File,
+    /// What this process wrote, and the inode it got.
+    written: Mutex<BTreeMap<String, Inode>>,
+}
+
+impl Directory {
+    /// Opens the directory at `path`.
+    ///
+    /// # Errors
+    /// When it does not exist or is no directory.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let handle = File::open(path)?;
+        if !handle.metadata()?.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a directory"));
+        }
+        Ok(Self { path: path.to_owned(), handle, written: Mutex::default() })
+    }
+
+    fn verify_path(&self) -> io::Result<()> {
+        leads_to(&self.path, inode(&self.handle.metadata()?))
+    }
+}
+
+/// Fails when `path` does not lead to `expected`.
+fn leads_to(path: &Path, expected: Inode) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if inode(&metadata) == expected => Ok(()),
+        Ok(_) => Err(io::Error::other(format!("{} was replaced by something else", path.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(io::Error::new(error.kind(), format!("{} has vanished", path.display())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Volume for Directory {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn read_file(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match std::fs::read(self.path.join(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn replace_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        // Nothing is written into a directory that is being wiped.
+        self.verify()?;
+        let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.tmp")));
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+        file.write_all_at(bytes, 0)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, &path)?;
+        self.handle.sync_all()?;
+        self.written.lock().insert(name.to_owned(), inode(&file.metadata()?));
+        self.verify_path()
+    }
+
+    fn remove_file(&self, name: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.path.join(name)) {
+            Ok(()) => self.handle.sync_all(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_storage(&self, name: &str, create: bool) -> io::Result<Arc<dyn Storage>> {
+        self.verify_path()?;
+        let path = self.path.join(name);
+        let file = OpenOptions::new().read(true).write(true).create_new(create).open(&path)?;
+        file.try_lock().map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!("{} is in use by another server", path.display()),
+            )
+        })?;
+        if create {
+            self.handle.sync_all()?;
+        }
+        let inode = inode(&file.metadata()?);
+        Ok(Arc::new(DatabaseFile { path, file, inode }))
+    }
+
+    fn verify(&self) -> io::Result<()> {
+        self.verify_path()?;
+        let written = self.written.lock();
+        written.iter().try_for_each(|(name, inode)| leads_to(&self.path.join(name), *inode))
+    }
+
+    fn file_len(&self, name: &str) -> io::Result<u64> {
+        Ok(std::fs::metadata(self.path.join(name))?.len())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let space = rustix::fs::fstatvfs(&self.handle)?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
+    fn reserve(&self, name: &str, len: u64) -> io::Result<()> {
+        self.verify_path()?;
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.path.join(name))?;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
+        Ok(())
+    }
+}
+
+/// A database's file in a real directory, locked against other processes.
+#[derive(Debug)]
+struct DatabaseFile {
+    path: PathBuf,
+    file: File,
+    inode: Inode,
+}
+
+impl Storage for DatabaseFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn verify(&self) -> io::Result<()> {
+        leads_to(&self.path, self.inode)
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.blocks() * 512)
+    }
+
+    fn release(&self) -> io::Result<()> {
+        self.file.unlock()
+    }
+}
+
+/// Hands a [`Storage`] to redb.
+#[derive(Debug)]
+pub(super) struct RedbBackend(pub(super) Arc<dyn Storage>);
+
+impl redb::StorageBackend for RedbBackend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.0.release()
+    }
+}

@@ -1,0 +1,132 @@
+//! Runs each mirror's work beside the others', with a deadline.
+//!
+//! In a real runtime every mirror has a thread of its own, so that a group is written to all mirrors at
+//! once and a hung disk hangs nobody else: its answer is not waited for beyond the deadline, and its thread
+//! ends by itself should the disk ever answer. In a deterministic runtime the work is done inline, one
+//! mirror after the other.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use striate_runtime::Runtime;
+
+use super::group::Group;
+use super::mirror::MirrorDb;
+use super::snapshot::{Failure, Snapshot};
+
+/// Where a mirror's work is done.
+#[derive(Debug)]
+pub(super) enum Worker {
+    Thread { jobs: mpsc::Sender<Job>, ended: mpsc::Receiver<()> },
+    Inline(Box<MirrorDb>),
+}
+
+/// A group, and where to send the answer with the mirror's position.
+#[derive(Debug)]
+pub(super) struct Job {
+    group: Arc<Group>,
+    position: usize,
+    answers: mpsc::Sender<(usize, Applied)>,
+}
+
+/// What became of a group on one mirror.
+pub(super) type Applied = Result<Arc<Snapshot>, Failure>;
+
+impl Worker {
+    pub(super) fn start(runtime: &Runtime, name: &str, mut db: MirrorDb) -> Self {
+        if runtime.is_deterministic() {
+            return Self::Inline(Box::new(db));
+        }
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (end, ended) = mpsc::channel();
+        runtime.spawn_thread(&format!("meta {name}"), move || {
+            for job in queue {
+                // The committer stops listening when the deadline has passed.
+                let _ = job.answers.send((job.position, apply(&mut db, &job.group)));
+            }
+            drop(db);
+            drop(end);
+        });
+        Self::Thread { jobs, ended }
+    }
+
+    fn begin(&mut self, job: Job) {
+        match self {
+            Self::Inline(db) => {
+                let applied = apply(db, &job.group);
+                let _ = job.answers.send((job.position, applied));
+            }
+            Self::Thread { jobs, .. } => {
+                // A thread that died drops the sender of its answers, which counts as no answer.
+                let _ = jobs.send(job);
+            }
+        }
+    }
+
+    /// Leaves a hung mirror to itself; its thread ends when the disk lets it, and is then taken off `under_way`.
+    pub(super) fn abandon(self, runtime: &Runtime, under_way: Arc<AtomicUsize>) {
+        if let Self::Thread { jobs, ended } = self {
+            drop(jobs);
+            runtime.spawn_thread("meta hung", move || {
+                // Nothing is ever sent; the channel closes when the thread has ended.
+                let _ = ended.recv();
+                under_way.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+    }
+
+    /// Closes the mirror and waits for it, for at most `deadline`. False: it did not end in time.
+    pub(super) fn end(self, deadline: Duration) -> bool {
+        match self {
+            Self::Inline(_) => true,
+            Self::Thread { jobs, ended } => {
+                drop(jobs);
+                ended.recv_timeout(deadline) == Err(mpsc::RecvTimeoutError::Disconnected)
+            }
+        }
+    }
+}
+
+/// redb holds its invariants with panics where a file breaks them; such a mirror is broken, not the server.
+fn apply(db: &mut MirrorDb, group: &Group) -> Applied {
+    let applied = catch_unwind(AssertUnwindSafe(|| db.apply(group)));
+    applied.unwrap_or_else(|_| Err(Failure::Broken("the database panicked: its file is damaged".to_owned())))
+}
+
+/// Applies `group` on all mirrors and answers what became of it on each, in their order.
+pub(super) fn apply_on_all<'a>(
+    workers: impl Iterator<Item = &'a mut Worker>,
+    group: &Arc<Group>,
+    deadline: Duration,
+) -> Vec<Applied> {
+    let (answers, answered) = mpsc::channel();
+    let mut count = 0;
+    for worker in workers {
+        worker.begin(Job { group: group.clone(), position: count, answers: answers.clone() });
+        count += 1;
+    }
+    drop(answers);
+    let mut applied: Vec<Option<Applied>> = (0..count).map(|_| None).collect();
+    gather(&answered, count, deadline, |(position, result)| applied[position] = Some(result));
+    let missing = || Err(Failure::Hung(format!("it did not answer within {deadline:?}")));
+    applied.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+}
+
+/// Receives up to `count` answers, all within one `deadline`.
+pub(super) fn gather<T>(
+    answered: &mpsc::Receiver<T>,
+    count: usize,
+    deadline: Duration,
+    mut take: impl FnMut(T),
+) {
+    // The deadline bounds the wait for one answer after another, too: when nobody answers for that long,
+    // nobody else is waited for.
+    for _ in 0..count {
+        match answered.recv_timeout(deadline) {
+            Ok(answer) => take(answer),
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The key space: which row stands under which key.
+//!
+//! ```text
+//! c                                       Cluster
+//! b/<bucket>                              Bucket
+//! o/<bucket>\0<key>                       Object: the current version
+//! v/<bucket>\0<key>\0<version>            Object: versions that are not current
+//! k/<segment id:16><number:4>             Block, for objects of many blocks
+//! s/<stripe:16>                           Stripe
+//! p/<site:4><placement:8>                 Placement: sets of sites in use
+//! r/<placement:8><stripe:16>              (empty) the reverse index
+//! d/<stripe:16>                           (empty) stripes in debt
+//! n/<site:4>                              Site
+//! i/<writer:8><first sequence:8>          Intent
+//! m/<segment id:16>                       PendingSegment
+//! g/<stripe or segment id:16><tx:16>      Garbage
+//! u/<bucket>\0<key>\0<upload id:16>       Upload
+//! t/<upload id:16><number:4>              UploadPart
+//! x/<upload id:16><tx:16>                 AbandonedParts
+//! a/<access key>                          AccessKey
+//! ```
+//!
+//! Numbers are big-endian, so that keys sort as numbers do. Bucket names and object keys hold no NUL
+//! (`client` refuses it), so `\0` ends them and keys sort as S3 lists them. The reverse index has one row
+//! for a stripe, under the set of sites that holds it, instead of one for each chunk: a site's stripes are
+//! found through the placements that contain the site.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use striate_core::{SiteId, StripeId};
+
+fn build(prefix: &[u8], parts: &[&[u8]]) -> Bytes {
+    let len = prefix.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut key = BytesMut::with_capacity(len);
+    key.put_slice(prefix);
+    parts.iter().for_each(|part| key.put_slice(part));
+    key.freeze()
+}
+
+/// The cluster's own row.
+pub fn cluster() -> Bytes {
+    Bytes::from_static(b"c")
+}
+
+/// A bucket.
+pub fn bucket(name: &str) -> Bytes {
+    build(b"b/", &[name.as_bytes()])
+}
+
+/// Prefix of all buckets.
+pub const BUCKETS: &[u8] = b"b/";
+
+/// The current version of an object.
+pub fn object(bucket: &str, key: &str) -> Bytes {
+    build(b"o/", &[bucket.as_bytes(), b"\0", key.as_bytes()])
+}
+
+/// Prefix of a bucket's objects; the rest of the key is the object's key.
+pub fn objects(bucket: &str) -> Bytes {
+    build(b"o/", &[bucket.as_bytes(), b"\0"])
+}
+
+/// A version that is not current.
+pub fn version(bucket: &str, key: &str, version: &[u8; 16]) -> Bytes {
+    build(b"v/", &[bucket.as_bytes(), b"\0", key.as_bytes(), b"\0", version])
+}
+
+/// A block of a segment.
+pub fn block(segment: &[u8; 16], number: u32) -> Bytes {
+    build(b"k/", &[segment, &number.to_be_bytes()])
+}
+
+/// Prefix of a segment's blocks.
+pub fn blocks(segment: &[u8; 16]) -> Bytes {
+    build(b"k/", &[segment])
+}
+
+/// A stripe.
+pub fn stripe(stripe: StripeId) -> Bytes {
+    build(b"s/", &[&stripe.to_bytes()])
+}
+
+/// Prefix of all stripes.
+pub const STRIPES: &[u8] = b"s/";
+
+/// The stripe that a key made by [`stripe`] or [`debt`] names.
+pub fn stripe_of(key: &[u8]) -> Option<StripeId> {
+    Some(StripeId::from_bytes(key.get(2..)?.try_into().ok()?))
+}
+
+/// The number of a set of sites: a 64-bit FNV-1a hash of the sorted site numbers.
+pub fn placement_of(sites: impl IntoIterator<Item = SiteId>) -> u64 {
+    let mut sorted: Vec<u32> = sites.into_iter().map(|site| site.0).collect();
+    sorted.sort_unstable();
+    let bytes = sorted.into_iter().flat_map(u32::to_be_bytes);
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// A set of sites, under one of its sites.
+pub fn placement(site: SiteId, placement: u64) -> Bytes {
+    build(b"p/", &[&site.0.to_be_bytes(), &placement.to_be_bytes()])
+}
+
+/// Prefix of the sets of sites that contain `site`.
+pub fn placements(site: SiteId) -> Bytes {
+    build(b"p/", &[&site.0.to_be_bytes()])
+}
+
+/// The placement that a key made by [`placement`] names.
+pub fn placement_number(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(6..)?.try_into().ok()?))
+}
+
+/// A stripe in the reverse index.
+pub fn reverse(placement: u64, stripe: StripeId) -> Bytes {
+    build(b"r/", &[&placement.to_be_bytes(), &stripe.to_bytes()])
+}
+
+/// Prefix of a placement's stripes.
+pub fn reverses(placement: u64) -> Bytes {
+    build(b"r/", &[&placement.to_be_bytes()])
+}
+
+/// The stripe that a key made by [`reverse`] names.
+pub fn reverse_stripe(key: &[u8]) -> Option<StripeId> {
+    Some(StripeId::from_bytes(key.get(10..)?.try_into().ok()?))
+}
+
+/// A stripe in debt.
+pub fn debt(stripe: StripeId) -> Bytes {
+    build(b"d/", &[&stripe.to_bytes()])
+}
+
+/// Prefix of all debt.
+pub const DEBTS: &[u8] = b"d/";
+
+/// A site.
+pub fn site(site: SiteId) -> Bytes {
+    build(b"n/", &[&site.0.to_be_bytes()])
+}
+
+/// Prefix of all sites.
+pub const SITES: &[u8] = b"n/";
+
+/// A writer's reservation of stripe names.
+pub fn intent(writer: u64, first_sequence: u64) -> Bytes {
+    build(b"i/", &[&writer.to_be_bytes(), &first_sequence.to_be_bytes()])
+}
+
+/// Prefix of all intents.
+pub const INTENTS: &[u8] = b"i/";
+
+/// A segment that belongs to no object or part yet.
+pub fn pending(segment: &[u8; 16]) -> Bytes {
+    build(b"m/", &[segment])
+}
+
+/// Prefix of all pending segments.
+pub const PENDING: &[u8] = b"m/";
+
+/// What nothing names any more; `tx` makes rows of one stripe or segment distinct.
+pub fn garbage(stripe_or_segment: &[u8; 16], tx: u128) -> Bytes {
+    build(b"g/", &[stripe_or_segment, &tx.to_be_bytes()])
+}
+
+/// Prefix of the garbage of one stripe or segment.
+pub fn garbage_of(stripe_or_segment: &[u8; 16]) -> Bytes {
+    build(b"g/", &[stripe_or_segment])
+}
+
+/// Prefix of all garbage.
+pub const GARBAGE: &[u8] = b"g/";
+
+/// A multipart upload.
+pub fn upload(bucket: &str, key: &str, id: &[u8; 16]) -> Bytes {
+    build(b"u/", &[bucket.as_bytes(), b"\0", key.as_bytes(), b"\0", id])
+}
+
+/// Prefix of a bucket's uploads.
+pub fn uploads(bucket: &str) -> Bytes {
+    build(b"u/", &[bucket.as_bytes(), b"\0"])
+}
+
+/// A part of an upload.
+pub fn part(upload: &[u8; 16], number: u32) -> Bytes {
+    build(b"t/", &[upload, &number.to_be_bytes()])
+}
+
+/// Prefix of an upload's parts.
+pub fn parts(upload: &[u8; 16]) -> Bytes {
+    build(b"t/", &[upload])
+}
+
+/// Parts of an upload that are to be taken down; `tx` makes rows of one upload distinct.
+pub fn abandoned(upload: &[u8; 16], tx: u128) -> Bytes {
+    build(b"x/", &[upload, &tx.to_be_bytes()])
+}
+
+/// Prefix of all abandoned parts.
+pub const ABANDONED: &[u8] = b"x/";
+
+/// An access key.
+pub fn access_key(name: &str) -> Bytes {
+    build(b"a/", &[name.as_bytes()])
+}
+
+/// Prefix of all access keys.
+pub const ACCESS_KEYS: &[u8] = b"a/";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripe_keys_name_their_stripe() {
+        let id = StripeId::new(7, 9);
+        assert_eq!(stripe_of(&stripe(id)), Some(id));
+        assert_eq!(stripe_of(&debt(id)), Some(id));
+        assert_eq!(reverse_stripe(&reverse(3, id)), Some(id));
+        assert_eq!(placement_number(&placement(SiteId(4), 99)), Some(99));
+    }
+
+    #[test]
+    fn a_placement_is_a_set() {
+        let of = |sites: &[u32]| placement_of(sites.iter().copied().map(SiteId));
+        assert_eq!(of(&[1, 2, 3]), of(&[3, 1, 2]));
+        assert_ne!(of(&[1, 2, 3]), of(&[1, 2, 4]));
+    }
+
+    #[test]
+    fn objects_of_one_bucket_never_sort_among_those_of_another() {
+        assert!(object("a", "\u{10ffff}") < objects("a-b") || objects("a-b") < objects("a"));
+        assert!(
+            object("ab", "x").starts_with(&objects("ab")) && !object("ab", "x").starts_with(&objects("a"))
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! Every decision of the store, as pure functions of their arguments: no clock, no I/O, no global randomness.
+//!
+//! - [`placement`]: which sites take a stripe's chunks (design.md §6).
+//! - [`read`]: which chunks of a block are fetched, and what is decoded from them (design.md §5).
+//! - [`repair`]: what a damaged stripe needs to be whole again.
+//! - [`check`]: says independently whether a placement is legal (I6).
+//!
+//! Plans are values. The crates that execute them make no choices.
+
+pub mod check;
+pub mod placement;
+pub mod read;
+pub mod repair;
+
+pub use check::{PlacementFault, check_placement};
+pub use placement::{Candidate, choose_sites, rack_limit};
+pub use read::{BlockRead, plan_block_read};
+pub use repair::{ChunkState, StripeRepair, plan_repair};

@@ -1,0 +1,203 @@
+//! The runtime seam: time, randomness, tasks and blocking work.
+//!
+//! Logic that reads a clock, draws a random number or starts a task does it through a [`Runtime`] that
+//! was handed in. In a server the runtime stands on the real clock and a thread pool. In the lab the same
+//! code runs on tokio's paused clock in a single thread: [`Runtime::sleep`] then advances virtual time,
+//! [`Runtime::run_blocking`] runs inline, and every random draw comes from one seed, so that one seed gives
+//! one trace (I14).
+//!
+//! What this crate does not do: it knows nothing of networks or disks; those stand behind the site's
+//! transport and store traits.
+
+#![allow(clippy::disallowed_methods, reason = "this crate is the seam that the bans point to")]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use rand::rngs::{SmallRng, StdRng};
+use rand::{RngCore, SeedableRng};
+
+pub use tokio::task::JoinHandle;
+pub use tokio::time::Instant;
+pub use tokio::time::error::Elapsed;
+
+/// How blocking work is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocking {
+    /// On tokio's blocking pool.
+    Pool,
+    /// On the calling task, for single-threaded virtual time.
+    Inline,
+}
+
+/// Handle to clock, randomness and task spawning. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    blocking: Blocking,
+    started: Instant,
+    /// Wall time at `started`; `None` reads the system's clock at every call, so that clock steps are seen.
+    wall_base: Option<Duration>,
+    rng: Mutex<SmallRng>,
+    secure: Mutex<StdRng>,
+}
+
+impl Runtime {
+    /// A runtime on the machine's clocks, with randomness from the operating system.
+    ///
+    /// Must be called inside a tokio runtime with time enabled.
+    pub fn real() -> Self {
+        Self::build(Blocking::Pool, None, SmallRng::from_os_rng(), StdRng::from_os_rng())
+    }
+
+    /// A deterministic runtime: all randomness derives from `seed`, the wall clock starts at `wall_start`
+    /// since the Unix epoch and advances with tokio's (paused) clock, blocking work runs inline.
+    pub fn deterministic(seed: u64, wall_start: Duration) -> Self {
+        let (small, std) = (SmallRng::seed_from_u64(seed), StdRng::seed_from_u64(!seed));
+        Self::build(Blocking::Inline, Some(wall_start), small, std)
+    }
+
+    fn build(blocking: Blocking, wall_base: Option<Duration>, rng: SmallRng, secure: StdRng) -> Self {
+        let inner = Inner {
+            blocking,
+            started: Instant::now(),
+            wall_base,
+            rng: Mutex::new(rng),
+            secure: Mutex::new(secure),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The monotonic clock.
+    pub fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Time since this runtime was made.
+    pub fn uptime(&self) -> Duration {
+        Instant::now() - self.inner.started
+    }
+
+    /// Wall-clock time since the Unix epoch. For people and protocols (dates, signatures) only: nothing may
+    /// be ordered by it.
+    pub fn wall_time(&self) -> Duration {
+        match self.inner.wall_base {
+            Some(base) => base + self.uptime(),
+            None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+        }
+    }
+
+    /// Completes after `duration`.
+    pub async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    /// Completes at `deadline`.
+    pub async fn sleep_until(&self, deadline: Instant) {
+        tokio::time::sleep_until(deadline).await;
+    }
+
+    /// Runs `future` for at most `duration`; dropping it at the deadline.
+    pub async fn timeout<F: Future>(&self, duration: Duration, future: F) -> Result<F::Output, Elapsed> {
+        tokio::time::timeout(duration, future).await
+    }
+
+    /// Starts a task.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        tokio::spawn(future)
+    }
+
+    /// Runs blocking work off the event loop (inline in virtual time). A panic of `work` is resumed here.
+    pub async fn run_blocking<T, W>(&self, work: W) -> T
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        match self.inner.blocking {
+            Blocking::Inline => work(),
+            Blocking::Pool => match tokio::task::spawn_blocking(work).await {
+                Ok(value) => value,
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => std::future::pending().await,
+                },
+            },
+        }
+    }
+
+    /// Starts a named operating-system thread, for loops that block on a disk for their whole life.
+    ///
+    /// # Panics
+    /// In a deterministic runtime, where hidden threads would break reproducibility, and when the operating
+    /// system refuses a thread.
+    pub fn spawn_thread<W>(&self, name: &str, work: W) -> std::thread::JoinHandle<()>
+    where
+        W: FnOnce() + Send + 'static,
+    {
+        assert_eq!(self.inner.blocking, Blocking::Pool, "threads do not exist in virtual time");
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(work)
+            .unwrap_or_else(|error| panic!("cannot start the thread {name}: {error}"))
+    }
+
+    /// True when this runtime is deterministic: no threads, blocking work inline.
+    pub fn is_deterministic(&self) -> bool {
+        self.inner.blocking == Blocking::Inline
+    }
+
+    /// A generator of its own for one component, seeded from this runtime. Not for secrets.
+    pub fn rng(&self) -> SmallRng {
+        SmallRng::from_rng(&mut *self.inner.rng.lock())
+    }
+
+    /// A random number. Not for secrets.
+    pub fn random_u64(&self) -> u64 {
+        self.inner.rng.lock().next_u64()
+    }
+
+    /// Fills `bytes` from a cryptographically secure generator, for keys and identifiers that must not be
+    /// guessed.
+    pub fn fill_secret(&self, bytes: &mut [u8]) {
+        self.inner.secure.lock().fill_bytes(bytes);
+    }
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("deterministic", &self.is_deterministic()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn virtual_time_advances_only_by_sleeping_and_the_wall_clock_follows() {
+        let runtime = Runtime::deterministic(1, Duration::from_secs(1_000));
+        runtime.sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(runtime.wall_time(), Duration::from_secs(4_600));
+    }
+
+    #[tokio::test]
+    async fn one_seed_gives_one_sequence_and_another_seed_another() {
+        let draw = |seed| {
+            let runtime = Runtime::deterministic(seed, Duration::ZERO);
+            let mut secret = [0; 16];
+            runtime.fill_secret(&mut secret);
+            (runtime.random_u64(), runtime.rng().next_u64(), secret)
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+}

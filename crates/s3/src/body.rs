@@ -1,0 +1,389 @@
+//! Bodies: a request's, verified and paced while it streams, and an answer's, counted while it streams.
+//!
+//! A request's body is an error at its end when its hash, a chunk's signature or its length is wrong; what
+//! consumes it must commit only after the end. A sender that makes the gateway wait for more than
+//! [`Limits::body_window`](crate::Limits) without sending `body_window_bytes` is cut off; time in which the
+//! store itself is slow does not count against it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use http::{HeaderMap, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use s3s::StdError;
+use s3s::stream::{ByteStream, RemainingLength};
+use sha2::{Digest, Sha256};
+use striate_runtime::{Instant, Runtime};
+use subtle::ConstantTimeEq;
+
+use crate::auth::{ChunkDecoder, ChunkError, Payload};
+use crate::options::Limits;
+use crate::refusal::Refusal;
+use crate::trace::Trace;
+
+/// The trailers of a chunked body, there when it has ended.
+pub(crate) type Trailers = Arc<Mutex<Option<HeaderMap>>>;
+
+/// Bytes that are still read of a body that nobody wants, so that its sender gets to read the answer.
+const DRAINED_BYTES: usize = 1 << 20;
+/// For how long.
+const DRAINED_FOR: Duration = Duration::from_secs(5);
+
+/// A body as it arrives. Dropped before its end, what is left of it (within bounds) is read and thrown away:
+/// a connection that is closed over unread bytes is reset, and takes the answer along.
+pub(crate) struct Arriving {
+    incoming: Option<Incoming>,
+    runtime: Runtime,
+    /// The sender waits for `100 Continue`, which the first poll would send.
+    held_back: bool,
+}
+
+impl Arriving {
+    pub fn new(incoming: Incoming, headers: &HeaderMap, runtime: &Runtime) -> Self {
+        let held_back = headers.contains_key(http::header::EXPECT);
+        Self { incoming: Some(incoming), runtime: runtime.clone(), held_back }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.held_back = false;
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(incoming).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.incoming = None;
+        }
+        Poll::Ready(frame)
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let Some(mut incoming) = self.incoming.take().filter(|it| !self.held_back && !it.is_end_stream())
+        else {
+            return;
+        };
+        let drain = async move {
+            let mut read = 0;
+            while let Some(Ok(frame)) =
+                std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await
+            {
+                read += frame.data_ref().map_or(0, Bytes::len);
+                if read > DRAINED_BYTES {
+                    return;
+                }
+            }
+        };
+        let runtime = self.runtime.clone();
+        drop(self.runtime.spawn(async move { runtime.timeout(DRAINED_FOR, drain).await }));
+    }
+}
+
+/// A request's body.
+pub(crate) struct RequestBody {
+    incoming: Arriving,
+    proof: Proof,
+    pace: Pace,
+    trace: Arc<Trace>,
+    trailers: Trailers,
+    ended: bool,
+}
+
+enum Proof {
+    None,
+    Sha256 { hasher: Sha256, expected: [u8; 32] },
+    Chunked { decoder: Box<ChunkDecoder>, undecoded: Bytes },
+}
+
+/// A body was refused; [`Trace::body_refusal`] says why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BodyError(pub String);
+
+impl RequestBody {
+    /// `decoded_len` and `announced_trailers` are those of a chunked body.
+    pub fn new(
+        incoming: Arriving,
+        payload: Payload,
+        decoded_len: u64,
+        announced_trailers: Vec<String>,
+        runtime: &Runtime,
+        limits: &Limits,
+        trace: Arc<Trace>,
+    ) -> Self {
+        let proof = match payload {
+            Payload::Unsigned => Proof::None,
+            Payload::Sha256(expected) => Proof::Sha256 { hasher: Sha256::new(), expected },
+            Payload::Chunked { signer, .. } => Proof::Chunked {
+                decoder: Box::new(ChunkDecoder::new(signer, decoded_len, announced_trailers)),
+                undecoded: Bytes::new(),
+            },
+        };
+        let pace = Pace::new(runtime.clone(), limits);
+        Self { incoming, proof, pace, trace, trailers: Trailers::default(), ended: false }
+    }
+
+    pub fn trailers(&self) -> Trailers {
+        Arc::clone(&self.trailers)
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Poll<Option<Result<Bytes, BodyError>>> {
+        self.ended = true;
+        let error = BodyError(refusal.message.clone());
+        self.trace.set_body_refusal(refusal);
+        Poll::Ready(Some(Err(error)))
+    }
+
+    /// The next data, verified as far as can be.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        loop {
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            if let Proof::Chunked { decoder, undecoded } = &mut self.proof {
+                match decoder.decode(undecoded) {
+                    Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
+                    Ok(None) => {}
+                    Err(error) => return self.refuse(chunk_refusal(&error)),
+                }
+            }
+            let arrived = match ready!(self.poll_incoming(cx)) {
+                None => return self.end(),
+                Some(Err(refusal)) => return self.refuse(refusal),
+                Some(Ok(arrived)) => arrived,
+            };
+            match &mut self.proof {
+                Proof::Chunked { undecoded, .. } => *undecoded = arrived,
+                Proof::Sha256 { hasher, .. } => {
+                    hasher.update(&arrived);
+                    return Poll::Ready(Some(Ok(arrived)));
+                }
+                Proof::None => return Poll::Ready(Some(Ok(arrived))),
+            }
+        }
+    }
+
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Refusal>>> {
+        loop {
+            let Poll::Ready(frame) = self.incoming.poll_frame(cx) else {
+                ready!(self.pace.poll_stalled(cx));
+                return Poll::Ready(Some(Err(Refusal::bad(
+                    "RequestTimeout",
+                    "Your socket connection to the server was not read from or written to within the timeout period.",
+                ))));
+            };
+            match frame {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => {
+                    let message = format!("The request body broke off: {error}");
+                    return Poll::Ready(Some(Err(Refusal::bad("IncompleteBody", message))));
+                }
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    self.pace.progress(data.len());
+                    self.trace.bytes_in.fetch_add(data.len() as u64, Ordering::Relaxed);
+                    if !data.is_empty() {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) -> Poll<Option<Result<Bytes, BodyError>>> {
+        self.ended = true;
+        match &mut self.proof {
+            Proof::None => {}
+            Proof::Sha256 { hasher, expected } => {
+                let hash: [u8; 32] = hasher.finalize_reset().into();
+                if !bool::from(hash.ct_eq(expected)) {
+                    return self.refuse(Refusal::bad(
+                        "XAmzContentSHA256Mismatch",
+                        "The provided 'x-amz-content-sha256' header does not match what was computed.",
+                    ));
+                }
+            }
+            Proof::Chunked { decoder, .. } => match decoder.finish() {
+                Ok(trailers) => *self.trailers.lock() = Some(trailers),
+                Err(error) => return self.refuse(chunk_refusal(&error)),
+            },
+        }
+        Poll::Ready(None)
+    }
+}
+
+fn chunk_refusal(error: &ChunkError) -> Refusal {
+    match error {
+        ChunkError::Signature => Refusal::denied("SignatureDoesNotMatch", error.to_string()),
+        ChunkError::MissingTrailer(_) => Refusal::bad("MalformedTrailerError", error.to_string()),
+        ChunkError::Framing(_) => Refusal::bad("InvalidRequest", error.to_string()),
+        ChunkError::Length { .. } | ChunkError::Truncated => {
+            Refusal::bad("IncompleteBody", error.to_string())
+        }
+    }
+}
+
+impl Stream for RequestBody {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_data(cx).map(|data| data.map(|data| data.map_err(StdError::from)))
+    }
+}
+
+impl ByteStream for RequestBody {
+    fn remaining_length(&self) -> RemainingLength {
+        RemainingLength::unknown()
+    }
+}
+
+/// Collects a small body.
+///
+/// # Errors
+/// The body's own refusal, or EntityTooLarge.
+pub(crate) async fn collect(mut body: RequestBody, limit: usize) -> Result<Bytes, Refusal> {
+    let mut first = Bytes::new();
+    let mut all = Vec::new();
+    loop {
+        match std::future::poll_fn(|cx| body.poll_data(cx)).await {
+            None if all.is_empty() => return Ok(first),
+            None => return Ok(all.into()),
+            Some(Err(error)) => {
+                return Err(body
+                    .trace
+                    .body_refusal()
+                    .unwrap_or_else(|| Refusal::bad("IncompleteBody", error.0)));
+            }
+            Some(Ok(data)) => {
+                if first.len() + all.len() + data.len() > limit {
+                    let status = StatusCode::BAD_REQUEST;
+                    let message = format!("The request body is larger than the {limit} bytes allowed here.");
+                    return Err(Refusal::new(status, "MaxMessageLengthExceeded", message));
+                }
+                match first.is_empty() && all.is_empty() {
+                    true => first = data,
+                    false => {
+                        all.extend_from_slice(&std::mem::take(&mut first));
+                        all.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How long somebody may be waited for: `bytes` must come in every `window` of waiting.
+pub(crate) struct Pace {
+    runtime: Runtime,
+    window: Duration,
+    bytes: u64,
+    got: u64,
+    waited: Duration,
+    waiting: Option<Waiting>,
+}
+
+struct Waiting {
+    since: Instant,
+    alarm: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+}
+
+impl Pace {
+    pub fn new(runtime: Runtime, limits: &Limits) -> Self {
+        let (window, bytes) = (limits.body_window, limits.body_window_bytes);
+        Self { runtime, window, bytes, got: 0, waited: Duration::ZERO, waiting: None }
+    }
+
+    /// Any byte at all is progress.
+    pub fn any_byte(runtime: Runtime, limits: &Limits) -> Self {
+        Self { bytes: 1, ..Self::new(runtime, limits) }
+    }
+
+    /// Something came or went.
+    pub fn progress(&mut self, len: usize) {
+        if let Some(waiting) = self.waiting.take() {
+            self.waited += self.runtime.now().saturating_duration_since(waiting.since);
+        }
+        self.got += len as u64;
+        if self.got >= self.bytes {
+            self.got = 0;
+            self.waited = Duration::ZERO;
+        }
+    }
+
+    /// Called while waiting. Ready when it took too long.
+    pub fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let (runtime, left) = (self.runtime.clone(), self.window.saturating_sub(self.waited));
+            let alarm = Box::pin(async move { runtime.sleep(left).await });
+            Waiting { since: self.runtime.now(), alarm }
+        });
+        waiting.alarm.as_mut().poll(cx)
+    }
+}
+
+/// An answer's body. Tells the trace when it ends or is dropped.
+pub(crate) struct AnswerBody {
+    inner: s3s::Body,
+    sent: u64,
+    trace: Option<Arc<Trace>>,
+    /// What the body's request holds until its end.
+    _held: Option<Box<dyn Send + Sync>>,
+}
+
+impl AnswerBody {
+    pub fn new(inner: s3s::Body, trace: Arc<Trace>, held: Option<Box<dyn Send + Sync>>) -> Self {
+        Self { inner, sent: 0, trace: Some(trace), _held: held }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => self.sent += frame.data_ref().map_or(0, Bytes::len) as u64,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "an answer broke off");
+                if let Some(trace) = self.trace.take() {
+                    trace.set_error("InternalError");
+                    trace.ended(self.sent, false);
+                }
+            }
+            None => {
+                if let Some(trace) = self.trace.take() {
+                    trace.ended(self.sent, true);
+                }
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        Body::size_hint(&self.inner)
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        if let Some(trace) = self.trace.take() {
+            // The server does not ask again once it has as many bytes as the head announced.
+            let complete = self.inner.is_end_stream() || Body::size_hint(&self.inner).exact() == Some(0);
+            trace.ended(self.sent, complete);
+        }
+    }
+}

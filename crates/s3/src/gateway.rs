@@ -1,0 +1,567 @@
+//! The gateway: one request in, one answer out.
+//!
+//! The order matters. Health paths and CORS preflights need no signature. Then the signature is verified,
+//! before anything is looked up; then small bodies (XML) are collected and their digests verified, large
+//! ones wrapped; then s3s parses the request and calls the translation. Afterwards the answer gets its CORS
+//! headers, its id, and a body that tells the audit log when it has ended.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, S3Result};
+use striate_client::Client;
+use striate_runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::address::{Address, Domains};
+use crate::audit::{AuditSink, RequestMetrics, Silent};
+use crate::auth::{self, Payload};
+use crate::authorize::Identity;
+use crate::body::{AnswerBody, Arriving, RequestBody, collect};
+use crate::checksum;
+use crate::keys::KeyStore;
+use crate::options::GatewayOptions;
+use crate::refusal::Refusal;
+use crate::trace::Trace;
+use crate::translate::{Carried, CorsQuestion, CorsRules, Translator, parse_rules};
+
+/// Says whether the store can serve, for the health paths. Called on the event loop: it must not block.
+pub trait Readiness: Send + Sync {
+    /// True when reads and writes are expected to work.
+    fn is_ready(&self) -> bool;
+
+    /// True when in addition no further loss would stop writes; `false` asks an operator to look.
+    fn is_cluster_healthy(&self) -> bool {
+        self.is_ready()
+    }
+}
+
+/// What the binary hangs on a gateway.
+#[derive(Clone)]
+pub struct Hooks {
+    /// Takes audit entries.
+    pub audit: Arc<dyn AuditSink>,
+    /// Takes counts and durations.
+    pub metrics: Arc<dyn RequestMetrics>,
+    /// Answers the health paths.
+    pub readiness: Arc<dyn Readiness>,
+}
+
+/// The S3 gateway over a client service. Cheap to clone.
+#[derive(Clone)]
+pub struct Gateway {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) runtime: Runtime,
+    pub(crate) options: GatewayOptions,
+    pub(crate) hooks: Hooks,
+    client: Client,
+    keys: Arc<KeyStore>,
+    domains: Domains,
+    service: S3Service,
+    /// In KiB: bytes of bodies held in memory.
+    buffered: Arc<Semaphore>,
+}
+
+/// Why a gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// A `--domain` is not a domain name.
+    #[error("--domain {0:?} is not a domain name; write it like s3.example.com")]
+    Domain(String),
+}
+
+/// A request that is ready for s3s.
+struct Prepared {
+    request: Request<Body>,
+    /// Held until the answer has ended.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Gateway {
+    /// A gateway over `client` that verifies signatures with `keys`.
+    ///
+    /// # Errors
+    /// When an option is out of its domain.
+    pub fn new(
+        runtime: Runtime,
+        client: Client,
+        keys: Arc<KeyStore>,
+        options: GatewayOptions,
+        hooks: Hooks,
+    ) -> Result<Self, GatewayError> {
+        let domains = Domains::new(&options.domains).map_err(GatewayError::Domain)?;
+        let translator = Translator { client: client.clone(), region: options.region.clone() };
+        let mut builder = S3ServiceBuilder::new(translator);
+        let mut config = S3Config::default();
+        config.xml_max_body_size = options.limits.xml_bytes;
+        config.post_object_max_file_size = options.limits.form_file_bytes;
+        config.form_max_field_size = 64 << 10;
+        config.form_max_fields_size = 256 << 10;
+        config.form_max_parts = 100;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        builder.set_auth(FormAuth { keys: Arc::clone(&keys) });
+        builder.set_access(SignedOnly);
+        builder.set_validation(AnyName);
+        if !options.domains.is_empty() {
+            builder.set_host(domains.clone());
+        }
+        let buffered = Arc::new(Semaphore::new(options.limits.buffered_bytes.div_ceil(1024)));
+        let service = builder.build();
+        let shared = Shared { runtime, options, hooks, client, keys, domains, service, buffered };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Answers one request.
+    pub(crate) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        remote: SocketAddr,
+    ) -> Response<AnswerBody> {
+        let shared = &self.shared;
+        let trace = Trace::begin(&shared.runtime, &shared.hooks, remote, request.method());
+        let (mut parts, incoming) = request.into_parts();
+        let incoming = Arriving::new(incoming, &parts.headers, &shared.runtime);
+        let path = parts.uri.path().to_owned();
+        let origin = parts.headers.get(header::ORIGIN).cloned();
+        let method = parts.method.clone();
+        let mut bucket = None;
+        let mut held = None;
+        let answered = match self.unsigned(&parts, &trace).await {
+            Some(response) => Ok(response),
+            None => match self.prepare(&mut parts, incoming, &trace, &mut bucket).await {
+                Ok(prepared) => {
+                    held = prepared.permit;
+                    self.call(parts, prepared.request, &trace).await
+                }
+                Err(refusal) => Err(refusal),
+            },
+        };
+        let mut response = answered.map(outside_policy).unwrap_or_else(|refusal| {
+            trace.set_error(refusal.code);
+            refusal.into_response(&trace.request_id(), &path)
+        });
+        if let (Some(origin), Some(bucket)) = (origin, bucket) {
+            self.add_cors(&mut response, &origin, &method, &bucket).await;
+        }
+        finish(&mut response, &trace);
+        trace.answered(response.status());
+        let held = held.map(|permit| Box::new(permit) as Box<dyn Send + Sync>);
+        response.map(|body| AnswerBody::new(body, trace, held))
+    }
+
+    /// Health paths and preflights.
+    async fn unsigned(&self, parts: &Parts, trace: &Arc<Trace>) -> Option<Response<Body>> {
+        if let Some(path) = parts.uri.path().strip_prefix("/minio/health/")
+            && matches!(parts.method, Method::GET | Method::HEAD)
+        {
+            trace.set_operation("Health");
+            let readiness = &self.shared.hooks.readiness;
+            let healthy = match path {
+                "live" => true,
+                "ready" => readiness.is_ready(),
+                "cluster" | "cluster/read" => readiness.is_cluster_healthy(),
+                _ => return None,
+            };
+            let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            return Some(empty(status));
+        }
+        if parts.method == Method::OPTIONS && parts.headers.contains_key(header::ORIGIN) {
+            trace.set_operation("Preflight");
+            return Some(self.preflight(parts, trace).await);
+        }
+        None
+    }
+
+    /// Verifies the request's signature and makes it ready for s3s.
+    async fn prepare(
+        &self,
+        parts: &mut Parts,
+        incoming: Arriving,
+        trace: &Arc<Trace>,
+        bucket: &mut Option<String>,
+    ) -> Result<Prepared, Refusal> {
+        let shared = &self.shared;
+        let limits = &shared.options.limits;
+        if parts.headers.len() > limits.header_count {
+            let message = format!("A request has at most {} headers.", limits.header_count);
+            return Err(Refusal::bad("RequestHeaderSectionTooLarge", message));
+        }
+        let address = Address::of(&shared.domains, host_of(parts), parts.uri.path());
+        let address = address
+            .ok_or_else(|| Refusal::bad("InvalidURI", "The request's path is not UTF-8 when decoded."))?;
+        trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
+        *bucket = (!address.bucket.is_empty()).then(|| address.bucket.clone());
+        let is_form = is_form(parts) && !parts.headers.contains_key(header::AUTHORIZATION);
+        let now = shared.runtime.wall_time().as_secs();
+        let (identity, payload) = match is_form {
+            true => (None, Payload::Unsigned),
+            false => {
+                let by_host = shared.domains.bucket_of(host_of(parts));
+                let region = &shared.options.region;
+                let verified = auth::verify(parts, &shared.keys, region, by_host.as_deref(), now).await?;
+                trace.set_access_key(&verified.access_key);
+                strip_signature(parts, verified.presigned);
+                (Some(Identity { access_key: verified.access_key }), verified.payload)
+            }
+        };
+        let expires = parts.headers.remove(header::EXPIRES);
+        let expires = expires.and_then(|value| value.to_str().ok().map(str::to_owned));
+        drop_unusable(&mut parts.headers);
+        let held_len = match is_form || is_held(parts, &address) {
+            true => Some(held_len(parts, is_form, limits)?),
+            false => None,
+        };
+        let decoded_len = unframe(parts, &payload)?;
+        let trailers = match &payload {
+            Payload::Chunked { trailer: true, .. } => checksum::trailer_names(&parts.headers),
+            _ => Vec::new(),
+        };
+        let body = RequestBody::new(
+            incoming,
+            payload,
+            decoded_len,
+            trailers,
+            &shared.runtime,
+            limits,
+            Arc::clone(trace),
+        );
+        let trailers = body.trailers();
+        let mut carried = Carried { trace: Arc::clone(trace), identity, trailers: None, expires };
+        let (body, permit) = match held_len {
+            Some(len) => {
+                let permit = self.reserve(len)?;
+                match is_form {
+                    true => (Body::from(Box::pin(body) as s3s::stream::DynByteStream), Some(permit)),
+                    false => {
+                        let held = collect(body, limits.xml_bytes).await?;
+                        let trailers = trailers.lock().take().unwrap_or_default();
+                        checksum::check_headers(&parts.headers)?;
+                        checksum::verify_held(&parts.headers, &trailers, &held)?;
+                        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(held.len()));
+                        (Body::from(held), Some(permit))
+                    }
+                }
+            }
+            None => {
+                carried.trailers = Some(trailers);
+                (Body::from(Box::pin(body) as s3s::stream::DynByteStream), None)
+            }
+        };
+        parts.extensions.insert(carried);
+        Ok(Prepared { request: Request::new(body), permit })
+    }
+
+    /// Room for a body that is held in memory.
+    fn reserve(&self, len: u64) -> Result<OwnedSemaphorePermit, Refusal> {
+        let kib = u32::try_from(len.div_ceil(1024)).unwrap_or(u32::MAX);
+        Arc::clone(&self.shared.buffered).try_acquire_many_owned(kib).map_err(|_| Refusal::slow_down())
+    }
+
+    async fn call(
+        &self,
+        parts: Parts,
+        request: Request<Body>,
+        trace: &Arc<Trace>,
+    ) -> Result<Response<Body>, Refusal> {
+        let request = Request::from_parts(parts, request.into_body());
+        match self.shared.service.call(request).await {
+            Ok(response) => Ok(response),
+            Err(error) => {
+                tracing::error!(
+                    ?error,
+                    request = trace.request_id(),
+                    "a request failed inside the S3 service"
+                );
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                Err(Refusal::new(
+                    status,
+                    "InternalError",
+                    "We encountered an internal error. Please try again.",
+                ))
+            }
+        }
+    }
+
+    async fn rules(&self, bucket: &str) -> Option<CorsRules> {
+        let record = self.shared.client.bucket(bucket).await.ok()?;
+        parse_rules(&record.cors_xml)
+    }
+
+    async fn preflight(&self, parts: &Parts, trace: &Trace) -> Response<Body> {
+        let denied = |message: &str| {
+            let path = parts.uri.path();
+            trace.set_error("AccessForbidden");
+            Refusal::denied("AccessForbidden", message).into_response(&trace.request_id(), path)
+        };
+        let address = Address::of(&self.shared.domains, host_of(parts), parts.uri.path()).unwrap_or_default();
+        trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
+        let Some(rules) = self.rules(&address.bucket).await else {
+            return denied("CORSResponse: CORS is not enabled for this bucket.");
+        };
+        let wanted = text(&parts.headers, header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
+        let question = CorsQuestion {
+            origin: text(&parts.headers, header::ORIGIN).unwrap_or_default(),
+            method: text(&parts.headers, header::ACCESS_CONTROL_REQUEST_METHOD).unwrap_or_default(),
+            headers: wanted.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
+        };
+        let Some(answer) = rules.answer(&question) else {
+            return denied("CORSResponse: This CORS request is not allowed.");
+        };
+        let mut response = empty(StatusCode::OK);
+        let headers = response.headers_mut();
+        insert(headers, header::ACCESS_CONTROL_ALLOW_HEADERS, &question.headers.join(", "));
+        if let Some(seconds) = answer.max_age_seconds {
+            insert(headers, header::ACCESS_CONTROL_MAX_AGE, &seconds.to_string());
+        }
+        allow(headers, &answer);
+        response
+    }
+
+    /// Adds to a plain answer what its bucket's rules allow its origin.
+    async fn add_cors(
+        &self,
+        response: &mut Response<Body>,
+        origin: &HeaderValue,
+        method: &Method,
+        bucket: &str,
+    ) {
+        let Some(rules) = self.rules(bucket).await else { return };
+        let origin = origin.to_str().unwrap_or_default();
+        let question = CorsQuestion { origin, method: method.as_str(), headers: Vec::new() };
+        if let Some(answer) = rules.answer(&question) {
+            allow(response.headers_mut(), &answer);
+        }
+    }
+}
+
+/// A form outside its policy is denied; s3s answers as if the policy were broken.
+fn outside_policy(mut response: Response<Body>) -> Response<Body> {
+    const BROKEN: &str = "<Code>InvalidPolicyDocument</Code><Message>Policy condition";
+    if response.status() == StatusCode::BAD_REQUEST
+        && let Some(body) = response.body().bytes()
+        && let Ok(text) = std::str::from_utf8(&body)
+        && text.contains(BROKEN)
+    {
+        let denied = "<Code>AccessDenied</Code><Message>Invalid according to Policy: Policy condition";
+        *response.body_mut() = Body::from(text.replace(BROKEN, denied));
+        *response.status_mut() = StatusCode::FORBIDDEN;
+    }
+    response
+}
+
+fn allow(headers: &mut HeaderMap, answer: &crate::translate::CorsAnswer) {
+    insert(headers, header::ACCESS_CONTROL_ALLOW_ORIGIN, &answer.origin);
+    insert(headers, header::ACCESS_CONTROL_ALLOW_METHODS, &answer.methods);
+    insert(headers, header::ACCESS_CONTROL_EXPOSE_HEADERS, &answer.exposed);
+    if answer.origin != "*" {
+        insert(headers, header::ACCESS_CONTROL_ALLOW_CREDENTIALS, "true");
+    }
+    insert(headers, header::VARY, "Origin, Access-Control-Request-Headers, Access-Control-Request-Method");
+}
+
+fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
+    if let (false, Ok(value)) = (value.is_empty(), HeaderValue::try_from(value)) {
+        headers.insert(name, value);
+    }
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// What every answer carries.
+fn finish(response: &mut Response<Body>, trace: &Trace) {
+    let id = trace.request_id();
+    if response.status() == StatusCode::NOT_MODIFIED || response.status() == StatusCode::NO_CONTENT {
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(header::CONTENT_TYPE);
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::SERVER, HeaderValue::from_static("Striate"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    if let Ok(id) = HeaderValue::try_from(id) {
+        headers.insert("x-amz-request-id", id.clone());
+        headers.insert("x-amz-id-2", id);
+    }
+}
+
+fn host_of(parts: &Parts) -> &str {
+    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    text(&parts.headers, header::HOST).or(authority).unwrap_or_default()
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn is_form(parts: &Parts) -> bool {
+    let content_type = text(&parts.headers, header::CONTENT_TYPE).unwrap_or_default();
+    parts.method == Method::POST && content_type.to_ascii_lowercase().starts_with("multipart/form-data")
+}
+
+/// Whether the body is a document for s3s to parse, not an object's bytes.
+fn is_held(parts: &Parts, address: &Address) -> bool {
+    const OBJECT_DOCUMENTS: [&str; 7] =
+        ["acl", "tagging", "retention", "legal-hold", "restore", "select", "uploads"];
+    let names = || parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""));
+    match parts.method {
+        Method::POST => true,
+        Method::PUT => address.key.is_empty() || names().any(|name| OBJECT_DOCUMENTS.contains(&name)),
+        _ => false,
+    }
+}
+
+/// How many bytes a held body may take.
+fn held_len(parts: &Parts, is_form: bool, limits: &crate::options::Limits) -> Result<u64, Refusal> {
+    let most = match is_form {
+        true => limits.form_file_bytes + (512 << 10),
+        false => limits.xml_bytes as u64,
+    };
+    let announced = text(&parts.headers, header::CONTENT_LENGTH).and_then(|len| len.parse::<u64>().ok());
+    match announced {
+        Some(len) if len > most => {
+            let code = if is_form { "EntityTooLarge" } else { "MaxMessageLengthExceeded" };
+            Err(Refusal::bad(code, format!("Your request was too big: {most} bytes are allowed here.")))
+        }
+        Some(len) => Ok(len),
+        None => Ok(if http_body_is_absent(parts) { 0 } else { most }),
+    }
+}
+
+fn http_body_is_absent(parts: &Parts) -> bool {
+    !parts.headers.contains_key(header::TRANSFER_ENCODING)
+}
+
+/// Takes the aws-chunked framing out of the headers. Answers the length of the decoded body.
+fn unframe(parts: &mut Parts, payload: &Payload) -> Result<u64, Refusal> {
+    let is_put = parts.method == Method::PUT;
+    let missing = || {
+        let message = "You must provide the Content-Length HTTP header.";
+        Refusal::new(StatusCode::LENGTH_REQUIRED, "MissingContentLength", message)
+    };
+    if !matches!(payload, Payload::Chunked { .. }) {
+        let has_length = parts.headers.contains_key(header::CONTENT_LENGTH);
+        return match has_length || !is_put || http_body_is_absent(parts) {
+            true => Ok(0),
+            false => Err(missing()),
+        };
+    }
+    let decoded = parts.headers.get("x-amz-decoded-content-length").ok_or_else(missing)?;
+    let decoded: u64 =
+        decoded.to_str().ok().and_then(|len| len.parse().ok()).ok_or_else(|| {
+            Refusal::bad("InvalidArgument", "x-amz-decoded-content-length is not a number.")
+        })?;
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(decoded));
+    let encodings = text(&parts.headers, header::CONTENT_ENCODING).unwrap_or_default();
+    let kept: Vec<&str> = encodings.split(',').map(str::trim).filter(|it| *it != "aws-chunked").collect();
+    let kept = kept.join(",");
+    match kept.is_empty() {
+        true => drop(parts.headers.remove(header::CONTENT_ENCODING)),
+        false => insert(&mut parts.headers, header::CONTENT_ENCODING, &kept),
+    }
+    Ok(decoded)
+}
+
+/// The signature is verified; s3s must not look for it again.
+fn strip_signature(parts: &mut Parts, presigned: bool) {
+    parts.headers.remove(header::AUTHORIZATION);
+    if !presigned {
+        return;
+    }
+    const AUTH: [&str; 10] = [
+        "AWSAccessKeyId",
+        "Expires",
+        "Signature",
+        "X-Amz-Algorithm",
+        "X-Amz-Credential",
+        "X-Amz-Date",
+        "X-Amz-Expires",
+        "X-Amz-SignedHeaders",
+        "X-Amz-Signature",
+        "X-Amz-Security-Token",
+    ];
+    let query = parts.uri.query().unwrap_or("");
+    let is_kept = |it: &&str| !it.is_empty() && !AUTH.contains(&it.split('=').next().unwrap_or(""));
+    let kept: Vec<&str> = query.split('&').filter(is_kept).collect();
+    let path = parts.uri.path();
+    let rebuilt = if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) };
+    if let Ok(uri) = rebuilt.parse() {
+        parts.uri = uri;
+    }
+}
+
+/// Removes what S3 ignores and s3s would refuse: ranges that it cannot read, dates that are none.
+fn drop_unusable(headers: &mut HeaderMap) {
+    if let Some(range) = text(headers, header::RANGE)
+        && s3s::dto::Range::parse(range).is_err()
+    {
+        headers.remove(header::RANGE);
+    }
+    for name in [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE] {
+        let is_date = |date| s3s::dto::Timestamp::parse(s3s::dto::TimestampFormat::HttpDate, date).is_ok();
+        if headers.contains_key(&name) && !text(headers, name.clone()).is_some_and(is_date) {
+            headers.remove(name);
+        }
+    }
+}
+
+/// Secrets for POST forms, which s3s verifies: the current secret only.
+struct FormAuth {
+    keys: Arc<KeyStore>,
+}
+
+#[async_trait::async_trait]
+impl S3Auth for FormAuth {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        let secrets = auth::secrets_of(&self.keys, access_key).await?;
+        Ok(SecretKey::from(secrets.current.as_str()))
+    }
+}
+
+/// Denies requests that nobody signed, before s3s reads their input. Handlers authorise by action.
+struct SignedOnly;
+
+#[async_trait::async_trait]
+impl S3Access for SignedOnly {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let by_form = context.credentials().is_some();
+        let carried = context.extensions_mut().get::<Carried>();
+        match by_form || carried.is_some_and(|carried| carried.identity.is_some()) {
+            true => Ok(()),
+            false => Err(Refusal::anonymous().into()),
+        }
+    }
+}
+
+/// The client service checks bucket names, with better words.
+struct AnyName;
+
+impl s3s::validation::NameValidation for AnyName {
+    fn validate_bucket_name(&self, _name: &str) -> bool {
+        true
+    }
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self { audit: Arc::new(Silent), metrics: Arc::new(Silent), readiness: Arc::new(Silent) }
+    }
+}
+
+impl Readiness for Silent {
+    fn is_ready(&self) -> bool {
+        true
+    }
+}

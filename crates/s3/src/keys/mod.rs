@@ -1,0 +1,463 @@
+//! Access keys: rows of the metadata store with sealed secrets, and a cache of opened ones.
+//!
+//! SigV4 needs the secret itself, so secrets are sealed, not hashed (design.md §10.14). A secret is opened
+//! when its row is first used and wiped from memory when it is dropped. Every row is read again after
+//! [`REVALIDATE_AFTER`], and opened again only if it changed: a revoked key works no longer than that.
+//!
+//! What this does not do: policies. Every valid key acts for the one account (see [`crate::authorize`]).
+
+mod seal;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use striate_meta::records::{self, AccessKey};
+use striate_meta::{
+    Commit, MetaError, MetaStore, Precondition, Revision, Row, ScanRange, Transaction, TxId, keys as rows,
+};
+use striate_runtime::{Instant, Runtime};
+use zeroize::Zeroizing;
+
+pub use seal::SealingKey;
+
+/// How long an opened key is used before its row is read again.
+pub const REVALIDATE_AFTER: Duration = Duration::from_secs(1);
+/// The shortest and longest access key that may be chosen, in characters.
+pub const ACCESS_KEY_LEN: std::ops::RangeInclusive<usize> = 3..=128;
+/// The shortest and longest secret that may be chosen, in characters.
+pub const SECRET_LEN: std::ops::RangeInclusive<usize> = 8..=128;
+/// Rows of one scan.
+const PAGE: usize = 1_000;
+
+/// Why an operation on access keys failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum KeyError {
+    /// There is no such access key.
+    #[error("there is no access key {0:?}; `striate admin keys list` shows those that exist")]
+    NoSuchKey(String),
+    /// The access key exists already.
+    #[error("the access key {0:?} exists already; rotate it or choose another name")]
+    AlreadyExists(String),
+    /// The access key was revoked.
+    #[error("the access key {0:?} is revoked; create a new one")]
+    Revoked(String),
+    /// The text cannot be an access key or secret.
+    #[error("{0}")]
+    Invalid(String),
+    /// The secret was sealed under another sealing key, or its row is damaged.
+    #[error(
+        "the secret of {0:?} does not open with this cluster's sealing key; restore the key file that it was created with"
+    )]
+    Unsealable(String),
+    /// The key given at the start cannot be changed here.
+    #[error("the access key {0:?} was given by STRIATE_ACCESS_KEY; change it there and restart")]
+    Static(String),
+    /// Somebody else changed the key at the same time.
+    #[error("the access key {0:?} was changed by somebody else at the same time; try again")]
+    Conflict(String),
+    /// The metadata store failed.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+}
+
+/// A key and its secret in the open: for showing once, or from the environment. Wiped when dropped.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The access key.
+    pub access_key: String,
+    /// The secret.
+    pub secret: Zeroizing<String>,
+}
+
+/// What may be shown of an access key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyInfo {
+    /// The access key.
+    pub access_key: String,
+    /// What its creator said of it.
+    pub description: String,
+    /// Since the Unix epoch, in milliseconds.
+    pub created_unix_ms: u64,
+    /// True when it is accepted no more.
+    pub revoked: bool,
+    /// The secret before the last rotation is accepted until then, since the Unix epoch, in milliseconds.
+    pub previous_until_unix_ms: Option<u64>,
+    /// True for the key given at the start, which has no row.
+    pub is_static: bool,
+}
+
+/// The secrets that a signature may be made with. Wiped when dropped.
+pub struct Secrets {
+    /// The secret.
+    pub current: Zeroizing<String>,
+    /// The secret before the last rotation, and until when it is accepted (Unix milliseconds).
+    pub previous: Option<(Zeroizing<String>, u64)>,
+}
+
+/// The access keys of a cluster. Cheap to share in an `Arc`.
+pub struct KeyStore {
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    sealing: SealingKey,
+    root: Option<(String, Arc<Secrets>)>,
+    opened: RwLock<HashMap<String, Opened>>,
+}
+
+struct Opened {
+    version: Revision,
+    read_at: Instant,
+    secrets: Arc<Secrets>,
+}
+
+impl KeyStore {
+    /// The keys in `meta`, sealed under `sealing`, and `root`, which is accepted besides them.
+    ///
+    /// # Errors
+    /// [`KeyError::Invalid`] when `root` cannot be a key or secret.
+    pub fn new(
+        runtime: Runtime,
+        meta: Arc<dyn MetaStore>,
+        sealing: SealingKey,
+        root: Option<Credentials>,
+    ) -> Result<Self, KeyError> {
+        let root = match root {
+            Some(root) => {
+                check(&root)?;
+                Some((root.access_key, Arc::new(Secrets { current: root.secret, previous: None })))
+            }
+            None => None,
+        };
+        Ok(Self { runtime, meta, sealing, root, opened: RwLock::default() })
+    }
+
+    /// The secrets of `access_key`; `None` when it does not exist or is revoked.
+    ///
+    /// # Errors
+    /// When the metadata store fails or the row does not open.
+    pub async fn secrets(&self, access_key: &str) -> Result<Option<Arc<Secrets>>, KeyError> {
+        if let Some((root, secrets)) = &self.root
+            && root == access_key
+        {
+            return Ok(Some(Arc::clone(secrets)));
+        }
+        let now = self.runtime.now();
+        if let Some(opened) = self.opened.read().get(access_key)
+            && now.saturating_duration_since(opened.read_at) < REVALIDATE_AFTER
+        {
+            return Ok(Some(Arc::clone(&opened.secrets)));
+        }
+        if !is_plausible(access_key) {
+            return Ok(None);
+        }
+        self.read_again(access_key, now).await
+    }
+
+    async fn read_again(&self, access_key: &str, now: Instant) -> Result<Option<Arc<Secrets>>, KeyError> {
+        let row = self.meta.get(&rows::access_key(access_key)).await?;
+        let record = row.as_ref().map(Row::record::<AccessKey>).transpose()?;
+        let (Some(row), Some(record)) = (row, record.filter(|record| !record.revoked)) else {
+            self.opened.write().remove(access_key);
+            return Ok(None);
+        };
+        let mut opened = self.opened.write();
+        if let Some(known) = opened.get_mut(access_key)
+            && known.version == row.version
+        {
+            known.read_at = now;
+            return Ok(Some(Arc::clone(&known.secrets)));
+        }
+        let secrets = Arc::new(self.open(&record)?);
+        let entry = Opened { version: row.version, read_at: now, secrets: Arc::clone(&secrets) };
+        opened.insert(access_key.to_owned(), entry);
+        Ok(Some(secrets))
+    }
+
+    fn open(&self, record: &AccessKey) -> Result<Secrets, KeyError> {
+        let open = |sealed: &[u8]| self.sealing.open(&record.access_key, sealed);
+        let current = open(&record.sealed_secret)?;
+        let previous = match record.previous_sealed_secret.is_empty() {
+            true => None,
+            false => Some((open(&record.previous_sealed_secret)?, record.previous_until_unix_ms)),
+        };
+        Ok(Secrets { current, previous })
+    }
+
+    /// Makes a random key and secret.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn create(&self, description: &str) -> Result<Credentials, KeyError> {
+        let access_key = format!("STRI{}", self.random_text(16, b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"));
+        let credentials = Credentials { access_key, secret: self.random_secret() };
+        self.import(&credentials, description).await?;
+        Ok(credentials)
+    }
+
+    /// Stores a key and secret that somebody chose.
+    ///
+    /// # Errors
+    /// [`KeyError::Invalid`], [`KeyError::AlreadyExists`], or when the metadata store fails.
+    pub async fn import(&self, credentials: &Credentials, description: &str) -> Result<(), KeyError> {
+        check(credentials)?;
+        let access_key = &credentials.access_key;
+        self.refuse_static(access_key)?;
+        let record = AccessKey {
+            access_key: access_key.clone(),
+            sealed_secret: self.sealing.seal(&self.runtime, access_key, &credentials.secret)?,
+            created_unix_ms: self.unix_ms(),
+            description: description.to_owned(),
+            ..AccessKey::default()
+        };
+        let key = rows::access_key(access_key);
+        match self.write(Precondition::Absent(key), &record).await? {
+            true => Ok(()),
+            false => Err(KeyError::AlreadyExists(access_key.clone())),
+        }
+    }
+
+    /// All keys in order of their names, revoked ones too, the static one first.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn list(&self) -> Result<Vec<KeyInfo>, KeyError> {
+        let mut keys: Vec<KeyInfo> = self.root.iter().map(|(name, _)| KeyInfo::of_static(name)).collect();
+        let mut range = ScanRange::prefix(rows::ACCESS_KEYS);
+        loop {
+            let page = self.meta.scan(range.clone(), PAGE).await?;
+            for row in &page {
+                keys.push(KeyInfo::from(row.record::<AccessKey>()?));
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
+                _ => return Ok(keys),
+            }
+        }
+    }
+
+    /// Gives a key a new random secret; the old one is accepted for `grace` more.
+    ///
+    /// # Errors
+    /// [`KeyError::NoSuchKey`], [`KeyError::Revoked`], [`KeyError::Static`], [`KeyError::Conflict`], or when
+    /// the metadata store fails.
+    pub async fn rotate(&self, access_key: &str, grace: Duration) -> Result<Credentials, KeyError> {
+        let (row, mut record) = self.existing(access_key).await?;
+        if record.revoked {
+            return Err(KeyError::Revoked(access_key.to_owned()));
+        }
+        let secret = self.random_secret();
+        let sealed = self.sealing.seal(&self.runtime, access_key, &secret)?;
+        let old = std::mem::replace(&mut record.sealed_secret, sealed);
+        (record.previous_sealed_secret, record.previous_until_unix_ms) = match grace.is_zero() {
+            true => (Bytes::new(), 0),
+            false => (old, self.unix_ms().saturating_add(grace.as_millis() as u64)),
+        };
+        self.replace(&row, &record).await?;
+        Ok(Credentials { access_key: access_key.to_owned(), secret })
+    }
+
+    /// Makes a key unusable. Its row stays, without secrets, so that the name is never used again. Revoking
+    /// it twice is no error.
+    ///
+    /// # Errors
+    /// [`KeyError::NoSuchKey`], [`KeyError::Static`], [`KeyError::Conflict`], or when the metadata store
+    /// fails.
+    pub async fn revoke(&self, access_key: &str) -> Result<(), KeyError> {
+        let (row, mut record) = self.existing(access_key).await?;
+        record.revoked = true;
+        record.sealed_secret = Bytes::new();
+        record.previous_sealed_secret = Bytes::new();
+        record.previous_until_unix_ms = 0;
+        self.replace(&row, &record).await
+    }
+
+    async fn existing(&self, access_key: &str) -> Result<(Row, AccessKey), KeyError> {
+        self.refuse_static(access_key)?;
+        let row = self.meta.get(&rows::access_key(access_key)).await?;
+        let row = row.ok_or_else(|| KeyError::NoSuchKey(access_key.to_owned()))?;
+        let record = row.record()?;
+        Ok((row, record))
+    }
+
+    async fn replace(&self, row: &Row, record: &AccessKey) -> Result<(), KeyError> {
+        let unchanged = Precondition::Version(row.key.clone(), row.version);
+        let done = self.write(unchanged, record).await?;
+        self.opened.write().remove(&record.access_key);
+        if done { Ok(()) } else { Err(KeyError::Conflict(record.access_key.clone())) }
+    }
+
+    /// Writes a record; `false` when the precondition does not hold. An unknown outcome is asked again with
+    /// the same id (design.md §10.2).
+    async fn write(&self, precondition: Precondition, record: &AccessKey) -> Result<bool, KeyError> {
+        let mut id = [0; 16];
+        self.runtime.fill_secret(&mut id);
+        let mut transaction = Transaction::new(TxId(u128::from_be_bytes(id)));
+        transaction.require(precondition);
+        transaction.put(rows::access_key(&record.access_key), records::encode(record));
+        let commit = match self.meta.commit(transaction.clone()).await {
+            Err(MetaError::UnknownOutcome(_)) => self.meta.commit(transaction).await?,
+            answered => answered?,
+        };
+        Ok(matches!(commit, Commit::Done(_)))
+    }
+
+    fn refuse_static(&self, access_key: &str) -> Result<(), KeyError> {
+        match &self.root {
+            Some((root, _)) if root == access_key => Err(KeyError::Static(access_key.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn random_secret(&self) -> Zeroizing<String> {
+        let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        Zeroizing::new(self.random_text(40, alphabet))
+    }
+
+    /// `len` characters of `alphabet`, whose length divides 256, so that all are equally likely.
+    fn random_text(&self, len: usize, alphabet: &[u8]) -> String {
+        assert_eq!(256 % alphabet.len(), 0, "the alphabet would not be drawn evenly");
+        let mut bytes = Zeroizing::new(vec![0; len]);
+        self.runtime.fill_secret(&mut bytes);
+        bytes.iter().map(|&byte| char::from(alphabet[usize::from(byte) % alphabet.len()])).collect()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.runtime.wall_time().as_millis() as u64
+    }
+}
+
+impl KeyInfo {
+    fn of_static(name: &str) -> Self {
+        Self {
+            access_key: name.to_owned(),
+            description: "given at the start".to_owned(),
+            created_unix_ms: 0,
+            revoked: false,
+            previous_until_unix_ms: None,
+            is_static: true,
+        }
+    }
+}
+
+impl From<AccessKey> for KeyInfo {
+    fn from(record: AccessKey) -> Self {
+        let has_previous = !record.previous_sealed_secret.is_empty();
+        Self {
+            access_key: record.access_key,
+            description: record.description,
+            created_unix_ms: record.created_unix_ms,
+            revoked: record.revoked,
+            previous_until_unix_ms: has_previous.then_some(record.previous_until_unix_ms),
+            is_static: false,
+        }
+    }
+}
+
+impl fmt::Debug for KeyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyStore").field("static", &self.root.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("access_key", &self.access_key).finish_non_exhaustive()
+    }
+}
+
+fn is_plausible(access_key: &str) -> bool {
+    ACCESS_KEY_LEN.contains(&access_key.len())
+        && access_key.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b',')
+}
+
+fn check(credentials: &Credentials) -> Result<(), KeyError> {
+    if !is_plausible(&credentials.access_key) {
+        let rule = "an access key has 3 to 128 printable ASCII characters without space, `/` and `,`";
+        return Err(KeyError::Invalid(rule.to_owned()));
+    }
+    let secret = &credentials.secret;
+    if !SECRET_LEN.contains(&secret.len()) || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let rule = "a secret has 8 to 128 printable ASCII characters without spaces";
+        return Err(KeyError::Invalid(rule.to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_meta::MemoryStore;
+
+    use super::*;
+
+    fn store(root: Option<Credentials>) -> KeyStore {
+        let runtime = Runtime::deterministic(1, Duration::from_secs(1_000_000));
+        let meta = Arc::new(MemoryStore::new(runtime.clone()));
+        KeyStore::new(runtime, meta, SealingKey::new(&[1; 32]), root).unwrap()
+    }
+
+    async fn current(keys: &KeyStore, name: &str) -> Option<String> {
+        keys.secrets(name).await.unwrap().map(|secrets| secrets.current.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_created_key_opens_and_its_row_does_not_hold_the_secret() {
+        let keys = store(None);
+        let made = keys.create("laptop").await.unwrap();
+        assert_eq!(current(&keys, &made.access_key).await.as_deref(), Some(made.secret.as_str()));
+        let row = keys.meta.get(&rows::access_key(&made.access_key)).await.unwrap().unwrap();
+        assert!(!row.value.windows(made.secret.len()).any(|window| window == made.secret.as_bytes()));
+        assert_eq!(keys.list().await.unwrap()[0].description, "laptop");
+        assert_eq!(current(&keys, "STRIUNKNOWN").await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rotated_key_keeps_its_old_secret_for_the_grace_and_no_grace_keeps_none() {
+        let keys = store(None);
+        let old = keys.create("").await.unwrap();
+        let new = keys.rotate(&old.access_key, Duration::from_secs(60)).await.unwrap();
+        let secrets = keys.secrets(&old.access_key).await.unwrap().unwrap();
+        assert_eq!(*secrets.current, *new.secret);
+        assert_eq!(secrets.previous, Some((old.secret.clone(), 1_000_060_000)));
+        keys.rotate(&old.access_key, Duration::ZERO).await.unwrap();
+        assert!(keys.secrets(&old.access_key).await.unwrap().unwrap().previous.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_revoked_elsewhere_stops_working_after_the_revalidation_time() {
+        let here = store(None);
+        let made = here.create("").await.unwrap();
+        assert!(current(&here, &made.access_key).await.is_some());
+        let sealing = SealingKey::new(&[1; 32]);
+        let there = KeyStore::new(here.runtime.clone(), Arc::clone(&here.meta), sealing, None).unwrap();
+        there.revoke(&made.access_key).await.unwrap();
+        assert_eq!(current(&there, &made.access_key).await, None);
+        here.runtime.sleep(REVALIDATE_AFTER).await;
+        assert_eq!(current(&here, &made.access_key).await, None);
+        let refused = here.rotate(&made.access_key, Duration::ZERO).await;
+        assert!(matches!(refused, Err(KeyError::Revoked(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_static_key_needs_no_row_and_cannot_be_changed() {
+        let root = Credentials { access_key: "root".into(), secret: Zeroizing::new("rootsecret".into()) };
+        let keys = store(Some(root.clone()));
+        assert_eq!(current(&keys, "root").await.as_deref(), Some("rootsecret"));
+        assert!(matches!(keys.revoke("root").await, Err(KeyError::Static(_))));
+        assert!(matches!(keys.import(&root, "").await, Err(KeyError::Static(_))));
+        assert!(keys.list().await.unwrap()[0].is_static);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_and_secrets_that_break_the_rules_are_refused() {
+        let keys = store(None);
+        for (name, secret) in
+            [("ab", "longenough"), ("a/b", "longenough"), ("abc", "short"), ("a b", "longenough")]
+        {
+            let chosen = Credentials { access_key: name.into(), secret: Zeroizing::new(secret.into()) };
+            assert!(matches!(keys.import(&chosen, "").await, Err(KeyError::Invalid(_))), "{name} {secret}");
+        }
+    }
+}

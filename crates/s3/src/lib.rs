@@ -1,0 +1,45 @@
+//! The S3 gateway: signatures, HTTP limits, and the translation between S3 and the client service.
+//!
+//! A request's way: [`serve`](serve()) accepts its connection and bounds what a stranger may send; the
+//! [`Gateway`] verifies its signature before anything is looked up, authorises it, lets the `s3s` crate parse
+//! it, translates it for the client service, and streams the answer back.
+//!
+//! S3's semantics (conditions, multipart uploads, listings) live in the client service; this crate only
+//! translates. It keeps no state but opened access keys.
+//!
+//! What is Striate's own: the header `x-striate-profile` ([`PROFILE_HEADER`]) names a profile such as
+//! `rs(4,2)` on CreateBucket (for the bucket), and on PutObject, CopyObject and CreateMultipartUpload (for
+//! one object). `GET /minio/health/live`, `ready` and `cluster` answer without a signature.
+//!
+//! What is not here, and is refused rather than ignored: versioning, object lock, server-side encryption,
+//! access lists other than the owner's, bucket policies, anonymous requests. POST forms
+//! hold their file in memory, up to [`Limits::form_file_bytes`], and are verified with the current secret
+//! only. HTTP/1.1 is the only protocol; SDKs ask for no other.
+//!
+//! s3s logs every refused request as an error; a server filters its target (`s3s=off`) and relies on the
+//! audit log.
+
+mod address;
+pub mod audit;
+mod auth;
+mod authorize;
+mod body;
+mod checksum;
+mod failure;
+mod gateway;
+pub mod keys;
+mod options;
+mod refusal;
+mod serve;
+mod tls;
+mod trace;
+mod translate;
+
+pub use audit::{AuditEntry, AuditSink, RequestMetrics};
+pub use auth::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS};
+pub use gateway::{Gateway, GatewayError, Hooks, Readiness};
+pub use keys::{Credentials, KeyError, KeyInfo, KeyStore, SealingKey};
+pub use options::{GatewayOptions, Limits};
+pub use serve::serve;
+pub use tls::{CertificateError, Certificates};
+pub use translate::PROFILE_HEADER;

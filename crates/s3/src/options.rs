@@ -1,0 +1,69 @@
+//! What a gateway is told at its start: names, limits and time-outs.
+//!
+//! Every size and every duration that a stranger can choose has a limit here (design.md §8).
+
+use std::time::Duration;
+
+/// A gateway's settings. [`Default`] gives what a server starts with.
+#[derive(Clone, Debug)]
+pub struct GatewayOptions {
+    /// The region that signatures name (us-east-1 is accepted besides), and that `GetBucketLocation` answers
+    /// where a bucket has none of its own.
+    pub region: String,
+    /// Domains below which the first label of a host name is a bucket (virtual-hosted style). Empty: path
+    /// style only.
+    pub domains: Vec<String>,
+    /// Limits and time-outs.
+    pub limits: Limits,
+}
+
+/// Limits and time-outs of the HTTP front.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once; more are answered 503 and closed.
+    pub connections: usize,
+    /// Bytes of one request's head (request line and headers).
+    pub header_bytes: usize,
+    /// Headers of one request.
+    pub header_count: usize,
+    /// A request's head must arrive within this time; also how long an idle connection is kept.
+    pub header_timeout: Duration,
+    /// A TLS handshake must end within this time.
+    pub handshake_timeout: Duration,
+    /// Every window a body must make some progress: `body_window_bytes` for requests, any byte for answers.
+    pub body_window: Duration,
+    /// Bytes of a request's body that must arrive in each window, unless the body ends.
+    pub body_window_bytes: u64,
+    /// Bytes of an XML request body.
+    pub xml_bytes: usize,
+    /// Bytes of a file in a POST form; it is held in memory.
+    pub form_file_bytes: u64,
+    /// Bytes of all XML bodies and forms held in memory at once; more are answered 503.
+    pub buffered_bytes: usize,
+    /// Requests in flight may go on for this long after a shutdown began.
+    pub drain: Duration,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        Self { region: "us-east-1".to_owned(), domains: Vec::new(), limits: Limits::default() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4_096,
+            header_bytes: 64 << 10,
+            header_count: 128,
+            header_timeout: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            body_window: Duration::from_secs(30),
+            body_window_bytes: 4 << 10,
+            xml_bytes: 4 << 20,
+            form_file_bytes: 64 << 20,
+            buffered_bytes: 256 << 20,
+            drain: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Refusals: what the gateway answers before or instead of an S3 operation, with S3's own codes.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use s3s::{Body, S3Error, S3ErrorCode};
+
+/// A refused request: an S3 error code and a sentence for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub code: &'static str,
+    pub status: StatusCode,
+    pub message: String,
+    /// The region that the signature should name; SDKs read it and sign again.
+    pub region: Option<String>,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, status, message: message.into(), region: None }
+    }
+
+    /// 400.
+    pub fn bad(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// 403.
+    pub fn denied(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, code, message)
+    }
+
+    /// The anonymous request's answer.
+    pub fn anonymous() -> Self {
+        Self::denied("AccessDenied", "Anonymous requests are not allowed. Sign the request.")
+    }
+
+    /// 503.
+    pub fn slow_down() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate.")
+    }
+
+    /// As s3s wants it.
+    pub fn into_s3_error(self) -> S3Error {
+        let code = S3ErrorCode::from_bytes(self.code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
+        let mut error = S3Error::with_message(code, self.message);
+        error.set_status_code(self.status);
+        error
+    }
+
+    /// The answer, with S3's XML. `resource` is the request's path.
+    pub fn into_response(self, request_id: &str, resource: &str) -> Response<Body> {
+        let mut xml = String::with_capacity(256);
+        xml.push_str("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
+        let region = self.region.as_deref().map(|region| ("Region", region));
+        let fields = [("Code", self.code), ("Message", &self.message), ("Resource", resource)];
+        for (name, text) in fields.into_iter().chain([("RequestId", request_id)]).chain(region) {
+            xml.extend(["<", name, ">"]);
+            escape_into(&mut xml, text);
+            xml.extend(["</", name, ">"]);
+        }
+        xml.push_str("</Error>");
+        let mut response = Response::new(Body::from(xml));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        if let Some(Ok(region)) = self.region.map(HeaderValue::try_from) {
+            response.headers_mut().insert("x-amz-bucket-region", region);
+        }
+        response
+    }
+}
+
+/// Appends `text` with XML's special characters escaped and forbidden ones replaced.
+fn escape_into(xml: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '<' => xml.push_str("&lt;"),
+            '>' => xml.push_str("&gt;"),
+            '&' => xml.push_str("&amp;"),
+            '"' => xml.push_str("&quot;"),
+            '\t' | '\n' | '\r' | ' '.. => xml.push(character),
+            _ => xml.push('\u{fffd}'),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_answer_is_escaped_xml_with_code_resource_and_id() {
+        let refusal = Refusal::denied("AccessDenied", "a < b & \u{1}");
+        let response = refusal.into_response("7", "/b/<k>");
+        assert_eq!(response.status(), 403);
+        let body = response.into_body().bytes().unwrap();
+        let text = std::str::from_utf8(&body).unwrap();
+        assert!(text.ends_with(
+            "<Error><Code>AccessDenied</Code><Message>a &lt; b &amp; \u{fffd}</Message>\
+             <Resource>/b/&lt;k&gt;</Resource><RequestId>7</RequestId></Error>"
+        ));
+    }
+}

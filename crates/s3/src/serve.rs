@@ -1,0 +1,281 @@
+//! Listeners and connections: what a stranger may occupy, and for how long.
+//!
+//! Every connection is bounded in number, in the time for a handshake, for a request's head and between
+//! requests, in the size of a head, and in the time for which it may leave an answer unread (the pace of
+//! request bodies is [`crate::body`]'s). A shutdown stops accepting, lets requests in flight finish, and
+//! breaks off what is left after the drain time.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::body::Pace;
+use crate::gateway::Gateway;
+use crate::tls::Certificates;
+
+/// How long to wait before accepting again when the system has no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What a connection above the limit is told.
+const TOO_MANY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+
+/// How far a shutdown has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    Draining,
+    Over,
+}
+
+/// What every connection is given.
+#[derive(Clone)]
+struct Connections {
+    gateway: Gateway,
+    tls: Option<Certificates>,
+    phase: watch::Receiver<Phase>,
+    /// Dropped with the connection, so that the listener sees when all have ended.
+    alive: mpsc::Sender<()>,
+}
+
+/// Serves a listener until `shutdown` completes, then finishes the requests in flight (at most
+/// `Limits::drain`) and returns.
+///
+/// # Errors
+/// When the listener fails for good. Errors of single connections are not the listener's.
+pub async fn serve(
+    gateway: Gateway,
+    listener: TcpListener,
+    certificates: Option<Certificates>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let runtime = gateway.shared.runtime.clone();
+    let drain = gateway.shared.options.limits.drain;
+    let (phases, phase) = watch::channel(Phase::Serving);
+    let (alive, mut ended) = mpsc::channel(1);
+    let reload = certificates.clone().map(|certificates| {
+        let runtime = runtime.clone();
+        let watch = async move { certificates.watch(&runtime).await };
+        gateway.shared.runtime.spawn(watch)
+    });
+    let connections = Connections { gateway, tls: certificates, phase, alive };
+    let outcome = accept(listener, connections, shutdown).await;
+    phases.send_replace(Phase::Draining);
+    if runtime.timeout(drain, ended.recv()).await.is_err() {
+        tracing::warn!(
+            ?drain,
+            "requests were still running at the end of the drain time; they are broken off"
+        );
+    }
+    phases.send_replace(Phase::Over);
+    if let Some(reload) = reload {
+        reload.abort();
+    }
+    outcome
+}
+
+async fn accept(
+    listener: TcpListener,
+    connections: Connections,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let shared = Arc::clone(&connections.gateway.shared);
+    let room = Arc::new(Semaphore::new(shared.options.limits.connections));
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(()),
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, remote) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(error) => {
+                tracing::error!(%error, "a connection cannot be accepted");
+                shared.runtime.sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match Arc::clone(&room).try_acquire_owned() {
+            Ok(permit) => {
+                drop(shared.runtime.spawn(connections.clone().run(stream, remote, permit)));
+            }
+            Err(_) => {
+                shared.hooks.metrics.refused("connections");
+                if connections.tls.is_none() {
+                    refuse(stream);
+                }
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Says why, as far as the socket takes it at once, and closes.
+fn refuse(stream: TcpStream) {
+    let mut stream = stream;
+    let write = pin!(stream.write_all(TOO_MANY));
+    let _ = write.poll(&mut Context::from_waker(std::task::Waker::noop()));
+}
+
+impl Connections {
+    async fn run(self, stream: TcpStream, remote: SocketAddr, permit: OwnedSemaphorePermit) {
+        let hooks = self.gateway.shared.hooks.clone();
+        hooks.metrics.connection(true);
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, %remote, "TCP_NODELAY cannot be set");
+        }
+        match &self.tls {
+            None => self.serve(stream, remote).await,
+            Some(certificates) => {
+                let acceptor = TlsAcceptor::from(certificates.server_config());
+                let shared = &self.gateway.shared;
+                let limit = shared.options.limits.handshake_timeout;
+                match shared.runtime.timeout(limit, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => self.serve(stream, remote).await,
+                    Ok(Err(error)) => {
+                        tracing::debug!(%error, %remote, "a TLS handshake failed");
+                        hooks.metrics.refused("handshake");
+                    }
+                    Err(_) => hooks.metrics.refused("handshake"),
+                }
+            }
+        }
+        hooks.metrics.connection(false);
+        drop((permit, self.alive));
+    }
+
+    async fn serve<S>(&self, stream: S, remote: SocketAddr)
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let shared = &self.gateway.shared;
+        let limits = &shared.options.limits;
+        let pace = Pace::any_byte(shared.runtime.clone(), limits);
+        let io = PacedWrites { inner: TokioIo::new(stream), pace };
+        let gateway = self.gateway.clone();
+        let service = service_fn(move |request| {
+            let gateway = gateway.clone();
+            async move { Ok::<_, Infallible>(gateway.handle(request, remote).await) }
+        });
+        let connection = http1::Builder::new()
+            // Without a timer hyper ignores the time-out silently.
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_timeout)
+            .max_buf_size(limits.header_bytes.max(8 << 10))
+            // A client that sends its request and closes its half still gets an answer.
+            .half_close(true)
+            // One more than is allowed, so that the gateway can refuse with S3's words.
+            .max_headers(limits.header_count + 1)
+            .serve_connection(io, service);
+        let mut connection = pin!(connection);
+        let mut phase = self.phase.clone();
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        self.note(&error, remote);
+                    }
+                    return;
+                }
+                changed = phase.changed() => match changed.map(|()| *phase.borrow_and_update()) {
+                    Ok(Phase::Serving) => {}
+                    Ok(Phase::Draining) => connection.as_mut().graceful_shutdown(),
+                    Ok(Phase::Over) | Err(_) => return,
+                },
+            }
+        }
+    }
+
+    fn note(&self, error: &hyper::Error, remote: SocketAddr) {
+        if error.is_timeout() || error.is_parse() {
+            self.gateway.shared.hooks.metrics.refused("headers");
+        }
+        tracing::debug!(%error, %remote, "a connection ended early");
+    }
+}
+
+/// A connection on which an answer must make progress: a reader that takes nothing for a whole window is
+/// cut off.
+struct PacedWrites<T> {
+    inner: T,
+    pace: Pace,
+}
+
+impl<T> PacedWrites<T> {
+    fn judge<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<R>>,
+        len: impl Fn(&R) -> usize,
+    ) -> Poll<io::Result<R>> {
+        match written {
+            Poll::Pending => match self.pace.poll_stalled(cx) {
+                Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                Poll::Pending => Poll::Pending,
+            },
+            Poll::Ready(Ok(value)) => {
+                self.pace.progress(len(&value).max(1));
+                Poll::Ready(Ok(value))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<T: Read + Unpin> Read for PacedWrites<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<T: Write + Unpin> Write for PacedWrites<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.judge(cx, written, |len| *len)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        self.judge(cx, flushed, |()| 0)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.judge(cx, written, |len| *len)
+    }
+}

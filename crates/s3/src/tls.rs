@@ -1,0 +1,138 @@
+//! Certificates of the TLS listener, and their reload without a restart.
+//!
+//! A directory holds `public.crt` (the chain, the server's own certificate first) and `private.key`, both
+//! PEM, as MinIO's users know them. The files are looked at every [`RELOAD_EVERY`]; when they changed and
+//! are valid together, new handshakes use them; when they are not, the old ones stay and the log says why.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use striate_runtime::Runtime;
+
+/// How often the files are looked at.
+pub const RELOAD_EVERY: Duration = Duration::from_secs(10);
+
+/// Why certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {reason}; --certs needs a directory with public.crt and private.key in PEM")]
+pub struct CertificateError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// The certificates of a directory. Cheap to clone; clones see reloads.
+#[derive(Clone)]
+pub struct Certificates {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    directory: PathBuf,
+    current: RwLock<Loaded>,
+    config: std::sync::OnceLock<Arc<ServerConfig>>,
+}
+
+#[derive(Clone)]
+struct Loaded {
+    public: Vec<u8>,
+    key: Arc<CertifiedKey>,
+    private_digest: [u8; 32],
+}
+
+impl Certificates {
+    /// Loads a directory.
+    ///
+    /// # Errors
+    /// When a file is missing, not PEM, or the key does not belong to the certificate.
+    pub fn load(directory: &Path) -> Result<Self, CertificateError> {
+        let current = RwLock::new(Loaded::read(directory)?);
+        let shared = Shared { directory: directory.to_owned(), current, config: Default::default() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Looks at the files once. `true`: they changed and are in use now.
+    ///
+    /// # Errors
+    /// As [`Certificates::load`]; the certificates in use stay.
+    pub fn reload(&self) -> Result<bool, CertificateError> {
+        let read = Loaded::read(&self.shared.directory)?;
+        let mut current = self.shared.current.write();
+        let changed = current.public != read.public || current.private_digest != read.private_digest;
+        if changed {
+            *current = read;
+        }
+        Ok(changed)
+    }
+
+    /// Looks at the files for ever. The gateway runs it beside its TLS listener.
+    pub(crate) async fn watch(&self, runtime: &Runtime) {
+        loop {
+            runtime.sleep(RELOAD_EVERY).await;
+            let this = self.clone();
+            match runtime.run_blocking(move || this.reload()).await {
+                Ok(true) => tracing::info!("certificates reloaded"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "certificates not reloaded; the old ones stay in use"),
+            }
+        }
+    }
+
+    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        let make = || {
+            let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("ring supports the default protocol versions")
+                .with_no_client_auth();
+            let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Arc::new(config)
+        };
+        Arc::clone(self.shared.config.get_or_init(make))
+    }
+}
+
+impl Loaded {
+    fn read(directory: &Path) -> Result<Self, CertificateError> {
+        let file = |name: &str| {
+            let path = directory.join(name);
+            let bytes = std::fs::read(&path);
+            let bytes = bytes.map_err(|e| CertificateError { path: path.clone(), reason: e.to_string() })?;
+            Ok((path, zeroize::Zeroizing::new(bytes)))
+        };
+        let (public_path, public) = file("public.crt")?;
+        let (private_path, private) = file("private.key")?;
+        let fail = |path: &Path, reason: String| CertificateError { path: path.to_owned(), reason };
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&public)
+            .collect::<Result<_, _>>()
+            .map_err(|error| fail(&public_path, error.to_string()))?;
+        if chain.is_empty() {
+            return Err(fail(&public_path, "it holds no certificate".to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&private)
+            .map_err(|error| fail(&private_path, format!("it holds no private key ({error})")))?;
+        let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
+            .map_err(|error| fail(&private_path, error.to_string()))?;
+        let private_digest = <sha2::Sha256 as sha2::Digest>::digest(&private[..]).into();
+        Ok(Self { public: public.to_vec(), key: Arc::new(key), private_digest })
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.shared.current.read().key))
+    }
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificates").field("directory", &self.shared.directory).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,115 @@
+//! What is known of one request while it runs, for the audit log, the metrics and the answer's headers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use striate_runtime::{Instant, Runtime};
+
+use crate::address::Address;
+use crate::audit::AuditEntry;
+use crate::gateway::Hooks;
+use crate::refusal::Refusal;
+
+/// One request's state, shared by the front, the handlers and the bodies of question and answer.
+pub(crate) struct Trace {
+    runtime: Runtime,
+    hooks: Hooks,
+    started: Instant,
+    /// Bytes read of the request's body, framing included.
+    pub bytes_in: AtomicU64,
+    facts: Mutex<Facts>,
+}
+
+struct Facts {
+    entry: AuditEntry,
+    body_refusal: Option<Refusal>,
+}
+
+impl Trace {
+    pub fn begin(runtime: &Runtime, hooks: &Hooks, remote: SocketAddr, method: &http::Method) -> Arc<Self> {
+        let entry = AuditEntry {
+            time_unix_ms: runtime.wall_time().as_millis() as u64,
+            request_id: format!("{:016X}", runtime.random_u64()),
+            remote,
+            access_key: None,
+            operation: "Unknown",
+            method: method.to_string(),
+            bucket: String::new(),
+            key: String::new(),
+            status: 0,
+            error: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            complete: false,
+            first_byte_us: 0,
+            duration_us: 0,
+            user_agent: String::new(),
+        };
+        Arc::new(Self {
+            runtime: runtime.clone(),
+            hooks: hooks.clone(),
+            started: runtime.now(),
+            bytes_in: AtomicU64::new(0),
+            facts: Mutex::new(Facts { entry, body_refusal: None }),
+        })
+    }
+
+    pub fn request_id(&self) -> String {
+        self.facts.lock().entry.request_id.clone()
+    }
+
+    pub fn set_address(&self, address: &Address, user_agent: &str) {
+        let entry = &mut self.facts.lock().entry;
+        entry.bucket.clone_from(&address.bucket);
+        entry.key.clone_from(&address.key);
+        user_agent.clone_into(&mut entry.user_agent);
+    }
+
+    pub fn set_access_key(&self, access_key: &str) {
+        self.facts.lock().entry.access_key = Some(access_key.to_owned());
+    }
+
+    pub fn set_operation(&self, operation: &'static str) {
+        self.facts.lock().entry.operation = operation;
+    }
+
+    pub fn set_error(&self, code: &str) {
+        self.facts.lock().entry.error = Some(code.to_owned());
+    }
+
+    /// Keeps why a body was refused, so that the answer can say it with S3's code.
+    pub fn set_body_refusal(&self, refusal: Refusal) {
+        self.facts.lock().body_refusal = Some(refusal);
+    }
+
+    pub fn body_refusal(&self) -> Option<Refusal> {
+        self.facts.lock().body_refusal.clone()
+    }
+
+    /// The answer's head is ready.
+    pub fn answered(&self, status: http::StatusCode) {
+        let elapsed = self.elapsed_us();
+        let entry = &mut self.facts.lock().entry;
+        entry.status = status.as_u16();
+        entry.first_byte_us = elapsed;
+    }
+
+    /// The answer has ended, or broke off. Called once.
+    pub fn ended(&self, bytes_out: u64, complete: bool) {
+        let duration = self.runtime.now().saturating_duration_since(self.started);
+        let entry = &mut self.facts.lock().entry;
+        entry.bytes_in = self.bytes_in.load(Ordering::Relaxed);
+        entry.bytes_out = bytes_out;
+        entry.complete = complete;
+        entry.duration_us = duration.as_micros() as u64;
+        self.hooks.audit.record(entry);
+        let (operation, status) = (entry.operation, entry.status);
+        self.hooks.metrics.request(operation, status, entry.bytes_in, bytes_out, duration);
+    }
+
+    fn elapsed_us(&self) -> u64 {
+        self.runtime.now().saturating_duration_since(self.started).as_micros() as u64
+    }
+}

@@ -1,0 +1,205 @@
+//! What a writer says of an object, from headers to the client service's attributes.
+
+use std::collections::BTreeMap;
+
+use s3s::dto::{Metadata, StorageClass, Timestamp, TimestampFormat};
+use striate_client::ObjectAttributes;
+
+use super::{Entered, not_implemented};
+use crate::refusal::Refusal;
+
+/// Bytes of user metadata, names and values together.
+const MAX_USER_METADATA_BYTES: usize = 2 << 10;
+/// Tags of one object.
+pub(super) const MAX_TAGS: usize = 10;
+
+/// The attribute fields that several of s3s's inputs have.
+pub(super) struct Fields {
+    pub cache_control: Option<String>,
+    pub content_disposition: Option<String>,
+    pub content_encoding: Option<String>,
+    pub content_language: Option<String>,
+    pub content_type: Option<String>,
+    pub expires: Option<Timestamp>,
+    pub metadata: Option<Metadata>,
+    pub storage_class: Option<StorageClass>,
+    pub tagging: Option<String>,
+    pub website_redirect_location: Option<String>,
+}
+
+/// Takes the attribute fields out of one of s3s's inputs.
+macro_rules! attribute_fields {
+    ($input:expr) => {
+        $crate::translate::attributes::Fields {
+            cache_control: $input.cache_control.take(),
+            content_disposition: $input.content_disposition.take(),
+            content_encoding: $input.content_encoding.take(),
+            content_language: $input.content_language.take(),
+            content_type: $input.content_type.take(),
+            expires: $input.expires.take(),
+            metadata: $input.metadata.take(),
+            storage_class: $input.storage_class.take(),
+            tagging: $input.tagging.take(),
+            website_redirect_location: $input.website_redirect_location.take(),
+        }
+    };
+}
+
+/// Refuses what an input asks for and nobody here does: encryption with the client's or a service's keys,
+/// locks, and other access lists than the owner's. Storing without it would be a broken promise.
+macro_rules! refuse_unsupported {
+    ($input:expr) => {{
+        let encrypted = $input.sse_customer_algorithm.is_some()
+            || $input.sse_customer_key.is_some()
+            || $input.ssekms_key_id.is_some()
+            || $input.server_side_encryption.is_some();
+        let locked = $input.object_lock_mode.is_some()
+            || $input.object_lock_retain_until_date.is_some()
+            || $input.object_lock_legal_hold_status.as_ref().is_some_and(|hold| hold.as_str() == "ON");
+        let granted = $input.grant_full_control.is_some()
+            || $input.grant_read.is_some()
+            || $input.grant_read_acp.is_some()
+            || $input.grant_write_acp.is_some();
+        let acl = $input.acl.as_ref().map(|acl| acl.as_str());
+        $crate::translate::attributes::refuse(encrypted, locked, granted, acl)
+    }};
+}
+
+pub(super) use {attribute_fields, refuse_unsupported};
+
+pub(super) fn refuse(encrypted: bool, locked: bool, granted: bool, acl: Option<&str>) -> Result<(), Refusal> {
+    let owners =
+        matches!(acl, None | Some("private" | "bucket-owner-full-control" | "bucket-owner-read" | ""));
+    if encrypted {
+        return Err(not_implemented("Server-side encryption is not available."));
+    }
+    if locked {
+        return Err(Refusal::bad("InvalidRequest", "Bucket is missing Object Lock Configuration"));
+    }
+    if granted || !owners {
+        return Err(not_implemented("Access lists other than the owner's full control are not available."));
+    }
+    Ok(())
+}
+
+impl Fields {
+    /// The attributes of an object that `entered` writes.
+    pub fn into_attributes(self, entered: &Entered) -> Result<ObjectAttributes, Refusal> {
+        let user_metadata: BTreeMap<String, String> = self
+            .metadata
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, value)| (name.to_lowercase(), value))
+            .collect();
+        let bytes: usize = user_metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > MAX_USER_METADATA_BYTES {
+            return Err(Refusal::bad(
+                "MetadataTooLarge",
+                format!("Your metadata headers have {bytes} bytes; {MAX_USER_METADATA_BYTES} are allowed."),
+            ));
+        }
+        let expires = entered.carried.expires.clone().or_else(|| self.expires.as_ref().and_then(http_date));
+        Ok(ObjectAttributes {
+            content_type: self.content_type.unwrap_or_default(),
+            content_encoding: self.content_encoding.unwrap_or_default(),
+            content_disposition: self.content_disposition.unwrap_or_default(),
+            content_language: self.content_language.unwrap_or_default(),
+            cache_control: self.cache_control.unwrap_or_default(),
+            expires: expires.unwrap_or_default(),
+            website_redirect: self.website_redirect_location.unwrap_or_default(),
+            user_metadata,
+            tags: self.tagging.as_deref().map(parse_tags).transpose()?.unwrap_or_default(),
+            storage_class: storage_class(self.storage_class)?,
+            owner: entered.identity.access_key.clone(),
+        })
+    }
+}
+
+fn http_date(time: &Timestamp) -> Option<String> {
+    let mut text = Vec::new();
+    time.format(TimestampFormat::HttpDate, &mut text).ok()?;
+    String::from_utf8(text).ok()
+}
+
+/// Any of S3's classes is kept as a label; all are stored alike.
+fn storage_class(class: Option<StorageClass>) -> Result<String, Refusal> {
+    const KNOWN: [&str; 5] =
+        ["STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING"];
+    match class {
+        None => Ok(String::new()),
+        Some(class) if class.as_str() == "STANDARD" => Ok(String::new()),
+        Some(class) if KNOWN.contains(&class.as_str()) => Ok(class.as_str().to_owned()),
+        Some(class) => Err(Refusal::bad(
+            "InvalidStorageClass",
+            format!(
+                "The storage class {:?} is not available; use one of {}.",
+                class.as_str(),
+                KNOWN.join(", ")
+            ),
+        )),
+    }
+}
+
+/// Tags as the `x-amz-tagging` header writes them: `a=1&b=2`, form-encoded.
+pub(super) fn parse_tags(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
+    let invalid =
+        || Refusal::bad("InvalidArgument", "The x-amz-tagging header is not a form-encoded tag list.");
+    let mut tags = BTreeMap::new();
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decode = |text: &str| crate::address::percent_decode(&text.replace('+', " ")).ok_or_else(invalid);
+        if tags.insert(decode(name)?, decode(value)?).is_some() {
+            return Err(duplicate_tag());
+        }
+    }
+    check_tags(&tags, MAX_TAGS)?;
+    Ok(tags)
+}
+
+pub(super) fn duplicate_tag() -> Refusal {
+    Refusal::bad("InvalidTag", "Cannot provide multiple Tags with the same key")
+}
+
+/// S3's bounds: `limit` tags, names of 1 to 128 and values of at most 256 characters.
+pub(super) fn check_tags(tags: &BTreeMap<String, String>, limit: usize) -> Result<(), Refusal> {
+    if tags.len() > limit {
+        return Err(Refusal::bad("BadRequest", format!("Tags cannot be more than {limit}")));
+    }
+    for (name, value) in tags {
+        if name.is_empty() || name.chars().count() > 128 {
+            return Err(Refusal::bad("InvalidTag", "The TagKey you have provided is invalid"));
+        }
+        if value.chars().count() > 256 {
+            return Err(Refusal::bad("InvalidTag", "The TagValue you have provided is invalid"));
+        }
+        if name.starts_with("aws:") {
+            return Err(Refusal::bad("InvalidTag", "System tags cannot be added/updated by requester"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_form_decoded_and_bounded() {
+        let tags = parse_tags("a=1&b+c=%C3%BC%26&d").unwrap();
+        let pairs: Vec<(&str, &str)> = tags.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        assert_eq!(pairs, [("a", "1"), ("b c", "ü&"), ("d", "")]);
+        assert_eq!(parse_tags("a=1&a=2").unwrap_err().code, "InvalidTag");
+        let many: Vec<String> = (0..11).map(|number| format!("t{number}=")).collect();
+        assert_eq!(parse_tags(&many.join("&")).unwrap_err().code, "BadRequest");
+        assert_eq!(parse_tags(&format!("{}=", "k".repeat(129))).unwrap_err().code, "InvalidTag");
+        assert_eq!(parse_tags("aws:x=1").unwrap_err().code, "InvalidTag");
+    }
+
+    #[test]
+    fn promises_that_cannot_be_kept_are_refused() {
+        assert_eq!(refuse(true, false, false, None).unwrap_err().status, 501);
+        assert_eq!(refuse(false, true, false, None).unwrap_err().code, "InvalidRequest");
+        assert_eq!(refuse(false, false, false, Some("public-read")).unwrap_err().status, 501);
+        assert_eq!(refuse(false, false, false, Some("private")), Ok(()));
+    }
+}

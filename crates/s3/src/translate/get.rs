@@ -1,0 +1,338 @@
+//! GetObject, HeadObject, GetObjectAttributes.
+
+use std::ops::Range as Bounds;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::Stream;
+use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
+use s3s::dto::*;
+use s3s::stream::{ByteStream, RemainingLength};
+use s3s::{S3Error, S3Request, S3Response, S3Result, StdError};
+use striate_client::{ClientError, GetRequest, ObjectInfo, ObjectStream, Page, PartInfo, ReadRange};
+
+use super::{Entered, Translator, check_version, etag, not_implemented, read_condition, timestamp};
+use crate::authorize::Resource;
+use crate::checksum::{self, set_checksum_fields};
+use crate::refusal::Refusal;
+
+/// An object's pieces on their way out, without a copy.
+struct Outgoing {
+    /// Never locked: the lock only makes the stream `Sync`, as s3s wants it.
+    stream: Mutex<ObjectStream>,
+    left: u64,
+}
+
+impl Stream for Outgoing {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let piece = ready!(self.stream.get_mut().as_mut().poll_next(cx));
+        Poll::Ready(match piece {
+            Some(Ok(piece)) => {
+                self.left = self.left.saturating_sub(piece.len() as u64);
+                Some(Ok(piece))
+            }
+            Some(Err(error)) => Some(Err(error.into())),
+            // Never a short 200: a body that ends early breaks the connection off (design.md §10.6).
+            None if self.left > 0 => Some(Err(format!("{} bytes are missing", self.left).into())),
+            None => None,
+        })
+    }
+}
+
+impl ByteStream for Outgoing {
+    fn remaining_length(&self) -> RemainingLength {
+        RemainingLength::new_exact(self.left as usize)
+    }
+}
+
+/// The range that a request asks for.
+fn read_range(range: Option<Range>, part: Option<i32>) -> Result<ReadRange, Refusal> {
+    match (range, part) {
+        (None, None) => Ok(ReadRange::Whole),
+        (Some(Range::Int { first, last }), None) => Ok(ReadRange::Bytes { first, last }),
+        (Some(Range::Suffix { length }), None) => Ok(ReadRange::Suffix { len: length }),
+        (None, Some(part)) => super::multipart::part_number(part).map(ReadRange::Part),
+        (Some(_), Some(_)) => Err(Refusal::bad(
+            "InvalidRequest",
+            "Cannot specify both Range header and partNumber query parameter",
+        )),
+    }
+}
+
+/// `bytes 0-9/100`, for answers to a range.
+fn content_range(asked: ReadRange, answered: &Bounds<u64>, size: u64) -> Option<String> {
+    let partial = asked != ReadRange::Whole && !answered.is_empty();
+    partial.then(|| format!("bytes {}-{}/{size}", answered.start, answered.end - 1))
+}
+
+/// The checksums that hold for what is answered: the object's for all of it, a part's for a part.
+fn checksums_of(info: &ObjectInfo, asked: ReadRange, answered: &Bounds<u64>) -> checksum::Fields {
+    match asked {
+        ReadRange::Part(number) if !info.parts.is_empty() => {
+            let part = info.parts.iter().find(|part| part.number == number);
+            part.map(|part| checksum::Fields::of(&part.checksums, 0)).unwrap_or_default()
+        }
+        _ if *answered == (0..info.size) => checksum::Fields::of(&info.checksums, info.parts.len()),
+        _ => checksum::Fields::default(),
+    }
+}
+
+/// The parts' number is answered to whoever asks for one.
+fn parts_count(info: &ObjectInfo, asked: ReadRange) -> Option<i32> {
+    let by_part = matches!(asked, ReadRange::Part(_)) && !info.parts.is_empty();
+    by_part.then_some(info.parts.len() as i32)
+}
+
+fn wants_checksums(mode: Option<&ChecksumMode>) -> bool {
+    mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
+}
+
+fn given(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn content_type(text: &str) -> String {
+    given(text).unwrap_or_else(|| "binary/octet-stream".to_owned())
+}
+
+fn storage_class(text: &str) -> Option<StorageClass> {
+    given(text).map(StorageClass::from)
+}
+
+/// `Expires` is answered as it was sent, date or not.
+fn expires_header(info: &ObjectInfo) -> HeaderMap {
+    let value = given(&info.attributes.expires).and_then(|text| HeaderValue::try_from(text).ok());
+    value.into_iter().map(|value| (http::header::EXPIRES, value)).collect()
+}
+
+/// Fills what the answers to GET and HEAD have in common.
+macro_rules! describe {
+    ($output:ident, $info:expr, $asked:expr, $range:expr, $mode:expr) => {{
+        let (info, asked, range): (&ObjectInfo, ReadRange, &Bounds<u64>) = ($info, $asked, $range);
+        let attributes = &info.attributes;
+        let mut output = $output {
+            accept_ranges: Some("bytes".to_owned()),
+            cache_control: given(&attributes.cache_control),
+            content_disposition: given(&attributes.content_disposition),
+            content_encoding: given(&attributes.content_encoding),
+            content_language: given(&attributes.content_language),
+            content_length: Some((range.end - range.start) as i64),
+            content_range: content_range(asked, range, info.size),
+            content_type: Some(content_type(&attributes.content_type)),
+            e_tag: Some(etag(info.etag.clone())),
+            last_modified: Some(timestamp(info.modified_unix_ms)),
+            metadata: Some(attributes.user_metadata.clone().into_iter().collect()),
+            parts_count: parts_count(info, asked),
+            storage_class: storage_class(&attributes.storage_class),
+            website_redirect_location: given(&attributes.website_redirect),
+            ..$output::default()
+        };
+        if $mode {
+            let fields = checksums_of(info, asked, range);
+            if fields != checksum::Fields::default() {
+                output.checksum_type = checksum::type_of(&info.checksums);
+            }
+            set_checksum_fields!(output, fields);
+        }
+        output
+    }};
+}
+
+impl Translator {
+    pub(super) async fn get(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        let resource = Resource::Object(&request.input.bucket, &request.input.key);
+        let entered = self.enter(&request, "GetObject", "s3:GetObject", resource)?;
+        let input = request.input;
+        check_version(input.version_id.as_deref())?;
+        refuse_customer_key(input.sse_customer_key.is_some())?;
+        let asked = read_range(input.range, input.part_number)?;
+        let condition = read_condition(
+            input.if_match,
+            input.if_none_match,
+            input.if_modified_since,
+            input.if_unmodified_since,
+        );
+        let get = GetRequest { bucket: input.bucket, key: input.key, condition, range: asked };
+        let object = self.client.get(get).await.map_err(|error| refused(&entered, asked, error))?;
+        let (info, range) = (&object.info, &object.range);
+        let mode = wants_checksums(input.checksum_mode.as_ref());
+        let mut output = describe!(GetObjectOutput, info, asked, range, mode);
+        output.tag_count = (!info.attributes.tags.is_empty()).then_some(info.attributes.tags.len() as i32);
+        let headers = match input.response_expires {
+            Some(_) => HeaderMap::new(),
+            None => expires_header(info),
+        };
+        let left = range.end - range.start;
+        output.body = Some(StreamingBlob::new(Outgoing { stream: Mutex::new(object.body), left }));
+        Ok(S3Response::with_headers(output, headers))
+    }
+
+    pub(super) async fn head(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let resource = Resource::Object(&request.input.bucket, &request.input.key);
+        let entered = self.enter(&request, "HeadObject", "s3:GetObject", resource)?;
+        let input = request.input;
+        check_version(input.version_id.as_deref())?;
+        refuse_customer_key(input.sse_customer_key.is_some())?;
+        let asked = read_range(input.range, input.part_number)?;
+        let condition = read_condition(
+            input.if_match,
+            input.if_none_match,
+            input.if_modified_since,
+            input.if_unmodified_since,
+        );
+        let get = GetRequest { bucket: input.bucket, key: input.key, condition, range: asked };
+        let (info, range) = self.client.head(get).await.map_err(|error| refused(&entered, asked, error))?;
+        let mode = wants_checksums(input.checksum_mode.as_ref());
+        let mut output = describe!(HeadObjectOutput, &info, asked, &range, mode);
+        let mut headers = expires_header(&info);
+        for (name, text, field) in [
+            ("cache-control", input.response_cache_control, &mut output.cache_control),
+            ("content-disposition", input.response_content_disposition, &mut output.content_disposition),
+            ("content-encoding", input.response_content_encoding, &mut output.content_encoding),
+            ("content-language", input.response_content_language, &mut output.content_language),
+            ("content-type", input.response_content_type, &mut output.content_type),
+        ] {
+            if let Some(text) = text {
+                HeaderValue::try_from(&text).map_err(|_| {
+                    Refusal::bad("InvalidRequest", format!("response-{name} is not a header value."))
+                })?;
+                *field = Some(text);
+            }
+        }
+        if input.response_expires.is_some() {
+            headers.remove(http::header::EXPIRES);
+            output.expires = input.response_expires;
+        }
+        let status = output.content_range.is_some().then_some(http::StatusCode::PARTIAL_CONTENT);
+        Ok(S3Response { status, ..S3Response::with_headers(output, headers) })
+    }
+
+    pub(super) async fn attributes(
+        &self,
+        request: S3Request<GetObjectAttributesInput>,
+    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        let resource = Resource::Object(&request.input.bucket, &request.input.key);
+        let action = "s3:GetObjectAttributes";
+        let entered = self.enter(&request, "GetObjectAttributes", action, resource)?;
+        let input = request.input;
+        check_version(input.version_id.as_deref())?;
+        // SDKs send one header with commas, which s3s leaves together.
+        let wanted =
+            input.object_attributes.iter().flat_map(|wanted| wanted.as_str().split(',')).map(str::trim);
+        let wanted: Vec<&str> = wanted.collect();
+        let wants = |name: &str| wanted.contains(&name);
+        let (bucket, key) = (input.bucket, input.key);
+        let get = GetRequest { bucket: bucket.clone(), key: key.clone(), ..GetRequest::default() };
+        let (info, _) = self.client.head(get).await.map_err(|error| entered.fail(error))?;
+        let mut output = GetObjectAttributesOutput {
+            last_modified: Some(timestamp(info.modified_unix_ms)),
+            ..GetObjectAttributesOutput::default()
+        };
+        if wants(ObjectAttributes::ETAG) {
+            output.e_tag = Some(etag(info.etag.clone()));
+        }
+        if wants(ObjectAttributes::OBJECT_SIZE) {
+            output.object_size = Some(info.size as i64);
+        }
+        if wants(ObjectAttributes::STORAGE_CLASS) {
+            let class = given(&info.attributes.storage_class).unwrap_or_else(|| "STANDARD".to_owned());
+            output.storage_class = Some(StorageClass::from(class));
+        }
+        if wants(ObjectAttributes::CHECKSUM) && !info.checksums.is_empty() {
+            let mut checksum =
+                Checksum { checksum_type: checksum::type_of(&info.checksums), ..Checksum::default() };
+            set_checksum_fields!(checksum, checksum::Fields::of(&info.checksums, info.parts.len()));
+            output.checksum = Some(checksum);
+        }
+        if wants(ObjectAttributes::OBJECT_PARTS) && !info.parts.is_empty() {
+            let max = super::page_size(input.max_parts, "x-amz-max-parts")?;
+            let after = input.part_number_marker.unwrap_or(0).max(0) as u32;
+            let page = self.client.object_parts(&bucket, &key, after, max).await;
+            let page = page.map_err(|error| entered.fail(error))?;
+            output.object_parts = Some(object_parts(&page, info.parts.len(), after, max));
+        }
+        Ok(S3Response::new(output))
+    }
+}
+
+/// S3 says otherwise of a part that is not there than of a range.
+fn refused(entered: &Entered, asked: ReadRange, error: ClientError) -> S3Error {
+    match (asked, &error) {
+        (ReadRange::Part(_), ClientError::InvalidRange { .. }) => {
+            let status = http::StatusCode::RANGE_NOT_SATISFIABLE;
+            Refusal::new(status, "InvalidPartNumber", "The requested partnumber is not satisfiable").into()
+        }
+        _ => entered.fail(error),
+    }
+}
+
+fn refuse_customer_key(given: bool) -> Result<(), Refusal> {
+    match given {
+        true => Err(not_implemented("Server-side encryption is not available.")),
+        false => Ok(()),
+    }
+}
+
+fn object_parts(page: &Page<PartInfo>, total: usize, after: u32, max: usize) -> GetObjectAttributesParts {
+    let parts = page.items.iter().map(|part| {
+        let mut shown = ObjectPart {
+            part_number: Some(part.number as i32),
+            size: Some(part.size as i64),
+            ..ObjectPart::default()
+        };
+        set_checksum_fields!(shown, checksum::Fields::of(&part.checksums, 0));
+        shown
+    });
+    GetObjectAttributesParts {
+        is_truncated: Some(page.truncated),
+        max_parts: Some(max as i32),
+        next_part_number_marker: Some(page.items.last().map_or(0, |part| part.number as i32)),
+        part_number_marker: Some(after as i32),
+        parts: Some(parts.collect()),
+        total_parts_count: Some(total as i32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    #[test]
+    fn ranges_and_parts_exclude_each_other() {
+        let range = Range::Suffix { length: 5 };
+        assert_eq!(read_range(Some(range), None), Ok(ReadRange::Suffix { len: 5 }));
+        assert_eq!(read_range(None, Some(3)), Ok(ReadRange::Part(3)));
+        assert_eq!(read_range(Some(range), Some(3)).unwrap_err().code, "InvalidRequest");
+        assert_eq!(read_range(None, Some(0)).unwrap_err().code, "InvalidArgument");
+    }
+
+    #[test]
+    fn only_answers_to_ranges_have_a_content_range() {
+        let asked = ReadRange::Bytes { first: 2, last: Some(4) };
+        assert_eq!(content_range(asked, &(2..5), 9).as_deref(), Some("bytes 2-4/9"));
+        assert_eq!(content_range(ReadRange::Whole, &(0..9), 9), None);
+        assert_eq!(content_range(ReadRange::Part(1), &(0..0), 0), None);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_ends_early_is_an_error_not_an_end() {
+        let pieces = vec![Ok(Bytes::from_static(b"abc"))];
+        let stream = Mutex::new(Box::pin(futures::stream::iter(pieces)) as ObjectStream);
+        let mut body = Outgoing { stream, left: 5 };
+        assert_eq!(body.remaining_length().exact(), Some(5));
+        assert_eq!(body.next().await.unwrap().unwrap(), "abc");
+        assert!(body.next().await.unwrap().is_err());
+    }
+}

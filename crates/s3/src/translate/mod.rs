@@ -1,0 +1,264 @@
+//! Translation between s3s's structures and the client service's: one small function for each operation.
+//!
+//! Each begins with [`Translator::enter`], which names the operation for the audit log and authorises it.
+
+mod acl;
+mod attributes;
+mod bucket;
+mod copy;
+mod cors;
+mod delete;
+mod get;
+mod list;
+mod multipart;
+mod operations;
+mod put;
+mod tagging;
+mod unset;
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use s3s::dto::{ETag, ETagCondition, Timestamp, TimestampFormat};
+use s3s::{S3Error, S3Request};
+use striate_client::{Client, ClientError, MAX_KEY_LEN, ReadCondition, WriteCondition};
+use striate_core::Profile;
+
+use crate::authorize::{ACCOUNT_ID, Identity, Resource, authorize};
+use crate::body::Trailers;
+use crate::refusal::Refusal;
+use crate::trace::Trace;
+
+pub(crate) use cors::{CorsAnswer, CorsQuestion, CorsRules, parse_rules};
+
+/// The header that names a profile (`rs(4,2)`) for a new bucket, object or upload.
+pub const PROFILE_HEADER: &str = "x-striate-profile";
+/// The id under which the only version of an object is listed.
+const NULL_VERSION: &str = "null";
+
+/// s3s's S3 service over the client service.
+pub(crate) struct Translator {
+    pub client: Client,
+    pub region: String,
+}
+
+/// What the front knows of a request and s3s carries through.
+#[derive(Clone)]
+pub(crate) struct Carried {
+    pub trace: Arc<Trace>,
+    /// `None` for POST forms, which s3s authenticates.
+    pub identity: Option<Identity>,
+    pub trailers: Option<Trailers>,
+    /// The `Expires` header as it was sent.
+    pub expires: Option<String>,
+}
+
+/// A request that was let in.
+pub(crate) struct Entered {
+    pub trace: Arc<Trace>,
+    pub identity: Identity,
+    pub carried: Carried,
+}
+
+impl Entered {
+    /// Authorises a further action of the same request.
+    pub fn also(&self, action: &'static str, resource: Resource<'_>) -> Result<(), S3Error> {
+        check_key(resource)?;
+        Ok(authorize(action, resource, Some(&self.identity))?)
+    }
+
+    /// The client service's error as S3's.
+    pub fn fail(&self, error: ClientError) -> S3Error {
+        crate::failure::s3_error(error, &self.trace)
+    }
+}
+
+impl Translator {
+    /// Lets a request in: names it, and authorises `action` on `resource`.
+    fn enter<T>(
+        &self,
+        request: &S3Request<T>,
+        operation: &'static str,
+        action: &'static str,
+        resource: Resource<'_>,
+    ) -> Result<Entered, S3Error> {
+        let carried = request.extensions.get::<Carried>().cloned();
+        let carried = carried.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
+        carried.trace.set_operation(operation);
+        let by_form =
+            || request.credentials.as_ref().map(|it| Identity { access_key: it.access_key.clone() });
+        let identity = carried.identity.clone().or_else(by_form);
+        authorize(action, resource, identity.as_ref())?;
+        let identity = identity.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
+        carried.trace.set_access_key(&identity.access_key);
+        check_key(resource)?;
+        check_expected_owner(&request.headers)?;
+        Ok(Entered { trace: Arc::clone(&carried.trace), identity, carried })
+    }
+}
+
+/// Keys hold no NUL: the metadata's rows end with it.
+fn check_key(resource: Resource<'_>) -> Result<(), S3Error> {
+    let Resource::Object(_, key) = resource else { return Ok(()) };
+    if key.contains('\0') {
+        return Err(Refusal::bad("InvalidArgument", "A key must not contain the character NUL.").into());
+    }
+    if key.len() > MAX_KEY_LEN {
+        return Err(Refusal::bad("KeyTooLongError", "Your key is too long.").into());
+    }
+    Ok(())
+}
+
+/// `x-amz-expected-bucket-owner` names the account that the caller believes it is talking to.
+fn check_expected_owner(headers: &http::HeaderMap) -> Result<(), S3Error> {
+    for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
+        if let Some(expected) = headers.get(name)
+            && expected != ACCOUNT_ID
+        {
+            let message = format!("{name} is not this account, which is {ACCOUNT_ID}.");
+            return Err(Refusal::denied("AccessDenied", message).into());
+        }
+    }
+    Ok(())
+}
+
+/// A time as s3s has it.
+pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
+    Timestamp::from(UNIX_EPOCH + Duration::from_millis(unix_ms))
+}
+
+/// Unix seconds of a time; times before 1970 are 0.
+fn unix_seconds(time: &Timestamp) -> u64 {
+    let mut text = Vec::new();
+    match time.format(TimestampFormat::EpochSeconds, &mut text) {
+        Ok(()) => {
+            std::str::from_utf8(&text).ok().and_then(|text| text.parse::<f64>().ok()).map_or(0, |s| s as u64)
+        }
+        Err(_) => 0,
+    }
+}
+
+/// An ETag as s3s has it.
+fn etag(text: String) -> ETag {
+    ETag::Strong(text)
+}
+
+fn etags(condition: ETagCondition) -> Vec<String> {
+    match condition {
+        ETagCondition::Any => vec!["*".to_owned()],
+        ETagCondition::ETag(etag) => vec![etag.into_value()],
+    }
+}
+
+fn read_condition(
+    if_match: Option<ETagCondition>,
+    if_none_match: Option<ETagCondition>,
+    if_modified_since: Option<Timestamp>,
+    if_unmodified_since: Option<Timestamp>,
+) -> ReadCondition {
+    ReadCondition {
+        if_match: if_match.map(etags),
+        if_none_match: if_none_match.map(etags),
+        if_modified_since: if_modified_since.as_ref().map(unix_seconds),
+        if_unmodified_since: if_unmodified_since.as_ref().map(unix_seconds),
+    }
+}
+
+/// Writes know `If-Match` and `If-None-Match: *`, nothing else.
+fn write_condition(
+    if_match: Option<ETagCondition>,
+    if_none_match: Option<ETagCondition>,
+) -> Result<WriteCondition, Refusal> {
+    let if_absent = match if_none_match {
+        None => false,
+        Some(ETagCondition::Any) => true,
+        Some(ETagCondition::ETag(_)) => {
+            return Err(not_implemented(
+                "If-None-Match with an ETag is not implemented for writes; use `*`.",
+            ));
+        }
+    };
+    Ok(WriteCondition { if_absent, if_match: if_match.map(etags) })
+}
+
+/// The profile that a request asks for.
+fn profile_of(headers: &http::HeaderMap) -> Result<Option<Profile>, Refusal> {
+    let Some(value) = headers.get(PROFILE_HEADER) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let profile = text.parse::<Profile>();
+    let profile =
+        profile.map_err(|error| Refusal::bad("InvalidArgument", format!("{PROFILE_HEADER}: {error}")))?;
+    Ok(Some(profile))
+}
+
+/// There are no versions but the current one, listed as `null`.
+fn check_version(version: Option<&str>) -> Result<(), Refusal> {
+    match version {
+        None | Some(NULL_VERSION | "") => Ok(()),
+        Some(version) => Err(Refusal::new(
+            http::StatusCode::NOT_FOUND,
+            "NoSuchVersion",
+            format!("There is no version {version:?}; versioning is not available."),
+        )),
+    }
+}
+
+fn not_implemented(message: impl Into<String>) -> Refusal {
+    Refusal::new(http::StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
+}
+
+/// A page size: 1,000 at most and by default.
+fn page_size(wish: Option<i32>, name: &str) -> Result<usize, Refusal> {
+    match wish {
+        None => Ok(1_000),
+        Some(wish) => usize::try_from(wish)
+            .map(|wish| wish.min(1_000))
+            .map_err(|_| Refusal::bad("InvalidArgument", format!("{name} must not be negative."))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_survive_and_the_epoch_is_zero() {
+        for seconds in [0, 1, 1_369_353_600, 4_102_444_800] {
+            assert_eq!(unix_seconds(&timestamp(seconds * 1_000 + 999)), seconds);
+        }
+    }
+
+    #[test]
+    fn write_conditions_are_absent_match_or_refused() {
+        let tag = || Some(ETagCondition::ETag(etag("abc".to_owned())));
+        let absent = write_condition(None, Some(ETagCondition::Any)).unwrap();
+        assert!(absent.if_absent && absent.if_match.is_none());
+        assert_eq!(write_condition(tag(), None).unwrap().if_match, Some(vec!["abc".to_owned()]));
+        assert_eq!(write_condition(None, tag()).unwrap_err().code, "NotImplemented");
+    }
+
+    #[test]
+    fn keys_with_nul_or_too_many_bytes_are_refused() {
+        let code = |key: &str| check_key(Resource::Object("b", key)).unwrap_err().code().as_str().to_owned();
+        assert_eq!(code("a\0b"), "InvalidArgument");
+        assert_eq!(code(&"ü".repeat(513)), "KeyTooLongError");
+        assert!(check_key(Resource::Object("b", &"ü".repeat(512))).is_ok());
+    }
+
+    #[test]
+    fn pages_have_at_most_a_thousand_entries_and_may_have_none() {
+        assert_eq!((page_size(None, "n"), page_size(Some(0), "n")), (Ok(1_000), Ok(0)));
+        assert_eq!(page_size(Some(5_000), "n"), Ok(1_000));
+        assert!(page_size(Some(-1), "n").is_err());
+    }
+
+    #[test]
+    fn a_profile_header_is_parsed_or_named_in_the_error() {
+        let with = |text: &'static str| {
+            let value = http::HeaderValue::from_static(text);
+            profile_of(&http::HeaderMap::from_iter([(PROFILE_HEADER.parse().unwrap(), value)]))
+        };
+        assert_eq!(with("rs(4,2)").unwrap().unwrap().to_string(), "rs(4,2)");
+        assert!(with("raid(5)").unwrap_err().message.contains("x-striate-profile"));
+    }
+}

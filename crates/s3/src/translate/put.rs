@@ -1,0 +1,210 @@
+//! PutObject, POST forms, and the body that both give the client service.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result};
+use striate_client::{ClientError, ExpectedDigests, MAX_PUT_LEN, ObjectInfo, PutBody, PutRequest};
+use striate_meta::records::Checksum as ChecksumRecord;
+use striate_meta::records::checksum::Algorithm;
+
+use super::attributes::{attribute_fields, refuse_unsupported};
+use super::{Entered, Translator, etag, not_implemented, profile_of, write_condition};
+use crate::authorize::Resource;
+use crate::body::Trailers;
+use crate::checksum::{self, checksum_fields, set_checksum_fields};
+use crate::refusal::Refusal;
+
+/// A request's body for the client service.
+pub(super) struct Upload {
+    body: Option<StreamingBlob>,
+    trailers: Option<Trailers>,
+    announced: Vec<Algorithm>,
+}
+
+#[async_trait::async_trait]
+impl PutBody for Upload {
+    async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+        let piece = self.body.as_mut()?.next().await?;
+        Some(piece.map_err(|error| ClientError::Body(error.to_string())))
+    }
+
+    async fn trailing_checksums(&mut self) -> Result<Vec<ChecksumRecord>, ClientError> {
+        if self.announced.is_empty() {
+            return Ok(Vec::new());
+        }
+        let trailers = self.trailers.as_ref().and_then(|trailers| trailers.lock().take());
+        let trailers =
+            trailers.ok_or_else(|| ClientError::Body("the announced trailer did not come".into()))?;
+        checksum::parse_trailers(&trailers).map_err(|refusal| ClientError::InvalidRequest(refusal.message))
+    }
+}
+
+/// What a request says about its body's digests, checked for sense.
+pub(super) fn digests_of(
+    headers: &http::HeaderMap,
+    fields: checksum::Fields,
+    md5: Option<&str>,
+) -> Result<(ExpectedDigests, Vec<Algorithm>), Refusal> {
+    let announced = checksum::check_headers(headers)?;
+    let checksums = fields.parse()?;
+    // s3s looks for this name nowhere.
+    let wish = headers.get("x-amz-sdk-checksum-algorithm").map(|name| name.to_str().unwrap_or_default());
+    let wish = wish.map(checksum::algorithm_named).transpose()?;
+    let sent: Vec<Algorithm> =
+        checksums.iter().map(ChecksumRecord::algorithm).chain(announced.iter().copied()).collect();
+    if sent.len() > 1 {
+        let message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.";
+        return Err(Refusal::bad("InvalidRequest", message));
+    }
+    if checksums.iter().any(|checksum| checksum.composite) {
+        return Err(Refusal::bad("InvalidRequest", "A checksum of parts cannot be that of one body."));
+    }
+    if let Some(wish) = wish
+        && !sent.contains(&wish)
+    {
+        let message = "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or \
+                       x-amz-trailer headers were found.";
+        return Err(Refusal::bad("InvalidRequest", message));
+    }
+    let md5 = md5.map(checksum::parse_md5).transpose()?;
+    Ok((ExpectedDigests { md5, checksums, compute: announced.clone() }, announced))
+}
+
+/// The body's announced length, within S3's limit.
+pub(super) fn content_len(len: Option<i64>) -> Result<Option<u64>, Refusal> {
+    let len = len.map(u64::try_from).transpose();
+    let len = len.map_err(|_| Refusal::bad("InvalidArgument", "Content-Length must not be negative."))?;
+    match len {
+        Some(len) if len > MAX_PUT_LEN => Err(Refusal::bad(
+            "EntityTooLarge",
+            format!(
+                "Your proposed upload exceeds the maximum allowed size of {MAX_PUT_LEN} bytes; use a multipart upload."
+            ),
+        )),
+        len => Ok(len),
+    }
+}
+
+impl Upload {
+    pub fn new(body: Option<StreamingBlob>, entered: &Entered, announced: Vec<Algorithm>) -> Box<Self> {
+        Box::new(Self { body, trailers: entered.carried.trailers.clone(), announced })
+    }
+}
+
+impl Translator {
+    pub(super) async fn put(
+        &self,
+        mut request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
+        let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
+        let entered = self.enter(&request, "PutObject", "s3:PutObject", Resource::Object(&bucket, &key))?;
+        let input = &mut request.input;
+        refuse_unsupported!(input)?;
+        if input.write_offset_bytes.is_some() {
+            return Err(not_implemented("Appending to an object is not available.").into());
+        }
+        let fields = checksum_fields!(input);
+        let md5 = input.content_md5.as_deref();
+        let (digests, announced) = digests_of(&request.headers, fields, md5)?;
+        let put = PutRequest {
+            bucket,
+            key,
+            condition: write_condition(input.if_match.take(), input.if_none_match.take())?,
+            profile: profile_of(&request.headers)?,
+            content_len: content_len(input.content_length)?,
+            digests,
+            body: Upload::new(input.body.take(), &entered, announced),
+            attributes: attribute_fields!(input).into_attributes(&entered)?,
+        };
+        let info = self.client.put(put).await.map_err(|error| entered.fail(error))?;
+        Ok(S3Response::new(put_output(info)))
+    }
+
+    /// A form. s3s has verified its policy and signature, and holds its file in memory.
+    pub(super) async fn post_form(
+        &self,
+        mut request: S3Request<PostObjectInput>,
+    ) -> S3Result<S3Response<PostObjectOutput>> {
+        let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
+        let entered = self.enter(&request, "PostObject", "s3:PutObject", Resource::Object(&bucket, &key))?;
+        let input = &mut request.input;
+        refuse_unsupported!(input)?;
+        let fields = checksum_fields!(input);
+        let no_headers = http::HeaderMap::new();
+        let md5 = input.content_md5.as_deref();
+        let (digests, announced) = digests_of(&no_headers, fields, md5)?;
+        let put = PutRequest {
+            bucket,
+            key,
+            condition: write_condition(input.if_match.take(), input.if_none_match.take())?,
+            profile: None,
+            content_len: None,
+            digests,
+            body: Upload::new(input.body.take(), &entered, announced),
+            attributes: attribute_fields!(input).into_attributes(&entered)?,
+        };
+        let info = self.client.put(put).await.map_err(|error| entered.fail(error))?;
+        let stored = put_output(info);
+        Ok(S3Response::new(PostObjectOutput { e_tag: stored.e_tag, ..PostObjectOutput::default() }))
+    }
+}
+
+fn put_output(info: ObjectInfo) -> PutObjectOutput {
+    let mut output = PutObjectOutput {
+        checksum_type: checksum::type_of(&info.checksums),
+        e_tag: Some(etag(info.etag)),
+        ..PutObjectOutput::default()
+    };
+    set_checksum_fields!(output, checksum::Fields::of(&info.checksums, info.parts.len()));
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|&(n, v)| (n.parse().unwrap(), HeaderValue::from_static(v))).collect()
+    }
+
+    fn crc32(text: &str) -> checksum::Fields {
+        checksum::Fields { crc32: Some(text.to_owned()), ..checksum::Fields::default() }
+    }
+
+    #[test]
+    fn a_trailer_is_computed_and_a_header_is_expected() {
+        let none = checksum::Fields::default;
+        let sdk =
+            headers(&[("x-amz-trailer", "x-amz-checksum-crc32"), ("x-amz-sdk-checksum-algorithm", "CRC32")]);
+        let (digests, announced) = digests_of(&sdk, none(), None).unwrap();
+        assert_eq!((digests.compute, announced), (vec![Algorithm::Crc32], vec![Algorithm::Crc32]));
+        let (digests, _) = digests_of(&headers(&[]), crc32("y/Q5Jg=="), None).unwrap();
+        assert_eq!(&digests.checksums[0].value[..], [0xcb, 0xf4, 0x39, 0x26]);
+        assert!(digests.compute.is_empty());
+    }
+
+    #[test]
+    fn senseless_digests_are_refused() {
+        let none = headers(&[]);
+        let sha = headers(&[("x-amz-sdk-checksum-algorithm", "SHA256")]);
+        let unknown = headers(&[("x-amz-sdk-checksum-algorithm", "XXH3")]);
+        let both = headers(&[("x-amz-trailer", "x-amz-checksum-sha1")]);
+        let code = |result: Result<_, Refusal>| result.map(|_| ()).unwrap_err().code;
+        assert_eq!(code(digests_of(&sha, crc32("y/Q5Jg=="), None)), "InvalidRequest");
+        assert_eq!(code(digests_of(&unknown, crc32("y/Q5Jg=="), None)), "InvalidRequest");
+        assert_eq!(code(digests_of(&both, crc32("y/Q5Jg=="), None)), "InvalidRequest");
+        assert_eq!(code(digests_of(&none, crc32("AAAA"), None)), "InvalidRequest");
+        assert_eq!(code(digests_of(&none, crc32("y/Q5Jg==-2"), None)), "InvalidRequest");
+        assert_eq!(code(digests_of(&none, checksum::Fields::default(), Some("x"))), "InvalidDigest");
+    }
+
+    #[test]
+    fn lengths_are_bounded() {
+        assert_eq!(content_len(Some(5 << 30)), Ok(Some(5 << 30)));
+        assert_eq!(content_len(Some((5 << 30) + 1)).unwrap_err().code, "EntityTooLarge");
+        assert_eq!(content_len(Some(-1)).unwrap_err().code, "InvalidArgument");
+    }
+}

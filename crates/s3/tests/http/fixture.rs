@@ -1,0 +1,202 @@
+//! A gateway on a port of its own, over stores in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_client::{Client, ClientOptions};
+use striate_core::{ClusterId, RackId, SiteId};
+use striate_meta::{
+    Commit, Lease, LeaseId, MemoryStore, MetaError, MetaStore, Row, ScanRange, Transaction, Watch,
+};
+use striate_runtime::Runtime;
+use striate_s3::{
+    AuditEntry, AuditSink, Certificates, Credentials, Gateway, GatewayOptions, Hooks, KeyStore, Limits,
+    SealingKey, serve,
+};
+use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use zeroize::Zeroizing;
+
+use crate::wire::{Answer, Connection, Request, Signer};
+
+pub const ACCESS: &str = "ACCESSKEY";
+pub const SECRET: &str = "secret/with+signs";
+pub struct Fixture {
+    pub runtime: Runtime,
+    pub address: std::net::SocketAddr,
+    pub keys: Arc<KeyStore>,
+    pub audit: Arc<Entries>,
+    meta: Arc<CountingMeta>,
+    stop: Option<oneshot::Sender<()>>,
+    served: Option<striate_runtime::JoinHandle<std::io::Result<()>>>,
+}
+
+/// Audit entries as they came.
+#[derive(Default)]
+pub struct Entries(pub Mutex<Vec<AuditEntry>>);
+
+impl AuditSink for Entries {
+    fn record(&self, entry: &AuditEntry) {
+        self.0.lock().push(entry.clone());
+    }
+}
+
+/// Limits that do not disturb.
+pub fn limits() -> Limits {
+    Limits { drain: Duration::from_secs(20), ..Limits::default() }
+}
+
+impl Fixture {
+    pub async fn open() -> Self {
+        Self::open_with(limits(), &[]).await
+    }
+
+    pub async fn open_with(limits: Limits, domains: &[&str]) -> Self {
+        let fixture = Self::start(limits, domains, None).await;
+        assert_eq!(fixture.send(Request::new("PUT", "/bucket")).await.status, 200);
+        fixture
+    }
+
+    /// With TLS, and without a bucket.
+    pub async fn open_secure(limits: Limits, certificates: Certificates) -> Self {
+        Self::start(limits, &[], Some(certificates)).await
+    }
+
+    async fn start(limits: Limits, domains: &[&str], certificates: Option<Certificates>) -> Self {
+        let runtime = Runtime::real();
+        let meta =
+            Arc::new(CountingMeta { inner: MemoryStore::new(runtime.clone()), calls: AtomicU64::new(0) });
+        let sites = (1..=6).map(|number| site(&runtime, number)).collect();
+        let options = ClientOptions { profile: "rs(4,2)".parse().unwrap(), ..ClientOptions::default() };
+        let client = Client::open(runtime.clone(), meta.clone(), sites, options).await.unwrap();
+        let root = Credentials { access_key: ACCESS.into(), secret: Zeroizing::new(SECRET.into()) };
+        let sealing = SealingKey::new(&[9; 32]);
+        let keys = Arc::new(KeyStore::new(runtime.clone(), meta.clone(), sealing, Some(root)).unwrap());
+        let audit = Arc::new(Entries::default());
+        let domains = domains.iter().map(|domain| (*domain).to_owned()).collect();
+        let options = GatewayOptions { domains, limits, ..GatewayOptions::default() };
+        let hooks = Hooks { audit: audit.clone(), ..Hooks::default() };
+        let gateway = Gateway::new(runtime.clone(), client, keys.clone(), options, hooks).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async move { drop(stopped.await) };
+        let served = Some(runtime.spawn(serve(gateway, listener, certificates, shutdown)));
+        Self { runtime, address, keys, audit, meta, stop: Some(stop), served }
+    }
+
+    pub fn signer(&self) -> Signer {
+        Signer::new(ACCESS, SECRET, self.runtime.wall_time().as_secs())
+    }
+
+    pub async fn connect(&self) -> Connection {
+        Connection::open(self.address).await
+    }
+
+    /// Signs and sends on a connection of its own.
+    pub async fn send(&self, mut request: Request) -> Answer {
+        self.signer().sign(&mut request);
+        self.raw(request).await
+    }
+
+    /// Sends as it is.
+    pub async fn raw(&self, request: Request) -> Answer {
+        self.connect().await.ask(&request).await
+    }
+
+    pub async fn put(&self, key: &str, body: &[u8]) -> Answer {
+        self.send(Request::new("PUT", &format!("/bucket/{key}")).body(body)).await
+    }
+
+    pub async fn get(&self, key: &str) -> Answer {
+        self.send(Request::new("GET", &format!("/bucket/{key}"))).await
+    }
+
+    /// Calls of the metadata store but those for access keys.
+    pub fn metadata_calls(&self) -> u64 {
+        self.meta.calls.load(Ordering::Relaxed)
+    }
+
+    pub fn begin_shutdown(&mut self) {
+        drop(self.stop.take());
+    }
+
+    pub async fn served(&mut self) {
+        self.served.take().unwrap().await.unwrap().unwrap();
+    }
+}
+
+fn site(runtime: &Runtime, number: u32) -> Arc<dyn Site> {
+    let identity =
+        SiteIdentity { cluster: ClusterId(1), site: SiteId(number), rack: RackId(format!("rack-{number}")) };
+    let store: Arc<dyn ChunkStore> = Arc::new(striate_site::MemoryStore::new(1 << 40));
+    Arc::new(LocalSite::new(runtime.clone(), identity, store, QueueLimits::default()))
+}
+
+/// Counts what is asked of the metadata, so that a test can say that nothing was.
+#[derive(Debug)]
+struct CountingMeta {
+    inner: MemoryStore,
+    calls: AtomicU64,
+}
+
+impl CountingMeta {
+    fn count(&self, key: &[u8]) {
+        // Leases and intents are the client service's own, at any time; access keys are read to verify.
+        if !key.starts_with(b"a/") && !key.starts_with(b"i/") {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[async_trait]
+impl MetaStore for CountingMeta {
+    async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError> {
+        self.count(key);
+        self.inner.get(key).await
+    }
+
+    async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError> {
+        keys.iter().for_each(|key| self.count(key));
+        self.inner.get_many(keys).await
+    }
+
+    async fn scan(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        self.count(&range.start);
+        self.inner.scan(range, limit).await
+    }
+
+    async fn scan_back(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        self.count(&range.start);
+        self.inner.scan_back(range, limit).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
+        self.inner.commit(transaction).await
+    }
+
+    async fn grant_lease(&self, ttl: Duration) -> Result<Lease, MetaError> {
+        self.inner.grant_lease(ttl).await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        self.inner.keep_alive(lease).await
+    }
+
+    async fn is_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        self.inner.is_alive(lease).await
+    }
+
+    async fn revoke_lease(&self, lease: LeaseId) -> Result<(), MetaError> {
+        self.inner.revoke_lease(lease).await
+    }
+
+    async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError> {
+        self.inner.watch(prefix).await
+    }
+}

@@ -1,0 +1,104 @@
+//! What a stranger may occupy, and for how long. Time-outs are short here and nothing waits for a clock but
+//! the gateway: a test reads until the other side closes.
+
+use std::time::Duration;
+
+use crate::fixture::{Fixture, limits};
+use crate::wire::{Connection, Request};
+use striate_s3::Limits;
+
+const SOON: Duration = Duration::from_millis(200);
+
+#[tokio::test]
+async fn a_slow_head_is_cut_off() {
+    let fixture = Fixture::open_with(Limits { header_timeout: SOON, ..limits() }, &[]).await;
+    let mut connection = fixture.connect().await;
+    connection.write(b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: ").await;
+    let rest = connection.until_closed().await;
+    assert!(!rest.starts_with(b"HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_slow_body_is_cut_off_and_nothing_is_stored() {
+    let fixture = Fixture::open_with(Limits { body_window: SOON, ..limits() }, &[]).await;
+    let mut request = Request::new("PUT", "/bucket/k").body(b"123456789");
+    fixture.signer().sign(&mut request);
+    let mut connection = fixture.connect().await;
+    connection.write(request.head().as_bytes()).await;
+    connection.write(b"1234").await;
+    assert_eq!(connection.answer(false).await.error(), (400, "RequestTimeout"));
+    assert_eq!(fixture.get("k").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_stores_nothing() {
+    let fixture = Fixture::open().await;
+    let mut request = Request::new("PUT", "/bucket/k").body(b"123456789");
+    fixture.signer().sign(&mut request);
+    let mut connection = fixture.connect().await;
+    connection.write(request.head().as_bytes()).await;
+    connection.write(b"1234").await;
+    drop(connection);
+    assert_eq!(fixture.get("k").await.status, 404);
+}
+
+#[tokio::test]
+async fn connections_heads_and_headers_are_bounded() {
+    let bounded = Limits { connections: 2, header_bytes: 8 << 10, header_count: 20, ..limits() };
+    let fixture = Fixture::open_with(bounded, &[]).await;
+    let huge = Request::new("GET", "/bucket/k").header("x-huge", &"v".repeat(9 << 10));
+    assert_eq!(fixture.raw(huge).await.status, 431);
+    let mut many = Request::new("GET", "/bucket/k");
+    (0..19).for_each(|number| many.set(&format!("x-many-{number}"), "v"));
+    assert_eq!(fixture.raw(many.clone()).await.error(), (400, "RequestHeaderSectionTooLarge"));
+    (0..19).for_each(|number| many.set(&format!("x-more-{number}"), "v"));
+    assert_eq!(fixture.raw(many).await.status, 431);
+
+    // Connections of answered requests may still be closing: take two that answer, then one too many.
+    let mut held: Vec<Connection> = Vec::new();
+    while held.len() < 2 {
+        let mut connection = fixture.connect().await;
+        if connection.ask(&Request::new("GET", "/minio/health/live")).await.status == 200 {
+            held.push(connection);
+        }
+    }
+    let refused = fixture.connect().await.until_closed().await;
+    assert!(refused.starts_with(b"HTTP/1.1 503"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn large_documents_in_memory_are_bounded_together() {
+    let fixture = Fixture::open_with(Limits { buffered_bytes: 1 << 20, ..limits() }, &[]).await;
+    let document = |len: usize| Request::new("PUT", "/bucket?tagging").body(&vec![b' '; len]);
+    assert_eq!(fixture.send(document(2 << 20)).await.error(), (503, "SlowDown"));
+    assert_eq!(fixture.send(document(1 << 10)).await.error(), (400, "MalformedXML"));
+}
+
+#[tokio::test]
+async fn a_shutdown_finishes_requests_in_flight_and_accepts_no_more() {
+    let mut fixture = Fixture::open().await;
+    let mut request = Request::new("PUT", "/bucket/k").body(b"123456789").header("expect", "100-continue");
+    fixture.signer().sign(&mut request);
+    let mut busy = fixture.connect().await;
+    busy.write(request.head().as_bytes()).await;
+    // The 100 shows that the request is being served when the shutdown begins.
+    busy.write(b"1234").await;
+    let mut idle = fixture.connect().await;
+    assert_eq!(idle.ask(&Request::new("GET", "/minio/health/live")).await.status, 200);
+    fixture.begin_shutdown();
+    assert!(idle.until_closed().await.is_empty());
+    busy.write(b"56789").await;
+    assert_eq!(busy.answer(false).await.status, 200);
+    fixture.served().await;
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_for_many_requests() {
+    let fixture = Fixture::open().await;
+    let mut connection = fixture.connect().await;
+    for number in 0..5 {
+        let mut put = Request::new("PUT", &format!("/bucket/{number}")).body(b"x");
+        fixture.signer().sign(&mut put);
+        assert_eq!(connection.ask(&put).await.status, 200);
+    }
+}

@@ -1,0 +1,168 @@
+//! Who may ask: signatures in the header and in the query.
+
+use std::time::Duration;
+
+use crate::fixture::{ACCESS, Fixture, SECRET};
+use crate::wire::{Request, Signer};
+
+/// Sends a request that must be refused before any storage is touched.
+async fn refused(fixture: &Fixture, request: Request, expected: (u16, &str)) {
+    let before = fixture.metadata_calls();
+    let answer = fixture.raw(request).await;
+    assert_eq!(answer.error(), expected, "{}", answer.text());
+    assert_eq!(fixture.metadata_calls(), before, "storage was touched for {expected:?}");
+}
+
+#[tokio::test]
+async fn a_signed_request_is_served_and_told_to_the_audit_log() {
+    let fixture = Fixture::open().await;
+    assert_eq!(fixture.put("k", b"bytes").await.status, 200);
+    let answer = fixture.get("k").await;
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"bytes"[..]));
+    assert!(answer.header("x-amz-request-id").is_some());
+    let entries = fixture.audit.0.lock();
+    let put = entries.iter().find(|entry| entry.operation == "PutObject").unwrap();
+    assert_eq!((put.bucket.as_str(), put.key.as_str(), put.status), ("bucket", "k", 200));
+    assert_eq!((put.access_key.as_deref(), put.bytes_in), (Some(ACCESS), 5));
+}
+
+#[tokio::test]
+async fn forged_altered_and_skewed_requests_are_refused_with_their_codes() {
+    let fixture = Fixture::open().await;
+    let signed = |request: Request| {
+        let mut request = request;
+        fixture.signer().sign(&mut request);
+        request
+    };
+    let now = fixture.runtime.wall_time().as_secs();
+    let get = || Request::new("GET", "/bucket/k?versionId=null");
+
+    let mut forged = get();
+    Signer::new(ACCESS, "another secret", now).sign(&mut forged);
+    refused(&fixture, forged, (403, "SignatureDoesNotMatch")).await;
+
+    let mut unknown = get();
+    Signer::new("NOBODY", SECRET, now).sign(&mut unknown);
+    refused(&fixture, unknown, (403, "InvalidAccessKeyId")).await;
+
+    for skew in [901i64, -901] {
+        let mut skewed = get();
+        Signer::new(ACCESS, SECRET, now.saturating_add_signed(skew + skew.signum() * 30)).sign(&mut skewed);
+        refused(&fixture, skewed, (403, "RequestTimeTooSkewed")).await;
+    }
+
+    let mut path = signed(get());
+    path.path = "/bucket/l".into();
+    refused(&fixture, path, (403, "SignatureDoesNotMatch")).await;
+    let mut query = signed(get());
+    query.query = "versionId=other".into();
+    refused(&fixture, query, (403, "SignatureDoesNotMatch")).await;
+    let mut method = signed(get());
+    method.method = "DELETE".into();
+    refused(&fixture, method, (403, "SignatureDoesNotMatch")).await;
+    let mut host = signed(get());
+    host.set("host", "elsewhere");
+    refused(&fixture, host, (403, "SignatureDoesNotMatch")).await;
+    let mut added = signed(get());
+    added.set("x-amz-tagging", "a=b");
+    refused(&fixture, added, (403, "AccessDenied")).await;
+}
+
+#[tokio::test]
+async fn requests_without_a_usable_signature_are_refused() {
+    let fixture = Fixture::open().await;
+    let get = || Request::new("GET", "/bucket/k");
+    refused(&fixture, get(), (403, "AccessDenied")).await;
+    refused(&fixture, Request::new("GET", "/"), (403, "AccessDenied")).await;
+    let version_2 = get().header("authorization", "AWS ACCESSKEY:c2lnbmF0dXJl");
+    refused(&fixture, version_2, (400, "InvalidRequest")).await;
+    let now = fixture.runtime.wall_time().as_secs();
+    for (key, expires, expected) in [
+        (ACCESS, now + 60, (403, "SignatureDoesNotMatch")),
+        ("NOBODY", now + 60, (403, "InvalidAccessKeyId")),
+        (ACCESS, now - 60, (403, "AccessDenied")),
+        (ACCESS, now + 604_900, (400, "AuthorizationQueryParametersError")),
+    ] {
+        let target = format!("/bucket/k?AWSAccessKeyId={key}&Expires={expires}&Signature=c2ln");
+        refused(&fixture, Request::new("GET", &target), expected).await;
+    }
+    let mut elsewhere = get();
+    fixture.signer().sign(&mut elsewhere);
+    let authorization = elsewhere.headers.iter_mut().find(|(name, _)| name == "authorization").unwrap();
+    authorization.1 = authorization.1.replace("/us-east-1/", "/eu-north-1/");
+    refused(&fixture, elsewhere, (400, "AuthorizationHeaderMalformed")).await;
+    let broken = get().header("authorization", "AWS4-HMAC-SHA256 Credential=x");
+    refused(&fixture, broken, (400, "AuthorizationHeaderMalformed")).await;
+    let mut other_service = get();
+    fixture.signer().sign(&mut other_service);
+    let authorization = other_service.headers.iter_mut().find(|(name, _)| name == "authorization").unwrap();
+    authorization.1 = authorization.1.replace("/s3/", "/sts/");
+    refused(&fixture, other_service, (400, "AuthorizationHeaderMalformed")).await;
+    let mut no_hash = get();
+    fixture.signer().sign(&mut no_hash);
+    no_hash.headers.retain(|(name, _)| name != "x-amz-content-sha256");
+    refused(&fixture, no_hash, (400, "InvalidRequest")).await;
+}
+
+#[tokio::test]
+async fn presigned_urls_work_until_they_expire_and_only_as_they_were_signed() {
+    let fixture = Fixture::open().await;
+    fixture.put("k", b"bytes").await;
+    let now = fixture.runtime.wall_time().as_secs();
+    let presigned = |age: i64, expires: i64| {
+        let mut request = Request::new("GET", "/bucket/k?response-content-type=text%2Fplain");
+        Signer::new(ACCESS, SECRET, now.saturating_add_signed(-age)).presign(&mut request, expires);
+        request
+    };
+    let answer = fixture.raw(presigned(0, 60)).await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/plain")));
+    assert_eq!(fixture.raw(presigned(6 * 86_400, 604_800)).await.status, 200);
+
+    refused(&fixture, presigned(100, 10), (403, "AccessDenied")).await;
+    refused(&fixture, presigned(-1_000, 60), (403, "AccessDenied")).await;
+    refused(&fixture, presigned(0, 604_801), (400, "AuthorizationQueryParametersError")).await;
+    refused(&fixture, presigned(0, -1), (400, "AuthorizationQueryParametersError")).await;
+    let mut altered = presigned(0, 60);
+    altered.query = altered.query.replace("text%2Fplain", "text%2Fhtml");
+    refused(&fixture, altered, (403, "SignatureDoesNotMatch")).await;
+    let mut longer = presigned(0, 60);
+    longer.query = longer.query.replace("Expires=60", "Expires=6000");
+    refused(&fixture, longer, (403, "SignatureDoesNotMatch")).await;
+    let added = presigned(0, 60).header("x-amz-meta-more", "1");
+    refused(&fixture, added, (403, "AccessDenied")).await;
+
+    let mut put = Request::new("PUT", "/bucket/by-url").body(b"sent");
+    fixture.signer().presign(&mut put, 60);
+    assert_eq!(fixture.raw(put).await.status, 200);
+    assert_eq!(fixture.get("by-url").await.body, b"sent");
+}
+
+#[tokio::test]
+async fn a_rotated_secret_is_accepted_beside_the_new_one_and_a_revoked_key_is_not() {
+    let fixture = Fixture::open().await;
+    let old = fixture.keys.create("test").await.unwrap();
+    let new = fixture.keys.rotate(&old.access_key, Duration::from_secs(600)).await.unwrap();
+    let now = fixture.runtime.wall_time().as_secs();
+    let ask = |secret: String| {
+        let mut request = Request::new("GET", "/");
+        Signer::new(&old.access_key, &secret, now).sign(&mut request);
+        request
+    };
+    for credentials in [&old, &new] {
+        assert_eq!(fixture.raw(ask(credentials.secret.to_string())).await.status, 200);
+    }
+    fixture.keys.rotate(&old.access_key, Duration::ZERO).await.unwrap();
+    assert_eq!(fixture.raw(ask(new.secret.to_string())).await.error(), (403, "SignatureDoesNotMatch"));
+    fixture.keys.revoke(&old.access_key).await.unwrap();
+    assert_eq!(fixture.raw(ask(new.secret.to_string())).await.error(), (403, "InvalidAccessKeyId"));
+}
+
+#[tokio::test]
+async fn health_needs_no_signature_and_says_nothing_else() {
+    let fixture = Fixture::open().await;
+    for path in ["live", "ready", "cluster"] {
+        let answer = fixture.raw(Request::new("GET", &format!("/minio/health/{path}"))).await;
+        assert_eq!((answer.status, answer.body.len()), (200, 0), "{path}");
+    }
+    assert_eq!(fixture.raw(Request::new("GET", "/minio/health/other")).await.status, 403);
+}

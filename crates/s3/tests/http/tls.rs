@@ -1,0 +1,63 @@
+//! TLS: certificates from a directory, and their reload without a restart. The certificates are of these
+//! tests alone; their authority's key was thrown away.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use striate_s3::Certificates;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::fixture::{Fixture, limits};
+
+const AUTHORITY: &[u8] = include_bytes!("certificates/authority.crt");
+const FIRST: (&[u8], &[u8]) =
+    (include_bytes!("certificates/first.crt"), include_bytes!("certificates/first.key"));
+const SECOND: (&[u8], &[u8]) =
+    (include_bytes!("certificates/second.crt"), include_bytes!("certificates/second.key"));
+
+fn write(directory: &Path, (public, private): (&[u8], &[u8])) {
+    std::fs::write(directory.join("public.crt"), public).unwrap();
+    std::fs::write(directory.join("private.key"), private).unwrap();
+}
+
+/// Asks for health over TLS. Answers the status line and the server's certificate.
+async fn ask(fixture: &Fixture) -> (String, Vec<u8>) {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(AUTHORITY).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let stream = TcpStream::connect(fixture.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    stream.write_all(b"GET /minio/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = [0; 15];
+    stream.read_exact(&mut answer).await.unwrap();
+    let certificate = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    (String::from_utf8(answer.into()).unwrap(), certificate)
+}
+
+#[tokio::test]
+async fn certificates_are_served_and_reloaded_and_broken_ones_change_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(Certificates::load(directory.path()).unwrap_err().to_string().contains("public.crt"));
+    write(directory.path(), FIRST);
+    let certificates = Certificates::load(directory.path()).unwrap();
+    let fixture = Fixture::open_secure(limits(), certificates.clone()).await;
+    let der = |pem: &[u8]| CertificateDer::from_pem_slice(pem).unwrap().to_vec();
+    assert_eq!(ask(&fixture).await, ("HTTP/1.1 200 OK".to_owned(), der(FIRST.0)));
+    assert!(!certificates.reload().unwrap());
+
+    // A key that belongs to another certificate, as between two copies.
+    std::fs::write(directory.path().join("public.crt"), SECOND.0).unwrap();
+    assert!(certificates.reload().unwrap_err().to_string().contains("private.key"));
+    assert_eq!(ask(&fixture).await.1, der(FIRST.0));
+    write(directory.path(), SECOND);
+    assert!(certificates.reload().unwrap());
+    assert_eq!(ask(&fixture).await.1, der(SECOND.0));
+}

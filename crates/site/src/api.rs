@@ -1,0 +1,208 @@
+//! The site as its clients see it: requests, replies, errors.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+use striate_core::{ChunkId, ChunkRange, ClusterId, FencingEpoch, LoadReport, RackId, SiteId};
+use striate_runtime::Instant;
+
+use crate::store::{ChunkInfo, StoreStatus};
+
+/// Which requests a site serves first. Within one priority, requests are served in their order of arrival.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// A user waits for it.
+    #[default]
+    Foreground,
+    /// Repair and heal.
+    Repair,
+    /// Movement, scrub, collection.
+    Background,
+}
+
+/// A read of many chunk ranges in one request: the per-request cost o_j is paid once.
+#[derive(Clone, Debug)]
+pub struct ReadRequest {
+    /// What to read. Answered in order of arrival, not in this order.
+    pub ranges: Vec<ChunkRange>,
+    /// Its place in the queue.
+    pub priority: Priority,
+    /// The site may drop what it has not begun by then.
+    pub deadline: Option<Instant>,
+}
+
+/// The answer for one range of a [`ReadRequest`].
+#[derive(Clone, Debug)]
+pub struct ReadReply {
+    /// Position of the range in [`ReadRequest::ranges`].
+    pub item: usize,
+    /// Exactly the range's bytes, verified against the granules' checksums; or why not.
+    pub result: Result<Bytes, SiteError>,
+    /// The site's load when it answered.
+    pub load: LoadReport,
+}
+
+/// One reply for each range of a request. Dropping the stream cancels what is still queued.
+pub type ReadStream = Pin<Box<dyn Stream<Item = ReadReply> + Send>>;
+
+/// Equal-length slices of a combination, in order; the last may be shorter. Dropping the stream cancels it.
+pub type SliceStream = Pin<Box<dyn Stream<Item = Result<Bytes, SiteError>> + Send>>;
+
+/// A chunk to be stored.
+#[derive(Clone, Debug)]
+pub struct WriteRequest {
+    /// Its name. Writing a name again with the same bytes succeeds; with other bytes it is refused.
+    pub chunk: ChunkId,
+    /// Its bytes, at least one.
+    pub payload: Bytes,
+    /// CRC-32C of each granule of the payload ([`striate_core::GRANULE_LEN`]), when the writer has computed
+    /// them with the encoding. A site behind a network verifies them on receipt.
+    pub granule_crcs: Option<Arc<[u32]>>,
+    /// Its place in the queue.
+    pub priority: Priority,
+}
+
+/// Chunks to be removed.
+#[derive(Clone, Debug)]
+pub struct DeleteRequest {
+    /// Their full names: a delete can only hit the generation it was meant for. Missing ones are no error.
+    pub chunks: Vec<ChunkId>,
+    /// The epoch of the executor's lease; refused when the site has seen a higher one.
+    pub epoch: FencingEpoch,
+}
+
+/// `Σ coefficient · local range + Σ upstream`, slice by slice (design.md §4.2).
+#[derive(Clone, Debug)]
+pub struct CombineRequest {
+    /// First byte of the chunks that takes part.
+    pub offset: u32,
+    /// Number of bytes of the result.
+    pub len: u32,
+    /// Length in bytes of the slices that are computed and sent on; nothing larger is buffered.
+    pub slice_len: u32,
+    /// The site's own chunks with their coefficients over GF(2⁸).
+    pub local: Vec<(u8, ChunkId)>,
+    /// Other sites' combinations, added as they stream in.
+    pub upstream: Vec<CombineSource>,
+    /// Its place in the queues.
+    pub priority: Priority,
+}
+
+/// One inner node of a combine tree.
+#[derive(Clone, Debug)]
+pub struct CombineSource {
+    /// The site that evaluates it.
+    pub site: SiteId,
+    /// What it evaluates, with the same offset, length and slice length.
+    pub request: CombineRequest,
+}
+
+/// One page of a site's chunks.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkPage {
+    /// In ascending order of [`ChunkId`].
+    pub chunks: Vec<ChunkInfo>,
+    /// Where the next page starts; `None` when this was the last.
+    pub next: Option<ChunkId>,
+}
+
+/// What a site says of itself.
+#[derive(Clone, Debug)]
+pub struct SiteStatus {
+    /// Its number.
+    pub site: SiteId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its failure domain.
+    pub rack: RackId,
+    /// Its store.
+    pub store: StoreStatus,
+    /// Its load.
+    pub load: LoadReport,
+}
+
+/// Why a site did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SiteError {
+    /// It has no such chunk.
+    #[error("the site has no chunk {0}")]
+    Missing(ChunkId),
+    /// The chunk's bytes or header do not match their checksum. Never served; to be repaired.
+    #[error("chunk {chunk} is damaged: {reason}")]
+    Corrupt {
+        /// The chunk.
+        chunk: ChunkId,
+        /// What did not match.
+        reason: String,
+    },
+    /// The request itself is wrong (a range past the end, another content under an existing name, …).
+    #[error("bad request: {0}")]
+    BadRequest(String),
+    /// The disk is full up to its reserve.
+    #[error("the site's disk is full")]
+    NoSpace,
+    /// The queue is full; worth a retry elsewhere.
+    #[error("the site's queue is full")]
+    Busy,
+    /// The deadline passed before the site came to it.
+    #[error("the deadline passed")]
+    Deadline,
+    /// A newer executor has taken over.
+    #[error("epoch {} is fenced: the site has seen {}", .given.0, .seen.0)]
+    Fenced {
+        /// The request's epoch.
+        given: FencingEpoch,
+        /// The highest epoch that the site has seen.
+        seen: FencingEpoch,
+    },
+    /// The disk failed, vanished or was swapped: the site takes no more writes (and perhaps no reads).
+    #[error("the site's disk is suspect: {0}")]
+    Suspect(String),
+    /// The site cannot be reached.
+    #[error("the site is unavailable: {0}")]
+    Unavailable(String),
+}
+
+/// A storage site. Implementations: in this process, and over TCP.
+#[async_trait]
+pub trait Site: Send + Sync + Debug {
+    /// Its number.
+    fn id(&self) -> SiteId;
+
+    /// Its failure domain.
+    fn rack(&self) -> RackId;
+
+    /// The load it reported last, without asking it.
+    fn last_load(&self) -> LoadReport;
+
+    /// Reads many ranges; see [`ReadStream`].
+    fn read(&self, request: ReadRequest) -> ReadStream;
+
+    /// Stores a chunk. An answer means durable: an fdatasync that began after the write ended has succeeded.
+    async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError>;
+
+    /// Removes chunks, durably.
+    async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError>;
+
+    /// At most `limit` chunks from `from` on.
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError>;
+
+    /// Reads the whole chunk from the medium, past the page cache, and verifies it.
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError>;
+
+    /// Evaluates a combine tree whose root is this site.
+    fn combine(&self, request: CombineRequest) -> SliceStream;
+
+    /// Its state now.
+    async fn status(&self) -> Result<SiteStatus, SiteError>;
+}
+
+/// How a site finds the others for the upstream parts of a combination.
+pub trait SiteDirectory: Send + Sync + Debug {
+    /// The site with this number, if it is known.
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>>;
+}

@@ -1,0 +1,227 @@
+//! Combine trees: `Σ coefficient · local range + Σ upstream`, slice by slice (design.md §4.2).
+//!
+//! One primitive evaluates the partial sums of a repair inside a rack, chains of repairers and server-side
+//! degraded reads (ECWide §4.1): each inner node of the tree adds its own chunks to what its children stream
+//! in, and streams the sum on. Sums over GF(2⁸) may be grouped in any way, so any tree gives the same bytes.
+//!
+//! A node holds at most [`LOCAL_SLICES_AHEAD`] computed local slices and one slice of each child; the reads
+//! of the next local slices are under way while the children's slices arrive. Dropping the stream drops the
+//! children's streams, which cancels the whole tree.
+//!
+//! Errors: a missing or damaged chunk is named as it is. What concerns a site (unreachable, full queue) gets
+//! the site's number in front on its way up. The stream ends with the first error.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::join_all;
+use futures::stream::{self, BoxStream, StreamExt};
+use striate_codec::accumulate;
+use striate_core::{ChunkId, ChunkRange, SiteId};
+
+use crate::api::{
+    CombineRequest, CombineSource, Priority, ReadRequest, Site, SiteDirectory, SiteError, SliceStream,
+};
+
+/// Local slices that are read and summed ahead of the one that is being sent.
+pub const LOCAL_SLICES_AHEAD: usize = 2;
+/// Longest slice, in bytes.
+pub const MAX_SLICE_LEN: u32 = 4 << 20;
+/// Most chunks and inner nodes of one tree.
+pub const MAX_TREE_SIZE: usize = 1024;
+/// Most inner nodes on the way from the root to a leaf.
+pub const MAX_TREE_DEPTH: usize = 32;
+
+/// Checks the limits above and that all nodes agree on offset, length and slice length.
+///
+/// # Errors
+/// [`SiteError::BadRequest`] with what is wrong.
+pub fn check(request: &CombineRequest) -> Result<(), SiteError> {
+    let wrong = |reason: String| Err(SiteError::BadRequest(reason));
+    if request.len == 0 || request.offset.checked_add(request.len).is_none() {
+        return wrong(format!("a combination of {} bytes from {}", request.len, request.offset));
+    }
+    if request.slice_len == 0 || request.slice_len > MAX_SLICE_LEN {
+        return wrong(format!("slices of {} bytes; allowed are 1 to {MAX_SLICE_LEN}", request.slice_len));
+    }
+    let mut size = 0;
+    let mut level = vec![request];
+    for _ in 0..MAX_TREE_DEPTH {
+        let mut next = Vec::new();
+        for node in level {
+            size += node.local.len() + node.upstream.len();
+            if size > MAX_TREE_SIZE {
+                return wrong(format!("a combine tree of more than {MAX_TREE_SIZE} terms"));
+            }
+            if node.local.is_empty() && node.upstream.is_empty() {
+                return wrong("a combination of nothing".to_owned());
+            }
+            if (node.offset, node.len, node.slice_len) != (request.offset, request.len, request.slice_len) {
+                return wrong("the nodes of a combine tree differ in offset, length or slices".to_owned());
+            }
+            next.extend(node.upstream.iter().map(|source| &source.request));
+        }
+        if next.is_empty() {
+            return Ok(());
+        }
+        level = next;
+    }
+    wrong(format!("a combine tree of more than {MAX_TREE_DEPTH} levels"))
+}
+
+/// Evaluates the tree whose root is `site`.
+pub fn evaluate(
+    site: Arc<dyn Site>,
+    directory: Option<Arc<dyn SiteDirectory>>,
+    request: CombineRequest,
+) -> SliceStream {
+    match start(site, directory, request) {
+        Ok(node) => stream::unfold(Some(node), |node| async move {
+            let mut node = node?;
+            match node.next_slice().await? {
+                Ok(slice) => Some((Ok(slice), Some(node))),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed(),
+        Err(error) => stream::once(async move { Err(error) }).boxed(),
+    }
+}
+
+fn start(
+    site: Arc<dyn Site>,
+    directory: Option<Arc<dyn SiteDirectory>>,
+    request: CombineRequest,
+) -> Result<Node, SiteError> {
+    check(&request)?;
+    let CombineRequest { offset, len, slice_len, local, upstream, priority } = request;
+    let children = upstream
+        .into_iter()
+        .map(|source| open(directory.as_deref(), source))
+        .collect::<Result<Vec<_>, _>>()?;
+    let terms: Arc<[(u8, ChunkId)]> = local.into();
+    let slices = Slices { offset, end: offset + len, slice_len };
+    let own = (!terms.is_empty()).then(|| {
+        let read =
+            move |(offset, len)| sum_local(Arc::clone(&site), Arc::clone(&terms), offset, len, priority);
+        stream::iter(slices).map(read).buffered(LOCAL_SLICES_AHEAD).boxed()
+    });
+    Ok(Node { slices, own, children })
+}
+
+fn open(directory: Option<&dyn SiteDirectory>, source: CombineSource) -> Result<Child, SiteError> {
+    let site = directory.and_then(|directory| directory.site(source.site));
+    let site =
+        site.ok_or_else(|| SiteError::Unavailable(format!("site {} is not known here", source.site)))?;
+    Ok(Child { site: source.site, slices: site.combine(source.request) })
+}
+
+/// The slices of a combination: offset and length of each.
+#[derive(Clone, Copy, Debug)]
+struct Slices {
+    offset: u32,
+    end: u32,
+    slice_len: u32,
+}
+
+impl Iterator for Slices {
+    type Item = (u32, u32);
+
+    fn next(&mut self) -> Option<(u32, u32)> {
+        let (offset, len) = (self.offset, self.slice_len.min(self.end - self.offset));
+        self.offset += len;
+        (len > 0).then_some((offset, len))
+    }
+}
+
+/// An inner node at work.
+struct Node {
+    /// The slices that are still to be sent.
+    slices: Slices,
+    own: Option<BoxStream<'static, Result<Bytes, SiteError>>>,
+    children: Vec<Child>,
+}
+
+struct Child {
+    site: SiteId,
+    slices: SliceStream,
+}
+
+impl Child {
+    async fn next_slice(&mut self, len: u32) -> Result<Bytes, SiteError> {
+        let site = self.site;
+        match self.slices.next().await {
+            Some(Ok(slice)) if slice.len() == len as usize => Ok(slice),
+            Some(Ok(slice)) => Err(SiteError::Unavailable(format!(
+                "site {site}: a slice of {} bytes instead of {len}",
+                slice.len()
+            ))),
+            Some(Err(error)) => Err(error_from(site, error)),
+            None => Err(SiteError::Unavailable(format!("site {site}: the combination ended early"))),
+        }
+    }
+}
+
+impl Node {
+    /// The next slice of the sum; `None` after the last.
+    async fn next_slice(&mut self) -> Option<Result<Bytes, SiteError>> {
+        let (_, len) = self.slices.next()?;
+        let own = async {
+            match &mut self.own {
+                Some(own) => own.next().await.expect("one sum for each slice").map(Some),
+                None => Ok(None),
+            }
+        };
+        let children = join_all(self.children.iter_mut().map(|child| child.next_slice(len)));
+        let (own, children) = futures::future::join(own, children).await;
+        Some(own.and_then(|own| add(own.into_iter().map(Ok).chain(children))))
+    }
+}
+
+/// The sum of slices of equal length, in the place of the first when nobody else holds it.
+fn add(mut slices: impl Iterator<Item = Result<Bytes, SiteError>>) -> Result<Bytes, SiteError> {
+    let first = slices.next().expect("a node has at least one term")?;
+    let Some(second) = slices.next() else { return Ok(first) };
+    let mut sum = first.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    accumulate(1, &second?, &mut sum);
+    for slice in slices {
+        accumulate(1, &slice?, &mut sum);
+    }
+    Ok(sum.freeze())
+}
+
+/// Σ coefficient · range over the site's own chunks, through its queue.
+async fn sum_local(
+    site: Arc<dyn Site>,
+    terms: Arc<[(u8, ChunkId)]>,
+    offset: u32,
+    len: u32,
+    priority: Priority,
+) -> Result<Bytes, SiteError> {
+    let ranges = terms.iter().map(|(_, chunk)| ChunkRange { chunk: *chunk, offset, len }).collect();
+    let mut replies = site.read(ReadRequest { ranges, priority, deadline: None });
+    if let [(1, _)] = *terms {
+        return replies.next().await.map_or_else(|| Err(unanswered(terms[0].1)), |reply| reply.result);
+    }
+    let mut sum = BytesMut::zeroed(len as usize);
+    let mut answered = 0;
+    while let Some(reply) = replies.next().await {
+        accumulate(terms[reply.item].0, &reply.result?, &mut sum);
+        answered += 1;
+    }
+    if answered == terms.len() { Ok(sum.freeze()) } else { Err(unanswered(terms[0].1)) }
+}
+
+fn unanswered(chunk: ChunkId) -> SiteError {
+    SiteError::Unavailable(format!("no answer for chunk {chunk}"))
+}
+
+/// An upstream site's error, seen from the node below it.
+fn error_from(site: SiteId, error: SiteError) -> SiteError {
+    match error {
+        named @ (SiteError::Missing(_) | SiteError::Corrupt { .. }) => named,
+        SiteError::BadRequest(reason) => SiteError::BadRequest(format!("site {site}: {reason}")),
+        SiteError::Unavailable(reason) => SiteError::Unavailable(format!("site {site}: {reason}")),
+        other => SiteError::Unavailable(format!("site {site}: {other}")),
+    }
+}

@@ -1,0 +1,541 @@
+//! Crash tests (reliability.md): a random workload on the simulated file system, killed at every single call that
+//! changes something, with and without a power cut; what was acknowledged must be there, what was deleted must not
+//! come back, and what was not acknowledged is there whole or not at all.
+
+use std::collections::BTreeMap;
+
+use futures::FutureExt;
+use proptest::prelude::*;
+
+use super::*;
+use crate::conformance::{chunk_id, payload};
+use crate::filesystem::{Call, Fault, SimulatedFileSystem};
+
+const CAPACITY: u64 = 1 << 30;
+
+/// Small segments, so that a short workload rolls, compacts and takes snapshots.
+fn options() -> DiskStoreOptions {
+    DiskStoreOptions {
+        segment_len: 6000,
+        reserve_bytes: Some(0),
+        compact_step_bytes: 2500,
+        snapshot_after_bytes: u64::MAX,
+        ..DiskStoreOptions::default()
+    }
+}
+
+fn runtime() -> Runtime {
+    Runtime::deterministic(1, Duration::ZERO)
+}
+
+fn open(fs: &SimulatedFileSystem) -> Result<DiskStore, DiskStoreError> {
+    DiskStore::open(&runtime(), Arc::new(fs.clone()), Path::new("/disk"), options())
+}
+
+/// In a deterministic runtime nothing waits.
+fn block_on<F: Future>(future: F) -> F::Output {
+    future.now_or_never().expect("done inline")
+}
+
+/// What a client knows.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    chunks: BTreeMap<u8, Fact>,
+    epoch: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fact {
+    Stored,
+    Deleted,
+    /// A write or a delete without an answer.
+    Either,
+}
+
+/// One step of a workload.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u8),
+    Delete(Vec<u8>),
+    Compact,
+    Checkpoint,
+    Reopen,
+}
+
+fn name(number: u8) -> ChunkId {
+    chunk_id(u64::from(number), 0, 1)
+}
+
+/// Length and bytes are the number's.
+fn content(number: u8) -> Bytes {
+    payload(u64::from(number), 200 + usize::from(number) * 37 % 3000)
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0u8..24).prop_map(Step::Write),
+        3 => prop::collection::vec(0u8..24, 1..5).prop_map(Step::Delete),
+        6 => Just(Step::Compact),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+impl Known {
+    /// Runs one step; false when the store answers no more.
+    fn step(&mut self, store: &DiskStore, step: &Step) -> bool {
+        match step {
+            Step::Write(number) => {
+                self.chunks.entry(*number).and_modify(|fact| {
+                    if *fact == Fact::Deleted {
+                        *fact = Fact::Either;
+                    }
+                });
+                let done = block_on(store.write(name(*number), content(*number), None)).is_ok();
+                let fact = if done { Fact::Stored } else { Fact::Either };
+                let known = self.chunks.entry(*number).or_insert(fact);
+                if done || *known != Fact::Stored {
+                    *known = fact;
+                }
+                done
+            }
+            Step::Delete(numbers) => {
+                self.epoch += 1;
+                let names: Vec<_> = numbers.iter().map(|number| name(*number)).collect();
+                let done = block_on(store.delete(&names, FencingEpoch(self.epoch))).is_ok();
+                for number in numbers {
+                    match self.chunks.get_mut(number) {
+                        Some(fact) if done => *fact = Fact::Deleted,
+                        Some(fact) if *fact == Fact::Stored => *fact = Fact::Either,
+                        _ => {}
+                    }
+                }
+                if !done {
+                    self.epoch -= 1;
+                }
+                done
+            }
+            Step::Compact => store.compact_step() != CompactionStep::Failed,
+            Step::Checkpoint => store.checkpoint().is_ok(),
+            Step::Reopen => true,
+        }
+    }
+
+    /// Runs steps until the end or until the store answers no more.
+    fn run(&mut self, fs: &SimulatedFileSystem, steps: &[Step]) {
+        let Ok(mut store) = open(fs) else { return };
+        for step in steps {
+            if matches!(step, Step::Reopen) {
+                drop(store);
+                let Ok(opened) = open(fs) else { return };
+                store = opened;
+            } else if !self.step(&store, step) {
+                return;
+            }
+        }
+        let _ = block_on(store.close());
+    }
+
+    /// Checks what a store has against what is known.
+    fn check(&self, store: &DiskStore) {
+        for (number, fact) in &self.chunks {
+            let expected = content(*number);
+            let range = ChunkRange { chunk: name(*number), offset: 0, len: expected.len() as u32 };
+            let result = block_on(store.read(range));
+            match (fact, result) {
+                (Fact::Stored | Fact::Either, Ok(bytes)) => assert_eq!(bytes, expected, "chunk {number}"),
+                (Fact::Deleted | Fact::Either, Err(SiteError::Missing(_))) => {}
+                (fact, result) => panic!("chunk {number} is {fact:?}, and reading it gives {result:?}"),
+            }
+        }
+        if self.epoch > 0 {
+            let stale = block_on(store.delete(&[], FencingEpoch(self.epoch - 1)));
+            assert!(matches!(stale, Err(SiteError::Fenced { .. })), "the epoch went back: {stale:?}");
+        }
+        let page = block_on(store.list(None, usize::MAX)).expect("a list");
+        let status = store.status();
+        assert_eq!(status.chunks, page.chunks.len() as u64);
+        assert_eq!(status.payload_bytes, page.chunks.iter().map(|info| u64::from(info.len)).sum::<u64>());
+        check_accounting(store);
+    }
+}
+
+/// The accounting in memory equals one made anew from the index.
+fn check_accounting(store: &DiskStore) {
+    let state = store.shared.state.read();
+    let mut live: BTreeMap<u32, u64> = state.segments.keys().map(|number| (*number, 0)).collect();
+    for (_, location) in state.index.iter() {
+        *live.get_mut(&location.segment).expect("an existing segment") +=
+            record::chunk_record_len(location.len);
+    }
+    for (number, segment) in &state.segments {
+        assert_eq!(segment.live_bytes, live[number], "live bytes of segment {number}");
+    }
+}
+
+/// After the crash: what is there, twice (recovery must not change its mind), without the snapshot too, and after
+/// everything dead has been compacted away.
+fn check_after(known: &Known, fs: &SimulatedFileSystem) {
+    let store = open(fs).expect("opens after a crash");
+    known.check(&store);
+    let first = block_on(store.list(None, usize::MAX)).expect("a list").chunks;
+    drop(store);
+    fs.damage(Path::new("/disk/.striate/chunks/index.snapshot"), |bytes| bytes.truncate(20));
+    let store = open(fs).expect("opens again");
+    known.check(&store);
+    assert_eq!(block_on(store.list(None, usize::MAX)).expect("a list").chunks, first, "recovery is stable");
+    for _ in 0..200 {
+        assert_ne!(store.compact_step(), CompactionStep::Failed);
+    }
+    known.check(&store);
+    drop(store);
+    let store = open(fs).expect("opens after compaction");
+    known.check(&store);
+    assert_eq!(
+        block_on(store.list(None, usize::MAX)).expect("a list").chunks,
+        first,
+        "compaction changes nothing"
+    );
+}
+
+fn kill_everywhere(seed: u64, steps: &[Step]) {
+    let complete = SimulatedFileSystem::new(seed, CAPACITY);
+    let mut known = Known::default();
+    known.run(&complete, steps);
+    let changes = complete.changes();
+    check_after(&known, &complete.after_power_cut());
+    for change in 1..=changes {
+        for power_cut in [true, false] {
+            let fs = SimulatedFileSystem::new(seed.wrapping_add(change), CAPACITY);
+            fs.die_at(change);
+            let mut known = Known::default();
+            known.run(&fs, steps);
+            let after = if power_cut { fs.after_power_cut() } else { fs.after_kill() };
+            check_after(&known, &after);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, max_shrink_iters: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_kill_at_any_call_loses_nothing_acknowledged(seed: u64, steps in prop::collection::vec(any_step(), 20..60)) {
+        kill_everywhere(seed, &steps);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn crash_after_crash_loses_nothing_acknowledged(
+        seed: u64,
+        rounds in prop::collection::vec((prop::collection::vec(any_step(), 5..40), 1u64..60, any::<bool>()), 1..6)
+    ) {
+        let mut fs = SimulatedFileSystem::new(seed, CAPACITY);
+        let mut known = Known::default();
+        for (steps, change, power_cut) in rounds {
+            fs.die_at(change);
+            known.run(&fs, &steps);
+            fs = if power_cut { fs.after_power_cut() } else { fs.after_kill() };
+        }
+        check_after(&known, &fs);
+    }
+
+    #[test]
+    fn failing_calls_lose_nothing_acknowledged_and_a_new_start_heals(
+        seed: u64,
+        steps in prop::collection::vec(any_step(), 10..60),
+        faults in prop::collection::vec((0usize..6, 0u64..25, 1u64..4, prop::bool::ANY), 1..4),
+        power_cut: bool,
+    ) {
+        const CALLS: [Call; 6] = [Call::Create, Call::Write, Call::Sync, Call::Rename, Call::Unlink, Call::SyncDirectory];
+        let fs = SimulatedFileSystem::new(seed, CAPACITY);
+        let mut known = Known::default();
+        let store = open(&fs).expect("opens");
+        for (call, after, count, full) in faults {
+            fs.inject(Fault { call: CALLS[call], after, count, errno: if full { 28 } else { 5 } });
+        }
+        for step in &steps {
+            known.step(&store, step);
+            if !matches!(step, Step::Checkpoint | Step::Reopen) {
+                known.check_stored(&store);
+            }
+        }
+        drop(store);
+        fs.heal();
+        check_after(&known, &if power_cut { fs.after_power_cut() } else { fs.after_kill() });
+    }
+}
+
+impl Known {
+    /// What is acknowledged can be read while the disk fails to write.
+    fn check_stored(&self, store: &DiskStore) {
+        for (number, _) in self.chunks.iter().filter(|(_, fact)| **fact == Fact::Stored) {
+            let expected = content(*number);
+            let range = ChunkRange { chunk: name(*number), offset: 0, len: expected.len() as u32 };
+            assert_eq!(block_on(store.read(range)), Ok(expected), "chunk {number}");
+        }
+    }
+}
+
+/// What happens to a segment's bytes.
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(prop::sample::Index, u8),
+    Zero(prop::sample::Index, usize),
+    Truncate(prop::sample::Index),
+    Extend(Vec<u8>),
+    /// A copy of one part over another: records in the wrong place.
+    Misdirect(prop::sample::Index, prop::sample::Index, usize),
+}
+
+fn any_damage() -> impl Strategy<Value = Damage> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        (index(), 1u8..).prop_map(|(at, bits)| Damage::Flip(at, bits)),
+        (index(), 1usize..4000).prop_map(|(at, len)| Damage::Zero(at, len)),
+        index().prop_map(Damage::Truncate),
+        prop::collection::vec(any::<u8>(), 1..500).prop_map(Damage::Extend),
+        (index(), index(), 1usize..4000).prop_map(|(from, to, len)| Damage::Misdirect(from, to, len)),
+    ]
+}
+
+impl Damage {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let len = bytes.len();
+        match self {
+            Damage::Flip(at, bits) => bytes[at.index(len)] ^= bits,
+            Damage::Zero(at, count) => {
+                let at = at.index(len);
+                bytes[at..len.min(at + count)].fill(0);
+            }
+            Damage::Truncate(at) => bytes.truncate(at.index(len)),
+            Damage::Extend(more) => bytes.extend_from_slice(more),
+            Damage::Misdirect(from, to, count) => {
+                let (from, to) = (from.index(len), to.index(len));
+                let count = (*count).min(len - from.max(to));
+                bytes.copy_within(from..from + count, to);
+            }
+        }
+    }
+
+    /// The bytes it may have touched, of a file that had `len`.
+    fn touches(&self, len: usize) -> std::ops::Range<usize> {
+        match self {
+            Damage::Flip(at, _) => at.index(len)..at.index(len) + 1,
+            Damage::Zero(at, count) => at.index(len)..at.index(len) + count,
+            Damage::Truncate(at) => at.index(len)..usize::MAX,
+            Damage::Extend(_) => len..usize::MAX,
+            Damage::Misdirect(_, to, count) => to.index(len)..to.index(len) + count,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damage_costs_the_chunks_it_touches_and_wrong_bytes_are_never_served(
+        seed: u64, damage in any_damage(), file in any::<prop::sample::Index>(), with_snapshot: bool, closes: bool
+    ) {
+        let fs = SimulatedFileSystem::new(seed, CAPACITY);
+        let store = open(&fs).expect("opens");
+        for number in 0..20 {
+            block_on(store.write(name(number), content(number), None)).expect("written");
+        }
+        let places: BTreeMap<u8, (PathBuf, std::ops::Range<usize>)> = (0..20).map(|number| {
+            let state = store.shared.state.read();
+            let location = state.index.get(name(number)).expect("stored");
+            let start = location.offset as usize;
+            let end = start + record::chunk_record_len(location.len) as usize;
+            (number, (state.segments[&location.segment].segment.path.clone(), start..end))
+        }).collect();
+        if closes {
+            block_on(store.close()).expect("closed");
+        }
+        drop(store);
+        let segments: Vec<_> = fs.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "seg")).collect();
+        let hit = segments[file.index(segments.len())].clone();
+        let mut touched = 0..0;
+        fs.damage(&hit, |bytes| {
+            touched = damage.touches(bytes.len());
+            damage.apply(bytes);
+        });
+        if !with_snapshot {
+            fs.damage(Path::new("/disk/.striate/chunks/index.snapshot"), |bytes| bytes.truncate(9));
+        }
+        let store = open(&fs).expect("opens with a damaged segment");
+        for (number, (path, place)) in places {
+            let expected = content(number);
+            let range = ChunkRange { chunk: name(number), offset: 0, len: expected.len() as u32 };
+            match block_on(store.read(range)) {
+                Ok(bytes) => prop_assert_eq!(bytes, expected),
+                Err(error) => {
+                    let is_hit = path == hit && place.start < touched.end && touched.start < place.end;
+                    prop_assert!(is_hit, "chunk {} was not touched: {}", number, error);
+                    prop_assert!(matches!(error, SiteError::Missing(_) | SiteError::Corrupt { .. }), "{}", error);
+                }
+            }
+        }
+        block_on(store.write(chunk_id(1000, 0, 1), payload(1, 1000), None)).expect("writes go on");
+    }
+
+    #[test]
+    fn any_garbage_as_snapshot_or_condemnation_is_survived(seed: u64, garbage in prop::collection::vec(any::<u8>(), 0..300)) {
+        let fs = SimulatedFileSystem::new(seed, CAPACITY);
+        let store = open(&fs).expect("opens");
+        block_on(store.write(name(1), content(1), None)).expect("written");
+        block_on(store.close()).expect("closed");
+        drop(store);
+        fs.damage(Path::new("/disk/.striate/chunks/index.snapshot"), |bytes| *bytes = garbage);
+        let store = open(&fs).expect("opens");
+        prop_assert_eq!(store.status().chunks, 1);
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_writes_cleanly_and_deletes_give_space_back() {
+    let fs = SimulatedFileSystem::new(1, 60_000);
+    let options = DiskStoreOptions { reserve_bytes: Some(15_000), ..options() };
+    let store =
+        DiskStore::open(&runtime(), Arc::new(fs.clone()), Path::new("/disk"), options).expect("opens");
+    let bytes = payload(1, 1500);
+    let mut written = Vec::new();
+    let refused = loop {
+        let chunk = chunk_id(written.len() as u64, 0, 1);
+        match block_on(store.write(chunk, bytes.clone(), None)) {
+            Ok(()) => written.push(chunk),
+            Err(error) => break error,
+        }
+        assert!(written.len() < 100, "the disk has to fill");
+    };
+    assert_eq!(refused, SiteError::NoSpace);
+    assert!(written.len() >= 25, "only the reserve is kept back: {}", written.len());
+    assert_eq!(store.status().suspect, None);
+    // Two of three go, spread over all segments.
+    let (gone, kept): (Vec<_>, Vec<_>) = written.iter().enumerate().partition(|(i, _)| i % 3 != 0);
+    let gone: Vec<_> = gone.into_iter().map(|(_, chunk)| *chunk).collect();
+    block_on(store.delete(&gone, FencingEpoch(1))).expect("deletes work on a full disk");
+    for _ in 0..200 {
+        assert_ne!(store.compact_step(), CompactionStep::Failed);
+    }
+    let status = store.status();
+    assert!(
+        status.disk_bytes < 35_000,
+        "{} bytes for {} of payload",
+        status.disk_bytes,
+        status.payload_bytes
+    );
+    for (_, chunk) in kept {
+        assert_eq!(
+            block_on(store.read(ChunkRange { chunk: *chunk, offset: 0, len: 1500 })),
+            Ok(bytes.clone())
+        );
+    }
+    block_on(store.write(chunk_id(999, 0, 1), bytes, None)).expect("there is room again");
+}
+
+#[test]
+fn a_truly_full_disk_without_a_reserve_fails_whole_groups_and_recovers() {
+    let fs = SimulatedFileSystem::new(1, 10_000);
+    let store = open(&fs).expect("opens");
+    block_on(store.write(name(1), content(1), None)).expect("written");
+    fs.inject(Fault { call: Call::Write, after: 0, count: 1, errno: 28 });
+    assert_eq!(block_on(store.write(name(2), content(2), None)), Err(SiteError::NoSpace));
+    block_on(store.write(name(3), content(3), None)).expect("the next one fits");
+    drop(store);
+    let store = open(&fs.after_power_cut()).expect("opens");
+    for (number, there) in [(1, true), (2, false), (3, true)] {
+        let range = ChunkRange { chunk: name(number), offset: 0, len: content(number).len() as u32 };
+        assert_eq!(block_on(store.read(range)).is_ok(), there, "chunk {number}");
+    }
+}
+
+#[test]
+fn a_failed_sync_condemns_its_segment_and_two_make_the_store_suspect() {
+    let fs = SimulatedFileSystem::new(3, CAPACITY);
+    let store = open(&fs).expect("opens");
+    block_on(store.write(name(1), content(1), None)).expect("written");
+    fs.inject(Fault { call: Call::Sync, after: 0, count: 1, errno: 5 });
+    block_on(store.write(name(2), content(2), None)).expect("written anew to another segment");
+    let condemned =
+        fs.files().iter().filter(|path| path.extension().is_some_and(|e| e == "condemned")).count();
+    assert_eq!(condemned, 1);
+    fs.inject(Fault { call: Call::Sync, after: 0, count: 10, errno: 5 });
+    let refused = block_on(store.write(name(3), content(3), None));
+    assert!(matches!(refused, Err(SiteError::Suspect(_))), "{refused:?}");
+    fs.heal();
+    let refused = block_on(store.write(name(4), content(4), None));
+    assert!(matches!(refused, Err(SiteError::Suspect(_))), "{refused:?}");
+    assert!(store.status().suspect.is_some());
+    for number in [1, 2] {
+        let range = ChunkRange { chunk: name(number), offset: 0, len: content(number).len() as u32 };
+        assert_eq!(block_on(store.read(range)), Ok(content(number)), "reads go on");
+    }
+}
+
+/// A kill after a segment got its name, before the name was synced; then writes to it; then a power cut. The start
+/// in between has to make durable what it finds.
+#[test]
+fn a_start_after_a_kill_makes_names_and_bytes_durable_before_it_acknowledges() {
+    for seed in 0..20 {
+        for change in 1..8 {
+            let fs = SimulatedFileSystem::new(seed, CAPACITY);
+            fs.die_at(change);
+            let mut known = Known::default();
+            known.run(&fs, &[Step::Write(1)]);
+            let fs = fs.after_kill();
+            known.step(&open(&fs).expect("opens"), &Step::Write(2));
+            check_after(&known, &fs.after_power_cut());
+        }
+    }
+}
+
+/// A chunk is deleted after its record was copied and before the copy got its name.
+#[test]
+fn a_chunk_deleted_during_its_compaction_stays_deleted() {
+    use Step::{Checkpoint, Compact, Delete, Write};
+    let before = [23, 18, 17].map(Write).into_iter().chain([Checkpoint]).chain([20, 9, 22, 4].map(Write));
+    let deletes = [Delete(vec![20, 22]), Compact, Compact, Delete(vec![17]), Delete(vec![0])];
+    let steps: Vec<_> = before.chain(deletes).chain([Compact, Compact, Compact, Compact]).collect();
+    let fs = SimulatedFileSystem::new(0, CAPACITY);
+    let (mut known, store) = (Known::default(), open(&fs).expect("opens"));
+    for step in &steps {
+        assert!(known.step(&store, step));
+    }
+    drop(store);
+    check_after(&known, &fs.after_kill());
+}
+
+#[test]
+fn an_unreadable_chunk_is_reported_as_damaged() {
+    let fs = SimulatedFileSystem::new(3, CAPACITY);
+    let store = open(&fs).expect("opens");
+    block_on(store.write(name(1), content(1), None)).expect("written");
+    fs.inject(Fault { call: Call::Read, after: 0, count: 1, errno: 5 });
+    let range = ChunkRange { chunk: name(1), offset: 0, len: 10 };
+    assert!(matches!(block_on(store.read(range)), Err(SiteError::Corrupt { .. })));
+    assert_eq!(block_on(store.read(range)), Ok(content(1).slice(..10)));
+}
+
+#[test]
+fn a_directory_that_vanishes_or_is_replaced_takes_no_acknowledgement() {
+    for replaced in [false, true] {
+        let fs = SimulatedFileSystem::new(3, CAPACITY);
+        let store = open(&fs).expect("opens");
+        block_on(store.write(name(1), content(1), None)).expect("written");
+        for path in fs.files() {
+            fs.unlink(&path).expect("removed");
+            if replaced {
+                fs.create(&path).expect("created");
+            }
+        }
+        let refused = block_on(store.write(name(2), content(2), None));
+        assert!(matches!(refused, Err(SiteError::Suspect(_))), "{refused:?}");
+    }
+}

@@ -1,0 +1,432 @@
+//! The chunk store on a directory: append-only segments, and an index in memory that is rebuilt from them.
+//!
+//! ```text
+//! DIR/.striate/identity.json        whose disk this is (module `identity`)
+//! DIR/.striate/chunks/lock          held while the store is open
+//! DIR/.striate/chunks/*.seg         segments of records (modules `segment` and `record` have the drawings)
+//! DIR/.striate/chunks/*.condemned   which part of a segment counts after a failed sync
+//! DIR/.striate/chunks/index.snapshot  the index at the last clean stop or checkpoint (module `snapshot`)
+//! DIR/.striate/chunks/*.tmp         unfinished, swept at the next start
+//! ```
+//!
+//! A write is a record appended to the active segment; the writer (module `writer`) commits everything that waits
+//! with one write and one sync. A read is a look into the index and one read of header and granules together
+//! (module `read`). A delete is a tombstone; compaction (module `compaction`) gives the space back.
+//!
+//! Crash argument, in short. Nothing is ever overwritten: a record is appended, synced, then acknowledged, so a
+//! crash can only tear what nobody was told of. Each record proves itself by its checksums, so what is torn is
+//! found and left out, and what is damaged costs itself only. Files appear by sync, rename, sync of the directory,
+//! and disappear only when everything they held is durable elsewhere. The index and its snapshot can be lost.
+//!
+//! What it does not do: no encryption, no compression, no bound on waiting requests (the site's queue bounds them).
+
+mod compaction;
+mod index;
+mod read;
+mod record;
+mod recovery;
+mod scan;
+mod segment;
+mod snapshot;
+mod state;
+mod watch;
+mod writer;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, RwLock};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch};
+use striate_runtime::Runtime;
+use tokio::sync::oneshot;
+
+use self::compaction::Compaction;
+use self::read::Source;
+use self::segment::OpenFiles;
+use self::state::State;
+use self::watch::Watch;
+use self::writer::{Change, Request, Writer};
+use crate::api::{ChunkPage, SiteError};
+use crate::filesystem::{self, FileSystem, Lock};
+use crate::granule;
+use crate::identity;
+use crate::store::{ChunkInfo, ChunkStore, StoreStatus};
+
+pub use self::compaction::CompactionStep;
+
+/// How a store is set up. The defaults are for disks of any size.
+#[derive(Clone, Debug)]
+pub struct DiskStoreOptions {
+    /// Segments are appended to until they have this many bytes; at most 1 GiB.
+    pub segment_len: u64,
+    /// Writes are refused when less than this would stay free on the file system, so that deletes, compaction and
+    /// metadata can go on. `None`: one hundredth of the disk, but at least 64 MiB and at most 8 GiB, and never more
+    /// than an eighth of the disk.
+    pub reserve_bytes: Option<u64>,
+    /// Segments with at least this share of dead bytes, in thousandths, are compacted.
+    pub compact_dead_permille: u32,
+    /// Bytes that one compaction step reads at most.
+    pub compact_step_bytes: u64,
+    /// Pause between two steps of the background compaction; with the step's size it bounds the rate.
+    pub compact_pause: Duration,
+    /// Descriptors of segments kept open at most.
+    pub open_files: usize,
+    /// A snapshot of the index is written when this many bytes were appended since the last one (and at least eight
+    /// times the snapshot's own size).
+    pub snapshot_after_bytes: u64,
+}
+
+impl Default for DiskStoreOptions {
+    fn default() -> Self {
+        Self {
+            segment_len: 256 * 1024 * 1024,
+            reserve_bytes: None,
+            compact_dead_permille: 350,
+            compact_step_bytes: 4 * 1024 * 1024,
+            compact_pause: Duration::from_millis(50),
+            open_files: 512,
+            snapshot_after_bytes: 4 * 1024 * 1024 * 1024,
+        }
+    }
+}
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskStoreError {
+    /// A call to the file system failed.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was to be done.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another server has it.
+    #[error(
+        "{} is in use by another server; stop that one, or give this one another directory",
+        .0.display()
+    )]
+    Locked(PathBuf),
+    /// It was written by a newer version.
+    #[error(
+        "{} has format version {found}, this program knows up to {}; start the version that wrote it, or a newer one",
+        .path.display(), record::FORMAT_VERSION
+    )]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u8,
+    },
+}
+
+impl DiskStoreError {
+    fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_owned(), source }
+    }
+}
+
+/// A chunk store on a directory. See the module's documentation.
+#[derive(Debug)]
+pub struct DiskStore {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+/// What the writer's thread, the background compaction and the readers share.
+#[derive(Debug)]
+struct Shared {
+    runtime: Runtime,
+    fs: Arc<dyn FileSystem>,
+    directory: PathBuf,
+    options: DiskStoreOptions,
+    reserve_bytes: u64,
+    state: RwLock<State>,
+    open_files: OpenFiles,
+    next_segment: AtomicU32,
+    queue: Mutex<Queue>,
+    queued: Condvar,
+    /// Locked by whoever appends; taken before `state`.
+    writer: Mutex<Writer>,
+    /// Locked during a compaction step and a checkpoint; taken before `writer`.
+    compaction: Mutex<Compaction>,
+    /// Why the store takes no more writes, if so.
+    suspect: Mutex<Option<String>>,
+    watch: Watch,
+    lock: Mutex<Option<Box<dyn Lock>>>,
+    capacity_bytes: AtomicU64,
+    available_bytes: AtomicU64,
+    medium: u64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    requests: VecDeque<Request>,
+    closed: bool,
+}
+
+impl DiskStore {
+    /// Opens the store of directory `root`, making it if there is none: in `root/.striate/chunks`.
+    ///
+    /// On a real runtime it must be called inside tokio (`run_blocking` counts), because it starts the background
+    /// compaction; it blocks while it reads the index.
+    pub fn open(
+        runtime: &Runtime,
+        fs: Arc<dyn FileSystem>,
+        root: &Path,
+        options: DiskStoreOptions,
+    ) -> Result<Self, DiskStoreError> {
+        let directory = identity::striate_directory(root).join("chunks");
+        let io = |action| {
+            let directory = directory.clone();
+            move |error: io::Error| DiskStoreError::io(action, &directory, error)
+        };
+        fs.create_directories(&directory).map_err(io("create"))?;
+        let lock_path = directory.join("lock");
+        let lock = fs.lock(&lock_path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => DiskStoreError::Locked(root.to_owned()),
+            _ => DiskStoreError::io("lock", &lock_path, error),
+        })?;
+        let space = fs.space(&directory).map_err(io("ask the free space of"))?;
+        let options = DiskStoreOptions { segment_len: options.segment_len.min(1 << 30), ..options };
+        let open_files = OpenFiles::new(options.open_files.max(4));
+        let recovered = recovery::recover(&*fs, &directory, &open_files, options.segment_len)?;
+        let watch = Watch::new(&*fs, &[identity::identity_path(root), lock_path]).map_err(io("identify"))?;
+        let bytes_at_snapshot = recovered.state.disk_bytes().saturating_sub(recovered.scanned_bytes);
+        let shared = Arc::new(Shared {
+            runtime: runtime.clone(),
+            reserve_bytes: options.reserve_bytes.unwrap_or_else(|| default_reserve(space.capacity)),
+            options,
+            directory,
+            open_files,
+            next_segment: AtomicU32::new(recovered.next_segment),
+            queue: Mutex::default(),
+            queued: Condvar::new(),
+            state: RwLock::new(recovered.state),
+            writer: Mutex::new(recovered.writer),
+            compaction: Mutex::new(Compaction::new(bytes_at_snapshot)),
+            suspect: Mutex::new(None),
+            watch,
+            lock: Mutex::new(Some(lock)),
+            capacity_bytes: AtomicU64::new(space.capacity),
+            available_bytes: AtomicU64::new(space.available),
+            medium: space.medium,
+            fs,
+        });
+        if let Err(error) = shared.bury_uncovered() {
+            // Compaction tries again before it does anything else.
+            tracing::warn!(directory = %shared.directory.display(), %error, "dead copies are not buried yet");
+        }
+        let thread = (!runtime.is_deterministic()).then(|| Self::start(runtime, &shared));
+        Ok(Self { shared, thread: Mutex::new(thread) })
+    }
+
+    fn start(runtime: &Runtime, shared: &Arc<Shared>) -> std::thread::JoinHandle<()> {
+        compaction::start_in_background(runtime, Arc::downgrade(shared));
+        let shared = shared.clone();
+        runtime.spawn_thread("striate-writer", move || {
+            while let Some(requests) = shared.wait_for_requests() {
+                shared.writer.lock().serve(&shared, requests);
+            }
+        })
+    }
+
+    /// Does a bounded part of what compaction has to do; see [`CompactionStep`]. Blocks.
+    pub fn compact_step(&self) -> CompactionStep {
+        self.shared.compact_step()
+    }
+
+    /// Writes a snapshot of the index, so that the next start need not scan. Blocks.
+    pub fn checkpoint(&self) -> io::Result<()> {
+        let mut compaction = self.shared.compaction.lock();
+        // A snapshot knows nothing of copies that are still to come.
+        compaction.stop(&self.shared);
+        self.shared.checkpoint(&mut compaction)
+    }
+
+    /// Serves what waits, refuses what comes later, writes a snapshot and lets go of the directory. Reads are still
+    /// answered afterwards.
+    pub async fn close(&self) -> io::Result<()> {
+        let thread = self.stop();
+        let shared = self.shared.clone();
+        self.shared
+            .runtime
+            .run_blocking(move || {
+                if let Some(thread) = thread {
+                    // The thread returns nothing; a panic in it has been reported by its own hook.
+                    let _ = thread.join();
+                }
+                let mut compaction = shared.compaction.lock();
+                compaction.stop(&shared);
+                let is_open = shared.lock.lock().is_some();
+                let result = if is_open { shared.checkpoint(&mut compaction) } else { Ok(()) };
+                shared.lock.lock().take();
+                result
+            })
+            .await
+    }
+
+    fn stop(&self) -> Option<std::thread::JoinHandle<()>> {
+        self.shared.queue.lock().closed = true;
+        self.shared.queued.notify_all();
+        self.thread.lock().take()
+    }
+}
+
+impl Drop for DiskStore {
+    /// Without [`DiskStore::close`] there is no snapshot, and the next start scans; nothing else is lost.
+    fn drop(&mut self) {
+        if let Some(thread) = self.stop() {
+            let _ = thread.join();
+        }
+        self.shared.compaction.lock().stop(&self.shared);
+        self.shared.lock.lock().take();
+    }
+}
+
+fn default_reserve(capacity: u64) -> u64 {
+    const MIB: u64 = 1024 * 1024;
+    (capacity / 100).clamp(64 * MIB, 8 * 1024 * MIB).min(capacity / 8)
+}
+
+impl Shared {
+    /// Blocks until something waits; `None` when the store is closed and nothing does.
+    fn wait_for_requests(&self) -> Option<VecDeque<Request>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if !queue.requests.is_empty() {
+                return Some(std::mem::take(&mut queue.requests));
+            }
+            if queue.closed {
+                return None;
+            }
+            self.queued.wait(&mut queue);
+        }
+    }
+
+    async fn change(&self, change: Change) -> Result<(), SiteError> {
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut queue = self.queue.lock();
+            if queue.closed {
+                return Err(SiteError::Unavailable("the store is closed".into()));
+            }
+            queue.requests.push_back(Request { change, reply });
+        }
+        if self.runtime.is_deterministic() {
+            let requests = std::mem::take(&mut self.queue.lock().requests);
+            self.writer.lock().serve(self, requests);
+        } else {
+            self.queued.notify_one();
+        }
+        answer.await.unwrap_or_else(|_| Err(SiteError::Unavailable("the store was closed".into())))
+    }
+
+    /// Bytes that may be written before the reserve; asks the file system.
+    fn free_bytes(&self) -> u64 {
+        match self.fs.space(&self.directory) {
+            Ok(space) => {
+                self.capacity_bytes.store(space.capacity, Ordering::Relaxed);
+                self.available_bytes.store(space.available, Ordering::Relaxed);
+                space.available.saturating_sub(self.reserve_bytes)
+            }
+            // The write that follows tells what is wrong.
+            Err(_) => u64::MAX,
+        }
+    }
+
+    fn suspect_error(&self) -> Option<SiteError> {
+        self.suspect.lock().clone().map(SiteError::Suspect)
+    }
+
+    fn become_suspect(&self, reason: String) {
+        tracing::error!(directory = %self.directory.display(), reason, "the disk is suspect; it takes no more writes");
+        self.suspect.lock().get_or_insert(reason);
+    }
+
+    /// Writes the snapshot. Changes wait meanwhile only while it is put together.
+    ///
+    /// Not of a suspect store: its segments may hold records of groups that failed, of which a scan must decide.
+    fn checkpoint(&self, compaction: &mut Compaction) -> io::Result<()> {
+        if self.suspect.lock().is_some() {
+            return Ok(());
+        }
+        let content = self.snapshot(&self.writer.lock());
+        filesystem::write_atomically(&*self.fs, &snapshot::path(&self.directory), &content)?;
+        compaction.bytes_at_snapshot = self.state.read().disk_bytes();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ChunkStore for DiskStore {
+    async fn write(
+        &self,
+        chunk: ChunkId,
+        payload: Bytes,
+        granule_crcs: Option<Arc<[u32]>>,
+    ) -> Result<(), SiteError> {
+        let granules = granule::check_write(&payload, granule_crcs)?;
+        let crc32c = granule::payload_crc(&granules, payload.len() as u32);
+        self.shared.change(Change::Write { chunk, payload, granules, crc32c }).await
+    }
+
+    async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
+        let shared = self.shared.clone();
+        let read = move || shared.read_range(range, Source::Any);
+        match self.shared.runtime.run_blocking(read).await {
+            Some(result) => result,
+            None => Err(SiteError::Unavailable("the medium does not answer".into())),
+        }
+    }
+
+    fn try_read(&self, range: ChunkRange) -> Option<Result<Bytes, SiteError>> {
+        self.shared.read_range(range, Source::Cache)
+    }
+
+    async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
+        self.shared.change(Change::Delete { chunks: chunks.to_vec(), epoch }).await
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        let first =
+            from.unwrap_or(ChunkId { stripe: Default::default(), index: 0, generation: Default::default() });
+        let state = self.shared.state.read();
+        let mut rest = state.index.range(first);
+        let chunks = rest.by_ref().take(limit.max(1)).map(|(id, location)| location.info(id)).collect();
+        Ok(ChunkPage { chunks, next: rest.next().map(|(id, _)| id) })
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        let shared = self.shared.clone();
+        self.shared.runtime.run_blocking(move || shared.verify_chunk(chunk)).await
+    }
+
+    fn status(&self) -> StoreStatus {
+        let shared = &self.shared;
+        let state = shared.state.read();
+        let available = shared.available_bytes.load(Ordering::Relaxed);
+        StoreStatus {
+            chunks: state.index.len() as u64,
+            payload_bytes: state.payload_bytes,
+            disk_bytes: state.disk_bytes(),
+            capacity_bytes: shared.capacity_bytes.load(Ordering::Relaxed),
+            free_bytes: available.saturating_sub(shared.reserve_bytes),
+            medium: shared.medium,
+            suspect: shared.suspect.lock().clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Reading a segment from one end to the other when the index is not known.
+//!
+//! The scan hops from header to header. Where no valid header stands (a hole that a torn write left, a flipped
+//! length, a flipped bit in a header) it searches on, at every multiple of 8, for the next header that passes its
+//! checksum: one bad header costs one chunk (design.md §10.11). Records behind the last mark may be torn; their
+//! payloads are read and verified, and what fails is left out, as if it had never been written.
+
+use std::io;
+use std::sync::Arc;
+
+use striate_core::GRANULE_LEN;
+
+use super::record::{ALIGNMENT, ChunkRecord, FIXED_LEN, MAGIC, NoRecord, Record, chunk_header_len};
+use super::segment::SegmentName;
+use crate::filesystem::File;
+
+/// Bytes read at once while hopping.
+const WINDOW_LEN: usize = 64 * 1024;
+
+/// What a segment, or its end, holds.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Offsets and records, in order.
+    pub records: Vec<(u32, Record)>,
+    /// The end of the last record.
+    pub end: u64,
+    /// The file's length.
+    pub file_len: u64,
+    /// Bytes that are no record.
+    pub damaged_bytes: u64,
+    /// Chunks whose header is intact and whose payload is not, behind the last mark.
+    pub torn: usize,
+    /// A record of a format that is newer than this program.
+    pub newer_version: Option<u8>,
+}
+
+impl Scan {
+    /// True when the file ends where its last record does, and nothing in it is torn.
+    pub fn is_clean(&self) -> bool {
+        self.end == self.file_len && self.torn == 0 && self.damaged_bytes == 0
+    }
+}
+
+/// Scans from `from`, which is the start of a record or of the first, up to `limit` or the end of the file.
+pub(super) fn scan(
+    file: &Arc<dyn File>,
+    name: SegmentName,
+    from: u64,
+    limit: Option<u64>,
+) -> io::Result<Scan> {
+    let file_len = file.len()?;
+    let mut scanner = Scanner::new(file.clone(), name, from, limit.unwrap_or(file_len).min(file_len));
+    let mut scan = Scan { end: from, file_len, ..Scan::default() };
+    let mut unmarked = 0;
+    loop {
+        match scanner.next_record() {
+            Ok(Some((offset, record))) => {
+                if record == Record::Mark {
+                    unmarked = scan.records.len();
+                }
+                scan.end = u64::from(offset) + record.len();
+                scan.records.push((offset, record));
+            }
+            Ok(None) => break,
+            Err(version) => {
+                scan.newer_version = Some(version);
+                return Ok(scan);
+            }
+        }
+    }
+    scan.damaged_bytes = scanner.damaged_bytes;
+    drop_torn(file, &mut scan, unmarked);
+    Ok(scan)
+}
+
+/// Goes from record to record.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    window: Window,
+    name: SegmentName,
+    position: u64,
+    /// Bytes passed over that are no record.
+    pub damaged_bytes: u64,
+}
+
+impl Scanner {
+    /// Begins at `from` and ends at `end`, which is at most the file's length.
+    pub fn new(file: Arc<dyn File>, name: SegmentName, from: u64, end: u64) -> Self {
+        let window = Window { file, start: 0, bytes: Vec::new(), end };
+        Self { window, name, position: from, damaged_bytes: 0 }
+    }
+
+    /// Where the next record is looked for.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The next record and its offset; `None` at the end; the version of a record that is too new as an error.
+    pub fn next_record(&mut self) -> Result<Option<(u32, Record)>, u8> {
+        while self.position + (FIXED_LEN as u64) <= self.window.end && self.position <= u64::from(u32::MAX) {
+            let position = self.position;
+            match self.decode(position) {
+                Ok(record) => {
+                    self.position = position + record.len();
+                    return Ok(Some((position as u32, record)));
+                }
+                Err(NoRecord::NewerVersion(version)) => return Err(version),
+                Err(_) => {
+                    self.position = self.window.next_candidate(position + ALIGNMENT);
+                    self.damaged_bytes += self.position - position;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The record at `position`, if it is one and ends within the file.
+    fn decode(&mut self, position: u64) -> Result<Record, NoRecord> {
+        let place = self.name.place(position);
+        let mut decoded = Record::decode(self.window.at(position, FIXED_LEN), place);
+        if let Err(NoRecord::Needs(len)) = decoded {
+            decoded = Record::decode(self.window.at(position, len), place);
+        }
+        if let Ok(Record::Chunk(chunk)) = &decoded {
+            let payload_end = position + chunk_header_len(chunk.len) as u64 + u64::from(chunk.len);
+            if payload_end > self.window.end {
+                return Err(NoRecord::Damaged);
+            }
+        }
+        decoded
+    }
+}
+
+/// Reads the payloads of the records behind the last mark and leaves out those that fail.
+fn drop_torn(file: &Arc<dyn File>, scan: &mut Scan, unmarked: usize) {
+    let tail = scan.records.split_off(unmarked);
+    for (offset, record) in tail {
+        let intact = match &record {
+            Record::Chunk(chunk) => read_payload(file, chunk, offset).is_some(),
+            _ => true,
+        };
+        if intact {
+            scan.records.push((offset, record));
+        } else {
+            scan.torn += 1;
+        }
+    }
+}
+
+/// The payload of the record at `offset`; `None` if a granule of it does not match or cannot be read.
+pub(super) fn read_payload(file: &Arc<dyn File>, chunk: &ChunkRecord, offset: u32) -> Option<Vec<u8>> {
+    let start = u64::from(offset) + chunk_header_len(chunk.len) as u64;
+    // An unreadable sector costs its chunk, not the store.
+    let payload = file.read_at(start, chunk.len as usize).ok()?;
+    let intact = payload.len() == chunk.len as usize
+        && payload.chunks(GRANULE_LEN).enumerate().all(|(i, bytes)| chunk.granule_matches(i, bytes));
+    intact.then_some(payload)
+}
+
+/// A part of the file in memory.
+#[derive(Debug)]
+struct Window {
+    file: Arc<dyn File>,
+    start: u64,
+    bytes: Vec<u8>,
+    end: u64,
+}
+
+impl Window {
+    /// `len` bytes from `position` on; fewer at the end, or where the medium cannot be read.
+    fn at(&mut self, position: u64, len: usize) -> &[u8] {
+        let len = len.min((self.end - position) as usize);
+        let held = position >= self.start && position + len as u64 <= self.start + self.bytes.len() as u64;
+        if !held {
+            let wanted = len.max(WINDOW_LEN.min((self.end - position) as usize));
+            self.bytes = match self.file.read_at(position, wanted) {
+                Ok(bytes) => bytes,
+                // An unreadable place is damage like any other: zeros, which are no record.
+                Err(_) => vec![0; len],
+            };
+            self.start = position;
+        }
+        let skip = (position - self.start) as usize;
+        &self.bytes[skip..self.bytes.len().min(skip + len)]
+    }
+
+    /// The next multiple of 8 from `position` on where a record may begin; the end if there is none.
+    fn next_candidate(&mut self, mut position: u64) -> u64 {
+        while position + (FIXED_LEN as u64) <= self.end {
+            let bytes = self.at(position, WINDOW_LEN);
+            let found = bytes.chunks(ALIGNMENT as usize).position(|word| word.starts_with(&MAGIC));
+            match found {
+                Some(word) => return position + word as u64 * ALIGNMENT,
+                None => position += (bytes.len() as u64).next_multiple_of(ALIGNMENT).max(ALIGNMENT),
+            }
+        }
+        position.max(self.end)
+    }
+}

@@ -1,0 +1,203 @@
+//! The store on the machine's file system.
+
+use std::os::unix::fs::FileExt;
+
+use super::*;
+use crate::conformance::{self, StoreUnderTest};
+use crate::filesystem::RealFileSystem;
+
+struct OnDisk {
+    runtime: Runtime,
+    root: tempfile::TempDir,
+    store: Option<Arc<DiskStore>>,
+    options: DiskStoreOptions,
+    /// Closes properly before opening, or just lets go.
+    closes: bool,
+}
+
+impl OnDisk {
+    fn new(runtime: &Runtime, options: DiskStoreOptions, closes: bool) -> Self {
+        let root = tempfile::tempdir().expect("a directory");
+        Self { runtime: runtime.clone(), root, store: None, options, closes }
+    }
+}
+
+#[async_trait]
+impl StoreUnderTest for OnDisk {
+    async fn open(&mut self) -> Arc<dyn ChunkStore> {
+        if let Some(store) = self.store.take() {
+            match self.closes {
+                true => store.close().await.expect("closed"),
+                false => drop(store.stop().map(|thread| thread.join())),
+            }
+            store.shared.lock.lock().take();
+        }
+        let fs = Arc::new(RealFileSystem);
+        let store = DiskStore::open(&self.runtime, fs, self.root.path(), self.options.clone());
+        self.store.insert(Arc::new(store.expect("opened"))).clone()
+    }
+
+    async fn damage(&mut self, chunk: ChunkId) {
+        let store = self.store.as_ref().expect("open");
+        let state = store.shared.state.read();
+        let location = state.index.get(chunk).expect("stored");
+        let offset = u64::from(location.offset) + record::chunk_header_len(location.len) as u64;
+        let path = &state.segments[&location.segment].segment.path;
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("opened");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).expect("read");
+        file.write_all_at(&[byte[0] ^ 1], offset).expect("written");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disk_store_conforms_with_snapshots_and_without_on_either_runtime() {
+    for runtime in [Runtime::real(), Runtime::deterministic(1, Duration::ZERO)] {
+        for closes in [true, false] {
+            let new = || {
+                Box::new(OnDisk::new(&runtime, DiskStoreOptions::default(), closes))
+                    as Box<dyn StoreUnderTest>
+            };
+            conformance::run(new).await;
+        }
+    }
+}
+
+fn small_segments() -> DiskStoreOptions {
+    DiskStoreOptions { segment_len: 50_000, reserve_bytes: Some(0), open_files: 4, ..Default::default() }
+}
+
+fn open(runtime: &Runtime, root: &Path, options: DiskStoreOptions) -> Result<DiskStore, DiskStoreError> {
+    DiskStore::open(runtime, Arc::new(RealFileSystem), root, options)
+}
+
+fn whole(number: u64, len: u32) -> ChunkRange {
+    ChunkRange { chunk: conformance::chunk_id(number, 0, 1), offset: 0, len }
+}
+
+async fn write(store: &DiskStore, number: u64, len: usize) {
+    let bytes = conformance::payload(number, len);
+    store.write(conformance::chunk_id(number, 0, 1), bytes, None).await.expect("written");
+}
+
+#[test]
+fn a_record_costs_little_beside_its_payload() {
+    assert!(record::chunk_record_len(2560) <= 2560 + 60);
+    assert!(record::chunk_record_len(1 << 20) <= (1 << 20) + 120);
+}
+
+#[tokio::test]
+async fn a_directory_in_use_is_refused_by_name_until_it_is_closed() {
+    let root = tempfile::tempdir().expect("a directory");
+    let store = open(&Runtime::real(), root.path(), small_segments()).expect("opened");
+    let error = open(&Runtime::real(), root.path(), small_segments()).expect_err("in use");
+    assert!(matches!(error, DiskStoreError::Locked(_)));
+    assert!(error.to_string().contains(root.path().to_str().expect("a name")), "{error}");
+    store.close().await.expect("closed");
+    open(&Runtime::real(), root.path(), small_segments()).expect("opened again");
+    let refused = store.write(conformance::chunk_id(1, 0, 1), Bytes::from_static(b"late"), None).await;
+    assert!(matches!(refused, Err(SiteError::Unavailable(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_clean_stop_leaves_no_chunk_to_scan() {
+    let root = tempfile::tempdir().expect("a directory");
+    let store = open(&Runtime::real(), root.path(), small_segments()).expect("opened");
+    for number in 0..100 {
+        write(&store, number, 3000).await;
+    }
+    store.close().await.expect("closed");
+    let directory = store.shared.directory.clone();
+    let open_files = OpenFiles::new(4);
+    let recovered = recovery::recover(&RealFileSystem, &directory, &open_files, 50_000).expect("read");
+    // The ends of segments are looked at; none of them is as long as a record.
+    assert!(recovered.scanned_bytes < record::chunk_record_len(3000), "{}", recovered.scanned_bytes);
+    assert_eq!(recovered.state.index.len(), 100);
+    std::fs::remove_file(snapshot::path(&directory)).expect("removed");
+    let recovered = recovery::recover(&RealFileSystem, &directory, &open_files, 50_000).expect("read");
+    assert!(recovered.scanned_bytes > 300_000);
+    assert_eq!(recovered.state.index.len(), 100);
+}
+
+#[tokio::test]
+async fn a_segment_of_a_newer_format_is_refused() {
+    let root = tempfile::tempdir().expect("a directory");
+    let store = open(&Runtime::real(), root.path(), small_segments()).expect("opened");
+    write(&store, 1, 100).await;
+    let path = store.shared.state.read().segments.values().next().expect("one").segment.path.clone();
+    drop(store);
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[8] = record::FORMAT_VERSION + 1;
+    let crc = striate_codec::crc32c(&bytes[..36]);
+    bytes[36..40].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&path, bytes).expect("written");
+    let error = open(&Runtime::real(), root.path(), small_segments()).expect_err("too new");
+    assert!(matches!(error, DiskStoreError::NewerFormat { found: 2, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_removed_directory_makes_the_store_suspect_before_anything_is_acknowledged() {
+    let root = tempfile::tempdir().expect("a directory");
+    let store = open(&Runtime::real(), root.path(), small_segments()).expect("opened");
+    write(&store, 1, 100).await;
+    std::fs::remove_dir_all(root.path().join(".striate")).expect("removed");
+    let refused = store.write(conformance::chunk_id(2, 0, 1), Bytes::from_static(b"lost"), None).await;
+    assert!(matches!(refused, Err(SiteError::Suspect(_))), "{refused:?}");
+    assert!(store.status().suspect.expect("a reason").contains("vanished"));
+}
+
+/// Readers run through deletes and compactions; what is kept is always there, and its space is not wasted.
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_go_on_while_segments_are_compacted_away() {
+    let root = tempfile::tempdir().expect("a directory");
+    let runtime = Runtime::real();
+    let store = Arc::new(open(&runtime, root.path(), small_segments()).expect("opened"));
+    for number in 0..400 {
+        write(&store, number, 3000).await;
+    }
+    let reading = store.clone();
+    let reader = runtime.spawn(async move {
+        for i in 0..4000 {
+            let number = i * 7 % 40 * 10;
+            let read = reading.read(whole(number, 3000)).await;
+            assert_eq!(read, Ok(conformance::payload(number, 3000)), "chunk {number}");
+        }
+    });
+    for from in 0..10 {
+        let gone: Vec<_> = (from * 40..from * 40 + 40).filter(|number| number % 10 != 0).collect();
+        let gone: Vec<_> = gone.into_iter().map(|number| conformance::chunk_id(number, 0, 1)).collect();
+        store.delete(&gone, FencingEpoch(1)).await.expect("deleted");
+        let compacting = store.clone();
+        runtime.run_blocking(move || while compacting.compact_step() == CompactionStep::Progress {}).await;
+    }
+    reader.await.expect("every read succeeded");
+    let status = store.status();
+    assert_eq!(status.chunks, 40);
+    assert!(status.disk_bytes < 2 * status.payload_bytes, "{} bytes on disk", status.disk_bytes);
+    let page = store.list(None, usize::MAX).await.expect("a list");
+    for info in page.chunks {
+        assert_eq!(store.verify(info.chunk).await, Ok(info));
+    }
+}
+
+#[tokio::test]
+async fn compaction_leaves_a_damaged_chunk_where_it_is() {
+    let runtime = Runtime::deterministic(1, Duration::ZERO);
+    let mut subject = OnDisk::new(&runtime, small_segments(), true);
+    subject.open().await;
+    let store = subject.store.clone().expect("open");
+    for number in 0..40 {
+        write(&store, number, 3000).await;
+    }
+    subject.damage(conformance::chunk_id(3, 0, 1)).await;
+    let gone: Vec<_> = (4..40).map(|number| conformance::chunk_id(number, 0, 1)).collect();
+    store.delete(&gone, FencingEpoch(1)).await.expect("deleted");
+    while store.compact_step() == CompactionStep::Progress {}
+    assert!(matches!(store.read(whole(3, 3000)).await, Err(SiteError::Corrupt { .. })), "not forgotten");
+    for number in 0..3 {
+        assert_eq!(store.read(whole(number, 3000)).await, Ok(conformance::payload(number, 3000)));
+    }
+    store.delete(&[conformance::chunk_id(3, 0, 1)], FencingEpoch(1)).await.expect("deleted");
+    while store.compact_step() == CompactionStep::Progress {}
+    assert!(store.status().disk_bytes < 15_000, "then its segment goes: {}", store.status().disk_bytes);
+}

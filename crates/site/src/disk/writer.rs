@@ -1,0 +1,426 @@
+//! The write path: one writer per store, which commits in groups.
+//!
+//! Writes and deletes that wait form a group. The group is appended to the active segment by one vectored write and
+//! one sync that begins after the write has ended; then the store looks whether its directory is still the one it
+//! opened (design.md §10.10); then the index learns the group and everybody in it is answered. While one group
+//! syncs, the next one gathers.
+//!
+//! After a failed write or sync the segment is *condemned*: a file beside it says durably how much of it counts,
+//! and the group is written anew to a new segment. A second failure makes the store suspect: it refuses writes
+//! from then on and still tries to read. A sync is never just repeated, because Linux forgets the pages that it
+//! failed to write (design.md §10.1).
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use striate_core::{ChunkId, FencingEpoch};
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::index::Location;
+use super::record::{ALIGNMENT, ChunkRecord, Record, chunk_record_len};
+use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentName, create_segment};
+use super::state::SegmentState;
+use crate::api::SiteError;
+use crate::filesystem::File;
+use crate::granule;
+
+/// A group takes no further record once it has this many bytes.
+const MAX_GROUP_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What waits for the writer.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub change: Change,
+    pub reply: oneshot::Sender<Result<(), SiteError>>,
+}
+
+/// A change of the store.
+#[derive(Debug)]
+pub(super) enum Change {
+    Write { chunk: ChunkId, payload: Bytes, granules: Arc<[u32]>, crc32c: u32 },
+    Delete { chunks: Vec<ChunkId>, epoch: FencingEpoch },
+}
+
+/// Owned by the thread that writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub active: Option<Active>,
+    pub next_sequence: u64,
+}
+
+/// The segment that is appended to.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub segment: Arc<Segment>,
+    pub file: Arc<dyn File>,
+    /// Bytes written and synced.
+    pub len: u64,
+    /// A mark is to be written before the next record.
+    pub mark_due: bool,
+}
+
+/// One group on its way.
+#[derive(Debug, Default)]
+struct Group {
+    records: Vec<(Record, Bytes)>,
+    bytes: u64,
+    /// Chunks written in this group, with length and checksum.
+    written: HashMap<ChunkId, (u32, u32)>,
+    deleted: HashSet<ChunkId>,
+    epoch: FencingEpoch,
+    /// Answered when the group is durable.
+    waiting: Vec<oneshot::Sender<Result<(), SiteError>>>,
+}
+
+/// Why a group could not be appended.
+#[derive(Debug)]
+enum AppendError {
+    Full,
+    Failed(io::Error),
+    Vanished(String),
+}
+
+impl Writer {
+    /// Serves `requests` in order, in as few groups as it takes.
+    pub fn serve(&mut self, shared: &Shared, mut requests: VecDeque<Request>) {
+        while !requests.is_empty() {
+            let group = self.gather(shared, &mut requests);
+            if !group.records.is_empty() || !group.waiting.is_empty() {
+                self.commit(shared, group);
+            }
+        }
+    }
+
+    /// Takes requests from the front until one must wait for the group before it.
+    fn gather(&mut self, shared: &Shared, requests: &mut VecDeque<Request>) -> Group {
+        let mut group = Group { epoch: shared.state.read().epoch, ..Group::default() };
+        let room = shared.free_bytes();
+        let suspect = shared.suspect_error();
+        while group.bytes < MAX_GROUP_BYTES {
+            let Some(request) = requests.pop_front() else { break };
+            if let Some(error) = &suspect {
+                let _ = request.reply.send(Err(error.clone()));
+                continue;
+            }
+            if group.conflicts(&request.change) {
+                requests.push_front(request);
+                break;
+            }
+            let taken = match request.change {
+                Change::Write { chunk, payload, granules, crc32c } => {
+                    self.take_write(shared, &mut group, (chunk, payload, granules, crc32c), room)
+                }
+                Change::Delete { chunks, epoch } => self.take_delete(shared, &mut group, chunks, epoch),
+            };
+            match taken {
+                Taken::Waits => group.waiting.push(request.reply),
+                Taken::Answered(result) => drop(request.reply.send(result)),
+            }
+        }
+        group
+    }
+
+    fn take_write(
+        &mut self,
+        shared: &Shared,
+        group: &mut Group,
+        (chunk, payload, granules, crc32c): (ChunkId, Bytes, Arc<[u32]>, u32),
+        room: u64,
+    ) -> Taken {
+        let len = payload.len() as u32;
+        let stored = shared.state.read().index.get(chunk).map(|existing| (existing.len, existing.crc32c));
+        if let Some(existing) = stored.or_else(|| group.written.get(&chunk).copied()) {
+            return match granule::check_rewrite(chunk, existing, (len, crc32c)) {
+                Ok(()) => Taken::Waits,
+                refused => Taken::Answered(refused),
+            };
+        }
+        if group.bytes + chunk_record_len(len) > room {
+            return Taken::Answered(Err(SiteError::NoSpace));
+        }
+        let record = Record::Chunk(ChunkRecord::new(chunk, len, crc32c, self.take_sequence(), &granules));
+        group.push(record, payload);
+        group.written.insert(chunk, (len, crc32c));
+        Taken::Waits
+    }
+
+    fn take_delete(
+        &mut self,
+        shared: &Shared,
+        group: &mut Group,
+        chunks: Vec<ChunkId>,
+        epoch: FencingEpoch,
+    ) -> Taken {
+        if epoch < group.epoch {
+            return Taken::Answered(Err(SiteError::Fenced { given: epoch, seen: group.epoch }));
+        }
+        let state = shared.state.read();
+        for chunk in chunks {
+            if !group.deleted.insert(chunk) {
+                continue;
+            }
+            let sequence = self.take_sequence();
+            for target in state.copies(chunk) {
+                group.push(Record::Tombstone { chunk, sequence, target, epoch }, Bytes::new());
+            }
+        }
+        if epoch > group.epoch {
+            group.push(Record::Fence { epoch }, Bytes::new());
+            group.epoch = epoch;
+        }
+        Taken::Waits
+    }
+
+    fn take_sequence(&mut self) -> u64 {
+        self.next_sequence += 1;
+        self.next_sequence - 1
+    }
+
+    /// Makes a group durable, tells the index and answers.
+    fn commit(&mut self, shared: &Shared, mut group: Group) {
+        let result = self.append_or_retry(shared, &mut group.records);
+        let result = match result {
+            Ok(offsets) => {
+                shared.apply(&group.records, &offsets);
+                Ok(())
+            }
+            Err(AppendError::Full) => Err(SiteError::NoSpace),
+            Err(AppendError::Failed(error)) => {
+                shared.become_suspect(format!("two writes in a row failed: {error}"));
+                Err(shared.suspect_error().expect("just set"))
+            }
+            Err(AppendError::Vanished(reason)) => {
+                shared.become_suspect(reason);
+                Err(shared.suspect_error().expect("just set"))
+            }
+        };
+        for reply in group.waiting.drain(..) {
+            // A caller that has gone away does not want the answer.
+            let _ = reply.send(result.clone());
+        }
+        let deleted_in: HashSet<u32> = group
+            .records
+            .iter()
+            .filter_map(|(record, _)| match record {
+                Record::Tombstone { target, .. } => Some(*target),
+                _ => None,
+            })
+            .collect();
+        if result.is_ok() && !deleted_in.is_empty() {
+            let active = self.active.as_ref().map(|active| active.segment.name.number);
+            shared.unlink_dead_segments(deleted_in.into_iter().filter(|number| Some(*number) != active));
+        }
+    }
+
+    /// Appends; after a failure once more, to another segment and under new sequence numbers, so that the copies
+    /// in the condemned segment lose against the new ones.
+    fn append_or_retry(
+        &mut self,
+        shared: &Shared,
+        records: &mut [(Record, Bytes)],
+    ) -> Result<Vec<Location>, AppendError> {
+        if records.is_empty() {
+            return match shared.check_watched(None) {
+                Ok(()) => Ok(Vec::new()),
+                Err(reason) => Err(AppendError::Vanished(reason)),
+            };
+        }
+        let error = match self.append(shared, records) {
+            Err(AppendError::Failed(error)) => error,
+            result => return result,
+        };
+        tracing::warn!(directory = %shared.directory.display(), %error, "a write failed; its segment is condemned");
+        self.condemn_active(shared).map_err(AppendError::Failed)?;
+        for (record, _) in records.iter_mut() {
+            match record {
+                Record::Chunk(ChunkRecord { sequence, .. }) | Record::Tombstone { sequence, .. } => {
+                    *sequence = self.take_sequence();
+                }
+                Record::Fence { .. } | Record::Mark => {}
+            }
+        }
+        let result = self.append(shared, records);
+        if matches!(result, Err(AppendError::Failed(_))) {
+            self.condemn_active(shared).map_err(AppendError::Failed)?;
+        }
+        result
+    }
+
+    /// Appends records outside a group, once.
+    pub fn append_as_they_are(
+        &mut self,
+        shared: &Shared,
+        records: &[(Record, Bytes)],
+    ) -> io::Result<Vec<Location>> {
+        self.append(shared, records).map_err(|error| match error {
+            AppendError::Full => io::ErrorKind::StorageFull.into(),
+            AppendError::Vanished(reason) => {
+                shared.become_suspect(reason.clone());
+                io::Error::other(reason)
+            }
+            AppendError::Failed(error) => {
+                // Whether the next group may use the segment is not known.
+                match self.condemn_active(shared) {
+                    Ok(()) => error,
+                    Err(condemning) => {
+                        shared.become_suspect(format!("two writes in a row failed: {condemning}"));
+                        condemning
+                    }
+                }
+            }
+        })
+    }
+
+    /// Writes `records` to the active segment, syncs it and checks that it is where it should be.
+    fn append(&mut self, shared: &Shared, records: &[(Record, Bytes)]) -> Result<Vec<Location>, AppendError> {
+        let active = self.activate(shared)?;
+        let mut headers = Vec::with_capacity(records.len() * 64);
+        let mut header_ends = Vec::with_capacity(records.len() + 1);
+        let mut locations = Vec::with_capacity(records.len());
+        let mut position = active.len;
+        if active.mark_due {
+            Record::Mark.encode(active.segment.name.place(position), &mut headers);
+            position += Record::Mark.len();
+        }
+        let mark_len = headers.len();
+        for (record, _) in records {
+            record.encode(active.segment.name.place(position), &mut headers);
+            header_ends.push(headers.len());
+            locations.push(location(record, active.segment.name.number, position));
+            position += record.len();
+        }
+        let mut parts = Vec::with_capacity(3 * records.len() + 1);
+        parts.push(IoSlice::new(&headers[..mark_len]));
+        let mut header_start = mark_len;
+        for ((record, payload), header_end) in records.iter().zip(header_ends) {
+            let header = &headers[header_start..header_end];
+            let padding = record.len() as usize - header.len() - payload.len();
+            parts.push(IoSlice::new(header));
+            parts.push(IoSlice::new(payload));
+            parts.push(IoSlice::new(&[0; ALIGNMENT as usize][..padding]));
+            header_start = header_end;
+        }
+        let written = active.file.write_all_at(&mut parts, active.len).and_then(|()| active.file.sync());
+        match written {
+            Ok(()) => {}
+            Err(error) if is_full(&error) => return Err(self.undo(shared, error)),
+            Err(error) => return Err(AppendError::Failed(error)),
+        }
+        active.len = position;
+        active.mark_due = false;
+        shared.check_watched(Some(active)).map_err(AppendError::Vanished)?;
+        Ok(locations)
+    }
+
+    /// After a disk became full in the middle of a group: cuts the group off again.
+    fn undo(&mut self, shared: &Shared, error: io::Error) -> AppendError {
+        let cut = self.active.as_ref().map(|active| active.file.set_len(active.len));
+        if matches!(cut, Some(Err(_))) && self.condemn_active(shared).is_err() {
+            return AppendError::Failed(error);
+        }
+        AppendError::Full
+    }
+
+    /// The segment to append to, a new one if there is none or it is long enough.
+    fn activate(&mut self, shared: &Shared) -> Result<&mut Active, AppendError> {
+        if self.active.as_ref().is_some_and(|active| active.len >= shared.options.segment_len) {
+            self.seal();
+        }
+        if self.active.is_none() {
+            let active = shared.new_segment().map_err(|error| match is_full(&error) {
+                true => AppendError::Full,
+                false => AppendError::Failed(error),
+            })?;
+            self.active = Some(active);
+        }
+        Ok(self.active.as_mut().expect("made if it was missing"))
+    }
+
+    /// Ends the active segment with a mark. The mark need not be durable: without it a scan reads more.
+    pub fn seal(&mut self) {
+        let Some(active) = self.active.take() else { return };
+        let mut mark = Vec::new();
+        Record::Mark.encode(active.segment.name.place(active.len), &mut mark);
+        if let Err(error) = active.file.write_all_at(&mut [IoSlice::new(&mark)], active.len) {
+            tracing::debug!(%error, "a segment ends without a mark");
+        }
+    }
+
+    fn condemn_active(&mut self, shared: &Shared) -> io::Result<()> {
+        let Some(active) = self.active.take() else { return Ok(()) };
+        active.segment.name.condemn(&*shared.fs, &shared.directory, active.len)
+    }
+}
+
+enum Taken {
+    Waits,
+    Answered(Result<(), SiteError>),
+}
+
+impl Group {
+    fn push(&mut self, record: Record, payload: Bytes) {
+        self.bytes += record.len();
+        self.records.push((record, payload));
+    }
+
+    /// True if `change` must see this group's effect first.
+    fn conflicts(&self, change: &Change) -> bool {
+        match change {
+            Change::Write { chunk, .. } => self.deleted.contains(chunk),
+            Change::Delete { chunks, .. } => chunks.iter().any(|chunk| self.written.contains_key(chunk)),
+        }
+    }
+}
+
+fn location(record: &Record, segment: u32, offset: u64) -> Location {
+    let (len, crc32c) = match record {
+        Record::Chunk(chunk) => (chunk.len, chunk.crc32c),
+        _ => (0, 0),
+    };
+    Location { segment, offset: offset as u32, len, crc32c }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+impl Shared {
+    /// Creates the next segment; its name is durable on return.
+    fn new_segment(&self) -> io::Result<Active> {
+        let name = self.next_segment_name();
+        let epoch = self.state.read().epoch;
+        let file = create_segment(&*self.fs, name, &name.path(&self.directory), epoch)?;
+        self.fs.sync_directory(&self.directory)?;
+        let segment = Segment::new(name, &self.directory);
+        self.open_files.put(&segment, file.clone());
+        let state = SegmentState::new(segment.clone(), SEGMENT_HEADER_LEN, epoch);
+        self.state.write().segments.insert(name.number, state);
+        Ok(Active { segment, file, len: SEGMENT_HEADER_LEN, mark_due: false })
+    }
+
+    pub(super) fn next_segment_name(&self) -> SegmentName {
+        let number = self.next_segment.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        SegmentName { number, nonce: self.runtime.random_u64() }
+    }
+
+    /// The index learns what has become durable.
+    pub(super) fn apply(&self, records: &[(Record, Bytes)], locations: &[Location]) {
+        let mut state = self.state.write();
+        for ((record, _), location) in records.iter().zip(locations) {
+            state.grow(location.segment, u64::from(location.offset) + record.len());
+            match record {
+                Record::Chunk(chunk) => state.put(chunk.chunk, *location),
+                Record::Tombstone { chunk, target, epoch, .. } => {
+                    state.remove(*chunk);
+                    state.add_tombstone(location.segment, *target);
+                    state.see_epoch(location.segment, *epoch);
+                }
+                Record::Fence { epoch } => state.see_epoch(location.segment, *epoch),
+                Record::Mark => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The file system of the machine.
+
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::{Advice, FlockOperation, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::{File, FileId, FileSystem, Lock, Space};
+
+/// Linux, through its system calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFileSystem;
+
+impl FileSystem for RealFileSystem {
+    fn create_directories(&self, path: &Path) -> io::Result<()> {
+        if path.as_os_str().is_empty() || path.is_dir() {
+            return Ok(());
+        }
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        self.create_directories(parent)?;
+        match fs::create_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        self.sync_directory(parent)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        Ok(Arc::new(RealFile::new(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Arc::new(RealFile::new(file)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            // Striate's own names are ASCII; others are of no concern to it.
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        fs::File::open(directory)?.sync_all()
+    }
+
+    fn identify(&self, path: &Path) -> io::Result<FileId> {
+        Ok(file_id(&fs::metadata(path)?))
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let stat = rustix::fs::statvfs(path)?;
+        // `f_fsid` is zero on some file systems; the device number always tells them apart on one machine.
+        let medium = fs::metadata(path)?.dev();
+        Ok(Space {
+            capacity: stat.f_blocks * stat.f_frsize,
+            available: stat.f_bavail * stat.f_frsize,
+            medium,
+        })
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(RealLock { _file: file }))
+    }
+}
+
+fn file_id(metadata: &fs::Metadata) -> FileId {
+    FileId { device: metadata.dev(), inode: metadata.ino() }
+}
+
+/// The lock lives as long as the descriptor.
+#[derive(Debug)]
+struct RealLock {
+    _file: fs::File,
+}
+
+impl Lock for RealLock {}
+
+#[derive(Debug)]
+struct RealFile {
+    file: fs::File,
+    /// False once the file system has refused `RWF_NOWAIT`.
+    nowait: AtomicBool,
+    /// A second descriptor with `O_DIRECT`, opened at the first use; `None` inside when it is refused.
+    direct: Mutex<Option<Option<Arc<fs::File>>>>,
+}
+
+/// Offset, length and address of direct reads are multiples of this; larger than any device's logical block.
+const DIRECT_ALIGNMENT: usize = 4096;
+
+impl RealFile {
+    fn new(file: fs::File) -> Self {
+        Self { file, nowait: AtomicBool::new(true), direct: Mutex::new(None) }
+    }
+
+    fn direct(&self) -> Option<Arc<fs::File>> {
+        let mut direct = self.direct.lock();
+        let open = || {
+            // Through /proc, so that it is this very file even if its name is gone.
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::empty()).ok().map(|fd| Arc::new(fs::File::from(fd)))
+        };
+        direct.get_or_insert_with(open).clone()
+    }
+}
+
+fn read_direct(file: &fs::File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let skip = (offset % DIRECT_ALIGNMENT as u64) as usize;
+    let span = (skip + len).next_multiple_of(DIRECT_ALIGNMENT);
+    let mut buffer = vec![0; span + DIRECT_ALIGNMENT];
+    let start = buffer.as_ptr().align_offset(DIRECT_ALIGNMENT);
+    let aligned = &mut buffer[start..start + span];
+    let mut filled = 0;
+    while filled < span {
+        match rustix::io::pread(file, &mut aligned[filled..], offset - skip as u64 + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // A short direct read ends at the end of the file, at an offset that direct reads cannot go on from.
+        if filled % DIRECT_ALIGNMENT != 0 {
+            break;
+        }
+    }
+    let end = filled.min(skip + len);
+    Ok(aligned[skip.min(end)..end].to_vec())
+}
+
+impl File for RealFile {
+    fn write_all_at(&self, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        // Linux takes at most 1,024 parts at once.
+        const MAX_PARTS: usize = 1024;
+        IoSlice::advance_slices(&mut parts, 0);
+        while !parts.is_empty() {
+            let count = parts.len().min(MAX_PARTS);
+            match rustix::io::pwritev(&self.file, &parts[..count], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut parts, written);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut buffer = Vec::with_capacity(len);
+        while buffer.len() < len {
+            let at = offset + buffer.len() as u64;
+            match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut buffer), at) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        buffer.truncate(len);
+        Ok(buffer)
+    }
+
+    fn read_cached_at(&self, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+        if !self.nowait.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let mut buffer = vec![0; len];
+        let mut parts = [IoSliceMut::new(&mut buffer)];
+        match rustix::io::preadv2(self.file.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
+            Ok(count) if count == len => Ok(Some(buffer)),
+            // A part that is cached, or the end of the file: the blocking read tells which.
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.nowait.store(false, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read_medium_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        if let Some(direct) = self.direct() {
+            match read_direct(&direct, offset, len) {
+                Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {}
+                result => return result,
+            }
+        }
+        // Without O_DIRECT: clean pages are dropped first, so that the read comes from the medium. Pages that
+        // others hold or that are dirty stay, which is the weaker promise of this fallback.
+        let length = std::num::NonZeroU64::new(len as u64);
+        rustix::fs::fadvise(&self.file, offset, length, Advice::DontNeed)?;
+        self.read_at(offset, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        loop {
+            match rustix::fs::fdatasync(&self.file) {
+                Err(Errno::INTR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn id(&self) -> io::Result<FileId> {
+        Ok(file_id(&self.file.metadata()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn direct_cached_and_plain_reads_agree_at_any_offset() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = RealFileSystem.create(&directory.path().join("file")).expect("a file");
+        let bytes = crate::conformance::payload(1, 20_001);
+        file.write_all_at(&mut [IoSlice::new(&bytes[..7]), IoSlice::new(&bytes[7..])], 0).expect("a write");
+        for (offset, len) in [(0, 20_001), (1, 4096), (4095, 2), (8192, 8192), (19_999, 100), (30_000, 5)] {
+            let expected = &bytes[offset.min(20_001)..(offset + len).min(20_001)];
+            assert_eq!(file.read_at(offset as u64, len).expect("a read"), expected);
+            assert_eq!(file.read_medium_at(offset as u64, len).expect("a read"), expected);
+            if let Some(cached) = file.read_cached_at(offset as u64, len).expect("a read") {
+                assert_eq!(cached, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_lock_is_exclusive_until_dropped() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("lock");
+        let held = RealFileSystem.lock(&path).expect("a lock");
+        assert_eq!(RealFileSystem.lock(&path).expect_err("taken").kind(), io::ErrorKind::WouldBlock);
+        drop(held);
+        RealFileSystem.lock(&path).expect("free again");
+    }
+}

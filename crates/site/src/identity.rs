@@ -1,0 +1,289 @@
+//! Whose disk is this? The identity file of a directory.
+//!
+//! ```text
+//! DIR/.striate/identity.json
+//! { "format": 1, "cluster": "<32 hexadecimal digits>", "site": 3, "disk": "<32 hexadecimal digits>",
+//!   "rack": "…", "created": <seconds since 1970> }
+//! ```
+//!
+//! Written once when the directory is admitted, atomically (temporary file, sync, rename, sync of the directory).
+//! [`Identity::check`] refuses at a start what would mix data up: a directory of another cluster, a disk that was
+//! swapped, one whose mount is missing, a format of a newer version.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use striate_core::{ClusterId, RackId, SiteId};
+
+use crate::filesystem::{self, FileSystem};
+
+/// The newest on-disk format that this program reads and writes.
+pub const DISK_FORMAT: u32 = 1;
+
+/// Tells one disk from another for ever: 16 random bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DiskId(pub u128);
+
+impl From<DiskId> for String {
+    fn from(id: DiskId) -> Self {
+        format!("{:032x}", id.0)
+    }
+}
+
+impl TryFrom<String> for DiskId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = (text.len() == 32).then(|| u128::from_str_radix(&text, 16).ok()).flatten();
+        number.map(Self).ok_or_else(|| format!("{text:?} is not a disk id (32 hexadecimal digits)"))
+    }
+}
+
+/// The content of an identity file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Version of everything below `.striate`.
+    pub format: u32,
+    /// The cluster it belongs to.
+    pub cluster: ClusterId,
+    /// The site it is.
+    pub site: SiteId,
+    /// The disk itself.
+    pub disk: DiskId,
+    /// Its failure domain.
+    pub rack: RackId,
+    /// Seconds since the Unix epoch when it was admitted; for people.
+    pub created: u64,
+}
+
+/// Why a directory is not what it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// There is no identity file, and nothing else of Striate's: blank, new, or its disk is not mounted.
+    #[error(
+        "{} is blank: it has no .striate/identity.json. If its disk should hold data, check that it is mounted; if it \
+         is a new disk, admit it with `striate disk replace {}`", .0.display(), .0.display()
+    )]
+    Blank(PathBuf),
+    /// The directory itself is missing.
+    #[error("{} does not exist; create it, or mount its disk", .0.display())]
+    Missing(PathBuf),
+    /// Chunks or metadata are there, but not the file that says whose.
+    #[error(
+        "{} holds Striate data but no .striate/identity.json; restore that file, or admit the disk anew with \
+         `striate disk replace {}`", .0.display(), .0.display()
+    )]
+    Lost(PathBuf),
+    /// It cannot be understood.
+    #[error("{} is damaged ({reason}); restore it, or admit the disk anew with `striate disk replace`", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It was written by a newer version.
+    #[error(
+        "{} has format version {found}, this program knows up to {DISK_FORMAT}; start the version that wrote it, or a \
+         newer one", .path.display()
+    )]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// It belongs elsewhere.
+    #[error(
+        "{} belongs to cluster {found}, not to {expected}; give this server its own directories, or empty that one if \
+         its data is no longer wanted", .directory.display()
+    )]
+    OtherCluster {
+        /// The directory.
+        directory: PathBuf,
+        /// Its cluster.
+        found: ClusterId,
+        /// This server's.
+        expected: ClusterId,
+    },
+    /// It is another disk of the same cluster than the one that should be there.
+    #[error(
+        "{} holds the disk of site {found}, where that of site {expected} should be; swap the disks back, or give the \
+         directories in the order of their disks", .directory.display()
+    )]
+    Swapped {
+        /// The directory.
+        directory: PathBuf,
+        /// The site found.
+        found: SiteId,
+        /// The site expected.
+        expected: SiteId,
+    },
+    /// The site is right, the disk is not: a copy, or a disk that was replaced long ago.
+    #[error(
+        "{} is an old disk of site {site} that has since been replaced; remove it, or admit it anew with `striate disk \
+         replace {}`", .directory.display(), .directory.display()
+    )]
+    Replaced {
+        /// The directory.
+        directory: PathBuf,
+        /// The site.
+        site: SiteId,
+    },
+    /// A call to the file system failed.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was to be done.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// Where Striate keeps its files in a directory it was given: `root/.striate`.
+pub fn striate_directory(root: &Path) -> PathBuf {
+    root.join(".striate")
+}
+
+/// The identity file of a directory.
+pub fn identity_path(root: &Path) -> PathBuf {
+    striate_directory(root).join("identity.json")
+}
+
+/// Only the version, which every format has.
+#[derive(Deserialize)]
+struct AnyFormat {
+    format: u32,
+}
+
+impl Identity {
+    /// Writes it, durably and atomically; makes the directory if it is missing.
+    pub fn write(&self, fs: &dyn FileSystem, root: &Path) -> Result<(), IdentityError> {
+        let path = identity_path(root);
+        let io = |source| IdentityError::Io { action: "write", path: path.clone(), source };
+        fs.create_directories(&striate_directory(root)).map_err(io)?;
+        let mut content = serde_json::to_vec_pretty(self).map_err(|error| io(error.into()))?;
+        content.push(b'\n');
+        filesystem::write_atomically(fs, &path, &content).map_err(io)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`IdentityError::Missing`], [`IdentityError::Blank`] or [`IdentityError::Lost`] if there is none.
+    pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Self, IdentityError> {
+        let path = identity_path(root);
+        let content = match filesystem::read_whole(fs, &path) {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Self::absent(fs, root)),
+            Err(source) => return Err(IdentityError::Io { action: "read", path, source }),
+        };
+        let damaged = |error: serde_json::Error| IdentityError::Damaged {
+            path: path.clone(),
+            reason: error.to_string(),
+        };
+        let AnyFormat { format } = serde_json::from_slice(&content).map_err(damaged)?;
+        if format > DISK_FORMAT {
+            return Err(IdentityError::NewerFormat { path, found: format });
+        }
+        serde_json::from_slice(&content).map_err(damaged)
+    }
+
+    fn absent(fs: &dyn FileSystem, root: &Path) -> IdentityError {
+        if fs.list(root).is_err() {
+            return IdentityError::Missing(root.to_owned());
+        }
+        match fs.list(&striate_directory(root)) {
+            Ok(names) if names.iter().any(|name| name == "chunks" || name == "meta") => {
+                IdentityError::Lost(root.to_owned())
+            }
+            _ => IdentityError::Blank(root.to_owned()),
+        }
+    }
+
+    /// Checks that a directory's disk is the one expected there. `disk` is `None` where it is not known.
+    pub fn check(
+        &self,
+        root: &Path,
+        cluster: ClusterId,
+        site: SiteId,
+        disk: Option<DiskId>,
+    ) -> Result<(), IdentityError> {
+        let directory = root.to_owned();
+        if self.cluster != cluster {
+            return Err(IdentityError::OtherCluster { directory, found: self.cluster, expected: cluster });
+        }
+        if self.site != site {
+            return Err(IdentityError::Swapped { directory, found: self.site, expected: site });
+        }
+        if disk.is_some_and(|disk| disk != self.disk) {
+            return Err(IdentityError::Replaced { directory, site });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filesystem::RealFileSystem;
+
+    fn identity() -> Identity {
+        Identity {
+            format: DISK_FORMAT,
+            cluster: ClusterId(0xC1),
+            site: SiteId(3),
+            disk: DiskId(0xD15C),
+            rack: RackId("rack-3".into()),
+            created: 1_700_000_000,
+        }
+    }
+
+    #[test]
+    fn an_identity_survives_its_file() {
+        let root = tempfile::tempdir().expect("a directory");
+        identity().write(&RealFileSystem, root.path()).expect("written");
+        assert_eq!(Identity::read(&RealFileSystem, root.path()).expect("read"), identity());
+        identity().write(&RealFileSystem, root.path()).expect("written again");
+        let names = RealFileSystem.list(&striate_directory(root.path())).expect("listed");
+        assert_eq!(names, ["identity.json"]);
+    }
+
+    #[test]
+    fn absence_is_told_apart() {
+        let root = tempfile::tempdir().expect("a directory");
+        let read = |root: &Path| Identity::read(&RealFileSystem, root).expect_err("there is none");
+        assert!(matches!(read(&root.path().join("nowhere")), IdentityError::Missing(_)));
+        assert!(matches!(read(root.path()), IdentityError::Blank(_)));
+        RealFileSystem.create_directories(&root.path().join(".striate/chunks")).expect("made");
+        assert!(matches!(read(root.path()), IdentityError::Lost(_)));
+        std::fs::write(identity_path(root.path()), "{").expect("written");
+        assert!(matches!(read(root.path()), IdentityError::Damaged { .. }));
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_even_if_its_fields_are_unknown() {
+        let root = tempfile::tempdir().expect("a directory");
+        RealFileSystem.create_directories(&striate_directory(root.path())).expect("made");
+        std::fs::write(identity_path(root.path()), r#"{"format": 2, "what": []}"#).expect("written");
+        let error = Identity::read(&RealFileSystem, root.path()).expect_err("too new");
+        assert!(matches!(error, IdentityError::NewerFormat { found: 2, .. }), "{error}");
+    }
+
+    #[test]
+    fn other_clusters_swapped_and_replaced_disks_are_refused() {
+        let (own, root) = (identity(), Path::new("/disk"));
+        own.check(root, own.cluster, own.site, Some(own.disk)).expect("its own");
+        own.check(root, own.cluster, own.site, None).expect("its own");
+        let other = own.check(root, ClusterId(1), own.site, None);
+        assert!(matches!(other, Err(IdentityError::OtherCluster { .. })));
+        let swapped = own.check(root, own.cluster, SiteId(4), None);
+        assert!(matches!(swapped, Err(IdentityError::Swapped { .. })));
+        let replaced = own.check(root, own.cluster, own.site, Some(DiskId(1)));
+        assert!(matches!(replaced, Err(IdentityError::Replaced { .. })));
+    }
+}

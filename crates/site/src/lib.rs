@@ -1,0 +1,39 @@
+//! The storage service of EC-Store's Figure 3: one site keeps chunks and knows nothing of objects.
+//!
+//! Two seams. [`Site`] is what a client sees, the same for a site in this process and one behind a network.
+//! [`ChunkStore`] is what a site stands on: a directory of segments, or memory. Between them: a bounded queue
+//! with priorities and cancellation, the load report that rides on every reply, and the combine primitive
+//! (design.md §4.2).
+//!
+//! What this crate does not know: metadata, codes above a coefficient, and why a chunk is wanted.
+
+pub mod api;
+pub mod combine;
+pub mod conformance;
+pub mod disk;
+pub mod filesystem;
+pub mod granule;
+pub mod identity;
+pub mod load;
+pub mod local;
+pub mod memory;
+pub mod protocol;
+pub mod queue;
+pub mod remote;
+pub mod service;
+pub mod store;
+pub mod transport_conformance;
+
+pub use api::{
+    ChunkPage, CombineRequest, CombineSource, DeleteRequest, Priority, ReadReply, ReadRequest, ReadStream,
+    Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
+};
+pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};
+pub use filesystem::RealFileSystem;
+pub use identity::{DiskId, Identity, IdentityError};
+pub use local::{LocalSite, SiteIdentity};
+pub use memory::MemoryStore;
+pub use queue::QueueLimits;
+pub use remote::{Connector, RemoteOptions, RemoteSite, TcpConnector, connect};
+pub use service::{ByteStream, Listener, serve_site};
+pub use store::{ChunkInfo, ChunkStore, StoreStatus};

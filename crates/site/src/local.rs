@@ -1,0 +1,357 @@
+//! The site in this process: a chunk store behind the queue.
+//!
+//! Reads take one of two ways. When the store can answer from memory or the page cache, the replies are made
+//! inside [`Site::read`] itself: no task, no channel, one allocation. Everything else waits in the queue and
+//! is read by workers, of which there are at most [`QueueLimits::workers`]. Foreground reads always try the
+//! short way, because a read that does not touch the disk need not wait for those that do; repair and
+//! background reads try it only when nothing waits.
+//!
+//! Writes are admitted against the queue's bounds and go to the store at once, all of them, so that its
+//! group commit makes one fdatasync out of many.
+//!
+//! Deadlines hold for what waits. What a worker has begun is finished.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+use striate_core::{ChunkId, ChunkRange, ClusterId, LoadReport, RackId, SiteId};
+use striate_runtime::{Instant, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::api::{
+    ChunkPage, CombineRequest, DeleteRequest, Priority, ReadReply, ReadRequest, ReadStream, Site,
+    SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
+};
+use crate::combine;
+use crate::load::LoadMeter;
+use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
+use crate::store::{ChunkInfo, ChunkStore};
+
+/// A read of more bytes than this goes through the queue even when it could be answered at once, so that it
+/// does not hold up the event loop.
+pub const INLINE_READ_BYTES: u64 = 2 << 20;
+
+/// Who a site is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteIdentity {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its number.
+    pub site: SiteId,
+    /// Its failure domain.
+    pub rack: RackId,
+}
+
+/// A site in this process. Cheap to clone.
+#[derive(Clone)]
+pub struct LocalSite {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Runtime,
+    identity: SiteIdentity,
+    store: Arc<dyn ChunkStore>,
+    queue: Arc<Queue<QueuedRange>>,
+    load: LoadMeter,
+    /// Weak, because the directory usually holds this site too.
+    directory: OnceLock<Weak<dyn SiteDirectory>>,
+}
+
+impl LocalSite {
+    /// A site over `store`.
+    pub fn new(
+        runtime: Runtime,
+        identity: SiteIdentity,
+        store: Arc<dyn ChunkStore>,
+        limits: QueueLimits,
+    ) -> Self {
+        let queue = Queue::new(limits);
+        let load = LoadMeter::new(runtime.clone(), Arc::clone(queue.counts()), Arc::clone(&store));
+        let directory = OnceLock::new();
+        Self { inner: Arc::new(Inner { runtime, identity, store, queue, load, directory }) }
+    }
+
+    /// Makes the other sites known, for the upstream parts of combinations. Later calls change nothing.
+    pub fn set_directory(&self, directory: Weak<dyn SiteDirectory>) {
+        let _ = self.inner.directory.set(directory);
+    }
+
+    /// Who it is.
+    pub fn identity(&self) -> &SiteIdentity {
+        &self.inner.identity
+    }
+
+    /// Its store.
+    pub fn store(&self) -> &Arc<dyn ChunkStore> {
+        &self.inner.store
+    }
+
+    /// A load report with the next sequence number, for a reply.
+    pub fn report_load(&self) -> LoadReport {
+        self.inner.load.report()
+    }
+}
+
+impl Inner {
+    /// Answers the leading ranges that need no disk.
+    fn read_inline(&self, request: &ReadRequest) -> Vec<ReadReply> {
+        let total: u64 = request.ranges.iter().map(|range| u64::from(range.len)).sum();
+        let may_skip_queue = request.priority == Priority::Foreground || self.queue.nothing_waits();
+        if !may_skip_queue || total > INLINE_READ_BYTES {
+            return Vec::new();
+        }
+        let mut ready = Vec::new();
+        for (item, range) in request.ranges.iter().enumerate() {
+            let Some(result) = self.store.try_read(*range) else { break };
+            if ready.is_empty() {
+                ready.reserve_exact(request.ranges.len());
+            }
+            ready.push(ReadReply { item, result, load: self.load.report() });
+        }
+        ready
+    }
+
+    /// Queues the ranges from `first` on.
+    fn read_queued(self: &Arc<Self>, request: &ReadRequest, first: usize) -> Result<QueuedRead, SiteError> {
+        let (sender, replies) = unbounded_channel();
+        let items = request.ranges.iter().enumerate().skip(first);
+        let items: VecDeque<_> = items
+            .map(|(item, range)| {
+                let reply_to = ReplyTo { item, sender: Some(sender.clone()) };
+                (u64::from(range.len), QueuedRange { range: *range, reply_to })
+            })
+            .collect();
+        let outstanding = items.len();
+        let (ticket, workers) = self.queue.push(request.priority, request.deadline, items)?;
+        for worker in workers {
+            self.runtime.spawn(serve(Arc::clone(self), worker));
+        }
+        let expiry = request.deadline.map(|deadline| {
+            let runtime = self.runtime.clone();
+            Box::pin(async move { runtime.sleep_until(deadline).await }) as Expiry
+        });
+        Ok(QueuedRead { replies, ticket, outstanding, expiry })
+    }
+}
+
+/// A worker: reads queued ranges until none waits.
+async fn serve(site: Arc<Inner>, mut worker: Worker<QueuedRange>) {
+    while let Some(taken) = worker.next(site.runtime.now()) {
+        let QueuedRange { range, reply_to } = taken.work;
+        if taken.expired {
+            drop(taken.permit);
+            reply_to.send(Err(SiteError::Deadline), None);
+            continue;
+        }
+        let result = {
+            let _operation = site.load.begin_store_operation();
+            site.store.read(range).await
+        };
+        let len = result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let buffered = taken.permit.buffer(len);
+        reply_to.send(result, Some(buffered));
+    }
+}
+
+/// A range in the queue.
+struct QueuedRange {
+    range: ChunkRange,
+    reply_to: ReplyTo,
+}
+
+/// Where the answer goes. Dropped without one, it sends an error, so that no requester waits for ever for a
+/// worker that has ended.
+struct ReplyTo {
+    item: usize,
+    sender: Option<UnboundedSender<QueueReply>>,
+}
+
+struct QueueReply {
+    item: usize,
+    result: Result<Bytes, SiteError>,
+    /// Counts the bytes until they are fetched.
+    _buffered: Option<Buffered>,
+}
+
+impl ReplyTo {
+    fn send(mut self, result: Result<Bytes, SiteError>, buffered: Option<Buffered>) {
+        self.deliver(result, buffered);
+    }
+
+    fn deliver(&mut self, result: Result<Bytes, SiteError>, _buffered: Option<Buffered>) {
+        if let Some(sender) = self.sender.take() {
+            // The requester may have gone; then nobody wants the answer.
+            let _ = sender.send(QueueReply { item: self.item, result, _buffered });
+        }
+    }
+}
+
+impl Drop for ReplyTo {
+    fn drop(&mut self) {
+        self.deliver(Err(SiteError::Unavailable("the site has stopped".to_owned())), None);
+    }
+}
+
+type Expiry = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The part of a read that waits in the queue.
+struct QueuedRead {
+    replies: UnboundedReceiver<QueueReply>,
+    /// Dropped with the stream, which takes out what no worker has begun.
+    ticket: Ticket<QueuedRange>,
+    outstanding: usize,
+    expiry: Option<Expiry>,
+}
+
+/// The replies of a read: first those that were ready, then those from the queue.
+struct LocalRead {
+    ready: std::vec::IntoIter<ReadReply>,
+    queued: Option<(Arc<Inner>, QueuedRead)>,
+}
+
+impl Stream for LocalRead {
+    type Item = ReadReply;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ReadReply>> {
+        let this = self.get_mut();
+        if let Some(reply) = this.ready.next() {
+            return Poll::Ready(Some(reply));
+        }
+        let Some((site, queued)) = &mut this.queued else { return Poll::Ready(None) };
+        if queued.outstanding == 0 {
+            this.queued = None;
+            return Poll::Ready(None);
+        }
+        queued.poll_next(context).map(|reply| {
+            queued.outstanding -= 1;
+            Some(ReadReply { item: reply.item, result: reply.result, load: site.load.report() })
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.ready.len() + self.queued.as_ref().map_or(0, |(_, queued)| queued.outstanding);
+        (left, Some(left))
+    }
+}
+
+impl QueuedRead {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<QueueReply> {
+        loop {
+            if let Poll::Ready(reply) = self.replies.poll_recv(context) {
+                return Poll::Ready(reply.expect("every queued range is answered before its sender is gone"));
+            }
+            let Some(expiry) = &mut self.expiry else { return Poll::Pending };
+            if expiry.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.expiry = None;
+            for range in self.ticket.take_waiting() {
+                range.reply_to.send(Err(SiteError::Deadline), None);
+            }
+        }
+    }
+}
+
+/// A stream that fails every range from `first` on.
+fn refuse(ready: Vec<ReadReply>, count: usize, error: SiteError, load: LoadReport) -> LocalRead {
+    let first = ready.len();
+    let mut replies = ready;
+    replies.extend((first..count).map(|item| ReadReply { item, result: Err(error.clone()), load }));
+    LocalRead { ready: replies.into_iter(), queued: None }
+}
+
+fn has_passed(deadline: Option<Instant>, runtime: &Runtime) -> bool {
+    deadline.is_some_and(|deadline| deadline <= runtime.now())
+}
+
+#[async_trait]
+impl Site for LocalSite {
+    fn id(&self) -> SiteId {
+        self.inner.identity.site
+    }
+
+    fn rack(&self) -> RackId {
+        self.inner.identity.rack.clone()
+    }
+
+    fn last_load(&self) -> LoadReport {
+        self.inner.load.peek()
+    }
+
+    fn read(&self, request: ReadRequest) -> ReadStream {
+        let (inner, count) = (&self.inner, request.ranges.len());
+        if has_passed(request.deadline, &inner.runtime) {
+            return Box::pin(refuse(Vec::new(), count, SiteError::Deadline, inner.load.report()));
+        }
+        let ready = inner.read_inline(&request);
+        if ready.len() == count {
+            return Box::pin(LocalRead { ready: ready.into_iter(), queued: None });
+        }
+        let read = match inner.read_queued(&request, ready.len()) {
+            Ok(queued) => LocalRead { ready: ready.into_iter(), queued: Some((Arc::clone(inner), queued)) },
+            Err(error) => refuse(ready, count, error, inner.load.report()),
+        };
+        Box::pin(read)
+    }
+
+    async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
+        let inner = &self.inner;
+        if request.payload.is_empty() {
+            return Err(SiteError::BadRequest(format!("chunk {} has no bytes", request.chunk)));
+        }
+        let permit = inner.queue.admit(request.priority, request.payload.len() as u64)?;
+        let written = {
+            let _operation = inner.load.begin_store_operation();
+            inner.store.write(request.chunk, request.payload, request.granule_crcs).await
+        };
+        drop(permit);
+        written.map(|()| inner.load.report())
+    }
+
+    async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
+        let inner = &self.inner;
+        let permit = inner.queue.admit(Priority::Foreground, 0)?;
+        inner.store.delete(&request.chunks, request.epoch).await?;
+        drop(permit);
+        Ok(inner.load.report())
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        self.inner.store.list(from, limit).await
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        let _operation = self.inner.load.begin_store_operation();
+        self.inner.store.verify(chunk).await
+    }
+
+    fn combine(&self, request: CombineRequest) -> SliceStream {
+        let directory = self.inner.directory.get().and_then(Weak::upgrade);
+        combine::evaluate(Arc::new(self.clone()), directory, request)
+    }
+
+    async fn status(&self) -> Result<SiteStatus, SiteError> {
+        let identity = &self.inner.identity;
+        Ok(SiteStatus {
+            site: identity.site,
+            cluster: identity.cluster,
+            rack: identity.rack.clone(),
+            store: self.inner.store.status(),
+            load: self.inner.load.report(),
+        })
+    }
+}
+
+impl fmt::Debug for LocalSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalSite").field("identity", &self.inner.identity).finish_non_exhaustive()
+    }
+}

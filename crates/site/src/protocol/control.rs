@@ -1,0 +1,203 @@
+//! The Protobuf messages of the control protocol and of combinations, to and from the types of [`crate::api`].
+
+use bytes::Bytes;
+use prost::Message;
+use striate_core::{ChunkId, ClusterId, LoadReport, RackId, SiteId};
+
+use super::PROTOCOL_VERSION;
+use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
+use crate::api::{CombineRequest, CombineSource, SiteError, SiteStatus};
+use crate::combine::MAX_TREE_DEPTH;
+use crate::store::{ChunkInfo, StoreStatus};
+
+/// The generated messages, client and server.
+#[allow(missing_docs, clippy::all, reason = "generated from proto/site.proto, which documents it")]
+pub mod generated {
+    tonic::include_proto!("striate.site.v1");
+}
+
+pub use generated as messages;
+
+/// A load report as a message.
+pub fn load_message(load: LoadReport) -> messages::Load {
+    messages::Load {
+        sequence: load.sequence,
+        queue_requests: load.queue_requests,
+        queue_bytes: load.queue_bytes,
+        cpu_permille: load.cpu_permille.into(),
+        io_permille: load.io_permille.into(),
+        chunks: load.chunks,
+        used_bytes: load.used_bytes,
+        free_bytes: load.free_bytes,
+    }
+}
+
+/// The inverse of [`load_message`].
+pub fn load_report(load: messages::Load) -> LoadReport {
+    LoadReport {
+        sequence: load.sequence,
+        queue_requests: load.queue_requests,
+        queue_bytes: load.queue_bytes,
+        cpu_permille: load.cpu_permille.min(1000) as u16,
+        io_permille: load.io_permille.min(1000) as u16,
+        chunks: load.chunks,
+        used_bytes: load.used_bytes,
+        free_bytes: load.free_bytes,
+    }
+}
+
+/// An error as a message.
+pub fn error_message(error: &SiteError) -> messages::Error {
+    let (status, detail) = encode_error(error);
+    messages::Error { status: status.into(), detail }
+}
+
+/// The inverse of [`error_message`]; what this version does not know becomes [`SiteError::Unavailable`].
+pub fn site_error(error: messages::Error) -> SiteError {
+    let known = u8::try_from(error.status).ok().and_then(|status| decode_error(status, &error.detail));
+    known
+        .unwrap_or_else(|| SiteError::Unavailable(format!("it answered with unknown error {}", error.status)))
+}
+
+/// A chunk's name as bytes.
+pub fn chunk_bytes(chunk: ChunkId) -> Bytes {
+    Bytes::copy_from_slice(&chunk.to_bytes())
+}
+
+/// The inverse of [`chunk_bytes`].
+///
+/// # Errors
+/// [`SiteError::BadRequest`] for any other length.
+pub fn chunk_id(bytes: &[u8]) -> Result<ChunkId, SiteError> {
+    let wrong = || SiteError::BadRequest(format!("a chunk's name of {} bytes", bytes.len()));
+    ChunkId::from_bytes(bytes).ok_or_else(wrong)
+}
+
+/// A stored chunk as a message.
+pub fn chunk_message(info: ChunkInfo) -> messages::Chunk {
+    messages::Chunk { chunk: chunk_bytes(info.chunk), len: info.len, crc32c: info.crc32c }
+}
+
+/// The inverse of [`chunk_message`].
+///
+/// # Errors
+/// As [`chunk_id`].
+pub fn chunk_info(chunk: messages::Chunk) -> Result<ChunkInfo, SiteError> {
+    Ok(ChunkInfo { chunk: chunk_id(&chunk.chunk)?, len: chunk.len, crc32c: chunk.crc32c })
+}
+
+/// A status as a reply.
+pub fn status_message(status: SiteStatus) -> messages::StatusReply {
+    let store = status.store;
+    messages::StatusReply {
+        load: Some(load_message(status.load)),
+        error: None,
+        protocol_version: PROTOCOL_VERSION,
+        cluster: Bytes::copy_from_slice(&status.cluster.0.to_be_bytes()),
+        site: status.site.0,
+        rack: status.rack.0,
+        store: Some(messages::Store {
+            chunks: store.chunks,
+            payload_bytes: store.payload_bytes,
+            disk_bytes: store.disk_bytes,
+            capacity_bytes: store.capacity_bytes,
+            free_bytes: store.free_bytes,
+            medium: store.medium,
+            suspect: store.suspect,
+        }),
+    }
+}
+
+/// The inverse of [`status_message`].
+///
+/// # Errors
+/// [`SiteError::Unavailable`] when a part is missing or malformed.
+pub fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, SiteError> {
+    let malformed = || SiteError::Unavailable("its status is malformed".to_owned());
+    let cluster: [u8; 16] = reply.cluster[..].try_into().map_err(|_| malformed())?;
+    let store = reply.store.ok_or_else(malformed)?;
+    Ok(SiteStatus {
+        site: SiteId(reply.site),
+        cluster: ClusterId(u128::from_be_bytes(cluster)),
+        rack: RackId(reply.rack),
+        load: load_report(reply.load.ok_or_else(malformed)?),
+        store: StoreStatus {
+            chunks: store.chunks,
+            payload_bytes: store.payload_bytes,
+            disk_bytes: store.disk_bytes,
+            capacity_bytes: store.capacity_bytes,
+            free_bytes: store.free_bytes,
+            medium: store.medium,
+            suspect: store.suspect,
+        },
+    })
+}
+
+/// A combination's request as bytes. Offset, length, slices and priority are those of the root: the tree's
+/// nodes agree on them ([`crate::combine::check`]).
+pub fn encode_combine(request: &CombineRequest) -> Bytes {
+    let message = messages::Combine {
+        offset: request.offset,
+        len: request.len,
+        slice_len: request.slice_len,
+        priority: encode_priority(request.priority).into(),
+        root: Some(node_message(request)),
+    };
+    message.encode_to_vec().into()
+}
+
+fn node_message(request: &CombineRequest) -> messages::CombineNode {
+    let term = |(coefficient, chunk): &(u8, ChunkId)| messages::Term {
+        coefficient: (*coefficient).into(),
+        chunk: chunk_bytes(*chunk),
+    };
+    let upstream = |source: &CombineSource| messages::Upstream {
+        site: source.site.0,
+        node: Some(node_message(&source.request)),
+    };
+    messages::CombineNode {
+        local: request.local.iter().map(term).collect(),
+        upstream: request.upstream.iter().map(upstream).collect(),
+    }
+}
+
+/// The inverse of [`encode_combine`].
+///
+/// # Errors
+/// A text that says what is wrong.
+pub fn decode_combine(bytes: &[u8]) -> Result<CombineRequest, String> {
+    let message = messages::Combine::decode(bytes).map_err(|error| error.to_string())?;
+    let priority = u8::try_from(message.priority).map_err(|_| "the priority is out of range".to_owned())?;
+    let frame = CombineRequest {
+        offset: message.offset,
+        len: message.len,
+        slice_len: message.slice_len,
+        local: Vec::new(),
+        upstream: Vec::new(),
+        priority: decode_priority(priority)?,
+    };
+    decode_node(message.root.ok_or("the tree has no root")?, &frame, MAX_TREE_DEPTH)
+}
+
+fn decode_node(
+    node: messages::CombineNode,
+    frame: &CombineRequest,
+    levels_left: usize,
+) -> Result<CombineRequest, String> {
+    let levels_left = levels_left.checked_sub(1).ok_or("the tree is too deep")?;
+    let term = |term: messages::Term| {
+        let coefficient = u8::try_from(term.coefficient).map_err(|_| "a coefficient is out of range")?;
+        let chunk = ChunkId::from_bytes(&term.chunk).ok_or("a chunk's name has a wrong length")?;
+        Ok::<_, String>((coefficient, chunk))
+    };
+    let upstream = |source: messages::Upstream| {
+        let node = source.node.ok_or("an upstream site has nothing to do")?;
+        let request = decode_node(node, frame, levels_left)?;
+        Ok::<_, String>(CombineSource { site: SiteId(source.site), request })
+    };
+    Ok(CombineRequest {
+        local: node.local.into_iter().map(term).collect::<Result<_, _>>()?,
+        upstream: node.upstream.into_iter().map(upstream).collect::<Result<_, _>>()?,
+        ..frame.clone()
+    })
+}

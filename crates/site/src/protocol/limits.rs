@@ -1,0 +1,56 @@
+//! Limits on everything that a peer can send.
+
+use std::time::Duration;
+
+/// Most ranges of one read.
+pub const MAX_RANGES: usize = 4096;
+/// Longest chunk, in bytes.
+pub const MAX_CHUNK_LEN: u32 = 64 << 20;
+/// Longest detail of an error, in bytes.
+pub const MAX_ERROR_LEN: usize = 4096;
+/// Longest body of a request other than a write, in bytes.
+pub const MAX_REQUEST_LEN: usize = 1 << 20;
+/// Longest reply of the control protocol, in bytes.
+pub const MAX_CONTROL_REPLY_LEN: usize = 4 << 20;
+/// Longest rack label, in bytes.
+pub const MAX_RACK_LEN: usize = 256;
+/// Most chunks that one delete names.
+pub const MAX_DELETED_CHUNKS: usize = 8192;
+/// Most chunks of one page of a list.
+pub const MAX_LISTED_CHUNKS: usize = 8192;
+/// Most header fields of a request.
+pub const MAX_HEADERS: usize = 32;
+/// Longest list of header fields, in bytes.
+pub const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
+/// Requests at the same time on one control connection; not more than the replay window.
+pub const MAX_CONTROL_STREAMS: u32 = 64;
+
+/// What a listening site allows its peers.
+#[derive(Clone, Debug)]
+pub struct ServiceLimits {
+    /// Connections at the same time; more are closed at once.
+    pub connections: usize,
+    /// Bytes of chunks that are being received at the same time; more writes are refused as busy.
+    pub receiving_bytes: u64,
+    /// Time for a new connection to authenticate itself.
+    pub handshake: Duration,
+    /// Time a connection may be idle between requests, and for a request's header.
+    pub idle: Duration,
+    /// Time for the next bytes of a request's body, and for the peer to take bytes of a reply.
+    pub stall: Duration,
+    /// Time for requests under way when the site stops.
+    pub drain: Duration,
+}
+
+impl Default for ServiceLimits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            receiving_bytes: 256 << 20,
+            handshake: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+            stall: Duration::from_secs(20),
+            drain: Duration::from_secs(20),
+        }
+    }
+}

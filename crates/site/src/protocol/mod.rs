@@ -1,0 +1,38 @@
+//! The site protocol, version 1: what [`crate::service`] and [`crate::remote`] speak.
+//!
+//! *One port, two protocols.* Control (status, delete, list, verify) is gRPC over HTTP/2; chunk bytes (read,
+//! write, combine) travel in pooled HTTP/1.1 connections, because that moves three times as many bytes per
+//! processor second as gRPC messages do. Both share one listener, so a site has one address, one identity
+//! and one hole in the firewall; the first bytes of a connection tell which of the two it is.
+//!
+//! | request | body | reply |
+//! |--|--|--|
+//! | `POST /striate/v1/hello` | [`session::Hello`] | [`session::Welcome`] |
+//! | `POST /striate/v1/read` | [`frame::ReadBody`] | a frame for each range, in order of arrival |
+//! | `PUT /striate/v1/chunk` | [`frame::WriteHead`], then the chunk | one frame |
+//! | `POST /striate/v1/combine` | `striate.site.v1.Combine` | a frame for each slice |
+//! | `POST /striate.site.v1.SiteControl/…` | gRPC | gRPC |
+//!
+//! Closing the connection cancels its request. Every reply carries the site's load report. Every connection
+//! begins with a hello, which settles the version, the cluster and the keys of the requests that follow
+//! ([`session`]). What a peer refuses before it looks at the request (no or a wrong authentication, another
+//! version or cluster, malformed or too large) is answered by an HTTP status and a text.
+
+pub mod control;
+pub mod frame;
+pub mod limits;
+pub mod session;
+
+/// The version of this protocol. Another one is refused.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Path of the handshake.
+pub const HELLO_PATH: &str = "/striate/v1/hello";
+/// Path of reads.
+pub const READ_PATH: &str = "/striate/v1/read";
+/// Path of writes.
+pub const CHUNK_PATH: &str = "/striate/v1/chunk";
+/// Path of combinations.
+pub const COMBINE_PATH: &str = "/striate/v1/combine";
+/// The header that authenticates a request; see [`session`].
+pub const AUTH_HEADER: &str = "striate-auth";

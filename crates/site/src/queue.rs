@@ -1,0 +1,354 @@
+//! The bounded queue of a site: priorities, deadlines, cancellation, exact counts.
+//!
+//! A request is a list of items (chunk ranges). It waits as a whole, in the order of arrival within its
+//! priority; workers take its items one by one, so several workers share a long request. Dropping a
+//! request's [`Ticket`] takes out whatever no worker has begun: a late-bound or hedged read that is no longer
+//! wanted costs the disk nothing (EC-Store §IV-B, late binding; design.md §5).
+//!
+//! *Priorities.* The highest class that has work goes first, but a class that was passed over too often
+//! (8 times for repair, 32 times for background) is served next, so that the lower classes keep about a
+//! ninth and a thirty-third of the items under any foreground load.
+//!
+//! *Counts.* `requests` and `bytes` cover what waits or is being served, writes included; they are what load
+//! reports carry (o_j of EC-Store Eq. 1). Bytes that were read and not yet fetched by the requester are
+//! counted apart, but against the same bound, so a requester that stops fetching cannot fill the memory
+//! (I12).
+//!
+//! What it does not do: it has no tasks of its own and does not know what an item is. Workers exist only
+//! while there is work; [`Queue::push`] says how many to start.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use striate_runtime::Instant;
+
+use crate::api::{Priority, SiteError};
+
+/// Bounds of a site's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Most requests waiting or being served.
+    pub requests: u32,
+    /// Most bytes that those requests ask for, or that were read and not yet fetched. A request that is
+    /// larger is admitted only when there is no other.
+    pub bytes: u64,
+    /// Items served at the same time.
+    pub workers: u32,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self { requests: 4096, bytes: 256 << 20, workers: 16 }
+    }
+}
+
+/// How often a class may be passed over before it is served next.
+const PATIENCE: [u32; CLASSES] = [u32::MAX, 8, 32];
+const CLASSES: usize = 3;
+
+fn class(priority: Priority) -> usize {
+    match priority {
+        Priority::Foreground => 0,
+        Priority::Repair => 1,
+        Priority::Background => 2,
+    }
+}
+
+/// What waits, is served, or was read and not fetched. Shared by the queue and the permits.
+#[derive(Debug, Default)]
+pub struct Counts {
+    requests: AtomicU32,
+    bytes: AtomicU64,
+    buffered: AtomicU64,
+}
+
+impl Counts {
+    /// Requests waiting or being served.
+    pub fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that those requests ask for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes read and not yet fetched by the requester.
+    pub fn buffered(&self) -> u64 {
+        self.buffered.load(Ordering::Relaxed)
+    }
+}
+
+/// One request in the counts, until dropped.
+#[derive(Debug)]
+struct RequestPermit(Arc<Counts>);
+
+impl Drop for RequestPermit {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Some bytes of a request in the counts, until dropped.
+#[derive(Debug)]
+pub struct Permit {
+    request: Arc<RequestPermit>,
+    bytes: u64,
+}
+
+impl Permit {
+    /// The item was read: its bytes no longer count as asked for but as buffered, until the returned guard
+    /// is dropped.
+    pub fn buffer(self, bytes: u64) -> Buffered {
+        let counts = Arc::clone(&self.request.0);
+        counts.buffered.fetch_add(bytes, Ordering::Relaxed);
+        Buffered { counts, bytes }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.request.0.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that were read and wait to be fetched.
+#[derive(Debug)]
+pub struct Buffered {
+    counts: Arc<Counts>,
+    bytes: u64,
+}
+
+impl Drop for Buffered {
+    fn drop(&mut self) {
+        self.counts.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A request's place in the queue. Dropping it takes out the items that no worker has begun.
+#[derive(Debug)]
+pub struct Ticket<W> {
+    queue: Arc<Queue<W>>,
+    class: usize,
+    sequence: u64,
+}
+
+impl<W> Ticket<W> {
+    /// Takes out the items that no worker has begun.
+    pub fn take_waiting(&self) -> Vec<W> {
+        let entry = self.queue.remove(self.class, self.sequence);
+        let items = entry.map(|mut entry| std::mem::take(&mut entry.items)).unwrap_or_default();
+        items.into_iter().map(|(_, work)| work).collect()
+    }
+}
+
+impl<W> Drop for Ticket<W> {
+    fn drop(&mut self) {
+        // The entry is dropped outside the lock: its items may run code of their own when dropped.
+        drop(self.queue.remove(self.class, self.sequence));
+    }
+}
+
+/// An item that a worker has begun.
+#[derive(Debug)]
+pub struct Taken<W> {
+    /// The item.
+    pub work: W,
+    /// Keeps the item in the counts.
+    pub permit: Permit,
+    /// The deadline had passed: to be answered so, not served.
+    pub expired: bool,
+}
+
+/// A worker's right to exist; see [`Queue::push`].
+#[derive(Debug)]
+pub struct Worker<W> {
+    queue: Arc<Queue<W>>,
+    retired: bool,
+}
+
+impl<W> Worker<W> {
+    /// The next item, or `None` when nothing waits; the worker has then retired and must end.
+    pub fn next(&mut self, now: Instant) -> Option<Taken<W>> {
+        let taken = self.queue.take_or_retire(now);
+        self.retired = taken.is_none();
+        taken
+    }
+}
+
+impl<W> Drop for Worker<W> {
+    fn drop(&mut self) {
+        if !self.retired {
+            self.queue.state.lock().workers -= 1;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry<W> {
+    /// Bytes and work of what no worker has begun.
+    items: VecDeque<(u64, W)>,
+    waiting_bytes: u64,
+    deadline: Option<Instant>,
+    request: Arc<RequestPermit>,
+}
+
+impl<W> Drop for Entry<W> {
+    fn drop(&mut self) {
+        self.request.0.bytes.fetch_sub(self.waiting_bytes, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct State<W> {
+    waiting: [BTreeMap<u64, Entry<W>>; CLASSES],
+    passed_over: [u32; CLASSES],
+    next_sequence: u64,
+    workers: u32,
+}
+
+/// The queue; see the module.
+#[derive(Debug)]
+pub struct Queue<W> {
+    limits: QueueLimits,
+    counts: Arc<Counts>,
+    waiting_requests: AtomicUsize,
+    state: Mutex<State<W>>,
+}
+
+impl<W> Queue<W> {
+    /// An empty queue.
+    pub fn new(limits: QueueLimits) -> Arc<Self> {
+        let state = State {
+            waiting: std::array::from_fn(|_| BTreeMap::new()),
+            passed_over: [0; CLASSES],
+            next_sequence: 0,
+            workers: 0,
+        };
+        Arc::new(Self {
+            limits,
+            counts: Arc::default(),
+            waiting_requests: AtomicUsize::new(0),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The counts, which change as requests come and go.
+    pub fn counts(&self) -> &Arc<Counts> {
+        &self.counts
+    }
+
+    /// True when no request waits for a worker.
+    pub fn nothing_waits(&self) -> bool {
+        self.waiting_requests.load(Ordering::Relaxed) == 0
+    }
+
+    /// Admits a request of `bytes` bytes that is served at once, beside the workers (a write, which the
+    /// store's group commit wants to see at once). Repair gets at most three quarters of the bounds and
+    /// background half of them.
+    ///
+    /// # Errors
+    /// [`SiteError::Busy`] when it would pass the bounds.
+    pub fn admit(&self, priority: Priority, bytes: u64) -> Result<Permit, SiteError> {
+        let share = |bound: u64| match priority {
+            Priority::Foreground => bound,
+            Priority::Repair => bound - bound / 4,
+            Priority::Background => bound / 2,
+        };
+        self.admit_within(share(u64::from(self.limits.requests)), share(self.limits.bytes), bytes)
+    }
+
+    fn admit_within(&self, request_limit: u64, byte_limit: u64, bytes: u64) -> Result<Permit, SiteError> {
+        let counts = &self.counts;
+        let before = counts.requests.fetch_add(1, Ordering::Relaxed);
+        // From here on the drop of the permits undoes the counts.
+        let request = Arc::new(RequestPermit(Arc::clone(counts)));
+        if u64::from(before) >= request_limit.max(1) {
+            return Err(SiteError::Busy);
+        }
+        let held = counts.bytes.fetch_add(bytes, Ordering::Relaxed) + counts.buffered();
+        let permit = Permit { request, bytes };
+        if held > 0 && held.saturating_add(bytes) > byte_limit {
+            return Err(SiteError::Busy);
+        }
+        Ok(permit)
+    }
+
+    /// Queues a request of at least one item, each with its number of bytes. Returns its ticket and the
+    /// workers to be started: each must be run to its end.
+    ///
+    /// # Errors
+    /// [`SiteError::Busy`] when it would pass the bounds.
+    pub fn push(
+        self: &Arc<Self>,
+        priority: Priority,
+        deadline: Option<Instant>,
+        items: VecDeque<(u64, W)>,
+    ) -> Result<(Ticket<W>, Vec<Worker<W>>), SiteError> {
+        debug_assert!(!items.is_empty(), "a request has at least one item");
+        let waiting_bytes = items.iter().map(|(bytes, _)| *bytes).sum();
+        let mut permit = self.admit(priority, waiting_bytes)?;
+        // The entry answers for the bytes from now on.
+        permit.bytes = 0;
+        let request = Arc::clone(&permit.request);
+        let wanted = items.len() as u32;
+        let class = class(priority);
+        let mut state = self.state.lock();
+        let sequence = state.next_sequence;
+        state.next_sequence += 1;
+        state.waiting[class].insert(sequence, Entry { items, waiting_bytes, deadline, request });
+        self.waiting_requests.fetch_add(1, Ordering::Relaxed);
+        let started = wanted.min(self.limits.workers.max(1).saturating_sub(state.workers));
+        state.workers += started;
+        drop(state);
+        let workers = (0..started).map(|_| Worker { queue: Arc::clone(self), retired: false }).collect();
+        Ok((Ticket { queue: Arc::clone(self), class, sequence }, workers))
+    }
+
+    fn remove(&self, class: usize, sequence: u64) -> Option<Entry<W>> {
+        let entry = self.state.lock().waiting[class].remove(&sequence);
+        if entry.is_some() {
+            self.waiting_requests.fetch_sub(1, Ordering::Relaxed);
+        }
+        entry
+    }
+
+    fn take_or_retire(&self, now: Instant) -> Option<Taken<W>> {
+        let mut state = self.state.lock();
+        let Some(class) = state.next_class() else {
+            state.workers -= 1;
+            return None;
+        };
+        let mut first = state.waiting[class].first_entry().expect("the class has work");
+        let entry = first.get_mut();
+        let (bytes, work) = entry.items.pop_front().expect("a waiting request has items");
+        entry.waiting_bytes -= bytes;
+        let permit = Permit { request: Arc::clone(&entry.request), bytes };
+        let expired = entry.deadline.is_some_and(|deadline| deadline <= now);
+        if entry.items.is_empty() {
+            first.remove();
+            self.waiting_requests.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(Taken { work, permit, expired })
+    }
+}
+
+impl<W> State<W> {
+    /// The class to serve next, by the rule of the module; counts the classes it passes over.
+    fn next_class(&mut self) -> Option<usize> {
+        let has_work: [bool; CLASSES] = std::array::from_fn(|class| !self.waiting[class].is_empty());
+        let starved = (0..CLASSES).rev().find(|&c| has_work[c] && self.passed_over[c] >= PATIENCE[c]);
+        let chosen = starved.or_else(|| (0..CLASSES).find(|&c| has_work[c]))?;
+        for (class, passed_over) in self.passed_over.iter_mut().enumerate() {
+            let passes = class != chosen && has_work[class];
+            *passed_over = if passes { passed_over.saturating_add(1) } else { 0 };
+        }
+        Some(chosen)
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,0 +1,414 @@
+//! A site behind a network, seen from its clients: the calling end of the [`protocol`](crate::protocol).
+//!
+//! Chunk bytes go over a pool of HTTP/1.1 connections, control over one HTTP/2 connection. Both are opened
+//! when they are needed, so a site may be down when its [`RemoteSite`] is made; every call then fails with
+//! [`SiteError::Unavailable`] until it is back.
+//!
+//! Nothing waits for ever: connecting, the wait for a reply and the pause between its parts are limited
+//! through the runtime's clock, and exchanges at the same time are bounded. A read begins when its stream is
+//! first polled; dropping the stream before its end closes the connection, which takes what is queued at the
+//! site out of its queue.
+
+mod connection;
+mod control;
+mod replies;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use http::Method;
+use parking_lot::Mutex;
+use striate_core::{ChunkId, ClusterId, LoadReport, RackId, SiteId};
+use striate_runtime::Runtime;
+
+use crate::api::{
+    ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream, Site, SiteError,
+    SiteStatus, SliceStream, WriteRequest,
+};
+use crate::combine;
+use crate::granule;
+use crate::local::SiteIdentity;
+use crate::protocol::control::messages;
+use crate::protocol::control::{self as convert};
+use crate::protocol::frame::{ReadBody, WriteHead};
+use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_RANGES};
+use crate::protocol::session::{ClusterSecret, Welcome};
+use crate::protocol::{CHUNK_PATH, COMBINE_PATH, READ_PATH};
+use crate::store::ChunkInfo;
+use connection::{Call, Endpoint, Pool};
+pub use connection::{Connector, TcpConnector};
+use control::{ControlChannel, error_of};
+use replies::Frames;
+
+/// Time-outs and bounds of a client of one site.
+#[derive(Clone, Debug)]
+pub struct RemoteOptions {
+    /// Time for a connection, for its handshake, and for a place among the exchanges.
+    pub connect_timeout: Duration,
+    /// Time for the beginning of a reply and for each next part of it.
+    pub reply_timeout: Duration,
+    /// Connections that idle longer are not used again; less than the site's own limit.
+    pub idle_timeout: Duration,
+    /// Exchanges of chunk bytes at the same time.
+    pub max_in_flight: usize,
+    /// Connections kept open for the next exchange.
+    pub max_idle: usize,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(2),
+            reply_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(20),
+            max_in_flight: 256,
+            max_idle: 64,
+        }
+    }
+}
+
+/// A site behind a network. Cheap to clone.
+#[derive(Clone)]
+pub struct RemoteSite {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    site: SiteId,
+    rack: Mutex<RackId>,
+    load: Mutex<LoadReport>,
+    pool: Arc<Pool>,
+    control: ControlChannel,
+}
+
+/// Asks who answers at `address` and makes a client of that site.
+///
+/// # Errors
+/// [`SiteError::Unavailable`] when nobody answers, or not a site of this cluster with this secret and
+/// protocol version; the error says which.
+pub async fn connect(
+    runtime: Runtime,
+    connector: Arc<dyn Connector>,
+    address: &str,
+    cluster: ClusterId,
+    secret: ClusterSecret,
+    options: RemoteOptions,
+) -> Result<RemoteSite, SiteError> {
+    let endpoint = Endpoint {
+        runtime: runtime.clone(),
+        connector: Arc::clone(&connector),
+        address: address.to_owned(),
+        cluster,
+        secret: secret.clone(),
+        expected: None,
+        options: options.clone(),
+    };
+    let welcome = Pool::new(Arc::new(endpoint)).greet().await?;
+    let site = RemoteSite::new(runtime, connector, address, welcome.identity.clone(), secret, options);
+    site.inner.welcomed(welcome);
+    Ok(site)
+}
+
+impl RemoteSite {
+    /// A client of the site `identity` at `address` (`HOST:PORT`), which need not be up yet. Another site at
+    /// that address is refused.
+    pub fn new(
+        runtime: Runtime,
+        connector: Arc<dyn Connector>,
+        address: &str,
+        identity: SiteIdentity,
+        secret: ClusterSecret,
+        options: RemoteOptions,
+    ) -> Self {
+        let SiteIdentity { cluster, site, rack } = identity;
+        let address = address.to_owned();
+        let endpoint = Arc::new(Endpoint {
+            runtime,
+            connector,
+            address,
+            cluster,
+            secret,
+            expected: Some(site),
+            options,
+        });
+        let control = ControlChannel::new(Arc::clone(&endpoint));
+        let pool = Arc::new(Pool::new(endpoint));
+        let inner = Inner { site, rack: Mutex::new(rack), load: Mutex::default(), pool, control };
+        Self { inner: Arc::new(inner) }
+    }
+}
+
+impl Inner {
+    fn endpoint(&self) -> &Endpoint {
+        self.pool.endpoint()
+    }
+
+    /// A new connection: the site may have been restarted, so its word replaces what was known.
+    fn welcomed(&self, welcome: Welcome) {
+        *self.rack.lock() = welcome.identity.rack;
+        *self.load.lock() = welcome.load;
+    }
+
+    fn note_load(&self, load: LoadReport) -> LoadReport {
+        let mut known = self.load.lock();
+        if load.sequence > known.sequence {
+            *known = load;
+        }
+        load
+    }
+
+    async fn open(&self, call: &Call) -> Result<Frames, SiteError> {
+        let (exchange, body) = self.pool.exchange(call, |welcome| self.welcomed(welcome)).await?;
+        Ok(Frames::new(exchange, body))
+    }
+
+    async fn open_read(&self, request: &ReadRequest) -> Result<Frames, SiteError> {
+        let now = self.endpoint().runtime.now();
+        let time_left = request.deadline.map(|deadline| deadline.saturating_duration_since(now));
+        if time_left.is_some_and(|left| left.is_zero()) {
+            return Err(SiteError::Deadline);
+        }
+        if request.ranges.len() > MAX_RANGES {
+            return Err(SiteError::BadRequest(format!("a read of more than {MAX_RANGES} ranges")));
+        }
+        let body = ReadBody { ranges: request.ranges.clone(), priority: request.priority, time_left };
+        let (method, head, payload) = (Method::POST, body.encode(), Bytes::new());
+        self.open(&Call { method, path: READ_PATH, head, payload, is_read: true }).await
+    }
+
+    async fn open_combine(&self, request: &CombineRequest) -> Result<Frames, SiteError> {
+        let (method, head, payload) = (Method::POST, convert::encode_combine(request), Bytes::new());
+        self.open(&Call { method, path: COMBINE_PATH, head, payload, is_read: true }).await
+    }
+
+    /// The one frame that answers a write.
+    async fn answer(&self, call: &Call) -> Result<LoadReport, SiteError> {
+        let mut frames = self.open(call).await?;
+        let received = frames.next(self.endpoint(), |item| (item == 0).then_some(0)).await?;
+        let received = received.ok_or_else(|| self.endpoint().unavailable("the reply ended early"))?;
+        let load = self.note_load(received.header.load);
+        frames.finish(self.endpoint()).await;
+        received.result.map(|_| load)
+    }
+
+    /// Takes the load and the error out of a control reply.
+    fn control_outcome(
+        &self,
+        load: Option<messages::Load>,
+        error: Option<messages::Error>,
+    ) -> Result<LoadReport, SiteError> {
+        let load = load.map_or_else(|| *self.load.lock(), |load| self.note_load(convert::load_report(load)));
+        error.map_or(Ok(load), |error| Err(convert::site_error(error)))
+    }
+}
+
+/// A read under way.
+struct RemoteRead {
+    site: Arc<Inner>,
+    request: ReadRequest,
+    answered: Vec<bool>,
+    left: usize,
+    phase: ReadPhase,
+}
+
+enum ReadPhase {
+    New,
+    Open(Box<Frames>),
+    /// The ranges that are left have this answer.
+    Failed(SiteError),
+}
+
+impl RemoteRead {
+    async fn next(&mut self) -> Option<ReadReply> {
+        while self.left > 0 {
+            match std::mem::replace(&mut self.phase, ReadPhase::Failed(SiteError::Busy)) {
+                ReadPhase::New => {
+                    self.phase = match self.site.open_read(&self.request).await {
+                        Ok(frames) => ReadPhase::Open(Box::new(frames)),
+                        Err(error) => ReadPhase::Failed(error),
+                    };
+                }
+                ReadPhase::Open(frames) => match self.next_frame(frames).await {
+                    Ok(reply) => return Some(reply),
+                    Err(error) => self.phase = ReadPhase::Failed(error),
+                },
+                ReadPhase::Failed(error) => {
+                    self.phase = ReadPhase::Failed(error.clone());
+                    let item = self.answered.iter().position(|answered| !answered);
+                    let item = item.expect("a range is left");
+                    let load = *self.site.load.lock();
+                    self.mark(item);
+                    return Some(ReadReply { item, result: Err(error), load });
+                }
+            }
+        }
+        None
+    }
+
+    fn mark(&mut self, item: usize) {
+        self.answered[item] = true;
+        self.left -= 1;
+    }
+
+    async fn next_frame(&mut self, mut frames: Box<Frames>) -> Result<ReadReply, SiteError> {
+        let site = Arc::clone(&self.site);
+        let expected_len = |item: u32| {
+            let item = item as usize;
+            self.request.ranges.get(item).filter(|_| !self.answered[item]).map(|range| range.len)
+        };
+        let received = frames.next(site.endpoint(), expected_len).await?;
+        let received = received.ok_or_else(|| site.endpoint().unavailable("the reply ended early"))?;
+        let item = received.header.item as usize;
+        self.mark(item);
+        if self.left == 0 {
+            frames.finish(site.endpoint()).await;
+        } else {
+            self.phase = ReadPhase::Open(frames);
+        }
+        let load = site.note_load(received.header.load);
+        Ok(ReadReply { item, result: received.result, load })
+    }
+}
+
+/// A combination under way.
+struct RemoteCombine {
+    site: Arc<Inner>,
+    request: CombineRequest,
+    frames: Option<Frames>,
+    /// Number of the next slice.
+    number: u32,
+    slices: u32,
+}
+
+impl RemoteCombine {
+    async fn next(&mut self) -> Result<Bytes, SiteError> {
+        let site = Arc::clone(&self.site);
+        let mut frames = match self.frames.take() {
+            Some(frames) => frames,
+            None => site.open_combine(&self.request).await?,
+        };
+        let (number, request) = (self.number, &self.request);
+        let expected_len = |item: u32| {
+            let start = item.checked_mul(request.slice_len)?;
+            (item == number).then(|| request.slice_len.min(request.len - start))
+        };
+        let received = frames.next(site.endpoint(), expected_len).await?;
+        let received = received.ok_or_else(|| site.endpoint().unavailable("the combination ended early"))?;
+        site.note_load(received.header.load);
+        self.number += 1;
+        if self.number == self.slices || received.result.is_err() {
+            frames.finish(site.endpoint()).await;
+        } else {
+            self.frames = Some(frames);
+        }
+        received.result
+    }
+}
+
+#[async_trait]
+impl Site for RemoteSite {
+    fn id(&self) -> SiteId {
+        self.inner.site
+    }
+
+    fn rack(&self) -> RackId {
+        self.inner.rack.lock().clone()
+    }
+
+    fn last_load(&self) -> LoadReport {
+        *self.inner.load.lock()
+    }
+
+    fn read(&self, request: ReadRequest) -> ReadStream {
+        let left = request.ranges.len();
+        let site = Arc::clone(&self.inner);
+        let read = RemoteRead { site, request, answered: vec![false; left], left, phase: ReadPhase::New };
+        Box::pin(stream::unfold(read, |mut read| async move {
+            let reply = read.next().await?;
+            Some((reply, read))
+        }))
+    }
+
+    async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
+        let WriteRequest { chunk, payload, granule_crcs, priority } = request;
+        let len = u32::try_from(payload.len()).ok().filter(|len| (1..=MAX_CHUNK_LEN).contains(len));
+        let len = len.ok_or_else(|| {
+            let len = payload.len();
+            SiteError::BadRequest(format!("chunk {chunk} has {len} bytes; allowed are 1 to {MAX_CHUNK_LEN}"))
+        })?;
+        let granule_crcs = granule_crcs.unwrap_or_else(|| granule::granule_crcs(&payload)).to_vec();
+        let head = WriteHead { chunk, priority, len, granule_crcs }.encode();
+        let call = Call { method: Method::PUT, path: CHUNK_PATH, head, payload, is_read: false };
+        self.inner.answer(&call).await
+    }
+
+    async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
+        let mut load = self.last_load();
+        for chunks in request.chunks.chunks(MAX_DELETED_CHUNKS) {
+            let chunks = chunks.iter().map(|chunk| convert::chunk_bytes(*chunk)).collect();
+            let message = messages::DeleteRequest { chunks, epoch: request.epoch.0 };
+            let reply = self.inner.control.client().delete(message).await;
+            let reply = reply.map_err(|status| error_of(status, self.inner.endpoint()))?.into_inner();
+            load = self.inner.control_outcome(reply.load, reply.error)?;
+        }
+        Ok(load)
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let message = messages::ListRequest { from: from.map(convert::chunk_bytes), limit };
+        let reply = self.inner.control.client().list(message).await;
+        let reply = reply.map_err(|status| error_of(status, self.inner.endpoint()))?.into_inner();
+        self.inner.control_outcome(reply.load, reply.error)?;
+        Ok(ChunkPage {
+            chunks: reply.chunks.into_iter().map(convert::chunk_info).collect::<Result<_, _>>()?,
+            next: reply.next.map(|chunk| convert::chunk_id(&chunk)).transpose()?,
+        })
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        let message = messages::VerifyRequest { chunk: convert::chunk_bytes(chunk) };
+        let reply = self.inner.control.client().verify(message).await;
+        let reply = reply.map_err(|status| error_of(status, self.inner.endpoint()))?.into_inner();
+        self.inner.control_outcome(reply.load, reply.error)?;
+        let info = reply.chunk.ok_or_else(|| self.inner.endpoint().unavailable("an empty reply"))?;
+        convert::chunk_info(info)
+    }
+
+    fn combine(&self, request: CombineRequest) -> SliceStream {
+        if let Err(error) = combine::check(&request) {
+            return Box::pin(stream::once(async move { Err(error) }));
+        }
+        let slices = request.len.div_ceil(request.slice_len);
+        let site = Arc::clone(&self.inner);
+        let combination = RemoteCombine { site, request, frames: None, number: 0, slices };
+        let next = |combination: Option<RemoteCombine>| async move {
+            let mut combination =
+                combination.filter(|combination| combination.number < combination.slices)?;
+            let slice = combination.next().await;
+            let rest = slice.is_ok().then_some(combination);
+            Some((slice, rest))
+        };
+        stream::unfold(Some(combination), next).boxed()
+    }
+
+    async fn status(&self) -> Result<SiteStatus, SiteError> {
+        let reply = self.inner.control.client().status(messages::StatusRequest {}).await;
+        let reply = reply.map_err(|status| error_of(status, self.inner.endpoint()))?.into_inner();
+        self.inner.control_outcome(reply.load, reply.error.clone())?;
+        let status = convert::site_status(reply)?;
+        *self.inner.rack.lock() = status.rack.clone();
+        Ok(status)
+    }
+}
+
+impl fmt::Debug for RemoteSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = &self.inner.endpoint().address;
+        f.debug_struct("RemoteSite").field("site", &self.inner.site).field("address", address).finish()
+    }
+}

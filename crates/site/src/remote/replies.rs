@@ -1,0 +1,99 @@
+//! Frames out of a reply's body.
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use striate_codec::crc32c;
+
+use super::connection::{Endpoint, Exchange};
+use crate::api::SiteError;
+use crate::protocol::frame::{FRAME_HEADER_LEN, FrameHeader, decode_error};
+use crate::protocol::limits::MAX_ERROR_LEN;
+
+/// The rest of a reply. Dropping it before its end closes the connection.
+pub(super) struct Frames {
+    exchange: Exchange,
+    body: Incoming,
+    /// Received and not yet taken.
+    rest: Bytes,
+}
+
+/// One frame.
+pub(super) struct Received {
+    pub(super) header: FrameHeader,
+    pub(super) result: Result<Bytes, SiteError>,
+}
+
+impl Frames {
+    pub(super) fn new(exchange: Exchange, body: Incoming) -> Self {
+        Self { exchange, body, rest: Bytes::new() }
+    }
+
+    /// The next frame, whose bytes must be as many as `expected_len` says for its item; `None` at the end.
+    pub(super) async fn next(
+        &mut self,
+        endpoint: &Endpoint,
+        expected_len: impl FnOnce(u32) -> Option<u32>,
+    ) -> Result<Option<Received>, SiteError> {
+        if !self.more(endpoint).await? {
+            return Ok(None);
+        }
+        let header = self.exactly(endpoint, FRAME_HEADER_LEN).await?;
+        let header = FrameHeader::decode(header[..].try_into().expect("the length is right"));
+        let fits = match (header.status, expected_len(header.item)) {
+            (_, None) => false,
+            (0, Some(expected)) => header.len == expected,
+            (_, Some(_)) => header.len as usize <= MAX_ERROR_LEN,
+        };
+        if !fits {
+            let FrameHeader { item, status, len, .. } = header;
+            let reason = format!("a frame that does not fit (item {item}, status {status}, {len} bytes)");
+            return Err(endpoint.unavailable(reason));
+        }
+        let bytes = self.exactly(endpoint, header.len as usize).await?;
+        let result = if crc32c(&bytes) != header.crc32c {
+            Err(endpoint.unavailable("the reply was damaged on its way"))
+        } else if header.status == 0 {
+            Ok(bytes)
+        } else {
+            let unknown = || endpoint.unavailable(format!("unknown error {}", header.status));
+            Err(decode_error(header.status, &bytes).unwrap_or_else(unknown))
+        };
+        Ok(Some(Received { header, result }))
+    }
+
+    /// After the last frame: gives the connection back, if the reply ends here as it should.
+    pub(super) async fn finish(mut self, endpoint: &Endpoint) {
+        if let Ok(false) = self.more(endpoint).await {
+            self.exchange.finish();
+        }
+    }
+
+    /// Waits until something is there to be taken; false at the end.
+    async fn more(&mut self, endpoint: &Endpoint) -> Result<bool, SiteError> {
+        while self.rest.is_empty() {
+            let frame = async { self.body.frame().await.transpose() };
+            match endpoint.within(endpoint.options.reply_timeout, frame).await? {
+                Some(frame) => self.rest = frame.into_data().unwrap_or_default(),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next `len` bytes in one piece; without a copy when they came in one.
+    async fn exactly(&mut self, endpoint: &Endpoint, len: usize) -> Result<Bytes, SiteError> {
+        if self.rest.len() >= len {
+            return Ok(self.rest.split_to(len));
+        }
+        let mut all = BytesMut::with_capacity(len);
+        while all.len() < len {
+            if !self.more(endpoint).await? {
+                return Err(endpoint.unavailable("the reply ended early"));
+            }
+            let taken = self.rest.len().min(len - all.len());
+            all.extend_from_slice(&self.rest.split_to(taken));
+        }
+        Ok(all.freeze())
+    }
+}

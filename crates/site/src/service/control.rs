@@ -1,0 +1,103 @@
+//! The control protocol's operations on the site.
+
+use std::sync::Arc;
+
+use striate_core::FencingEpoch;
+use tonic::{Request, Response, Status};
+
+use crate::api::{DeleteRequest, Site, SiteError};
+use crate::local::LocalSite;
+use crate::protocol::control::messages::site_control_server::SiteControl;
+use crate::protocol::control::{self, messages};
+use crate::protocol::limits::{MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS};
+
+/// The server of [`messages`]. Requests reach it only after authentication.
+pub(super) struct Control {
+    site: Arc<LocalSite>,
+}
+
+impl Control {
+    pub(super) fn new(site: Arc<LocalSite>) -> Self {
+        Self { site }
+    }
+
+    fn load(&self) -> Option<messages::Load> {
+        Some(control::load_message(self.site.report_load()))
+    }
+
+    async fn remove(&self, request: messages::DeleteRequest) -> Result<(), SiteError> {
+        if request.chunks.len() > MAX_DELETED_CHUNKS {
+            let reason = format!("a delete of more than {MAX_DELETED_CHUNKS} chunks");
+            return Err(SiteError::BadRequest(reason));
+        }
+        let chunks = request.chunks.iter().map(|chunk| control::chunk_id(chunk)).collect::<Result<_, _>>()?;
+        self.site.delete(DeleteRequest { chunks, epoch: FencingEpoch(request.epoch) }).await.map(drop)
+    }
+
+    async fn page(&self, request: messages::ListRequest) -> Result<messages::ListReply, SiteError> {
+        let from = request.from.map(|chunk| control::chunk_id(&chunk)).transpose()?;
+        let page = self.site.list(from, (request.limit as usize).min(MAX_LISTED_CHUNKS)).await?;
+        Ok(messages::ListReply {
+            load: self.load(),
+            error: None,
+            chunks: page.chunks.into_iter().map(control::chunk_message).collect(),
+            next: page.next.map(control::chunk_bytes),
+        })
+    }
+
+    async fn check(&self, request: messages::VerifyRequest) -> Result<messages::VerifyReply, SiteError> {
+        let info = self.site.verify(control::chunk_id(&request.chunk)?).await?;
+        let chunk = Some(control::chunk_message(info));
+        Ok(messages::VerifyReply { load: self.load(), error: None, chunk })
+    }
+}
+
+#[tonic::async_trait]
+impl SiteControl for Control {
+    async fn status(
+        &self,
+        _request: Request<messages::StatusRequest>,
+    ) -> Result<Response<messages::StatusReply>, Status> {
+        let reply = match self.site.status().await {
+            Ok(status) => control::status_message(status),
+            Err(error) => messages::StatusReply {
+                load: self.load(),
+                error: Some(control::error_message(&error)),
+                ..Default::default()
+            },
+        };
+        Ok(Response::new(reply))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<messages::DeleteRequest>,
+    ) -> Result<Response<messages::DeleteReply>, Status> {
+        let error = self.remove(request.into_inner()).await.err().as_ref().map(control::error_message);
+        Ok(Response::new(messages::DeleteReply { load: self.load(), error }))
+    }
+
+    async fn list(
+        &self,
+        request: Request<messages::ListRequest>,
+    ) -> Result<Response<messages::ListReply>, Status> {
+        let reply = self.page(request.into_inner()).await.unwrap_or_else(|error| messages::ListReply {
+            load: self.load(),
+            error: Some(control::error_message(&error)),
+            ..Default::default()
+        });
+        Ok(Response::new(reply))
+    }
+
+    async fn verify(
+        &self,
+        request: Request<messages::VerifyRequest>,
+    ) -> Result<Response<messages::VerifyReply>, Status> {
+        let reply = self.check(request.into_inner()).await.unwrap_or_else(|error| messages::VerifyReply {
+            load: self.load(),
+            error: Some(control::error_message(&error)),
+            ..Default::default()
+        });
+        Ok(Response::new(reply))
+    }
+}

@@ -1,0 +1,174 @@
+//! A site behind a network: the listening end of the [`protocol`](crate::protocol).
+//!
+//! One task for each connection. It must authenticate itself within [`ServiceLimits::handshake`], is closed
+//! when idle for [`ServiceLimits::idle`] or when the peer stops taking or sending bytes for
+//! [`ServiceLimits::stall`], and may send only what [`crate::protocol::limits`] allows.
+//!
+//! When the peer closes its connection, the request's future and the body of the reply are dropped, and with
+//! them whatever still waits in the site's queue.
+
+mod control;
+mod replies;
+mod requests;
+mod stall;
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::{Either, select};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use striate_runtime::Runtime;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::local::LocalSite;
+use crate::protocol::limits::{MAX_CONTROL_STREAMS, MAX_HEADER_LIST_LEN, MAX_HEADERS, ServiceLimits};
+use crate::protocol::session::ClusterSecret;
+use requests::{Peer, Service};
+use stall::StallGuard;
+
+/// A connection's bytes in both directions.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// Where connections come from: TCP, TLS over TCP, or a modelled network.
+#[async_trait]
+pub trait Listener: Send {
+    /// The next connection. An error concerns that connection only, not the listener.
+    async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>>;
+}
+
+#[async_trait]
+impl Listener for TcpListener {
+    async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>> {
+        let (stream, _) = TcpListener::accept(self).await?;
+        stream.set_nodelay(true)?;
+        Ok(Box::new(stream))
+    }
+}
+
+/// Starts the tasks of hyper's HTTP/2 streams through the runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct RuntimeExecutor(pub(crate) Runtime);
+
+impl<F> hyper::rt::Executor<F> for RuntimeExecutor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
+}
+
+/// Serves `site` to the members of its cluster, those who know `secret`, until `shutdown` completes; then
+/// finishes the requests under way, for at most [`ServiceLimits::drain`].
+pub async fn serve_site(
+    runtime: Runtime,
+    mut listener: impl Listener,
+    site: Arc<LocalSite>,
+    secret: ClusterSecret,
+    limits: ServiceLimits,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let service = Arc::new(Service::new(runtime.clone(), site, secret, limits.clone()));
+    let (stop, stopping) = watch::channel(false);
+    // Each connection holds a sender; when the last is gone, all have ended.
+    let (alive, mut all_ended) = mpsc::channel::<()>(1);
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accepted = match select(listener.accept(), shutdown.as_mut()).await {
+            Either::Left((accepted, _)) => accepted,
+            Either::Right(_) => break,
+        };
+        let stream = match accepted {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the site could not be accepted");
+                // Out of descriptors: give those in use a moment to be closed.
+                runtime.sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::warn!(limit = limits.connections, "too many connections to the site: one was closed");
+            continue;
+        };
+        let connection = serve_connection(Arc::clone(&service), stream, stopping.clone());
+        let alive = alive.clone();
+        runtime.spawn(async move {
+            connection.await;
+            drop((place, alive));
+        });
+    }
+    drop((listener, alive));
+    let _ = stop.send(true);
+    if runtime.timeout(limits.drain, all_ended.recv()).await.is_err() {
+        tracing::warn!("requests that were still under way when the site stopped have been cut off");
+        service.cut_off();
+    }
+}
+
+async fn serve_connection(
+    service: Arc<Service>,
+    stream: Box<dyn ByteStream>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let (runtime, limits) = (service.runtime().clone(), service.limits().clone());
+    let peer = Arc::new(Peer::default());
+    let handler = {
+        let (service, peer) = (Arc::clone(&service), Arc::clone(&peer));
+        hyper::service::service_fn(move |request| {
+            requests::handle(Arc::clone(&service), Arc::clone(&peer), request)
+        })
+    };
+    let builder = connection_builder(&runtime, &limits);
+    let io = TokioIo::new(StallGuard::new(stream, runtime.clone(), limits.stall));
+    let mut connection = pin!(builder.serve_connection(io, handler));
+    let mut ended = pin!(async {
+        let stranger = async {
+            runtime.sleep(limits.handshake).await;
+            if peer.is_known() {
+                std::future::pending::<()>().await;
+            }
+        };
+        select(pin!(stranger), pin!(service.wait_cut_off())).await;
+    });
+    let stop = pin!(async {
+        // An error means that the sender is gone, which also means stop.
+        let _ = stopping.wait_for(|stop| *stop).await;
+    });
+    match select(select(connection.as_mut(), ended.as_mut()), stop).await {
+        Either::Left(_) => {}
+        Either::Right(_) => {
+            connection.as_mut().graceful_shutdown();
+            select(connection, ended).await;
+        }
+    }
+}
+
+fn connection_builder(runtime: &Runtime, limits: &ServiceLimits) -> auto::Builder<RuntimeExecutor> {
+    let mut builder = auto::Builder::new(RuntimeExecutor(runtime.clone()));
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle)
+        .max_headers(MAX_HEADERS)
+        .auto_date_header(false);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_CONTROL_STREAMS)
+        .max_header_list_size(MAX_HEADER_LIST_LEN)
+        .keep_alive_interval(limits.idle)
+        .keep_alive_timeout(limits.stall)
+        .auto_date_header(false);
+    builder
+}

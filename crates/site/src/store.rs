@@ -1,0 +1,72 @@
+//! The trait of chunk stores: what a site stands on.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use striate_core::{ChunkId, ChunkRange, FencingEpoch};
+
+use crate::api::{ChunkPage, SiteError};
+
+/// A stored chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkInfo {
+    /// Its name.
+    pub chunk: ChunkId,
+    /// Length of its payload in bytes.
+    pub len: u32,
+    /// CRC-32C of its payload.
+    pub crc32c: u32,
+}
+
+/// A store's state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoreStatus {
+    /// Chunks stored.
+    pub chunks: u64,
+    /// Payload bytes of the chunks stored.
+    pub payload_bytes: u64,
+    /// Bytes taken on the medium, dead records included.
+    pub disk_bytes: u64,
+    /// Size of the medium; sites on one file system all report the same.
+    pub capacity_bytes: u64,
+    /// Bytes that can be written before the reserve.
+    pub free_bytes: u64,
+    /// Identifies the medium, so that several sites on one file system are counted once.
+    pub medium: u64,
+    /// Why the store takes no more writes, if so.
+    pub suspect: Option<String>,
+}
+
+/// Keeps chunks durably. Chunks are immutable.
+#[async_trait]
+pub trait ChunkStore: Send + Sync + Debug {
+    /// Stores a chunk; returns when it is durable. `granule_crcs`, if given, are the CRC-32C of each granule
+    /// of `payload` and are trusted.
+    async fn write(
+        &self,
+        chunk: ChunkId,
+        payload: Bytes,
+        granule_crcs: Option<Arc<[u32]>>,
+    ) -> Result<(), SiteError>;
+
+    /// The range's bytes, verified granule by granule.
+    async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError>;
+
+    /// As [`ChunkStore::read`], if it can be answered at once from memory or the page cache without
+    /// blocking; otherwise `None`.
+    fn try_read(&self, range: ChunkRange) -> Option<Result<Bytes, SiteError>>;
+
+    /// Removes chunks, durably. Refuses epochs below the highest seen, which it keeps durably.
+    async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError>;
+
+    /// At most `limit` chunks from `from` on, in order.
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError>;
+
+    /// Reads the whole chunk past any cache and verifies it.
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError>;
+
+    /// The state now; cheap.
+    fn status(&self) -> StoreStatus;
+}

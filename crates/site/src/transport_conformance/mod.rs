@@ -1,0 +1,322 @@
+//! What every implementation of [`Site`] must do, as functions that run on any of them.
+//!
+//! The caller puts a site of its kind over a [`GatedStore`]: in this process, behind TCP, or behind a
+//! modelled network. Nothing here waits by sleeping: the gate says when a read has begun, and the site's own
+//! load report says what waits.
+
+mod gated_store;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use striate_codec::accumulate;
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, Generation, LoadReport, StripeId};
+use striate_runtime::{JoinHandle, Runtime};
+
+use crate::api::{
+    CombineRequest, DeleteRequest, Priority, ReadReply, ReadRequest, Site, SiteError, WriteRequest,
+};
+use crate::queue::QueueLimits;
+pub use gated_store::GatedStore;
+
+/// Runs the whole suite. `make` puts a new site over the store it is given.
+///
+/// # Panics
+/// When the site does not behave as it must.
+pub async fn run<F, M>(runtime: Runtime, mut make: M)
+where
+    M: FnMut(Arc<GatedStore>, QueueLimits) -> F,
+    F: Future<Output = Arc<dyn Site>>,
+{
+    let mut subject = async |workers, requests| {
+        let store = Arc::new(GatedStore::default());
+        let limits = QueueLimits { requests, workers, ..QueueLimits::default() };
+        let site = make(Arc::clone(&store), limits).await;
+        Subject { runtime: runtime.clone(), store, site }
+    };
+    subject(4, 100).await.answers_every_range_exactly().await;
+    subject(2, 100).await.answers_in_order_of_arrival().await;
+    subject(1, 100).await.takes_cancelled_reads_out_of_the_queue().await;
+    subject(1, 100).await.serves_by_priority().await;
+    subject(1, 2).await.refuses_what_does_not_fit_the_queue().await;
+    subject(1, 100).await.drops_what_has_not_begun_at_its_deadline().await;
+    subject(2, 100).await.passes_every_error_on().await;
+    subject(2, 100).await.reports_fresh_load().await;
+    subject(2, 100).await.keeps_lists_verifies_and_deletes().await;
+    subject(2, 100).await.combines_its_chunks().await;
+}
+
+/// A chunk's name.
+pub fn chunk(number: u64) -> ChunkId {
+    ChunkId { stripe: StripeId::new(1, number), index: (number % 6) as u8, generation: Generation(1) }
+}
+
+/// Bytes that differ from chunk to chunk and from place to place.
+pub fn payload(number: u64, len: usize) -> Bytes {
+    (0..len as u64).map(|i| (i.wrapping_mul(31 + 2 * number) >> 3 ^ number ^ i) as u8).collect()
+}
+
+struct Subject {
+    runtime: Runtime,
+    store: Arc<GatedStore>,
+    site: Arc<dyn Site>,
+}
+
+fn whole(number: u64, len: u32) -> ChunkRange {
+    ChunkRange { chunk: chunk(number), offset: 0, len }
+}
+
+impl Subject {
+    async fn write(&self, number: u64, len: usize) -> Result<LoadReport, SiteError> {
+        let payload = payload(number, len);
+        let priority = Priority::Foreground;
+        self.site.write(WriteRequest { chunk: chunk(number), payload, granule_crcs: None, priority }).await
+    }
+
+    /// Writes chunks 1 to `count` of `len` bytes.
+    async fn fill(&self, count: u64, len: usize) {
+        for number in 1..=count {
+            self.write(number, len).await.expect("the write is accepted");
+        }
+    }
+
+    fn start_read(
+        &self,
+        ranges: Vec<ChunkRange>,
+        priority: Priority,
+        time_left: Option<Duration>,
+    ) -> JoinHandle<Vec<ReadReply>> {
+        let deadline = time_left.map(|left| self.runtime.now() + left);
+        let replies = self.site.read(ReadRequest { ranges, priority, deadline });
+        self.runtime.spawn(replies.collect())
+    }
+
+    async fn read(&self, ranges: Vec<ChunkRange>) -> Vec<ReadReply> {
+        self.start_read(ranges, Priority::Foreground, None).await.expect("the read ends")
+    }
+
+    async fn load(&self) -> LoadReport {
+        self.site.status().await.expect("the site answers").load
+    }
+
+    /// Completes when the site says that so many requests wait or are served.
+    async fn wait_for_requests(&self, requests: u32) -> LoadReport {
+        let arrived = async {
+            loop {
+                let load = self.load().await;
+                if load.queue_requests == requests {
+                    return load;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let load = self.runtime.timeout(Duration::from_secs(30), arrived).await;
+        load.unwrap_or_else(|_| panic!("the queue never had {requests} requests"))
+    }
+
+    async fn answers_every_range_exactly(self) {
+        self.fill(3, 200_000).await;
+        let ranges: Vec<_> = (0..60u32)
+            .map(|i| ChunkRange { chunk: chunk(u64::from(i % 3) + 1), offset: i * 2_000, len: 1 + i * 1_000 })
+            .collect();
+        let mut replies = self.read(ranges.clone()).await;
+        replies.sort_by_key(|reply| reply.item);
+        assert_eq!(replies.len(), ranges.len());
+        for (item, (reply, range)) in replies.iter().zip(&ranges).enumerate() {
+            let all = payload(range.chunk.stripe.sequence(), 200_000);
+            let start = range.offset as usize;
+            assert_eq!(reply.item, item);
+            assert_eq!(reply.result, Ok(all.slice(start..start + range.len as usize)));
+        }
+        let past_the_end = ChunkRange { chunk: chunk(1), offset: 199_999, len: 2 };
+        let replies = self.read(vec![past_the_end, whole(9, 1), whole(2, 5)]).await;
+        let of = |item| replies.iter().find(|reply| reply.item == item).expect("it is answered");
+        assert!(matches!(of(0).result, Err(SiteError::BadRequest(_))), "{:?}", of(0).result);
+        assert_eq!(of(1).result, Err(SiteError::Missing(chunk(9))));
+        assert_eq!(of(2).result, Ok(payload(2, 5)));
+        assert!(self.read(Vec::new()).await.is_empty());
+    }
+
+    async fn answers_in_order_of_arrival(self) {
+        self.fill(2, 1_000).await;
+        self.store.hold(chunk(1));
+        let ranges = vec![whole(1, 1_000), whole(2, 1_000)];
+        let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
+        let mut replies = self.site.read(request);
+        assert_eq!(replies.next().await.expect("a reply").item, 1);
+        self.store.release(chunk(1));
+        assert_eq!(replies.next().await.expect("a reply").item, 0);
+        assert!(replies.next().await.is_none());
+    }
+
+    async fn takes_cancelled_reads_out_of_the_queue(self) {
+        self.fill(4, 1_000).await;
+        self.store.hold(chunk(1));
+        let first = self.start_read(vec![whole(1, 1_000)], Priority::Foreground, None);
+        self.store.wait_begun(chunk(1)).await;
+        let others = vec![whole(2, 1_000), whole(3, 500), whole(4, 100)];
+        let second = self.start_read(others, Priority::Foreground, None);
+        assert_eq!(self.wait_for_requests(2).await.queue_bytes, 2_600);
+        second.abort();
+        assert_eq!(self.wait_for_requests(1).await.queue_bytes, 1_000);
+        self.store.release(chunk(1));
+        assert_eq!(first.await.expect("the read ends")[0].result, Ok(payload(1, 1_000)));
+        assert_eq!(self.store.take_begun(), [chunk(1)]);
+        assert_eq!(self.wait_for_requests(0).await.queue_bytes, 0);
+    }
+
+    async fn serves_by_priority(self) {
+        self.fill(4, 100).await;
+        self.store.hold(chunk(1));
+        let mut reads = vec![self.start_read(vec![whole(1, 100)], Priority::Foreground, None)];
+        self.store.wait_begun(chunk(1)).await;
+        let later = [(2, Priority::Background), (3, Priority::Repair), (4, Priority::Foreground)];
+        for (waiting, (number, priority)) in later.into_iter().enumerate() {
+            reads.push(self.start_read(vec![whole(number, 100)], priority, None));
+            self.wait_for_requests(waiting as u32 + 2).await;
+        }
+        self.store.release(chunk(1));
+        for read in reads {
+            assert!(read.await.expect("the read ends")[0].result.is_ok());
+        }
+        assert_eq!(self.store.take_begun(), [1, 4, 3, 2].map(chunk));
+    }
+
+    async fn refuses_what_does_not_fit_the_queue(self) {
+        self.fill(2, 100).await;
+        self.store.hold(chunk(1));
+        let served = self.start_read(vec![whole(1, 100)], Priority::Foreground, None);
+        self.store.wait_begun(chunk(1)).await;
+        let waiting = self.start_read(vec![whole(2, 100)], Priority::Foreground, None);
+        self.wait_for_requests(2).await;
+        let refused = self.read(vec![whole(1, 10), whole(2, 10)]).await;
+        assert!(refused.iter().all(|reply| reply.result == Err(SiteError::Busy)) && refused.len() == 2);
+        assert_eq!(self.write(3, 100).await, Err(SiteError::Busy));
+        assert_eq!(refused[0].load.queue_requests, 2);
+        self.store.release(chunk(1));
+        for read in [served, waiting] {
+            assert!(read.await.expect("the read ends")[0].result.is_ok());
+        }
+        self.wait_for_requests(0).await;
+        assert!(self.write(3, 100).await.is_ok());
+    }
+
+    async fn drops_what_has_not_begun_at_its_deadline(self) {
+        self.fill(2, 100).await;
+        self.store.hold(chunk(1));
+        let served = self.start_read(vec![whole(1, 100)], Priority::Foreground, None);
+        self.store.wait_begun(chunk(1)).await;
+        for left in [Duration::ZERO, Duration::from_millis(40)] {
+            let late = self.start_read(vec![whole(2, 100)], Priority::Foreground, Some(left));
+            assert_eq!(late.await.expect("the read ends")[0].result, Err(SiteError::Deadline));
+        }
+        self.wait_for_requests(1).await;
+        self.store.release(chunk(1));
+        assert!(served.await.expect("the read ends")[0].result.is_ok());
+        assert_eq!(self.store.take_begun(), [chunk(1)]);
+    }
+
+    async fn passes_every_error_on(self) {
+        self.fill(1, 100).await;
+        let errors = [
+            SiteError::Missing(chunk(1)),
+            SiteError::Corrupt { chunk: chunk(1), reason: "granule 0".to_owned() },
+            SiteError::BadRequest("no".to_owned()),
+            SiteError::NoSpace,
+            SiteError::Busy,
+            SiteError::Deadline,
+            SiteError::Fenced { given: FencingEpoch(3), seen: FencingEpoch(4) },
+            SiteError::Suspect("it failed".to_owned()),
+            SiteError::Unavailable("it is gone".to_owned()),
+        ];
+        for error in errors {
+            self.store.fail_with(Some(error.clone()));
+            assert_eq!(self.read(vec![whole(1, 100)]).await[0].result, Err(error.clone()));
+            assert_eq!(self.write(2, 10).await, Err(error.clone()));
+            let request = DeleteRequest { chunks: vec![chunk(1)], epoch: FencingEpoch(1) };
+            assert_eq!(self.site.delete(request).await, Err(error.clone()));
+            assert_eq!(self.site.list(None, 1).await.expect_err("it fails"), error);
+            assert_eq!(self.site.verify(chunk(1)).await, Err(error.clone()));
+        }
+        self.store.fail_with(None);
+        assert_eq!(self.read(vec![whole(1, 100)]).await[0].result, Ok(payload(1, 100)));
+    }
+
+    async fn reports_fresh_load(self) {
+        let mut last = self.write(1, 100).await.expect("the write is accepted");
+        self.store.hold(chunk(1));
+        let held = self.start_read(vec![whole(1, 70)], Priority::Foreground, None);
+        self.store.wait_begun(chunk(1)).await;
+        for number in 2..5 {
+            let load = self.write(number, 100).await.expect("the write is accepted");
+            assert!(load.sequence > last.sequence, "{load:?} after {last:?}");
+            assert_eq!((load.queue_requests, load.queue_bytes), (1, 70));
+            assert_eq!(self.site.last_load().queue_requests, 1);
+            last = load;
+        }
+        self.store.release(chunk(1));
+        let reply = held.await.expect("the read ends").remove(0);
+        assert!(reply.load.sequence > last.sequence);
+        assert_eq!(self.load().await.queue_requests, 0);
+        assert_eq!(self.site.last_load().queue_requests, 0);
+    }
+
+    async fn keeps_lists_verifies_and_deletes(self) {
+        self.fill(5, 70_000).await;
+        assert!(self.write(1, 70_000).await.is_ok(), "the same bytes again are accepted");
+        assert!(matches!(self.write(1, 69_999).await, Err(SiteError::BadRequest(_))));
+        assert!(matches!(self.write(6, 0).await, Err(SiteError::BadRequest(_))));
+        let info = self.site.verify(chunk(2)).await.expect("the chunk is good");
+        assert_eq!((info.len, info.crc32c), (70_000, striate_codec::crc32c(&payload(2, 70_000))));
+        let request = DeleteRequest { chunks: vec![chunk(2), chunk(77)], epoch: FencingEpoch(5) };
+        self.site.delete(request).await.expect("the delete is accepted");
+        let older = DeleteRequest { chunks: vec![chunk(3)], epoch: FencingEpoch(4) };
+        let fenced = SiteError::Fenced { given: FencingEpoch(4), seen: FencingEpoch(5) };
+        assert_eq!(self.site.delete(older).await, Err(fenced));
+        let (mut listed, mut from) = (Vec::new(), None);
+        loop {
+            let page = self.site.list(from, 2).await.expect("the site lists");
+            assert!(page.chunks.len() <= 2);
+            listed.extend(page.chunks.iter().map(|info| info.chunk));
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        assert_eq!(listed, [1, 3, 4, 5].map(chunk));
+        let status = self.site.status().await.expect("the site answers");
+        assert_eq!((status.site, status.rack), (self.site.id(), self.site.rack()));
+        assert_eq!((status.store.chunks, status.store.payload_bytes), (4, 280_000));
+    }
+
+    async fn combines_its_chunks(self) {
+        self.fill(3, 10_000).await;
+        let request = CombineRequest {
+            offset: 1_000,
+            len: 7_777,
+            slice_len: 2_000,
+            local: vec![(1, chunk(1)), (7, chunk(2)), (0xa5, chunk(3))],
+            upstream: Vec::new(),
+            priority: Priority::Repair,
+        };
+        let mut expected = vec![0; 7_777];
+        for (coefficient, chunk) in &request.local {
+            let all = payload(chunk.stripe.sequence(), 10_000);
+            accumulate(*coefficient, &all[1_000..8_777], &mut expected);
+        }
+        let slices: Vec<_> = self.site.combine(request.clone()).collect().await;
+        let slices: Vec<_> = slices.into_iter().map(|slice| slice.expect("the chunks are there")).collect();
+        assert_eq!(slices.iter().map(Bytes::len).collect::<Vec<_>>(), [2_000, 2_000, 2_000, 1_777]);
+        assert_eq!(slices.concat(), expected);
+
+        let missing = CombineRequest { local: vec![(3, chunk(1)), (2, chunk(8))], ..request.clone() };
+        let slices: Vec<_> = self.site.combine(missing).collect().await;
+        assert_eq!(slices, [Err(SiteError::Missing(chunk(8)))]);
+        let nothing = CombineRequest { local: Vec::new(), ..request };
+        let slices: Vec<_> = self.site.combine(nothing).collect().await;
+        assert!(matches!(&slices[..], [Err(SiteError::BadRequest(_))]), "{slices:?}");
+    }
+}

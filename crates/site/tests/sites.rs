@@ -1,0 +1,445 @@
+//! The transport conformance suite on a site in this process and on one behind TCP, and what is particular to
+//! the network: strangers, bad bytes, restarts, shutdown, combine trees over several sites.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use striate_codec::accumulate;
+use striate_core::{ChunkId, ChunkRange, ClusterId, LoadReport, RackId, SiteId};
+use striate_runtime::{JoinHandle, Runtime};
+use striate_site::protocol::frame::{READ_HEAD_LEN, ReadBody, WriteHead};
+use striate_site::protocol::limits::{MAX_REQUEST_LEN, ServiceLimits};
+use striate_site::protocol::session::{ClusterSecret, Hello, Session, Signed, Welcome};
+use striate_site::transport_conformance::{self, GatedStore, chunk, payload};
+use striate_site::{
+    ChunkStore, CombineRequest, CombineSource, LocalSite, MemoryStore, Priority, QueueLimits, ReadRequest,
+    RemoteOptions, RemoteSite, Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest,
+    connect, serve_site,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+const CLUSTER: ClusterId = ClusterId(0xc1);
+
+fn secret(byte: u8) -> ClusterSecret {
+    ClusterSecret::new([byte; 32])
+}
+
+fn identity(site: u32) -> SiteIdentity {
+    SiteIdentity { cluster: CLUSTER, site: SiteId(site), rack: RackId(format!("rack-{site}")) }
+}
+
+fn local(runtime: &Runtime, site: u32, store: Arc<dyn ChunkStore>, limits: QueueLimits) -> LocalSite {
+    LocalSite::new(runtime.clone(), identity(site), store, limits)
+}
+
+/// A site that listens on a free port of the loopback interface.
+struct Served {
+    address: String,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+async fn serve(runtime: &Runtime, site: LocalSite, limits: ServiceLimits) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    serve_on(runtime, listener, site, limits)
+}
+
+fn serve_on(runtime: &Runtime, listener: TcpListener, site: LocalSite, limits: ServiceLimits) -> Served {
+    let address = listener.local_addr().unwrap().to_string();
+    let (stop, stopped) = oneshot::channel();
+    let shutdown = async move {
+        let _ = stopped.await;
+    };
+    let serving = serve_site(runtime.clone(), listener, Arc::new(site), secret(1), limits, shutdown);
+    Served { address, stop: Some(stop), task: runtime.spawn(serving) }
+}
+
+fn remote(runtime: &Runtime, site: u32, address: &str) -> RemoteSite {
+    let connector = Arc::new(TcpConnector);
+    RemoteSite::new(runtime.clone(), connector, address, identity(site), secret(1), RemoteOptions::default())
+}
+
+#[tokio::test]
+async fn a_site_in_this_process_conforms() {
+    let runtime = Runtime::real();
+    let make = |store: Arc<GatedStore>, limits| {
+        let site: Arc<dyn Site> = Arc::new(local(&runtime, 1, store, limits));
+        async move { site }
+    };
+    transport_conformance::run(runtime.clone(), make).await;
+}
+
+#[tokio::test]
+async fn a_site_behind_tcp_conforms() {
+    let runtime = Runtime::real();
+    let kept = Mutex::new(Vec::new());
+    let make = async |store: Arc<GatedStore>, limits| {
+        let served = serve(&runtime, local(&runtime, 1, store, limits), ServiceLimits::default()).await;
+        let site: Arc<dyn Site> = Arc::new(remote(&runtime, 1, &served.address));
+        kept.lock().push(served);
+        site
+    };
+    transport_conformance::run(runtime.clone(), make).await;
+}
+
+#[derive(Debug, Default)]
+struct Directory(Mutex<BTreeMap<SiteId, Arc<dyn Site>>>);
+
+impl SiteDirectory for Directory {
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        self.0.lock().get(&site).cloned()
+    }
+}
+
+fn write_request(number: u64, len: usize) -> WriteRequest {
+    let (chunk, payload) = (chunk(number), payload(number, len));
+    WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Foreground }
+}
+
+async fn combined(site: &dyn Site, request: CombineRequest) -> Result<Vec<u8>, SiteError> {
+    let mut sum = Vec::new();
+    let mut slices = site.combine(request);
+    while let Some(slice) = slices.next().await {
+        sum.extend_from_slice(&slice?);
+    }
+    Ok(sum)
+}
+
+#[tokio::test]
+async fn a_combine_tree_over_remote_sites_gives_the_sum_and_names_the_site_that_fails() {
+    let runtime = Runtime::real();
+    let directory = Arc::new(Directory::default());
+    let mut served = Vec::new();
+    for number in 1..=3u32 {
+        let site = local(&runtime, number, Arc::new(MemoryStore::default()), QueueLimits::default());
+        let known: Weak<dyn SiteDirectory> = Arc::downgrade(&(Arc::clone(&directory) as _));
+        site.set_directory(known);
+        site.write(write_request(number.into(), 300_000)).await.unwrap();
+        let listening = serve(&runtime, site, ServiceLimits::default()).await;
+        let remote: Arc<dyn Site> = Arc::new(remote(&runtime, number, &listening.address));
+        directory.0.lock().insert(SiteId(number), remote);
+        served.push(listening);
+    }
+    let request = |number: u64, upstream: Vec<CombineSource>| CombineRequest {
+        offset: 11,
+        len: 250_000,
+        slice_len: 64 << 10,
+        local: vec![(number as u8 + 4, chunk(number))],
+        upstream,
+        priority: Priority::Repair,
+    };
+    let source = |site: u32, request| CombineSource { site: SiteId(site), request };
+    let chain = request(1, vec![source(2, request(2, vec![source(3, request(3, Vec::new()))]))]);
+    let root = directory.site(SiteId(1)).unwrap();
+    let mut expected = vec![0; 250_000];
+    for number in 1..=3u64 {
+        accumulate(number as u8 + 4, &payload(number, 300_000)[11..250_011], &mut expected);
+    }
+    assert_eq!(combined(root.as_ref(), chain).await, Ok(expected));
+
+    let lost = request(1, vec![source(2, request(9, Vec::new()))]);
+    assert_eq!(combined(root.as_ref(), lost).await, Err(SiteError::Missing(chunk(9))));
+    directory.0.lock().remove(&SiteId(3));
+    let unknown = request(1, vec![source(2, request(2, vec![source(3, request(3, Vec::new()))]))]);
+    let error = combined(root.as_ref(), unknown).await.unwrap_err().to_string();
+    assert!(error.contains("site 2") && error.contains("site 3"), "{error}");
+}
+
+/// A tree over `terms`, drawn by `choices`: which terms a node keeps, and which go to which child.
+fn tree(terms: &[(SiteId, u8, ChunkId)], choices: &mut impl Iterator<Item = u8>) -> CombineSource {
+    let (site, _, _) = terms[0];
+    let mut groups: BTreeMap<u8, Vec<(SiteId, u8, ChunkId)>> = BTreeMap::new();
+    let mut local = vec![(terms[0].1, terms[0].2)];
+    let rest = &terms[1..];
+    for term in rest {
+        match choices.next().unwrap_or(0) % 4 {
+            0 if term.0 == site => local.push((term.1, term.2)),
+            group => groups.entry(group).or_default().push(*term),
+        }
+    }
+    let upstream = groups.values().map(|group| tree(group, choices)).collect();
+    let (offset, len, slice_len, priority) = (3, 900, 256, Priority::Repair);
+    CombineSource { site, request: CombineRequest { offset, len, slice_len, local, upstream, priority } }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_grouping_of_a_sum_over_a_tree_of_sites_equals_the_direct_sum(
+        terms in prop::collection::vec((1u32..5, any::<u8>(), 1u64..9), 1..14),
+        choices in prop::collection::vec(any::<u8>(), 64),
+    ) {
+        let paused = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        paused.block_on(async {
+            let runtime = Runtime::deterministic(1, Duration::ZERO);
+            let directory = Arc::new(Directory::default());
+            for number in 1..5 {
+                let site = local(&runtime, number, Arc::new(MemoryStore::default()), QueueLimits::default());
+                let known: Weak<dyn SiteDirectory> = Arc::downgrade(&(Arc::clone(&directory) as _));
+                site.set_directory(known);
+                for chunk in 1..9 {
+                    site.write(write_request(chunk, 1_000)).await.unwrap();
+                }
+                directory.0.lock().insert(SiteId(number), Arc::new(site));
+            }
+            let mut expected = vec![0; 900];
+            for (_, coefficient, number) in &terms {
+                accumulate(*coefficient, &payload(*number, 1_000)[3..903], &mut expected);
+            }
+            let terms: Vec<_> = terms.iter().map(|(site, c, number)| (SiteId(*site), *c, chunk(*number))).collect();
+            let root = tree(&terms, &mut choices.into_iter());
+            let site = directory.site(root.site).unwrap();
+            prop_assert_eq!(combined(site.as_ref(), root.request).await, Ok(expected));
+            Ok(())
+        })?;
+    }
+}
+
+/// A connection on which every byte is made by hand.
+struct Raw {
+    stream: TcpStream,
+    session: Option<Session>,
+}
+
+impl Raw {
+    async fn open(address: &str) -> Self {
+        Self { stream: TcpStream::connect(address).await.unwrap(), session: None }
+    }
+
+    async fn greeted(runtime: &Runtime, address: &str) -> Self {
+        let mut raw = Self::open(address).await;
+        let hello = Hello::new(runtime, CLUSTER);
+        let (status, body) = raw.send("POST", "/striate/v1/hello", None, &hello.encode(&secret(1))).await;
+        assert_eq!(status, 200);
+        let welcome = Welcome::accept(&body, &hello, &secret(1)).unwrap();
+        raw.session = Some(Session::new(&hello, &welcome, &secret(1)));
+        raw
+    }
+
+    fn sign(&self, method: &str, path: &str, body: &[u8]) -> String {
+        let signed = Signed { method, path, body_len: body.len() as u64, head: body };
+        self.session.as_ref().unwrap().sign(signed)
+    }
+
+    async fn send(&mut self, method: &str, path: &str, auth: Option<&str>, body: &[u8]) -> (u16, Vec<u8>) {
+        let auth = auth.map(|auth| format!("striate-auth: {auth}\r\n")).unwrap_or_default();
+        let len = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: site\r\n{auth}content-length: {len}\r\n\r\n");
+        self.send_bytes(&[head.as_bytes(), body].concat()).await
+    }
+
+    /// Sends bytes and reads one answer: its status, and its body if it has a length. Status 0: closed.
+    async fn send_bytes(&mut self, bytes: &[u8]) -> (u16, Vec<u8>) {
+        // The site may refuse and close before it has taken everything.
+        let _ = self.stream.write_all(bytes).await;
+        let mut answer = Vec::new();
+        let head_len = loop {
+            if let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") {
+                break end + 4;
+            }
+            match self.stream.read_buf(&mut answer).await {
+                Ok(0) | Err(_) => return (0, answer),
+                Ok(_) => {}
+            }
+        };
+        let mut body = answer.split_off(head_len);
+        let head = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let len =
+            head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+        while body.len() < len {
+            self.stream.read_buf(&mut body).await.unwrap();
+        }
+        (status, body)
+    }
+}
+
+fn read_body() -> Bytes {
+    let ranges = vec![ChunkRange { chunk: chunk(1), offset: 0, len: 100 }];
+    ReadBody { ranges, priority: Priority::Foreground, time_left: None }.encode()
+}
+
+const READ: &str = "/striate/v1/read";
+const CHUNK: &str = "/striate/v1/chunk";
+
+async fn served_memory_site(runtime: &Runtime, limits: ServiceLimits) -> (LocalSite, Served) {
+    let site = local(runtime, 1, Arc::new(MemoryStore::default()), QueueLimits::default());
+    site.write(write_request(1, 1_000)).await.unwrap();
+    let served = serve(runtime, site.clone(), limits).await;
+    (site, served)
+}
+
+#[tokio::test]
+async fn nothing_is_answered_without_authentication_and_nothing_twice() {
+    let runtime = Runtime::real();
+    let (_, served) = served_memory_site(&runtime, ServiceLimits::default()).await;
+    for (method, path) in [("POST", READ), ("PUT", CHUNK), ("POST", "/striate/v1/combine"), ("GET", "/")] {
+        assert_eq!(Raw::open(&served.address).await.send(method, path, None, &read_body()).await.0, 401);
+    }
+    let mut raw = Raw::greeted(&runtime, &served.address).await;
+    let body = read_body();
+    assert_eq!(raw.send("POST", READ, None, &body).await.0, 401, "no authentication");
+    let mut raw = Raw::greeted(&runtime, &served.address).await;
+    let auth = raw.sign("POST", READ, &body);
+    let mut altered = body.to_vec();
+    altered[READ_HEAD_LEN] ^= 1;
+    assert_eq!(raw.send("POST", READ, Some(&auth), &altered).await.0, 401, "altered");
+    assert_eq!(raw.send("POST", "/striate/v1/combine", Some(&auth), &body).await.0, 401, "another path");
+    assert_eq!(raw.send("POST", READ, Some(&auth), &body).await.0, 200);
+
+    let mut other = Raw::greeted(&runtime, &served.address).await;
+    assert_eq!(other.send("POST", READ, Some(&auth), &body).await.0, 401, "replayed on another connection");
+    let wrong = [String::new(), "1".to_owned(), "x:y".to_owned(), format!("7:{}", "0".repeat(64))];
+    for auth in wrong {
+        let status = other.send("POST", READ, Some(&auth), &body).await.0;
+        assert!(status == 400 || status == 401, "{auth}: {status}");
+    }
+    let head = WriteHead {
+        chunk: chunk(5),
+        priority: Priority::Foreground,
+        len: 10,
+        granule_crcs: vec![striate_codec::crc32c(&[7; 10])],
+    };
+    let auth = {
+        let head = head.encode();
+        let signed = Signed { method: "PUT", path: CHUNK, body_len: head.len() as u64 + 10, head: &head };
+        other.session.as_ref().unwrap().sign(signed)
+    };
+    let write = [&head.encode()[..], &[7; 10]].concat();
+    assert_eq!(other.send("PUT", CHUNK, Some(&auth), &write).await.0, 200);
+    assert_eq!(other.send("PUT", CHUNK, Some(&auth), &write).await.0, 401, "replayed");
+}
+
+#[tokio::test]
+async fn malformed_and_oversized_requests_are_refused_and_touch_nothing() {
+    let runtime = Runtime::real();
+    let limits = ServiceLimits { handshake: Duration::from_millis(200), ..ServiceLimits::default() };
+    let (site, served) = served_memory_site(&runtime, limits).await;
+    let address = &served.address;
+    let garbage: [&[u8]; 3] =
+        [b"\0\0\0\0\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\nxxxxxxxx"];
+    for bytes in garbage {
+        let status = Raw::open(address).await.send_bytes(bytes).await.0;
+        assert!(status == 0 || status == 400, "{status}");
+    }
+    // A stranger who says nothing, or only a part, is sent away after the handshake's time.
+    assert_eq!(Raw::open(address).await.send_bytes(b"POST /striate").await.0, 0);
+    let many: String = (0..200).map(|i| format!("x-{i}: y\r\n")).collect();
+    let status =
+        Raw::open(address).await.send_bytes(format!("GET / HTTP/1.1\r\n{many}\r\n").as_bytes()).await.0;
+    assert!(status == 431 || status == 400, "{status}");
+    let long = vec![0; 1 << 16];
+    assert_eq!(Raw::open(address).await.send("POST", "/striate/v1/hello", None, &long).await.0, 413);
+
+    let signed = async |method: &str, path: &str, body: &[u8]| {
+        let mut raw = Raw::greeted(&runtime, address).await;
+        let auth = raw.sign(method, path, body);
+        raw.send(method, path, Some(&auth), body).await
+    };
+    let body = read_body();
+    let mut none = body[..READ_HEAD_LEN].to_vec();
+    none[4] = 0;
+    let mut many = body.to_vec();
+    many[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    for bad in [&body[..10], &body[..body.len() - 1], &none, &many] {
+        assert_eq!(signed("POST", READ, bad).await.0, 400);
+    }
+    assert_eq!(signed("POST", READ, &vec![0; MAX_REQUEST_LEN + 1]).await.0, 413);
+    assert_eq!(signed("POST", "/striate/v1/combine", b"\xff\xff").await.0, 400);
+    assert_eq!(signed("GET", "/striate/v1/other", b"").await.0, 400);
+    let mut head =
+        WriteHead { chunk: chunk(5), priority: Priority::Foreground, len: 10, granule_crcs: vec![0] };
+    assert_eq!(signed("PUT", CHUNK, &head.encode()[..20]).await.0, 400);
+    assert_eq!(signed("PUT", CHUNK, &head.encode()).await.0, 400, "the chunk's bytes are missing");
+    head.len = u32::MAX;
+    assert_eq!(signed("PUT", CHUNK, &head.encode()).await.0, 400, "too long a chunk");
+    assert_eq!(site.status().await.unwrap().store.chunks, 1);
+}
+
+#[tokio::test]
+async fn a_chunk_that_was_damaged_on_its_way_is_not_stored() {
+    let runtime = Runtime::real();
+    let (site, served) = served_memory_site(&runtime, ServiceLimits::default()).await;
+    let remote = remote(&runtime, 1, &served.address);
+    let mut request = write_request(2, 70_000);
+    request.granule_crcs = Some(Arc::new([1, 2]));
+    let error = remote.write(request).await.unwrap_err();
+    assert!(matches!(&error, SiteError::BadRequest(reason) if reason.contains("damaged")), "{error}");
+    assert_eq!(site.status().await.unwrap().store.chunks, 1);
+}
+
+#[tokio::test]
+async fn connecting_tells_strangers_other_clusters_and_other_sites_apart() {
+    let runtime = Runtime::real();
+    let (_, served) = served_memory_site(&runtime, ServiceLimits::default()).await;
+    let open = async |cluster, secret| {
+        let (connector, options) = (Arc::new(TcpConnector), RemoteOptions::default());
+        connect(runtime.clone(), connector, &served.address, cluster, secret, options).await
+    };
+    let site = open(CLUSTER, secret(1)).await.unwrap();
+    assert_eq!((site.id(), site.rack()), (SiteId(1), RackId("rack-1".to_owned())));
+    let reason = async |cluster, secret| open(cluster, secret).await.unwrap_err().to_string();
+    assert!(reason(CLUSTER, secret(2)).await.contains("secret"));
+    assert!(reason(ClusterId(5), secret(1)).await.contains("another cluster"));
+    let error = remote(&runtime, 7, &served.address).status().await.unwrap_err().to_string();
+    assert!(error.contains("site 1 answers there"), "{error}");
+    let error =
+        remote(&runtime, 7, &served.address).write(write_request(1, 5)).await.unwrap_err().to_string();
+    assert!(error.contains("site 1 answers there"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_outlives_a_restart_of_its_site() {
+    let runtime = Runtime::real();
+    let store: Arc<dyn ChunkStore> = Arc::new(MemoryStore::default());
+    let first = local(&runtime, 1, Arc::clone(&store), QueueLimits::default());
+    first.write(write_request(1, 1_000)).await.unwrap();
+    let mut served = serve(&runtime, first, ServiceLimits::default()).await;
+    let remote = remote(&runtime, 1, &served.address);
+    let read = async || {
+        let ranges = vec![ChunkRange { chunk: chunk(1), offset: 0, len: 1_000 }];
+        let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
+        remote.read(request).next().await.unwrap().result
+    };
+    assert_eq!(read().await, Ok(payload(1, 1_000)));
+    assert!(remote.status().await.is_ok());
+    served.stop.take().unwrap().send(()).unwrap();
+    served.task.await.unwrap();
+    assert!(matches!(read().await, Err(SiteError::Unavailable(_))));
+    assert!(matches!(remote.status().await, Err(SiteError::Unavailable(_))));
+
+    let listener = TcpListener::bind(&served.address).await.unwrap();
+    let second = local(&runtime, 1, store, QueueLimits::default());
+    let _served = serve_on(&runtime, listener, second, ServiceLimits::default());
+    assert_eq!(read().await, Ok(payload(1, 1_000)));
+    assert!(remote.status().await.is_ok());
+    assert_ne!(remote.last_load(), LoadReport::default());
+}
+
+#[tokio::test]
+async fn a_stopping_site_finishes_the_requests_under_way() {
+    let runtime = Runtime::real();
+    let store = Arc::new(GatedStore::default());
+    let site = local(&runtime, 1, store.clone(), QueueLimits::default());
+    site.write(write_request(1, 1_000)).await.unwrap();
+    let mut served = serve(&runtime, site, ServiceLimits::default()).await;
+    let remote = remote(&runtime, 1, &served.address);
+    store.hold(chunk(1));
+    let ranges = vec![ChunkRange { chunk: chunk(1), offset: 0, len: 1_000 }];
+    let replies = remote.read(ReadRequest { ranges, priority: Priority::Foreground, deadline: None });
+    let reading = runtime.spawn(replies.collect::<Vec<_>>());
+    store.wait_begun(chunk(1)).await;
+    served.stop.take().unwrap().send(()).unwrap();
+    store.release(chunk(1));
+    assert_eq!(reading.await.unwrap()[0].result, Ok(payload(1, 1_000)));
+    served.task.await.unwrap();
+    assert!(TcpStream::connect(&served.address).await.is_err());
+}

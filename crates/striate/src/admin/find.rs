@@ -1,0 +1,173 @@
+//! Where running servers of this machine are found.
+//!
+//! A server writes `<cluster id>.json` and binds `<cluster id>.sock` in the per-user run directory:
+//! `STRIATE_RUN_DIR`, else `$XDG_RUNTIME_DIR/striate`, else `/tmp/striate-<uid>` (mode 0700, and refused when
+//! it belongs to somebody else, because anybody may create it first).
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use striate_core::ClusterId;
+
+use crate::args::AdminArgs;
+use crate::failure::{Failure, Outcome};
+
+/// The folder in every directory that holds what belongs to the running server.
+pub const STATE_FOLDER: &str = ".striate";
+/// The socket's name in it.
+pub const SOCKET_NAME: &str = "admin.sock";
+
+/// A running server, as it describes itself in the run directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its process.
+    pub pid: u32,
+    /// Its S3 endpoint, as programs on this machine reach it.
+    pub endpoint: String,
+    /// Its directories.
+    pub directories: Vec<PathBuf>,
+}
+
+/// The per-user run directory; made if it does not exist.
+///
+/// # Errors
+/// When it cannot be made, or belongs to somebody else.
+pub fn run_directory() -> Result<PathBuf, String> {
+    let chosen = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let uid = rustix::process::getuid().as_raw();
+    let path = chosen("STRIATE_RUN_DIR")
+        .or_else(|| chosen("XDG_RUNTIME_DIR").filter(|path| path.is_dir()).map(|path| path.join("striate")))
+        .unwrap_or_else(|| PathBuf::from(format!("/tmp/striate-{uid}")));
+    let fail =
+        |reason: String| format!("{}: {reason}; set STRIATE_RUN_DIR to a directory of yours", path.display());
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&path)
+        .map_err(|error| fail(error.to_string()))?;
+    let metadata = fs::symlink_metadata(&path).map_err(|error| fail(error.to_string()))?;
+    if !metadata.is_dir() || metadata.uid() != uid {
+        return Err(fail("it belongs to somebody else".to_owned()));
+    }
+    if metadata.permissions().mode() & 0o022 != 0 {
+        return Err(fail("others may write to it".to_owned()));
+    }
+    Ok(path)
+}
+
+impl RunRecord {
+    /// Writes the record into the run directory; answers where its socket belongs.
+    ///
+    /// # Errors
+    /// When the run directory cannot be used.
+    pub fn publish(&self, run_directory: &Path) -> std::io::Result<PathBuf> {
+        let text = serde_json::to_string(self).expect("a run record is JSON");
+        let path = run_directory.join(format!("{}.json", self.cluster));
+        let fresh = path.with_extension(format!("{}.new", self.pid));
+        fs::write(&fresh, text)?;
+        fs::rename(&fresh, &path)?;
+        Ok(path.with_extension("sock"))
+    }
+
+    /// Takes the record and its socket away.
+    pub fn withdraw(&self, run_directory: &Path) {
+        for extension in ["json", "sock"] {
+            // What stays behind is recognised as dead by its socket.
+            let _ = fs::remove_file(run_directory.join(format!("{}.{extension}", self.cluster)));
+        }
+    }
+}
+
+/// The admin socket that the arguments name, or that of the only server running here.
+///
+/// # Errors
+/// When none or several are running and the arguments do not say which.
+pub fn socket(args: &AdminArgs) -> Outcome<PathBuf> {
+    if let Some(socket) = &args.admin_socket {
+        return Ok(socket.clone());
+    }
+    let running = running_servers()?;
+    if let Some(dir) = &args.dir {
+        return socket_of_directory(dir, &running);
+    }
+    match running.as_slice() {
+        [(_, socket)] => Ok(socket.clone()),
+        [] => Err(Failure::failed(
+            "no server of this user runs on this machine; start one with `striate server DIR…`, or name one of \
+             its directories with --dir (as its user, or as root)",
+        )),
+        several => {
+            let list: Vec<_> = several.iter().map(|(record, _)| describe(record)).collect();
+            let reason = "several servers run on this machine; name a directory of one of them with --dir";
+            Err(Failure::refused(format!("{reason}:\n  {}", list.join("\n  "))))
+        }
+    }
+}
+
+fn socket_of_directory(dir: &Path, running: &[(RunRecord, PathBuf)]) -> Outcome<PathBuf> {
+    let own = dir.join(STATE_FOLDER).join(SOCKET_NAME);
+    if is_alive(&own) {
+        return Ok(own);
+    }
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let absolute = fs::canonicalize(&absolute).unwrap_or(absolute);
+    let owner = running.iter().find(|(record, _)| record.directories.contains(&absolute));
+    owner.map(|(_, socket)| socket.clone()).ok_or_else(|| {
+        Failure::failed(format!(
+            "no running server answers in {}; is it one of a running server's directories, and are you its user?",
+            dir.display()
+        ))
+    })
+}
+
+/// The S3 endpoint of the only server running here.
+///
+/// # Errors
+/// When none or several are running.
+pub fn local_endpoint() -> Outcome<String> {
+    match running_servers()?.as_slice() {
+        [(record, _)] => Ok(record.endpoint.clone()),
+        [] => Err(Failure::refused(
+            "no endpoint is known and no server of this user runs here; give --endpoint http://HOST:9000",
+        )),
+        several => {
+            let list: Vec<_> = several.iter().map(|(record, _)| describe(record)).collect();
+            let reason = "several servers run on this machine; choose one with --endpoint";
+            Err(Failure::refused(format!("{reason}:\n  {}", list.join("\n  "))))
+        }
+    }
+}
+
+fn describe(record: &RunRecord) -> String {
+    let first = record.directories.first().map(|path| path.display().to_string()).unwrap_or_default();
+    format!("--dir {first}  --endpoint {}", record.endpoint)
+}
+
+/// Records in the run directory whose sockets answer.
+fn running_servers() -> Outcome<Vec<(RunRecord, PathBuf)>> {
+    let directory = run_directory().map_err(Failure::refused)?;
+    let entries = fs::read_dir(&directory);
+    let entries = entries.map_err(|error| Failure::failed(format!("{}: {error}", directory.display())))?;
+    let mut running = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let record = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<RunRecord>(&bytes).ok());
+        let socket = path.with_extension("sock");
+        if let Some(record) = record.filter(|_| is_alive(&socket)) {
+            running.push((record, socket));
+        }
+    }
+    Ok(running)
+}
+
+/// True when somebody listens on the socket.
+pub fn is_alive(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}

@@ -1,0 +1,197 @@
+//! What commands and server say to each other over the admin socket.
+//!
+//! | request | answer |
+//! |--|--|
+//! | `GET /v1/status` | [`Status`] |
+//! | `GET /v1/buckets`, `POST /v1/buckets`, `GET` or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
+//! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeyShown`], [`NewKey`] |
+//! | `POST /v1/disks/replace` | [`Replaced`] |
+//! | `POST /v1/heal`, `POST /v1/verify` | lines of [`Line`] |
+//! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see [`crate::admin::service`] |
+//!
+//! An answer with another status than 200 carries [`Refusal`].
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use striate_core::{ClusterId, LoadReport, Profile};
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The cause and the way out.
+    pub error: String,
+}
+
+/// The state of a whole store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Seconds since the server started.
+    pub uptime_s: u64,
+    /// The S3 endpoint, as programs on this machine reach it.
+    pub endpoint: String,
+    /// The default profile.
+    pub profile: Profile,
+    /// The sites, retired ones left out.
+    pub sites: Vec<SiteState>,
+    /// The metadata mirrors.
+    pub mirrors: Vec<MirrorState>,
+    /// Stripes in debt; counting stops at [`DEBT_COUNT_LIMIT`].
+    pub debt_stripes: u64,
+    /// What an operator should know, in words. Empty: all is well.
+    pub warnings: Vec<String>,
+    /// Sizes over all sites; file systems that several share are counted once.
+    pub capacity: Capacity,
+}
+
+/// How far debt is counted for a status.
+pub const DEBT_COUNT_LIMIT: u64 = 100_000;
+
+/// Sizes in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Of all file systems.
+    pub total_bytes: u64,
+    /// That can still be written.
+    pub free_bytes: u64,
+    /// Chunks' payload.
+    pub payload_bytes: u64,
+    /// Chunks on the disks, with headers and dead records.
+    pub disk_bytes: u64,
+    /// Chunks.
+    pub chunks: u64,
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SiteState {
+    /// Its number.
+    pub site: u32,
+    /// Its failure domain.
+    pub rack: String,
+    /// Its directory or address.
+    pub address: String,
+    /// `ok`, `draining`, `suspect`, `missing`.
+    pub state: String,
+    /// Why it is not `ok`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its sizes.
+    pub capacity: Capacity,
+    /// Its load.
+    pub load: LoadReport,
+}
+
+/// One metadata mirror.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorState {
+    /// Its directory.
+    pub directory: PathBuf,
+    /// It holds everything that was acknowledged.
+    pub in_sync: bool,
+    /// What is wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Bytes on the disk.
+    pub bytes: u64,
+}
+
+/// A bucket to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewBucket {
+    /// Its name.
+    pub name: String,
+    /// Its profile; none is the store's default.
+    pub profile: Option<Profile>,
+    /// Its largest block in bytes; none is the store's default.
+    pub block_len: Option<u32>,
+}
+
+/// A bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketInfo {
+    /// Its name.
+    pub name: String,
+    /// Its profile.
+    pub profile: String,
+    /// True when it follows the store's default.
+    pub default_profile: bool,
+    /// When it was made, since the Unix epoch, in milliseconds.
+    pub created_unix_ms: u64,
+    /// The access key of its owner.
+    pub owner: String,
+    /// Its largest block in bytes; 0 is the store's default.
+    pub block_len: u32,
+}
+
+/// A disk to be admitted in the place of a lost one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplaceDisk {
+    /// The lost disk's path, absolute.
+    pub path: PathBuf,
+}
+
+/// What a replacement did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// The site that was given up.
+    pub old_site: u32,
+    /// The site that took its place.
+    pub new_site: u32,
+    /// Further things to know, in words.
+    pub notes: Vec<String>,
+}
+
+/// An access key, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyShown {
+    /// The access key.
+    pub access_key: String,
+    /// What it is for.
+    pub description: String,
+    /// Since the Unix epoch, in milliseconds; 0 for the key given at the start.
+    pub created_unix_ms: u64,
+    /// It is accepted no more.
+    pub revoked: bool,
+    /// It was given at the start, by the environment or `--dev`.
+    pub is_static: bool,
+}
+
+/// A key to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MakeKey {
+    /// What it is for.
+    pub description: String,
+}
+
+/// A key that gets a new secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotateKey {
+    /// Seconds for which the old secret is still accepted.
+    pub grace_s: u64,
+}
+
+/// A key and its secret: shown once.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct NewKey {
+    /// The access key.
+    pub access_key: String,
+    /// The secret.
+    pub secret: String,
+}
+
+/// One line of the answer of a long operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// How far it has come.
+    Progress(serde_json::Value),
+    /// It has ended; the last line.
+    Report(serde_json::Value),
+    /// It has failed; the last line.
+    Failed(String),
+}

@@ -1,0 +1,307 @@
+//! The server's side of the admin socket.
+//!
+//! Long operations (heal, verify, export) answer with lines as they go; they go on in the request's own task,
+//! so a command that is interrupted stops its operation, and everything they did until then stays good. One
+//! heal and one verification run at a time.
+
+mod buckets;
+mod keys;
+mod metadata;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use striate_runtime::Runtime;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, mpsc};
+
+use super::find::{SOCKET_NAME, STATE_FOLDER};
+use super::messages::{Line, Refusal, ReplaceDisk, Replaced};
+use crate::failure::Failure;
+use crate::start::cluster::Cluster;
+
+/// The longest request body; an import of metadata is the largest.
+const MAX_REQUEST_BYTES: usize = 8 << 20;
+/// The longest path of a Unix socket that every system takes.
+const MAX_SOCKET_PATH: usize = 100;
+/// Lines that may wait for a slow command; when it is slower, progress is dropped, never the report.
+const WAITING_LINES: usize = 64;
+/// At most one line of progress in this time.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// An answer's body.
+pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
+
+/// The admin service of a running store. Cheap to clone.
+#[derive(Clone)]
+pub struct AdminService {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    cluster: Cluster,
+    endpoint: String,
+    healing: tokio::sync::Mutex<()>,
+    verifying: tokio::sync::Mutex<()>,
+    /// Told when the server must stop.
+    stop: Arc<Notify>,
+}
+
+impl AdminService {
+    /// The service of a store whose S3 endpoint is `endpoint`. It tells `stop` when the server must stop.
+    pub fn new(cluster: Cluster, endpoint: String, stop: Arc<Notify>) -> Self {
+        let (healing, verifying) = Default::default();
+        let shared = Shared { cluster, endpoint, healing, verifying, stop };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Binds the socket in a directory's `.striate/` and serves it in the background. A path that is too long
+    /// for a socket is left out: the run directory has one too.
+    pub fn serve_directory(&self, directory: &Path) {
+        let path = directory.join(STATE_FOLDER).join(SOCKET_NAME);
+        if path.as_os_str().len() <= MAX_SOCKET_PATH {
+            self.serve_socket(&path);
+        }
+    }
+
+    /// Binds a socket (mode 0600) and serves it in the background; says so when that fails.
+    pub fn serve_socket(&self, path: &Path) {
+        match bind(path) {
+            Ok(listener) => drop(self.runtime().spawn(self.clone().accept(listener))),
+            Err(error) => tracing::warn!(socket = %path.display(), %error, "no admin socket here"),
+        }
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.shared.cluster.runtime()
+    }
+
+    async fn accept(self, listener: UnixListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => drop(self.runtime().spawn(self.clone().converse(stream))),
+                Err(error) => {
+                    tracing::warn!(%error, "the admin socket does not accept");
+                    self.runtime().sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    async fn converse(self, stream: UnixStream) {
+        let service = service_fn(move |request| {
+            let this = self.clone();
+            async move { Ok::<_, std::convert::Infallible>(this.answer(request).await) }
+        });
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder.timer(TokioTimer::new());
+        // A command that goes away is no event for the server.
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let answered = self.route(method.clone(), &path, request.into_body()).await;
+        answered.unwrap_or_else(|failure| {
+            tracing::info!(%method, path, reason = %failure, "an admin request was refused");
+            json(StatusCode::BAD_REQUEST, &Refusal { error: failure.to_string() })
+        })
+    }
+
+    async fn route(&self, method: Method, path: &str, body: Incoming) -> Result<Response<Body>, Failure> {
+        let steps: Vec<&str> = path.trim_matches('/').split('/').collect();
+        match (method, steps.as_slice()) {
+            (Method::GET, ["v1", "status"]) => {
+                Ok(ok(&self.shared.cluster.status(&self.shared.endpoint).await))
+            }
+            (Method::POST, ["v1", "disks", "replace"]) => self.replace(read(body).await?).await,
+            (Method::POST, ["v1", "heal"]) => Ok(self.clone().heal()),
+            (Method::POST, ["v1", "verify"]) => Ok(self.clone().verify()),
+            (method, ["v1", "buckets", rest @ ..]) => self.buckets(method, rest, body).await,
+            (method, ["v1", "keys", rest @ ..]) => self.keys(method, rest, body).await,
+            (Method::GET, ["v1", "meta"]) => self.export().await,
+            (Method::POST, ["v1", "meta"]) => self.import(body).await,
+            (method, _) => Err(Failure::failed(format!(
+                "this server knows no {method} {path}; are command and server of one version?"
+            ))),
+        }
+    }
+
+    async fn replace(&self, wish: ReplaceDisk) -> Result<Response<Body>, Failure> {
+        let replaced = self.shared.cluster.replace(&wish.path).await?;
+        tracing::info!(path = %wish.path.display(), old = %replaced.old, new = %replaced.new, "disk replaced");
+        for directory in self.shared.cluster.directories() {
+            let is_there = directory.join(STATE_FOLDER).is_dir();
+            if is_there && !super::find::is_alive(&directory.join(STATE_FOLDER).join(SOCKET_NAME)) {
+                self.serve_directory(&directory);
+            }
+        }
+        let notes = vec!["`striate heal` rebuilds the lost chunks".to_owned()];
+        Ok(ok(&Replaced { old_site: replaced.old.0, new_site: replaced.new.0, notes }))
+    }
+
+    fn heal(self) -> Response<Body> {
+        self.long_operation(|this, lines| async move {
+            let Ok(_alone) = this.shared.healing.try_lock() else {
+                return Line::Failed(
+                    "a heal is running already; wait for it, or stop that command".to_owned(),
+                );
+            };
+            let mut pace = Pace::new(this.runtime().clone(), lines);
+            let client = this.shared.cluster.client();
+            match striate_control::heal(client, |progress| pace.progress(progress)).await {
+                Ok(report) => {
+                    Line::Report(serde_json::json!({ "whole": report.is_whole(), "report": report }))
+                }
+                Err(error) => Line::Failed(error.to_string()),
+            }
+        })
+    }
+
+    fn verify(self) -> Response<Body> {
+        self.long_operation(|this, lines| async move {
+            let Ok(_alone) = this.shared.verifying.try_lock() else {
+                return Line::Failed("a verification is running already; wait for it".to_owned());
+            };
+            let mut pace = Pace::new(this.runtime().clone(), lines);
+            let client = this.shared.cluster.client();
+            match striate_control::verify(client, |progress| pace.progress(progress)).await {
+                Ok(report) => match this.shared.cluster.meta().scrub().await {
+                    Ok(rows) => {
+                        let clean = report.is_clean();
+                        Line::Report(
+                            serde_json::json!({ "clean": clean, "report": report, "metadata_rows": rows }),
+                        )
+                    }
+                    Err(error) => Line::Failed(error.to_string()),
+                },
+                Err(error) => Line::Failed(error.to_string()),
+            }
+        })
+    }
+
+    /// Answers with lines of progress and the last line that `work` ends with. When the command goes away the
+    /// body is dropped, and the work with it.
+    fn long_operation<F, W>(self, work: W) -> Response<Body>
+    where
+        W: FnOnce(Self, mpsc::Sender<Line>) -> F,
+        F: Future<Output = Line> + Send + 'static,
+    {
+        let (sender, receiver) = mpsc::channel(WAITING_LINES);
+        let last = futures::stream::once(work(self, sender)).map(Some);
+        let progress = futures::stream::unfold(receiver, |mut receiver| async move {
+            let line = receiver.recv().await?;
+            Some((Some(line), receiver))
+        });
+        lines_body(futures::stream::select(progress, last).filter_map(std::future::ready).boxed())
+    }
+}
+
+/// Thins out progress so that a fast operation does not drown its command.
+struct Pace {
+    runtime: Runtime,
+    lines: mpsc::Sender<Line>,
+    next: striate_runtime::Instant,
+}
+
+impl Pace {
+    fn new(runtime: Runtime, lines: mpsc::Sender<Line>) -> Self {
+        Self { next: runtime.now(), runtime, lines }
+    }
+
+    fn progress(&mut self, progress: &impl Serialize) {
+        let now = self.runtime.now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + PROGRESS_EVERY;
+        let value = serde_json::to_value(progress).unwrap_or_default();
+        // A slow command misses some progress, nothing else.
+        let _ = self.lines.try_send(Line::Progress(value));
+    }
+}
+
+fn lines_body(lines: futures::stream::BoxStream<'static, Line>) -> Response<Body> {
+    let frame = |line: Line| {
+        let mut text = serde_json::to_vec(&line).unwrap_or_default();
+        text.push(b'\n');
+        Ok(Frame::data(Bytes::from(text)))
+    };
+    // `BoxBody` must be `Sync`, which a stream of futures need not be: a channel is.
+    Response::new(BodyExt::boxed(StreamBody::new(SyncStream::new(lines.map(frame).boxed()))))
+}
+
+/// A stream that may be shared because nobody can reach it through a shared reference.
+struct SyncStream<T>(parking_lot::Mutex<futures::stream::BoxStream<'static, T>>);
+
+impl<T> SyncStream<T> {
+    fn new(stream: futures::stream::BoxStream<'static, T>) -> Self {
+        Self(parking_lot::Mutex::new(stream))
+    }
+}
+
+impl<T> futures::Stream for SyncStream<T> {
+    type Item = T;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<T>> {
+        self.0.get_mut().poll_next_unpin(cx)
+    }
+}
+
+/// A body of lines that were made elsewhere.
+pub(crate) fn text_lines(
+    lines: futures::stream::BoxStream<'static, std::io::Result<Bytes>>,
+) -> Response<Body> {
+    Response::new(BodyExt::boxed(StreamBody::new(SyncStream::new(
+        lines.map(|line| line.map(Frame::data)).boxed(),
+    ))))
+}
+
+/// An answer with status 200.
+pub(crate) fn ok(message: &impl Serialize) -> Response<Body> {
+    json(StatusCode::OK, message)
+}
+
+fn json(status: StatusCode, message: &impl Serialize) -> Response<Body> {
+    let text = serde_json::to_vec(message).unwrap_or_default();
+    let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+}
+
+/// A request's message.
+pub(crate) async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, Failure> {
+    let bytes = Limited::new(body, MAX_REQUEST_BYTES).collect().await;
+    let bytes = bytes.map_err(|error| Failure::failed(format!("the request broke: {error}")))?.to_bytes();
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Failure::failed(format!("the request is not understood: {error}")))
+}
+
+/// Binds a socket that only this user can open. A dead socket of an earlier run is replaced.
+fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    let fresh = path.with_extension("new");
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&fresh)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&fresh, path)?;
+    Ok(listener)
+}

@@ -1,0 +1,81 @@
+//! Buckets, with profiles of their own.
+
+use http::{Method, Response};
+use hyper::body::Incoming;
+use striate_client::CreateBucket;
+use striate_meta::records;
+
+use super::{AdminService, Body, ok, read};
+use crate::admin::messages::{BucketInfo, NewBucket};
+use crate::failure::Failure;
+
+/// Buckets of one page.
+const PAGE: usize = 1_000;
+
+impl AdminService {
+    pub(super) async fn buckets(
+        &self,
+        method: Method,
+        steps: &[&str],
+        body: Incoming,
+    ) -> Result<Response<Body>, Failure> {
+        let client = self.shared.cluster.client();
+        match (method, steps) {
+            (Method::GET, []) => self.list_buckets().await,
+            (Method::POST, []) => self.create_bucket(read(body).await?).await,
+            (Method::GET, [name]) => {
+                let bucket = client.bucket(name).await.map_err(Failure::failed)?;
+                Ok(ok(&self.bucket_info(bucket)))
+            }
+            (Method::DELETE, [name]) => {
+                client.delete_bucket(name).await.map_err(Failure::failed)?;
+                Ok(ok(&serde_json::json!({})))
+            }
+            _ => Err(Failure::failed("buckets can be listed, created, shown and deleted")),
+        }
+    }
+
+    async fn create_bucket(&self, wish: NewBucket) -> Result<Response<Body>, Failure> {
+        if let Some(profile) = &wish.profile {
+            self.shared.cluster.support(profile).await?;
+        }
+        let request = CreateBucket {
+            name: wish.name,
+            profile: wish.profile,
+            block_len: wish.block_len,
+            ..CreateBucket::default()
+        };
+        let bucket = self.shared.cluster.client().create_bucket(request).await.map_err(Failure::failed)?;
+        Ok(ok(&self.bucket_info(bucket)))
+    }
+
+    async fn list_buckets(&self) -> Result<Response<Body>, Failure> {
+        let mut buckets: Vec<BucketInfo> = Vec::new();
+        loop {
+            let after = buckets.last().map(|bucket| bucket.name.clone()).unwrap_or_default();
+            let page = self.shared.cluster.client().list_buckets(&after, PAGE).await;
+            let page = page.map_err(Failure::failed)?;
+            let is_last = page.len() < PAGE;
+            buckets.extend(page.into_iter().map(|bucket| self.bucket_info(bucket)));
+            if is_last {
+                return Ok(ok(&buckets));
+            }
+        }
+    }
+
+    fn bucket_info(&self, bucket: records::Bucket) -> BucketInfo {
+        let default_profile = bucket.profile.is_empty();
+        let profile = match default_profile {
+            true => self.shared.cluster.profile().to_string(),
+            false => bucket.profile,
+        };
+        BucketInfo {
+            name: bucket.name,
+            profile,
+            default_profile,
+            created_unix_ms: bucket.created_unix_ms,
+            owner: bucket.owner,
+            block_len: bucket.block_len,
+        }
+    }
+}

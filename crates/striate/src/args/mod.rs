@@ -1,0 +1,103 @@
+//! The command line. Every command's `--help` teaches: what it does, what it needs, examples.
+
+mod objects;
+mod operate;
+mod serve;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
+pub use operate::{
+    AdminArgs, AdminCommand, DiskCommand, HealArgs, KeysCommand, MetaCommand, StatusArgs, VerifyArgs,
+};
+pub use serve::{GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
+
+/// An S3-compatible, erasure-coded object store.
+#[derive(Debug, Parser)]
+#[command(
+    name = "striate",
+    version,
+    long_about = "Striate is an S3-compatible, erasure-coded object store in one binary.\n\n\
+        Start it over a few directories, one for each disk, and point any S3 client at it: objects are cut \
+        into chunks, coded, and spread over the directories, so that losing some of them loses nothing.",
+    after_long_help = "Begin here:\n  \
+        striate server /tmp/striate/disk{1...6}     start a store over six directories\n  \
+        striate bucket create photos                make a bucket (in another terminal)\n  \
+        striate cp --recursive ~/Pictures s3://photos/\n  \
+        striate status                              what the store says of itself\n\n\
+        `striate COMMAND --help` explains every command."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// How log lines are written: `text` for people, `json` for machines. RUST_LOG chooses what is logged,
+    /// e.g. RUST_LOG=debug or RUST_LOG=warn,striate_site=debug.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        env = "STRIATE_LOG_FORMAT",
+        hide_env_values = true
+    )]
+    pub log_format: LogFormat,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object on each line.
+    Json,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a store over directories of this machine.
+    Server(ServerArgs),
+    /// Run one storage site as a process of its own.
+    Site(SiteArgs),
+    /// Run a gateway over sites that run as processes.
+    Gateway(GatewayArgs),
+    /// Create, list, show and delete buckets.
+    #[command(
+        subcommand,
+        long_about = "Create, list, show and delete buckets.\n\n\
+            These commands talk to a running server on this machine through its admin socket, so they need no \
+            access key. S3 clients can create buckets too, but cannot choose a profile."
+    )]
+    Bucket(BucketCommand),
+    /// Copy files to and from a store.
+    Cp(CpArgs),
+    /// List buckets or objects.
+    Ls(LsArgs),
+    /// Delete objects.
+    Rm(RmArgs),
+    /// Write an object to the standard output.
+    Cat(CatArgs),
+    /// Show sites, capacity, debt and metadata mirrors.
+    Status(StatusArgs),
+    /// Read and check every chunk.
+    Verify(VerifyArgs),
+    /// Rebuild what was lost and pay debt.
+    Heal(HealArgs),
+    /// List disks and replace lost ones.
+    #[command(
+        subcommand,
+        long_about = "List disks and replace lost ones.\n\n\
+            When a disk is lost the store goes on without it: reads are decoded from the other chunks, and \
+            writes leave debt. To bring the redundancy back: put an empty directory (a new disk) at the old \
+            path, `striate disk replace PATH`, then `striate heal`. See docs/src/disks.md."
+    )]
+    Disk(DiskCommand),
+    /// Manage access keys and metadata.
+    #[command(subcommand)]
+    Admin(AdminCommand),
+    /// Show the version.
+    Version,
+}

@@ -1,0 +1,163 @@
+//! Arguments of the commands on buckets and objects.
+
+use clap::{Args, Subcommand};
+use striate_core::Profile;
+
+use super::AdminArgs;
+
+/// `striate bucket …`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BucketCommand {
+    /// Make a bucket, with a profile of its own if you like.
+    #[command(
+        long_about = "Make a bucket, with a profile of its own if you like.\n\n\
+            A profile says how objects are coded: rs(k,r) keeps k data and r parity chunks and survives any r \
+            lost disks; lrc(k,l,g) repairs single losses from fewer chunks; replica(n) keeps n copies; none \
+            keeps one. It needs as many disks as it has chunks.",
+        after_long_help = "Examples:\n  \
+            striate bucket create photos\n  \
+            striate bucket create --profile 'rs(4,2)' archive\n  \
+            striate bucket create --profile 'lrc(6,2,2)' logs"
+    )]
+    Create {
+        /// The bucket's name: 3 to 63 characters, lower case, digits, dots and hyphens.
+        name: String,
+        /// How its objects are coded; quote the brackets for your shell.
+        #[arg(long, value_name = "PROFILE")]
+        profile: Option<Profile>,
+        /// The largest block in KiB; larger objects become several blocks.
+        #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(64..=65_536))]
+        block_kib: Option<u32>,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// List buckets.
+    #[command(after_long_help = "Example:\n  striate bucket list")]
+    List {
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Delete an empty bucket.
+    #[command(after_long_help = "Example:\n  striate rm --recursive s3://old/ && striate bucket delete old")]
+    Delete {
+        /// The bucket's name.
+        name: String,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Show a bucket's profile, owner and age.
+    #[command(after_long_help = "Example:\n  striate bucket info photos")]
+    Info {
+        /// The bucket's name.
+        name: String,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+/// Which S3 endpoint, and with which key.
+#[derive(Clone, Debug, Args)]
+pub struct EndpointArgs {
+    /// The S3 endpoint, of Striate or any other store. Default: the server that runs on this machine.
+    #[arg(long, value_name = "URL", env = "STRIATE_ENDPOINT")]
+    pub endpoint: Option<String>,
+
+    /// The access key. The secret is read from STRIATE_SECRET_KEY (or AWS_SECRET_ACCESS_KEY), never from the
+    /// command line, where other users could see it.
+    #[arg(long, value_name = "KEY", env = "STRIATE_ACCESS_KEY")]
+    pub access_key: Option<String>,
+
+    /// The region to sign for.
+    #[arg(long, default_value = "us-east-1", env = "STRIATE_REGION")]
+    pub region: String,
+
+    /// Trust the certificates of this PEM file besides the system's.
+    #[arg(long, value_name = "FILE", env = "STRIATE_CA_FILE")]
+    pub ca_file: Option<std::path::PathBuf>,
+}
+
+/// `striate cp`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Copy files to and from a store.\n\n\
+        One side is s3://BUCKET/KEY, the other a path; `-` is the standard input or output. Files over 16 MiB go \
+        up in parts and come down in ranges, several at a time, and a file appears under its name only when \
+        it is complete. Works with any S3 store (--endpoint).\n\n\
+        The key is taken from STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY, else from AWS_ACCESS_KEY_ID and \
+        AWS_SECRET_ACCESS_KEY.",
+    after_long_help = "Examples:\n  \
+        striate cp holiday.mp4 s3://photos/2026/\n  \
+        striate cp --recursive ~/Pictures s3://photos/\n  \
+        striate cp --recursive s3://photos/2026/ ./restored\n  \
+        tar c /etc | striate cp - s3://backup/etc.tar"
+)]
+pub struct CpArgs {
+    /// What to copy: a path, `-`, or s3://BUCKET/KEY.
+    pub source: String,
+    /// Where to: a path, `-`, or s3://BUCKET/KEY; a trailing slash keeps the file's name.
+    pub destination: String,
+    /// Copy everything below a directory or prefix.
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Requests at the same time.
+    #[arg(long, short = 'j', default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub parallel: u16,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Which endpoint.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+}
+
+/// `striate ls`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "List buckets, or the objects of a bucket below a prefix.",
+    after_long_help = "Examples:\n  striate ls\n  striate ls s3://photos/2026/\n  striate ls --recursive s3://photos"
+)]
+pub struct LsArgs {
+    /// s3://BUCKET/PREFIX; nothing lists the buckets.
+    pub location: Option<String>,
+    /// List everything below the prefix instead of one level.
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Which endpoint.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+}
+
+/// `striate rm`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Delete an object, or with --recursive everything below a prefix.",
+    after_long_help = "Examples:\n  striate rm s3://photos/old.jpg\n  striate rm --recursive s3://photos/2019/"
+)]
+pub struct RmArgs {
+    /// s3://BUCKET/KEY.
+    pub location: String,
+    /// Delete everything below the prefix.
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Which endpoint.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+}
+
+/// `striate cat`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Write an object to the standard output.",
+    after_long_help = "Example:\n  striate cat s3://backup/etc.tar | tar t"
+)]
+pub struct CatArgs {
+    /// s3://BUCKET/KEY.
+    pub location: String,
+    /// Which endpoint.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+}

@@ -1,0 +1,207 @@
+//! Arguments of the commands that operate a running server through its admin socket.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Which server to talk to.
+#[derive(Clone, Debug, Default, Args)]
+pub struct AdminArgs {
+    /// Any directory of the running server. Default: the only server that this user runs on this machine.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// The server's admin socket itself.
+    #[arg(long, value_name = "SOCKET", env = "STRIATE_ADMIN", conflicts_with = "dir")]
+    pub admin_socket: Option<PathBuf>,
+}
+
+/// `striate status`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Show sites, capacity, debt and metadata mirrors.\n\n\
+        Debt is what acknowledged writes still lack: chunks that could not be written while a disk was away. \
+        `striate heal` pays it. The exit status is 0 when everything is whole, 1 when something needs attention.",
+    after_long_help = "Examples:\n  striate status\n  striate status --dir /mnt/disk1\n  striate status --json | jq .sites"
+)]
+pub struct StatusArgs {
+    /// Write JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Which server.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+/// `striate verify`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Read and check every chunk.\n\n\
+        Reads every chunk from its disk, past the page cache, and compares it with the checksums taken when \
+        it was written. What is damaged or missing is named and queued for `striate heal`; nothing is deleted. \
+        The exit status is 0 when all is well, 1 when something was found.",
+    after_long_help = "Examples:\n  striate verify\n  striate verify || striate heal"
+)]
+pub struct VerifyArgs {
+    /// Show no progress.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Write the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Which server.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+/// `striate heal`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Rebuild what was lost and pay debt.\n\n\
+        Rebuilds the chunks of lost and replaced disks and of damaged places from the others, the most \
+        endangered first, while the store goes on serving. It can be stopped and started again at any time. \
+        The exit status is 0 when everything is whole afterwards, 1 when something is left.",
+    after_long_help = "Examples:\n  striate disk replace /mnt/disk3 && striate heal\n  striate heal --quiet --dir /mnt/disk1"
+)]
+pub struct HealArgs {
+    /// Show no progress.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Write the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Which server.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+/// `striate disk …`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum DiskCommand {
+    /// List disks: path, site, state.
+    #[command(after_long_help = "Example:\n  striate disk list")]
+    List {
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Admit an empty directory in the place of a lost disk.
+    #[command(
+        long_about = "Admit an empty directory in the place of a lost disk.\n\n\
+            PATH is the path of the lost disk, and must now hold an empty directory (a new disk, formatted \
+            and mounted). It gets an identity and a site number of its own; the old site is given up for \
+            good. The store keeps running. Then `striate heal` rebuilds the lost chunks.",
+        after_long_help = "Example:\n  \
+            mkfs.ext4 /dev/sdc && mount /dev/sdc /mnt/disk3\n  \
+            striate disk replace /mnt/disk3 && striate heal"
+    )]
+    Replace {
+        /// The path of the lost disk.
+        path: PathBuf,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+/// `striate admin …`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum AdminCommand {
+    /// Manage access keys.
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Save and restore the metadata.
+    #[command(subcommand)]
+    Meta(MetaCommand),
+}
+
+/// `striate admin keys …`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum KeysCommand {
+    /// List access keys; secrets are never shown.
+    #[command(after_long_help = "Example:\n  striate admin keys list")]
+    List {
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Make a random access key and secret.
+    #[command(
+        long_about = "Make a random access key and secret.\n\nThe secret is shown once: on a terminal, or \
+            else in a new file with mode 0600 whose path is printed.",
+        after_long_help = "Examples:\n  \
+            striate admin keys create --description laptop\n  \
+            striate admin keys create --secret-file backup.key"
+    )]
+    Create {
+        /// What the key is for.
+        #[arg(long, default_value = "")]
+        description: String,
+        /// Write key and secret to this new file (mode 0600).
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Give an access key a new secret.
+    #[command(
+        long_about = "Give an access key a new secret.\n\nThe old secret is accepted for --grace more, so that \
+            its users can change over.",
+        after_long_help = "Example:\n  striate admin keys rotate STRIABCDEFGHIJKLMNOP --grace-minutes 60"
+    )]
+    Rotate {
+        /// The access key.
+        access_key: String,
+        /// Accept the old secret for so many minutes more.
+        #[arg(long, value_name = "MINUTES", default_value_t = 0)]
+        grace_minutes: u32,
+        /// Write key and secret to this new file (mode 0600).
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Make an access key unusable, within a second.
+    #[command(after_long_help = "Example:\n  striate admin keys revoke STRIABCDEFGHIJKLMNOP")]
+    Revoke {
+        /// The access key.
+        access_key: String,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+/// `striate admin meta …`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum MetaCommand {
+    /// Write all metadata to a file.
+    #[command(
+        long_about = "Write all metadata to a file, one JSON row on each line.\n\nThe export is of one state, \
+            however long it takes. The secrets of access keys are in it, sealed with the cluster's key.",
+        after_long_help = "Example:\n  striate admin meta export meta.jsonl"
+    )]
+    Export {
+        /// The file; `-` is the standard output.
+        file: PathBuf,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Read all metadata from a file into an empty store of the same cluster.
+    #[command(
+        long_about = "Read all metadata from a file into an empty store of the same cluster.\n\nRefused while \
+            the store has buckets, and for the export of another cluster. Let nobody write meanwhile; the \
+            server stops afterwards, start it again.",
+        after_long_help = "Example:\n  striate admin meta import meta.jsonl"
+    )]
+    Import {
+        /// The file; `-` is the standard input.
+        file: PathBuf,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}

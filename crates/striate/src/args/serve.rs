@@ -1,0 +1,199 @@
+//! Arguments of the commands that run for long: `server`, `site`, `gateway`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use striate_core::Profile;
+
+/// Where to listen: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// A host name or address; empty for every interface.
+    pub host: String,
+    /// The port; 0 lets the operating system choose.
+    pub port: u16,
+}
+
+impl FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hint = "write HOST:PORT, or :PORT for every interface";
+        let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?} has no port; {hint}"))?;
+        let port = port.parse().map_err(|_| format!("{port:?} is not a port (0 to 65535); {hint}"))?;
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        if host.contains(':') && !is_bracketed {
+            return Err(format!("{text:?}: an IPv6 address needs brackets, as in [::1]:{port}"));
+        }
+        Ok(Self { host: host.trim_start_matches('[').trim_end_matches(']').to_owned(), port })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// What every S3 front listens on and how it behaves.
+#[derive(Clone, Debug, Args)]
+pub struct ListenArgs {
+    /// Where the S3 endpoint listens: HOST:PORT, or :PORT for every interface.
+    #[arg(long, value_name = "HOST:PORT", default_value = ":9000", env = "STRIATE_ADDRESS")]
+    pub address: HostPort,
+
+    /// Where the status page, metrics and health checks listen. Health is open to everybody; status and
+    /// metrics are open to programs on this machine only, others sign in or send the metrics token.
+    #[arg(long, value_name = "HOST:PORT", default_value = ":9001", env = "STRIATE_CONSOLE_ADDRESS")]
+    pub console_address: HostPort,
+
+    /// Serve TLS with `public.crt` and `private.key` (PEM) of this directory. Changed files are picked up
+    /// without a restart.
+    #[arg(long, value_name = "DIR", env = "STRIATE_CERTS")]
+    pub certs: Option<PathBuf>,
+
+    /// The region that clients are told.
+    #[arg(long, default_value = "us-east-1", env = "STRIATE_REGION")]
+    pub region: String,
+
+    /// A domain whose first label is a bucket (virtual-hosted style): with `--domain s3.example.org`,
+    /// photos.s3.example.org is the bucket photos. May be given several times.
+    #[arg(long = "domain", value_name = "DOMAIN", env = "STRIATE_DOMAIN", value_delimiter = ',')]
+    pub domains: Vec<String>,
+
+    /// Append one JSON line for every S3 request to this file.
+    #[arg(long, value_name = "FILE", env = "STRIATE_AUDIT_LOG")]
+    pub audit_log: Option<PathBuf>,
+
+    /// A file with the token that lets programs on other machines read /metrics and /api/status, sent as
+    /// `Authorization: Bearer TOKEN`.
+    #[arg(long, value_name = "FILE", env = "STRIATE_METRICS_TOKEN_FILE")]
+    pub metrics_token_file: Option<PathBuf>,
+
+    /// Memory for the bodies of requests in flight, in MiB; requests beyond it wait.
+    #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(16..),
+          env = "STRIATE_BODY_MEMORY_MIB")]
+    pub body_memory_mib: u32,
+
+    /// For trying things out: accept the well-known access key `striate` with the secret
+    /// `striate-dev-secret`. Whoever can reach the port can then read and delete everything.
+    #[arg(long)]
+    pub dev: bool,
+}
+
+/// `striate server`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run a store over directories of this machine.\n\n\
+        Give one directory for each disk; three dots stand for a range, so quote nothing: /mnt/disk{1...6} \
+        means /mnt/disk1 to /mnt/disk6. On the first start the directories must be empty (they are made if \
+        they do not exist); Striate writes an identity into each and prints an access key and secret once. \
+        STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY choose them instead.\n\n\
+        At a restart the directories may come in another order, and empty ones may be added. A missing or \
+        empty directory in the place of a known one does not stop the store while enough are left: it starts, \
+        says what is missing, and `striate disk replace PATH` brings the redundancy back. When too many are \
+        missing it refuses to start, changes nothing, and names them.\n\n\
+        How objects are coded depends on the number of directories at the first start:\n  \
+        1 none (no redundancy)   2 replica(2)   3 rs(2,1)   4 to 7 rs(n-2,2)\n  \
+        8 to 11 rs(n-3,3)   12 to 14 rs(n-4,4)   more rs(10,4)\n\
+        `striate bucket create --profile` chooses another code for a bucket.\n\n\
+        SIGTERM or Ctrl-C finishes the requests in flight and stops; a second one stops at once.",
+    after_long_help = "Examples:\n  \
+        striate server /mnt/disk{1...6}\n  \
+        striate server --address 127.0.0.1:9000 --console-address 127.0.0.1:9001 /data/a /data/b /data/c\n  \
+        STRIATE_ACCESS_KEY=me STRIATE_SECRET_KEY=a-long-secret striate server /mnt/disk{01...12}\n  \
+        striate server --certs /etc/striate/certs --audit-log /var/log/striate/audit.jsonl /mnt/disk{1...6}"
+)]
+pub struct ServerArgs {
+    /// The directories, one for each disk. {1...6} stands for six of them.
+    #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<String>,
+
+    /// The profile of buckets that have none of their own. Only at the first start; afterwards the store
+    /// remembers it. Default: by the number of directories.
+    #[arg(long, value_name = "PROFILE")]
+    pub profile: Option<Profile>,
+
+    /// How to listen.
+    #[command(flatten)]
+    pub listen: ListenArgs,
+}
+
+/// `striate site`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run one storage site as a process of its own.\n\n\
+        A site keeps chunks in one directory and knows nothing of objects. A gateway, which must share the \
+        cluster's secret, reads and writes them over the network. Make the secret once and copy it to every \
+        machine: striate site --make-secret cluster.secret",
+    after_long_help = "Examples:\n  \
+        striate site --make-secret cluster.secret\n  \
+        striate site --id 1 --rack a --secret cluster.secret --address 10.0.0.1:9100 /mnt/disk1"
+)]
+pub struct SiteArgs {
+    /// The directory; empty at the first start.
+    #[arg(value_name = "DIR", required_unless_present = "make_secret")]
+    pub directory: Option<PathBuf>,
+
+    /// The site's number, the same at every start and different from every other site's.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "make_secret")]
+    pub id: Option<u32>,
+
+    /// The failure domain it stands in. Default: one of its own.
+    #[arg(long)]
+    pub rack: Option<String>,
+
+    /// The file with the cluster's secret.
+    #[arg(long, value_name = "FILE", required_unless_present = "make_secret")]
+    pub secret: Option<PathBuf>,
+
+    /// Where the site listens for gateways.
+    #[arg(long, value_name = "HOST:PORT", default_value = ":9100")]
+    pub address: HostPort,
+
+    /// Write a new random cluster secret to FILE (mode 0600) and stop.
+    #[arg(long, value_name = "FILE")]
+    pub make_secret: Option<PathBuf>,
+}
+
+/// `striate gateway`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run a gateway over sites that run as processes.\n\n\
+        The list of sites is a text file with one site on each line: its number, its address, and \
+        optionally its rack. The metadata engine is embedded in the gateway, mirrored over the directories \
+        given here, so there is exactly one gateway for a cluster.",
+    after_long_help = "Example:\n  \
+        $ cat sites.txt\n  \
+        # number  address         rack\n  \
+        1         10.0.0.1:9100   a\n  \
+        2         10.0.0.2:9100   b\n  \
+        3         10.0.0.3:9100   c\n  \
+        $ striate gateway --sites sites.txt --secret cluster.secret /var/lib/striate/meta{1...2}"
+)]
+pub struct GatewayArgs {
+    /// Directories for the metadata and its mirrors. {1...2} stands for two of them.
+    #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<String>,
+
+    /// The file that lists the sites.
+    #[arg(long, value_name = "FILE")]
+    pub sites: PathBuf,
+
+    /// The file with the cluster's secret.
+    #[arg(long, value_name = "FILE")]
+    pub secret: PathBuf,
+
+    /// The profile of buckets that have none of their own. Default: by the number of sites.
+    #[arg(long, value_name = "PROFILE")]
+    pub profile: Option<Profile>,
+
+    /// How to listen.
+    #[command(flatten)]
+    pub listen: ListenArgs,
+}

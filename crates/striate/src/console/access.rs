@@ -1,0 +1,122 @@
+//! Who may read numbers and paths from the console port.
+//!
+//! - Whoever sends the metrics token, or a token got by signing in, as `Authorization: Bearer …`.
+//! - A program on the server's own machine, without a token, when it asks for `localhost` or a loopback address
+//!   itself: the peer's address is a loopback address, the `Host` header names one too (a web page that had its
+//!   own name point to 127.0.0.1 fails this), and no proxy has added itself.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use http::{Request, header};
+use parking_lot::Mutex;
+use striate_runtime::{Instant, Runtime};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+/// How long a sign-in holds.
+const SESSION: Duration = Duration::from_secs(12 * 3_600);
+/// Sessions at once; the oldest ends when there are more.
+const SESSIONS: usize = 32;
+/// Headers that a proxy adds.
+const PROXY_HEADERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
+/// Decides who may read.
+pub struct Access {
+    runtime: Runtime,
+    metrics_token: Option<Zeroizing<String>>,
+    sessions: Mutex<Vec<(Zeroizing<String>, Instant)>>,
+}
+
+/// Compares without telling by its duration where two secrets differ.
+pub fn equal(one: &str, other: &str) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
+}
+
+impl Access {
+    /// Access for holders of `metrics_token` besides sign-ins and programs on this machine.
+    pub fn new(runtime: Runtime, metrics_token: Option<Zeroizing<String>>) -> Self {
+        Self { runtime, metrics_token, sessions: Mutex::default() }
+    }
+
+    /// True when the request may read.
+    pub fn allows<B>(&self, request: &Request<B>, peer: SocketAddr) -> bool {
+        let bearer = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        match bearer.and_then(|value| value.strip_prefix("Bearer ")) {
+            Some(token) => self.knows(token.trim()),
+            None => is_local(request, peer),
+        }
+    }
+
+    fn knows(&self, token: &str) -> bool {
+        let is_metrics = self.metrics_token.as_ref().is_some_and(|known| equal(known, token));
+        let now = self.runtime.now();
+        let mut sessions = self.sessions.lock();
+        sessions.retain(|(_, until)| now < *until);
+        let is_session = sessions.iter().fold(false, |found, (known, _)| found | equal(known, token));
+        is_metrics || is_session
+    }
+
+    /// A token for somebody who has signed in.
+    pub fn new_session(&self, runtime: &Runtime) -> Zeroizing<String> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        runtime.fill_secret(&mut bytes[..]);
+        let token = Zeroizing::new(hex::encode(bytes.as_slice()));
+        let mut sessions = self.sessions.lock();
+        if sessions.len() >= SESSIONS {
+            sessions.remove(0);
+        }
+        sessions.push((token.clone(), self.runtime.now() + SESSION));
+        token
+    }
+}
+
+fn is_local<B>(request: &Request<B>, peer: SocketAddr) -> bool {
+    let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let is_proxied = PROXY_HEADERS.iter().any(|name| request.headers().contains_key(*name));
+    peer.ip().to_canonical().is_loopback() && names_loopback(host) && !is_proxied
+}
+
+/// True for `localhost`, `127.…` and `[::1]`, with or without a port.
+fn names_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(""),
+        None => host.split(':').next().unwrap_or(""),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(headers: &[(&str, &str)]) -> Request<()> {
+        let build =
+            |builder: http::request::Builder, (name, value): &(&str, &str)| builder.header(*name, *value);
+        headers.iter().fold(Request::builder(), build).body(()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_tokens_and_direct_local_programs_are_let_in() {
+        let runtime = Runtime::deterministic(1, Duration::ZERO);
+        let access = Access::new(runtime.clone(), Some(Zeroizing::new("token".to_owned())));
+        let local: SocketAddr = "127.0.0.1:5".parse().unwrap();
+        let remote: SocketAddr = "10.0.0.1:5".parse().unwrap();
+        let allows = |headers: &[(&str, &str)], peer| access.allows(&request(headers), peer);
+        assert!(allows(&[("host", "localhost:9001")], local));
+        assert!(allows(&[("host", "[::1]:9001")], "[::1]:7".parse().unwrap()));
+        assert!(!allows(&[("host", "localhost:9001")], remote));
+        assert!(!allows(&[("host", "evil.example:9001")], local));
+        assert!(!allows(&[("host", "localhost"), ("x-forwarded-for", "1.2.3.4")], local));
+        assert!(!allows(&[], local));
+        assert!(allows(&[("authorization", "Bearer token")], remote));
+        assert!(!allows(&[("authorization", "Bearer tokem")], remote));
+        assert!(!allows(&[("authorization", "Bearer tokem"), ("host", "localhost")], local));
+        let session = access.new_session(&runtime);
+        let bearer = format!("Bearer {}", session.as_str());
+        assert!(allows(&[("authorization", &bearer)], remote));
+        runtime.sleep(SESSION).await;
+        assert!(!allows(&[("authorization", &bearer)], remote));
+    }
+}

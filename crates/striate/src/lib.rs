@@ -1,0 +1,28 @@
+//! Striate's one binary: the command line, the server, and the tools that operate it.
+//!
+//! | module | what |
+//! |--|--|
+//! | [`args`], [`ellipsis`] | the command line |
+//! | [`start`] | from directories to a running store: identities, rosters, admission |
+//! | [`server`] | everything wired together, until a signal |
+//! | [`site_process`], [`gateway_process`] | sites and a gateway as processes of their own |
+//! | [`admin`], [`operate`] | the admin socket: status, heal, verify, disks, keys, metadata; and its commands |
+//! | [`console`], [`metrics`] | the status page, health, metrics |
+//! | [`transfer`] | `cp`, `ls`, `rm`, `cat`: a client of any S3 store |
+//!
+//! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.
+
+pub mod admin;
+pub mod args;
+pub mod audit_log;
+pub mod console;
+pub mod ellipsis;
+pub mod failure;
+pub mod gateway_process;
+pub mod logging;
+pub mod metrics;
+pub mod operate;
+pub mod server;
+pub mod site_process;
+pub mod start;
+pub mod transfer;

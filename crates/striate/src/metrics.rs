@@ -1,0 +1,248 @@
+//! Metrics in Prometheus' text format, kept in atomics and written on request.
+//!
+//! Requests are counted by operation and class of status, their durations in a histogram by operation. The
+//! number of series is bounded: operations are the gateway's fixed set of names.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use striate_s3::RequestMetrics;
+
+use crate::admin::messages::Status;
+
+/// Upper bounds of the duration histogram's buckets, in seconds.
+const BUCKETS_S: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+
+#[derive(Default)]
+struct Operation {
+    /// Requests by class of status, 1xx to 5xx.
+    by_class: [AtomicU64; 5],
+    /// Requests by duration: one more than [`BUCKETS_S`].
+    by_duration: [AtomicU64; BUCKETS_S.len() + 1],
+    duration_us: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// Counters of the S3 endpoint.
+#[derive(Default)]
+pub struct Metrics {
+    operations: RwLock<BTreeMap<&'static str, Operation>>,
+    refused: RwLock<BTreeMap<&'static str, AtomicU64>>,
+    connections: AtomicI64,
+}
+
+impl RequestMetrics for Metrics {
+    fn request(
+        &self,
+        operation: &'static str,
+        status: u16,
+        bytes_in: u64,
+        bytes_out: u64,
+        duration: Duration,
+    ) {
+        if let Some(counters) = self.operations.read().get(operation) {
+            return counters.count(status, bytes_in, bytes_out, duration);
+        }
+        self.operations.write().entry(operation).or_default().count(status, bytes_in, bytes_out, duration);
+    }
+
+    fn connection(&self, opened: bool) {
+        self.connections.fetch_add(if opened { 1 } else { -1 }, Ordering::Relaxed);
+    }
+
+    fn refused(&self, reason: &'static str) {
+        self.refused.write().entry(reason).or_default().fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Operation {
+    fn count(&self, status: u16, bytes_in: u64, bytes_out: u64, duration: Duration) {
+        let class = usize::from(status / 100).clamp(1, 5) - 1;
+        self.by_class[class].fetch_add(1, Ordering::Relaxed);
+        let seconds = duration.as_secs_f64();
+        let bucket = BUCKETS_S.iter().position(|&bound| seconds <= bound).unwrap_or(BUCKETS_S.len());
+        self.by_duration[bucket].fetch_add(1, Ordering::Relaxed);
+        self.duration_us.fetch_add(duration.as_micros() as u64, Ordering::Relaxed);
+        self.bytes_in.fetch_add(bytes_in, Ordering::Relaxed);
+        self.bytes_out.fetch_add(bytes_out, Ordering::Relaxed);
+    }
+}
+
+/// Text that is being written.
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing to a string");
+    }
+
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let labels: Vec<_> =
+            labels.iter().map(|(name, text)| format!("{name}=\"{}\"", escape(text))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        writeln!(self.0, "{name}{labels} {value}").expect("writing to a string");
+    }
+}
+
+/// A label's value as the text format wants it.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+impl Metrics {
+    /// All metrics, of the S3 endpoint and of the store.
+    pub fn render(&self, status: &Status) -> String {
+        let mut page = Page(String::new());
+        self.render_requests(&mut page);
+        render_store(&mut page, status);
+        page.0
+    }
+
+    fn render_requests(&self, page: &mut Page) {
+        let operations = self.operations.read();
+        page.head("striate_s3_requests_total", "counter", "S3 requests that ended, by class of status.");
+        for (operation, counters) in operations.iter() {
+            for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(&counters.by_class) {
+                let count = count.load(Ordering::Relaxed);
+                if count > 0 {
+                    let labels = [("operation", *operation), ("class", *class)];
+                    page.value("striate_s3_requests_total", &labels, count);
+                }
+            }
+        }
+        page.head("striate_s3_request_seconds", "histogram", "From a request's arrival to its answer's end.");
+        for (operation, counters) in operations.iter() {
+            let mut below = 0;
+            for (index, count) in counters.by_duration.iter().enumerate() {
+                below += count.load(Ordering::Relaxed);
+                let bound = BUCKETS_S.get(index).map_or("+Inf".to_owned(), f64::to_string);
+                let labels = [("operation", *operation), ("le", bound.as_str())];
+                page.value("striate_s3_request_seconds_bucket", &labels, below);
+            }
+            let seconds = counters.duration_us.load(Ordering::Relaxed) as f64 / 1e6;
+            page.value("striate_s3_request_seconds_sum", &[("operation", operation)], seconds);
+            page.value("striate_s3_request_seconds_count", &[("operation", operation)], below);
+        }
+        for (name, help, field) in [
+            ("striate_s3_received_bytes_total", "Bytes of request bodies.", 0),
+            ("striate_s3_sent_bytes_total", "Bytes of answer bodies.", 1),
+        ] {
+            page.head(name, "counter", help);
+            for (operation, counters) in operations.iter() {
+                let bytes = [&counters.bytes_in, &counters.bytes_out][field].load(Ordering::Relaxed);
+                page.value(name, &[("operation", operation)], bytes);
+            }
+        }
+        page.head("striate_s3_connections", "gauge", "Open connections.");
+        page.value("striate_s3_connections", &[], self.connections.load(Ordering::Relaxed));
+        page.head("striate_s3_refused_total", "counter", "Refused before becoming a request, by reason.");
+        for (reason, count) in self.refused.read().iter() {
+            page.value("striate_s3_refused_total", &[("reason", reason)], count.load(Ordering::Relaxed));
+        }
+    }
+}
+
+fn render_store(page: &mut Page, status: &Status) {
+    page.head("striate_info", "gauge", "The program's version and its cluster.");
+    let cluster = status.cluster.to_string();
+    page.value("striate_info", &[("version", status.version.as_str()), ("cluster", cluster.as_str())], 1);
+    let sums: [(&str, &str, u64); 8] = [
+        ("striate_uptime_seconds", "Time since the start.", status.uptime_s),
+        ("striate_debt_stripes", "Stripes that lack chunks; heal pays them.", status.debt_stripes),
+        ("striate_warnings", "Things that an operator should look at.", status.warnings.len() as u64),
+        (
+            "striate_capacity_bytes",
+            "Size of all file systems, each counted once.",
+            status.capacity.total_bytes,
+        ),
+        ("striate_free_bytes", "Bytes that can still be written.", status.capacity.free_bytes),
+        ("striate_payload_bytes", "Bytes of chunks stored.", status.capacity.payload_bytes),
+        ("striate_disk_bytes", "Bytes that chunks take on the disks.", status.capacity.disk_bytes),
+        ("striate_chunks", "Chunks stored.", status.capacity.chunks),
+    ];
+    for (name, help, value) in sums {
+        page.head(name, "gauge", help);
+        page.value(name, &[], value);
+    }
+    type Measure = fn(&crate::admin::messages::SiteState) -> u64;
+    let per_site: [(&str, &str, Measure); 9] = [
+        ("striate_site_up", "1 when the site takes reads and writes.", |site| (site.state == "ok").into()),
+        ("striate_site_queue_requests", "Requests waiting or being served.", |site| {
+            site.load.queue_requests.into()
+        }),
+        ("striate_site_queue_bytes", "Bytes that those requests ask for.", |site| site.load.queue_bytes),
+        ("striate_site_io_permille", "Share of time in which the disk was busy.", |site| {
+            site.load.io_permille.into()
+        }),
+        ("striate_site_cpu_permille", "Share of the processor in use.", |site| site.load.cpu_permille.into()),
+        ("striate_site_chunks", "Chunks on the site.", |site| site.capacity.chunks),
+        ("striate_site_payload_bytes", "Bytes of chunks on the site.", |site| site.capacity.payload_bytes),
+        ("striate_site_disk_bytes", "Bytes that the site's chunks take.", |site| site.capacity.disk_bytes),
+        ("striate_site_free_bytes", "Bytes the site can still take.", |site| site.capacity.free_bytes),
+    ];
+    for (name, help, measure) in per_site {
+        page.head(name, "gauge", help);
+        for site in &status.sites {
+            let number = site.site.to_string();
+            let labels = [("site", number.as_str()), ("rack", site.rack.as_str())];
+            page.value(name, &labels, measure(site));
+        }
+    }
+    page.head("striate_mirror_in_sync", "gauge", "1 when the metadata mirror holds everything acknowledged.");
+    for mirror in &status.mirrors {
+        let directory = mirror.directory.display().to_string();
+        page.value("striate_mirror_in_sync", &[("directory", directory.as_str())], u8::from(mirror.in_sync));
+    }
+    page.head("striate_mirror_bytes", "gauge", "Bytes of the metadata mirror.");
+    for mirror in &status.mirrors {
+        let directory = mirror.directory.display().to_string();
+        page.value("striate_mirror_bytes", &[("directory", directory.as_str())], mirror.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::{ClusterId, Profile};
+
+    use super::*;
+
+    #[test]
+    fn every_line_is_prometheus_text_and_histograms_add_up() {
+        let metrics = Metrics::default();
+        metrics.request("GetObject", 200, 1, 2, Duration::from_millis(3));
+        metrics.request("GetObject", 503, 1, 2, Duration::from_secs(3_600));
+        metrics.connection(true);
+        metrics.refused("headers");
+        let status = Status {
+            version: "1".to_owned(),
+            cluster: ClusterId(1),
+            uptime_s: 1,
+            endpoint: String::new(),
+            profile: Profile::for_directories(6),
+            sites: Vec::new(),
+            mirrors: Vec::new(),
+            debt_stripes: 7,
+            warnings: Vec::new(),
+            capacity: Default::default(),
+        };
+        let text = metrics.render(&status);
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(name.starts_with("striate_") && value.parse::<f64>().is_ok(), "{line}");
+        }
+        assert!(text.contains("striate_s3_requests_total{operation=\"GetObject\",class=\"5xx\"} 1"));
+        assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"0.005\"} 1"));
+        assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"+Inf\"} 2"));
+        assert!(text.contains("striate_debt_stripes 7"));
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escape("a\"b\\c\n"), "a\\\"b\\\\c\\n");
+    }
+}

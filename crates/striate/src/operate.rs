@@ -1,0 +1,162 @@
+//! The commands that operate a running server: `status`, `verify`, `heal`, `disk`, `bucket`, `admin`.
+
+mod keys;
+mod metadata;
+mod report;
+
+use serde_json::Value;
+use striate_runtime::Runtime;
+
+use crate::admin::client::AdminClient;
+use crate::admin::messages::{BucketInfo, NewBucket, ReplaceDisk, Replaced, Status};
+use crate::args::{AdminCommand, BucketCommand, DiskCommand, HealArgs, MetaCommand, StatusArgs, VerifyArgs};
+use crate::failure::{Failure, Outcome};
+use crate::transfer::progress::{bytes_bar, human_bytes, spinner};
+
+/// `striate status`.
+///
+/// # Errors
+/// When no server answers; status 1 when something needs attention.
+pub async fn status(runtime: Runtime, args: StatusArgs) -> Outcome {
+    let server = AdminClient::find(runtime, &args.admin)?;
+    let status: Status = server.get("/v1/status").await?;
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&status).map_err(Failure::failed)?),
+        false => print!("{}", report::status(&status)),
+    }
+    if status.warnings.is_empty() { Ok(()) } else { Err(Failure::attention()) }
+}
+
+/// `striate verify`.
+///
+/// # Errors
+/// When no server answers or the verification fails; status 1 when damage was found.
+pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
+    let server = AdminClient::find(runtime, &args.admin)?;
+    let bar = spinner(args.quiet);
+    let answer = server
+        .follow("/v1/verify", |progress| {
+            let number = |name: &str| progress[name].as_u64().unwrap_or(0);
+            bar.set_message(format!(
+                "{} stripes, {} chunks, {} read, {} damaged",
+                number("stripes"),
+                number("chunks"),
+                human_bytes(number("bytes")),
+                number("damaged")
+            ));
+        })
+        .await;
+    bar.finish_and_clear();
+    let answer = answer?;
+    match args.json {
+        true => println!("{answer}"),
+        false => {
+            print!("{}", report::verification(&answer["report"]));
+            println!("{} rows of metadata read in every mirror", number(&answer, "metadata_rows"));
+        }
+    }
+    if answer["clean"] == true { Ok(()) } else { Err(Failure::attention()) }
+}
+
+/// `striate heal`.
+///
+/// # Errors
+/// When no server answers or the heal fails; status 1 when something is left.
+pub async fn heal(runtime: Runtime, args: HealArgs) -> Outcome {
+    let server = AdminClient::find(runtime.clone(), &args.admin)?;
+    let bar = bytes_bar(0, args.quiet);
+    let style = "{msg} {wide_bar} {pos}/{len} stripes {eta}";
+    bar.set_style(indicatif::ProgressStyle::with_template(style).map_err(Failure::failed)?);
+    let started = runtime.now();
+    let answer = server
+        .follow("/v1/heal", |progress| {
+            let number = |name: &str| progress[name].as_u64().unwrap_or(0);
+            bar.set_length(number("stripes_total"));
+            bar.set_position(number("stripes_done"));
+            bar.set_message(format!("{} chunks, {}", number("chunks"), human_bytes(number("bytes"))));
+        })
+        .await;
+    bar.finish_and_clear();
+    let answer = answer?;
+    match args.json {
+        true => println!("{answer}"),
+        false => print!("{}", report::heal(&answer["report"], runtime.now() - started)),
+    }
+    if answer["whole"] == true { Ok(()) } else { Err(Failure::attention()) }
+}
+
+/// `striate disk …`.
+///
+/// # Errors
+/// When no server answers or it refuses.
+pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
+    match command {
+        DiskCommand::List { admin } => {
+            let status: Status = AdminClient::find(runtime, &admin)?.get("/v1/status").await?;
+            print!("{}", report::disks(&status));
+            Ok(())
+        }
+        DiskCommand::Replace { path, admin } => {
+            let server = AdminClient::find(runtime, &admin)?;
+            let path = std::path::absolute(&path).map_err(Failure::refused)?;
+            let replaced: Replaced =
+                server.post("/v1/disks/replace", &ReplaceDisk { path: path.clone() }).await?;
+            println!(
+                "{} is site {} now, in place of site {}",
+                path.display(),
+                replaced.new_site,
+                replaced.old_site
+            );
+            replaced.notes.iter().for_each(|note| println!("{note}"));
+            Ok(())
+        }
+    }
+}
+
+/// `striate bucket …`.
+///
+/// # Errors
+/// When no server answers or it refuses.
+pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
+    match command {
+        BucketCommand::Create { name, profile, block_kib, admin } => {
+            let wish = NewBucket { name, profile, block_len: block_kib.map(|kib| kib << 10) };
+            let made: BucketInfo = AdminClient::find(runtime, &admin)?.post("/v1/buckets", &wish).await?;
+            println!("bucket {} with profile {}", made.name, made.profile);
+        }
+        BucketCommand::List { admin } => {
+            let buckets: Vec<BucketInfo> = AdminClient::find(runtime, &admin)?.get("/v1/buckets").await?;
+            print!("{}", report::buckets(&buckets));
+        }
+        BucketCommand::Delete { name, admin } => {
+            AdminClient::find(runtime, &admin)?.delete(&format!("/v1/buckets/{name}")).await?;
+        }
+        BucketCommand::Info { name, admin } => {
+            let server = AdminClient::find(runtime, &admin)?;
+            let bucket: BucketInfo = server.get(&format!("/v1/buckets/{name}")).await?;
+            print!("{}", report::bucket(&bucket));
+        }
+    }
+    Ok(())
+}
+
+/// `striate admin …`.
+///
+/// # Errors
+/// When no server answers or it refuses.
+pub async fn admin(runtime: Runtime, command: AdminCommand) -> Outcome {
+    match command {
+        AdminCommand::Keys(command) => keys::run(runtime, command).await,
+        AdminCommand::Meta(MetaCommand::Export { file, admin }) => {
+            metadata::export(AdminClient::find(runtime, &admin)?, &file).await
+        }
+        AdminCommand::Meta(MetaCommand::Import { file, admin }) => {
+            metadata::import(AdminClient::find(runtime, &admin)?, &file).await
+        }
+    }
+}
+
+/// A number in an answer; 0 when it is missing.
+fn number(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or(0)
+}

@@ -1,0 +1,74 @@
+//! `striate admin keys …`.
+
+use std::path::{Path, PathBuf};
+
+use striate_runtime::Runtime;
+use striate_s3::Credentials;
+use zeroize::Zeroizing;
+
+use super::report;
+use crate::admin::client::AdminClient;
+use crate::admin::messages::{KeyShown, MakeKey, NewKey, RotateKey};
+use crate::args::KeysCommand;
+use crate::failure::{Failure, Outcome};
+use crate::start::credentials::{Shown, show};
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// When no server answers, it refuses, or the secret cannot be shown.
+pub async fn run(runtime: Runtime, command: KeysCommand) -> Outcome {
+    match command {
+        KeysCommand::List { admin } => {
+            let keys: Vec<KeyShown> = AdminClient::find(runtime, &admin)?.get("/v1/keys").await?;
+            print!("{}", report::keys(&keys));
+            Ok(())
+        }
+        KeysCommand::Create { description, secret_file, admin } => {
+            let server = AdminClient::find(runtime, &admin)?;
+            refuse_existing(secret_file.as_deref())?;
+            show_once(server.post("/v1/keys", &MakeKey { description }).await?, secret_file)
+        }
+        KeysCommand::Rotate { access_key, grace_minutes, secret_file, admin } => {
+            let server = AdminClient::find(runtime, &admin)?;
+            refuse_existing(secret_file.as_deref())?;
+            let wish = RotateKey { grace_s: u64::from(grace_minutes) * 60 };
+            show_once(server.post(&format!("/v1/keys/{access_key}/rotate"), &wish).await?, secret_file)
+        }
+        KeysCommand::Revoke { access_key, admin } => {
+            let server = AdminClient::find(runtime, &admin)?;
+            let path = format!("/v1/keys/{access_key}/revoke");
+            let _: serde_json::Value = server.post(&path, &serde_json::json!({})).await?;
+            println!("{access_key} is revoked");
+            Ok(())
+        }
+    }
+}
+
+/// A key must not be made when its secret could not be shown.
+fn refuse_existing(file: Option<&Path>) -> Outcome {
+    match file {
+        Some(path) if path.exists() => {
+            Err(Failure::refused(format!("{} exists already; name a new file", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn show_once(made: NewKey, file: Option<PathBuf>) -> Outcome {
+    let credentials = Credentials { access_key: made.access_key, secret: Zeroizing::new(made.secret) };
+    let folder = std::env::current_dir().unwrap_or_else(|_| std::env::temp_dir());
+    match show(&credentials, file.as_deref(), &folder) {
+        Ok(Shown::Terminal) => println!("This secret is shown once."),
+        Ok(Shown::File(path)) => {
+            println!("{} and its secret are in {}", credentials.access_key, path.display())
+        }
+        Err(error) => {
+            return Err(Failure::failed(format!(
+                "{} was made, but its secret could not be shown: {error}; rotate it",
+                credentials.access_key
+            )));
+        }
+    }
+    Ok(())
+}

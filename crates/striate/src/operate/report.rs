@@ -1,0 +1,237 @@
+//! Answers as people read them.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::number;
+use crate::admin::messages::{BucketInfo, KeyShown, Status};
+use crate::transfer::progress::human_bytes;
+use crate::transfer::sign::civil_date;
+
+/// Columns of text, each as wide as its widest entry.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(text, "{}", line.trim_end()).expect("writing to a string");
+    }
+    text
+}
+
+fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// A date for people: `2026-11-20`.
+fn date(unix_ms: u64) -> String {
+    match unix_ms {
+        0 => "-".to_owned(),
+        _ => {
+            let (year, month, day) = civil_date(unix_ms / 86_400_000);
+            format!("{year:04}-{month:02}-{day:02}")
+        }
+    }
+}
+
+/// `striate status`.
+pub fn status(status: &Status) -> String {
+    let capacity = &status.capacity;
+    let mut text = format!(
+        "cluster {}, striate {}, {}\nprofile {}, {} in {} chunks, {} free of {}\n",
+        status.cluster,
+        status.version,
+        status.endpoint,
+        status.profile,
+        human_bytes(capacity.payload_bytes),
+        capacity.chunks,
+        human_bytes(capacity.free_bytes),
+        human_bytes(capacity.total_bytes),
+    );
+    text.push('\n');
+    text.push_str(&disks(status));
+    let mut rows = vec![cells(["METADATA MIRROR", "STATE", "SIZE"])];
+    for mirror in &status.mirrors {
+        let state = match (&mirror.in_sync, &mirror.reason) {
+            (true, _) => "in sync".to_owned(),
+            (false, Some(reason)) => format!("ejected: {reason}"),
+            (false, None) => "ejected".to_owned(),
+        };
+        rows.push(vec![mirror.directory.display().to_string(), state, human_bytes(mirror.bytes)]);
+    }
+    write!(text, "\n{}\n", table(&rows)).expect("writing to a string");
+    match status.warnings.as_slice() {
+        [] => text.push_str("all is well\n"),
+        warnings => warnings.iter().for_each(|warning| {
+            writeln!(text, "! {warning}").expect("writing to a string");
+        }),
+    }
+    text
+}
+
+/// `striate disk list`.
+pub fn disks(status: &Status) -> String {
+    let mut rows = vec![cells(["SITE", "DIRECTORY", "RACK", "STATE", "CHUNKS", "STORED", "FREE", "QUEUE"])];
+    for site in &status.sites {
+        rows.push(vec![
+            site.site.to_string(),
+            site.address.clone(),
+            site.rack.clone(),
+            site.state.clone(),
+            site.capacity.chunks.to_string(),
+            human_bytes(site.capacity.disk_bytes),
+            human_bytes(site.capacity.free_bytes),
+            format!("{} ({})", site.load.queue_requests, human_bytes(site.load.queue_bytes)),
+        ]);
+    }
+    table(&rows)
+}
+
+/// `striate heal`.
+pub fn heal(report: &Value, took: Duration) -> String {
+    let progress = &report["progress"];
+    let mut text = format!(
+        "{} of {} stripes looked at, {} chunks ({}) rebuilt in {:.1} s\n",
+        number(progress, "stripes_done"),
+        number(progress, "stripes_total"),
+        number(progress, "chunks"),
+        human_bytes(number(progress, "bytes")),
+        took.as_secs_f64()
+    );
+    for (name, what) in [
+        ("still_lost", "chunks are still missing for want of a disk: `striate disk replace PATH` adds one"),
+        ("unknown", "chunks are on disks that did not answer"),
+        ("unrepairable", "stripes cannot be rebuilt now: bring lost disks back"),
+    ] {
+        if number(report, name) > 0 {
+            writeln!(text, "! {} {what}", number(report, name)).expect("writing to a string");
+        }
+    }
+    examples(report, &mut text);
+    if text.lines().count() == 1 {
+        text.push_str("everything is whole\n");
+    }
+    text
+}
+
+/// `striate verify`.
+pub fn verification(report: &Value) -> String {
+    let progress = &report["progress"];
+    let mut text = format!(
+        "{} stripes, {} good chunks, {} read\n",
+        number(progress, "stripes"),
+        number(progress, "chunks"),
+        human_bytes(number(progress, "bytes"))
+    );
+    let damaged = number(progress, "damaged");
+    if damaged > 0 {
+        writeln!(
+            text,
+            "! {damaged} chunks are damaged or missing; {} stripes are queued, `striate heal` rebuilds them",
+            number(report, "queued")
+        )
+        .expect("writing to a string");
+    }
+    if number(report, "unknown") > 0 {
+        writeln!(text, "! {} chunks are on disks that did not answer", number(report, "unknown"))
+            .expect("writing to a string");
+    }
+    if number(report, "orphans") > 0 {
+        writeln!(text, "{} chunks belong to no object; they do no harm", number(report, "orphans"))
+            .expect("writing to a string");
+    }
+    examples(report, &mut text);
+    text
+}
+
+fn examples(report: &Value, text: &mut String) {
+    for example in report["examples"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(text, "  {example}").expect("writing to a string");
+    }
+}
+
+/// `striate bucket list`.
+pub fn buckets(buckets: &[BucketInfo]) -> String {
+    let mut rows = vec![cells(["BUCKET", "PROFILE", "CREATED"])];
+    for bucket in buckets {
+        let profile = if bucket.default_profile {
+            format!("{} (default)", bucket.profile)
+        } else {
+            bucket.profile.clone()
+        };
+        rows.push(vec![bucket.name.clone(), profile, date(bucket.created_unix_ms)]);
+    }
+    table(&rows)
+}
+
+/// `striate bucket info`.
+pub fn bucket(bucket: &BucketInfo) -> String {
+    let block = match bucket.block_len {
+        0 => "default".to_owned(),
+        len => human_bytes(len.into()),
+    };
+    table(&[
+        cells(["bucket", &bucket.name]),
+        cells(["profile", &bucket.profile]),
+        cells(["largest block", &block]),
+        cells(["owner", &bucket.owner]),
+        cells(["created", &date(bucket.created_unix_ms)]),
+    ])
+}
+
+/// `striate admin keys list`.
+pub fn keys(keys: &[KeyShown]) -> String {
+    let mut rows = vec![cells(["ACCESS KEY", "STATE", "CREATED", "DESCRIPTION"])];
+    for key in keys {
+        let state = match (key.revoked, key.is_static) {
+            (true, _) => "revoked",
+            (false, true) => "given at the start",
+            (false, false) => "active",
+        };
+        rows.push(vec![
+            key.access_key.clone(),
+            state.to_owned(),
+            date(key.created_unix_ms),
+            key.description.clone(),
+        ]);
+    }
+    table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_line_up() {
+        let rows = [cells(["A", "LONG"]), cells(["wide", "x"])];
+        assert_eq!(table(&rows), "A     LONG\nwide  x\n");
+    }
+
+    #[test]
+    fn reports_say_what_is_left_and_how_to_go_on() {
+        let whole = serde_json::json!({ "progress": { "stripes_done": 3, "stripes_total": 3, "chunks": 4, "bytes": 2048 } });
+        let text = heal(&whole, Duration::from_secs(2));
+        assert!(text.contains("4 chunks (2.0 KiB)") && text.contains("everything is whole"), "{text}");
+        let left = serde_json::json!({ "progress": {}, "still_lost": 2, "examples": ["stripe 1-2: …"] });
+        let text = heal(&left, Duration::ZERO);
+        assert!(
+            text.contains("disk replace") && text.contains("stripe 1-2") && !text.contains("whole"),
+            "{text}"
+        );
+        let damaged = serde_json::json!({ "progress": { "damaged": 1 }, "queued": 1 });
+        assert!(verification(&damaged).contains("striate heal"));
+    }
+
+    #[test]
+    fn dates_are_written_for_people() {
+        assert_eq!((date(0), date(1_795_132_800_000)), ("-".to_owned(), "2026-11-20".to_owned()));
+    }
+}

@@ -1,0 +1,329 @@
+//! `striate server`: everything wired together, until a signal.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use striate_runtime::Runtime;
+use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Readiness};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, watch};
+use zeroize::Zeroizing;
+
+use crate::admin::find::{RunRecord, run_directory};
+use crate::admin::service::AdminService;
+use crate::args::{HostPort, ListenArgs, ServerArgs};
+use crate::audit_log::AuditLog;
+use crate::console::{Access, Console};
+use crate::ellipsis::expand_all;
+use crate::failure::{Failure, Outcome};
+use crate::metrics::Metrics;
+use crate::start::cluster::{Cluster, Opened, Settings};
+use crate::start::credentials;
+use crate::start::directories::inspect_all;
+use crate::start::plan::{OpenPlan, StartPlan, plan_start};
+
+/// What a front listens on, opened before anything is written, so that a busy port changes nothing.
+pub struct Listeners {
+    s3: TcpListener,
+    console: TcpListener,
+    certificates: Option<Certificates>,
+    /// The S3 endpoint, as programs on this machine reach it.
+    pub endpoint: String,
+}
+
+impl Readiness for Cluster {
+    fn is_ready(&self) -> bool {
+        self.is_serving()
+    }
+
+    fn is_cluster_healthy(&self) -> bool {
+        self.is_whole()
+    }
+}
+
+/// Runs a server until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it cannot start, with the cause and the way out.
+pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
+    let directories = expand_all(&args.directories).map_err(Failure::refused)?;
+    let given_key = credentials::given(args.listen.dev).map_err(Failure::refused)?;
+    let inspected = inspect_all(&directories).map_err(Failure::refused)?;
+    let plan = plan_start(&inspected).map_err(Failure::refused)?;
+    let listeners = Listeners::open(&args.listen).await?;
+    announce(&plan, &args.listen);
+    let settings = Settings {
+        profile: args.profile,
+        region: args.listen.region.clone(),
+        body_memory: (args.listen.body_memory_mib as usize) << 20,
+        given_key,
+        remote: None,
+        cluster: None,
+    };
+    let opened = Cluster::open(runtime.clone(), plan, settings).await?;
+    let endpoint = listeners.endpoint.clone();
+    let first = introduce(&opened, &endpoint, args.listen.dev)?;
+    serve(runtime, opened.cluster, listeners, &args.listen, first).await
+}
+
+impl Listeners {
+    /// Opens the ports and loads the certificates.
+    ///
+    /// # Errors
+    /// When a port is in use or a certificate cannot be loaded.
+    pub async fn open(args: &ListenArgs) -> Outcome<Self> {
+        let certificates =
+            args.certs.as_deref().map(Certificates::load).transpose().map_err(Failure::refused)?;
+        let s3 = listen(&args.address, "--address").await?;
+        let console = listen(&args.console_address, "--console-address").await?;
+        let scheme = if certificates.is_some() { "https" } else { "http" };
+        let port = s3.local_addr().map_err(Failure::failed)?.port();
+        let host = match args.address.host.as_str() {
+            "" | "0.0.0.0" | "::" => "127.0.0.1".to_owned(),
+            host if host.contains(':') => format!("[{host}]"),
+            host => host.to_owned(),
+        };
+        Ok(Self { s3, console, certificates, endpoint: format!("{scheme}://{host}:{port}") })
+    }
+}
+
+/// Opens a port.
+///
+/// # Errors
+/// When it is in use or not allowed, naming the option that chooses another.
+pub async fn listen(address: &HostPort, option: &str) -> Outcome<TcpListener> {
+    // An empty host means every interface; where IPv6 is off, IPv4's alone.
+    let hosts: &[&str] = if address.host.is_empty() { &["::", "0.0.0.0"] } else { &[&address.host] };
+    let mut last = None;
+    for host in hosts {
+        match TcpListener::bind((*host, address.port)).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                last = Some(error);
+                break;
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.expect("at least one host was tried");
+    let way_out = match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another program has the port (`ss -ltnp 'sport = :{}'` names it); choose another with {option} :{}",
+            address.port,
+            address.port.saturating_add(10)
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!("ports below 1024 need privileges; choose one with {option}")
+        }
+        _ => format!("is {:?} an address of this machine? choose another with {option}", address.host),
+    };
+    Err(Failure::refused(format!("cannot listen on {address}: {error}; {way_out}")))
+}
+
+/// Says what the start is about to do, where that is worth a word.
+pub fn announce(plan: &StartPlan, args: &ListenArgs) {
+    if args.dev {
+        tracing::warn!(
+            "--dev: the access key {} with the secret {} is accepted; whoever reaches the port can read and delete \
+             everything",
+            credentials::DEV_ACCESS_KEY,
+            credentials::DEV_SECRET
+        );
+    }
+    let StartPlan::Open(OpenPlan { missing, ignored, admit, .. }) = plan else { return };
+    for member in missing {
+        let path = member.path.display();
+        tracing::warn!(
+            directory = %path,
+            "a disk is missing; starting without it. When an empty disk is there: striate disk replace {path}"
+        );
+    }
+    for path in ignored {
+        tracing::warn!(
+            directory = %path.display(),
+            "blank, and not admitted while a disk is missing; replace that one first, then restart to add this one"
+        );
+    }
+    for path in admit {
+        tracing::info!(directory = %path.display(), "blank: it joins the cluster");
+    }
+}
+
+/// Warns of what the directories cannot give, and shows the first access key. Answers what to tell at the end.
+///
+/// # Errors
+/// When the key could not be shown.
+pub fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<String>> {
+    let cluster = &opened.cluster;
+    if cluster.profile().code.tolerance() == 0 {
+        tracing::warn!(
+            "NO REDUNDANCY: the profile is {}; losing the disk loses everything. Give several directories on \
+             different disks",
+            cluster.profile()
+        );
+    }
+    for shared in cluster.shared_file_systems() {
+        tracing::warn!(
+            directories = shared.join(" "),
+            "these directories are on one file system: its space is counted once, and losing that disk loses all of them"
+        );
+    }
+    let Some(first) = &opened.first_key else {
+        return Ok(opened.is_new.then(|| {
+            let env = if dev {
+                "export STRIATE_ACCESS_KEY=striate STRIATE_SECRET_KEY=striate-dev-secret\n"
+            } else {
+                ""
+            };
+            format!("{env}{}", credentials::next_steps(endpoint, None))
+        }));
+    };
+    let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+    let shown = credentials::show(first, None, &folder)
+        .or_else(|_| credentials::show(first, None, &std::env::temp_dir()))
+        .map_err(|error| Failure::failed(format!("the first access key could not be shown: {error}")))?;
+    let text = match &shown {
+        credentials::Shown::Terminal => {
+            "These are the first access key and its secret, shown once.\n".to_owned()
+        }
+        credentials::Shown::File(path) => {
+            format!("The first access key and its secret are in {} (mode 0600).\n", path.display())
+        }
+    };
+    Ok(Some(format!("{text}{}", credentials::next_steps(endpoint, Some(&shown)))))
+}
+
+/// Serves S3, console and admin socket until a signal, then drains.
+///
+/// # Errors
+/// When a hook or the listener fails.
+pub async fn serve(
+    runtime: Runtime,
+    cluster: Cluster,
+    listeners: Listeners,
+    args: &ListenArgs,
+    first: Option<String>,
+) -> Outcome {
+    let metrics = Arc::new(Metrics::default());
+    let mut hooks =
+        Hooks { metrics: metrics.clone(), readiness: Arc::new(cluster.clone()), ..Hooks::default() };
+    if let Some(path) = &args.audit_log {
+        let log = AuditLog::open(&runtime, path);
+        let log =
+            log.map_err(|error| Failure::refused(format!("--audit-log {}: {error}", path.display())))?;
+        hooks.audit = Arc::new(log);
+    }
+    let options = GatewayOptions {
+        region: args.region.clone(),
+        domains: args.domains.clone(),
+        ..GatewayOptions::default()
+    };
+    let gateway =
+        Gateway::new(runtime.clone(), cluster.client().clone(), cluster.keys().clone(), options, hooks);
+    let gateway = gateway.map_err(Failure::refused)?;
+    let access = Access::new(runtime.clone(), metrics_token(args)?);
+    let console = Console::new(cluster.clone(), metrics, access, listeners.endpoint.clone());
+    let console_port = listeners.console.local_addr().map_err(Failure::failed)?.port();
+    let console_task = runtime.spawn(console.serve(listeners.console));
+    cluster.start_background();
+
+    let stop = Arc::new(Notify::new());
+    let run = publish(&cluster, &listeners.endpoint, stop.clone());
+    tracing::info!(
+        endpoint = listeners.endpoint,
+        console = format!("http://127.0.0.1:{console_port}"),
+        cluster = %cluster.id(),
+        profile = %cluster.profile(),
+        directories = cluster.directories().len(),
+        "striate {} serves",
+        env!("CARGO_PKG_VERSION")
+    );
+    if let Some(first) = first {
+        println!("{first}");
+    }
+
+    let (draining, drain) = watch::channel(false);
+    runtime.spawn(watch_signals(stop, draining));
+    let shutdown = {
+        let mut drain = drain.clone();
+        async move {
+            // A closed channel means that the watcher is gone: stop as well.
+            let _ = drain.wait_for(|&draining| draining).await;
+        }
+    };
+    let served = striate_s3::serve(gateway, listeners.s3, listeners.certificates, shutdown).await;
+    console_task.abort();
+    if let Some((record, directory)) = run {
+        record.withdraw(&directory);
+    }
+    cluster.close().await;
+    tracing::info!("stopped");
+    served.map_err(Failure::failed)
+}
+
+/// Binds the admin sockets and writes the run record.
+fn publish(cluster: &Cluster, endpoint: &str, stop: Arc<Notify>) -> Option<(RunRecord, PathBuf)> {
+    let service = AdminService::new(cluster.clone(), endpoint.to_owned(), stop);
+    cluster.directories().iter().for_each(|directory| service.serve_directory(directory));
+    let record = RunRecord {
+        cluster: cluster.id(),
+        pid: std::process::id(),
+        endpoint: endpoint.to_owned(),
+        directories: cluster.directories(),
+    };
+    let published = run_directory().and_then(|directory| {
+        let socket =
+            record.publish(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        Ok((directory, socket))
+    });
+    match published {
+        Ok((directory, socket)) => {
+            service.serve_socket(&socket);
+            Some((record, directory))
+        }
+        Err(error) => {
+            tracing::warn!(error, "commands must name this server with --dir");
+            None
+        }
+    }
+}
+
+/// Drains at the first signal (or when `stop` is told), exits at once at the second.
+pub async fn watch_signals(stop: Arc<Notify>, draining: watch::Sender<bool>) {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals cannot be watched; stop the server by killing it");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = stop.notified() => {}
+    }
+    tracing::info!("finishing the requests in flight; a second signal stops at once");
+    // Nobody listens when serving has ended by itself.
+    let _ = draining.send(true);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::warn!("stopped at once; the next start recovers");
+    std::process::exit(130);
+}
+
+fn metrics_token(args: &ListenArgs) -> Outcome<Option<Zeroizing<String>>> {
+    let Some(path) = &args.metrics_token_file else { return Ok(None) };
+    let fail =
+        |reason: String| Failure::refused(format!("--metrics-token-file {}: {reason}", path.display()));
+    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?);
+    let token = Zeroizing::new(text.trim().to_owned());
+    match token.len() >= 16 {
+        true => Ok(Some(token)),
+        false => Err(fail(
+            "the token is shorter than 16 characters; make one with `openssl rand -hex 32`".to_owned(),
+        )),
+    }
+}

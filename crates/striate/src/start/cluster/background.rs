@@ -1,0 +1,148 @@
+//! What a running store does by itself: collecting garbage, keeping mirrors, watching its directories.
+
+use std::time::Duration;
+
+use striate_client::ClientError;
+use striate_control::{GarbageCollector, collect_abandoned};
+use striate_core::Profile;
+use striate_meta::embedded::MirrorEvent;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::Cluster;
+use super::members::still_there;
+
+/// Pause between two looks for what dead writers left behind.
+const ABANDONED_EVERY: Duration = Duration::from_secs(60);
+/// Pause between two looks at the directories.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Pause between two looks at the profiles of buckets.
+const PROFILES_EVERY: Duration = Duration::from_secs(10);
+/// Buckets of one page.
+const PAGE: usize = 1_000;
+/// Pause before mirrors are tried again after they could not be restored.
+const MIRROR_RETRY: Duration = Duration::from_secs(15);
+
+impl Cluster {
+    /// Starts the background work; it ends with [`Cluster::close`].
+    pub fn start_background(&self) {
+        let runtime = &self.inner.runtime;
+        let tasks = [
+            runtime.spawn(GarbageCollector::default().run(self.inner.client.clone())),
+            runtime.spawn(self.clone().collect_abandoned()),
+            runtime.spawn(self.clone().keep_mirrors()),
+            runtime.spawn(self.clone().watch_directories()),
+            runtime.spawn(self.clone().watch_profiles()),
+        ];
+        self.inner.tasks.lock().extend(tasks);
+    }
+
+    async fn collect_abandoned(self) {
+        loop {
+            self.inner.runtime.sleep(ABANDONED_EVERY).await;
+            match collect_abandoned(&self.inner.client).await {
+                Ok(report) if report == Default::default() => {}
+                Ok(report) => tracing::info!(?report, "collected what unfinished writes left behind"),
+                Err(error) => tracing::warn!(%error, "unfinished writes were not collected; will try again"),
+            }
+        }
+    }
+
+    /// Makes new metadata mirrors where some are missing: at the start, and after every ejection.
+    async fn keep_mirrors(self) {
+        let mut events = self.inner.meta.events();
+        loop {
+            match self.restore_mirrors().await {
+                Ok(0) => {}
+                Ok(added) => tracing::info!(mirrors = added, "metadata mirrored again"),
+                Err(error) => {
+                    tracing::warn!(%error, "metadata mirrors were not restored; will try again");
+                    self.inner.runtime.sleep(MIRROR_RETRY).await;
+                    continue;
+                }
+            }
+            match events.recv().await {
+                Ok(MirrorEvent::Ejected { disk_id, reason }) => {
+                    tracing::error!(disk = %disk_id, reason, "a metadata mirror was ejected");
+                }
+                Ok(MirrorEvent::Added { .. }) | Err(RecvError::Lagged(_)) => {}
+                Ok(MirrorEvent::Down { reason }) => {
+                    tracing::error!(reason, "the metadata is down; fix the cause and restart the server");
+                }
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Says once when a directory is lost, and once when it is back.
+    async fn watch_directories(self) {
+        let mut lost = std::collections::BTreeSet::new();
+        loop {
+            self.inner.runtime.sleep(WATCH_EVERY).await;
+            let this = self.clone();
+            let now = self.inner.runtime.run_blocking(move || this.directories_in_trouble()).await;
+            for (path, reason) in &now {
+                if !lost.contains(path) {
+                    tracing::error!(
+                        directory = path,
+                        reason,
+                        "a disk is lost; put an empty directory there and run `striate disk replace {path}`"
+                    );
+                }
+            }
+            if now.iter().any(|(path, _)| !lost.contains(path))
+                && let Err(error) = self.inner.meta.check_mirrors().await
+            {
+                tracing::error!(%error, "the metadata mirrors could not be checked");
+            }
+            lost = now.into_iter().map(|(path, _)| path).collect();
+        }
+    }
+
+    /// Makes the metadata survive as many losses as the most tolerant bucket: S3 clients can create buckets with a
+    /// profile too.
+    async fn watch_profiles(self) {
+        loop {
+            self.inner.runtime.sleep(PROFILES_EVERY).await;
+            match self.most_tolerant_bucket().await {
+                Ok(Some(profile)) => {
+                    if let Err(error) = self.support(&profile).await {
+                        tracing::warn!(%profile, %error, "the metadata is mirrored less than a bucket's profile asks for");
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the profiles of buckets cannot be read; will try again")
+                }
+            }
+        }
+    }
+
+    async fn most_tolerant_bucket(&self) -> Result<Option<Profile>, ClientError> {
+        let (mut most, mut after) = (None::<Profile>, String::new());
+        loop {
+            let page = self.inner.client.list_buckets(&after, PAGE).await?;
+            for profile in page.iter().filter_map(|bucket| bucket.profile.parse::<Profile>().ok()) {
+                if most.is_none_or(|most| most.code.tolerance() < profile.code.tolerance()) {
+                    most = Some(profile);
+                }
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE => after.clone_from(&last.name),
+                _ => return Ok(most),
+            }
+        }
+    }
+
+    /// Directories of live members that vanished or fail, and why.
+    fn directories_in_trouble(&self) -> Vec<(String, String)> {
+        let members: Vec<_> = {
+            let state = self.inner.state.lock();
+            state.live.values().map(|live| (live.member.clone(), live.suspect())).collect()
+        };
+        let trouble = |(member, suspect): (super::Member, Option<String>)| {
+            let reason = suspect.or_else(|| (!still_there(&member)).then(|| "it vanished".to_owned()))?;
+            Some((member.path.display().to_string(), reason))
+        };
+        members.into_iter().filter_map(trouble).collect()
+    }
+}

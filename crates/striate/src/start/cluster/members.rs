@@ -1,0 +1,204 @@
+//! Changes of members: admitting a directory, replacing a lost one, raising the tolerance.
+//!
+//! Order, each step of which may be the last before a crash: the new directory gets key, roster and identity; the
+//! new roster is written everywhere else; the metadata learns of it; the rows follow; the client's sites change. A
+//! crash before the second step leaves a directory whose roster is newest and complete: the next start takes it.
+
+use std::path::{Path, PathBuf};
+
+use striate_core::{Profile, SiteId};
+use striate_meta::MetaError;
+
+use super::{Cluster, Live, layout, meta_directories, new_disk, write_rosters};
+use crate::failure::{Failure, Outcome};
+use crate::start::directories::{Found, inspect};
+use crate::start::lock::DirectoryLock;
+use crate::start::roster::{Member, Roster};
+use crate::start::sealing;
+use crate::start::site::{DiskSite, meta_folder};
+
+/// What a replacement did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The site that was given up.
+    pub old: SiteId,
+    /// The site that took its place.
+    pub new: SiteId,
+}
+
+impl Cluster {
+    /// Admits a blank directory as a further member.
+    ///
+    /// # Errors
+    /// When it cannot be used, or the metadata does not take the change.
+    pub async fn admit(&self, path: &Path) -> Outcome<SiteId> {
+        let _one_change = self.inner.changing.lock().await;
+        let path = blank_directory(path)?;
+        self.join(path, None).await
+    }
+
+    /// Admits the blank directory at `path` in the place of the member that was lost there.
+    ///
+    /// # Errors
+    /// When the directory is not blank, no member was lost, or it is not clear which one is meant.
+    pub async fn replace(&self, path: &Path) -> Outcome<Replacement> {
+        let _one_change = self.inner.changing.lock().await;
+        self.refuse_healthy(path)?;
+        let path = blank_directory(path)?;
+        let old = self.lost_member(&path)?;
+        let new = self.join(path, Some(old.clone())).await?;
+        Ok(Replacement { old: old.site, new })
+    }
+
+    /// Makes the metadata survive as many losses as `profile` does.
+    ///
+    /// # Errors
+    /// When there are too few directories for it, or the metadata does not take the change.
+    pub async fn support(&self, profile: &Profile) -> Outcome {
+        let _one_change = self.inner.changing.lock().await;
+        let (old, sites) = {
+            let state = self.inner.state.lock();
+            (state.roster.clone(), state.site_rows().len())
+        };
+        let chunks = profile.code.chunk_count();
+        if chunks > sites {
+            return Err(Failure::failed(format!(
+                "{profile} needs {chunks} disks, the store has {sites}; choose a smaller profile or add directories \
+                 to `striate server`"
+            )));
+        }
+        if profile.code.tolerance() <= old.tolerance {
+            return Ok(());
+        }
+        let next = old.changed(|roster| roster.tolerance = profile.code.tolerance());
+        self.publish(next).await?;
+        self.restore_mirrors().await.map_err(Failure::failed)?;
+        Ok(())
+    }
+
+    fn refuse_healthy(&self, path: &Path) -> Outcome {
+        let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let state = self.inner.state.lock();
+        let here = state.live.values().find(|live| live.member.path == resolved);
+        let is_healthy = here.is_some_and(|live| live.suspect().is_none() && still_there(&live.member));
+        match is_healthy {
+            true => Err(Failure::refused(format!(
+                "{} is a healthy disk of this store; only a lost one can be replaced. To exchange it, take it out first",
+                path.display()
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// The lost member that a blank directory at `path` replaces.
+    fn lost_member(&self, path: &Path) -> Outcome<Member> {
+        let lost = self.lost_members();
+        if let Some(member) = lost.iter().find(|member| member.path == path) {
+            return Ok(member.clone());
+        }
+        match lost.as_slice() {
+            [only] => Ok(only.clone()),
+            [] => Err(Failure::refused(
+                "no disk of this store is lost; to add a disk, name it in the `striate server` command and restart",
+            )),
+            several => {
+                let list: Vec<_> = several.iter().map(|member| member.path.display().to_string()).collect();
+                Err(Failure::refused(format!(
+                    "{} is not the path of a lost disk, and several are lost: {}; mount the new disk at one of these",
+                    path.display(),
+                    list.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// Members that are not here, or whose directory is gone.
+    pub fn lost_members(&self) -> Vec<Member> {
+        let state = self.inner.state.lock();
+        let is_lost = |member: &&Member| match state.live.get(&member.site) {
+            Some(live) => !still_there(&live.member),
+            None => true,
+        };
+        state.roster.members.iter().filter(is_lost).cloned().collect()
+    }
+
+    /// Makes the blank directory a member, in the place of `old` if one is given.
+    async fn join(&self, path: PathBuf, old: Option<Member>) -> Outcome<SiteId> {
+        let lock = DirectoryLock::take(&path).map_err(Failure::refused)?;
+        let known = self.inner.state.lock().roster.clone();
+        let member = Member { disk: new_disk(&self.inner.runtime), site: SiteId(known.next_site), path };
+        let next = known.changed(|roster| {
+            roster.next_site += 1;
+            roster.members.retain(|other| old.as_ref().is_none_or(|old| old.disk != other.disk));
+            roster.members.push(member.clone());
+        });
+        let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", member.path.display()));
+        sealing::write(&member.path, &self.inner.sealing).map_err(fail)?;
+        next.write(&member.path, member.disk).map_err(fail)?;
+        let is_gateway = self.inner.state.lock().remote.is_some();
+        let site = match is_gateway {
+            true => {
+                std::fs::create_dir_all(meta_folder(&member.path)).map_err(fail)?;
+                None
+            }
+            false => {
+                let opened = DiskSite::open(&self.inner.runtime, next.cluster, &member).await;
+                Some(opened.map_err(Failure::failed)?)
+            }
+        };
+        let site_id = member.site;
+        let given_up = {
+            let mut state = self.inner.state.lock();
+            let live = Live { member, site, _lock: lock };
+            state.live.insert(site_id, live);
+            old.and_then(|old| state.live.remove(&old.site))
+        };
+        self.publish(next).await?;
+        if let Some(given_up) = given_up {
+            // Its disk is gone: nothing to be kept, and its threads end with it.
+            self.inner.runtime.run_blocking(move || drop(given_up)).await;
+        }
+        self.restore_mirrors().await.map_err(Failure::failed)?;
+        Ok(site_id)
+    }
+
+    /// Puts a roster in force: in every directory, in the metadata, in its rows, in the client.
+    async fn publish(&self, next: Roster) -> Outcome {
+        let (layout, directories) = {
+            let mut state = self.inner.state.lock();
+            state.roster = next.clone();
+            let there: Vec<&Live> = state.live.values().filter(|live| still_there(&live.member)).collect();
+            let members: Vec<Member> = there.iter().map(|live| live.member.clone()).collect();
+            write_rosters(&next, &members);
+            (layout(&next), meta_directories(there.into_iter()))
+        };
+        self.inner.meta.set_directories(layout, directories).await.map_err(Failure::failed)?;
+        self.follow_roster().await.map_err(|error: MetaError| Failure::failed(error))?;
+        let sites = self.inner.state.lock().sites();
+        self.inner.client.set_sites(sites);
+        Ok(())
+    }
+}
+
+/// True when the member's directory still holds its roster.
+pub(super) fn still_there(member: &Member) -> bool {
+    matches!(Roster::read(&member.path), Ok(Some((_, disk))) if disk == member.disk)
+}
+
+/// The resolved path of a directory that must be blank.
+fn blank_directory(path: &Path) -> Outcome<PathBuf> {
+    let inspected = inspect(path).map_err(Failure::refused)?;
+    match inspected.found {
+        Found::Blank => Ok(inspected.path),
+        Found::Absent => Err(Failure::refused(format!(
+            "{} does not exist; mount the new disk there, or make the directory: mkdir {0}",
+            path.display()
+        ))),
+        Found::Member { roster, .. } => Err(Failure::refused(format!(
+            "{} is not blank: it belongs to cluster {}. If its data is not needed, empty it (also {}) and try again",
+            path.display(),
+            roster.cluster,
+            crate::admin::find::STATE_FOLDER
+        ))),
+    }
+}

@@ -1,0 +1,244 @@
+//! What a store says of itself: status, capacity, warnings.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use striate_client::SiteView;
+use striate_core::SiteId;
+use striate_meta::embedded::MirrorStatus;
+use striate_meta::{MetaStore, ScanRange, keys};
+use striate_site::{SiteStatus, StoreStatus};
+
+use super::Cluster;
+use super::members::still_there;
+use crate::admin::messages::{Capacity, DEBT_COUNT_LIMIT, MirrorState, SiteState, Status};
+
+/// What the sites in other processes say of themselves, or why they say nothing.
+type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
+
+/// A site in another process must answer within this time.
+const ASK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Rows of one scan.
+const PAGE: usize = 1_000;
+
+impl Cluster {
+    /// The state of the whole store.
+    pub async fn status(&self, endpoint: &str) -> Status {
+        let mirrors = self.mirror_states().await;
+        let (debt_stripes, mut warnings) = match self.count_debt().await {
+            Ok(stripes) => (stripes, Vec::new()),
+            Err(error) => (0, vec![format!("the metadata cannot be read: {error}")]),
+        };
+        let this = self.clone();
+        let asked = self.ask_remote_sites().await;
+        let total = match asked.is_empty() {
+            true => self.capacity(),
+            false => total_capacity(asked.values().flatten().map(|status| status.store.clone())),
+        };
+        let sites = self.inner.runtime.run_blocking(move || this.site_states(&asked)).await;
+        warnings.extend(self.warnings(&sites, &mirrors, debt_stripes));
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: self.id(),
+            uptime_s: (self.inner.runtime.now() - self.inner.started).as_secs(),
+            endpoint: endpoint.to_owned(),
+            profile: self.inner.profile,
+            capacity: total,
+            sites,
+            mirrors,
+            debt_stripes,
+            warnings,
+        }
+    }
+
+    /// Sizes over the sites of this process; a file system that several share is counted once.
+    pub fn capacity(&self) -> Capacity {
+        let state = self.inner.state.lock();
+        total_capacity(state.live.values().map(super::Live::store_status))
+    }
+
+    /// True when enough sites take writes and the metadata answers from memory of its state.
+    pub fn is_serving(&self) -> bool {
+        let views = self.inner.client.sites();
+        let writable = views.iter().filter(|view| view.writable).count();
+        let code = self.inner.profile.code;
+        writable >= (code.data_count() + 1).min(code.chunk_count())
+    }
+
+    /// True when one more loss would stop nothing.
+    pub fn is_whole(&self) -> bool {
+        let members = self.inner.state.lock().site_rows().len();
+        let views = self.inner.client.sites();
+        views.iter().filter(|view| view.readable && view.writable).count() == members
+    }
+
+    /// Stripes in debt, counted up to a limit.
+    ///
+    /// # Errors
+    /// When the metadata cannot be read.
+    pub async fn count_debt(&self) -> Result<u64, striate_meta::MetaError> {
+        let mut range = ScanRange::prefix(keys::DEBTS);
+        let mut count = 0;
+        while count < DEBT_COUNT_LIMIT {
+            let rows = self.inner.meta.scan(range.clone(), PAGE).await?;
+            count += rows.len() as u64;
+            match rows.last() {
+                Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
+                _ => break,
+            }
+        }
+        Ok(count)
+    }
+
+    /// The metadata mirrors: those in sync, and those that were ejected from directories that still belong here.
+    pub async fn mirror_states(&self) -> Vec<MirrorState> {
+        let mirrors = self.inner.meta.mirrors().await.unwrap_or_default();
+        let roster = self.inner.state.lock().roster.clone();
+        let belongs = |mirror: &MirrorStatus| mirror.in_sync || roster.member(mirror.disk_id).is_some();
+        let state = |mirror: MirrorStatus| {
+            let vanished = mirror.in_sync && mirror.file_bytes == 0;
+            MirrorState {
+                directory: mirror.path.into(),
+                in_sync: mirror.in_sync && !vanished,
+                reason: if vanished { Some("its directory vanished".to_owned()) } else { mirror.last_error },
+                bytes: mirror.file_bytes,
+            }
+        };
+        mirrors.into_iter().filter(belongs).map(state).collect()
+    }
+
+    /// The sites in other processes, each asked for its status.
+    async fn ask_remote_sites(&self) -> RemoteAnswers {
+        let remote = self.inner.state.lock().remote.clone().unwrap_or_default();
+        let ask = |member: super::RemoteMember| async move {
+            let asked = self.inner.runtime.timeout(ASK_TIMEOUT, member.site.status()).await;
+            let answer = match asked {
+                Ok(answer) => answer.map_err(|error| error.to_string()),
+                Err(_) => Err("it does not answer".to_owned()),
+            };
+            (member.site.id(), answer)
+        };
+        futures::future::join_all(remote.into_iter().map(ask)).await.into_iter().collect()
+    }
+
+    fn site_states(&self, asked: &RemoteAnswers) -> Vec<SiteState> {
+        let views: BTreeMap<SiteId, SiteView> =
+            self.inner.client.sites().into_iter().map(|view| (view.site.id(), view)).collect();
+        let state = self.inner.state.lock();
+        let describe = |record: &striate_meta::records::Site| {
+            let site = SiteId(record.id);
+            let view = views.get(&site);
+            let (condition, reason) = match (asked.get(&site), state.live.get(&site)) {
+                (Some(Ok(status)), _) => condition(view, status.store.suspect.clone()),
+                (Some(Err(reason)), _) => ("missing", Some(reason.clone())),
+                (None, Some(live)) if still_there(&live.member) => condition(view, live.suspect()),
+                (None, Some(_)) => ("missing", Some(replace_hint("it vanished", &record.address))),
+                (None, None) => ("missing", Some(replace_hint("not found at the start", &record.address))),
+            };
+            let load = view.map(|view| view.site.last_load()).unwrap_or_default();
+            let capacity = match asked.get(&site) {
+                Some(answer) => total_capacity(answer.iter().map(|status| status.store.clone())),
+                None => total_capacity(state.live.get(&site).into_iter().map(super::Live::store_status)),
+            };
+            SiteState {
+                site: record.id,
+                rack: record.rack.clone(),
+                address: record.address.clone(),
+                state: condition.to_owned(),
+                reason,
+                capacity,
+                load,
+            }
+        };
+        state.site_rows().iter().map(describe).collect()
+    }
+
+    fn warnings(&self, sites: &[SiteState], mirrors: &[MirrorState], debt: u64) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for site in sites.iter().filter(|site| site.state != "ok") {
+            let reason = site.reason.as_deref().unwrap_or_default();
+            warnings.push(format!("site {} on {} is {}: {reason}", site.site, site.address, site.state));
+        }
+        let (in_sync, wanted) = {
+            let state = self.inner.state.lock();
+            let in_sync = mirrors.iter().filter(|mirror| mirror.in_sync).count();
+            (in_sync, super::layout(&state.roster).mirrors())
+        };
+        if in_sync < wanted {
+            warnings.push(format!("{in_sync} of {wanted} metadata mirrors are in sync"));
+        }
+        if debt > 0 {
+            warnings.push(format!("{debt} stripes are in debt; run `striate heal`"));
+        }
+        if self.inner.profile.code.tolerance() == 0 {
+            warnings.push("there is no redundancy: losing the disk loses everything".to_owned());
+        }
+        let state = self.inner.state.lock();
+        for path in &state.ignored {
+            warnings
+                .push(format!("{} is blank and was not admitted while a disk is missing", path.display()));
+        }
+        warnings
+    }
+
+    /// Groups of directories that share a file system, for a warning at the start.
+    pub fn shared_file_systems(&self) -> Vec<Vec<String>> {
+        let mut by_medium: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        for live in self.inner.state.lock().live.values().filter(|live| live.site.is_some()) {
+            let path = live.member.path.display().to_string();
+            by_medium.entry(live.store_status().medium).or_default().push(path);
+        }
+        by_medium.into_values().filter(|paths| paths.len() > 1).collect()
+    }
+}
+
+fn replace_hint(what: &str, path: &str) -> String {
+    format!("{what}; `striate disk replace {path}`")
+}
+
+/// A site's state in a word, and why it is not `ok`.
+fn condition(view: Option<&SiteView>, suspect: Option<String>) -> (&'static str, Option<String>) {
+    match (suspect, view) {
+        (Some(reason), _) => ("suspect", Some(reason)),
+        (None, Some(view)) if view.draining => ("draining", None),
+        (None, Some(view)) if view.readable && view.writable => ("ok", None),
+        (None, _) => ("suspect", Some("it does not answer".to_owned())),
+    }
+}
+
+/// The sum over stores, where stores on one file system share its size and its free space.
+fn total_capacity(stores: impl Iterator<Item = StoreStatus>) -> Capacity {
+    let mut total = Capacity::default();
+    let mut media = BTreeMap::new();
+    for store in stores {
+        total.payload_bytes += store.payload_bytes;
+        total.disk_bytes += store.disk_bytes;
+        total.chunks += store.chunks;
+        let (capacity, free) = media.entry(store.medium).or_insert((store.capacity_bytes, store.free_bytes));
+        *capacity = store.capacity_bytes.max(*capacity);
+        *free = store.free_bytes.min(*free);
+    }
+    for (capacity, free) in media.into_values() {
+        total.total_bytes += capacity;
+        total.free_bytes += free;
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_file_system_is_counted_once() {
+        let store = |medium, capacity_bytes, payload_bytes| StoreStatus {
+            medium,
+            capacity_bytes,
+            free_bytes: capacity_bytes / 2,
+            payload_bytes,
+            ..StoreStatus::default()
+        };
+        let total = total_capacity([store(1, 100, 5), store(1, 100, 6), store(2, 50, 7)].into_iter());
+        assert_eq!((total.total_bytes, total.free_bytes, total.payload_bytes), (150, 75, 18));
+    }
+}

@@ -1,0 +1,247 @@
+//! What the directories of the command line hold.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use striate_meta::embedded::{DiskId, EpochRecord, MetaDirectory};
+
+use super::lock::LOCK_FILE;
+use super::roster::Roster;
+use super::sealing::SEALING_FILE;
+use super::site::meta_folder;
+use crate::admin::find::STATE_FOLDER;
+
+/// Entries that file systems and people put into a new disk's root; a directory with nothing else is blank.
+const IGNORED_ENTRIES: [&str; 2] = ["lost+found", ".snapshots"];
+
+/// What a directory holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing is at the path.
+    Absent,
+    /// An empty directory.
+    Blank,
+    /// A member of a cluster.
+    Member {
+        /// Its identity.
+        disk: DiskId,
+        /// The roster in it.
+        roster: Roster,
+        /// Metadata was served from this cluster before: its first start is over.
+        served: bool,
+    },
+}
+
+/// A directory and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// Absolute, links resolved where it exists.
+    pub path: PathBuf,
+    /// What it holds.
+    pub found: Found,
+}
+
+/// Why a directory cannot be used, with the way out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryError {
+    /// The path leads to something else.
+    #[error("{0} is not a directory; give the directory where a disk is mounted")]
+    NotADirectory(PathBuf),
+    /// Two arguments lead to one directory.
+    #[error("{first} and {second} are the same directory; give each disk once")]
+    Duplicate {
+        /// The first argument's path.
+        first: PathBuf,
+        /// The second argument's path.
+        second: PathBuf,
+    },
+    /// It is neither empty nor Striate's.
+    #[error(
+        "{path} is not empty and holds no cluster of Striate (for example {example:?}); give an empty directory, e.g. {path}/striate"
+    )]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+        /// One of its entries.
+        example: String,
+    },
+    /// The operating system refuses.
+    #[error("{path}: {reason}; {way_out}")]
+    Refused {
+        /// The directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        reason: String,
+        /// What to do.
+        way_out: &'static str,
+    },
+    /// Its roster cannot be used.
+    #[error("{path}/{STATE_FOLDER}/{}: {reason}", super::roster::ROSTER_FILE)]
+    Roster {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Looks at every directory; writes nothing.
+///
+/// # Errors
+/// For the first directory that cannot be used.
+pub fn inspect_all(arguments: &[String]) -> Result<Vec<Inspected>, DirectoryError> {
+    let mut seen: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
+    let mut paths: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    let mut all = Vec::new();
+    for argument in arguments {
+        let given = PathBuf::from(argument);
+        let inspected = inspect(&given)?;
+        let twin = paths.insert(inspected.path.clone(), given.clone());
+        let inode = fs::metadata(&inspected.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        let twin = twin.or_else(|| seen.insert(inode?, given.clone()));
+        if let Some(first) = twin {
+            return Err(DirectoryError::Duplicate { first, second: given });
+        }
+        all.push(inspected);
+    }
+    Ok(all)
+}
+
+/// Looks at one directory; writes nothing.
+///
+/// # Errors
+/// When it cannot be used.
+pub fn inspect(path: &Path) -> Result<Inspected, DirectoryError> {
+    let refused = |error: &io::Error| DirectoryError::Refused {
+        path: path.to_owned(),
+        reason: error.to_string(),
+        way_out: match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                "let the server's user read and write it (chown), or start as another user"
+            }
+            _ => "check the disk and its mount",
+        },
+    };
+    let absolute = std::path::absolute(path).map_err(|error| refused(&error))?;
+    let resolved = match fs::canonicalize(&absolute) {
+        Ok(resolved) => resolved,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Inspected { path: absolute, found: Found::Absent });
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(DirectoryError::NotADirectory(absolute));
+        }
+        Err(error) => return Err(refused(&error)),
+    };
+    if !fs::metadata(&resolved).map_err(|error| refused(&error))?.is_dir() {
+        return Err(DirectoryError::NotADirectory(resolved));
+    }
+    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(&resolved, access).map_err(|error| refused(&error.into()))?;
+    let found = contents(&resolved).map_err(|error| match error {
+        Contents::Io(error) => refused(&error),
+        Contents::Directory(error) => error,
+    })?;
+    Ok(Inspected { path: resolved, found })
+}
+
+enum Contents {
+    Io(io::Error),
+    Directory(DirectoryError),
+}
+
+fn contents(path: &Path) -> Result<Found, Contents> {
+    let fail = |reason: String| Contents::Directory(DirectoryError::Roster { path: path.to_owned(), reason });
+    if let Some((roster, disk)) = Roster::read(path).map_err(|error| fail(error.to_string()))? {
+        let epoch = match MetaDirectory::open(disk, meta_folder(path)) {
+            Ok(directory) => EpochRecord::read(&directory).map_err(|error| fail(error.to_string()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Contents::Io(error)),
+        };
+        // The first epoch is written before the metadata is served, later ones by every start.
+        let served = epoch.is_some_and(|record| record.epoch > 1);
+        return Ok(Found::Member { disk, roster, served });
+    }
+    for entry in fs::read_dir(path).map_err(Contents::Io)? {
+        let entry = entry.map_err(Contents::Io)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let example = match name == STATE_FOLDER {
+            true => left_over(&entry.path()).map_err(Contents::Io)?,
+            false => (!IGNORED_ENTRIES.contains(&name.as_str())).then_some(name),
+        };
+        if let Some(example) = example {
+            return Err(Contents::Directory(DirectoryError::Occupied { path: path.to_owned(), example }));
+        }
+    }
+    Ok(Found::Blank)
+}
+
+/// What a state folder without a roster holds beside the little that a crash in the very first writes leaves.
+fn left_over(folder: &Path) -> io::Result<Option<String>> {
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != LOCK_FILE && name != SEALING_FILE && !name.ends_with(".tmp") {
+            return Ok(Some(format!("{STATE_FOLDER}/{name}")));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(paths: &[&Path]) -> Vec<String> {
+        paths.iter().map(|path| path.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn directories_are_told_apart() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::create_dir(at("blank")).unwrap();
+        fs::create_dir(at("blank/lost+found")).unwrap();
+        assert_eq!(inspect(&at("blank")).unwrap().found, Found::Blank);
+        assert_eq!(inspect(&at("absent")).unwrap().found, Found::Absent);
+
+        fs::create_dir(at("mine")).unwrap();
+        fs::write(at("mine/holiday.jpg"), b"x").unwrap();
+        let error = inspect(&at("mine")).unwrap_err().to_string();
+        assert!(error.contains("holiday.jpg") && error.contains("empty directory"), "{error}");
+
+        fs::create_dir_all(at("lost/.striate/chunks")).unwrap();
+        let error = inspect(&at("lost")).unwrap_err().to_string();
+        assert!(error.contains(".striate/chunks"), "{error}");
+
+        fs::write(at("file"), b"x").unwrap();
+        assert!(matches!(inspect(&at("file")), Err(DirectoryError::NotADirectory(_))));
+        assert!(matches!(inspect(&at("file/below")), Err(DirectoryError::NotADirectory(_))));
+    }
+
+    #[test]
+    fn one_directory_under_two_names_is_a_duplicate() {
+        let root = tempfile::tempdir().unwrap();
+        let (real, link) = (root.path().join("real"), root.path().join("link"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        for pair in [[&real, &link], [&real, &real]] {
+            let result = inspect_all(&arguments(&[pair[0], pair[1]]));
+            assert!(matches!(result, Err(DirectoryError::Duplicate { .. })), "{result:?}");
+        }
+        let absent = root.path().join("absent");
+        assert!(inspect_all(&arguments(&[&absent, &absent])).is_err());
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join(STATE_FOLDER)).unwrap();
+        let file = root.path().join(STATE_FOLDER).join(super::super::roster::ROSTER_FILE);
+        fs::write(file, "{\"version\":9}\ncrc32c:00000000\n").unwrap();
+        let error = inspect(root.path()).unwrap_err().to_string();
+        assert!(error.contains("newer version") && error.contains("format 9"), "{error}");
+    }
+}

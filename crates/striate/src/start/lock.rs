@@ -1,0 +1,80 @@
+//! One server for a directory: a lock that the operating system releases with the process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::admin::find::STATE_FOLDER;
+
+/// The lock file's name in [`STATE_FOLDER`].
+pub const LOCK_FILE: &str = "lock";
+
+/// Holds a directory until it is dropped.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _file: File,
+}
+
+/// Why a directory cannot be held.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another process holds it.
+    #[error(
+        "{0} is in use by another server; stop that one first (`fuser {0}/{STATE_FOLDER}/{LOCK_FILE}` tells its process)"
+    )]
+    Held(PathBuf),
+    /// The lock file cannot be made.
+    #[error("{path}: {error}; check the disk and its permissions")]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        error: io::Error,
+    },
+}
+
+impl DirectoryLock {
+    /// Takes the directory, which must exist.
+    ///
+    /// # Errors
+    /// When another process holds it, or it cannot be written.
+    pub fn take(directory: &Path) -> Result<Self, LockError> {
+        let fail = |error: io::Error| LockError::Io { path: directory.to_owned(), error };
+        let folder = directory.join(STATE_FOLDER);
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(fail(error)),
+            _ => {}
+        }
+        let path = folder.join(LOCK_FILE);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(fail)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::Held(directory.to_owned())),
+            Err(error) => Err(fail(error.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_holder_and_is_free_again_afterwards() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = DirectoryLock::take(directory.path()).unwrap();
+        let error = DirectoryLock::take(directory.path()).unwrap_err();
+        assert!(matches!(error, LockError::Held(_)) && error.to_string().contains("another server"));
+        drop(held);
+        DirectoryLock::take(directory.path()).unwrap();
+    }
+}

@@ -1,0 +1,17 @@
+//! Starting a server: from directories on the command line to a running store.
+//!
+//! 1. [`directories`]: what each directory holds: nothing, a member of a cluster, or somebody's files.
+//! 2. [`plan`]: what to do about it, as a pure function: first start, restart, degraded restart, or refusal.
+//! 3. [`roster`]: the file in every directory that names the cluster's members.
+//! 4. [`cluster`]: opens sites and metadata, keeps rows and roster in step, admits and replaces disks.
+//!
+//! Nothing is written before the plan is accepted; a refusal changes nothing on any disk.
+
+pub mod cluster;
+pub mod credentials;
+pub mod directories;
+pub mod lock;
+pub mod plan;
+pub mod roster;
+pub mod sealing;
+pub mod site;

@@ -1,0 +1,381 @@
+//! What a start does about the directories it was given: a pure function of what they hold.
+//!
+//! | they hold | the start |
+//! |--|--|
+//! | nothing, all of them | makes a new cluster |
+//! | an unfinished first start | finishes it |
+//! | all members | goes on; blank directories at other paths are admitted |
+//! | all but at most r members | goes on degraded, admits nobody, and says what is missing |
+//! | fewer | refuses, and names what is missing |
+//! | members of two clusters, a copy, a disk that was replaced | refuses |
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use striate_core::ClusterId;
+use striate_meta::embedded::DiskId;
+
+use super::directories::{Found, Inspected};
+use super::roster::{Member, Roster};
+
+/// What a start does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartPlan {
+    /// Make a new cluster in these directories, in this order.
+    First {
+        /// The directories; those that do not exist are made.
+        paths: Vec<PathBuf>,
+    },
+    /// Open a cluster.
+    Open(OpenPlan),
+}
+
+/// How a cluster is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenPlan {
+    /// The roster in force, with the paths where its members were found now.
+    pub roster: Roster,
+    /// Members that are present.
+    pub present: Vec<Member>,
+    /// Blank directories whose identity an interrupted first start had not yet written.
+    pub unfinished: Vec<Member>,
+    /// Members that are not.
+    pub missing: Vec<Member>,
+    /// Blank directories to be admitted.
+    pub admit: Vec<PathBuf>,
+    /// Blank directories that are left alone.
+    pub ignored: Vec<PathBuf>,
+}
+
+/// Why a start is refused, with the way out. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// Directories of two clusters.
+    #[error(
+        "{first} belongs to cluster {first_cluster}, {second} to cluster {second_cluster}; give the directories of one \
+         cluster only"
+    )]
+    TwoClusters {
+        /// A directory of the one.
+        first: PathBuf,
+        /// Its cluster.
+        first_cluster: ClusterId,
+        /// A directory of the other.
+        second: PathBuf,
+        /// Its cluster.
+        second_cluster: ClusterId,
+    },
+    /// Two directories with one identity.
+    #[error(
+        "{first} and {second} have the same identity: one is a copy of the other; remove the copy from the command"
+    )]
+    Copy {
+        /// The one.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// A disk that was replaced came back.
+    #[error(
+        "{path} is a disk that was replaced or given up; leave it out, or empty it to add it as a new one (its data is not \
+         needed any more)"
+    )]
+    Replaced {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Too few members are present.
+    #[error("{}", describe_missing(.present, .needed, .total, .missing))]
+    TooManyMissing {
+        /// Members that are present.
+        present: usize,
+        /// Members needed.
+        needed: usize,
+        /// All members.
+        total: usize,
+        /// Those that are missing, and what is at their paths.
+        missing: Vec<(PathBuf, &'static str)>,
+    },
+    /// A directory that does not exist and is no member's.
+    #[error(
+        "{path} does not exist; is the disk mounted? To add it to the cluster make it first: mkdir {path}"
+    )]
+    Absent {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+fn describe_missing(
+    present: &usize,
+    needed: &usize,
+    total: &usize,
+    missing: &[(PathBuf, &'static str)],
+) -> String {
+    let list: Vec<_> =
+        missing.iter().map(|(path, what)| format!("\n  {} ({what})", path.display())).collect();
+    format!(
+        "{present} of the cluster's {total} directories are here, {needed} are needed. Missing:{}\nNothing was changed. \
+         Bring the missing disks back (mount them, or name them in the command) and start again; everything on \
+         them is still good",
+        list.concat()
+    )
+}
+
+/// Decides what a start does.
+///
+/// # Errors
+/// When it must be refused.
+pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
+    let Some(newest) = newest_roster(inspected)? else {
+        let paths = inspected.iter().map(|directory| directory.path.clone()).collect();
+        return Ok(StartPlan::First { paths });
+    };
+    let present = present_members(inspected, &newest)?;
+    let is_present = |member: &Member| present.iter().any(|found| found.disk == member.disk);
+    let absent: Vec<Member> = newest.members.iter().filter(|member| !is_present(member)).cloned().collect();
+    let blank_at = |path: &Path| {
+        inspected
+            .iter()
+            .any(|directory| directory.path == path && !matches!(directory.found, Found::Member { .. }))
+    };
+    // An interrupted first start: nobody ever served, and whoever has no roster yet is still blank.
+    let served =
+        inspected.iter().any(|directory| matches!(directory.found, Found::Member { served: true, .. }));
+    let is_unfinished = !served && absent.iter().all(|member| blank_at(&member.path));
+    let (unfinished, missing) = if is_unfinished { (absent, Vec::new()) } else { (Vec::new(), absent) };
+    refuse_too_few(inspected, &newest, &present, &missing, unfinished.len())?;
+    let claimed = |path: &Path| newest.members.iter().any(|member| member.path == path);
+    let mut spare = Vec::new();
+    for directory in inspected.iter().filter(|directory| !claimed(&directory.path)) {
+        match directory.found {
+            Found::Absent => return Err(StartError::Absent { path: directory.path.clone() }),
+            Found::Blank => spare.push(directory.path.clone()),
+            Found::Member { .. } => {}
+        }
+    }
+    let (admit, ignored) = if missing.is_empty() { (spare, Vec::new()) } else { (Vec::new(), spare) };
+    let mut roster = newest;
+    for found in &present {
+        let member = roster.members.iter_mut().find(|member| member.disk == found.disk);
+        member.expect("present members are in the roster").path.clone_from(&found.path);
+    }
+    Ok(StartPlan::Open(OpenPlan { roster, present, unfinished, missing, admit, ignored }))
+}
+
+/// The roster with the greatest generation; `None` when there is none.
+fn newest_roster(inspected: &[Inspected]) -> Result<Option<Roster>, StartError> {
+    let mut newest: Option<(&PathBuf, &Roster)> = None;
+    for directory in inspected {
+        let Found::Member { roster, .. } = &directory.found else { continue };
+        match newest {
+            Some((first, other)) if other.cluster != roster.cluster => {
+                return Err(StartError::TwoClusters {
+                    first: first.clone(),
+                    first_cluster: other.cluster,
+                    second: directory.path.clone(),
+                    second_cluster: roster.cluster,
+                });
+            }
+            Some((_, other)) if other.generation >= roster.generation => {}
+            _ => newest = Some((&directory.path, roster)),
+        }
+    }
+    Ok(newest.map(|(_, roster)| roster.clone()))
+}
+
+/// The members that are present, with the paths where they were found, in the roster's order.
+fn present_members(inspected: &[Inspected], newest: &Roster) -> Result<Vec<Member>, StartError> {
+    let mut by_disk: BTreeMap<DiskId, &PathBuf> = BTreeMap::new();
+    for directory in inspected {
+        let Found::Member { disk, .. } = &directory.found else { continue };
+        if newest.member(*disk).is_none() {
+            return Err(StartError::Replaced { path: directory.path.clone() });
+        }
+        if let Some(first) = by_disk.insert(*disk, &directory.path) {
+            return Err(StartError::Copy { first: first.clone(), second: directory.path.clone() });
+        }
+    }
+    let here = |member: &Member| {
+        let path = by_disk.get(&member.disk)?;
+        Some(Member { path: (*path).clone(), ..member.clone() })
+    };
+    Ok(newest.members.iter().filter_map(here).collect())
+}
+
+fn refuse_too_few(
+    inspected: &[Inspected],
+    newest: &Roster,
+    present: &[Member],
+    missing: &[Member],
+    unfinished: usize,
+) -> Result<(), StartError> {
+    if present.len() + unfinished >= newest.needed() {
+        return Ok(());
+    }
+    let what_is_at = |path: &Path| {
+        let found =
+            inspected.iter().find(|directory| directory.path == path).map(|directory| &directory.found);
+        match found {
+            None => "not named in the command",
+            Some(Found::Absent) => "does not exist",
+            Some(Found::Blank) => "empty: another or an unmounted disk",
+            Some(Found::Member { .. }) => "another disk of the cluster is there",
+        }
+    };
+    let missing = missing.iter().map(|member| (member.path.clone(), what_is_at(&member.path))).collect();
+    Err(StartError::TooManyMissing {
+        present: present.len(),
+        needed: newest.needed(),
+        total: newest.members.len(),
+        missing,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use striate_core::SiteId;
+
+    use super::*;
+
+    fn path(number: u8) -> PathBuf {
+        format!("/d{number}").into()
+    }
+
+    fn roster(members: u8, tolerance: usize) -> Roster {
+        let member =
+            |number| Member { disk: DiskId([number; 16]), site: SiteId(number.into()), path: path(number) };
+        Roster {
+            generation: 1,
+            cluster: ClusterId(5),
+            tolerance,
+            next_site: u32::from(members) + 1,
+            members: (1..=members).map(member).collect(),
+        }
+    }
+
+    fn member_at(number: u8, at: PathBuf, roster: &Roster) -> Inspected {
+        let found = Found::Member { disk: DiskId([number; 16]), roster: roster.clone(), served: true };
+        Inspected { path: at, found }
+    }
+
+    fn blank(number: u8) -> Inspected {
+        Inspected { path: path(number), found: Found::Blank }
+    }
+
+    fn opened(inspected: &[Inspected]) -> OpenPlan {
+        match plan_start(inspected).unwrap() {
+            StartPlan::Open(plan) => plan,
+            first => panic!("{first:?}"),
+        }
+    }
+
+    #[test]
+    fn blank_and_absent_directories_make_a_new_cluster() {
+        let inspected = [blank(1), Inspected { path: path(2), found: Found::Absent }];
+        assert_eq!(plan_start(&inspected), Ok(StartPlan::First { paths: vec![path(1), path(2)] }));
+    }
+
+    #[test]
+    fn members_may_come_at_other_paths_and_blank_directories_join_a_whole_cluster() {
+        let roster = roster(3, 1);
+        let swapped = [
+            member_at(2, path(1), &roster),
+            member_at(1, path(2), &roster),
+            member_at(3, path(9), &roster),
+            blank(4),
+        ];
+        let plan = opened(&swapped);
+        assert_eq!(plan.roster.member(DiskId([1; 16])).unwrap().path, path(2));
+        assert_eq!((plan.present.len(), plan.missing.len(), plan.admit), (3, 0, vec![path(4)]));
+    }
+
+    #[test]
+    fn a_blank_disk_in_a_members_place_is_missing_and_nobody_is_admitted_meanwhile() {
+        let roster = roster(4, 2);
+        let plan = opened(&[
+            member_at(1, path(1), &roster),
+            blank(2),
+            member_at(3, path(3), &roster),
+            member_at(4, path(4), &roster),
+            blank(5),
+        ]);
+        assert_eq!(plan.missing, [roster.members[1].clone()]);
+        assert_eq!((plan.admit, plan.ignored), (vec![], vec![path(5)]));
+    }
+
+    #[test]
+    fn too_many_missing_is_refused_and_names_them() {
+        let roster = roster(4, 2);
+        let error = plan_start(&[member_at(1, path(1), &roster), blank(2)]).unwrap_err().to_string();
+        for word in ["/d2 (empty", "/d3 (not named", "/d4", "2 are needed", "Nothing was changed"] {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_first_start_is_finished() {
+        let roster = roster(3, 1);
+        let begun = Found::Member { disk: DiskId([1; 16]), roster: roster.clone(), served: false };
+        let plan = opened(&[Inspected { path: path(1), found: begun }, blank(2), blank(3)]);
+        assert_eq!((plan.unfinished.len(), plan.missing.len(), plan.admit.len()), (2, 0, 0));
+    }
+
+    #[test]
+    fn other_clusters_copies_and_replaced_disks_are_refused() {
+        let (mine, mut other) = (roster(3, 1), roster(3, 1));
+        other.cluster = ClusterId(6);
+        let refusal = |inspected: &[Inspected]| plan_start(inspected).unwrap_err();
+        let two = refusal(&[member_at(1, path(1), &mine), member_at(2, path(2), &other)]);
+        assert!(matches!(two, StartError::TwoClusters { .. }));
+        let copy = refusal(&[member_at(1, path(1), &mine), member_at(1, path(2), &mine)]);
+        assert!(matches!(copy, StartError::Copy { .. }));
+        let newer = mine.changed(|roster| drop(roster.members.remove(0)));
+        let replaced = refusal(&[
+            member_at(1, path(1), &mine),
+            member_at(2, path(2), &newer),
+            member_at(3, path(3), &newer),
+        ]);
+        assert_eq!(replaced, StartError::Replaced { path: path(1) });
+        let absent = Inspected { path: path(8), found: Found::Absent };
+        let whole = [1, 2, 3].map(|number| member_at(number, path(number), &mine));
+        let added = refusal(&[&whole[..], &[absent]].concat());
+        assert_eq!(added, StartError::Absent { path: path(8) });
+    }
+
+    proptest! {
+        /// Whatever is present in whatever order: the plan accounts for every member once, starts exactly when
+        /// at most r are missing, and admits nobody while somebody is missing.
+        #[test]
+        fn every_member_is_accounted_for(
+            members in 1u8..10, tolerance in 0usize..4, here: [bool; 10], spare in 0u8..3, seed: u64,
+        ) {
+            let tolerance = tolerance.min(usize::from(members) - 1);
+            let roster = roster(members, tolerance);
+            let mut inspected: Vec<_> = (1..=members)
+                .map(|number| match here[usize::from(number)] {
+                    true => member_at(number, path(number), &roster),
+                    false => blank(number),
+                })
+                .chain((100..100 + spare).map(blank))
+                .collect();
+            let order = seed as usize % inspected.len().max(1);
+            inspected.rotate_left(order);
+            let present = (1..=members).filter(|&number| here[usize::from(number)]).count();
+            match plan_start(&inspected) {
+                Ok(StartPlan::First { .. }) => prop_assert_eq!(present, 0),
+                Ok(StartPlan::Open(plan)) => {
+                    prop_assert!(present + tolerance >= usize::from(members));
+                    prop_assert_eq!(plan.present.len(), present);
+                    prop_assert_eq!(plan.present.len() + plan.missing.len(), usize::from(members));
+                    prop_assert_eq!(plan.admit.len() + plan.ignored.len(), usize::from(spare));
+                    prop_assert!(plan.missing.is_empty() || plan.admit.is_empty());
+                }
+                Err(error) => {
+                    prop_assert!(present + tolerance < usize::from(members), "{}", error);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The roster: who belongs to a cluster, written into every directory.
+//!
+//! The metadata engine must know how many directories there are and how many may be lost before it can be
+//! opened (design.md §10.9), and a refusal must name what is missing while the metadata cannot be read. So every
+//! directory holds `.striate/cluster` of two lines:
+//!
+//! ```text
+//! {"version":1,"generation":7,"cluster":"<32 hex>","disk":"<32 hex>","tolerance":2,"next_site":8,"members":[…]}
+//! crc32c:<8 hex, of the first line without its newline>
+//! ```
+//!
+//! The roster with the greatest generation is in force. `disk` is the directory's own identity; `next_site` counts
+//! site numbers, which are never used again.
+//!
+//! Crash argument: the file is replaced by a rename after its bytes are durable, so a crash leaves the old roster
+//! or the new one. A change writes the new generation to every directory that can be reached, the new member's
+//! first; whichever generation is found after a crash is a complete description, and [`super::cluster`] makes the
+//! metadata's rows follow it at every start.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use striate_codec::crc32c;
+use striate_core::{ClusterId, SiteId};
+use striate_meta::embedded::DiskId;
+
+use crate::admin::find::STATE_FOLDER;
+
+/// The newest version of the file that this program understands.
+const VERSION: u32 = 1;
+/// The file's name in [`STATE_FOLDER`].
+pub const ROSTER_FILE: &str = "cluster";
+
+/// A directory that belongs to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its identity, whatever its path.
+    pub disk: DiskId,
+    /// The site that stands on it.
+    pub site: SiteId,
+    /// Where it was seen last.
+    pub path: PathBuf,
+}
+
+/// The members of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roster {
+    /// Grows with every change.
+    pub generation: u64,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// r: how many directories may be lost; the largest tolerance of any profile in use.
+    pub tolerance: usize,
+    /// The number that the next site gets.
+    pub next_site: u32,
+    /// The members, in ascending order of their sites.
+    pub members: Vec<Member>,
+}
+
+/// Why a roster cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RosterError {
+    /// It was written by a newer program.
+    #[error(
+        "it was written by a newer version of striate (format {0}, this program knows {VERSION}); start that version"
+    )]
+    Newer(u32),
+    /// Its bytes are damaged.
+    #[error("it is damaged: {0}")]
+    Damaged(String),
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    version: u32,
+    generation: u64,
+    cluster: ClusterId,
+    disk: String,
+    tolerance: usize,
+    next_site: u32,
+    members: Vec<MemberLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MemberLine {
+    disk: String,
+    site: u32,
+    path: PathBuf,
+}
+
+impl Roster {
+    /// The member with this identity.
+    pub fn member(&self, disk: DiskId) -> Option<&Member> {
+        self.members.iter().find(|member| member.disk == disk)
+    }
+
+    /// The roster after one more change.
+    pub fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let mut next = self.clone();
+        change(&mut next);
+        next.generation = self.generation + 1;
+        next.members.sort_by_key(|member| member.site);
+        next
+    }
+
+    /// How many members must be present for a start: the newest metadata is then among them.
+    pub fn needed(&self) -> usize {
+        self.members.len().saturating_sub(self.tolerance).max(1)
+    }
+
+    fn encode(&self, disk: DiskId) -> Vec<u8> {
+        let member = |member: &Member| MemberLine {
+            disk: member.disk.to_string(),
+            site: member.site.0,
+            path: member.path.clone(),
+        };
+        let line = Line {
+            version: VERSION,
+            generation: self.generation,
+            cluster: self.cluster,
+            disk: disk.to_string(),
+            tolerance: self.tolerance,
+            next_site: self.next_site,
+            members: self.members.iter().map(member).collect(),
+        };
+        let line = serde_json::to_string(&line).expect("strings and numbers are JSON");
+        format!("{line}\ncrc32c:{:08x}\n", crc32c(line.as_bytes())).into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<(Self, DiskId), RosterError> {
+        let damaged = |reason: &str| RosterError::Damaged(reason.to_owned());
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not text"))?;
+        let (line, checksum) = text.split_once('\n').ok_or_else(|| damaged("it is cut short"))?;
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        if let Ok(Version { version }) = serde_json::from_str(line)
+            && version > VERSION
+        {
+            return Err(RosterError::Newer(version));
+        }
+        if checksum != format!("crc32c:{:08x}\n", crc32c(line.as_bytes())) {
+            return Err(damaged("its checksum is wrong"));
+        }
+        let line: Line = serde_json::from_str(line).map_err(|error| damaged(&error.to_string()))?;
+        let member = |member: MemberLine| {
+            Some(Member { disk: parse_disk(&member.disk)?, site: SiteId(member.site), path: member.path })
+        };
+        let members: Option<Vec<_>> = line.members.into_iter().map(member).collect();
+        let roster = Self {
+            generation: line.generation,
+            cluster: line.cluster,
+            tolerance: line.tolerance,
+            next_site: line.next_site,
+            members: members.ok_or_else(|| damaged("a member has no identity"))?,
+        };
+        Ok((roster, parse_disk(&line.disk).ok_or_else(|| damaged("it has no identity"))?))
+    }
+
+    /// The roster in a directory and the directory's own identity; `None` when it has none.
+    ///
+    /// # Errors
+    /// When there is one that cannot be used.
+    pub fn read(directory: &Path) -> Result<Option<(Self, DiskId)>, RosterError> {
+        match fs::read(directory.join(STATE_FOLDER).join(ROSTER_FILE)) {
+            Ok(bytes) => Self::decode(&bytes).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RosterError::Unreadable(error.to_string())),
+        }
+    }
+
+    /// Writes the roster into the directory of `disk`, durably.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn write(&self, directory: &Path, disk: DiskId) -> io::Result<()> {
+        replace_file(&directory.join(STATE_FOLDER), ROSTER_FILE, &self.encode(disk), 0o644)
+    }
+}
+
+/// Sets a small file's bytes in `folder` (made if missing), durably and all or nothing.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn replace_file(folder: &Path, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let parent = folder.parent().unwrap_or(Path::new("."));
+    match fs::create_dir(folder) {
+        Ok(()) => File::open(parent)?.sync_all()?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let fresh = folder.join(format!("{name}.tmp"));
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&fresh)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, folder.join(name))?;
+    File::open(folder)?.sync_all()
+}
+
+fn parse_disk(text: &str) -> Option<DiskId> {
+    let number = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+    number.map(|number| DiskId(number.to_be_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn roster() -> Roster {
+        let member = |number: u8| Member {
+            disk: DiskId([number; 16]),
+            site: SiteId(u32::from(number)),
+            path: format!("/data/disk {number}").into(),
+        };
+        Roster {
+            generation: 3,
+            cluster: ClusterId(7),
+            tolerance: 1,
+            next_site: 4,
+            members: (1..=3).map(member).collect(),
+        }
+    }
+
+    #[test]
+    fn rosters_survive_their_files_and_replace_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(Roster::read(directory.path()), Ok(None));
+        let disk = DiskId([2; 16]);
+        roster().write(directory.path(), disk).unwrap();
+        let next = roster().changed(|roster| roster.tolerance = 2);
+        next.write(directory.path(), disk).unwrap();
+        assert_eq!(Roster::read(directory.path()), Ok(Some((next.clone(), disk))));
+        assert_eq!((next.generation, next.needed()), (4, 1));
+    }
+
+    #[test]
+    fn newer_formats_are_refused_by_name() {
+        let bytes = String::from_utf8(roster().encode(DiskId([1; 16]))).unwrap();
+        let newer = bytes.replace("\"version\":1", "\"version\":2");
+        let error = Roster::decode(newer.as_bytes()).unwrap_err();
+        assert_eq!(error, RosterError::Newer(2));
+        assert!(error.to_string().contains("start that version"));
+    }
+
+    proptest! {
+        #[test]
+        fn damage_is_noticed(position: prop::sample::Index, bit in 0..8_u32, cut: bool) {
+            let mut bytes = roster().encode(DiskId([1; 16]));
+            let position = position.index(bytes.len());
+            match cut {
+                true => bytes.truncate(position),
+                false => bytes[position] ^= 1 << bit,
+            }
+            prop_assert!(Roster::decode(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A member's site: its identity checked, its chunk store opened, a queue in front of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use striate_core::{ClusterId, RackId};
+use striate_runtime::Runtime;
+use striate_site::disk::{DiskStore, DiskStoreOptions};
+use striate_site::filesystem::{FileSystem, RealFileSystem};
+use striate_site::identity::{DISK_FORMAT, DiskId, Identity, IdentityError};
+use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity, StoreStatus};
+
+use super::roster::Member;
+use crate::admin::find::STATE_FOLDER;
+
+/// A site of this process on a directory. Cheap to clone.
+#[derive(Clone)]
+pub struct DiskSite {
+    site: Arc<LocalSite>,
+    store: Arc<DiskStore>,
+}
+
+/// The metadata's folder of a directory.
+pub fn meta_folder(directory: &Path) -> PathBuf {
+    directory.join(STATE_FOLDER).join("meta")
+}
+
+/// On one machine every directory is its own failure domain.
+pub fn rack_of(member: &Member) -> RackId {
+    RackId(format!("disk-{}", member.site))
+}
+
+impl DiskSite {
+    /// Opens the site of a member; writes its identity where an admission has not yet come so far.
+    ///
+    /// # Errors
+    /// When the directory is not this member's, or its store cannot be opened; the reason names the way out.
+    pub async fn open(runtime: &Runtime, cluster: ClusterId, member: &Member) -> Result<Self, String> {
+        Self::open_in_rack(runtime, cluster, member, None).await
+    }
+
+    /// As [`DiskSite::open`], in a failure domain with a label of its own.
+    ///
+    /// # Errors
+    /// As [`DiskSite::open`].
+    pub async fn open_in_rack(
+        runtime: &Runtime,
+        cluster: ClusterId,
+        member: &Member,
+        rack: Option<RackId>,
+    ) -> Result<Self, String> {
+        let (rt, member) = (runtime.clone(), member.clone());
+        let rack = rack.unwrap_or_else(|| rack_of(&member));
+        let opened = runtime.run_blocking(move || open_store(&rt, cluster, &member, rack)).await;
+        let (store, identity) = opened?;
+        let dynamic: Arc<dyn ChunkStore> = store.clone();
+        let site = LocalSite::new(runtime.clone(), identity, dynamic, QueueLimits::default());
+        Ok(Self { site: Arc::new(site), store })
+    }
+
+    /// The site as clients see it.
+    pub fn site(&self) -> Arc<dyn Site> {
+        self.site.clone()
+    }
+
+    /// The site as its service sees it.
+    pub fn local(&self) -> Arc<LocalSite> {
+        self.site.clone()
+    }
+
+    /// Tells the site where the others are.
+    pub fn set_directory(&self, directory: Weak<dyn SiteDirectory>) {
+        self.site.set_directory(directory);
+    }
+
+    /// Its store's state.
+    pub fn status(&self) -> StoreStatus {
+        self.store.status()
+    }
+
+    /// Writes a snapshot of the index and lets go of the directory.
+    pub async fn close(&self) {
+        if let Err(error) = self.store.close().await {
+            tracing::warn!(site = %self.site.id(), %error, "no snapshot was written; the next start scans the segments");
+        }
+    }
+}
+
+fn open_store(
+    runtime: &Runtime,
+    cluster: ClusterId,
+    member: &Member,
+    rack: RackId,
+) -> Result<(Arc<DiskStore>, SiteIdentity), String> {
+    let fs: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
+    let disk = DiskId(u128::from_be_bytes(member.disk.0));
+    match Identity::read(&*fs, &member.path) {
+        Ok(identity) => {
+            identity.check(&member.path, cluster, member.site, Some(disk)).map_err(|e| e.to_string())?
+        }
+        Err(IdentityError::Blank(_)) => {
+            let identity = Identity {
+                format: DISK_FORMAT,
+                cluster,
+                site: member.site,
+                disk,
+                rack: rack.clone(),
+                created: runtime.wall_time().as_secs(),
+            };
+            identity.write(&*fs, &member.path).map_err(|error| error.to_string())?;
+        }
+        Err(error) => return Err(error.to_string()),
+    }
+    std::fs::create_dir_all(meta_folder(&member.path))
+        .map_err(|error| format!("{}: {error}", meta_folder(&member.path).display()))?;
+    let store = DiskStore::open(runtime, fs, &member.path, DiskStoreOptions::default());
+    let store = store.map_err(|error| error.to_string())?;
+    Ok((Arc::new(store), SiteIdentity { cluster, site: member.site, rack }))
+}

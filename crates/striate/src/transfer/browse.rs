@@ -1,0 +1,90 @@
+//! `striate ls`, `rm` and `cat`.
+
+use futures::stream::{self, StreamExt};
+use striate_runtime::Runtime;
+
+use super::download::download_to_standard_output;
+use super::location::ObjectLocation;
+use super::progress::{bytes_bar, human_bytes};
+use super::store::ObjectStore;
+use crate::args::{CatArgs, LsArgs, RmArgs};
+use crate::failure::{Failure, Outcome};
+
+/// Deletes at the same time.
+const PARALLEL_DELETES: usize = 16;
+
+/// Lists buckets or objects.
+///
+/// # Errors
+/// When the store refuses or cannot be reached.
+pub async fn ls(runtime: Runtime, args: LsArgs) -> Outcome {
+    let store = ObjectStore::connect(runtime, &args.endpoint)?;
+    let Some(location) = args.location else {
+        for (name, created) in store.buckets().await? {
+            println!("{created}  {name}");
+        }
+        return Ok(());
+    };
+    let at = ObjectLocation::parse(&location).map_err(Failure::refused)?;
+    let delimiter = if args.recursive { "" } else { "/" };
+    let mut next = None;
+    loop {
+        let page = store.list(&at, delimiter, next.as_deref()).await?;
+        page.prefixes.iter().for_each(|prefix| println!("{:>24}  {:>10}  {prefix}", "", ""));
+        for object in &page.objects {
+            println!("{:>24}  {:>10}  {}", object.modified, human_bytes(object.size), object.key);
+        }
+        match page.next {
+            Some(token) => next = Some(token),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Deletes an object, or everything below a prefix.
+///
+/// # Errors
+/// When the store refuses or cannot be reached.
+pub async fn rm(runtime: Runtime, args: RmArgs) -> Outcome {
+    let store = ObjectStore::connect(runtime, &args.endpoint)?;
+    let at = ObjectLocation::parse(&args.location).map_err(Failure::refused)?;
+    if !args.recursive {
+        if at.key.is_empty() {
+            return Err(Failure::refused(format!(
+                "{at} is a whole bucket; add --recursive to delete all that is in it"
+            )));
+        }
+        store.head(&at).await?;
+        return store.delete(&at).await;
+    }
+    let mut deleted = 0_u64;
+    // Deleting moves what follows to the front, so each round lists from the beginning.
+    loop {
+        let page = store.list(&at, "", None).await?;
+        if page.objects.is_empty() {
+            println!("{deleted} objects deleted");
+            return Ok(());
+        }
+        let deletes = stream::iter(page.objects).map(|object| {
+            let object = ObjectLocation { bucket: at.bucket.clone(), key: object.key };
+            let store = &store;
+            async move { store.delete(&object).await }
+        });
+        let mut deletes = deletes.buffer_unordered(PARALLEL_DELETES);
+        while let Some(done) = deletes.next().await {
+            done?;
+            deleted += 1;
+        }
+    }
+}
+
+/// Writes an object to the standard output.
+///
+/// # Errors
+/// When the store refuses or cannot be reached.
+pub async fn cat(runtime: Runtime, args: CatArgs) -> Outcome {
+    let store = ObjectStore::connect(runtime.clone(), &args.endpoint)?;
+    let at = ObjectLocation::parse(&args.location).map_err(Failure::refused)?;
+    let hidden = bytes_bar(0, true);
+    download_to_standard_output(&runtime, &store, &at, 4, &hidden).await.map(drop)
+}

@@ -1,0 +1,213 @@
+//! `striate cp`.
+
+use std::path::{Path, PathBuf};
+
+use futures::stream::{self, StreamExt};
+use indicatif::ProgressBar;
+use striate_runtime::Runtime;
+
+use super::download::{download_file, download_to_standard_output, path_below};
+use super::location::{Location, ObjectLocation};
+use super::progress::{bytes_bar, human_bytes};
+use super::store::ObjectStore;
+use super::upload::{upload_file, upload_standard_input};
+use crate::args::CpArgs;
+use crate::failure::{Failure, Outcome};
+
+/// What a recursive copy did.
+#[derive(Default)]
+struct Tally {
+    files: u64,
+    bytes: u64,
+    failures: Vec<String>,
+}
+
+struct Copier {
+    runtime: Runtime,
+    store: ObjectStore,
+    parallel: usize,
+    bar: ProgressBar,
+}
+
+/// Copies as `args` say.
+///
+/// # Errors
+/// When the arguments do not fit together, or something could not be copied.
+pub async fn cp(runtime: Runtime, args: CpArgs) -> Outcome {
+    let source = Location::parse(&args.source).map_err(Failure::refused)?;
+    let destination = Location::parse(&args.destination).map_err(Failure::refused)?;
+    let store = ObjectStore::connect(runtime.clone(), &args.endpoint)?;
+    let bar = bytes_bar(0, args.quiet);
+    let copier = Copier { runtime, store, parallel: usize::from(args.parallel), bar };
+    let to_standard_output = destination == Location::Standard;
+    let tally = match (source, destination, args.recursive) {
+        (Location::Path(from), Location::Object(to), true) => copier.upload_tree(&from, &to).await?,
+        (Location::Object(from), Location::Path(to), true) => copier.download_tree(&from, &to).await?,
+        (source, destination, false) => copier.copy_one(source, destination).await?,
+        (_, _, true) => {
+            let reason =
+                "--recursive copies a directory to s3://BUCKET/PREFIX, or s3://BUCKET/PREFIX to a directory";
+            return Err(Failure::refused(reason));
+        }
+    };
+    copier.bar.finish_and_clear();
+    if !args.quiet && !to_standard_output {
+        println!("{} files, {}", tally.files, human_bytes(tally.bytes));
+    }
+    tally.failures.iter().for_each(|failure| eprintln!("striate: {failure}"));
+    match tally.failures.len() {
+        0 => Ok(()),
+        failed => Err(Failure::failed(format!("{failed} files were not copied"))),
+    }
+}
+
+impl Copier {
+    async fn copy_one(&self, source: Location, destination: Location) -> Outcome<Tally> {
+        let (runtime, store, bar) = (&self.runtime, &self.store, &self.bar);
+        let bytes = match (source, destination) {
+            (Location::Path(from), Location::Object(to)) => {
+                let size = file_len(&from)?;
+                bar.set_length(size);
+                let to = to.for_file(&file_name(&from)?);
+                upload_file(runtime, store, &from, &to, self.parallel, bar).await?
+            }
+            (Location::Standard, Location::Object(to)) if !to.key.is_empty() => {
+                upload_standard_input(runtime, store, &to, self.parallel, bar).await?
+            }
+            (Location::Object(from), Location::Path(to)) => {
+                bar.set_length(store.head(&from).await?.size);
+                let to = if to.is_dir() { to.join(last_component(&from)?) } else { to };
+                download_file(runtime, store, &from, &to, self.parallel, bar).await?
+            }
+            (Location::Object(from), Location::Standard) => {
+                bar.set_length(store.head(&from).await?.size);
+                download_to_standard_output(runtime, store, &from, self.parallel, bar).await?
+            }
+            (Location::Object(from), Location::Object(to)) => {
+                let size = store.head(&from).await?.size;
+                let to = to.for_file(&last_component(&from)?);
+                store.copy(&from, &to).await?;
+                size
+            }
+            _ => return Err(Failure::refused("one side must be s3://BUCKET/KEY, the other a path or -")),
+        };
+        Ok(Tally { files: 1, bytes, failures: Vec::new() })
+    }
+
+    async fn upload_tree(&self, from: &Path, to: &ObjectLocation) -> Outcome<Tally> {
+        let root = from.to_owned();
+        let (files, skipped) = self.runtime.run_blocking(move || walk(&root)).await?;
+        self.bar.set_length(files.iter().map(|(_, size)| size).sum());
+        let prefix = to.as_prefix();
+        let copies = stream::iter(files).map(|(path, _)| {
+            let prefix = &prefix;
+            async move {
+                let below = path.strip_prefix(from).unwrap_or(&path);
+                let name = below.to_str().ok_or_else(|| {
+                    Failure::failed(format!("{}: the name is not UTF-8, S3 keys are", path.display()))
+                })?;
+                let to = ObjectLocation { bucket: to.bucket.clone(), key: format!("{prefix}{name}") };
+                upload_file(&self.runtime, &self.store, &path, &to, 2, &self.bar).await
+            }
+        });
+        let mut tally = Tally { failures: skipped, ..Tally::default() };
+        tally.count(copies.buffer_unordered(self.parallel)).await;
+        Ok(tally)
+    }
+
+    async fn download_tree(&self, from: &ObjectLocation, to: &Path) -> Outcome<Tally> {
+        let mut tally = Tally::default();
+        let mut next = None;
+        loop {
+            let page = self.store.list(from, "", next.as_deref()).await?;
+            self.bar.inc_length(page.objects.iter().map(|object| object.size).sum());
+            let copies = stream::iter(page.objects).map(|object| async move {
+                let cut = from.key.rfind('/').map_or(0, |slash| slash + 1);
+                let object_at = ObjectLocation { bucket: from.bucket.clone(), key: object.key };
+                let name = object_at.key.get(cut..).unwrap_or(&object_at.key);
+                let path = path_below(to, name).ok_or_else(|| {
+                    Failure::failed(format!(
+                        "{object_at}: the key cannot be a file's name; fetch it with `striate cat`"
+                    ))
+                })?;
+                download_file(&self.runtime, &self.store, &object_at, &path, 2, &self.bar).await
+            });
+            tally.count(copies.buffer_unordered(self.parallel)).await;
+            match page.next {
+                Some(token) => next = Some(token),
+                None => return Ok(tally),
+            }
+        }
+    }
+}
+
+impl Tally {
+    async fn count(&mut self, copies: impl stream::Stream<Item = Outcome<u64>>) {
+        let mut copies = std::pin::pin!(copies);
+        while let Some(copied) = copies.next().await {
+            match copied {
+                Ok(bytes) => {
+                    self.files += 1;
+                    self.bytes += bytes;
+                }
+                Err(failure) => self.failures.push(failure.to_string()),
+            }
+        }
+    }
+}
+
+/// What is below a directory.
+type Tree = (Vec<(PathBuf, u64)>, Vec<String>);
+
+/// All regular files below `root` with their sizes, links followed, and what could not be read.
+fn walk(root: &Path) -> Outcome<Tree> {
+    if !root.is_dir() {
+        let reason = format!("{} is not a directory; leave out --recursive for a file", root.display());
+        return Err(Failure::refused(reason));
+    }
+    let (mut files, mut skipped, mut open) = (Vec::new(), Vec::new(), vec![root.to_owned()]);
+    while let Some(directory) = open.pop() {
+        let entries = match std::fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) => {
+                skipped.push(format!("{}: {error}", directory.display()));
+                continue;
+            }
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            match std::fs::metadata(&path) {
+                Ok(metadata) if metadata.is_file() => files.push((path, metadata.len())),
+                // A link to a directory may lead in a circle.
+                Ok(metadata) if metadata.is_dir() && !is_link => open.push(path),
+                Ok(metadata) if metadata.is_dir() => {
+                    skipped.push(format!("{}: a link to a directory", path.display()));
+                }
+                Ok(_) => skipped.push(format!("{}: not a regular file", path.display())),
+                Err(error) => skipped.push(format!("{}: {error}", path.display())),
+            }
+        }
+    }
+    files.sort();
+    Ok((files, skipped))
+}
+
+fn file_len(path: &Path) -> Outcome<u64> {
+    let metadata = std::fs::metadata(path);
+    let metadata = metadata.map_err(|error| Failure::refused(format!("{}: {error}", path.display())))?;
+    match metadata.is_dir() {
+        true => Err(Failure::refused(format!("{} is a directory; add --recursive", path.display()))),
+        false => Ok(metadata.len()),
+    }
+}
+
+fn file_name(path: &Path) -> Outcome<String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.map(str::to_owned).ok_or_else(|| Failure::refused(format!("{} has no name to use", path.display())))
+}
+
+fn last_component(object: &ObjectLocation) -> Outcome<String> {
+    let name = object.key.rsplit('/').next().filter(|name| !name.is_empty());
+    name.map(str::to_owned).ok_or_else(|| Failure::refused(format!("{object} is a prefix; add --recursive")))
+}

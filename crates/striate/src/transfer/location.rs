@@ -1,0 +1,98 @@
+//! Where objects and files are: `s3://BUCKET/KEY`, a path, or `-`.
+
+use std::path::PathBuf;
+
+/// One side of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// An object or a prefix.
+    Object(ObjectLocation),
+    /// A file or directory.
+    Path(PathBuf),
+    /// Standard input or output.
+    Standard,
+}
+
+/// A bucket and a key or prefix in it, which may be empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectLocation {
+    /// The bucket.
+    pub bucket: String,
+    /// The key or prefix.
+    pub key: String,
+}
+
+impl Location {
+    /// What `text` names.
+    ///
+    /// # Errors
+    /// When it starts with `s3://` and has no bucket.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "-" => Ok(Self::Standard),
+            _ if text.starts_with("s3://") => ObjectLocation::parse(text).map(Self::Object),
+            _ => Ok(Self::Path(PathBuf::from(text))),
+        }
+    }
+}
+
+impl ObjectLocation {
+    /// The bucket and key in `s3://BUCKET/KEY`.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let hint = || format!("{text:?} is not an object; write s3://BUCKET/KEY");
+        let rest = text.strip_prefix("s3://").ok_or_else(hint)?;
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(hint());
+        }
+        Ok(Self { bucket: bucket.to_owned(), key: key.to_owned() })
+    }
+
+    /// The location of a file called `name` that is copied here: below it when it is a prefix, else itself.
+    pub fn for_file(&self, name: &str) -> Self {
+        let is_prefix = self.key.is_empty() || self.key.ends_with('/');
+        let key = if is_prefix { format!("{}{name}", self.key) } else { self.key.clone() };
+        Self { bucket: self.bucket.clone(), key }
+    }
+
+    /// The prefix under which a directory's contents go: ends with `/` unless it is empty.
+    pub fn as_prefix(&self) -> String {
+        match self.key.is_empty() || self.key.ends_with('/') {
+            true => self.key.clone(),
+            false => format!("{}/", self.key),
+        }
+    }
+}
+
+impl std::fmt::Display for ObjectLocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "s3://{}/{}", self.bucket, self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_told_apart() {
+        let object = |bucket: &str, key: &str| {
+            Ok(Location::Object(ObjectLocation { bucket: bucket.to_owned(), key: key.to_owned() }))
+        };
+        assert_eq!(Location::parse("s3://b/a/c"), object("b", "a/c"));
+        assert_eq!(Location::parse("s3://b"), object("b", ""));
+        assert_eq!(Location::parse("s3://b//x/"), object("b", "/x/"));
+        assert_eq!(Location::parse("-"), Ok(Location::Standard));
+        assert_eq!(Location::parse("./s3"), Ok(Location::Path("./s3".into())));
+        assert!(Location::parse("s3:///x").unwrap_err().contains("s3://BUCKET/KEY"));
+    }
+
+    #[test]
+    fn a_trailing_slash_keeps_the_files_name() {
+        let name = |text: &str| ObjectLocation::parse(text).unwrap().for_file("f").key;
+        assert_eq!([name("s3://b"), name("s3://b/d/"), name("s3://b/d")], ["f", "d/f", "d"]);
+    }
+}

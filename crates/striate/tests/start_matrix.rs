@@ -1,0 +1,275 @@
+//! What starts do with directories in every condition: first start, restart, reordered, added, missing, replaced,
+//! foreign, locked, newer. Each test runs a real store over temporary directories in this process.
+
+use std::path::{Path, PathBuf};
+
+use striate::args::HostPort;
+use striate::failure::{Failure, Outcome};
+use striate::start::cluster::{Cluster, Opened, Settings};
+use striate::start::directories::inspect_all;
+use striate::start::plan::plan_start;
+use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
+use striate_runtime::Runtime;
+
+/// Directories `1` to `n` below a temporary one.
+struct Disks {
+    root: tempfile::TempDir,
+}
+
+impl Disks {
+    fn new(count: usize) -> Self {
+        let disks = Self { root: tempfile::tempdir().unwrap() };
+        (1..=count).for_each(|number| std::fs::create_dir(disks.path(number)).unwrap());
+        disks
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        std::fs::canonicalize(self.root.path()).unwrap().join(number.to_string())
+    }
+
+    fn paths(&self, numbers: &[usize]) -> Vec<PathBuf> {
+        numbers.iter().map(|&number| self.path(number)).collect()
+    }
+
+    async fn start(&self, numbers: &[usize]) -> Outcome<Opened> {
+        start(&self.paths(numbers)).await
+    }
+
+    fn wipe(&self, number: usize) {
+        std::fs::remove_dir_all(self.path(number)).unwrap();
+        std::fs::create_dir(self.path(number)).unwrap();
+    }
+}
+
+async fn start(paths: &[PathBuf]) -> Outcome<Opened> {
+    let arguments: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let inspected = inspect_all(&arguments).map_err(Failure::refused)?;
+    let plan = plan_start(&inspected).map_err(Failure::refused)?;
+    let settings = Settings {
+        profile: None,
+        region: "us-east-1".to_owned(),
+        body_memory: 32 << 20,
+        given_key: None,
+        remote: None,
+        cluster: None,
+    };
+    Cluster::open(Runtime::real(), plan, settings).await
+}
+
+/// A body of one piece.
+struct Whole(Option<bytes::Bytes>);
+
+#[async_trait::async_trait]
+impl PutBody for Whole {
+    async fn next(&mut self) -> Option<Result<bytes::Bytes, ClientError>> {
+        self.0.take().map(Ok)
+    }
+}
+
+async fn put(cluster: &Cluster, key: &str, byte: u8) {
+    let bucket = CreateBucket { name: "bucket".to_owned(), ..CreateBucket::default() };
+    match cluster.client().create_bucket(bucket).await {
+        Ok(_) | Err(ClientError::BucketAlreadyOwned(_) | ClientError::BucketAlreadyExists(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+    let body = bytes::Bytes::from(vec![byte; 300_000]);
+    let request = PutRequest {
+        bucket: "bucket".to_owned(),
+        key: key.to_owned(),
+        attributes: Default::default(),
+        condition: Default::default(),
+        profile: None,
+        content_len: Some(body.len() as u64),
+        digests: ExpectedDigests::default(),
+        body: Box::new(Whole(Some(body))),
+    };
+    cluster.client().put(request).await.unwrap();
+}
+
+async fn assert_reads(cluster: &Cluster, key: &str, byte: u8) {
+    let request = GetRequest { bucket: "bucket".to_owned(), key: key.to_owned(), ..GetRequest::default() };
+    let answer = cluster.client().read_many(vec![request]).await.remove(0);
+    let (_, bytes) = answer.unwrap_or_else(|error| panic!("{key}: {error}"));
+    assert_eq!(bytes.len(), 300_000);
+    assert!(bytes.iter().all(|&found| found == byte), "{key} reads other bytes");
+}
+
+/// The refusal of a start that must be refused, and proof that it wrote nothing.
+async fn refusal(paths: &[PathBuf]) -> String {
+    let before: Vec<_> = paths.iter().map(|path| snapshot(path)).collect();
+    let error = start(paths).await.err().expect("the start must be refused").to_string();
+    let after: Vec<_> = paths.iter().map(|path| snapshot(path)).collect();
+    assert_eq!(before, after, "a refused start wrote something");
+    error
+}
+
+/// Names and contents of all small files below a directory.
+fn snapshot(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut open = vec![path.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => open.push(path),
+                path => files.push((path.clone(), std::fs::read(&path).unwrap_or_default())),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_start_makes_a_key_and_a_restart_finds_everything_in_any_order() {
+    let disks = Disks::new(4);
+    let first = disks.start(&[1, 2, 3, 4]).await.unwrap();
+    assert!(first.is_new && first.first_key.is_some());
+    put(&first.cluster, "a", 1).await;
+    let id = first.cluster.id();
+    first.cluster.close().await;
+    drop(first);
+
+    let again = disks.start(&[3, 1, 4, 2]).await.unwrap();
+    assert!(!again.is_new && again.first_key.is_none());
+    assert_eq!(again.cluster.id(), id);
+    assert_reads(&again.cluster, "a", 1).await;
+    let status = again.cluster.status("").await;
+    assert_eq!(status.warnings, Vec::<String>::new());
+    assert_eq!((status.sites.len(), status.profile.to_string().as_str()), (4, "rs(2,2)"));
+    again.cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disks_may_be_swapped_and_blank_ones_join() {
+    let disks = Disks::new(4);
+    let first = disks.start(&[1, 2, 3]).await.unwrap().cluster;
+    put(&first, "a", 1).await;
+    first.close().await;
+    drop(first);
+    std::fs::rename(disks.path(1), disks.path(9)).unwrap();
+    std::fs::rename(disks.path(2), disks.path(1)).unwrap();
+    std::fs::rename(disks.path(9), disks.path(2)).unwrap();
+
+    let again = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    assert_reads(&again, "a", 1).await;
+    let status = again.status("").await;
+    let numbers: Vec<_> = status.sites.iter().map(|site| site.site).collect();
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    assert_eq!(status.sites[0].address, disks.path(2).display().to_string());
+    again.close().await;
+    drop(again);
+    // The new member counts from now on: without two of the four nothing starts.
+    assert!(refusal(&disks.paths(&[1, 2])).await.contains("3 are needed"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_disk_is_worked_around_replaced_and_healed_and_then_others_may_go() {
+    let disks = Disks::new(4);
+    let first = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    put(&first, "a", 1).await;
+    first.close().await;
+    drop(first);
+    disks.wipe(1);
+    disks.wipe(2);
+
+    let degraded = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    assert_reads(&degraded, "a", 1).await;
+    let status = degraded.status("").await;
+    assert!(status.warnings.iter().any(|warning| warning.contains("disk replace")), "{:?}", status.warnings);
+    let healthy = degraded.replace(&disks.path(3)).await.unwrap_err().to_string();
+    assert!(healthy.contains("healthy"), "{healthy}");
+    for number in [1, 2] {
+        degraded.replace(&disks.path(number)).await.unwrap();
+    }
+    let report = striate_control::heal(degraded.client(), |_| {}).await.unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(degraded.status("").await.warnings, Vec::<String>::new());
+    degraded.close().await;
+    drop(degraded);
+
+    disks.wipe(3);
+    disks.wipe(4);
+    let others = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    assert_reads(&others, "a", 1).await;
+    others.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_vanishes_under_the_server_is_worked_around_and_can_be_replaced_while_it_runs() {
+    let disks = Disks::new(4);
+    let cluster = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    cluster.start_background();
+    put(&cluster, "a", 1).await;
+    disks.wipe(2);
+    assert_reads(&cluster, "a", 1).await;
+    put(&cluster, "b", 2).await;
+    assert_reads(&cluster, "b", 2).await;
+    let replaced = cluster.replace(&disks.path(2)).await.unwrap();
+    assert_eq!((replaced.old.0, replaced.new.0), (2, 5));
+    let report = striate_control::heal(cluster.client(), |_| {}).await.unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    let verified = striate_control::verify(cluster.client(), |_| {}).await.unwrap();
+    assert!(verified.is_clean(), "{verified:?}");
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_too_many_missing_nothing_is_changed_and_everything_reads_when_they_return() {
+    let disks = Disks::new(4);
+    let first = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    put(&first, "a", 1).await;
+    first.close().await;
+    drop(first);
+    for number in [1, 2, 3] {
+        std::fs::rename(disks.path(number), disks.path(number + 10)).unwrap();
+        std::fs::create_dir(disks.path(number)).unwrap();
+    }
+    let error = refusal(&disks.paths(&[1, 2, 3, 4])).await;
+    for number in [1, 2, 3] {
+        assert!(error.contains(&disks.path(number).display().to_string()), "{error}");
+    }
+    for number in [1, 2, 3] {
+        std::fs::remove_dir(disks.path(number)).unwrap();
+        std::fs::rename(disks.path(number + 10), disks.path(number)).unwrap();
+    }
+    let again = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    assert_reads(&again, "a", 1).await;
+    again.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreign_replaced_locked_and_newer_directories_are_refused_with_the_way_out() {
+    let (mine, theirs) = (Disks::new(3), Disks::new(3));
+    let other = theirs.start(&[1, 2, 3]).await.unwrap().cluster;
+    other.close().await;
+    drop(other);
+    let cluster = mine.start(&[1, 2, 3]).await.unwrap().cluster;
+    let locked = mine.start(&[1, 2, 3]).await.err().unwrap().to_string();
+    assert!(locked.contains("another server"), "{locked}");
+    // A disk that was replaced while it was away.
+    std::fs::rename(mine.path(3), mine.path(30)).unwrap();
+    std::fs::create_dir(mine.path(3)).unwrap();
+    cluster.replace(&mine.path(3)).await.unwrap();
+    cluster.close().await;
+    drop(cluster);
+
+    let mixed = [mine.path(1), mine.path(2), theirs.path(3)];
+    let foreign = refusal(&mixed).await;
+    assert!(foreign.contains("cluster") && foreign.contains("one cluster only"), "{foreign}");
+    let returned = refusal(&mine.paths(&[1, 2, 30])).await;
+    assert!(returned.contains("was replaced"), "{returned}");
+    let roster = mine.path(1).join(".striate/cluster");
+    let text = std::fs::read_to_string(&roster).unwrap();
+    std::fs::write(&roster, text.replace("\"version\":1", "\"version\":7")).unwrap();
+    let newer = refusal(&mine.paths(&[1, 2, 3])).await;
+    assert!(newer.contains("newer version"), "{newer}");
+}
+
+#[tokio::test]
+async fn a_busy_port_is_named_and_nothing_is_written() {
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let address = HostPort { host: "127.0.0.1".to_owned(), port };
+    let error = striate::server::listen(&address, "--address").await.unwrap_err().to_string();
+    assert!(error.contains(&port.to_string()) && error.contains("choose another with --address"), "{error}");
+}

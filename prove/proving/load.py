@@ -1,0 +1,38 @@
+"""Runs the load generator (`striate-bench s3`) against a server and measures what that cost the server."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from . import ROOT
+
+CLIENTS = 16
+
+
+def bench_binary():
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return Path(os.environ.get("STRIATE_BENCH", target / "release" / "striate-bench"))
+
+
+def run(server, bucket, op, size, *, seconds=None, ops=None, objects=None, prefix="object-", first=0,
+        keys_per_directory=None, clients=CLIENTS, strict=True):
+    """One load; returns the generator's figures and `cpu_ms_per_operation` of the server."""
+    command = [bench_binary(), "s3", "--endpoint", server.endpoint, "--bucket", bucket, "--op", op,
+               "--size", str(size), "--clients", str(clients), "--prefix", prefix, "--first", str(first)]
+    for name, value in (("seconds", seconds), ("ops", ops), ("objects", objects),
+                        ("keys-per-directory", keys_per_directory)):
+        if value is not None:
+            command += [f"--{name}", str(value)]
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": server.credentials.access_key,
+                   "AWS_SECRET_ACCESS_KEY": server.credentials.secret_key}
+    cpu_before = server.cpu_ms()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if not done.stdout.strip():
+        raise RuntimeError(f"{' '.join(map(str, command[1:]))}: {done.stderr}")
+    figures = json.loads(done.stdout)
+    figures["cpu_ms_per_operation"] = (server.cpu_ms() - cpu_before) / max(1, figures["operations"])
+    if strict and figures["errors"]:
+        raise RuntimeError(f"{server.name}: {figures['errors']} of the {op} operations failed, "
+                           f"the first with: {figures['first_error']}")
+    return figures

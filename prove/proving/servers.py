@@ -1,0 +1,215 @@
+"""Real servers on fresh directories: Striate, and MinIO beside it. Each is started, observed and stopped here."""
+
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from . import ROOT, TOOLS
+from .s3 import Client
+from .sigv4 import Credentials
+
+CREDENTIALS = Credentials("proving-access", "proving-secret-key-0123456789")
+DOMAIN = "s3.test"  # for virtual-hosted style; it need not resolve
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def striate_binary():
+    """STRIATE names the binary; otherwise the release build of this tree."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return Path(os.environ.get("STRIATE", target / "release" / "striate"))
+
+
+class Server:
+    """A server process over `directories`; a context manager that stops it and leaves the directories."""
+
+    name = "server"
+    ready_path = "/"
+
+    def __init__(self, base, directories=6, environment=None):
+        self.base = Path(base)
+        self.directories = [self.base / f"disk{number}" for number in range(1, directories + 1)]
+        for directory in self.directories:
+            directory.mkdir(parents=True, exist_ok=True)
+        self.port, self.console_port = free_port(), free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.console = f"http://127.0.0.1:{self.console_port}"
+        self.log_path = self.base / f"{self.name}.log"
+        self.environment = environment or {}
+        self.credentials = CREDENTIALS
+        self.process = None
+        self.last_status = None  # of the last command that was run against the server
+
+    def pattern(self):
+        """The directories as a person would write them."""
+        return f"{self.base}/disk{{1...{len(self.directories)}}}"
+
+    def command(self):
+        raise NotImplementedError
+
+    def start(self, timeout_s=60):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, **self.environment},
+            )
+        self.wait_ready(timeout_s)
+        return self
+
+    def wait_ready(self, timeout_s=60):
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with {self.process.returncode}:\n{self.log_tail()}")
+            try:
+                with urllib.request.urlopen(self.ready_url(), timeout=2):
+                    pass
+                # MinIO calls itself ready a little before it answers requests.
+                if self.client(timeout_s=5).send("GET", "/").status == 200:
+                    return
+            except (urllib.error.URLError, OSError, http.client.HTTPException):
+                pass
+            time.sleep(0.02)
+        self.kill()
+        raise RuntimeError(f"{self.name} was not ready after {timeout_s} s:\n{self.log_tail()}")
+
+    def ready_url(self):
+        return f"{self.endpoint}{self.ready_path}"
+
+    def log_tail(self, characters=4000):
+        return self.log_path.read_text(errors="replace")[-characters:]
+
+    def stop(self, timeout_s=30):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self.process = None
+
+    def kill(self):
+        """As a power button would, as far as the process is concerned."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def client(self, timeout_s=60):
+        return Client(self.endpoint, self.credentials, timeout_s)
+
+    def cpu_ms(self):
+        """User and system time of the process so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1000 / CLOCK_TICKS_PER_S
+
+    def peak_memory_bytes(self):
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("no VmHWM in /proc")
+
+    def disk_bytes(self):
+        """What `du` says about all directories: blocks in use, metadata and mirrors included."""
+        os.sync()
+        return sum(tree_bytes(directory) for directory in self.directories)
+
+    def wipe(self, *indices):
+        """rm -rf of whole directories, also under a running server."""
+        for index in indices:
+            # The running server may make a file while its directory is being emptied: rm again, as a person would.
+            for _ in range(20):
+                shutil.rmtree(self.directories[index], ignore_errors=True)
+                if not self.directories[index].exists():
+                    break
+
+
+def tree_bytes(directory):
+    total = 0
+    for folder, _, files in os.walk(directory):
+        for name in [*files, "."]:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except FileNotFoundError:
+                pass
+    return total
+
+
+class Striate(Server):
+    name = "striate"
+
+    def __init__(self, base, **arguments):
+        super().__init__(base, **arguments)
+        self.environment = {
+            "STRIATE_ACCESS_KEY": self.credentials.access_key,
+            "STRIATE_SECRET_KEY": self.credentials.secret_key,
+            # Admin commands find a server through its run directory: a private one names this server alone.
+            "STRIATE_RUN_DIR": str(self.run_directory()),
+            **self.environment,
+        }
+
+    def run_directory(self):
+        path = self.base / "run"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    def ready_url(self):
+        return f"{self.console}/health/ready"
+
+    def command(self):
+        return [
+            striate_binary(), "server", self.pattern(),
+            "--address", f"127.0.0.1:{self.port}", "--console-address", f"127.0.0.1:{self.console_port}",
+            "--domain", DOMAIN,
+        ]
+
+    def run(self, *arguments, check=True, timeout_s=600):
+        """Runs another command of the binary against this server; returns what it printed."""
+        done = subprocess.run(
+            [striate_binary(), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=timeout_s, env={**os.environ, **self.environment, "STRIATE_ENDPOINT": self.endpoint},
+        )
+        self.last_status = done.returncode
+        if check and done.returncode != 0:
+            raise RuntimeError(f"striate {' '.join(map(str, arguments))}: {done.stderr or done.stdout}")
+        return done.stdout + done.stderr
+
+
+class MinIO(Server):
+    name = "minio"
+    ready_path = "/minio/health/ready"
+
+    def __init__(self, base, **arguments):
+        super().__init__(base, **arguments)
+        self.environment = {
+            "MINIO_ROOT_USER": self.credentials.access_key,
+            "MINIO_ROOT_PASSWORD": self.credentials.secret_key,
+            "MINIO_CI_CD": "1",  # allows several directories on one disk
+            "MINIO_STORAGE_CLASS_STANDARD": "EC:2",
+            "MINIO_UPDATE": "off",
+            "MINIO_DOMAIN": DOMAIN,
+            **self.environment,
+        }
+
+    def command(self):
+        return [
+            TOOLS / "bin" / "minio", "server", "--quiet",
+            "--address", f"127.0.0.1:{self.port}", "--console-address", f"127.0.0.1:{self.console_port}",
+            self.pattern(),
+        ]

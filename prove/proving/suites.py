@@ -1,0 +1,55 @@
+"""Runs the client suites and the codec's benchmark as processes of their own, and reads their verdicts."""
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from . import ROOT, TOOLS
+from .load import bench_binary
+from .servers import striate_binary
+
+LAST_LINE = re.compile(r"(\d+) (passed|failed|error|errors|skipped)")
+
+
+class ClientSuites:
+    """tests/clients in the background, on a server of its own."""
+
+    def __init__(self, full):
+        self.output = tempfile.NamedTemporaryFile("w+", suffix=".txt")
+        environment = {**os.environ, "STRIATE": str(striate_binary()), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment.pop("TEST_SERVER", None)
+        if full:
+            environment["FULL"] = "1"
+        self.process = subprocess.Popen(
+            [TOOLS / "venv" / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line",
+             ROOT / "tests" / "clients"],
+            stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT, env=environment, cwd=ROOT,
+        )
+
+    def claim(self, ledger):
+        status = self.process.wait()
+        lines = Path(self.output.name).read_text().strip().splitlines()
+        counts = {word: int(number) for number, word in LAST_LINE.findall(lines[-1])} if lines else {}
+        for line in lines:
+            if line.startswith(("FAILED", "ERROR")):
+                ledger.note(line)
+        passed = counts.get("passed", 0)
+        text = ", ".join(f"{number} {word}" for word, number in counts.items()) or f"no result, status {status}"
+        ledger.add("aws-cli, boto3, rclone, s3cmd, mc, restic and bad input, as they come", text,
+                   status == 0 and passed > 0, "all pass")
+
+
+def prove_codec(ledger, full):
+    """Takes over the codec benchmark's own claims."""
+    command = [bench_binary(), "codec"] + ([] if full else ["--quick"])
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT)
+    found = 0
+    for line in done.stdout.splitlines():
+        columns = [column.strip() for column in line.split(" | ")]
+        if len(columns) == 5 and columns[4].lower() in ("holds", "does not hold"):
+            found += 1
+            ledger.add(columns[0], columns[2], columns[4] == "holds", columns[1], columns[3])
+    if not found:
+        ledger.add("the codec's ratios", f"no result: {done.stderr.strip()[-300:] or 'no claims printed'}", False, "measured")

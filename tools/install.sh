@@ -1,0 +1,127 @@
+#!/bin/bash
+# Installs what Striate is built and proved with. Groups, in any number: build, clients, minio, deny, bench.
+#
+# Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
+# is there already, so that a second run takes a second.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+GO_MINIMUM="1.24"
+MINIO_VERSION="v0.0.0-20260212201848-7aac2a2c5b7c"
+MC_VERSION="v0.0.0-20250313080218-cf909e1063a9"
+DENY_VERSION="0.20.2"
+PYTHON_PACKAGES="awscli==1.46.2 boto3==1.44.5 botocore==1.44.5 pytest==9.2.0"
+
+tools="$PWD/.tools"
+mkdir -p "$tools/bin" "$tools/done"
+
+say() { printf '   %s\n' "$*" >&2; }
+fail() { printf 'tools/install.sh: %s\n' "$*" >&2; exit 1; }
+
+# step NAME WHAT COMMAND...: runs the command once; its output is shown only when it fails.
+step() {
+    local name="$1" what="$2" started=$SECONDS log
+    shift 2
+    [ -e "$tools/done/$name" ] && return 0
+    log="$tools/$name.log"
+    say "$what ..."
+    "$@" >"$log" 2>&1 || { tail -n 40 "$log" >&2; fail "$what failed; the whole log is in $log"; }
+    say "$what: $((SECONDS - started)) s"
+    touch "$tools/done/$name"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+apt_get() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get "$@"
+}
+
+install_packages() {
+    apt_get update -qq || true  # an older list may still do
+    apt_get install -y -qq --no-install-recommends "$@"
+}
+
+# packages NAME PACKAGE...: system packages, skipped without asking apt when all are installed.
+packages() {
+    local name="$1"
+    shift
+    dpkg -s "$@" >/dev/null 2>&1 && return 0
+    command -v apt-get >/dev/null || fail "install these with your system's package manager: $*"
+    rm -f "$tools/done/packages-$name"
+    step "packages-$name" "installing packages: $*" install_packages "$@"
+}
+
+need_go() {
+    if ! command -v go >/dev/null; then
+        [ -x /usr/local/go/bin/go ] && PATH="$PATH:/usr/local/go/bin" && return
+        packages go golang-go
+    fi
+    local version
+    version="$(go env GOVERSION | sed 's/^go//')"
+    [ "$(printf '%s\n%s\n' "$GO_MINIMUM" "$version" | sort -V | head -n1)" = "$GO_MINIMUM" ] ||
+        fail "Go $version is too old to build MinIO and mc ($GO_MINIMUM or newer is needed): install a newer one from go.dev/dl and put it on the PATH"
+}
+
+go_install() {
+    (cd "$tools" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOBIN="$tools/bin" nice go install "$1")
+}
+
+install_build() {
+    if ! command -v gcc >/dev/null || ! command -v make >/dev/null || ! command -v curl >/dev/null; then
+        packages build gcc libc6-dev make pkg-config curl ca-certificates
+    fi
+    [ -d "$HOME/.cargo/bin" ] && PATH="$HOME/.cargo/bin:$PATH"
+    command -v cargo >/dev/null ||
+        fail "Rust is missing. Install it with:  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+}
+
+make_venv() {
+    python3 -m venv "$tools/venv"
+    # shellcheck disable=SC2086 # a list of packages
+    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check $PYTHON_PACKAGES
+}
+
+install_clients() {
+    packages clients rclone restic s3cmd ca-certificates
+    python3 -c 'import ensurepip' 2>/dev/null || packages python python3 python3-venv
+    step "python-$(echo "$PYTHON_PACKAGES" | cksum | cut -d' ' -f1)" "installing aws-cli, boto3 and pytest" make_venv
+    [ -x "$tools/bin/mc" ] && return
+    need_go
+    step "mc-$MC_VERSION" "building MinIO's mc (about a minute)" go_install "github.com/minio/mc@$MC_VERSION"
+}
+
+install_minio() {
+    [ -x "$tools/bin/minio" ] && return
+    need_go
+    step "minio-$MINIO_VERSION" "building MinIO to compare with (about 3 minutes)" \
+        go_install "github.com/minio/minio@$MINIO_VERSION"
+}
+
+# cargo-deny from source, with little optimisation: it runs for a second and would compile for ten minutes.
+build_deny() {
+    CARGO_TARGET_DIR="$tools/deny-target" CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off \
+        CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+        nice cargo install cargo-deny --version "$DENY_VERSION" --locked --root "$tools"
+    rm -rf "$tools/deny-target"
+}
+
+install_deny() {
+    install_build
+    [ -x "$tools/bin/cargo-deny" ] && return
+    step "deny-$DENY_VERSION" "building cargo-deny (about 3 minutes, once)" build_deny
+}
+
+install_bench() {
+    need_go
+    step bench "installing what the codec's benchmark builds ISA-L with" sh tools/install-bench-deps.sh
+}
+
+[ $# -gt 0 ] || fail "name what to install: build clients minio deny bench"
+for group in "$@"; do
+    case "$group" in
+        build | clients | minio | deny | bench) "install_$group" ;;
+        *) fail "unknown group '$group': use build, clients, minio, deny or bench" ;;
+    esac
+done
