@@ -307,7 +307,9 @@ impl Shared {
                     }
                     job.current = Some(victim);
                 }
-                Ok(Some((_, Record::Fence { .. } | Record::Mark))) => job.current = Some(victim),
+                Ok(Some((_, Record::Fence { .. } | Record::Mark | Record::Gap { .. }))) => {
+                    job.current = Some(victim)
+                }
                 Ok(None) | Err(_) => job.done.push(victim),
             }
         }
@@ -316,11 +318,13 @@ impl Shared {
 
     fn next_victim(&self, job: &mut Job) -> io::Result<Option<Victim>> {
         let Some(number) = job.waiting.pop() else { return Ok(None) };
-        let Some(segment) = self.state.read().segments.get(&number).map(|s| s.segment.clone()) else {
-            return Ok(None);
-        };
+        let found = self.state.read().segments.get(&number).map(|s| (s.segment.clone(), s.condemned));
+        let Some((segment, condemned)) = found else { return Ok(None) };
         let file = self.open_files.get(&*self.fs, &segment)?;
-        let scanner = Scanner::new(file.clone(), segment.name, SEGMENT_HEADER_LEN, file.len()?);
+        // What lies behind a condemned segment's durable part was never acknowledged: a tombstone there must not
+        // be carried into a segment where it would count.
+        let end = file.len()?.min(condemned.unwrap_or(u64::MAX));
+        let scanner = Scanner::new(file.clone(), segment.name, SEGMENT_HEADER_LEN, end);
         Ok(Some(Victim { segment, file, scanner }))
     }
 

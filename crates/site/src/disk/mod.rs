@@ -22,6 +22,7 @@
 
 mod compaction;
 mod index;
+mod layout;
 mod read;
 mod record;
 mod recovery;
@@ -75,6 +76,8 @@ pub struct DiskStoreOptions {
     pub compact_step_bytes: u64,
     /// Pause between two steps of the background compaction; with the step's size it bounds the rate.
     pub compact_pause: Duration,
+    /// Chunks of at least this many bytes are written past the page cache, where the file system can do that.
+    pub direct_bytes: usize,
     /// Descriptors of segments kept open at most.
     pub open_files: usize,
     /// A snapshot of the index is written when this many bytes were appended since the last one (and at least eight
@@ -90,6 +93,7 @@ impl Default for DiskStoreOptions {
             compact_dead_permille: 350,
             compact_step_bytes: 4 * 1024 * 1024,
             compact_pause: Duration::from_millis(50),
+            direct_bytes: 256 * 1024,
             open_files: 512,
             snapshot_after_bytes: 4 * 1024 * 1024 * 1024,
         }

@@ -4,18 +4,18 @@
 //! record, at a multiple of 8 bytes of its segment; numbers are little-endian
 //!   0   4  magic "SRec"
 //!   4   1  format version (1)
-//!   5   1  kind: 1 chunk, 2 tombstone, 3 fence, 4 mark
+//!   5   1  kind: 1 chunk, 2 tombstone, 3 fence, 4 mark, 5 gap
 //!   6   1  index            chunk and tombstone, else 0
 //!   7   1  zero
 //!   8  16  stripe           big-endian; chunk and tombstone, else 0
 //!  24   4  generation       chunk and tombstone, else 0
-//!  28   4  payload length   chunk, else 0
+//!  28   4  payload length   chunk; the zeros that follow a gap; else 0
 //!  32   4  payload CRC-32C  chunk; segment number of the copy that a tombstone covers; else 0
 //!  36   4  header CRC-32C   of nonce, segment number, offset, bytes 0..36 and 40.. of the header, table
 //!  40   8  sequence         chunk: its place in the order of all writes and deletes of the store;
 //!                           tombstone: covers every copy with this sequence or a lower one
 //!  48   8  epoch            tombstone and fence only (a chunk's table begins here)
-//!      4·g table            chunk: the g seeded granule checksums
+//!      4·g table            chunk: the g seeded granule checksums, and a zero if g is odd
 //!          payload          chunk
 //!          zeros            to the next multiple of 8
 //! ```
@@ -77,6 +77,10 @@ pub(super) enum Record {
     },
     /// Everything before this record in its segment was durable when this was written.
     Mark,
+    /// Says nothing, and has `len` zeros behind it.
+    Gap {
+        len: u32,
+    },
 }
 
 /// The header of a chunk's record.
@@ -103,7 +107,7 @@ pub(super) enum NoRecord {
 
 /// Length of a chunk record's header and table, for a payload of `len` bytes.
 pub(super) fn chunk_header_len(len: u32) -> usize {
-    FIXED_LEN + 4 * granule_count(len)
+    FIXED_LEN + (4 * granule_count(len)).next_multiple_of(ALIGNMENT as usize)
 }
 
 /// Length of a chunk's whole record with its padding.
@@ -145,6 +149,7 @@ impl Record {
             Record::Chunk(chunk) => chunk_record_len(chunk.len),
             Record::Tombstone { .. } | Record::Fence { .. } => TOMBSTONE_LEN,
             Record::Mark => FIXED_LEN as u64,
+            Record::Gap { len } => FIXED_LEN as u64 + u64::from(*len),
         }
     }
 
@@ -156,6 +161,7 @@ impl Record {
             Record::Tombstone { chunk, sequence, target, .. } => (2, *chunk, 0, *target, *sequence),
             Record::Fence { .. } => (3, NO_CHUNK, 0, 0, 0),
             Record::Mark => (4, NO_CHUNK, 0, 0, 0),
+            Record::Gap { len } => (5, NO_CHUNK, *len, 0, 0),
         };
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&[FORMAT_VERSION, kind, chunk.index, 0]);
@@ -167,12 +173,13 @@ impl Record {
         out.extend_from_slice(&sequence.to_le_bytes());
         match self {
             Record::Chunk(chunk) => {
-                chunk.table.iter().for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()))
+                chunk.table.iter().for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()));
+                out.resize(start + chunk_header_len(chunk.len), 0);
             }
             Record::Tombstone { epoch, .. } | Record::Fence { epoch } => {
                 out.extend_from_slice(&epoch.0.to_le_bytes());
             }
-            Record::Mark => {}
+            Record::Mark | Record::Gap { .. } => {}
         }
         let crc = header_crc(place, &out[start..]);
         out[start..][CRC_FIELD].copy_from_slice(&crc.to_le_bytes());
@@ -191,7 +198,7 @@ impl Record {
         let header_len = match kind {
             1 if payload_len > 0 && payload_len as usize <= MAX_CHUNK_LEN => chunk_header_len(payload_len),
             2 | 3 => FIXED_LEN + EPOCH_LEN,
-            4 => FIXED_LEN,
+            4 | 5 => FIXED_LEN,
             _ => return Err(NoRecord::Damaged),
         };
         if bytes.len() < header_len {
@@ -216,19 +223,19 @@ impl Record {
         };
         let sequence = read_u64(header, 40);
         match kind {
-            1 => Record::Chunk(ChunkRecord {
-                chunk,
-                len: read_u32(header, 28),
-                crc32c: read_u32(header, 32),
-                sequence,
-                table: header[FIXED_LEN..].chunks_exact(4).map(|word| read_u32(word, 0)).collect(),
-            }),
+            1 => {
+                let len = read_u32(header, 28);
+                let words = header[FIXED_LEN..].chunks_exact(4).map(|word| read_u32(word, 0));
+                let table = words.take(granule_count(len)).collect();
+                Record::Chunk(ChunkRecord { chunk, len, crc32c: read_u32(header, 32), sequence, table })
+            }
             2 => {
                 let epoch = FencingEpoch(read_u64(header, FIXED_LEN));
                 Record::Tombstone { chunk, sequence, target: read_u32(header, 32), epoch }
             }
             3 => Record::Fence { epoch: FencingEpoch(read_u64(header, FIXED_LEN)) },
-            _ => Record::Mark,
+            4 => Record::Mark,
+            _ => Record::Gap { len: read_u32(header, 28) },
         }
     }
 }
@@ -280,6 +287,7 @@ mod tests {
             }),
             any::<u64>().prop_map(|epoch| Record::Fence { epoch: FencingEpoch(epoch) }),
             Just(Record::Mark),
+            (0u32..10_000).prop_map(|len| Record::Gap { len }),
         ]
     }
 

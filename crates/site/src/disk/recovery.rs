@@ -82,7 +82,7 @@ pub(super) fn recover(
     }
     recovery.resolve();
     let active = last.filter(|active| active.len < segment_len);
-    let writer = Writer { active, next_sequence: recovery.next_sequence };
+    let writer = Writer { active, next_sequence: recovery.next_sequence, buffer: Vec::new() };
     Ok(Recovered { state: recovery.state, writer, next_segment, scanned_bytes: recovery.scanned_bytes })
 }
 
@@ -193,6 +193,7 @@ impl Recovery {
         let known_epoch = known.as_ref().map_or(FencingEpoch(0), |known| known.epoch);
         let epoch_here = known_epoch.max(epoch.unwrap_or_default());
         let mut state = SegmentState::new(segment.clone(), scan.file_len, epoch_here);
+        state.condemned = condemned;
         let may_grow = known.is_none() || self.active == Some(name.number);
         state.tombstones = known.map(|known| known.tombstones).unwrap_or_default();
         self.state.segments.insert(name.number, state);
@@ -217,7 +218,7 @@ impl Recovery {
                     self.state.see_epoch(name.number, epoch);
                 }
                 Record::Fence { epoch } => self.state.see_epoch(name.number, epoch),
-                Record::Mark => {}
+                Record::Mark | Record::Gap { .. } => {}
             }
         }
     }

@@ -121,13 +121,12 @@ impl Scanner {
         if let Err(NoRecord::Needs(len)) = decoded {
             decoded = Record::decode(self.window.at(position, len), place);
         }
-        if let Ok(Record::Chunk(chunk)) = &decoded {
-            let payload_end = position + chunk_header_len(chunk.len) as u64 + u64::from(chunk.len);
-            if payload_end > self.window.end {
-                return Err(NoRecord::Damaged);
-            }
-        }
-        decoded
+        let end = match &decoded {
+            Ok(Record::Chunk(chunk)) => position + chunk_header_len(chunk.len) as u64 + u64::from(chunk.len),
+            Ok(record) => position + record.len(),
+            Err(_) => return decoded,
+        };
+        if end > self.window.end { Err(NoRecord::Damaged) } else { decoded }
     }
 }
 

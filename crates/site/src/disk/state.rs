@@ -40,6 +40,8 @@ pub(super) struct SegmentState {
     pub segment: Arc<Segment>,
     /// Bytes of the file.
     pub len: u64,
+    /// How much of the file counts, if a write or sync of it has failed.
+    pub condemned: Option<u64>,
     /// Bytes of records that the index points at.
     pub live_bytes: u64,
     /// Its tombstones, counted by the segment whose copy they cover. Those whose target still exists are needed.
@@ -55,7 +57,16 @@ pub(super) struct SegmentState {
 impl SegmentState {
     pub fn new(segment: Arc<Segment>, len: u64, epoch: FencingEpoch) -> Self {
         let tombstones = BTreeMap::new();
-        Self { segment, len, live_bytes: 0, tombstones, epoch, compacting: false, set_aside: false }
+        Self {
+            segment,
+            len,
+            condemned: None,
+            live_bytes: 0,
+            tombstones,
+            epoch,
+            compacting: false,
+            set_aside: false,
+        }
     }
 }
 

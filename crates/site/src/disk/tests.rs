@@ -201,3 +201,39 @@ async fn compaction_leaves_a_damaged_chunk_where_it_is() {
     while store.compact_step() == CompactionStep::Progress {}
     assert!(store.status().disk_bytes < 15_000, "then its segment goes: {}", store.status().disk_bytes);
 }
+
+/// Bytes that begin at a page in memory, or eight bytes behind one.
+fn at_page(len: usize, skip: usize) -> Bytes {
+    let bytes = conformance::payload(len as u64, len);
+    let mut room = vec![0; len + 2 * filesystem::DIRECT_ALIGNMENT];
+    let start = room.as_ptr().align_offset(filesystem::DIRECT_ALIGNMENT) + skip;
+    room[start..start + len].copy_from_slice(&bytes);
+    Bytes::from(room).slice(start..start + len)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_chunks_lie_at_pages_and_read_back_with_and_without_a_snapshot() {
+    let runtime = Runtime::real();
+    for closes in [true, false] {
+        let mut disk = OnDisk::new(&runtime, DiskStoreOptions::default(), closes);
+        let lens = [1 << 20, 300_001, 100, (1 << 20) + 4095, 262_144, 5000, 786_432];
+        let payloads: Vec<Bytes> = lens.iter().flat_map(|&len| [at_page(len, 0), at_page(len, 8)]).collect();
+        let id = |number: usize| conformance::chunk_id(number as u64, 0, 1);
+        let store = disk.open().await;
+        let writes = payloads.iter().enumerate();
+        let writes = writes.map(|(number, bytes)| store.write(id(number), bytes.clone(), None));
+        futures::future::try_join_all(writes).await.expect("written");
+        for _ in 0..2 {
+            let store = disk.open().await;
+            for (number, bytes) in payloads.iter().enumerate() {
+                let range = ChunkRange { chunk: id(number), offset: 0, len: bytes.len() as u32 };
+                assert_eq!(store.read(range).await.as_ref(), Ok(bytes), "chunk {number}");
+                store.verify(id(number)).await.expect("intact on the medium");
+            }
+        }
+        let status = store.status();
+        let payload_bytes: usize = payloads.iter().map(Bytes::len).sum();
+        let most = payload_bytes + payloads.len() * 2 * filesystem::DIRECT_ALIGNMENT;
+        assert!(status.disk_bytes <= most as u64, "gaps are at most two pages for each chunk: {status:?}");
+    }
+}

@@ -20,7 +20,8 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::index::Location;
-use super::record::{ALIGNMENT, ChunkRecord, Record, chunk_record_len};
+use super::layout::{Appended, Layout};
+use super::record::{ChunkRecord, Record, chunk_record_len};
 use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentName, create_segment};
 use super::state::SegmentState;
 use crate::api::SiteError;
@@ -49,6 +50,8 @@ pub(super) enum Change {
 pub(super) struct Writer {
     pub active: Option<Active>,
     pub next_sequence: u64,
+    /// Memory for the next group's layout.
+    pub buffer: Vec<u8>,
 }
 
 /// The segment that is appended to.
@@ -234,12 +237,15 @@ impl Writer {
         };
         tracing::warn!(directory = %shared.directory.display(), %error, "a write failed; its segment is condemned");
         self.condemn_active(shared).map_err(AppendError::Failed)?;
+        if shared.suspect_error().is_some() {
+            return Err(AppendError::Failed(error));
+        }
         for (record, _) in records.iter_mut() {
             match record {
                 Record::Chunk(ChunkRecord { sequence, .. }) | Record::Tombstone { sequence, .. } => {
                     *sequence = self.take_sequence();
                 }
-                Record::Fence { .. } | Record::Mark => {}
+                Record::Fence { .. } | Record::Mark | Record::Gap { .. } => {}
             }
         }
         let result = self.append(shared, records);
@@ -261,63 +267,41 @@ impl Writer {
                 shared.become_suspect(reason.clone());
                 io::Error::other(reason)
             }
-            AppendError::Failed(error) => {
-                // Whether the next group may use the segment is not known.
-                match self.condemn_active(shared) {
-                    Ok(()) => error,
-                    Err(condemning) => {
-                        shared.become_suspect(format!("two writes in a row failed: {condemning}"));
-                        condemning
-                    }
-                }
-            }
+            // Whether the next group may use the segment is not known.
+            AppendError::Failed(error) => self.condemn_active(shared).err().unwrap_or(error),
         })
     }
 
     /// Writes `records` to the active segment, syncs it and checks that it is where it should be.
     fn append(&mut self, shared: &Shared, records: &[(Record, Bytes)]) -> Result<Vec<Location>, AppendError> {
+        let buffer = std::mem::take(&mut self.buffer);
         let active = self.activate(shared)?;
-        let mut headers = Vec::with_capacity(records.len() * 64);
-        let mut header_ends = Vec::with_capacity(records.len() + 1);
-        let mut locations = Vec::with_capacity(records.len());
-        let mut position = active.len;
-        if active.mark_due {
-            Record::Mark.encode(active.segment.name.place(position), &mut headers);
-            position += Record::Mark.len();
-        }
-        let mark_len = headers.len();
-        for (record, _) in records {
-            record.encode(active.segment.name.place(position), &mut headers);
-            header_ends.push(headers.len());
-            locations.push(location(record, active.segment.name.number, position));
-            position += record.len();
-        }
-        let mut parts = Vec::with_capacity(3 * records.len() + 1);
-        parts.push(IoSlice::new(&headers[..mark_len]));
-        let mut header_start = mark_len;
-        for ((record, payload), header_end) in records.iter().zip(header_ends) {
-            let header = &headers[header_start..header_end];
-            let padding = record.len() as usize - header.len() - payload.len();
-            parts.push(IoSlice::new(header));
-            parts.push(IoSlice::new(payload));
-            parts.push(IoSlice::new(&[0; ALIGNMENT as usize][..padding]));
-            header_start = header_end;
-        }
-        let written = active.file.write_all_at(&mut parts, active.len).and_then(|()| active.file.sync());
+        let at = Appended {
+            name: active.segment.name,
+            start: active.len,
+            mark_due: active.mark_due,
+            direct_bytes: shared.options.direct_bytes,
+        };
+        let mut layout = Layout::new(at, records, buffer);
+        let written = layout.write(&*active.file).and_then(|()| active.file.sync());
         match written {
             Ok(()) => {}
             Err(error) if is_full(&error) => return Err(self.undo(shared, error)),
             Err(error) => return Err(AppendError::Failed(error)),
         }
-        active.len = position;
+        active.len = layout.end;
         active.mark_due = false;
         shared.check_watched(Some(active)).map_err(AppendError::Vanished)?;
+        let locations = std::mem::take(&mut layout.locations);
+        self.buffer = layout.into_buffer();
         Ok(locations)
     }
 
-    /// After a disk became full in the middle of a group: cuts the group off again.
+    /// After a disk became full in the middle of a group: cuts the group off again, durably. A cut that a power
+    /// cut undoes would bring records back that nobody was promised, and that later deletes knew nothing of.
     fn undo(&mut self, shared: &Shared, error: io::Error) -> AppendError {
-        let cut = self.active.as_ref().map(|active| active.file.set_len(active.len));
+        let cut = |active: &Active| active.file.set_len(active.len).and_then(|()| active.file.sync());
+        let cut = self.active.as_ref().map(cut);
         if matches!(cut, Some(Err(_))) && self.condemn_active(shared).is_err() {
             return AppendError::Failed(error);
         }
@@ -349,9 +333,17 @@ impl Writer {
         }
     }
 
+    /// Gives the active segment up. When even that cannot be made durable, the store must not acknowledge anything
+    /// more: after a restart the segment's end might count.
     fn condemn_active(&mut self, shared: &Shared) -> io::Result<()> {
         let Some(active) = self.active.take() else { return Ok(()) };
-        active.segment.name.condemn(&*shared.fs, &shared.directory, active.len)
+        let name = active.segment.name;
+        if let Some(segment) = shared.state.write().segments.get_mut(&name.number) {
+            segment.condemned = Some(active.len);
+        }
+        name.condemn(&*shared.fs, &shared.directory, active.len).inspect_err(|error| {
+            shared.become_suspect(format!("a write failed, and so did the note that it did: {error}"));
+        })
     }
 }
 
@@ -373,14 +365,6 @@ impl Group {
             Change::Delete { chunks, .. } => chunks.iter().any(|chunk| self.written.contains_key(chunk)),
         }
     }
-}
-
-fn location(record: &Record, segment: u32, offset: u64) -> Location {
-    let (len, crc32c) = match record {
-        Record::Chunk(chunk) => (chunk.len, chunk.crc32c),
-        _ => (0, 0),
-    };
-    Location { segment, offset: offset as u32, len, crc32c }
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -419,7 +403,7 @@ impl Shared {
                     state.see_epoch(location.segment, *epoch);
                 }
                 Record::Fence { epoch } => state.see_epoch(location.segment, *epoch),
-                Record::Mark => {}
+                Record::Mark | Record::Gap { .. } => {}
             }
         }
     }

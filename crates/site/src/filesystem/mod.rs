@@ -20,6 +20,10 @@ use std::sync::Arc;
 pub use real::RealFileSystem;
 pub use simulated::{Call, Fault, SimulatedFileSystem};
 
+/// Offset, length and address of direct reads and writes are multiples of this; it is at least any device's logical
+/// block and the page of the page cache.
+pub const DIRECT_ALIGNMENT: usize = 4096;
+
 /// What tells one file from another, whatever its name: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId {
@@ -78,6 +82,10 @@ pub trait FileSystem: Send + Sync + Debug {
 pub trait File: Send + Sync + Debug {
     /// Writes all of `parts`, one after the other, from `offset` on. On an error any part may have been written.
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
+
+    /// As [`File::write_all_at`], past the page cache if the file system can do that. `offset` and the parts' lengths
+    /// and addresses are multiples of [`DIRECT_ALIGNMENT`].
+    fn write_direct_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
 
     /// Reads `len` bytes from `offset` on; fewer only at the end of the file.
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>>;

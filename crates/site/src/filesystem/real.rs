@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Advice, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{File, FileId, FileSystem, Lock, Space};
+use super::{DIRECT_ALIGNMENT, File, FileId, FileSystem, Lock, Space};
 
 /// Linux, through its system calls.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,9 +107,6 @@ struct RealFile {
     direct: Mutex<Option<Option<Arc<fs::File>>>>,
 }
 
-/// Offset, length and address of direct reads are multiples of this; larger than any device's logical block.
-const DIRECT_ALIGNMENT: usize = 4096;
-
 impl RealFile {
     fn new(file: fs::File) -> Self {
         Self { file, nowait: AtomicBool::new(true), direct: Mutex::new(None) }
@@ -120,7 +117,7 @@ impl RealFile {
         let open = || {
             // Through /proc, so that it is this very file even if its name is gone.
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+            let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::empty()).ok().map(|fd| Arc::new(fs::File::from(fd)))
         };
         direct.get_or_insert_with(open).clone()
@@ -150,24 +147,40 @@ fn read_direct(file: &fs::File, offset: u64, len: usize) -> io::Result<Vec<u8>> 
     Ok(aligned[skip.min(end)..end].to_vec())
 }
 
+/// Writes parts from `offset` on, as far as it comes: both move on behind what was written.
+fn write_parts(file: &fs::File, parts: &mut &mut [IoSlice<'_>], offset: &mut u64) -> Result<(), Errno> {
+    // Linux takes at most 1,024 parts at once.
+    const MAX_PARTS: usize = 1024;
+    IoSlice::advance_slices(parts, 0);
+    while !parts.is_empty() {
+        let count = parts.len().min(MAX_PARTS);
+        match rustix::io::pwritev(file, &parts[..count], *offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => {
+                *offset += written as u64;
+                IoSlice::advance_slices(parts, written);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 impl File for RealFile {
     fn write_all_at(&self, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
-        // Linux takes at most 1,024 parts at once.
-        const MAX_PARTS: usize = 1024;
-        IoSlice::advance_slices(&mut parts, 0);
-        while !parts.is_empty() {
-            let count = parts.len().min(MAX_PARTS);
-            match rustix::io::pwritev(&self.file, &parts[..count], offset) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    offset += written as u64;
-                    IoSlice::advance_slices(&mut parts, written);
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+        Ok(write_parts(&self.file, &mut parts, &mut offset)?)
+    }
+
+    fn write_direct_at(&self, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        if let Some(direct) = self.direct() {
+            match write_parts(&direct, &mut parts, &mut offset) {
+                // Refused, or cut short where a direct write cannot go on: the rest goes through the cache.
+                Err(Errno::INVAL) => {}
+                result => return Ok(result?),
             }
         }
-        Ok(())
+        self.write_all_at(parts, offset)
     }
 
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {

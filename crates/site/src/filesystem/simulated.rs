@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{File, FileId, FileSystem, Lock, Space};
+use super::{DIRECT_ALIGNMENT, File, FileId, FileSystem, Lock, Space};
 
 /// The sector: what a medium writes whole or not at all.
 const SECTOR_LEN: u64 = 512;
@@ -511,6 +511,16 @@ impl File for SimulatedFile {
                 Err(error)
             }
         }
+    }
+
+    fn write_direct_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let is_aligned = |number: usize| number.is_multiple_of(DIRECT_ALIGNMENT);
+        let fits = |part: &IoSlice<'_>| is_aligned(part.len()) && is_aligned(part.as_ptr().addr());
+        if !is_aligned(offset as usize) || !parts.iter().all(fits) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // It reaches the device's cache, which a power cut empties as well.
+        self.write_all_at(parts, offset)
     }
 
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {

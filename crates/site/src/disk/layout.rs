@@ -1,0 +1,228 @@
+//! How a group of records lies in its segment, and the calls that write it.
+//!
+//! Small records follow one another and go through the page cache, where they are soon read again. A group with a
+//! large payload is written past it, because copying megabytes into fresh pages of the cache costs more than all
+//! other work of a put together. Direct writes begin and end at pages, in the file and in memory:
+//!
+//! ```text
+//! | … earlier group | gap || gap, header | payload, whole pages | payload's rest, gap, header | payload … | gap ||
+//!                 buffered  \_ made here _/ \_ not copied ______/ \_ made here ______________/
+//! ```
+//!
+//! A *gap* is a record that says nothing. It puts a payload at the start of a page, so that it is written from where
+//! it lies; a payload that does not begin at a page in memory is copied together with its header.
+
+use std::io::{self, IoSlice};
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::index::Location;
+use super::record::{ALIGNMENT, FIXED_LEN, Record, chunk_header_len};
+use super::segment::SegmentName;
+use crate::filesystem::{DIRECT_ALIGNMENT, File};
+
+const PAGE: usize = DIRECT_ALIGNMENT;
+
+/// A buffer longer than this is not kept for the next group.
+const KEPT_BUFFER: usize = 4 << 20;
+
+/// Where a group is to be appended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Appended {
+    pub name: SegmentName,
+    pub start: u64,
+    /// A mark goes before the first record.
+    pub mark_due: bool,
+    /// Groups with a payload of at least this many bytes are written past the page cache.
+    pub direct_bytes: usize,
+}
+
+/// A group laid out.
+#[derive(Debug)]
+pub(super) struct Layout<'g> {
+    /// Where each record lies, without gaps.
+    pub locations: Vec<Location>,
+    /// The segment's length with the group.
+    pub end: u64,
+    records: &'g [(Record, Bytes)],
+    start: u64,
+    /// Headers, padding and copied payloads; `made[aligned..]` begins at a page in memory.
+    made: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// The offset, and the number of pieces before it, from which on the group is written directly.
+    direct_from: Option<(u64, usize)>,
+}
+
+/// Bytes of a group, in the order of the file.
+#[derive(Clone, Debug)]
+enum Piece {
+    Made(Range<usize>),
+    Payload { record: usize, range: Range<usize> },
+}
+
+impl<'g> Layout<'g> {
+    /// Lays `records` out. `buffer` is memory of an earlier group.
+    pub fn new(at: Appended, records: &'g [(Record, Bytes)], buffer: Vec<u8>) -> Self {
+        let is_direct = records.iter().any(|(_, payload)| at.is_large(payload));
+        let mut builder = Builder::new(at, buffer, room(at, records, is_direct));
+        if at.mark_due {
+            builder.record(&Record::Mark);
+        }
+        let direct_from = is_direct.then(|| builder.begin_direct());
+        let mut locations = Vec::with_capacity(records.len());
+        for (number, (record, payload)) in records.iter().enumerate() {
+            let uncopied = at.uncopied(payload, is_direct);
+            if is_direct && uncopied > 0 {
+                builder.gap_to(PAGE - chunk_header_len(payload.len() as u32) % PAGE);
+            }
+            locations.push(builder.location(record));
+            builder.record(record);
+            builder.refer(number, uncopied);
+            builder.copy(&payload[uncopied..]);
+            builder.pad();
+        }
+        if is_direct {
+            builder.gap_to(0);
+        }
+        builder.close_made();
+        let Builder { position: end, made, pieces, capacity, .. } = builder;
+        debug_assert_eq!(made.capacity(), capacity, "a buffer that moved is aligned no more");
+        Self { locations, end, records, start: at.start, made, pieces, direct_from }
+    }
+
+    /// Writes the group; the caller syncs.
+    pub fn write(&self, file: &dyn File) -> io::Result<()> {
+        let (direct_offset, direct_piece) = self.direct_from.unwrap_or((self.end, self.pieces.len()));
+        let (buffered, direct) = self.pieces.split_at(direct_piece);
+        if !buffered.is_empty() {
+            file.write_all_at(&mut self.slices(buffered), self.start)?;
+        }
+        if !direct.is_empty() {
+            file.write_direct_at(&mut self.slices(direct), direct_offset)?;
+        }
+        Ok(())
+    }
+
+    fn slices(&self, pieces: &[Piece]) -> Vec<IoSlice<'_>> {
+        let bytes = |piece: &Piece| match piece {
+            Piece::Made(range) => IoSlice::new(&self.made[range.clone()]),
+            Piece::Payload { record, range } => IoSlice::new(&self.records[*record].1[range.clone()]),
+        };
+        pieces.iter().map(bytes).collect()
+    }
+
+    /// Its memory, for the next group; nothing when it grew unusually large.
+    pub fn into_buffer(self) -> Vec<u8> {
+        if self.made.capacity() > KEPT_BUFFER { Vec::new() } else { self.made }
+    }
+}
+
+impl Appended {
+    fn is_large(&self, payload: &[u8]) -> bool {
+        payload.len() >= self.direct_bytes
+    }
+
+    /// How much of a payload is written from where it lies.
+    fn uncopied(&self, payload: &[u8], is_direct: bool) -> usize {
+        let is_aligned = payload.as_ptr().align_offset(PAGE) == 0;
+        match is_direct {
+            true if self.is_large(payload) && is_aligned => payload.len() / PAGE * PAGE,
+            true => 0,
+            false => payload.len(),
+        }
+    }
+}
+
+/// How much memory is made at most, so that the buffer never moves and stays aligned: around the group a mark and
+/// two gaps, before each record another.
+fn room(at: Appended, records: &[(Record, Bytes)], is_direct: bool) -> usize {
+    let gap = if is_direct { 2 * PAGE } else { 0 };
+    let of_record =
+        |(record, payload): &(Record, Bytes)| gap + record.len() as usize - at.uncopied(payload, is_direct);
+    PAGE + 2 * gap + records.iter().map(of_record).sum::<usize>()
+}
+
+struct Builder {
+    name: SegmentName,
+    position: u64,
+    made: Vec<u8>,
+    /// Where in `made` the piece begins that is being made.
+    piece_start: usize,
+    pieces: Vec<Piece>,
+    capacity: usize,
+}
+
+impl Builder {
+    fn new(at: Appended, mut made: Vec<u8>, room: usize) -> Self {
+        made.clear();
+        made.reserve(room + PAGE);
+        let capacity = made.capacity();
+        Self { name: at.name, position: at.start, made, piece_start: 0, pieces: Vec::new(), capacity }
+    }
+
+    /// Fills the page through the cache and begins the direct part at the next one, also in memory.
+    fn begin_direct(&mut self) -> (u64, usize) {
+        self.gap_to(0);
+        self.close_made();
+        let skip = self.made[..].as_ptr_range().end.align_offset(PAGE);
+        self.made.resize(self.made.len() + skip, 0);
+        self.piece_start = self.made.len();
+        (self.position, self.pieces.len())
+    }
+
+    fn location(&self, record: &Record) -> Location {
+        let (len, crc32c) = match record {
+            Record::Chunk(chunk) => (chunk.len, chunk.crc32c),
+            _ => (0, 0),
+        };
+        Location { segment: self.name.number, offset: self.position as u32, len, crc32c }
+    }
+
+    /// Makes a record's header.
+    fn record(&mut self, record: &Record) {
+        let before = self.made.len();
+        record.encode(self.name.place(self.position), &mut self.made);
+        self.position += (self.made.len() - before) as u64;
+    }
+
+    fn copy(&mut self, bytes: &[u8]) {
+        self.made.extend_from_slice(bytes);
+        self.position += bytes.len() as u64;
+    }
+
+    /// The next `len` bytes are the first ones of a payload, written from where they lie.
+    fn refer(&mut self, record: usize, len: usize) {
+        if len > 0 {
+            self.close_made();
+            self.pieces.push(Piece::Payload { record, range: 0..len });
+            self.position += len as u64;
+        }
+    }
+
+    fn pad(&mut self) {
+        let padding = self.position.next_multiple_of(ALIGNMENT) - self.position;
+        self.copy(&[0; ALIGNMENT as usize][..padding as usize]);
+    }
+
+    /// A gap up to the next offset that is `residue` in its page; none if the position is that already.
+    fn gap_to(&mut self, residue: usize) {
+        let mut missing = (residue + PAGE - self.position as usize % PAGE) % PAGE;
+        if missing == 0 {
+            return;
+        }
+        if missing < FIXED_LEN {
+            missing += PAGE;
+        }
+        let len = missing - FIXED_LEN;
+        self.record(&Record::Gap { len: len as u32 });
+        self.copy(&[0; 2 * PAGE][..len]);
+    }
+
+    fn close_made(&mut self) {
+        if self.made.len() > self.piece_start {
+            self.pieces.push(Piece::Made(self.piece_start..self.made.len()));
+            self.piece_start = self.made.len();
+        }
+    }
+}
