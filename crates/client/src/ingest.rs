@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use striate_core::Profile;
 use striate_meta::records::{BlockList, Manifest, ManifestSegment, object, upload_part};
 use striate_meta::{MetaError, Transaction};
-use striate_runtime::JoinHandle;
+use striate_runtime::{Buffer, BufferPool, JoinHandle};
 
 use crate::budget::Share;
 use crate::commit::CommitFailure;
@@ -20,9 +20,6 @@ use crate::object::{ExpectedDigests, MAX_PUT_LEN, PutBody};
 use crate::stripe::{MAX_LISTED_BLOCKS, PutSession, SegmentWriter, StoredBlock};
 use crate::task::joined;
 use crate::{Client, ClientError};
-
-/// Capacity that is reserved for a block of unknown length at first.
-const FIRST_CAPACITY: usize = 64 << 10;
 
 /// How a body is to be stored.
 pub(crate) struct Ingest {
@@ -100,14 +97,14 @@ impl Client {
         how: Ingest,
     ) -> Result<(u64, BodyDigests, Option<Bytes>), ClientError> {
         let mut digests = Digests::new(how.digests)?;
-        let mut frames = Frames::new(body, how.content_len);
+        let mut frames = Frames::new(body, self.inner.runtime.buffers(), how.content_len);
         let mut only = None;
         while !frames.ended {
             let room = frames.announced().map_or(how.block_len as usize, |len| {
                 usize::try_from(len).unwrap_or(usize::MAX).min(how.block_len as usize)
             });
             let share = self.inner.budget.acquire(room * how.shares).await;
-            let Some(block) = frames.next_block(how.block_len as usize, room, &mut digests).await? else {
+            let Some(block) = frames.next_block(room, &mut digests).await? else {
                 break;
             };
             match frames.ended && writer.is_untouched() {
@@ -133,6 +130,7 @@ impl Client {
 /// A body's frames on their way into blocks.
 struct Frames<'a> {
     body: &'a mut dyn PutBody,
+    buffers: &'a BufferPool,
     content_len: Option<u64>,
     received: u64,
     /// What is left of the last frame.
@@ -141,8 +139,8 @@ struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    fn new(body: &'a mut dyn PutBody, content_len: Option<u64>) -> Self {
-        Self { body, content_len, received: 0, rest: Bytes::new(), ended: false }
+    fn new(body: &'a mut dyn PutBody, buffers: &'a BufferPool, content_len: Option<u64>) -> Self {
+        Self { body, buffers, content_len, received: 0, rest: Bytes::new(), ended: false }
     }
 
     /// Bytes that are still to be put into blocks, if the length was announced.
@@ -179,20 +177,15 @@ impl<'a> Frames<'a> {
         Ok(Some(frame))
     }
 
-    /// The next block: `block_len` bytes, fewer at the end, `None` after it. A block that one frame holds is
-    /// a slice of it; others are copied together once.
-    async fn next_block(
-        &mut self,
-        block_len: usize,
-        expected_len: usize,
-        digests: &mut Digests,
-    ) -> Result<Option<Bytes>, ClientError> {
+    /// The next block: `room` bytes, fewer at the end, `None` after it. A block that one frame holds is a slice of
+    /// it; others are copied together once.
+    async fn next_block(&mut self, room: usize, digests: &mut Digests) -> Result<Option<Bytes>, ClientError> {
         let mut block = Gathered::Nothing;
-        while block.len() < block_len {
+        while block.len() < room {
             let Some(mut frame) = self.next(digests).await? else { break };
-            let taken = frame.split_to(frame.len().min(block_len - block.len()));
+            let taken = frame.split_to(frame.len().min(room - block.len()));
             self.rest = frame;
-            block = block.append(taken, expected_len);
+            block = block.append(taken, room, self.buffers);
         }
         // With all announced bytes here, the end is confirmed before the block is written.
         if self.rest.is_empty() && self.content_len == Some(self.received) && !self.ended {
@@ -208,7 +201,7 @@ impl<'a> Frames<'a> {
 enum Gathered {
     Nothing,
     OneFrame(Bytes),
-    Copied(BytesMut),
+    Copied { buffer: Buffer, len: usize },
 }
 
 impl Gathered {
@@ -216,32 +209,35 @@ impl Gathered {
         match self {
             Self::Nothing => 0,
             Self::OneFrame(bytes) => bytes.len(),
-            Self::Copied(bytes) => bytes.len(),
+            Self::Copied { len, .. } => *len,
         }
     }
 
-    fn append(self, bytes: Bytes, expected_len: usize) -> Self {
-        if bytes.is_empty() {
-            return self;
-        }
-        let mut copied = match self {
+    /// Adds a frame to a block of at most `room` bytes.
+    fn append(self, bytes: Bytes, room: usize, buffers: &BufferPool) -> Self {
+        let (mut buffer, len) = match self {
+            gathered if bytes.is_empty() => return gathered,
             Self::Nothing => return Self::OneFrame(bytes),
             Self::OneFrame(first) => {
-                let mut copied = BytesMut::with_capacity(expected_len.max(FIRST_CAPACITY));
-                copied.extend_from_slice(&first);
-                copied
+                let mut buffer = buffers.take(room);
+                buffer[..first.len()].copy_from_slice(&first);
+                (buffer, first.len())
             }
-            Self::Copied(copied) => copied,
+            Self::Copied { buffer, len } => (buffer, len),
         };
-        copied.extend_from_slice(&bytes);
-        Self::Copied(copied)
+        let end = len + bytes.len();
+        buffer[len..end].copy_from_slice(&bytes);
+        Self::Copied { buffer, len: end }
     }
 
     fn into_bytes(self) -> Option<Bytes> {
         match self {
             Self::Nothing => None,
             Self::OneFrame(bytes) => Some(bytes),
-            Self::Copied(bytes) => Some(bytes.freeze()),
+            Self::Copied { mut buffer, len } => {
+                buffer.truncate(len);
+                Some(buffer.freeze())
+            }
         }
     }
 }

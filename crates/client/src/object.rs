@@ -431,14 +431,14 @@ pub struct ClientOptions {
 }
 
 impl Default for ClientOptions {
-    /// `rs(4,2)`, blocks of 4 MiB, 128 MiB of bodies in memory, a surplus of one site, 10 s for a write or read
+    /// `rs(4,2)`, blocks of 4 MiB, 64 MiB of bodies in memory, a surplus of one site, 10 s for a write or read
     /// of one site, hedging after 250 ms, a minute of grace for garbage.
     fn default() -> Self {
         let code = striate_core::CodeSpec::Rs { data: 4, parity: 2 };
         Self {
             profile: Profile { code, layout: striate_core::Layout::Split, tier: striate_core::Tier::Disk },
             block_len: 4 << 20,
-            in_flight_bytes: 128 << 20,
+            in_flight_bytes: 64 << 20,
             blocks_in_flight: 2,
             write_surplus: 1,
             write_deadline: Duration::from_secs(10),

@@ -1,4 +1,4 @@
-//! The runtime seam: time, randomness, tasks and blocking work.
+//! The runtime seam: time, randomness, tasks, blocking work, and large buffers.
 //!
 //! Logic that reads a clock, draws a random number or starts a task does it through a [`Runtime`] that
 //! was handed in. In a server the runtime stands on the real clock and a thread pool. In the lab the same
@@ -11,6 +11,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "this crate is the seam that the bans point to")]
 
+mod buffer;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,6 +21,7 @@ use parking_lot::Mutex;
 use rand::rngs::{SmallRng, StdRng};
 use rand::{RngCore, SeedableRng};
 
+pub use buffer::{Buffer, BufferPool};
 pub use tokio::task::JoinHandle;
 pub use tokio::time::Instant;
 pub use tokio::time::error::Elapsed;
@@ -45,7 +48,11 @@ struct Inner {
     wall_base: Option<Duration>,
     rng: Mutex<SmallRng>,
     secure: Mutex<StdRng>,
+    buffers: BufferPool,
 }
+
+/// Bytes of dropped buffers that a runtime keeps at most.
+const KEPT_BUFFER_BYTES: usize = 48 << 20;
 
 impl Runtime {
     /// A runtime on the machine's clocks, with randomness from the operating system.
@@ -69,6 +76,7 @@ impl Runtime {
             wall_base,
             rng: Mutex::new(rng),
             secure: Mutex::new(secure),
+            buffers: BufferPool::new(KEPT_BUFFER_BYTES),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -163,6 +171,11 @@ impl Runtime {
     /// A random number. Not for secrets.
     pub fn random_u64(&self) -> u64 {
         self.inner.rng.lock().next_u64()
+    }
+
+    /// Where large buffers come from.
+    pub fn buffers(&self) -> &BufferPool {
+        &self.inner.buffers
     }
 
     /// Fills `bytes` from a cryptographically secure generator, for keys and identifiers that must not be

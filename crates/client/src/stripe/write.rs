@@ -15,6 +15,7 @@ use striate_core::{ChunkId, GRANULE_LEN, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, GarbageChunk, Location, Stripe};
 use striate_meta::{MetaError, Precondition, Transaction, keys, records};
 use striate_plan::{choose_sites, rack_limit};
+use striate_runtime::BufferPool;
 use striate_site::{DeleteRequest, Priority, SiteError, WriteRequest};
 
 use super::intent::StripeName;
@@ -90,7 +91,7 @@ impl PutSession {
     ) -> Result<StoredBlock, ClientError> {
         assert!(!data.is_empty(), "an empty block has no stripe");
         let code = self.stripes.code(profile)?;
-        let encoded = encode(&code, &data);
+        let encoded = encode(&code, &data, self.stripes.shared.runtime.buffers());
         let name = self.stripes.shared.writer.name_stripe().await?;
         let sites = self.place(&code)?;
         let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
@@ -333,11 +334,11 @@ impl Placed {
 }
 
 /// Cuts a block into k chunks of equal length, the last padded with zeros, and computes the parities.
-fn encode(code: &Code, data: &Bytes) -> EncodedBlock {
+fn encode(code: &Code, data: &Bytes, buffers: &BufferPool) -> EncodedBlock {
     let (k, n) = (code.k(), code.n());
     let chunk_len = data.len().div_ceil(k);
     let mut chunks: Vec<Bytes> = (0..k).map(|index| data_chunk(data, index, chunk_len)).collect();
-    let mut parity = BytesMut::zeroed((n - k) * chunk_len);
+    let mut parity = buffers.take((n - k) * chunk_len);
     let checksums = {
         let data: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.as_ref()).collect();
         let mut parity: Vec<&mut [u8]> = parity.chunks_exact_mut(chunk_len).collect();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use striate_core::{ChunkId, ChunkRange, GRANULE_LEN};
+use striate_runtime::BufferPool;
 
 use super::Shared;
 use super::index::Location;
@@ -30,13 +31,25 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// `None` if it is not to be had without waiting.
-    fn read(self, file: &Arc<dyn File>, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+    /// Fewer bytes than asked for at the end of the file; `None` if they are not to be had without waiting.
+    fn read(
+        self,
+        file: &Arc<dyn File>,
+        buffers: &BufferPool,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Option<Bytes>> {
+        let mut buffer = buffers.take(len);
         match self {
-            Source::Any => file.read_at(offset, len).map(Some),
-            Source::Cache => file.read_cached_at(offset, len),
-            Source::Medium => file.read_medium_at(offset, len).map(Some),
+            Source::Any => {
+                let filled = file.read_into(offset, &mut buffer)?;
+                buffer.truncate(filled);
+            }
+            Source::Cache if !file.read_cached_into(offset, &mut buffer)? => return Ok(None),
+            Source::Cache => {}
+            Source::Medium => return Ok(Some(file.read_medium_at(offset, len)?.into())),
         }
+        Ok(Some(buffer.freeze()))
     }
 }
 
@@ -96,8 +109,8 @@ impl Shared {
             Err(error) => return Err(unreadable(range.chunk, &error)),
         };
         let read = |offset: u64, len: usize| {
-            let bytes = source.read(&file, offset, len).map_err(|error| unreadable(range.chunk, &error))?;
-            match bytes {
+            let bytes = source.read(&file, self.runtime.buffers(), offset, len);
+            match bytes.map_err(|error| unreadable(range.chunk, &error))? {
                 Some(bytes) if bytes.len() < len => Err(corrupt(range.chunk, "its record is cut off")),
                 bytes => Ok(bytes),
             }
@@ -109,13 +122,12 @@ impl Shared {
         let last = (granules.end * GRANULE_LEN).min(location.len as usize).max(first);
         let (header, granule_bytes) = if first == 0 {
             let Some(bytes) = read(start, header_len + last)? else { return Ok(None) };
-            let bytes = Bytes::from(bytes);
             (bytes.slice(..header_len), bytes.slice(header_len..))
         } else {
             let Some(header) = read(start, header_len)? else { return Ok(None) };
             let data_start = start + (header_len + first) as u64;
             let Some(granule_bytes) = read(data_start, last - first)? else { return Ok(None) };
-            (header.into(), granule_bytes.into())
+            (header, granule_bytes)
         };
         let record = check_header(range.chunk, location, segment, &header)?;
         for granule in granules {

@@ -90,8 +90,12 @@ pub trait File: Send + Sync + Debug {
     /// Reads `len` bytes from `offset` on; fewer only at the end of the file.
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>>;
 
-    /// As [`File::read_at`] if that needs no wait for the medium; otherwise `None`.
-    fn read_cached_at(&self, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>>;
+    /// Reads from `offset` on into `buffer`; answers how many bytes, fewer only at the end of the file.
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Fills `buffer` from `offset` on if that needs no wait for the medium; otherwise answers false, and the buffer's
+    /// content is arbitrary.
+    fn read_cached_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<bool>;
 
     /// As [`File::read_at`], from the medium and not from the page cache.
     fn read_medium_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>>;

@@ -107,6 +107,9 @@ struct RealFile {
     direct: Mutex<Option<Option<Arc<fs::File>>>>,
 }
 
+/// Reads of more bytes than this are announced to the kernel.
+const READ_AHEAD_FROM: usize = 128 << 10;
+
 impl RealFile {
     fn new(file: fs::File) -> Self {
         Self { file, nowait: AtomicBool::new(true), direct: Mutex::new(None) }
@@ -197,19 +200,38 @@ impl File for RealFile {
         Ok(buffer)
     }
 
-    fn read_cached_at(&self, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
-        if !self.nowait.load(Ordering::Relaxed) {
-            return Ok(None);
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        // The kernel's own read-ahead begins with small requests; what is known to be wanted is asked for at once.
+        if buffer.len() > READ_AHEAD_FROM {
+            let len = std::num::NonZeroU64::new(buffer.len() as u64);
+            // Only advice: without it the read is slower.
+            let _ = rustix::fs::fadvise(&self.file, offset, len, Advice::WillNeed);
         }
-        let mut buffer = vec![0; len];
-        let mut parts = [IoSliceMut::new(&mut buffer)];
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match rustix::io::pread(&self.file, &mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn read_cached_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<bool> {
+        if !self.nowait.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let len = buffer.len();
+        let mut parts = [IoSliceMut::new(buffer)];
         match rustix::io::preadv2(self.file.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
-            Ok(count) if count == len => Ok(Some(buffer)),
-            // A part that is cached, or the end of the file: the blocking read tells which.
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            // Fewer: a part that is cached, or the end of the file; the blocking read tells which.
+            Ok(count) => Ok(count == len),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.nowait.store(false, Ordering::Relaxed);
-                Ok(None)
+                Ok(false)
             }
             Err(error) => Err(error.into()),
         }
@@ -265,8 +287,11 @@ mod tests {
             let expected = &bytes[offset.min(20_001)..(offset + len).min(20_001)];
             assert_eq!(file.read_at(offset as u64, len).expect("a read"), expected);
             assert_eq!(file.read_medium_at(offset as u64, len).expect("a read"), expected);
-            if let Some(cached) = file.read_cached_at(offset as u64, len).expect("a read") {
-                assert_eq!(cached, expected);
+            let mut buffer = vec![0; len];
+            assert_eq!(file.read_into(offset as u64, &mut buffer).expect("a read"), expected.len());
+            assert_eq!(&buffer[..expected.len()], expected);
+            if file.read_cached_into(offset as u64, &mut buffer).expect("a read") {
+                assert_eq!(buffer, expected);
             }
         }
     }

@@ -528,9 +528,14 @@ impl File for SimulatedFile {
         Ok(part(&world.node(self.inode).seen, offset, len))
     }
 
-    fn read_cached_at(&self, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
-        let bytes = self.read_at(offset, len)?;
-        Ok((bytes.len() == len).then_some(bytes))
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.read_at(offset, buffer.len())?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    fn read_cached_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<bool> {
+        Ok(self.read_into(offset, buffer)? == buffer.len())
     }
 
     fn read_medium_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {

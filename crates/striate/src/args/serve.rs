@@ -76,7 +76,7 @@ pub struct ListenArgs {
     pub metrics_token_file: Option<PathBuf>,
 
     /// Memory for the bodies of requests in flight, in MiB; requests beyond it wait.
-    #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(16..),
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..),
           env = "STRIATE_BODY_MEMORY_MIB")]
     pub body_memory_mib: u32,
 

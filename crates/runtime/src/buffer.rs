@@ -1,0 +1,190 @@
+//! Large buffers, used again.
+//!
+//! Chunks and blocks come and go by the megabyte, made by one thread and dropped by another. Left to the
+//! allocator, that is a page fault for every 4 KiB and memory that stays with whichever thread last saw it. A
+//! [`BufferPool`] keeps a bounded number of bytes of dropped buffers and hands them out again, to any thread.
+//!
+//! What it does not do: it does not bound the buffers in use (byte budgets do that), and does not clear what it
+//! hands out: a buffer's bytes are whatever was in it before.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// Shorter buffers come from the allocator, which is good at them; longer ones have lengths of multiples of this.
+const STEP: usize = 64 << 10;
+
+/// Keeps dropped buffers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct BufferPool {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Bytes that are kept at most.
+    limit: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// By length.
+    buffers: BTreeMap<usize, Vec<Box<[u8]>>>,
+    bytes: usize,
+}
+
+/// Bytes that nobody else has. Their content at first is arbitrary.
+#[derive(Debug)]
+pub struct Buffer {
+    bytes: Box<[u8]>,
+    len: usize,
+    pool: Option<BufferPool>,
+}
+
+impl BufferPool {
+    /// A pool that keeps at most `limit` bytes of dropped buffers.
+    pub fn new(limit: usize) -> Self {
+        Self { inner: Arc::new(Inner { limit, kept: Mutex::default() }) }
+    }
+
+    /// A buffer of `len` bytes of any content.
+    pub fn take(&self, len: usize) -> Buffer {
+        if len < STEP {
+            return Buffer { bytes: vec![0; len].into(), len, pool: None };
+        }
+        let rounded = len.next_multiple_of(STEP);
+        let bytes = self.inner.kept.lock().take(rounded);
+        let bytes = bytes.unwrap_or_else(|| vec![0; rounded].into());
+        Buffer { bytes, len, pool: Some(self.clone()) }
+    }
+
+    /// Bytes of buffers that wait to be used again.
+    pub fn kept_bytes(&self) -> usize {
+        self.inner.kept.lock().bytes
+    }
+}
+
+impl Kept {
+    /// A kept buffer of at least `len` bytes that is not more than twice as long.
+    fn take(&mut self, len: usize) -> Option<Box<[u8]>> {
+        let (&found, buffers) = self.buffers.range_mut(len..=2 * len).next()?;
+        let bytes = buffers.pop();
+        if buffers.is_empty() {
+            self.buffers.remove(&found);
+        }
+        self.bytes -= found;
+        bytes
+    }
+
+    /// Keeps a buffer; others, which fit the present load less, make room for it. Answers what is to be dropped.
+    fn keep(&mut self, bytes: Box<[u8]>, limit: usize) -> Vec<Box<[u8]>> {
+        let len = bytes.len();
+        if len > limit {
+            return vec![bytes];
+        }
+        let mut dropped = Vec::new();
+        while self.bytes + len > limit {
+            let other = self.buffers.keys().copied().find(|other| *other != len).unwrap_or(len);
+            let buffers = self.buffers.get_mut(&other).expect("bytes are kept, so a buffer is");
+            dropped.extend(buffers.pop());
+            if buffers.is_empty() {
+                self.buffers.remove(&other);
+            }
+            self.bytes -= other;
+        }
+        self.buffers.entry(len).or_default().push(bytes);
+        self.bytes += len;
+        dropped
+    }
+}
+
+impl Buffer {
+    /// Shortens it to `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Makes it immutable and shared, without a copy. The memory goes back when the last slice is dropped.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            let dropped = pool.inner.kept.lock().keep(std::mem::take(&mut self.bytes), pool.inner.limit);
+            // The allocator may take its time; nobody waits for the lock meanwhile.
+            drop(dropped);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_buffers_come_back_and_the_pool_keeps_no_more_than_its_limit() {
+        let pool = BufferPool::new(4 * STEP);
+        let mut first = pool.take(STEP + 1);
+        first.fill(7);
+        let shared = first.freeze();
+        let slice = shared.slice(5..10);
+        drop(shared);
+        assert_eq!(pool.kept_bytes(), 0, "a slice still holds it");
+        assert_eq!(slice, [7; 5][..]);
+        drop(slice);
+        assert_eq!(pool.kept_bytes(), 2 * STEP);
+        let again = pool.take(2 * STEP);
+        assert_eq!((again.len(), again[0], pool.kept_bytes()), (2 * STEP, 7, 0));
+        let more: Vec<_> = (0..3).map(|_| pool.take(STEP)).collect();
+        drop((again, more));
+        assert_eq!(pool.kept_bytes(), 3 * STEP, "the long one made room for the last short one");
+        drop(pool.take(5 * STEP));
+        assert_eq!(pool.kept_bytes(), 3 * STEP, "what is longer than the limit is not kept");
+    }
+
+    #[test]
+    fn a_load_of_another_size_pushes_the_buffers_of_the_last_one_out() {
+        let pool = BufferPool::new(4 * STEP);
+        drop((0..4).map(|_| pool.take(STEP)).collect::<Vec<_>>());
+        drop(pool.take(4 * STEP));
+        assert_eq!(pool.kept_bytes(), 4 * STEP);
+        let _long = pool.take(4 * STEP);
+        assert_eq!(pool.kept_bytes(), 0, "the long one was kept, the short ones went");
+    }
+
+    #[test]
+    fn short_buffers_are_not_pooled_and_a_truncated_one_ends_where_told() {
+        let pool = BufferPool::new(4 * STEP);
+        let mut short = pool.take(100);
+        short.truncate(10);
+        assert_eq!(short.freeze().len(), 10);
+        assert_eq!(pool.kept_bytes(), 0);
+    }
+}
