@@ -252,22 +252,73 @@ proptest! {
         faults in prop::collection::vec((0usize..6, 0u64..25, 1u64..4, prop::bool::ANY), 1..4),
         power_cut: bool,
     ) {
-        const CALLS: [Call; 6] = [Call::Create, Call::Write, Call::Sync, Call::Rename, Call::Unlink, Call::SyncDirectory];
-        let fs = SimulatedFileSystem::new(seed, CAPACITY);
-        let mut known = Known::default();
-        let store = open(&fs).expect("opens");
-        for (call, after, count, full) in faults {
-            fs.inject(Fault { call: CALLS[call], after, count, errno: if full { 28 } else { 5 } });
+        fail_calls(seed, &steps, &faults, power_cut);
+    }
+}
+
+/// Calls that fail, as drawn: an index into [`CALLS`], how many succeed before, how many fail, and whether with
+/// ENOSPC instead of EIO.
+type Drawn = (usize, u64, u64, bool);
+
+const CALLS: [Call; 6] =
+    [Call::Create, Call::Write, Call::Sync, Call::Rename, Call::Unlink, Call::SyncDirectory];
+const SYNC: usize = 2;
+
+/// Runs steps while calls fail, and checks what a new start finds.
+fn fail_calls(seed: u64, steps: &[Step], faults: &[Drawn], power_cut: bool) {
+    let fs = SimulatedFileSystem::new(seed, CAPACITY);
+    let mut known = Known::default();
+    let store = open(&fs).expect("opens");
+    for &(call, after, count, full) in faults {
+        fs.inject(Fault { call: CALLS[call], after, count, errno: if full { 28 } else { 5 } });
+    }
+    for step in steps {
+        known.step(&store, step);
+        if !matches!(step, Step::Checkpoint | Step::Reopen) {
+            known.check_stored(&store);
         }
-        for step in &steps {
-            known.step(&store, step);
-            if !matches!(step, Step::Checkpoint | Step::Reopen) {
-                known.check_stored(&store);
-            }
-        }
-        drop(store);
-        fs.heal();
-        check_after(&known, &if power_cut { fs.after_power_cut() } else { fs.after_kill() });
+    }
+    drop(store);
+    fs.heal();
+    check_after(&known, &if power_cut { fs.after_power_cut() } else { fs.after_kill() });
+}
+
+#[test]
+fn a_group_cut_off_a_full_disk_never_comes_back() {
+    use Step::{Delete, Write};
+    for (seed, after) in (0..40).flat_map(|seed| (0..8).map(move |after| (seed, after))) {
+        // The second write is acknowledged because the chunk is there: the failed tombstone must stay away.
+        let steps = [Write(4), Delete(vec![4]), Write(4)];
+        fail_calls(seed, &steps, &[(SYNC, after, 1, true)], true);
+    }
+}
+
+#[test]
+fn a_compaction_carries_no_tombstone_out_of_what_a_condemned_segment_does_not_count() {
+    use Step::{Compact, Delete, Write};
+    for seed in (0..40).chain([5718040134051936017]) {
+        let steps = [
+            Write(11),
+            Compact,
+            Compact,
+            Write(4),
+            Compact,
+            Write(19),
+            Delete(vec![0]),
+            Delete(vec![11]),
+            Compact,
+            Write(4),
+        ];
+        fail_calls(seed, &steps, &[(SYNC, 6, 2, true)], true);
+    }
+}
+
+#[test]
+fn a_store_that_cannot_condemn_a_segment_on_a_full_disk_acknowledges_nothing_more() {
+    use Step::{Delete, Write};
+    for (seed, after) in (0..40).flat_map(|seed| (2..8).map(move |after| (seed, after))) {
+        let steps = [Write(2), Write(15), Delete(vec![0]), Delete(vec![2, 15]), Write(15)];
+        fail_calls(seed, &steps, &[(SYNC, after, 4, true)], true);
     }
 }
 
