@@ -8,7 +8,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # The benchmark crate builds ISA-L when its codec feature is on; without it, it is checked like the others.
 ALL := --workspace --all-targets
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak clients bench codec-bench prove-store compare-minio
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak neon clients bench codec-bench prove-store compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ unit: ## The tests of all crates
 
 soak: ## The property and crash tests with ever new seeds, until one fails or SECONDS (default 600) have passed
 	@tools/soak $(or $(SECONDS),600)
+
+neon: ## The codec's tests on its NEON kernels, emulated by qemu-user
+	@tools/install.sh build bench
+	crates/codec/test-neon.sh
 
 # The development build serves here: its dependencies are optimised, and nothing is compiled twice.
 clients: ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input against a real server (FULL=1: 1 GiB, 10,000 keys)
