@@ -8,7 +8,8 @@ use striate::failure::{Failure, Outcome};
 use striate::{gateway_process, logging, operate, server, site_process, transfer};
 use striate_runtime::Runtime;
 
-/// Returns freed memory to the system sooner, and is faster on many small allocations than the C library's.
+/// Returns freed memory to the system sooner, and is faster on many small allocations than the C library's. Without
+/// transparent huge pages: they doubled the resident memory and saved no time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
