@@ -6,12 +6,15 @@ use striate_meta::records::{Object, checksum::Algorithm, encode};
 use crate::commit::{Change, CommitFailure, Committed};
 use crate::condition::{check_source, check_write};
 use crate::get::Budget;
-use crate::object::{ExpectedDigests, MAX_PUT_LEN, ObjectStream, PutBody};
+use crate::object::{ExpectedDigests, MAX_PUT_LEN, ObjectAttributes, ObjectStream, PutBody};
 use crate::record::{self, ShowParts, check_key};
 use crate::{Client, ClientError, CopyRequest, GetRequest, ObjectInfo, PutRequest};
 
 /// How often a copy begins anew because its source was replaced while it was read.
-const MAX_RESTARTS: usize = 4;
+pub(crate) const MAX_RESTARTS: usize = 4;
+
+/// Why a copy failed, and the version of its source that was being read, if it was.
+pub(crate) type CopyFailure = (Option<[u8; 16]>, ClientError);
 
 /// An object's bytes as the body of a put.
 pub(crate) struct StoredBody(pub(crate) ObjectStream);
@@ -40,22 +43,32 @@ impl Client {
             return self.describe_anew(request).await;
         }
         for _ in 0..MAX_RESTARTS {
-            let source_version = match self.copy_bytes(&request).await {
+            let failure = match self.copy_bytes(&request).await {
                 Ok(info) => return Ok(info),
-                Err((Some(version), error @ ClientError::Inconsistent { .. })) => (version, error),
-                Err((_, error)) => return Err(error),
+                Err(failure) => failure,
             };
-            let (version, error) = source_version;
-            let now = self.current_object(&request.source_bucket, &request.source_key).await?;
-            if now.version == version.as_slice() {
-                return Err(error);
-            }
+            self.check_replaced(&request.source_bucket, &request.source_key, failure).await?;
         }
         Err(ClientError::Busy)
     }
 
-    /// Streams the source into a put. With an error comes the version that was being read.
-    async fn copy_bytes(&self, request: &CopyRequest) -> Result<ObjectInfo, (Option<[u8; 16]>, ClientError)> {
+    /// After a copy that failed: `Ok` when that was because its source was replaced while it was read, so that
+    /// it may begin anew; else the copy's error.
+    pub(crate) async fn check_replaced(
+        &self,
+        bucket: &str,
+        key: &str,
+        (version, error): CopyFailure,
+    ) -> Result<(), ClientError> {
+        let (Some(version), ClientError::Inconsistent { .. }) = (version, &error) else { return Err(error) };
+        match self.current_object(bucket, key).await?.version == version.as_slice() {
+            true => Err(error),
+            false => Ok(()),
+        }
+    }
+
+    /// Streams the source into a put.
+    async fn copy_bytes(&self, request: &CopyRequest) -> Result<ObjectInfo, CopyFailure> {
         let current =
             self.read_current(&request.bucket, &request.key).await.map_err(|error| (None, error))?;
         let source = GetRequest {
@@ -72,7 +85,11 @@ impl Client {
             return Err((None, ClientError::InvalidRequest(reason)));
         }
         let digests = digests_of_copy(&source.info, request.checksum);
-        let mut attributes = source.info.attributes;
+        let mut attributes = ObjectAttributes {
+            storage_class: request.storage_class.clone().unwrap_or_default(),
+            website_redirect: request.website_redirect.clone().unwrap_or_default(),
+            ..source.info.attributes
+        };
         let tags = request.tags.clone().unwrap_or_else(|| std::mem::take(&mut attributes.tags));
         let mut attributes = request.attributes.clone().unwrap_or(attributes);
         (attributes.tags, attributes.owner) = (tags, request.owner.clone());
@@ -91,7 +108,9 @@ impl Client {
 
     /// A self-copy: the object's description is replaced, its bytes stay where they are.
     async fn describe_anew(&self, request: CopyRequest) -> Result<ObjectInfo, ClientError> {
-        if request.attributes.is_none() && request.tags.is_none() {
+        let copied =
+            request.tags.is_none() && request.storage_class.is_none() && request.website_redirect.is_none();
+        if request.attributes.is_none() && copied {
             return Err(ClientError::InvalidRequest(
                 "this copy of an object to itself changes neither its metadata, storage class nor tags"
                     .to_owned(),
@@ -107,7 +126,11 @@ impl Client {
             check_write(&request.condition, &request.key, now.etag())?;
             let mut new = match &request.attributes {
                 Some(attributes) => record::described(attributes.clone()),
-                None => old.clone(),
+                None => Object {
+                    storage_class: request.storage_class.clone().unwrap_or_default(),
+                    website_redirect: request.website_redirect.clone().unwrap_or_default(),
+                    ..old.clone()
+                },
             };
             new.tags = request.tags.clone().unwrap_or(old.tags);
             let new = Object {

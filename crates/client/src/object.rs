@@ -204,6 +204,10 @@ pub struct CopyRequest {
     pub attributes: Option<ObjectAttributes>,
     /// `Some`: replace the tags with these.
     pub tags: Option<BTreeMap<String, String>>,
+    /// The copy's storage class where attributes are copied: never the source's. `None` for the default one.
+    pub storage_class: Option<String>,
+    /// The copy's website redirect where attributes are copied: never the source's.
+    pub website_redirect: Option<String>,
     /// Conditions on the destination.
     pub condition: WriteCondition,
     /// A checksum to compute and keep; otherwise the source's full-object checksums are kept.
@@ -358,6 +362,8 @@ pub struct CompleteUpload {
     pub condition: WriteCondition,
     /// The checksum of the whole, if the caller named it.
     pub checksums: Vec<Checksum>,
+    /// Whether the caller believes the upload's checksum to be FULL_OBJECT, if it said so.
+    pub full_object_checksum: Option<bool>,
     /// The size of the whole, if the caller named it.
     pub size: Option<u64>,
 }

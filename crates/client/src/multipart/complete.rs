@@ -102,10 +102,10 @@ impl Client {
         upload: &OpenUpload,
         request: &CompleteUpload,
     ) -> Result<CheckedParts, ClientError> {
-        let algorithm = upload.record.checksum_algorithm();
+        let (algorithm, full) = checksum_of(upload, request)?;
         let mut checker = Checker {
             wanted: &request.parts,
-            digests: WholeDigests::new(algorithm, upload.record.full_object_checksum),
+            digests: WholeDigests::new(algorithm, full),
             size: 0,
             runs: Vec::new(),
             left_out: Vec::new(),
@@ -126,9 +126,7 @@ impl Client {
             let reason = format!("the parts have {} bytes, not the size that was given", checked.size);
             return Err(ClientError::InvalidRequest(reason));
         }
-        if algorithm != Algorithm::None {
-            verify_whole(&request.checksums, checked.checksum.as_ref())?;
-        }
+        verify_whole(&request.checksums, checked.checksum.as_ref())?;
         Ok(checked)
     }
 
@@ -163,6 +161,22 @@ impl Client {
             Committed::Done => Ok(Some(object)),
             Committed::Fenced => Ok(None),
         }
+    }
+}
+
+/// The algorithm of the whole's checksum, and whether it is FULL_OBJECT: the upload's; for an upload without
+/// one that which the caller announces, if all parts came with it.
+fn checksum_of(upload: &OpenUpload, request: &CompleteUpload) -> Result<(Algorithm, bool), ClientError> {
+    let chosen = match (upload.record.checksum_algorithm(), request.checksums.first()) {
+        (Algorithm::None, Some(announced)) => (announced.algorithm(), !announced.composite),
+        (algorithm, _) => (algorithm, upload.record.full_object_checksum),
+    };
+    let name = |full| if full { "FULL_OBJECT" } else { "COMPOSITE" };
+    match request.full_object_checksum {
+        Some(full) if chosen.0 != Algorithm::None && full != chosen.1 => Err(ClientError::InvalidRequest(
+            format!("the upload's checksum is of the type {}, not {}", name(chosen.1), name(full)),
+        )),
+        _ => Ok(chosen),
     }
 }
 

@@ -6,7 +6,7 @@ use striate_meta::{MetaError, Row, Transaction, keys};
 use super::OpenUpload;
 use crate::commit::{CommitFailure, Submitted, fenced};
 use crate::condition::check_source;
-use crate::copy::StoredBody;
+use crate::copy::{CopyFailure, MAX_RESTARTS, StoredBody};
 use crate::get::Budget;
 use crate::ingest::{Ingest, Stored};
 use crate::object::{ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
@@ -61,27 +61,42 @@ impl Client {
     /// # Errors
     /// Those of [`Client::upload_part`] and of a read of the source.
     pub async fn copy_part(&self, request: CopyPartRequest) -> Result<PartInfo, ClientError> {
+        for _ in 0..MAX_RESTARTS {
+            let failure = match self.copy_part_once(&request).await {
+                Ok(part) => return Ok(part),
+                Err(failure) => failure,
+            };
+            self.check_replaced(&request.source_bucket, &request.source_key, failure).await?;
+        }
+        Err(ClientError::Busy)
+    }
+
+    async fn copy_part_once(&self, request: &CopyPartRequest) -> Result<PartInfo, CopyFailure> {
         let source = GetRequest {
-            bucket: request.source_bucket,
-            key: request.source_key,
-            condition: request.source_condition,
+            bucket: request.source_bucket.clone(),
+            key: request.source_key.clone(),
+            condition: request.source_condition.clone(),
             range: request.source_range,
         };
-        let source = self.get_with(source, Budget::Readers, check_source).await?;
+        let source = self.get_with(source, Budget::Readers, check_source).await;
+        let source = source.map_err(|error| (None, error))?;
         let len = source.range.end - source.range.start;
         if len > MAX_PUT_LEN {
             let reason = format!("a part has at most {MAX_PUT_LEN} bytes; name a range of the source");
-            return Err(ClientError::InvalidRequest(reason));
+            return Err((None, ClientError::InvalidRequest(reason)));
         }
         let target = Target {
-            bucket: request.bucket,
-            key: request.key,
-            upload: request.upload,
+            bucket: request.bucket.clone(),
+            key: request.key.clone(),
+            upload: request.upload.clone(),
             number: request.number,
         };
+        let version = source.info.version;
         let body = Box::new(StoredBody(source.body));
         let digests = ExpectedDigests::default();
-        self.store_part(target, Source { content_len: Some(len), digests, body, shares: 2 }).await
+        let stored =
+            self.store_part(target, Source { content_len: Some(len), digests, body, shares: 2 }).await;
+        stored.map_err(|error| (Some(version), error))
     }
 
     async fn store_part(&self, target: Target, source: Source) -> Result<PartInfo, ClientError> {

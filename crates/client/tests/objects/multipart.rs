@@ -182,6 +182,34 @@ fn checksums_of_the_whole_are_made_from_those_of_the_parts() {
                 assert_eq!(client.put(put).await.unwrap().checksums, info.checksums);
             }
         }
+        // The parts' checksums stand for an upload that was begun without an algorithm, where they have it.
+        let id = create(client, None, false).await.unwrap();
+        let digests = ExpectedDigests { compute: vec![Algorithm::Crc32c], ..ExpectedDigests::default() };
+        let request = |number, bytes: &[u8], digests: ExpectedDigests| UploadPartRequest {
+            bucket: BUCKET.to_owned(),
+            key: KEY.to_owned(),
+            upload: id.clone(),
+            number,
+            content_len: None,
+            digests,
+            body: Frames::whole(bytes),
+        };
+        let one = client.upload_part(request(1, &bytes[..PART_LEN], digests.clone())).await.unwrap();
+        let two = client.upload_part(request(2, &bytes[PART_LEN..], digests.clone())).await.unwrap();
+        let put = striate_client::PutRequest { digests, ..crate::cluster::put("other", &bytes) };
+        let whole = client.put(put).await.unwrap().checksums;
+        let mut complete = completion(&id, &[&one, &two]);
+        complete.checksums = one.checksums.clone();
+        let error = client.complete_upload(complete.clone()).await.unwrap_err();
+        assert!(matches!(error, ClientError::BadDigest(_)), "{error}");
+        complete.checksums = vec![Checksum { algorithm: Algorithm::Crc32.into(), ..whole[0].clone() }];
+        let error = client.complete_upload(complete.clone()).await.unwrap_err();
+        assert!(matches!(error, ClientError::InvalidPart { number: 1, .. }), "{error}");
+        (complete.checksums, complete.full_object_checksum) = (whole.clone(), Some(false));
+        let error = client.complete_upload(complete.clone()).await.unwrap_err();
+        assert!(matches!(error, ClientError::InvalidRequest(_)), "{error}");
+        complete.full_object_checksum = Some(true);
+        assert_eq!(client.complete_upload(complete).await.unwrap().checksums, whole);
         assert!(matches!(
             create(client, Some(Algorithm::Sha1), true).await,
             Err(ClientError::InvalidRequest(_))

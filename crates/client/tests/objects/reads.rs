@@ -129,6 +129,41 @@ fn conditions_of_reads_and_copies_are_answered_as_s3_does() {
     });
 }
 
+/// S3 copies a source's description, but never its storage class and website redirect.
+#[test]
+fn a_copy_has_the_storage_class_that_it_asks_for() {
+    in_virtual_time(7, async |runtime| {
+        let cluster = Cluster::open(runtime).await;
+        let mut request = crate::cluster::put("key", b"bytes");
+        request.attributes.storage_class = "STANDARD_IA".to_owned();
+        request.attributes.website_redirect = "/elsewhere".to_owned();
+        request.attributes.content_type = "text/x".to_owned();
+        cluster.client.put(request).await.unwrap();
+        let copy = |key: &str, storage_class: Option<&str>| CopyRequest {
+            source_bucket: BUCKET.to_owned(),
+            source_key: "key".to_owned(),
+            bucket: BUCKET.to_owned(),
+            key: key.to_owned(),
+            storage_class: storage_class.map(str::to_owned),
+            ..CopyRequest::default()
+        };
+        for (key, class) in
+            [("copy", None), ("other", Some("ONEZONE_IA")), ("key", Some("REDUCED_REDUNDANCY"))]
+        {
+            let attributes = cluster.client.copy(copy(key, class)).await.unwrap().attributes;
+            assert_eq!(attributes.storage_class, class.unwrap_or_default(), "{key}");
+            assert_eq!(
+                (attributes.content_type.as_str(), attributes.website_redirect.as_str()),
+                ("text/x", "")
+            );
+            assert_eq!(&cluster.read(key).await.unwrap()[..], b"bytes");
+        }
+        let error = cluster.client.copy(copy("key", None)).await.unwrap_err();
+        assert!(matches!(error, ClientError::InvalidRequest(_)), "{error}");
+        invariants::check(&cluster).await;
+    });
+}
+
 #[test]
 fn keys_that_cannot_be_are_refused() {
     in_virtual_time(6, async |runtime| {

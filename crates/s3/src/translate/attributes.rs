@@ -122,7 +122,7 @@ fn http_date(time: &Timestamp) -> Option<String> {
 }
 
 /// Any of S3's classes is kept as a label; all are stored alike.
-fn storage_class(class: Option<StorageClass>) -> Result<String, Refusal> {
+pub(super) fn storage_class(class: Option<StorageClass>) -> Result<String, Refusal> {
     const KNOWN: [&str; 5] =
         ["STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING"];
     match class {

@@ -4,7 +4,7 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::CopyRequest;
 
-use super::attributes::{attribute_fields, parse_tags, refuse_unsupported};
+use super::attributes::{attribute_fields, parse_tags, refuse_unsupported, storage_class};
 use super::{
     Entered, Translator, check_version, etag, not_implemented, profile_of, read_condition, timestamp,
 };
@@ -74,6 +74,9 @@ impl Translator {
         );
         let condition = destination_condition(&request.headers)?;
         let input = &mut request.input;
+        let storage_class =
+            input.storage_class.clone().map(|class| storage_class(Some(class))).transpose()?;
+        let website_redirect = input.website_redirect_location.clone();
         let attributes = match metadata {
             true => Some(attribute_fields!(input).into_attributes(&entered)?),
             false => None,
@@ -86,6 +89,8 @@ impl Translator {
             key,
             attributes,
             tags,
+            storage_class,
+            website_redirect,
             condition,
             checksum,
             profile,

@@ -290,6 +290,10 @@ impl Translator {
             parts,
             condition: write_condition(input.if_match.take(), input.if_none_match.take())?,
             checksums: checksum_fields!(input).parse()?,
+            full_object_checksum: input
+                .checksum_type
+                .as_ref()
+                .map(|kind| kind.as_str() == ChecksumType::FULL_OBJECT),
             size: size.map_err(|_| Refusal::bad("InvalidArgument", "x-amz-mp-object-size is negative."))?,
         };
         let info = self.client.complete_upload(complete).await.map_err(|error| entered.fail(error))?;
