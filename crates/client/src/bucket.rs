@@ -1,20 +1,26 @@
 //! Buckets.
 //!
-//! A bucket is deleted in three steps: a mark that makes every put fail from then on (their commits require
-//! the bucket's row unchanged), a look for objects and uploads, and the row's removal or the mark's (design.md
-//! §10.7). Whoever finds the mark finishes the work, so that a deleter that died leaves no bucket locked.
+//! A bucket is deleted in these steps: a mark that makes every put and every new upload fail from then on
+//! (their commits require the bucket's row unchanged); a look for objects, which takes the mark away where
+//! there are some; the abort of the uploads, which are no reason to keep a bucket; and the row's removal
+//! (design.md §10.7). Whoever finds the mark finishes the work, so that a deleter that died leaves no bucket
+//! locked. A bucket that was seen empty behind its mark can only be deleted: every step requires the marked
+//! row, so that a deleter that was overtaken aborts no upload of a bucket that lives on.
 
 use std::net::Ipv4Addr;
 
-use striate_meta::records::{Bucket, encode};
+use striate_meta::records::{Bucket, Upload, encode};
 use striate_meta::store::prefix_end;
 use striate_meta::{Row, ScanRange, keys};
 
-use crate::commit::CommitFailure;
+use crate::commit::{CommitFailure, abandon_parts};
+use crate::record::id16;
 use crate::{Client, ClientError, CreateBucket};
 
 /// Attempts of an optimistic change of a bucket.
 const MAX_ATTEMPTS: u32 = 64;
+/// Uploads that one transaction aborts: three operations for each.
+const UPLOADS_AT_ONCE: usize = 30;
 
 /// Checks S3's rules for the names of buckets.
 ///
@@ -139,15 +145,16 @@ impl Client {
         Ok(buckets)
     }
 
-    /// Deletes an empty bucket: marks it, checks that it is empty, deletes it (design.md §10.7).
+    /// Deletes a bucket without objects: marks it, checks that it has none, aborts its uploads, deletes it
+    /// (design.md §10.7).
     ///
     /// # Errors
-    /// [`ClientError::BucketNotEmpty`] when it has objects or uploads.
+    /// [`ClientError::BucketNotEmpty`] when it has objects. Its uploads stay as they were then.
     pub async fn delete_bucket(&self, name: &str) -> Result<(), ClientError> {
         for attempt in 0..MAX_ATTEMPTS {
             let (row, mut bucket) = self.bucket_row(name).await?;
             // A look before the mark, so that a bucket in use is not disturbed.
-            if !self.is_empty(name).await? {
+            if self.has_objects(name).await? {
                 return Err(ClientError::BucketNotEmpty(name.to_owned()));
             }
             bucket.deleting = true;
@@ -155,19 +162,21 @@ impl Client {
             tx.require_unchanged(row.key.clone(), Some(&row));
             tx.put(row.key.clone(), encode(&bucket));
             if self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
-                return match self.bucket_row(name).await {
-                    Err(ClientError::NoSuchBucket(_)) => Ok(()),
-                    Ok(_) => Err(ClientError::BucketNotEmpty(name.to_owned())),
-                    Err(error) => Err(error),
-                };
+                // It is there when an object was faster than the mark, or when others deleted the bucket and
+                // made it again: look once more.
+                match self.bucket_row(name).await {
+                    Err(ClientError::NoSuchBucket(_)) => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) => return Err(error),
+                }
             }
             self.back_off(attempt).await;
         }
         Err(ClientError::Conflict)
     }
 
-    /// Ends a deletion whose mark is in `row`: removes the bucket if it is empty, else the mark. A conflict
-    /// means that somebody else did.
+    /// Ends a deletion whose mark is in `row`: removes the bucket if it has no objects, else the mark. A
+    /// conflict means that somebody else works on it: look again.
     pub(crate) async fn settle_deletion(
         &self,
         name: &str,
@@ -176,23 +185,43 @@ impl Client {
     ) -> Result<(), ClientError> {
         let mut tx = self.transaction();
         tx.require_unchanged(row.key.clone(), Some(row));
-        if self.is_empty(name).await? {
-            tx.delete(row.key.clone());
-        } else {
+        if self.has_objects(name).await? {
             bucket.deleting = false;
             tx.put(row.key.clone(), encode(&bucket));
+        } else if self.abort_uploads(name, row).await? {
+            tx.delete(row.key.clone());
+        } else {
+            return Ok(());
         }
         self.commit_rows(tx).await.map_err(CommitFailure::into_error)?;
         Ok(())
     }
 
-    async fn is_empty(&self, bucket: &str) -> Result<bool, ClientError> {
-        for prefix in [keys::objects(bucket), keys::uploads(bucket)] {
-            if !self.inner.meta.scan(ScanRange::prefix(&prefix), 1).await?.is_empty() {
+    /// Aborts all uploads of a bucket whose mark is in `marked`. `false`: the bucket or an upload changed
+    /// meanwhile.
+    async fn abort_uploads(&self, name: &str, marked: &Row) -> Result<bool, ClientError> {
+        let range = ScanRange::prefix(&keys::uploads(name));
+        loop {
+            let rows = self.inner.meta.scan(range.clone(), UPLOADS_AT_ONCE).await?;
+            if rows.is_empty() {
+                return Ok(true);
+            }
+            let mut tx = self.transaction();
+            tx.require_unchanged(marked.key.clone(), Some(marked));
+            for row in &rows {
+                let upload: Upload = row.record()?;
+                tx.require_unchanged(row.key.clone(), Some(row));
+                tx.delete(row.key.clone());
+                abandon_parts(&mut tx, &id16(&upload.id, "an upload")?, Vec::new());
+            }
+            if !self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
                 return Ok(false);
             }
         }
-        Ok(true)
+    }
+
+    async fn has_objects(&self, bucket: &str) -> Result<bool, ClientError> {
+        Ok(!self.inner.meta.scan(ScanRange::prefix(&keys::objects(bucket)), 1).await?.is_empty())
     }
 
     /// Changes a bucket's sub-resources (tags, CORS, documents) atomically. `change` may be called several

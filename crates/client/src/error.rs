@@ -16,7 +16,7 @@ pub enum ClientError {
     /// The bucket exists already and belongs to somebody else.
     #[error("the bucket {0:?} exists and belongs to another account")]
     BucketAlreadyExists(String),
-    /// The bucket still has objects or uploads.
+    /// The bucket still has objects.
     #[error("the bucket {0:?} is not empty")]
     BucketNotEmpty(String),
     /// The name breaks S3's rules for bucket names.

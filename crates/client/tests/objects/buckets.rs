@@ -1,10 +1,14 @@
 //! Buckets.
 
-use striate_client::{ClientError, CreateBucket, CreateUpload, WriteCondition};
+use striate_client::{
+    ClientError, CreateBucket, CreateUpload, ExpectedDigests, ListUploads, PartInfo, UploadPartRequest,
+    WriteCondition,
+};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, encode};
 
-use crate::cluster::{BUCKET, Cluster, in_virtual_time};
+use crate::cluster::{BUCKET, Cluster, Frames, in_virtual_time, noise};
+use crate::invariants;
 
 fn create(name: &str, owner: &str) -> CreateBucket {
     CreateBucket { name: name.to_owned(), owner: owner.to_owned(), ..CreateBucket::default() }
@@ -34,11 +38,6 @@ fn buckets_are_created_once_listed_in_order_and_deleted_when_empty() {
         cluster.put("key", b"x").await.unwrap();
         assert!(matches!(client.delete_bucket(BUCKET).await, Err(ClientError::BucketNotEmpty(_))));
         client.delete(BUCKET, "key", WriteCondition::default()).await.unwrap();
-        let upload =
-            CreateUpload { bucket: BUCKET.to_owned(), key: "k".to_owned(), ..CreateUpload::default() };
-        let upload = client.create_upload(upload).await.unwrap();
-        assert!(matches!(client.delete_bucket(BUCKET).await, Err(ClientError::BucketNotEmpty(_))));
-        client.abort_upload(BUCKET, "k", &upload.id).await.unwrap();
         client.delete_bucket(BUCKET).await.unwrap();
         for error in [
             client.delete_bucket(BUCKET).await.unwrap_err(),
@@ -47,6 +46,63 @@ fn buckets_are_created_once_listed_in_order_and_deleted_when_empty() {
         ] {
             assert!(matches!(error, ClientError::NoSuchBucket(_)), "{error}");
         }
+    });
+}
+
+async fn begin_upload(cluster: &Cluster, key: &str) -> String {
+    let create = CreateUpload { bucket: BUCKET.to_owned(), key: key.to_owned(), ..CreateUpload::default() };
+    cluster.client.create_upload(create).await.unwrap().id
+}
+
+async fn upload_part(cluster: &Cluster, key: &str, upload: &str) -> Result<PartInfo, ClientError> {
+    let request = UploadPartRequest {
+        bucket: BUCKET.to_owned(),
+        key: key.to_owned(),
+        upload: upload.to_owned(),
+        number: 1,
+        content_len: None,
+        digests: ExpectedDigests::default(),
+        body: Frames::whole(&noise(2_000, 1)),
+    };
+    cluster.client.upload_part(request).await
+}
+
+/// More uploads than one transaction aborts.
+#[test]
+fn a_bucket_with_nothing_but_uploads_is_deleted_with_them_and_leaks_nothing() {
+    in_virtual_time(4, async |runtime| {
+        let cluster = Cluster::open(runtime).await;
+        let client = &cluster.client;
+        let mut uploads = Vec::new();
+        for number in 0..70 {
+            let key = format!("key-{number:02}");
+            let upload = begin_upload(&cluster, &key).await;
+            if number % 10 == 0 {
+                upload_part(&cluster, &key, &upload).await.unwrap();
+            }
+            uploads.push((key, upload));
+        }
+        cluster.put("key", b"x").await.unwrap();
+        assert!(matches!(client.delete_bucket(BUCKET).await, Err(ClientError::BucketNotEmpty(_))));
+        let (key, upload) = &uploads[5];
+        upload_part(&cluster, key, upload).await.expect("a refused deletion leaves the uploads");
+        client.delete(BUCKET, "key", WriteCondition::default()).await.unwrap();
+
+        client.delete_bucket(BUCKET).await.unwrap();
+        let error = upload_part(&cluster, key, upload).await.unwrap_err();
+        assert!(matches!(error, ClientError::NoSuchBucket(_)), "{error}");
+        invariants::check(&cluster).await;
+        cluster.create_bucket(BUCKET).await;
+        let error = upload_part(&cluster, key, upload).await.unwrap_err();
+        assert!(matches!(error, ClientError::NoSuchUpload(_)), "{error}");
+        let list = ListUploads { bucket: BUCKET.to_owned(), max: 10, ..ListUploads::default() };
+        assert!(client.list_uploads(list).await.unwrap().items.is_empty());
+        let mut parts = 0;
+        for abandoned in client.abandoned_parts(None, 100).await.unwrap() {
+            parts += client.take_down(&abandoned).await.unwrap();
+        }
+        assert_eq!(parts, 8);
+        invariants::check(&cluster).await;
     });
 }
 

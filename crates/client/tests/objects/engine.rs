@@ -55,14 +55,16 @@ impl Unreliable {
         Self { fault, every, forgetful, ..Self::new(runtime) }
     }
 
-    /// Every request and every answer takes a random time, so that operations interleave.
+    /// Every request and every answer takes a random time, some a long one, so that operations interleave and
+    /// are overtaken.
     pub fn slow(runtime: Runtime) -> Self {
         Self { slow: true, ..Self::new(runtime) }
     }
 
     async fn delay(&self) {
         if self.slow {
-            self.runtime.sleep(Duration::from_millis(self.runtime.random_u64() % 8)).await;
+            let factor = if self.runtime.random_u64().is_multiple_of(8) { 20 } else { 1 };
+            self.runtime.sleep(Duration::from_millis(self.runtime.random_u64() % 8 * factor)).await;
         }
     }
 

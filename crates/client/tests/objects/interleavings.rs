@@ -6,7 +6,8 @@ use futures::future::join_all;
 use md5::{Digest, Md5};
 use proptest::prelude::*;
 use striate_client::{
-    ClientError, CompleteUpload, CompletedPart, CreateUpload, ExpectedDigests, PutRequest, UploadPartRequest,
+    ClientError, CompleteUpload, CompletedPart, CopyPartRequest, CreateBucket, CreateUpload, ExpectedDigests,
+    ListUploads, PutRequest, UploadPartRequest,
 };
 use striate_runtime::Runtime;
 
@@ -41,7 +42,7 @@ async fn upload_part(cluster: &Cluster, upload: &str, bytes: &[u8]) -> Result<St
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn a_bucket_goes_only_when_no_put_came_through(seed: u64) {
@@ -58,6 +59,95 @@ proptest! {
             assert_eq!(delete.is_ok(), stored == 0, "{delete:?}");
             let rows = cluster.meta.scan(striate_meta::ScanRange::prefix(b"o/"), 10).await.unwrap();
             assert_eq!(rows.len(), stored);
+            invariants::check(&cluster).await;
+        });
+    }
+
+    /// The ends of an upload race with the end of its bucket, and with others who begin anew.
+    #[test]
+    fn a_bucket_goes_with_its_uploads_or_stays_with_the_object_that_one_became(seed: u64) {
+        in_virtual_time(seed, async |runtime| {
+            let cluster = open(runtime.clone()).await;
+            let client = &cluster.client;
+            let create = || CreateUpload { bucket: BUCKET.to_owned(), key: KEY.to_owned(), ..CreateUpload::default() };
+            let upload = client.create_upload(create()).await.unwrap().id;
+            upload_part(&cluster, &upload, &noise(2_000, 1)).await.unwrap();
+            let complete = CompleteUpload {
+                bucket: BUCKET.to_owned(),
+                key: KEY.to_owned(),
+                upload: upload.clone(),
+                parts: vec![CompletedPart { number: 1, etag: String::new(), checksums: Vec::new() }],
+                ..CompleteUpload::default()
+            };
+            let bytes = noise(3_000, 2);
+            let again = async {
+                let mut bucket = Err(ClientError::Conflict);
+                for _ in 0..8 {
+                    let create = CreateBucket { name: BUCKET.to_owned(), ..CreateBucket::default() };
+                    bucket = late(&runtime, client.create_bucket(create)).await;
+                    if bucket.is_ok() {
+                        break;
+                    }
+                }
+                (bucket, client.create_upload(create()).await)
+            };
+            let (first, second, complete, part, (bucket, begun)) = futures::join!(
+                late(&runtime, client.delete_bucket(BUCKET)),
+                late(&runtime, client.delete_bucket(BUCKET)),
+                late(&runtime, client.complete_upload(complete)),
+                late(&runtime, upload_part(&cluster, &upload, &bytes)),
+                again,
+            );
+            invariants::check(&cluster).await;
+            for abandoned in client.abandoned_parts(None, 10).await.unwrap() {
+                client.take_down(&abandoned).await.unwrap();
+            }
+            invariants::check(&cluster).await;
+            let story = format!("{first:?} {second:?} {complete:?} {part:?} {bucket:?} {begun:?}");
+            for error in [complete.as_ref().err(), part.as_ref().err(), begun.as_ref().err()].into_iter().flatten() {
+                let lost = matches!(error, ClientError::NoSuchUpload(_) | ClientError::NoSuchBucket(_));
+                assert!(lost, "{story}");
+            }
+            assert_ne!(complete.is_ok(), first.is_ok() || second.is_ok(), "{story}");
+            if complete.is_ok() {
+                assert!(cluster.read(KEY).await.is_ok(), "{story}");
+            }
+            // What was begun in the bucket as it is now is still there, and nothing else.
+            let exists = client.bucket(BUCKET).await.is_ok();
+            let list = ListUploads { bucket: BUCKET.to_owned(), max: 10, ..ListUploads::default() };
+            let left = client.list_uploads(list).await.map(|page| page.items).unwrap_or_default();
+            let left: Vec<String> = left.into_iter().map(|upload| upload.id).collect();
+            let expected: Vec<String> = begun.iter().filter(|_| exists).map(|begun| begun.id.clone()).collect();
+            assert_eq!(left, expected, "{story}");
+        });
+    }
+
+    /// A source that is replaced while it is read takes the rest of its bytes along.
+    #[test]
+    fn a_part_is_copied_from_one_version_of_its_source(seed: u64) {
+        in_virtual_time(seed, async |runtime| {
+            let cluster = open(runtime.clone()).await;
+            let client = &cluster.client;
+            let create = CreateUpload { bucket: BUCKET.to_owned(), key: KEY.to_owned(), ..CreateUpload::default() };
+            let upload = client.create_upload(create).await.unwrap().id;
+            let versions = [noise(5_900, 1), noise(5_500, 2)];
+            cluster.put("source", &versions[0]).await.unwrap();
+            let copy = CopyPartRequest {
+                bucket: BUCKET.to_owned(),
+                key: KEY.to_owned(),
+                upload,
+                number: 1,
+                source_bucket: BUCKET.to_owned(),
+                source_key: "source".to_owned(),
+                ..CopyPartRequest::default()
+            };
+            let (part, put) = futures::join!(
+                late(&runtime, client.copy_part(copy)),
+                late(&runtime, cluster.put("source", &versions[1])),
+            );
+            put.unwrap();
+            let etag = part.unwrap().etag;
+            assert!(versions.iter().any(|bytes| hex::encode(Md5::digest(bytes)) == etag));
             invariants::check(&cluster).await;
         });
     }
