@@ -26,6 +26,22 @@ def test_a_full_bucket_stays(s3, bucket):
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"x"
 
 
+def test_a_bucket_with_nothing_but_uploads_goes_with_them(s3, bucket):
+    where = {"Bucket": bucket, "Key": "k"}
+    upload = s3.create_multipart_upload(**where)["UploadId"]
+    s3.upload_part(**where, UploadId=upload, PartNumber=1, Body=b"x" * 100_000)
+    s3.create_multipart_upload(Bucket=bucket, Key="another")
+    s3.delete_bucket(Bucket=bucket)
+    with failing(("NoSuchBucket", "NoSuchUpload"), 404):
+        s3.upload_part(**where, UploadId=upload, PartNumber=2, Body=b"x")
+    with failing(("NoSuchBucket", "NoSuchUpload"), 404):
+        s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": "x"}]})
+    s3.create_bucket(Bucket=bucket)
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    with failing("NoSuchUpload", 404):
+        s3.list_parts(**where, UploadId=upload)
+
+
 def test_a_bucket_made_again_is_empty(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     s3.delete_object(Bucket=bucket, Key="k")

@@ -32,56 +32,100 @@ use crate::trace::Trace;
 /// The trailers of a chunked body, there when it has ended.
 pub(crate) type Trailers = Arc<Mutex<Option<HeaderMap>>>;
 
-/// Bytes that are still read of a body that nobody wants, so that its sender gets to read the answer.
-const DRAINED_BYTES: usize = 1 << 20;
-/// For how long.
-const DRAINED_FOR: Duration = Duration::from_secs(5);
+/// Bytes that are still read of a body that nobody wants, so that its connection can be used again.
+const READ_OUT_BYTES: u64 = 1 << 20;
+/// For how long the answer waits for them.
+const READ_OUT_FOR: Duration = Duration::from_secs(2);
 
-/// A body as it arrives. Dropped before its end, what is left of it (within bounds) is read and thrown away:
-/// a connection that is closed over unread bytes is reset, and takes the answer along.
+/// What is left of a request's body when its answer is ready.
+///
+/// A connection is only good for another request when this one's body was read to its end. Whether it was
+/// must be known before the answer's head goes out, because the head has to say so.
+#[derive(Clone, Default)]
+pub(crate) struct Rest(Arc<Mutex<Unread>>);
+
+#[derive(Default)]
+enum Unread {
+    /// Somebody reads it.
+    #[default]
+    Unknown,
+    Nothing,
+    /// What is left, for [`Rest::read_out`].
+    Some(Incoming),
+    /// It will not come, or not soon: its sender stalls, or waits for `100 Continue`.
+    Lost,
+}
+
+impl Rest {
+    /// Reads and throws away what is left, where that is little. True when the whole body was read.
+    pub async fn read_out(&self, runtime: &Runtime) -> bool {
+        let mut incoming = match std::mem::take(&mut *self.0.lock()) {
+            Unread::Nothing => return true,
+            Unread::Unknown | Unread::Lost => return false,
+            Unread::Some(incoming) => incoming,
+        };
+        if Body::size_hint(&incoming).exact().is_some_and(|left| left > READ_OUT_BYTES) {
+            return false;
+        }
+        let read = async move {
+            let mut read = 0;
+            while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
+                let Ok(frame) = frame else { return false };
+                read += frame.data_ref().map_or(0, Bytes::len) as u64;
+                if read > READ_OUT_BYTES {
+                    return false;
+                }
+            }
+            true
+        };
+        runtime.timeout(READ_OUT_FOR, read).await.unwrap_or(false)
+    }
+}
+
+/// A body as it arrives. Dropped before its end, it leaves what is left to its [`Rest`].
 pub(crate) struct Arriving {
     incoming: Option<Incoming>,
-    runtime: Runtime,
+    rest: Rest,
     /// The sender waits for `100 Continue`, which the first poll would send.
     held_back: bool,
+    /// The sender was too slow.
+    stalled: bool,
 }
 
 impl Arriving {
-    pub fn new(incoming: Incoming, headers: &HeaderMap, runtime: &Runtime) -> Self {
+    pub fn new(incoming: Incoming, headers: &HeaderMap) -> Self {
         let held_back = headers.contains_key(http::header::EXPECT);
-        Self { incoming: Some(incoming), runtime: runtime.clone(), held_back }
+        Self { incoming: Some(incoming), rest: Rest::default(), held_back, stalled: false }
+    }
+
+    pub fn rest(&self) -> Rest {
+        self.rest.clone()
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         self.held_back = false;
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(incoming).poll_frame(cx));
-        if !matches!(frame, Some(Ok(_))) {
-            self.incoming = None;
+        match &frame {
+            Some(Ok(_)) => return Poll::Ready(frame),
+            Some(Err(_)) => *self.rest.0.lock() = Unread::Lost,
+            None => *self.rest.0.lock() = Unread::Nothing,
         }
+        self.incoming = None;
         Poll::Ready(frame)
     }
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        let Some(mut incoming) = self.incoming.take().filter(|it| !self.held_back && !it.is_end_stream())
-        else {
-            return;
+        let Some(incoming) = self.incoming.take() else { return };
+        *self.rest.0.lock() = if incoming.is_end_stream() {
+            Unread::Nothing
+        } else if self.held_back || self.stalled {
+            Unread::Lost
+        } else {
+            Unread::Some(incoming)
         };
-        let drain = async move {
-            let mut read = 0;
-            while let Some(Ok(frame)) =
-                std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await
-            {
-                read += frame.data_ref().map_or(0, Bytes::len);
-                if read > DRAINED_BYTES {
-                    return;
-                }
-            }
-        };
-        let runtime = self.runtime.clone();
-        drop(self.runtime.spawn(async move { runtime.timeout(DRAINED_FOR, drain).await }));
     }
 }
 
@@ -133,6 +177,21 @@ impl RequestBody {
         Arc::clone(&self.trailers)
     }
 
+    /// The next data, verified as far as can be; `None` at the end.
+    ///
+    /// # Errors
+    /// Why the body was refused.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        match std::future::poll_fn(|cx| self.poll_data(cx)).await {
+            None => Ok(None),
+            Some(Ok(data)) => Ok(Some(data)),
+            Some(Err(error)) => {
+                let refusal = self.trace.body_refusal();
+                Err(refusal.unwrap_or_else(|| Refusal::bad("IncompleteBody", error.0)))
+            }
+        }
+    }
+
     fn refuse(&mut self, refusal: Refusal) -> Poll<Option<Result<Bytes, BodyError>>> {
         self.ended = true;
         let error = BodyError(refusal.message.clone());
@@ -173,6 +232,7 @@ impl RequestBody {
         loop {
             let Poll::Ready(frame) = self.incoming.poll_frame(cx) else {
                 ready!(self.pace.poll_stalled(cx));
+                self.incoming.stalled = true;
                 return Poll::Ready(Some(Err(Refusal::bad(
                     "RequestTimeout",
                     "Your socket connection to the server was not read from or written to within the timeout period.",
@@ -250,32 +310,21 @@ impl ByteStream for RequestBody {
 pub(crate) async fn collect(mut body: RequestBody, limit: usize) -> Result<Bytes, Refusal> {
     let mut first = Bytes::new();
     let mut all = Vec::new();
-    loop {
-        match std::future::poll_fn(|cx| body.poll_data(cx)).await {
-            None if all.is_empty() => return Ok(first),
-            None => return Ok(all.into()),
-            Some(Err(error)) => {
-                return Err(body
-                    .trace
-                    .body_refusal()
-                    .unwrap_or_else(|| Refusal::bad("IncompleteBody", error.0)));
-            }
-            Some(Ok(data)) => {
-                if first.len() + all.len() + data.len() > limit {
-                    let status = StatusCode::BAD_REQUEST;
-                    let message = format!("The request body is larger than the {limit} bytes allowed here.");
-                    return Err(Refusal::new(status, "MaxMessageLengthExceeded", message));
-                }
-                match first.is_empty() && all.is_empty() {
-                    true => first = data,
-                    false => {
-                        all.extend_from_slice(&std::mem::take(&mut first));
-                        all.extend_from_slice(&data);
-                    }
-                }
+    while let Some(data) = body.next().await? {
+        if first.len() + all.len() + data.len() > limit {
+            let status = StatusCode::BAD_REQUEST;
+            let message = format!("The request body is larger than the {limit} bytes allowed here.");
+            return Err(Refusal::new(status, "MaxMessageLengthExceeded", message));
+        }
+        match first.is_empty() && all.is_empty() {
+            true => first = data,
+            false => {
+                all.extend_from_slice(&std::mem::take(&mut first));
+                all.extend_from_slice(&data);
             }
         }
     }
+    Ok(if all.is_empty() { first } else { all.into() })
 }
 
 /// How long somebody may be waited for: `bytes` must come in every `window` of waiting.
@@ -300,8 +349,8 @@ impl Pace {
     }
 
     /// Any byte at all is progress.
-    pub fn any_byte(runtime: Runtime, limits: &Limits) -> Self {
-        Self { bytes: 1, ..Self::new(runtime, limits) }
+    pub fn any_byte(runtime: Runtime, window: Duration) -> Self {
+        Self { runtime, window, bytes: 1, got: 0, waited: Duration::ZERO, waiting: None }
     }
 
     /// Something came or went.

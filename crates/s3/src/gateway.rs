@@ -2,30 +2,31 @@
 //!
 //! The order matters. Health paths and CORS preflights need no signature. Then the signature is verified,
 //! before anything is looked up; then small bodies (XML) are collected and their digests verified, large
-//! ones wrapped; then s3s parses the request and calls the translation. Afterwards the answer gets its CORS
-//! headers, its id, and a body that tells the audit log when it has ended.
+//! ones wrapped; POST forms become the puts that they describe ([`crate::form`]); then s3s parses the request
+//! and calls the translation. Afterwards the answer gets its CORS headers, its id, and a body that tells the
+//! audit log when it has ended; and what is left of the request's body is read, or the connection closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use s3s::access::{S3Access, S3AccessContext};
-use s3s::auth::{S3Auth, SecretKey};
+use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, S3Result};
 use striate_client::Client;
 use striate_runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::address::{Address, Domains};
+use crate::address::{Address, Domains, percent_decode};
 use crate::audit::{AuditSink, RequestMetrics, Silent};
 use crate::auth::{self, Payload};
 use crate::authorize::Identity;
 use crate::body::{AnswerBody, Arriving, RequestBody, collect};
 use crate::checksum;
+use crate::form::{self, Accepted, FormAnswer, Front};
 use crate::keys::KeyStore;
 use crate::options::GatewayOptions;
 use crate::refusal::Refusal;
@@ -85,6 +86,8 @@ struct Prepared {
     request: Request<Body>,
     /// Held until the answer has ended.
     permit: Option<OwnedSemaphorePermit>,
+    /// What a form is answered instead.
+    form: Option<FormAnswer>,
 }
 
 impl Gateway {
@@ -104,13 +107,7 @@ impl Gateway {
         let mut builder = S3ServiceBuilder::new(translator);
         let mut config = S3Config::default();
         config.xml_max_body_size = options.limits.xml_bytes;
-        config.post_object_max_file_size = options.limits.form_file_bytes;
-        config.form_max_field_size = 64 << 10;
-        config.form_max_fields_size = 256 << 10;
-        config.form_max_parts = 100;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-        builder.set_auth(FormAuth { keys: Arc::clone(&keys) });
-        builder.set_access(SignedOnly);
         builder.set_validation(AnyName);
         if !options.domains.is_empty() {
             builder.set_host(domains.clone());
@@ -121,32 +118,41 @@ impl Gateway {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Answers one request.
+    /// Answers one request. Sets `lingers` when the connection must not be closed at once.
     pub(crate) async fn handle(
         &self,
         request: Request<Incoming>,
         remote: SocketAddr,
+        lingers: &AtomicBool,
     ) -> Response<AnswerBody> {
         let shared = &self.shared;
         let trace = Trace::begin(&shared.runtime, &shared.hooks, remote, request.method());
-        let (mut parts, incoming) = request.into_parts();
-        let incoming = Arriving::new(incoming, &parts.headers, &shared.runtime);
+        let (parts, incoming) = request.into_parts();
+        let incoming = Arriving::new(incoming, &parts.headers);
+        let rest = incoming.rest();
         let path = parts.uri.path().to_owned();
         let origin = parts.headers.get(header::ORIGIN).cloned();
         let method = parts.method.clone();
         let mut bucket = None;
         let mut held = None;
         let answered = match self.unsigned(&parts, &trace).await {
-            Some(response) => Ok(response),
-            None => match self.prepare(&mut parts, incoming, &trace, &mut bucket).await {
-                Ok(prepared) => {
-                    held = prepared.permit;
-                    self.call(parts, prepared.request, &trace).await
+            Some(response) => {
+                drop(incoming);
+                Ok(response)
+            }
+            None => match self.prepare(parts, incoming, &trace, &mut bucket).await {
+                Ok(Prepared { request, permit, form }) => {
+                    held = permit;
+                    let stored = self.call(request, &trace).await;
+                    stored.map(|response| match form {
+                        Some(form) => form.instead_of(response),
+                        None => response,
+                    })
                 }
                 Err(refusal) => Err(refusal),
             },
         };
-        let mut response = answered.map(outside_policy).unwrap_or_else(|refusal| {
+        let mut response = answered.unwrap_or_else(|refusal| {
             trace.set_error(refusal.code);
             refusal.into_response(&trace.request_id(), &path)
         });
@@ -154,6 +160,10 @@ impl Gateway {
             self.add_cors(&mut response, &origin, &method, &bucket).await;
         }
         finish(&mut response, &trace);
+        if !rest.read_out(&shared.runtime).await {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            lingers.store(true, Ordering::Release);
+        }
         trace.answered(response.status());
         let held = held.map(|permit| Box::new(permit) as Box<dyn Send + Sync>);
         response.map(|body| AnswerBody::new(body, trace, held))
@@ -185,7 +195,7 @@ impl Gateway {
     /// Verifies the request's signature and makes it ready for s3s.
     async fn prepare(
         &self,
-        parts: &mut Parts,
+        parts: Parts,
         incoming: Arriving,
         trace: &Arc<Trace>,
         bucket: &mut Option<String>,
@@ -196,61 +206,54 @@ impl Gateway {
             let message = format!("A request has at most {} headers.", limits.header_count);
             return Err(Refusal::bad("RequestHeaderSectionTooLarge", message));
         }
-        let address = Address::of(&shared.domains, host_of(parts), parts.uri.path());
+        let address = Address::of(&shared.domains, host_of(&parts), parts.uri.path());
         let address = address
             .ok_or_else(|| Refusal::bad("InvalidURI", "The request's path is not UTF-8 when decoded."))?;
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
         *bucket = (!address.bucket.is_empty()).then(|| address.bucket.clone());
-        let is_form = is_form(parts) && !parts.headers.contains_key(header::AUTHORIZATION);
+        match form::is_form(&parts) {
+            true => self.prepare_form(&parts, incoming, trace, address).await,
+            false => self.prepare_signed(parts, incoming, trace, address).await,
+        }
+    }
+
+    /// A request that is signed in a header or in its query.
+    async fn prepare_signed(
+        &self,
+        mut parts: Parts,
+        incoming: Arriving,
+        trace: &Arc<Trace>,
+        address: Address,
+    ) -> Result<Prepared, Refusal> {
+        let shared = &self.shared;
+        let limits = &shared.options.limits;
         let now = shared.runtime.wall_time().as_secs();
-        let (identity, payload) = match is_form {
-            true => (None, Payload::Unsigned),
-            false => {
-                let by_host = shared.domains.bucket_of(host_of(parts));
-                let region = &shared.options.region;
-                let verified = auth::verify(parts, &shared.keys, region, by_host.as_deref(), now).await?;
-                trace.set_access_key(&verified.access_key);
-                strip_signature(parts, verified.presigned);
-                (Some(Identity { access_key: verified.access_key }), verified.payload)
-            }
-        };
-        let expires = parts.headers.remove(header::EXPIRES);
-        let expires = expires.and_then(|value| value.to_str().ok().map(str::to_owned));
-        drop_unusable(&mut parts.headers);
-        let held_len = match is_form || is_held(parts, &address) {
-            true => Some(held_len(parts, is_form, limits)?),
-            false => None,
-        };
-        let decoded_len = unframe(parts, &payload)?;
+        let by_host = shared.domains.bucket_of(host_of(&parts));
+        let region = &shared.options.region;
+        let verified = auth::verify(&parts, &shared.keys, region, by_host.as_deref(), now).await?;
+        trace.set_access_key(&verified.access_key);
+        strip_signature(&mut parts, verified.presigned);
+        let (identity, payload) = (Identity { access_key: verified.access_key }, verified.payload);
+        let headers = set_apart(&mut parts);
+        let held_len = is_held(&parts, &address).then(|| held_len(&parts, limits)).transpose()?;
+        let decoded_len = unframe(&mut parts, &payload)?;
         let trailers = match &payload {
             Payload::Chunked { trailer: true, .. } => checksum::trailer_names(&parts.headers),
             _ => Vec::new(),
         };
-        let body = RequestBody::new(
-            incoming,
-            payload,
-            decoded_len,
-            trailers,
-            &shared.runtime,
-            limits,
-            Arc::clone(trace),
-        );
+        let (runtime, trace) = (&shared.runtime, Arc::clone(trace));
+        let body = RequestBody::new(incoming, payload, decoded_len, trailers, runtime, limits, trace.clone());
         let trailers = body.trailers();
-        let mut carried = Carried { trace: Arc::clone(trace), identity, trailers: None, expires };
+        let mut carried = Carried { trace, identity, trailers: None, headers, by_form: false };
         let (body, permit) = match held_len {
             Some(len) => {
                 let permit = self.reserve(len)?;
-                match is_form {
-                    true => (Body::from(Box::pin(body) as s3s::stream::DynByteStream), Some(permit)),
-                    false => {
-                        let held = collect(body, limits.xml_bytes).await?;
-                        let trailers = trailers.lock().take().unwrap_or_default();
-                        checksum::check_headers(&parts.headers)?;
-                        checksum::verify_held(&parts.headers, &trailers, &held)?;
-                        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(held.len()));
-                        (Body::from(held), Some(permit))
-                    }
-                }
+                let held = collect(body, limits.xml_bytes).await?;
+                let trailers = trailers.lock().take().unwrap_or_default();
+                checksum::check_headers(&parts.headers)?;
+                checksum::verify_held(&parts.headers, &trailers, &held)?;
+                parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(held.len()));
+                (Body::from(held), Some(permit))
             }
             None => {
                 carried.trailers = Some(trailers);
@@ -258,7 +261,39 @@ impl Gateway {
             }
         };
         parts.extensions.insert(carried);
-        Ok(Prepared { request: Request::new(body), permit })
+        Ok(Prepared { request: Request::from_parts(parts, body), permit, form: None })
+    }
+
+    /// A POST form: the put that it describes.
+    async fn prepare_form(
+        &self,
+        parts: &Parts,
+        incoming: Arriving,
+        trace: &Arc<Trace>,
+        mut address: Address,
+    ) -> Result<Prepared, Refusal> {
+        let shared = &self.shared;
+        trace.set_operation("PostObject");
+        let permit = self.reserve(form::HELD_BYTES)?;
+        let (runtime, limits) = (&shared.runtime, &shared.options.limits);
+        let no_trailers = Vec::new();
+        let body =
+            RequestBody::new(incoming, Payload::Unsigned, 0, no_trailers, runtime, limits, Arc::clone(trace));
+        let by_host = shared.domains.bucket_of(host_of(parts));
+        let front = Front {
+            keys: &shared.keys,
+            region: &shared.options.region,
+            bucket_host: by_host.as_deref(),
+            now: shared.runtime.wall_time().as_secs(),
+            trace,
+        };
+        let Accepted { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
+        trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
+        let (mut parts, body) = put.into_parts();
+        let headers = set_apart(&mut parts);
+        let (trace, identity) = (Arc::clone(trace), Identity { access_key });
+        parts.extensions.insert(Carried { trace, identity, trailers: None, headers, by_form: true });
+        Ok(Prepared { request: Request::from_parts(parts, body), permit: Some(permit), form: Some(answer) })
     }
 
     /// Room for a body that is held in memory.
@@ -267,13 +302,7 @@ impl Gateway {
         Arc::clone(&self.shared.buffered).try_acquire_many_owned(kib).map_err(|_| Refusal::slow_down())
     }
 
-    async fn call(
-        &self,
-        parts: Parts,
-        request: Request<Body>,
-        trace: &Arc<Trace>,
-    ) -> Result<Response<Body>, Refusal> {
-        let request = Request::from_parts(parts, request.into_body());
+    async fn call(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {
         match self.shared.service.call(request).await {
             Ok(response) => Ok(response),
             Err(error) => {
@@ -344,21 +373,6 @@ impl Gateway {
     }
 }
 
-/// A form outside its policy is denied; s3s answers as if the policy were broken.
-fn outside_policy(mut response: Response<Body>) -> Response<Body> {
-    const BROKEN: &str = "<Code>InvalidPolicyDocument</Code><Message>Policy condition";
-    if response.status() == StatusCode::BAD_REQUEST
-        && let Some(body) = response.body().bytes()
-        && let Ok(text) = std::str::from_utf8(&body)
-        && text.contains(BROKEN)
-    {
-        let denied = "<Code>AccessDenied</Code><Message>Invalid according to Policy: Policy condition";
-        *response.body_mut() = Body::from(text.replace(BROKEN, denied));
-        *response.status_mut() = StatusCode::FORBIDDEN;
-    }
-    response
-}
-
 fn allow(headers: &mut HeaderMap, answer: &crate::translate::CorsAnswer) {
     insert(headers, header::ACCESS_CONTROL_ALLOW_ORIGIN, &answer.origin);
     insert(headers, header::ACCESS_CONTROL_ALLOW_METHODS, &answer.methods);
@@ -406,11 +420,6 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-fn is_form(parts: &Parts) -> bool {
-    let content_type = text(&parts.headers, header::CONTENT_TYPE).unwrap_or_default();
-    parts.method == Method::POST && content_type.to_ascii_lowercase().starts_with("multipart/form-data")
-}
-
 /// Whether the body is a document for s3s to parse, not an object's bytes.
 fn is_held(parts: &Parts, address: &Address) -> bool {
     const OBJECT_DOCUMENTS: [&str; 7] =
@@ -424,16 +433,13 @@ fn is_held(parts: &Parts, address: &Address) -> bool {
 }
 
 /// How many bytes a held body may take.
-fn held_len(parts: &Parts, is_form: bool, limits: &crate::options::Limits) -> Result<u64, Refusal> {
-    let most = match is_form {
-        true => limits.form_file_bytes + (512 << 10),
-        false => limits.xml_bytes as u64,
-    };
+fn held_len(parts: &Parts, limits: &crate::options::Limits) -> Result<u64, Refusal> {
+    let most = limits.xml_bytes as u64;
     let announced = text(&parts.headers, header::CONTENT_LENGTH).and_then(|len| len.parse::<u64>().ok());
     match announced {
         Some(len) if len > most => {
-            let code = if is_form { "EntityTooLarge" } else { "MaxMessageLengthExceeded" };
-            Err(Refusal::bad(code, format!("Your request was too big: {most} bytes are allowed here.")))
+            let message = format!("Your request was too big: {most} bytes are allowed here.");
+            Err(Refusal::bad("MaxMessageLengthExceeded", message))
         }
         Some(len) => Ok(len),
         None => Ok(if http_body_is_absent(parts) { 0 } else { most }),
@@ -493,6 +499,7 @@ fn strip_signature(parts: &mut Parts, presigned: bool) {
         "X-Amz-Security-Token",
     ];
     let query = parts.uri.query().unwrap_or("");
+    take_from_query(&mut parts.headers, query);
     let is_kept = |it: &&str| !it.is_empty() && !AUTH.contains(&it.split('=').next().unwrap_or(""));
     let kept: Vec<&str> = query.split('&').filter(is_kept).collect();
     let path = parts.uri.path();
@@ -502,8 +509,31 @@ fn strip_signature(parts: &mut Parts, presigned: bool) {
     }
 }
 
-/// Removes what S3 ignores and s3s would refuse: ranges that it cannot read, dates that are none.
-fn drop_unusable(headers: &mut HeaderMap) {
+/// A presigned URL may say in its query, which is signed, what is otherwise said of an object in headers.
+fn take_from_query(headers: &mut HeaderMap, query: &str) {
+    for (name, value) in query.split('&').filter_map(|parameter| parameter.split_once('=')) {
+        if !form::describes_object(name) || headers.contains_key(name) {
+            continue;
+        }
+        let value = percent_decode(&value.replace('+', " "));
+        let value = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
+        if let (Ok(name), Some(value)) = (header::HeaderName::try_from(name), value) {
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// Takes out of the headers what s3s would refuse or misread: dates that are none, ranges that it cannot
+/// read, which S3 ignores; and what the translation reads by itself, which is answered.
+fn set_apart(parts: &mut Parts) -> HeaderMap {
+    const TEXTS: [&str; 5] = [
+        "cache-control",
+        "content-disposition",
+        "content-encoding",
+        "content-language",
+        "x-amz-website-redirect-location",
+    ];
+    let headers = &mut parts.headers;
     if let Some(range) = text(headers, header::RANGE)
         && s3s::dto::Range::parse(range).is_err()
     {
@@ -515,34 +545,23 @@ fn drop_unusable(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-}
-
-/// Secrets for POST forms, which s3s verifies: the current secret only.
-struct FormAuth {
-    keys: Arc<KeyStore>,
-}
-
-#[async_trait::async_trait]
-impl S3Auth for FormAuth {
-    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        let secrets = auth::secrets_of(&self.keys, access_key).await?;
-        Ok(SecretKey::from(secrets.current.as_str()))
+    let mut apart = HeaderMap::new();
+    let mut take = |headers: &mut HeaderMap, name: header::HeaderName| {
+        if let Some(value) = headers.remove(&name) {
+            apart.insert(name, value);
+        }
+    };
+    take(headers, header::EXPIRES);
+    // s3s would take a body of this type for a form, also the empty one of CreateMultipartUpload.
+    if parts.method == Method::POST {
+        take(headers, header::CONTENT_TYPE);
     }
-}
-
-/// Denies requests that nobody signed, before s3s reads their input. Handlers authorise by action.
-struct SignedOnly;
-
-#[async_trait::async_trait]
-impl S3Access for SignedOnly {
-    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let by_form = context.credentials().is_some();
-        let carried = context.extensions_mut().get::<Carried>();
-        match by_form || carried.is_some_and(|carried| carried.identity.is_some()) {
-            true => Ok(()),
-            false => Err(Refusal::anonymous().into()),
+    for name in TEXTS.map(header::HeaderName::from_static) {
+        if headers.get(&name).is_some_and(|value| value.to_str().is_err()) {
+            take(headers, name);
         }
     }
+    apart
 }
 
 /// The client service checks bucket names, with better words.

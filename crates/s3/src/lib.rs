@@ -12,9 +12,8 @@
 //! one object). `GET /minio/health/live`, `ready` and `cluster` answer without a signature.
 //!
 //! What is not here, and is refused rather than ignored: versioning, object lock, server-side encryption,
-//! access lists other than the owner's, bucket policies, anonymous requests. POST forms
-//! hold their file in memory, up to [`Limits::form_file_bytes`], and are verified with the current secret
-//! only. HTTP/1.1 is the only protocol; SDKs ask for no other.
+//! access lists other than the owner's, bucket policies, anonymous requests. HTTP/1.1 is the only protocol;
+//! SDKs ask for no other.
 //!
 //! s3s logs every refused request as an error; a server filters its target (`s3s=off`) and relies on the
 //! audit log.
@@ -26,6 +25,7 @@ mod authorize;
 mod body;
 mod checksum;
 mod failure;
+mod form;
 mod gateway;
 pub mod keys;
 mod options;

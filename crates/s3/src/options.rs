@@ -36,9 +36,7 @@ pub struct Limits {
     pub body_window_bytes: u64,
     /// Bytes of an XML request body.
     pub xml_bytes: usize,
-    /// Bytes of a file in a POST form; it is held in memory.
-    pub form_file_bytes: u64,
-    /// Bytes of all XML bodies and forms held in memory at once; more are answered 503.
+    /// Bytes of all XML bodies and fields of forms held in memory at once; more are answered 503.
     pub buffered_bytes: usize,
     /// Requests in flight may go on for this long after a shutdown began.
     pub drain: Duration,
@@ -61,7 +59,6 @@ impl Default for Limits {
             body_window: Duration::from_secs(30),
             body_window_bytes: 4 << 10,
             xml_bytes: 4 << 20,
-            form_file_bytes: 64 << 20,
             buffered_bytes: 256 << 20,
             drain: Duration::from_secs(30),
         }

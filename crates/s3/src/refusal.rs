@@ -69,7 +69,7 @@ impl Refusal {
 }
 
 /// Appends `text` with XML's special characters escaped and forbidden ones replaced.
-fn escape_into(xml: &mut String, text: &str) {
+pub(crate) fn escape_into(xml: &mut String, text: &str) {
     for character in text.chars() {
         match character {
             '<' => xml.push_str("&lt;"),

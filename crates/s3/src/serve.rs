@@ -4,20 +4,26 @@
 //! requests, in the size of a head, and in the time for which it may leave an answer unread (the pace of
 //! request bodies is [`crate::body`]'s). A shutdown stops accepting, lets requests in flight finish, and
 //! breaks off what is left after the drain time.
+//!
+//! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
+//! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use striate_runtime::Runtime;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -29,6 +35,12 @@ use crate::tls::Certificates;
 
 /// How long to wait before accepting again when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection lingers at most.
+const LINGER: Duration = Duration::from_secs(30);
+/// How long a lingering connection's peer may say nothing.
+const LINGER_SILENCE: Duration = Duration::from_secs(5);
+/// Bytes that are thrown away at once.
+const LINGER_BUFFER: usize = 16 << 10;
 /// What a connection above the limit is told.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
@@ -169,12 +181,16 @@ impl Connections {
     {
         let shared = &self.gateway.shared;
         let limits = &shared.options.limits;
-        let pace = Pace::any_byte(shared.runtime.clone(), limits);
-        let io = PacedWrites { inner: TokioIo::new(stream), pace };
+        let lingers = Arc::new(AtomicBool::new(false));
+        let io = Wire {
+            inner: TokioIo::new(stream),
+            pace: Pace::any_byte(shared.runtime.clone(), limits.body_window),
+            lingering: Lingering { runtime: shared.runtime.clone(), wanted: lingers.clone(), until: None },
+        };
         let gateway = self.gateway.clone();
         let service = service_fn(move |request| {
-            let gateway = gateway.clone();
-            async move { Ok::<_, Infallible>(gateway.handle(request, remote).await) }
+            let (gateway, lingers) = (gateway.clone(), Arc::clone(&lingers));
+            async move { Ok::<_, Infallible>(gateway.handle(request, remote, &lingers).await) }
         });
         let connection = http1::Builder::new()
             // Without a timer hyper ignores the time-out silently.
@@ -215,12 +231,49 @@ impl Connections {
 
 /// A connection on which an answer must make progress: a reader that takes nothing for a whole window is
 /// cut off.
-struct PacedWrites<T> {
+struct Wire<T> {
     inner: T,
     pace: Pace,
+    lingering: Lingering,
 }
 
-impl<T> PacedWrites<T> {
+/// The end of a connection whose peer may still be sending: our half is closed, and what arrives is thrown
+/// away until the peer closes too, says nothing for [`LINGER_SILENCE`], or [`LINGER`] is over.
+struct Lingering {
+    runtime: Runtime,
+    wanted: Arc<AtomicBool>,
+    /// Set when our half is closed.
+    until: Option<(Alarm, Pace)>,
+}
+
+type Alarm = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Lingering {
+    fn begin(&mut self) {
+        let runtime = self.runtime.clone();
+        let alarm = Box::pin(async move { runtime.sleep(LINGER).await });
+        self.until = Some((alarm, Pace::any_byte(self.runtime.clone(), LINGER_SILENCE)));
+    }
+
+    /// Reads and throws away. An error is an end like any other: the answer was sent.
+    fn poll(&mut self, cx: &mut Context<'_>, inner: &mut (impl Read + Unpin)) -> Poll<()> {
+        let Some((alarm, silence)) = &mut self.until else { return Poll::Ready(()) };
+        loop {
+            let mut space = [MaybeUninit::uninit(); LINGER_BUFFER];
+            let mut buffer = ReadBuf::uninit(&mut space);
+            if alarm.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            match Pin::new(&mut *inner).poll_read(cx, buffer.unfilled()) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => silence.progress(buffer.filled().len()),
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return silence.poll_stalled(cx),
+            }
+        }
+    }
+}
+
+impl<T> Wire<T> {
     fn judge<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -241,7 +294,7 @@ impl<T> PacedWrites<T> {
     }
 }
 
-impl<T: Read + Unpin> Read for PacedWrites<T> {
+impl<T: Read + Unpin> Read for Wire<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -251,7 +304,7 @@ impl<T: Read + Unpin> Read for PacedWrites<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for PacedWrites<T> {
+impl<T: Read + Write + Unpin> Write for Wire<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.judge(cx, written, |len| *len)
@@ -263,7 +316,15 @@ impl<T: Write + Unpin> Write for PacedWrites<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let wire = &mut *self;
+        if wire.lingering.until.is_none() {
+            ready!(Pin::new(&mut wire.inner).poll_shutdown(cx))?;
+            if !wire.lingering.wanted.load(Ordering::Acquire) {
+                return Poll::Ready(Ok(()));
+            }
+            wire.lingering.begin();
+        }
+        wire.lingering.poll(cx, &mut wire.inner).map(Ok)
     }
 
     fn is_write_vectored(&self) -> bool {

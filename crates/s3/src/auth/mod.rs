@@ -3,21 +3,24 @@
 //!
 //! Verified here, in front of s3s, and not by it, because s3s takes one secret for a key (a rotated one
 //! needs two), compares chunk signatures in variable time, holds a whole chunk of any announced size in
-//! memory, accepts presigned URLs of any age and `x-amz-*` headers that were not signed. Nothing is looked up in buckets before a signature is verified.
+//! memory, accepts presigned URLs of any age and `x-amz-*` headers that were not signed. Nothing is looked up in buckets
+//! before a signature is verified.
 //!
 //! Clock skew is bounded by [`MAX_SKEW_SECONDS`], a presigned URL's life by [`MAX_EXPIRES_SECONDS`].
 //! A scope names the gateway's region (or us-east-1) and the service `s3`. Of Signature Version 2 only presigned
-//! URLs are accepted, which some SDKs still make by default ([`version_2`]).
+//! URLs and forms are accepted, which some SDKs still make by default ([`version_2`], [`form`]).
 
 mod canonical;
 mod chunked;
 mod date;
+mod form;
 mod request;
 mod version_2;
 
 pub(crate) use chunked::{ChunkDecoder, ChunkError};
 
-pub(crate) use request::{Payload, secrets_of, verify};
+pub(crate) use form::verify_form;
+pub(crate) use request::{Payload, is_signed, verify};
 
 /// How far a request's date may be from the server's, either way.
 pub const MAX_SKEW_SECONDS: u64 = 15 * 60;

@@ -39,6 +39,14 @@ struct Claim {
     amz_date: String,
 }
 
+/// Whether a request carries a signature of its own, good or bad, in a header or in its query.
+pub(crate) fn is_signed(parts: &Parts) -> bool {
+    const NAMES: [&str; 4] = ["X-Amz-Signature", "X-Amz-Algorithm", "AWSAccessKeyId", "Signature"];
+    let query = parts.uri.query().unwrap_or("");
+    let mut names = query.split('&').map(|parameter| parameter.split('=').next().unwrap_or(""));
+    parts.headers.contains_key(http::header::AUTHORIZATION) || names.any(|name| NAMES.contains(&name))
+}
+
 /// Verifies a request's signature. `now` is Unix seconds; `bucket_host` is the bucket that the host names.
 pub(crate) async fn verify(
     parts: &Parts,
@@ -72,7 +80,7 @@ async fn verify_header(
     now: u64,
 ) -> Result<Verified, Refusal> {
     let claim = parse_authorization(authorization, &parts.headers)?;
-    check_region(&claim, region, "AuthorizationHeaderMalformed")?;
+    check_region(&claim.scope, region, "AuthorizationHeaderMalformed")?;
     let date = parse_amz_date(&claim.amz_date).ok_or_else(no_date)?;
     if date.abs_diff(now) > MAX_SKEW_SECONDS {
         return Err(Refusal::denied(
@@ -108,7 +116,7 @@ async fn verify_presigned(
     now: u64,
 ) -> Result<Verified, Refusal> {
     let (claim, expires) = parse_presigned(query)?;
-    check_region(&claim, region, "AuthorizationQueryParametersError")?;
+    check_region(&claim.scope, region, "AuthorizationQueryParametersError")?;
     let date = parse_amz_date(&claim.amz_date).ok_or_else(|| query_error("X-Amz-Date is not a date"))?;
     if date > now.saturating_add(MAX_SKEW_SECONDS) {
         return Err(Refusal::denied("AccessDenied", "Request is not valid yet"));
@@ -139,8 +147,8 @@ async fn verify_presigned(
 
 /// The scope must name this region. So must S3's; and us-east-1 is always accepted, because clients ask for a
 /// bucket's region with it.
-fn check_region(claim: &Claim, region: &str, code: &'static str) -> Result<(), Refusal> {
-    let named = &claim.scope.region;
+pub(super) fn check_region(scope: &Scope, region: &str, code: &'static str) -> Result<(), Refusal> {
+    let named = &scope.region;
     if named == region || named == "us-east-1" {
         return Ok(());
     }
@@ -190,7 +198,7 @@ async fn check_signature(
 }
 
 /// The secrets of an access key, or the answer for one that is not known.
-pub(crate) async fn secrets_of(
+pub(super) async fn secrets_of(
     keys: &KeyStore,
     access_key: &str,
 ) -> Result<std::sync::Arc<Secrets>, Refusal> {
@@ -250,7 +258,7 @@ fn parse_payload(text: &str, headers: &HeaderMap) -> Result<PayloadKind, Refusal
     Ok(kind)
 }
 
-fn parse_hash(text: &str) -> Option<[u8; 32]> {
+pub(super) fn parse_hash(text: &str) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
     hex::decode_to_slice(text, &mut hash).ok()?;
     Some(hash)
@@ -318,7 +326,7 @@ fn parse_presigned(query: &str) -> Result<(Claim, u64), Refusal> {
 }
 
 /// `KEY/YYYYMMDD/region/s3/aws4_request`
-fn parse_credential(text: &str) -> Result<(String, Scope), &'static str> {
+pub(super) fn parse_credential(text: &str) -> Result<(String, Scope), &'static str> {
     let fields: Vec<&str> = text.split('/').collect();
     let &[access_key, date, region, service, "aws4_request"] = fields.as_slice() else {
         return Err("the credential is not <access key>/<date>/<region>/s3/aws4_request");

@@ -87,7 +87,7 @@ pub(super) async fn verify(
     }
 }
 
-fn hmac_sha1(key: &[u8], text: &str) -> [u8; 20] {
+pub(super) fn hmac_sha1(key: &[u8], text: &str) -> [u8; 20] {
     let mut mac = <Hmac<Sha1> as Mac>::new_from_slice(key).expect("any length is a key");
     mac.update(text.as_bytes());
     mac.finalize().into_bytes().into()

@@ -98,15 +98,17 @@ impl Fields {
                 format!("Your metadata headers have {bytes} bytes; {MAX_USER_METADATA_BYTES} are allowed."),
             ));
         }
-        let expires = entered.carried.expires.clone().or_else(|| self.expires.as_ref().and_then(http_date));
+        let text = |parsed: Option<String>, name: &str| {
+            parsed.or_else(|| entered.carried.text(name)).unwrap_or_default()
+        };
         Ok(ObjectAttributes {
-            content_type: self.content_type.unwrap_or_default(),
-            content_encoding: self.content_encoding.unwrap_or_default(),
-            content_disposition: self.content_disposition.unwrap_or_default(),
-            content_language: self.content_language.unwrap_or_default(),
-            cache_control: self.cache_control.unwrap_or_default(),
-            expires: expires.unwrap_or_default(),
-            website_redirect: self.website_redirect_location.unwrap_or_default(),
+            content_type: text(self.content_type, "content-type"),
+            content_encoding: text(self.content_encoding, "content-encoding"),
+            content_disposition: text(self.content_disposition, "content-disposition"),
+            content_language: text(self.content_language, "content-language"),
+            cache_control: text(self.cache_control, "cache-control"),
+            expires: text(self.expires.as_ref().and_then(http_date), "expires"),
+            website_redirect: text(self.website_redirect_location, "x-amz-website-redirect-location"),
             user_metadata,
             tags: self.tagging.as_deref().map(parse_tags).transpose()?.unwrap_or_default(),
             storage_class: storage_class(self.storage_class)?,

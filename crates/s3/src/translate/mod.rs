@@ -30,6 +30,7 @@ use crate::refusal::Refusal;
 use crate::trace::Trace;
 
 pub(crate) use cors::{CorsAnswer, CorsQuestion, CorsRules, parse_rules};
+pub(crate) use tagging::tags_header;
 
 /// The header that names a profile (`rs(4,2)`) for a new bucket, object or upload.
 pub const PROFILE_HEADER: &str = "x-striate-profile";
@@ -46,11 +47,19 @@ pub(crate) struct Translator {
 #[derive(Clone)]
 pub(crate) struct Carried {
     pub trace: Arc<Trace>,
-    /// `None` for POST forms, which s3s authenticates.
-    pub identity: Option<Identity>,
+    pub identity: Identity,
     pub trailers: Option<Trailers>,
-    /// The `Expires` header as it was sent.
-    pub expires: Option<String>,
+    /// Headers that s3s would refuse or misread.
+    pub headers: http::HeaderMap,
+    /// The request came as a POST form.
+    pub by_form: bool,
+}
+
+impl Carried {
+    /// A carried header's text.
+    pub fn text(&self, name: &str) -> Option<String> {
+        std::str::from_utf8(self.headers.get(name)?.as_bytes()).ok().map(str::to_owned)
+    }
 }
 
 /// A request that was let in.
@@ -85,12 +94,8 @@ impl Translator {
         let carried = request.extensions.get::<Carried>().cloned();
         let carried = carried.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
         carried.trace.set_operation(operation);
-        let by_form =
-            || request.credentials.as_ref().map(|it| Identity { access_key: it.access_key.clone() });
-        let identity = carried.identity.clone().or_else(by_form);
-        authorize(action, resource, identity.as_ref())?;
-        let identity = identity.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
-        carried.trace.set_access_key(&identity.access_key);
+        let identity = carried.identity.clone();
+        authorize(action, resource, Some(&identity))?;
         check_key(resource)?;
         check_expected_owner(&request.headers)?;
         Ok(Entered { trace: Arc::clone(&carried.trace), identity, carried })
@@ -128,7 +133,7 @@ pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
 }
 
 /// Unix seconds of a time; times before 1970 are 0.
-fn unix_seconds(time: &Timestamp) -> u64 {
+pub(crate) fn unix_seconds(time: &Timestamp) -> u64 {
     let mut text = Vec::new();
     match time.format(TimestampFormat::EpochSeconds, &mut text) {
         Ok(()) => {

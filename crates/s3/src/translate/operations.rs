@@ -67,13 +67,6 @@ impl S3 for Translator {
         self.put(request).await
     }
 
-    async fn post_object(
-        &self,
-        request: S3Request<PostObjectInput>,
-    ) -> S3Result<S3Response<PostObjectOutput>> {
-        self.post_form(request).await
-    }
-
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         self.get(request).await
     }

@@ -1,4 +1,4 @@
-//! PutObject, POST forms, and the body that both give the client service.
+//! PutObject, and the body that it gives the client service.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -9,7 +9,7 @@ use striate_meta::records::Checksum as ChecksumRecord;
 use striate_meta::records::checksum::Algorithm;
 
 use super::attributes::{attribute_fields, refuse_unsupported};
-use super::{Entered, Translator, etag, not_implemented, profile_of, write_condition};
+use super::{Carried, Entered, Translator, etag, not_implemented, profile_of, write_condition};
 use crate::authorize::Resource;
 use crate::body::Trailers;
 use crate::checksum::{self, checksum_fields, set_checksum_fields};
@@ -98,7 +98,9 @@ impl Translator {
         mut request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
-        let entered = self.enter(&request, "PutObject", "s3:PutObject", Resource::Object(&bucket, &key))?;
+        let by_form = request.extensions.get::<Carried>().is_some_and(|carried| carried.by_form);
+        let operation = if by_form { "PostObject" } else { "PutObject" };
+        let entered = self.enter(&request, operation, "s3:PutObject", Resource::Object(&bucket, &key))?;
         let input = &mut request.input;
         refuse_unsupported!(input)?;
         if input.write_offset_bytes.is_some() {
@@ -119,34 +121,6 @@ impl Translator {
         };
         let info = self.client.put(put).await.map_err(|error| entered.fail(error))?;
         Ok(S3Response::new(put_output(info)))
-    }
-
-    /// A form. s3s has verified its policy and signature, and holds its file in memory.
-    pub(super) async fn post_form(
-        &self,
-        mut request: S3Request<PostObjectInput>,
-    ) -> S3Result<S3Response<PostObjectOutput>> {
-        let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
-        let entered = self.enter(&request, "PostObject", "s3:PutObject", Resource::Object(&bucket, &key))?;
-        let input = &mut request.input;
-        refuse_unsupported!(input)?;
-        let fields = checksum_fields!(input);
-        let no_headers = http::HeaderMap::new();
-        let md5 = input.content_md5.as_deref();
-        let (digests, announced) = digests_of(&no_headers, fields, md5)?;
-        let put = PutRequest {
-            bucket,
-            key,
-            condition: write_condition(input.if_match.take(), input.if_none_match.take())?,
-            profile: None,
-            content_len: None,
-            digests,
-            body: Upload::new(input.body.take(), &entered, announced),
-            attributes: attribute_fields!(input).into_attributes(&entered)?,
-        };
-        let info = self.client.put(put).await.map_err(|error| entered.fail(error))?;
-        let stored = put_output(info);
-        Ok(S3Response::new(PostObjectOutput { e_tag: stored.e_tag, ..PostObjectOutput::default() }))
     }
 }
 

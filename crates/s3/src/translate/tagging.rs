@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use s3s::dto::*;
+use s3s::xml::Deserializer;
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::ClientError;
 
 use super::attributes::{MAX_TAGS, check_tags, duplicate_tag};
 use super::{Translator, check_version};
+use crate::address::percent_encode;
 use crate::authorize::Resource;
 use crate::refusal::Refusal;
 
@@ -23,6 +25,21 @@ fn tags_of(tagging: Tagging, limit: usize) -> Result<BTreeMap<String, String>, R
     }
     check_tags(&tags, limit)?;
     Ok(tags)
+}
+
+/// An object's tags as the `x-amz-tagging` header writes them, from the XML of a form.
+pub(crate) fn tags_header(xml: &str) -> Result<String, Refusal> {
+    let malformed = |_| {
+        let message =
+            "The XML you provided was not well-formed or did not validate against our published schema";
+        Refusal::bad("MalformedXML", message)
+    };
+    let mut deserializer = Deserializer::new(xml.as_bytes());
+    let tagging: Tagging =
+        deserializer.named_element("Tagging", |inner| inner.content()).map_err(malformed)?;
+    let pairs = tags_of(tagging, MAX_TAGS)?.into_iter();
+    let pairs = pairs.map(|(name, value)| format!("{}={}", percent_encode(&name), percent_encode(&value)));
+    Ok(pairs.collect::<Vec<_>>().join("&"))
 }
 
 fn tag_set(tags: impl IntoIterator<Item = (String, String)>) -> TagSet {

@@ -1,5 +1,9 @@
 //! POST forms.
 
+use std::time::Duration;
+
+use hmac::{Hmac, Mac};
+
 use crate::fixture::{ACCESS, Fixture, SECRET};
 use crate::wire::{Request, Signer};
 
@@ -38,6 +42,7 @@ fn form(signer: &Signer, expiration: &str, alter: impl Fn(&mut Vec<(String, Stri
         .body(body.as_bytes())
 }
 
+const TOO_MUCH: &str = "MaxPostPreDataLengthExceededError";
 const LATER: &str = "2100-01-01T00:00:00.000Z";
 
 fn set(fields: &mut [(String, String)], name: &str, value: &str) {
@@ -63,7 +68,13 @@ async fn forms_that_are_forged_expired_or_outside_their_policy_store_nothing() {
         (form(&good, "2020-01-01T00:00:00.000Z", |_| {}), "AccessDenied"),
         (form(&good, LATER, |fields| set(fields, "key", "elsewhere")), "AccessDenied"),
         (form(&good, LATER, |fields| set(fields, "file", "more than ten bytes")), "EntityTooLarge"),
+        (form(&good, LATER, |fields| set(fields, "file", "")), "EntityTooSmall"),
         (form(&good, LATER, |fields| fields.retain(|(name, _)| name != "x-amz-signature")), "AccessDenied"),
+        (form(&good, LATER, |fields| fields.insert(1, ("x-amz-meta-a".into(), "1".into()))), "AccessDenied"),
+        (form(&good, LATER, |fields| fields.insert(1, ("key".into(), "form/k".into()))), "InvalidArgument"),
+        (form(&good, LATER, |fields| fields.retain(|(name, _)| name != "file")), "InvalidArgument"),
+        (form(&good, LATER, |fields| fields.retain(|(name, _)| name != "key")), "InvalidArgument"),
+        (form(&good, LATER, |fields| set(fields, "x-amz-algorithm", &"a".repeat(65 << 10))), TOO_MUCH),
     ];
     for (request, code) in cases {
         let answer = fixture.raw(request).await;
@@ -72,4 +83,203 @@ async fn forms_that_are_forged_expired_or_outside_their_policy_store_nothing() {
             assert_eq!(fixture.get(key).await.status, 404);
         }
     }
+}
+
+/// A form under a policy that allows anything, from its fields and its file.
+struct Anything {
+    fields: Vec<(String, String)>,
+    file_name: String,
+    file: Vec<u8>,
+}
+
+impl Anything {
+    fn new(fields: &[(&str, &str)]) -> Self {
+        let fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        Self { fields, file_name: "a.txt".into(), file: b"bytes".to_vec() }
+    }
+
+    fn policy(&self, signed: &[&str]) -> String {
+        let names = self.fields.iter().map(|(name, _)| name.as_str()).chain(signed.iter().copied());
+        let conditions: Vec<String> = names.map(|name| format!(r#"["starts-with","${name}",""]"#)).collect();
+        let policy = format!(r#"{{"expiration":"{LATER}","conditions":[{}]}}"#, conditions.join(","));
+        base64_simd::STANDARD.encode_to_string(policy)
+    }
+
+    fn version_4(mut self, signer: &Signer) -> Request {
+        let policy = self.policy(&["x-amz-algorithm", "x-amz-credential", "x-amz-date"]);
+        let signature = signer.signature(&policy);
+        let signed = [
+            ("x-amz-algorithm", "AWS4-HMAC-SHA256".to_owned()),
+            ("x-amz-credential", signer.credential()),
+            ("x-amz-date", signer.date.clone()),
+            ("policy", policy),
+            ("x-amz-signature", signature),
+        ];
+        self.fields.extend(signed.map(|(name, value)| (name.to_owned(), value)));
+        self.request()
+    }
+
+    fn version_2(mut self, access: &str, secret: &str) -> Request {
+        let policy = self.policy(&[]);
+        let mut mac = <Hmac<sha1::Sha1> as Mac>::new_from_slice(secret.as_bytes()).unwrap();
+        mac.update(policy.as_bytes());
+        let signature = base64_simd::STANDARD.encode_to_string(mac.finalize().into_bytes());
+        let signed = [("AWSAccessKeyId", access.to_owned()), ("policy", policy), ("signature", signature)];
+        self.fields.extend(signed.map(|(name, value)| (name.to_owned(), value)));
+        self.request()
+    }
+
+    fn request(self) -> Request {
+        let mut body = Vec::new();
+        for (name, value) in &self.fields {
+            let head = format!("--xyz\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+            body.extend_from_slice(head.as_bytes());
+        }
+        let name = &self.file_name;
+        let head = format!(
+            "--xyz\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\nContent-Type: a/b\r\n\r\n"
+        );
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(&self.file);
+        body.extend_from_slice(
+            b"\r\n--xyz\r\nContent-Disposition: form-data; name=\"submit\"\r\n\r\nSend\r\n--xyz--\r\n",
+        );
+        Request::new("POST", "/bucket")
+            .header("content-type", "multipart/form-data; boundary=\"xyz\"")
+            .body(&body)
+    }
+}
+
+#[tokio::test]
+async fn the_files_name_goes_into_the_key_and_the_policy_holds_for_what_it_makes() {
+    let fixture = Fixture::open().await;
+    let named = |name: &str, key: &str| Anything { file_name: name.into(), ..Anything::new(&[("key", key)]) };
+    for (name, key, stored) in [
+        ("plain.txt", "form/${filename}", "form/plain.txt"),
+        ("C:\\dir\\ü.txt", "form/${filename}.bak", "form/%C3%BC.txt.bak"),
+        ("", "form/${filename}x", "form/x"),
+    ] {
+        let answer = fixture.raw(named(name, key).version_4(&fixture.signer())).await;
+        assert_eq!(answer.status, 204, "{}", answer.text());
+        assert_eq!(fixture.get(stored).await.text(), "bytes", "{stored}");
+    }
+    let outside = form(&fixture.signer(), LATER, |fields| set(fields, "key", "${filename}form/"));
+    assert_eq!(fixture.raw(outside).await.error(), (403, "AccessDenied"));
+}
+
+#[tokio::test]
+async fn a_forged_policy_is_refused_for_its_signature_before_it_is_read() {
+    let fixture = Fixture::open().await;
+    let before = fixture.metadata_calls();
+    for policy in ["e30=", "not base64", ""] {
+        let forged = form(&fixture.signer(), LATER, |fields| set(fields, "policy", policy));
+        assert_eq!(fixture.raw(forged).await.error(), (403, "SignatureDoesNotMatch"), "{policy}");
+    }
+    let forged = Anything::new(&[("key", "k")]).version_2(ACCESS, "another");
+    assert_eq!(fixture.raw(forged).await.error(), (403, "SignatureDoesNotMatch"));
+    assert_eq!(fixture.metadata_calls(), before);
+}
+
+#[tokio::test]
+async fn forms_are_verified_with_every_secret_that_is_valid_and_in_both_versions() {
+    let fixture = Fixture::open().await;
+    let old = fixture.keys.create("test").await.unwrap();
+    let new = fixture.keys.rotate(&old.access_key, Duration::from_secs(600)).await.unwrap();
+    let now = fixture.runtime.wall_time().as_secs();
+    for (number, credentials) in [&old, &new].into_iter().enumerate() {
+        let (four, two) = (format!("four-{number}"), format!("two-{number}"));
+        let signer = Signer::new(&credentials.access_key, &credentials.secret, now);
+        assert_eq!(fixture.raw(Anything::new(&[("key", &four)]).version_4(&signer)).await.status, 204);
+        let request = Anything::new(&[("key", &two)]).version_2(&credentials.access_key, &credentials.secret);
+        assert_eq!(fixture.raw(request).await.status, 204);
+        assert_eq!(fixture.get(&four).await.text(), "bytes");
+        assert_eq!(fixture.get(&two).await.text(), "bytes");
+    }
+}
+
+/// Larger than what a form may hold in memory, and full of beginnings of the boundary.
+#[tokio::test]
+async fn a_file_streams_whatever_it_holds_and_however_it_is_cut() {
+    let fixture = Fixture::open().await;
+    let traps: [&[u8]; 6] = [b"\r", b"\r\n", b"\r\n--x", b"\r\n--xy", b"--xyz", b"\r\r\n-"];
+    let file: Vec<u8> = (0..200_000).flat_map(|n: usize| [traps[n * 7 % 6], b"."].concat()).collect();
+    let request =
+        Anything { file: file.clone(), ..Anything::new(&[("key", "k")]) }.version_4(&fixture.signer());
+    let mut connection = fixture.connect().await;
+    connection.write(request.head().as_bytes()).await;
+    let (head, tail) = request.body.split_at(request.body.len() - 3_000);
+    connection.write(head).await;
+    for piece in tail.chunks(1) {
+        connection.write(piece).await;
+    }
+    assert_eq!(connection.answer(false).await.status, 204);
+    assert!(fixture.get("k").await.body == file);
+}
+
+#[tokio::test]
+async fn a_form_that_breaks_off_in_its_file_stores_nothing() {
+    let fixture = Fixture::open().await;
+    let whole = Anything::new(&[("key", "k")]).version_4(&fixture.signer());
+    for cut in [67, 72, 75] {
+        let mut request = whole.clone();
+        request.body.truncate(whole.body.len() - cut);
+        assert_eq!(fixture.raw(request).await.error(), (400, "IncompleteBody"));
+        assert_eq!(fixture.get("k").await.status, 404);
+    }
+    for content_type in ["multipart/form-data; boundary=other", "multipart/form-data"] {
+        let foreign = whole.clone().header("content-type", content_type);
+        assert_eq!(fixture.raw(foreign).await.error(), (400, "MalformedPOSTRequest"));
+    }
+}
+
+#[tokio::test]
+async fn a_forms_fields_describe_the_object_and_make_no_other_request_of_it() {
+    let fixture = Fixture::open().await;
+    fixture.put("source", b"not this").await;
+    let fields = [
+        ("key", "k"),
+        ("Content-Type", "text/x"),
+        ("Content-Disposition", "inline; filename=\"ü\""),
+        ("x-amz-meta-Name", "värde"),
+        ("tagging", "<Tagging><TagSet><Tag><Key>a b</Key><Value>1&amp;2</Value></Tag></TagSet></Tagging>"),
+        ("x-amz-copy-source", "/bucket/source"),
+        ("acl", "private"),
+        ("success_action_status", "201"),
+    ];
+    let answer = fixture.raw(Anything::new(&fields).version_4(&fixture.signer())).await;
+    assert_eq!((answer.status, answer.element("Key")), (201, "k"), "{}", answer.text());
+    let stored = fixture.get("k").await;
+    assert_eq!((stored.text(), stored.header("content-type")), ("bytes", Some("text/x")));
+    assert_eq!(stored.header("content-disposition"), Some("inline; filename=\"ü\""));
+    assert!(stored.header("x-amz-meta-name").is_some());
+    let tags = fixture.send(Request::new("GET", "/bucket/k?tagging")).await;
+    assert_eq!((tags.element("Key"), tags.element("Value")), ("a b", "1&amp;2"));
+    let public = Anything::new(&[("key", "k"), ("acl", "public-read")]).version_4(&fixture.signer());
+    assert_eq!(fixture.raw(public).await.error(), (501, "NotImplemented"));
+    let mut elsewhere = Anything::new(&[("key", "k")]).version_4(&fixture.signer());
+    elsewhere.path = "/bucket/k".into();
+    assert_eq!(fixture.raw(elsewhere).await.error(), (405, "MethodNotAllowed"));
+    let mut nowhere = Anything::new(&[("key", "k")]).version_4(&fixture.signer());
+    nowhere.path = "/missing".into();
+    assert_eq!(fixture.raw(nowhere).await.error(), (404, "NoSuchBucket"));
+    assert!(fixture.audit.0.lock().iter().any(|entry| entry.operation == "PostObject" && entry.key == "k"));
+}
+
+/// An upload's type says nothing of the request that begins it.
+#[tokio::test]
+async fn an_object_may_be_of_a_forms_type() {
+    let fixture = Fixture::open().await;
+    let create =
+        Request::new("POST", "/bucket/k?uploads").header("content-type", "multipart/form-data; boundary=x");
+    let answer = fixture.send(create).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let id = answer.element("UploadId").to_owned();
+    let part = Request::new("PUT", &format!("/bucket/k?partNumber=1&uploadId={id}")).body(b"bytes");
+    let etag = fixture.send(part).await.header("etag").unwrap().to_owned();
+    let body = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+    );
+    let complete = Request::new("POST", &format!("/bucket/k?uploadId={id}")).body(body.as_bytes());
+    assert_eq!(fixture.send(complete).await.status, 200);
+    assert_eq!(fixture.get("k").await.header("content-type"), Some("multipart/form-data; boundary=x"));
 }

@@ -3,6 +3,7 @@
 
 mod bodies;
 mod conditions;
+mod connections;
 mod cors;
 mod fixture;
 mod forms;

@@ -137,6 +137,29 @@ async fn presigned_urls_work_until_they_expire_and_only_as_they_were_signed() {
     assert_eq!(fixture.get("by-url").await.body, b"sent");
 }
 
+/// Some SDKs put into the query what they would send in headers.
+#[tokio::test]
+async fn a_presigned_query_says_of_the_object_what_headers_would() {
+    let fixture = Fixture::open().await;
+    let presigned = |query: &str| {
+        let mut request = Request::new("PUT", &format!("/bucket/k?{query}")).body(b"bytes");
+        fixture.signer().presign(&mut request, 60);
+        request
+    };
+    let query = "x-amz-meta-a=1%202%2B&x-amz-storage-class=STANDARD_IA&x-amz-tagging=t%3D1";
+    let answer = fixture.raw(presigned(query)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let stored = fixture.get("k").await;
+    assert_eq!((stored.text(), stored.header("x-amz-meta-a")), ("bytes", Some("1 2+")));
+    assert_eq!(stored.header("x-amz-storage-class"), Some("STANDARD_IA"));
+    assert_eq!(stored.header("x-amz-tagging-count"), Some("1"));
+    let encrypted = fixture.raw(presigned("x-amz-server-side-encryption=AES256")).await;
+    assert_eq!(encrypted.error(), (501, "NotImplemented"), "a promise that cannot be kept");
+    let mut altered = presigned(query);
+    altered.query = altered.query.replace("STANDARD_IA", "ONEZONE_IA");
+    refused(&fixture, altered, (403, "SignatureDoesNotMatch")).await;
+}
+
 #[tokio::test]
 async fn a_rotated_secret_is_accepted_beside_the_new_one_and_a_revoked_key_is_not() {
     let fixture = Fixture::open().await;

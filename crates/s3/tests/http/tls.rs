@@ -11,6 +11,7 @@ use striate_s3::Certificates;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::fixture::{Fixture, limits};
 
@@ -25,8 +26,7 @@ fn write(directory: &Path, (public, private): (&[u8], &[u8])) {
     std::fs::write(directory.join("private.key"), private).unwrap();
 }
 
-/// Asks for health over TLS. Answers the status line and the server's certificate.
-async fn ask(fixture: &Fixture) -> (String, Vec<u8>) {
+async fn connect(fixture: &Fixture) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(AUTHORITY).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -34,7 +34,12 @@ async fn ask(fixture: &Fixture) -> (String, Vec<u8>) {
     let config = config.with_root_certificates(roots).with_no_client_auth();
     let stream = TcpStream::connect(fixture.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+/// Asks for health over TLS. Answers the status line and the server's certificate.
+async fn ask(fixture: &Fixture) -> (String, Vec<u8>) {
+    let mut stream = connect(fixture).await;
     stream.write_all(b"GET /minio/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];
     stream.read_exact(&mut answer).await.unwrap();
@@ -60,4 +65,21 @@ async fn certificates_are_served_and_reloaded_and_broken_ones_change_nothing() {
     write(directory.path(), SECOND);
     assert!(certificates.reload().unwrap());
     assert_eq!(ask(&fixture).await.1, der(SECOND.0));
+}
+
+/// As without TLS: a connection that is closed over unread bytes is reset, and the answer lost.
+#[tokio::test]
+async fn an_answer_reaches_a_client_that_sends_all_of_its_body_first() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), FIRST);
+    let fixture = Fixture::open_secure(limits(), Certificates::load(directory.path()).unwrap()).await;
+    let mut stream = connect(&fixture).await;
+    let head = b"PUT /bucket/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: 33554432\r\n\r\n";
+    stream.write_all(head).await.unwrap();
+    stream.write_all(&vec![7; 32 << 20]).await.expect("the server reads while the client sends");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.expect("the answer is not reset");
+    let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 403") && answer.contains("connection: close"), "{answer}");
+    assert!(answer.ends_with("</error>"), "{answer}");
 }

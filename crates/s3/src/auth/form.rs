@@ -1,0 +1,91 @@
+//! The signature of a POST form: over its policy, in its fields, in Version 4 or 2. How long it holds is the
+//! policy's to say.
+
+use subtle::ConstantTimeEq;
+
+use super::canonical::{ALGORITHM, hmac};
+use super::request::{check_region, parse_credential, parse_hash, secrets_of, usable};
+use super::version_2::hmac_sha1;
+use crate::keys::KeyStore;
+use crate::refusal::Refusal;
+
+/// Verifies a form's signature at `now` (Unix seconds). `field` finds a field's value by its name in lower
+/// case. Answers the access key.
+///
+/// # Errors
+/// AccessDenied for a form that nobody signed; SignatureDoesNotMatch; InvalidAccessKeyId; InvalidArgument for
+/// fields that make no signature.
+pub(crate) async fn verify_form<'a>(
+    field: impl Fn(&str) -> Option<&'a str>,
+    keys: &KeyStore,
+    region: &str,
+    now: u64,
+) -> Result<String, Refusal> {
+    if field("x-amz-signature").is_some() {
+        return verify_version_4(field, keys, region, now).await;
+    }
+    if field("signature").is_some() {
+        return verify_version_2(field, keys, now).await;
+    }
+    Err(Refusal::anonymous())
+}
+
+fn required<'a>(field: &impl Fn(&str) -> Option<&'a str>, name: &str) -> Result<&'a str, Refusal> {
+    let message = || format!("Bucket POST must contain a field named '{name}', before the file.");
+    field(name).ok_or_else(|| invalid(&message()))
+}
+
+fn invalid(message: &str) -> Refusal {
+    Refusal::bad("InvalidArgument", message)
+}
+
+async fn verify_version_4<'a>(
+    field: impl Fn(&str) -> Option<&'a str>,
+    keys: &KeyStore,
+    region: &str,
+    now: u64,
+) -> Result<String, Refusal> {
+    if required(&field, "x-amz-algorithm")? != ALGORITHM {
+        return Err(invalid("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
+    }
+    let (access_key, scope) = parse_credential(required(&field, "x-amz-credential")?).map_err(invalid)?;
+    check_region(&scope, region, "InvalidArgument")?;
+    if !required(&field, "x-amz-date")?.starts_with(&scope.date) {
+        return Err(invalid("the credential's date is not that of X-Amz-Date"));
+    }
+    let policy = required(&field, "policy")?;
+    let claimed = parse_hash(required(&field, "x-amz-signature")?);
+    let claimed = claimed.ok_or_else(|| invalid("X-Amz-Signature is not hexadecimal"))?;
+    let secrets = secrets_of(keys, &access_key).await?;
+    let fits =
+        |secret: &str| bool::from(hmac(&*scope.signing_key(secret), policy.as_bytes()).ct_eq(&claimed));
+    match usable(&secrets, now).any(fits) {
+        true => Ok(access_key),
+        false => Err(mismatch()),
+    }
+}
+
+async fn verify_version_2<'a>(
+    field: impl Fn(&str) -> Option<&'a str>,
+    keys: &KeyStore,
+    now: u64,
+) -> Result<String, Refusal> {
+    let access_key = required(&field, "awsaccesskeyid")?;
+    let policy = required(&field, "policy")?;
+    let claimed = required(&field, "signature")?;
+    let claimed = base64_simd::STANDARD.decode_to_vec(claimed).unwrap_or_default();
+    let secrets = secrets_of(keys, access_key).await?;
+    let fits = |secret: &str| bool::from(hmac_sha1(secret.as_bytes(), policy).ct_eq(&claimed));
+    match usable(&secrets, now).any(fits) {
+        true => Ok(access_key.to_owned()),
+        false => Err(mismatch()),
+    }
+}
+
+fn mismatch() -> Refusal {
+    Refusal::denied(
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. Check your key and \
+         signing method.",
+    )
+}

@@ -1,0 +1,149 @@
+//! POST forms: uploads that a browser sends under a policy that somebody signed (“Browser-Based Uploads Using
+//! POST”, S3 API reference).
+//!
+//! A form becomes the PutObject that it describes: its fields become headers, its file becomes the body, which
+//! streams. s3s has forms of its own, but holds their files in memory, forgets the files' names, and reads a
+//! policy before its signature. The order here: the fields (bounded), the signature, the policy, the file.
+
+mod answer;
+mod parts;
+mod policy;
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
+use s3s::Body;
+use s3s::stream::DynByteStream;
+
+use crate::address::{Address, percent_encode};
+use crate::auth;
+use crate::body::RequestBody;
+use crate::keys::KeyStore;
+use crate::refusal::Refusal;
+use crate::trace::Trace;
+
+pub(crate) use answer::FormAnswer;
+use parts::{Fields, Form, boundary_of};
+use policy::Policy;
+
+/// Bytes of a form that are held in memory.
+pub(crate) const HELD_BYTES: u64 = parts::MAX_FIELDS_BYTES as u64;
+/// What stands for the file's name in a key.
+const FILE_NAME: &str = "${filename}";
+
+/// A form whose signature and policy hold.
+pub(crate) struct Accepted {
+    pub access_key: String,
+    /// The PutObject that it describes, without what the gateway carries.
+    pub put: Request<Body>,
+    pub answer: FormAnswer,
+}
+
+/// Whether a request is a form. One that is signed like any other is not, whatever its object's type.
+pub(crate) fn is_form(parts: &Parts) -> bool {
+    let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let names_form =
+        content_type.is_some_and(|it| it.to_ascii_lowercase().starts_with("multipart/form-data"));
+    parts.method == Method::POST && names_form && !auth::is_signed(parts)
+}
+
+/// Accepts a form for the region's gateway at `now` (Unix seconds), or says why not. `bucket_host` is the
+/// bucket that the host names.
+///
+/// # Errors
+/// S3's refusals of forms: MalformedPOSTRequest, SignatureDoesNotMatch, AccessDenied, InvalidPolicyDocument, …
+pub(crate) async fn accept(
+    parts: &Parts,
+    body: RequestBody,
+    address: &mut Address,
+    front: Front<'_>,
+) -> Result<Accepted, Refusal> {
+    if address.bucket.is_empty() || !address.key.is_empty() {
+        let message = "The specified method is not allowed against this resource.";
+        return Err(Refusal::new(http::StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message));
+    }
+    let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let boundary = boundary_of(content_type.unwrap_or_default())?;
+    let Form { mut fields, file_name, mut file } =
+        Form::read(body, boundary, Arc::clone(front.trace)).await?;
+    let access_key = auth::verify_form(|name| fields.get(name), front.keys, front.region, front.now).await?;
+    front.trace.set_access_key(&access_key);
+    let key = fields.get("key").filter(|key| !key.is_empty());
+    let key =
+        key.ok_or_else(|| Refusal::bad("InvalidArgument", "Bucket POST must contain a field named 'key'."))?;
+    let key = key.replace(FILE_NAME, &file_name);
+    // Conditions hold for the key that is used.
+    fields.set("key", key.clone());
+    let policy = Policy::parse(fields.get("policy").unwrap_or_default())?;
+    file.bound(policy.check(&fields, &address.bucket, front.now)?);
+    address.key = key;
+    let path = match front.bucket_host {
+        Some(_) => format!("/{}", percent_encode(&address.key)),
+        None => format!("/{}/{}", percent_encode(&address.bucket), percent_encode(&address.key)),
+    };
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let answer = FormAnswer::new(&fields, &address.bucket, &address.key, format!("http://{host}{path}"));
+    let mut put = Request::new(Body::from(Box::pin(file) as DynByteStream));
+    *put.method_mut() = Method::PUT;
+    *put.uri_mut() =
+        path.parse::<Uri>().map_err(|_| Refusal::bad("InvalidURI", "The key makes no address."))?;
+    *put.headers_mut() = headers_of(&fields)?;
+    if let Some(host) = parts.headers.get(header::HOST) {
+        put.headers_mut().insert(header::HOST, host.clone());
+    }
+    Ok(Accepted { access_key, put, answer })
+}
+
+/// What the gateway knows besides the form.
+pub(crate) struct Front<'a> {
+    pub keys: &'a KeyStore,
+    pub region: &'a str,
+    pub bucket_host: Option<&'a str>,
+    pub now: u64,
+    pub trace: &'a Arc<Trace>,
+}
+
+/// The headers of the put. Only fields that describe the object are taken over: others, like a copy source,
+/// would make another request of it.
+fn headers_of(fields: &Fields) -> Result<HeaderMap, Refusal> {
+    const PLAIN: [&str; 9] = [
+        "cache-control",
+        "content-disposition",
+        "content-encoding",
+        "content-language",
+        "content-md5",
+        "content-type",
+        "expires",
+        "if-match",
+        "if-none-match",
+    ];
+    let mut headers = HeaderMap::new();
+    for (field, value) in fields.iter() {
+        let name = match field {
+            "acl" => "x-amz-acl",
+            field if PLAIN.contains(&field) => field,
+            field if describes_object(field) || field.starts_with("x-amz-checksum-") => field,
+            _ => continue,
+        };
+        let invalid = || Refusal::bad("InvalidArgument", format!("The form's field {field} is no header."));
+        let name = HeaderName::try_from(name).map_err(|_| invalid())?;
+        headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| invalid())?);
+    }
+    if let Some(tags) = fields.get("tagging") {
+        let tags = crate::translate::tags_header(tags)?;
+        headers
+            .insert("x-amz-tagging", HeaderValue::try_from(tags).map_err(|_| parts::malformed("its tags"))?);
+    }
+    Ok(headers)
+}
+
+/// Whether an `x-amz-*` name describes the object that is written. Forms carry these as fields, and presigned
+/// URLs may carry them in their query.
+pub(crate) fn describes_object(name: &str) -> bool {
+    const NAMES: [&str; 4] =
+        ["x-amz-acl", "x-amz-storage-class", "x-amz-tagging", "x-amz-website-redirect-location"];
+    const PREFIXES: [&str; 4] =
+        ["x-amz-grant-", "x-amz-meta-", "x-amz-object-lock-", "x-amz-server-side-encryption"];
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}

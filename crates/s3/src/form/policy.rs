@@ -1,0 +1,215 @@
+//! A form's policy: what its signer allows the form to say (“Creating a POST Policy”, S3 API reference).
+
+use serde_json::Value;
+
+use super::parts::Fields;
+use crate::refusal::Refusal;
+
+/// Fields that a policy need not mention.
+const FREE: [&str; 6] = ["awsaccesskeyid", "file", "policy", "signature", "submit", "x-amz-signature"];
+const FREE_PREFIX: &str = "x-ignore-";
+
+/// A policy that was read.
+#[derive(Debug)]
+pub(super) struct Policy {
+    expiration_unix: u64,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Condition {
+    Equals { field: String, value: String },
+    StartsWith { field: String, prefix: String },
+    Size { least: u64, most: u64 },
+}
+
+fn invalid(reason: &str) -> Refusal {
+    Refusal::bad("InvalidPolicyDocument", format!("Invalid Policy: {reason}."))
+}
+
+fn outside(reason: &str) -> Refusal {
+    Refusal::denied("AccessDenied", format!("Invalid according to Policy: {reason}."))
+}
+
+/// A field that needs no condition.
+fn is_free(name: &str) -> bool {
+    FREE.contains(&name) || name.starts_with(FREE_PREFIX)
+}
+
+impl Policy {
+    /// Reads a policy as a form carries it: JSON in base64.
+    ///
+    /// # Errors
+    /// InvalidPolicyDocument with what is wrong.
+    pub fn parse(encoded: &str) -> Result<Self, Refusal> {
+        let encoded: String = encoded.split_ascii_whitespace().collect();
+        let json = base64_simd::STANDARD.decode_to_vec(encoded).map_err(|_| invalid("it is not base64"))?;
+        let json: Value = serde_json::from_slice(&json).map_err(|_| invalid("it is not JSON"))?;
+        let expiration = json.get("expiration").and_then(Value::as_str);
+        let expiration = expiration.ok_or_else(|| invalid("it has no expiration"))?;
+        let expiration = s3s::dto::Timestamp::parse(s3s::dto::TimestampFormat::DateTime, expiration)
+            .map_err(|_| invalid("its expiration is not a date in ISO 8601 and UTC"))?;
+        let conditions = json.get("conditions").and_then(Value::as_array);
+        let conditions = conditions.ok_or_else(|| invalid("it has no list of conditions"))?;
+        let mut policy =
+            Self { expiration_unix: crate::translate::unix_seconds(&expiration), conditions: Vec::new() };
+        for condition in conditions {
+            policy.add(condition).ok_or_else(|| invalid(&format!("it has a condition {condition}")))?;
+        }
+        Ok(policy)
+    }
+
+    /// Adds `{"field": "value"}` or `[operator, …]`; `None` for anything else.
+    fn add(&mut self, condition: &Value) -> Option<()> {
+        if let Value::Object(pairs) = condition {
+            for (field, value) in pairs {
+                let (field, value) = (field.to_ascii_lowercase(), value.as_str()?.to_owned());
+                self.conditions.push(Condition::Equals { field, value });
+            }
+            return Some(());
+        }
+        let [operator, first, second] = condition.as_array()?.as_slice() else { return None };
+        let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
+        let field = || Some(first.as_str()?.strip_prefix('$')?.to_ascii_lowercase());
+        let text = || second.as_str().map(str::to_owned);
+        self.conditions.push(match operator.as_str()?.to_ascii_lowercase().as_str() {
+            "eq" => Condition::Equals { field: field()?, value: text()? },
+            "starts-with" => Condition::StartsWith { field: field()?, prefix: text()? },
+            "content-length-range" => Condition::Size { least: number(first)?, most: number(second)? },
+            _ => return None,
+        });
+        Some(())
+    }
+
+    /// Checks a form for `bucket` at `now` (Unix seconds). Answers the least and the largest size that its
+    /// file may have.
+    ///
+    /// # Errors
+    /// AccessDenied: it has expired, a condition does not hold, or a field is not in the policy.
+    pub fn check(&self, fields: &Fields, bucket: &str, now: u64) -> Result<(u64, u64), Refusal> {
+        if now >= self.expiration_unix {
+            return Err(outside("Policy expired"));
+        }
+        if fields.get("bucket").is_some_and(|named| named != bucket) {
+            return Err(outside("the form's bucket is not that of its address"));
+        }
+        let mut sizes = (0, u64::MAX);
+        for condition in &self.conditions {
+            match condition {
+                Condition::Size { least, most } => sizes = (sizes.0.max(*least), sizes.1.min(*most)),
+                Condition::Equals { field, value } => {
+                    if value_of(fields, bucket, field) != value {
+                        return Err(outside(&format!(
+                            "Policy Condition failed: [\"eq\", \"${field}\", \"{value}\"]"
+                        )));
+                    }
+                }
+                Condition::StartsWith { field, prefix } => {
+                    if !value_of(fields, bucket, field).starts_with(prefix.as_str()) {
+                        let condition = format!("[\"starts-with\", \"${field}\", \"{prefix}\"]");
+                        return Err(outside(&format!("Policy Condition failed: {condition}")));
+                    }
+                }
+            }
+        }
+        for (name, _) in fields.iter().filter(|(name, _)| !is_free(name)) {
+            if !self.mentions(name) {
+                return Err(outside(&format!("Extra input fields: {name}")));
+            }
+            // A condition would be checked on one and another be used.
+            if fields.is_repeated(name) {
+                return Err(Refusal::bad("InvalidArgument", format!("The form has several fields {name}.")));
+            }
+        }
+        Ok(sizes)
+    }
+
+    fn mentions(&self, name: &str) -> bool {
+        self.conditions.iter().any(|condition| match condition {
+            Condition::Equals { field, .. } | Condition::StartsWith { field, .. } => field == name,
+            Condition::Size { .. } => false,
+        })
+    }
+}
+
+/// What a condition looks at; a field that is absent is empty. The bucket is that of the address.
+fn value_of<'a>(fields: &'a Fields, bucket: &'a str, field: &str) -> &'a str {
+    match field {
+        "bucket" => bucket,
+        field => fields.get(field).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn policy(json: &str) -> Result<Policy, Refusal> {
+        Policy::parse(&base64_simd::STANDARD.encode_to_string(json))
+    }
+
+    fn check(conditions: &str, fields: &[(&str, &str)]) -> Result<(u64, u64), (&'static str, String)> {
+        let json = format!(r#"{{"expiration":"2030-01-01T00:00:00Z","conditions":{conditions}}}"#);
+        let checked = policy(&json).unwrap().check(&Fields::from(fields), "b", 1_700_000_000);
+        checked.map_err(|refusal| (refusal.code, refusal.message))
+    }
+
+    #[test]
+    fn conditions_are_equal_prefix_or_size_and_cover_every_field() {
+        let conditions = r#"[{"bucket":"b"},["starts-with","$Key","dir/"],["eq","$acl","private"],
+                            ["content-length-range",3,"10"],["content-length-range",5,20]]"#;
+        let good = [("key", "dir/k"), ("acl", "private"), ("x-ignore-me", "1"), ("policy", "p")];
+        assert_eq!(check(conditions, &good), Ok((5, 10)));
+        for (fields, reason) in [
+            (&[("key", "elsewhere"), ("acl", "private")][..], "starts-with"),
+            (&[("key", "dir/k"), ("acl", "public-read")], "eq"),
+            (&[("key", "dir/k")], "eq"),
+            (
+                &[("key", "dir/k"), ("acl", "private"), ("x-amz-meta-a", "1")],
+                "Extra input fields: x-amz-meta-a",
+            ),
+            (&[("key", "dir/k"), ("acl", "private"), ("bucket", "c")], "bucket"),
+        ] {
+            let (code, message) = check(conditions, fields).unwrap_err();
+            assert_eq!(code, "AccessDenied");
+            assert!(message.contains(reason), "{message}");
+        }
+        let twice = [("key", "dir/k"), ("acl", "private"), ("key", "other")];
+        assert_eq!(check(conditions, &twice).unwrap_err().0, "InvalidArgument");
+        assert_eq!(check(r#"[{"bucket":"other"}]"#, &[]).unwrap_err().0, "AccessDenied");
+    }
+
+    #[test]
+    fn policies_expire() {
+        let policy = policy(r#"{"expiration":"2020-01-01T00:00:00.000Z","conditions":[]}"#).unwrap();
+        assert!(policy.check(&Fields::default(), "b", 1_577_836_799).is_ok());
+        assert_eq!(policy.check(&Fields::default(), "b", 1_577_836_800).unwrap_err().code, "AccessDenied");
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused() {
+        for json in [
+            "",
+            "[]",
+            r#"{"conditions":[]}"#,
+            r#"{"expiration":"tomorrow","conditions":[]}"#,
+            r#"{"expiration":"2030-01-01T00:00:00Z"}"#,
+            r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[["ends-with","$key","k"]]}"#,
+            r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[["eq","key","k"]]}"#,
+            r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[["content-length-range",-1,5]]}"#,
+            r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[{"key":{}}]}"#,
+        ] {
+            assert_eq!(policy(json).unwrap_err().code, "InvalidPolicyDocument", "{json}");
+        }
+        assert_eq!(Policy::parse("!").unwrap_err().code, "InvalidPolicyDocument");
+    }
+
+    proptest! {
+        #[test]
+        fn no_policy_panics(json in r#"\{"expiration":"2030-01-01T00:00:00Z","conditions":[\[\]\{\}":,$a-z0-9]{0,40}\}"#) {
+            let _ = policy(&json);
+        }
+    }
+}
