@@ -14,6 +14,7 @@ class Faults:
 
     def prove(self):
         self.server.run("bucket", "create", "--profile", "rs(4,2)", BUCKET)
+        self.torture.keep(64)
         self.load_for(4)
         self.kill_repeatedly(20 if self.full else 5)
         self.wipe_one_then_another()
