@@ -1,6 +1,7 @@
 """Real servers on fresh directories: Striate, and MinIO beside it. Each is started, observed and stopped here."""
 
 import http.client
+import json
 import os
 import shutil
 import socket
@@ -50,6 +51,7 @@ class Server:
         self.credentials = CREDENTIALS
         self.process = None
         self.last_status = None  # of the last command that was run against the server
+        self.missed_by_wipes = []  # files that the running server made while its directory was being removed
 
     def pattern(self):
         """The directories as a person would write them."""
@@ -131,13 +133,11 @@ class Server:
         return sum(tree_bytes(directory) for directory in self.directories)
 
     def wipe(self, *indices):
-        """rm -rf of whole directories, also under a running server."""
+        """rm -rf of whole directories, once, also under a running server. What it misses is kept in `missed_by_wipes`."""
         for index in indices:
-            # The running server may make a file while its directory is being emptied: rm again, as a person would.
-            for _ in range(20):
-                shutil.rmtree(self.directories[index], ignore_errors=True)
-                if not self.directories[index].exists():
-                    break
+            shutil.rmtree(self.directories[index], ignore_errors=True)
+            missed = [str(path) for path in self.directories[index].rglob("*") if not path.is_dir()]
+            self.missed_by_wipes.extend(missed)
 
 
 def tree_bytes(directory):
@@ -189,6 +189,11 @@ class Striate(Server):
         if check and done.returncode != 0:
             raise RuntimeError(f"striate {' '.join(map(str, arguments))}: {done.stderr or done.stdout}")
         return done.stdout + done.stderr
+
+
+    def status(self):
+        """What `striate status --json` says."""
+        return json.JSONDecoder().raw_decode(self.run("status", "--json", check=False))[0]
 
 
 class MinIO(Server):

@@ -69,6 +69,15 @@ class Torturer:
             thread.join()
         return self
 
+    def keep(self, count):
+        """Writes objects that no client overwrites: what was damaged is still there when somebody looks for it."""
+        client = self.server.client(timeout_s=30)
+        for number in range(count):
+            key = f"kept/{number:03}"
+            if not self.put(client, key, self.records.setdefault(key, Record())):
+                raise RuntimeError(f"{key} was not stored")
+        client.close()
+
     def snapshot(self):
         with self.lock:
             return dict(self.counts), dict(self.failures)

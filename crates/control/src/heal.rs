@@ -3,8 +3,15 @@
 //! The work list: stripes in debt (writes that missed a site, damage that reads and verify found), and the
 //! stripes of sites that are gone, found through the reverse index. Those with the most chunks lost come
 //! first. Interrupted, it starts again with what is left.
+//!
+//! Writers and readers go on meanwhile and may make new debt, so the list is taken again, round after round,
+//! until it is empty. What a round cannot repair is tried again in the next, but for stripes that only want
+//! for a site: another try changes nothing for them until the set of sites changes. Rounds that make no
+//! further stripe whole are bounded; the report then names what is left.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
@@ -17,15 +24,21 @@ use crate::rows::{Rows, gone_sites};
 
 /// Stripes repaired at the same time.
 const CONCURRENCY: usize = 8;
-/// How many unrepairable stripes a report names.
+/// How many of the stripes that are left a report names.
 const NAMED: usize = 20;
+/// So many rounds one after the other that make no further stripe whole end a heal.
+const STALLED_ROUNDS: u32 = 3;
+/// Pause after a round without progress, for sites that come back.
+const STALL_PAUSE: Duration = Duration::from_secs(1);
 
 /// How far a heal has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HealProgress {
-    /// Endangered stripes found.
+    /// Which list of endangered stripes it works on; 0 while there was none.
+    pub round: u32,
+    /// Endangered stripes found, over all rounds.
     pub stripes_total: u64,
-    /// Stripes looked at so far.
+    /// Of these, stripes looked at so far.
     pub stripes_done: u64,
     /// Chunks rebuilt.
     pub chunks: u64,
@@ -33,18 +46,22 @@ pub struct HealProgress {
     pub bytes: u64,
 }
 
-/// What a heal did.
+/// What a heal did, and what it left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HealReport {
     /// How far it came.
     pub progress: HealProgress,
     /// Sites whose chunks counted as lost.
     pub gone_sites: Vec<u32>,
-    /// Chunks that are still missing for want of a site.
+    /// It was told to stop before its end.
+    pub stopped: bool,
+    /// Stripes that are not whole.
+    pub left: u64,
+    /// Their chunks that are still missing for want of a site.
     pub still_lost: u64,
-    /// Chunks on sites that did not answer.
+    /// Their chunks on sites that did not answer.
     pub unknown: u64,
-    /// Stripes that cannot be repaired now.
+    /// Those of them that cannot be repaired now.
     pub unrepairable: u64,
     /// Some of them, with the reason.
     pub examples: Vec<String>,
@@ -53,58 +70,185 @@ pub struct HealReport {
 impl HealReport {
     /// True when every stripe is whole.
     pub fn is_whole(&self) -> bool {
-        self.still_lost == 0 && self.unknown == 0 && self.unrepairable == 0
+        !self.stopped && self.left == 0
     }
 }
 
-/// Repairs all endangered stripes; calls `progress` after each.
+/// Repairs endangered stripes until none is left; calls `progress` after each. When that answers `Break`, no
+/// further stripe is begun, those in work are finished, and the report says so.
 ///
 /// # Errors
 /// When the metadata store fails. Run it again: what was repaired stays repaired.
 pub async fn heal(
     client: &Client,
-    mut progress: impl FnMut(&HealProgress),
+    progress: impl FnMut(&HealProgress) -> ControlFlow<()>,
 ) -> Result<HealReport, ClientError> {
-    let gone = gone_sites(client).await?;
-    let work = endangered(client, &gone).await?;
-    let mut report = HealReport {
-        gone_sites: gone.iter().map(|site| site.0).collect(),
-        progress: HealProgress { stripes_total: work.len() as u64, ..HealProgress::default() },
-        ..HealReport::default()
+    let heal = Heal {
+        client,
+        tell: progress,
+        progress: HealProgress::default(),
+        gone: HashSet::new(),
+        takers: BTreeSet::new(),
+        left: HashMap::new(),
+        healed: HashSet::new(),
     };
-    report.gone_sites.sort_unstable();
-    progress(&report.progress);
-    let gone = &gone;
-    let mut repairs = stream::iter(work)
-        .map(|(stripe, in_debt)| async move { (stripe, repair_stripe(client, stripe, gone, in_debt).await) })
-        .buffer_unordered(CONCURRENCY);
-    while let Some((stripe, outcome)) = repairs.next().await {
-        match outcome {
-            Ok(outcome) => report.add(stripe, outcome),
-            Err(ClientError::Meta(error)) => return Err(error.into()),
-            Err(error) => report.name(stripe, error.to_string()),
-        }
-        progress(&report.progress);
-    }
-    Ok(report)
+    heal.run().await
 }
 
-impl HealReport {
-    fn add(&mut self, stripe: StripeId, outcome: RepairOutcome) {
-        self.progress.stripes_done += 1;
-        self.progress.chunks += outcome.chunks;
-        self.progress.bytes += outcome.bytes;
-        self.unknown += outcome.unknown;
-        match outcome.unrepairable {
-            Some(reason) => self.name(stripe, reason),
-            None => self.still_lost += outcome.still_lost,
+/// A heal at work.
+struct Heal<'a, P> {
+    client: &'a Client,
+    tell: P,
+    progress: HealProgress,
+    /// Sites whose chunks count as lost in this round.
+    gone: HashSet<SiteId>,
+    /// Sites that take chunks in this round.
+    takers: BTreeSet<SiteId>,
+    /// Stripes that were looked at and are not whole.
+    left: HashMap<StripeId, Left>,
+    /// Stripes that this heal has made whole.
+    healed: HashSet<StripeId>,
+}
+
+/// What a stripe lacks after it was looked at.
+struct Left {
+    still_lost: u64,
+    unknown: u64,
+    refused: Vec<String>,
+    unrepairable: Option<String>,
+}
+
+impl Left {
+    /// A stripe that could not be looked at.
+    fn failed(reason: String) -> Self {
+        Self { still_lost: 0, unknown: 0, refused: Vec::new(), unrepairable: Some(reason) }
+    }
+
+    /// Another look changes nothing while the sites are the same.
+    fn wants_only_a_site(&self) -> bool {
+        self.unknown == 0 && self.refused.is_empty() && self.unrepairable.is_none()
+    }
+
+    fn describe(&self) -> String {
+        if let Some(reason) = &self.unrepairable {
+            return reason.clone();
+        }
+        let mut lacks = Vec::new();
+        if self.still_lost > 0 {
+            lacks.push(format!("{} chunks without a site that takes them", self.still_lost));
+        }
+        if self.unknown > 0 {
+            lacks.push(format!("{} chunks on sites that did not answer", self.unknown));
+        }
+        lacks.extend(self.refused.iter().cloned());
+        lacks.join("; ")
+    }
+}
+
+impl From<RepairOutcome> for Left {
+    fn from(outcome: RepairOutcome) -> Self {
+        let RepairOutcome { still_lost, unknown, refused, unrepairable, .. } = outcome;
+        Self { still_lost, unknown, refused, unrepairable }
+    }
+}
+
+impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
+    async fn run(mut self) -> Result<HealReport, ClientError> {
+        let mut stalled = 0;
+        loop {
+            let work = self.next_round().await?;
+            if work.is_empty() {
+                return Ok(self.report(false));
+            }
+            let healed_before = self.healed.len();
+            if self.round(work).await?.is_break() {
+                return Ok(self.report(true));
+            }
+            stalled = if self.healed.len() > healed_before { 0 } else { stalled + 1 };
+            if stalled == STALLED_ROUNDS {
+                return Ok(self.report(false));
+            }
+            if stalled > 0 {
+                self.client.runtime().sleep(STALL_PAUSE).await;
+            }
         }
     }
 
-    fn name(&mut self, stripe: StripeId, reason: String) {
-        self.unrepairable += 1;
-        if self.examples.len() < NAMED {
-            self.examples.push(format!("stripe {stripe}: {reason}"));
+    /// Takes the list anew: what is worth a look now.
+    async fn next_round(&mut self) -> Result<Vec<(StripeId, bool)>, ClientError> {
+        let gone = gone_sites(self.client).await?;
+        let takers = self.client.candidates().iter().map(|candidate| candidate.site).collect();
+        let sites_changed = gone != self.gone || takers != self.takers;
+        (self.gone, self.takers) = (gone, takers);
+        let mut work = endangered(self.client, &self.gone).await?;
+        // What is not listed any more was deleted, or repaired by somebody else.
+        let listed: HashSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
+        self.left.retain(|stripe, _| listed.contains(stripe));
+        if !sites_changed {
+            work.retain(|(stripe, _)| self.left.get(stripe).is_none_or(|left| !left.wants_only_a_site()));
+        }
+        if !work.is_empty() {
+            self.progress.round += 1;
+            self.progress.stripes_total += work.len() as u64;
+        }
+        Ok(work)
+    }
+
+    /// Looks at every stripe of the list, or at fewer when told to stop.
+    async fn round(&mut self, work: Vec<(StripeId, bool)>) -> Result<ControlFlow<()>, ClientError> {
+        let mut flow = (self.tell)(&self.progress);
+        let (client, gone) = (self.client, self.gone.clone());
+        let repair = |(stripe, in_debt)| {
+            let gone = &gone;
+            async move { (stripe, repair_stripe(client, stripe, gone, in_debt).await) }
+        };
+        let mut waiting = work.into_iter();
+        let mut repairs = stream::FuturesUnordered::new();
+        loop {
+            while flow.is_continue() && repairs.len() < CONCURRENCY {
+                let Some(next) = waiting.next() else { break };
+                repairs.push(repair(next));
+            }
+            let Some((stripe, outcome)) = repairs.next().await else { return Ok(flow) };
+            match outcome {
+                Ok(outcome) => self.add(stripe, outcome),
+                Err(ClientError::Meta(error)) => return Err(error.into()),
+                Err(error) => drop(self.left.insert(stripe, Left::failed(error.to_string()))),
+            }
+            self.progress.stripes_done += 1;
+            if (self.tell)(&self.progress).is_break() {
+                flow = ControlFlow::Break(());
+            }
+        }
+    }
+
+    fn add(&mut self, stripe: StripeId, outcome: RepairOutcome) {
+        self.progress.chunks += outcome.chunks;
+        self.progress.bytes += outcome.bytes;
+        if outcome.still_lost == 0 && outcome.unknown == 0 && outcome.unrepairable.is_none() {
+            self.left.remove(&stripe);
+            self.healed.insert(stripe);
+        } else {
+            self.left.insert(stripe, outcome.into());
+        }
+    }
+
+    fn report(self, stopped: bool) -> HealReport {
+        let mut gone_sites: Vec<u32> = self.gone.iter().map(|site| site.0).collect();
+        gone_sites.sort_unstable();
+        let mut left: Vec<_> = self.left.into_iter().collect();
+        left.sort_unstable_by_key(|(stripe, _)| *stripe);
+        let repairable = || left.iter().map(|(_, left)| left).filter(|left| left.unrepairable.is_none());
+        let name = |(stripe, left): &(StripeId, Left)| format!("stripe {stripe}: {}", left.describe());
+        HealReport {
+            progress: self.progress,
+            gone_sites,
+            stopped,
+            left: left.len() as u64,
+            still_lost: repairable().map(|left| left.still_lost).sum(),
+            unknown: repairable().map(|left| left.unknown).sum(),
+            unrepairable: left.iter().filter(|(_, left)| left.unrepairable.is_some()).count() as u64,
+            examples: left.iter().take(NAMED).map(name).collect(),
         }
     }
 }

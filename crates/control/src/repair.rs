@@ -7,7 +7,7 @@
 //! swap removes only chunks of its own generation, so two repairers, or a repairer and a mover, cannot take a
 //! live chunk from each other (design.md §10.4). A crash leaves at most orphans.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
@@ -31,6 +31,8 @@ pub struct RepairOutcome {
     pub still_lost: u64,
     /// Chunks on sites that do not answer, left alone.
     pub unknown: u64,
+    /// Why sites took no chunk, in words.
+    pub refused: Vec<String>,
     /// Why nothing could be done, if so.
     pub unrepairable: Option<String>,
 }
@@ -44,8 +46,20 @@ struct Job<'a> {
     states: Vec<ChunkState>,
 }
 
-/// What reading a chunk told of it in an earlier round.
-type Learned = HashMap<ChunkId, ChunkState>;
+/// What earlier rounds of one stripe's repair have told.
+#[derive(Default)]
+struct Learned {
+    /// What became of chunks that were read.
+    chunks: HashMap<ChunkId, ChunkState>,
+    /// Sites that took no chunk, and why: full, suspect, silent. Others are asked instead.
+    refusals: BTreeMap<SiteId, String>,
+}
+
+impl Learned {
+    fn refusals(&self) -> Vec<String> {
+        self.refusals.iter().map(|(site, reason)| format!("site {site}: {reason}")).collect()
+    }
+}
 
 /// Examines the stripe's chunks and rebuilds what is lost. With `examine`, every chunk is read from its medium
 /// and verified first; without, only sites in `gone` count as lost, and what reading finds.
@@ -58,8 +72,8 @@ pub async fn repair_stripe(
     gone: &HashSet<SiteId>,
     examine: bool,
 ) -> Result<RepairOutcome, ClientError> {
-    let mut learned = HashMap::new();
-    // Every round learns of at least one more bad chunk or loses against another executor.
+    let mut learned = Learned::default();
+    // Every round learns of at least one more bad chunk or site, or loses against another executor.
     for _ in 0..8 {
         let job = Job::open(client, id, gone, &learned).await?;
         let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
@@ -71,7 +85,7 @@ pub async fn repair_stripe(
         }
     }
     let reason = "other executors kept changing the stripe; run heal again".to_owned();
-    Ok(RepairOutcome { unrepairable: Some(reason), ..RepairOutcome::default() })
+    Ok(RepairOutcome { unrepairable: Some(reason), refused: learned.refusals(), ..RepairOutcome::default() })
 }
 
 impl<'a> Job<'a> {
@@ -102,7 +116,7 @@ impl<'a> Job<'a> {
             site => {
                 let generation = Generation(location.generation);
                 let chunk = ChunkId { stripe: id, index: index as u8, generation };
-                learned.get(&chunk).copied().unwrap_or(ChunkState::Good(site))
+                learned.chunks.get(&chunk).copied().unwrap_or(ChunkState::Good(site))
             }
         };
         let states = record.locations.iter().enumerate().map(state).collect();
@@ -137,32 +151,32 @@ impl<'a> Job<'a> {
 
     /// One round; `None` asks for another.
     async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, ClientError> {
-        let plan = match plan_repair(&self.code, &self.states, &self.destinations()) {
+        let plan = match plan_repair(&self.code, &self.states, &self.destinations(learned)) {
             Err(error) => {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(0) }));
             }
             Ok(None) => {
                 let settled = self.outcome(0).still_lost > 0 || self.settle_debt().await?;
-                return Ok(settled.then(|| self.outcome(0)));
+                return Ok(settled.then(|| RepairOutcome { refused: learned.refusals(), ..self.outcome(0) }));
             }
             Ok(Some(plan)) => plan,
         };
         let Some(generation) = self.take_generation().await? else { return Ok(None) };
         let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
-        let written = self.write(&plan, generation, chunks).await;
+        let written = self.write(&plan, generation, chunks, learned).await;
         if written.is_empty() {
             return Ok(None);
         }
-        let outcome = self.swap(&written, generation).await?;
+        let outcome = self.swap(&written, generation, learned).await?;
         if outcome.is_none() {
             self.remove(&written, generation).await;
         }
         Ok(outcome)
     }
 
-    /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe.
-    fn destinations(&self) -> Vec<SiteId> {
+    /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
+    fn destinations(&self, learned: &Learned) -> Vec<SiteId> {
         let locations = self.record.locations.iter().zip(&self.states);
         let kept: HashSet<SiteId> = locations
             .filter(|(_, state)| **state != ChunkState::Lost)
@@ -173,7 +187,9 @@ impl<'a> Job<'a> {
             *taken.entry(site.rack()).or_default() += 1;
         }
         let mut candidates = self.client.candidates();
-        candidates.retain(|candidate| !kept.contains(&candidate.site));
+        candidates.retain(|candidate| {
+            !kept.contains(&candidate.site) && !learned.refusals.contains_key(&candidate.site)
+        });
         let limit = rack_limit(self.code.n(), self.code.tolerance(), self.client.rack_count());
         choose_sites(&mut self.client.runtime().rng(), &candidates, self.code.n(), limit, &taken)
     }
@@ -213,7 +229,7 @@ impl<'a> Job<'a> {
                 Err(error) => state_after(&error),
             };
             tracing::warn!(chunk = %self.chunk(index), state = ?bad, "a source of a repair cannot be used");
-            learned.insert(self.chunk(index), bad);
+            learned.chunks.insert(self.chunk(index), bad);
         }
         if inputs.len() < plan.decode.sources().len() {
             return Ok(None);
@@ -251,28 +267,44 @@ impl<'a> Job<'a> {
         Ok(holders(&self.row.record()?))
     }
 
-    /// Step 3: writes the new chunks; answers those that are durable.
+    /// Step 3: writes the new chunks; answers those that are durable, and `learned` has the sites that took none.
     async fn write(
         &self,
         plan: &StripeRepair,
         generation: Generation,
         chunks: Vec<Bytes>,
+        learned: &mut Learned,
     ) -> Vec<(usize, SiteId)> {
-        let writes = plan.targets.iter().zip(chunks).map(|(&(index, site_id), payload)| async move {
-            let site = self.client.site(site_id)?;
-            let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
-            let request = WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Repair };
-            let deadline = self.client.options().write_deadline;
-            match self.client.runtime().timeout(deadline, site.write(request)).await {
-                Ok(Ok(_)) => Some((index, site_id)),
-                Ok(Err(error)) => {
-                    tracing::warn!(stripe = %self.id, site = %site_id, %error, "a rebuilt chunk could not be written");
-                    None
+        let writes = plan.targets.iter().zip(chunks);
+        let writes =
+            writes.map(|(&(index, site), payload)| self.write_chunk(index, site, generation, payload));
+        let results = join_all(writes).await;
+        let mut written = Vec::new();
+        for (&(index, site), result) in plan.targets.iter().zip(results) {
+            match result {
+                Ok(()) => written.push((index, site)),
+                Err(error) => {
+                    tracing::warn!(stripe = %self.id, %site, %error, "a rebuilt chunk could not be written");
+                    learned.refusals.insert(site, error.to_string());
                 }
-                Err(_) => None,
             }
-        });
-        join_all(writes).await.into_iter().flatten().collect()
+        }
+        written
+    }
+
+    async fn write_chunk(
+        &self,
+        index: usize,
+        site: SiteId,
+        generation: Generation,
+        payload: Bytes,
+    ) -> Result<(), SiteError> {
+        let site = self.client.site(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
+        let request = WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Repair };
+        let deadline = self.client.options().write_deadline;
+        let written = self.client.runtime().timeout(deadline, site.write(request)).await;
+        written.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
     /// Step 4. `None` when somebody else changed the record.
@@ -280,6 +312,7 @@ impl<'a> Job<'a> {
         &mut self,
         written: &[(usize, SiteId)],
         generation: Generation,
+        learned: &Learned,
     ) -> Result<Option<RepairOutcome>, ClientError> {
         let old_holders = self.old_holders()?;
         let mut replaced = Vec::new();
@@ -298,7 +331,7 @@ impl<'a> Job<'a> {
         if !replaced.is_empty() {
             add_garbage(&mut tx, self.id, replaced);
         }
-        let outcome = self.outcome(written.len() as u64);
+        let outcome = RepairOutcome { refused: learned.refusals(), ..self.outcome(written.len() as u64) };
         match outcome.still_lost + outcome.unknown {
             0 => tx.delete(keys::debt(self.id)),
             _ => tx.put(keys::debt(self.id), Bytes::new()),
@@ -359,6 +392,7 @@ impl<'a> Job<'a> {
             bytes: chunks * u64::from(self.record.chunk_len),
             still_lost: count(ChunkState::Lost),
             unknown: count(ChunkState::Unknown),
+            refused: Vec::new(),
             unrepairable: None,
         }
     }

@@ -4,6 +4,7 @@
 //! metadata: chunks first, metadata second, so that a put in progress is never taken for an orphan.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
@@ -46,6 +47,8 @@ pub struct VerifyReport {
     pub unknown: u64,
     /// Chunks that no metadata names. They are reported only.
     pub orphans: u64,
+    /// It was told to stop before its end.
+    pub stopped: bool,
     /// Some of the damage, in words.
     pub examples: Vec<String>,
 }
@@ -53,17 +56,17 @@ pub struct VerifyReport {
 impl VerifyReport {
     /// True when every chunk of every stripe is there and good.
     pub fn is_clean(&self) -> bool {
-        self.progress.damaged == 0 && self.unknown == 0
+        !self.stopped && self.progress.damaged == 0 && self.unknown == 0
     }
 }
 
-/// Examines every stripe; calls `progress` after each page of stripes.
+/// Examines every stripe; calls `progress` after each. When that answers `Break` it ends, and the report says so.
 ///
 /// # Errors
 /// When the metadata store fails.
 pub async fn verify(
     client: &Client,
-    mut progress: impl FnMut(&VerifyProgress),
+    mut progress: impl FnMut(&VerifyProgress) -> ControlFlow<()>,
 ) -> Result<VerifyReport, ClientError> {
     let mut report = VerifyReport::default();
     let mut rows = Rows::with_prefix(keys::STRIPES);
@@ -71,7 +74,10 @@ pub async fn verify(
         let mut stripes = stream::iter(page).map(|row| examine(client, row)).buffer_unordered(CONCURRENCY);
         while let Some(found) = stripes.next().await {
             report.add(found?);
-            progress(&report.progress);
+            if progress(&report.progress).is_break() {
+                report.stopped = true;
+                return Ok(report);
+            }
         }
     }
     for view in client.sites().into_iter().filter(|view| view.readable) {

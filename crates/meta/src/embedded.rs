@@ -146,7 +146,7 @@ impl Pages for View {
 const INLINE_SCAN_ROWS: usize = 4096;
 
 impl EmbeddedStore {
-    /// Every mirror that is or was one in this run.
+    /// The mirrors, and those that were ejected in this run as long as nobody has taken their place.
     pub async fn mirrors(&self) -> Result<Vec<MirrorStatus>, MetaError> {
         self.between_groups(|committer| {
             committer.refresh_status();

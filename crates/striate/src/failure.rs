@@ -9,6 +9,7 @@ use std::process::ExitCode;
 /// |--|--|
 /// | 1 | the command ran and failed, or found something that needs attention |
 /// | 2 | the arguments or the circumstances at the start are wrong; nothing was changed |
+/// | 130 | the user interrupted it |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     message: String,
@@ -27,6 +28,11 @@ impl Failure {
     /// The arguments or the circumstances are wrong; nothing was changed.
     pub fn refused(message: impl fmt::Display) -> Self {
         Self { message: message.to_string(), status: 2 }
+    }
+
+    /// The user interrupted the command.
+    pub fn interrupted(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), status: 130 }
     }
 
     /// Something was found that needs attention, and was already said.

@@ -23,6 +23,7 @@ pub mod logging;
 pub mod metrics;
 pub mod operate;
 pub mod server;
+pub mod site_list;
 pub mod site_process;
 pub mod start;
 pub mod transfer;

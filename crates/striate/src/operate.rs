@@ -73,7 +73,11 @@ pub async fn heal(runtime: Runtime, args: HealArgs) -> Outcome {
             let number = |name: &str| progress[name].as_u64().unwrap_or(0);
             bar.set_length(number("stripes_total"));
             bar.set_position(number("stripes_done"));
-            bar.set_message(format!("{} chunks, {}", number("chunks"), human_bytes(number("bytes"))));
+            let round = match number("round") {
+                0 | 1 => String::new(),
+                round => format!("round {round}, "),
+            };
+            bar.set_message(format!("{round}{} chunks, {}", number("chunks"), human_bytes(number("bytes"))));
         })
         .await;
     bar.finish_and_clear();

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use striate_core::Profile;
 use striate_runtime::Runtime;
 use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Readiness};
 use tokio::net::TcpListener;
@@ -59,6 +60,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         region: args.listen.region.clone(),
         body_memory: (args.listen.body_memory_mib as usize) << 20,
         given_key,
+        write_surplus: args.listen.write_surplus.into(),
         remote: None,
         cluster: None,
     };
@@ -164,6 +166,9 @@ pub fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<S
             cluster.profile()
         );
     }
+    if let Some(warning) = surplus_warning(cluster.profile(), cluster.client().options().write_surplus) {
+        tracing::warn!("{warning}");
+    }
     for shared in cluster.shared_file_systems() {
         tracing::warn!(
             directories = shared.join(" "),
@@ -193,6 +198,23 @@ pub fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<S
         }
     };
     Ok(Some(format!("{text}{}", credentials::next_steps(endpoint, Some(&shown)))))
+}
+
+/// What a write surplus costs that is not the usual one, if anything.
+fn surplus_warning(profile: Profile, surplus: usize) -> Option<String> {
+    let parities = profile.code.chunk_count() - profile.code.data_count();
+    match surplus {
+        _ if parities == 0 => None,
+        0 => Some(format!(
+            "--write-surplus 0: with only {} sites left writes of {profile} go on, and the next loss before \
+             `striate heal` can lose what was written then",
+            profile.code.data_count()
+        )),
+        _ if surplus >= parities && parities > 1 => Some(format!(
+            "--write-surplus {surplus}: {profile} has {parities} parities, so writes fail as soon as one site is lost"
+        )),
+        _ => None,
+    }
 }
 
 /// Serves S3, console and admin socket until a signal, then drains.
@@ -230,7 +252,9 @@ pub async fn serve(
     cluster.start_background();
 
     let stop = Arc::new(Notify::new());
-    let run = publish(&cluster, &listeners.endpoint, stop.clone());
+    let (draining, drain) = watch::channel(false);
+    let service = AdminService::new(cluster.clone(), listeners.endpoint.clone(), stop.clone(), drain.clone());
+    let run = publish(&cluster, &service, &listeners.endpoint);
     tracing::info!(
         endpoint = listeners.endpoint,
         console = format!("http://127.0.0.1:{console_port}"),
@@ -244,7 +268,6 @@ pub async fn serve(
         println!("{first}");
     }
 
-    let (draining, drain) = watch::channel(false);
     runtime.spawn(watch_signals(stop, draining));
     let shutdown = {
         let mut drain = drain.clone();
@@ -258,14 +281,14 @@ pub async fn serve(
     if let Some((record, directory)) = run {
         record.withdraw(&directory);
     }
+    service.finish().await;
     cluster.close().await;
     tracing::info!("stopped");
     served.map_err(Failure::failed)
 }
 
 /// Binds the admin sockets and writes the run record.
-fn publish(cluster: &Cluster, endpoint: &str, stop: Arc<Notify>) -> Option<(RunRecord, PathBuf)> {
-    let service = AdminService::new(cluster.clone(), endpoint.to_owned(), stop);
+fn publish(cluster: &Cluster, service: &AdminService, endpoint: &str) -> Option<(RunRecord, PathBuf)> {
     cluster.directories().iter().for_each(|directory| service.serve_directory(directory));
     let record = RunRecord {
         cluster: cluster.id(),
@@ -325,5 +348,20 @@ fn metrics_token(args: &ListenArgs) -> Outcome<Option<Zeroizing<String>>> {
         false => Err(fail(
             "the token is shorter than 16 characters; make one with `openssl rand -hex 32`".to_owned(),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_surplus_that_gives_something_up_is_named() {
+        let warning = |profile: &str, surplus| surplus_warning(profile.parse().unwrap(), surplus);
+        assert!(warning("rs(4,2)", 0).unwrap().contains("only 4 sites"));
+        assert_eq!(warning("rs(4,2)", 1), None);
+        assert!(warning("rs(4,2)", 2).unwrap().contains("as soon as one site is lost"));
+        assert_eq!(warning("rs(2,1)", 1), None, "the default is no choice");
+        assert_eq!(warning("replica(1)", 0), None);
     }
 }

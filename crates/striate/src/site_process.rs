@@ -4,19 +4,23 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use striate_core::{ClusterId, RackId, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_runtime::Runtime;
+use striate_site::SiteDirectory;
 use striate_site::protocol::limits::ServiceLimits;
 use striate_site::protocol::session::ClusterSecret;
 use striate_site::service::serve_site;
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
 use crate::args::SiteArgs;
 use crate::failure::{Failure, Outcome};
 use crate::server::{listen, watch_signals};
+use crate::site_list::{ListedSites, SiteList};
 use crate::start::directories::{DirectoryError, Found, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, Roster};
@@ -61,27 +65,49 @@ pub async fn run(runtime: Runtime, args: SiteArgs) -> Outcome {
     if let Some(path) = &args.make_secret {
         return make_secret(&runtime, path);
     }
+    let listener = listen(&args.address, "--address").await?;
+    let (draining, mut drain) = watch::channel(false);
+    runtime.spawn(watch_signals(Arc::new(Notify::new()), draining));
+    let shutdown = async move {
+        // A closed channel means that the watcher is gone: stop as well.
+        let _ = drain.wait_for(|&draining| draining).await;
+    };
+    serve(runtime, &args, listener, shutdown).await
+}
+
+/// Runs a site on an open port until `shutdown`.
+///
+/// # Errors
+/// When it cannot start, with the cause and the way out.
+pub async fn serve(
+    runtime: Runtime,
+    args: &SiteArgs,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Outcome {
     let missing = || Failure::refused("give DIR, --id and --secret; `striate site --help` shows an example");
     let (directory, id, secret) = match (&args.directory, args.id, &args.secret) {
         (Some(directory), Some(id), Some(secret)) => (directory, SiteId(id), read_secret(secret)?),
         _ => return Err(missing()),
     };
-    let listener = listen(&args.address, "--address").await?;
+    let list = args.sites.as_deref().map(SiteList::read).transpose()?;
     let address = listener.local_addr().map_err(Failure::failed)?;
     let cluster = cluster_of(&secret);
     let (member, lock) = admit(&runtime, directory, cluster, id)?;
     let rack = args.rack.clone().map(RackId);
     let site = DiskSite::open_in_rack(&runtime, cluster, &member, rack).await.map_err(Failure::refused)?;
+    let around = |list| ListedSites::around(site.site(), &list, &runtime, &secret, cluster);
+    // The site holds the directory weakly, for the directory holds the site.
+    let others =
+        list.map(around).transpose().map_err(|reason| Failure::refused(format!("--sites: {reason}")))?;
+    let others: Option<Arc<dyn SiteDirectory>> = others.map(|others| Arc::new(others) as _);
+    if let Some(others) = &others {
+        site.set_directory(Arc::downgrade(others));
+    }
     tracing::info!(site = %id, %address, directory = %member.path.display(), %cluster, "the site serves");
-    let (draining, mut drain) = watch::channel(false);
-    runtime.spawn(watch_signals(std::sync::Arc::new(Notify::new()), draining));
-    let shutdown = async move {
-        // A closed channel means that the watcher is gone: stop as well.
-        let _ = drain.wait_for(|&draining| draining).await;
-    };
     serve_site(runtime, listener, site.local(), secret, ServiceLimits::default(), shutdown).await;
     site.close().await;
-    drop(lock);
+    drop((others, lock));
     tracing::info!("stopped");
     Ok(())
 }
@@ -115,6 +141,13 @@ fn admit(
                 return Err(refuse(format!("it is site {}; start it with --id {}", known.site, known.site)));
             }
             Member { path: path.clone(), ..known }
+        }
+        Found::Remains(remains) => {
+            return Err(refuse(format!(
+                "it holds remains of a store ({}) but no roster; remove {} if nobody misses it, or give another directory",
+                remains.example,
+                path.join(crate::admin::find::STATE_FOLDER).display()
+            )));
         }
         Found::Blank | Found::Absent => {
             let mut disk = [0; 16];

@@ -1,7 +1,9 @@
 //! What starts do with directories in every condition: first start, restart, reordered, added, missing, replaced,
 //! foreign, locked, newer. Each test runs a real store over temporary directories in this process.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use striate::args::HostPort;
 use striate::failure::{Failure, Outcome};
@@ -42,6 +44,10 @@ impl Disks {
 }
 
 async fn start(paths: &[PathBuf]) -> Outcome<Opened> {
+    start_with(Runtime::real(), paths, 1).await
+}
+
+async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -> Outcome<Opened> {
     let arguments: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let inspected = inspect_all(&arguments).map_err(Failure::refused)?;
     let plan = plan_start(&inspected).map_err(Failure::refused)?;
@@ -50,10 +56,16 @@ async fn start(paths: &[PathBuf]) -> Outcome<Opened> {
         region: "us-east-1".to_owned(),
         body_memory: 32 << 20,
         given_key: None,
+        write_surplus,
         remote: None,
         cluster: None,
     };
-    Cluster::open(Runtime::real(), plan, settings).await
+    Cluster::open(runtime, plan, settings).await
+}
+
+/// Progress that nobody looks at and nobody stops.
+fn go_on<T>(_: &T) -> ControlFlow<()> {
+    ControlFlow::Continue(())
 }
 
 /// A body of one piece.
@@ -67,6 +79,10 @@ impl PutBody for Whole {
 }
 
 async fn put(cluster: &Cluster, key: &str, byte: u8) {
+    try_put(cluster, key, byte).await.unwrap();
+}
+
+async fn try_put(cluster: &Cluster, key: &str, byte: u8) -> Result<(), ClientError> {
     let bucket = CreateBucket { name: "bucket".to_owned(), ..CreateBucket::default() };
     match cluster.client().create_bucket(bucket).await {
         Ok(_) | Err(ClientError::BucketAlreadyOwned(_) | ClientError::BucketAlreadyExists(_)) => {}
@@ -83,7 +99,7 @@ async fn put(cluster: &Cluster, key: &str, byte: u8) {
         digests: ExpectedDigests::default(),
         body: Box::new(Whole(Some(body))),
     };
-    cluster.client().put(request).await.unwrap();
+    cluster.client().put(request).await.map(drop)
 }
 
 async fn assert_reads(cluster: &Cluster, key: &str, byte: u8) {
@@ -181,7 +197,7 @@ async fn a_lost_disk_is_worked_around_replaced_and_healed_and_then_others_may_go
     for number in [1, 2] {
         degraded.replace(&disks.path(number)).await.unwrap();
     }
-    let report = striate_control::heal(degraded.client(), |_| {}).await.unwrap();
+    let report = striate_control::heal(degraded.client(), go_on).await.unwrap();
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(degraded.status("").await.warnings, Vec::<String>::new());
     degraded.close().await;
@@ -206,10 +222,139 @@ async fn a_disk_that_vanishes_under_the_server_is_worked_around_and_can_be_repla
     assert_reads(&cluster, "b", 2).await;
     let replaced = cluster.replace(&disks.path(2)).await.unwrap();
     assert_eq!((replaced.old.0, replaced.new.0), (2, 5));
-    let report = striate_control::heal(cluster.client(), |_| {}).await.unwrap();
+    let report = striate_control::heal(cluster.client(), go_on).await.unwrap();
     assert!(report.is_whole(), "{report:?}");
-    let verified = striate_control::verify(cluster.client(), |_| {}).await.unwrap();
+    let verified = striate_control::verify(cluster.client(), go_on).await.unwrap();
     assert!(verified.is_clean(), "{verified:?}");
+    cluster.close().await;
+}
+
+/// What a wipe leaves that met a writing server: no roster, no identity.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn remains_of_this_store_make_room_for_a_new_disk_and_those_of_others_are_left_alone() {
+    let (disks, theirs) = (Disks::new(4), Disks::new(1));
+    let other = theirs.start(&[1]).await.unwrap().cluster;
+    other.close().await;
+    drop(other);
+    let cluster = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    put(&cluster, "a", 1).await;
+
+    // Parts of the folder that the server holds, chunks included.
+    let state = disks.path(1).join(".striate");
+    ["cluster", "identity.json", "admin.sock"]
+        .iter()
+        .for_each(|name| drop(std::fs::remove_file(state.join(name))));
+    let segment = std::fs::read_dir(state.join("chunks")).unwrap().count();
+    assert!(segment > 0);
+    let replaced = cluster.replace(&disks.path(1)).await.unwrap();
+    let aside = disks.path(1).join(".striate.aside-1");
+    assert_eq!(replaced.aside.as_deref(), Some(&*aside));
+    assert_eq!(std::fs::read_dir(aside.join("chunks")).unwrap().count(), segment, "nothing is deleted");
+
+    // A folder that holds nothing just goes; another store's data, or nobody knows whose, stays.
+    disks.wipe(2);
+    std::fs::create_dir_all(disks.path(2).join(".striate/meta")).unwrap();
+    assert_eq!(cluster.replace(&disks.path(2)).await.unwrap().aside, None);
+    assert!(striate_control::heal(cluster.client(), go_on).await.unwrap().is_whole());
+    disks.wipe(3);
+    let copy = |folder: &str, name: &str| {
+        std::fs::create_dir_all(disks.path(3).join(".striate").join(folder)).unwrap();
+        let file = Path::new(".striate").join(folder).join(name);
+        std::fs::copy(theirs.path(1).join(&file), disks.path(3).join(&file)).unwrap();
+    };
+    copy("meta", "meta.redb");
+    let before = snapshot(&disks.path(3));
+    let unknown = cluster.replace(&disks.path(3)).await.unwrap_err().to_string();
+    assert!(unknown.contains("meta.redb") && unknown.contains("nothing says"), "{unknown}");
+    copy("meta", "meta.epoch");
+    let foreign = cluster.replace(&disks.path(3)).await.unwrap_err().to_string();
+    assert!(foreign.contains("it belongs to cluster"), "{foreign}");
+    assert_eq!(
+        snapshot(&disks.path(3)).iter().filter(|file| !before.contains(file)).count(),
+        2,
+        "epoch and lock"
+    );
+
+    // A restart takes it for a missing disk; remains with this cluster's record make room then, too.
+    cluster.close().await;
+    drop(cluster);
+    disks.wipe(3);
+    std::fs::create_dir_all(disks.path(3).join(".striate/meta")).unwrap();
+    let record = ".striate/meta/meta.epoch";
+    std::fs::copy(disks.path(4).join(record), disks.path(3).join(record)).unwrap();
+    std::fs::write(disks.path(3).join(".striate/meta/meta.redb"), b"x").unwrap();
+    let cluster = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    assert_reads(&cluster, "a", 1).await;
+    let replaced = cluster.replace(&disks.path(3)).await.unwrap();
+    assert!(replaced.aside.unwrap().join("meta/meta.redb").exists());
+    assert!(striate_control::heal(cluster.client(), go_on).await.unwrap().is_whole());
+    assert_eq!(cluster.status("").await.warnings, Vec::<String>::new());
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_write_surplus_decides_with_how_many_sites_writes_go_on() {
+    for (surplus, goes_on) in [(1, false), (0, true)] {
+        let disks = Disks::new(6);
+        let paths = disks.paths(&[1, 2, 3, 4, 5, 6]);
+        let cluster = start_with(Runtime::real(), &paths, surplus).await.unwrap().cluster;
+        assert_eq!(cluster.profile().to_string(), "rs(4,2)");
+        put(&cluster, "a", 1).await;
+        [1, 2].iter().for_each(|&number| disks.wipe(number));
+        match try_put(&cluster, "b", 2).await {
+            Ok(()) => assert!(goes_on),
+            Err(error) => {
+                assert!(matches!(error, ClientError::TooFewSites { available: 4, needed: 5, .. }), "{error}");
+                assert!(!goes_on);
+            }
+        }
+        assert_eq!(cluster.is_serving(), goes_on);
+        assert_reads(&cluster, "a", 1).await;
+        if goes_on {
+            assert_reads(&cluster, "b", 2).await;
+        }
+        cluster.close().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_mirrors_are_watched_while_nobody_writes_and_read_now_and_then() {
+    let runtime = Runtime::deterministic(1, Duration::from_secs(1_700_000_000));
+    let disks = Disks::new(4);
+    let paths = disks.paths(&[1, 2, 3, 4]);
+    let open = async || start_with(runtime.clone(), &paths, 1).await.unwrap().cluster;
+    let cluster = open().await;
+    cluster.start_background();
+    let mirrors = async |cluster: &Cluster| -> Vec<PathBuf> {
+        let states = cluster.mirror_states().await;
+        assert!(states.iter().all(|mirror| mirror.in_sync), "{states:?}");
+        states.into_iter().map(|mirror| mirror.directory).collect()
+    };
+    let folder = |number| disks.path(number).join(".striate/meta");
+    assert_eq!(mirrors(&cluster).await, [folder(1), folder(2), folder(3)]);
+    disks.wipe(1);
+    runtime.sleep(Duration::from_secs(3)).await;
+    assert_eq!(mirrors(&cluster).await, [folder(2), folder(3), folder(4)], "another one took its place");
+    cluster.close().await;
+    drop(cluster);
+
+    // Damage in a mirror that serves no reads.
+    let file = folder(3).join("meta.redb");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let rack = |bytes: &[u8]| bytes.windows(6).position(|text| text == b"disk-4");
+    while let Some(place) = rack(&bytes) {
+        bytes[place] = b'x';
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let cluster = open().await;
+    cluster.start_background();
+    runtime.sleep(Duration::from_secs(60)).await;
+    assert_eq!(mirrors(&cluster).await.len(), 3);
+    assert!(rack(&std::fs::read(&file).unwrap()).is_none(), "nobody noticed yet");
+    runtime.sleep(Duration::from_secs(600)).await;
+    let states = cluster.mirror_states().await;
+    let repaired = rack(&std::fs::read(&file).unwrap()).is_some();
+    assert!(repaired, "it was ejected and copied anew: {states:?}");
     cluster.close().await;
 }
 

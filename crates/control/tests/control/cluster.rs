@@ -1,11 +1,13 @@
 //! A cluster in memory with sites that can be broken on purpose.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use striate_client::{
@@ -15,7 +17,7 @@ use striate_client::{
 use striate_codec::crc32c;
 use striate_core::{ChunkId, LoadReport, Profile, RackId, SiteId};
 use striate_meta::memory::MemoryStore;
-use striate_meta::{Commit, MetaStore, keys, records};
+use striate_meta::{Commit, MetaStore, ScanRange, keys, records};
 use striate_runtime::Runtime;
 use striate_site::{
     ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream, Site, SiteError,
@@ -33,6 +35,8 @@ pub struct BreakableSite {
     pub down: Mutex<bool>,
     /// Never answers reads.
     pub hung: Mutex<bool>,
+    /// Takes no chunks.
+    pub full: Mutex<bool>,
 }
 
 impl BreakableSite {
@@ -42,6 +46,7 @@ impl BreakableSite {
             chunks: Mutex::default(),
             down: Mutex::default(),
             hung: Mutex::default(),
+            full: Mutex::default(),
         })
     }
 
@@ -106,6 +111,9 @@ impl Site for BreakableSite {
 
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
         self.up()?;
+        if *self.full.lock() {
+            return Err(SiteError::NoSpace);
+        }
         let crc = crc32c(&request.payload);
         self.chunks.lock().insert(request.chunk, (request.payload, crc));
         Ok(self.last_load())
@@ -238,10 +246,33 @@ impl Cluster {
         Ok(bytes)
     }
 
+    /// Loses a chunk of each stripe in `range`, in the order of their names, and puts the stripes in debt, as a
+    /// read does that misses it. Metadata in memory answers at once.
+    pub fn lose_a_chunk_each(&self, range: std::ops::Range<usize>) {
+        let rows = self.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX);
+        let rows = rows.now_or_never().expect("memory answers at once").unwrap();
+        for row in &rows[range] {
+            let stripe = keys::stripe_of(&row.key).unwrap();
+            let held =
+                |site: &&Arc<BreakableSite>| site.chunks.lock().keys().any(|chunk| chunk.stripe == stripe);
+            let site = self.sites.iter().find(held).expect("a site holds a chunk of it");
+            site.chunks.lock().retain(|chunk, _| chunk.stripe != stripe);
+            let mut tx = self.client.transaction();
+            tx.put(keys::debt(stripe), Bytes::new());
+            let committed = self.meta.commit(tx).now_or_never().expect("memory answers at once");
+            assert!(matches!(committed, Ok(Commit::Done(_))));
+        }
+    }
+
     /// Chunks on all sites.
     pub fn chunk_count(&self) -> usize {
         self.sites.iter().map(|site| site.chunks.lock().len()).sum()
     }
+}
+
+/// Progress of a heal or a verification that nobody looks at and nobody stops.
+pub fn go_on<T>(_: &T) -> ControlFlow<()> {
+    ControlFlow::Continue(())
 }
 
 /// A body in one piece, or one that fails.

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use striate_core::ClusterId;
 
-use super::volume::{DiskId, MetaDirectory};
+use super::volume::{DiskId, MetaDirectory, Volume};
 use crate::store::MetaError;
 
 /// The file's name.
@@ -123,6 +123,14 @@ impl EpochRecord {
             )));
         }
         Ok(Some(record))
+    }
+
+    /// The cluster and the directory that the record in `volume` was written for, whichever they are; `None`
+    /// where there is none that can be read.
+    pub fn owner(volume: &dyn Volume) -> Option<(ClusterId, DiskId)> {
+        let bytes = volume.read_file(EPOCH_FILE).ok()??;
+        let (record, disk) = Self::decode(&bytes).ok()?;
+        Some((record.cluster, disk))
     }
 
     /// Orders records: the greatest is in force.

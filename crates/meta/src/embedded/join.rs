@@ -128,7 +128,7 @@ impl Committer {
         let MetaDirectory { disk_id, volume } = copy.directory;
         let mirror = Mirror::start(&self.runtime, disk_id, volume, db)?;
         let in_sync = self.mirrors.iter().map(|mirror| mirror.disk_id).chain([disk_id]).collect();
-        if let Err(reason) = self.record(in_sync) {
+        if let Err(reason) = self.record(in_sync, &Default::default()) {
             // Some directories may name the newcomer by now, so that nothing may be acknowledged without it.
             self.eject_or_go_down(Vec::new()).map_err(|_| Failure::Broken(reason.clone()))?;
             return Err(Failure::Broken(reason));

@@ -39,7 +39,9 @@ impl KnownDirectory {
     }
 }
 
-/// Records `record` in every directory that answers within `deadline`.
+/// Records `record` in every directory that answers within `deadline`, but for those in `vanished`. A new name in
+/// a directory that is being wiped would keep `rm -rf` from ending, so there the old record is taken away instead:
+/// it must not speak for the cluster any more.
 ///
 /// # Errors
 /// When fewer than min(r+1, n−r) did: the set in force could then be overlooked at the next start.
@@ -47,6 +49,7 @@ pub(super) fn record_everywhere(
     runtime: &Runtime,
     layout: &Layout,
     directories: &[KnownDirectory],
+    vanished: &BTreeSet<DiskId>,
     record: &EpochRecord,
     deadline: Duration,
 ) -> Result<(), String> {
@@ -55,9 +58,13 @@ pub(super) fn record_everywhere(
     for known in directories.iter().filter(|known| !known.is_hung()) {
         known.under_way.fetch_add(1, Ordering::SeqCst);
         let (known, answers) = (known.clone(), answers.clone());
-        let bytes = record.encode(known.directory.disk_id);
+        let bytes =
+            (!vanished.contains(&known.directory.disk_id)).then(|| record.encode(known.directory.disk_id));
         let write = move || {
-            let written = replace_epoch(&*known.directory.volume, &bytes);
+            let written = match bytes {
+                Some(bytes) => replace_epoch(&*known.directory.volume, &bytes),
+                None => withdraw_epoch(&*known.directory.volume),
+            };
             known.under_way.fetch_sub(1, Ordering::SeqCst);
             // Nobody listens after the deadline.
             let _ = answers.send((known.directory.volume.name(), written));
@@ -85,6 +92,12 @@ pub(super) fn record_everywhere(
     ))
 }
 
+/// Takes away the record of a directory whose mirror vanished. Always an error: nothing was recorded there.
+fn withdraw_epoch(volume: &dyn Volume) -> std::io::Result<()> {
+    volume.verify().and_then(|()| volume.remove_file(EPOCH_FILE))?;
+    Err(std::io::Error::other("its mirror has vanished"))
+}
+
 /// The file is tiny, but a full disk refuses it all the same; then the reserve makes room.
 fn replace_epoch(volume: &dyn Volume, bytes: &[u8]) -> std::io::Result<()> {
     volume.replace_file(EPOCH_FILE, bytes).or_else(|error| match Failure::from(error) {
@@ -97,12 +110,17 @@ fn replace_epoch(volume: &dyn Volume, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 impl Committer {
-    /// Records an in-sync set of `in_sync` with the next epoch.
-    pub(super) fn record(&mut self, in_sync: BTreeSet<DiskId>) -> Result<(), String> {
+    /// Records an in-sync set of `in_sync` with the next epoch, everywhere but in `vanished`.
+    pub(super) fn record(
+        &mut self,
+        in_sync: BTreeSet<DiskId>,
+        vanished: &BTreeSet<DiskId>,
+    ) -> Result<(), String> {
         // Also after a failure the number is used up: some directory may hold it.
         self.record.epoch += 1;
         let record = EpochRecord { in_sync, ..self.record.clone() };
-        record_everywhere(&self.runtime, &self.layout, &self.directories, &record, self.options.deadline)?;
+        let Self { runtime, layout, directories, options, .. } = self;
+        record_everywhere(runtime, layout, directories, vanished, &record, options.deadline)?;
         self.record = record;
         Ok(())
     }
@@ -127,7 +145,10 @@ impl Committer {
                 known.under_way.fetch_add(1, Ordering::SeqCst);
             }
         }
-        self.record(in_sync)?;
+        let has_vanished = |(_, failure): &&(usize, Failure)| matches!(failure, Failure::Vanished(_));
+        let vanished =
+            failed.iter().filter(has_vanished).map(|(position, _)| self.mirrors[*position].disk_id);
+        self.record(in_sync, &vanished.collect())?;
         for (position, failure) in failed.into_iter().rev() {
             let mirror = self.mirrors.remove(position);
             if matches!(failure, Failure::Hung(_))
@@ -195,7 +216,7 @@ impl Committer {
         };
         self.directories = present.into_iter().map(keep).collect();
         self.layout = layout;
-        let reason = || Failure::Broken("its directory is not in use any more".to_owned());
+        let reason = || Failure::Broken("its directory is lost or was given up".to_owned());
         // Also when no mirror is ejected this records the set, so that new directories learn it.
         self.eject_or_go_down(gone.into_iter().map(|position| (position, reason())).collect())
     }
@@ -218,11 +239,14 @@ impl Committer {
         });
     }
 
-    /// Brings the shared status up to date; what was ejected stays listed until it is a mirror again.
+    /// Brings the shared status up to date; what was ejected stays listed until it is a mirror again or others
+    /// have taken its place.
     pub(super) fn refresh_status(&self) {
         let mut status = self.shared.status.lock();
+        let is_complete = self.mirrors.len() >= self.layout.mirrors();
         let ejected = |mirror: &MirrorStatus| {
-            !mirror.in_sync && self.mirrors.iter().all(|in_sync| in_sync.disk_id != mirror.disk_id)
+            let is_back = self.mirrors.iter().any(|in_sync| in_sync.disk_id == mirror.disk_id);
+            !mirror.in_sync && !is_back && !is_complete
         };
         status.retain(ejected);
         for (position, mirror) in self.mirrors.iter().enumerate() {

@@ -139,8 +139,8 @@ impl MirrorDb {
 
     /// Fails when what was written cannot be found at its path any more.
     pub(super) fn verify(&self) -> Result<(), Failure> {
-        self.volume.verify()?;
-        Ok(self.storage.verify()?)
+        let found = self.volume.verify().and_then(|()| self.storage.verify());
+        found.map_err(|error| Failure::Vanished(error.to_string()))
     }
 
     /// The state after the last group.

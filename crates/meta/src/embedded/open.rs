@@ -171,7 +171,7 @@ fn create(
     }
     let in_sync = chosen.iter().map(|directory| directory.disk_id).collect();
     let record = EpochRecord { cluster: layout.cluster, epoch: FIRST_EPOCH, run: 0, in_sync };
-    record_everywhere(runtime, layout, &known(present), &record, options.deadline)
+    record_everywhere(runtime, layout, &known(present), &BTreeSet::new(), &record, options.deadline)
         .map_err(MetaError::Unavailable)
 }
 
@@ -206,7 +206,7 @@ fn open(
     }
     let in_sync = mirrors.iter().map(|(directory, _)| directory.disk_id).collect();
     let record = EpochRecord { cluster: layout.cluster, epoch: newest.epoch + 1, run, in_sync };
-    record_everywhere(runtime, layout, directories, &record, options.deadline)
+    record_everywhere(runtime, layout, directories, &BTreeSet::new(), &record, options.deadline)
         .map_err(MetaError::Unavailable)?;
     Ok(Opened { record, mirrors, transactions })
 }

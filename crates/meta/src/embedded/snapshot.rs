@@ -28,6 +28,8 @@ pub(super) enum Failure {
     Busy(String),
     /// It did not answer in time; whatever it was asked may still happen.
     Hung(String),
+    /// Its files are not at their paths any more: its directory is being wiped, was unmounted or swapped.
+    Vanished(String),
     /// Anything else: the mirror is not to be trusted any more.
     Broken(String),
 }
@@ -35,9 +37,11 @@ pub(super) enum Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoSpace(reason) | Self::Busy(reason) | Self::Hung(reason) | Self::Broken(reason) => {
-                f.write_str(reason)
-            }
+            Self::NoSpace(reason)
+            | Self::Busy(reason)
+            | Self::Hung(reason)
+            | Self::Vanished(reason)
+            | Self::Broken(reason) => f.write_str(reason),
         }
     }
 }

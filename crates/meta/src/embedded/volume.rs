@@ -49,6 +49,23 @@ impl MetaDirectory {
     pub fn open(disk_id: DiskId, path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { disk_id, volume: Arc::new(Directory::open(path.as_ref())?) })
     }
+
+    /// As [`MetaDirectory::open`], for a directory that is the disk's only as long as `witness` is the file that
+    /// it is now: a file of the same disk, outside of the directory, that the server keeps open. Files of the
+    /// metadata that a wipe has missed are no mirror any more when it is gone.
+    ///
+    /// # Errors
+    /// When one of them cannot be opened.
+    pub fn open_with_witness(
+        disk_id: DiskId,
+        path: impl AsRef<Path>,
+        witness: impl AsRef<Path>,
+    ) -> io::Result<Self> {
+        let mut directory = Directory::open(path.as_ref())?;
+        let inode = inode(&std::fs::metadata(&witness)?);
+        directory.witness = Some((witness.as_ref().to_owned(), inode));
+        Ok(Self { disk_id, volume: Arc::new(directory) })
+    }
 }
 
 /// A directory's files.
@@ -70,7 +87,7 @@ pub trait Volume: Send + Sync + fmt::Debug {
     fn open_storage(&self, name: &str, create: bool) -> io::Result<Arc<dyn Storage>>;
 
     /// Fails when the volume is not any more what it was when it was opened: another directory or nothing
-    /// is at its path, or a file written by [`Volume::replace_file`] has gone.
+    /// is at its path, its witness or a file written by [`Volume::replace_file`] has gone.
     fn verify(&self) -> io::Result<()>;
 
     /// A file's length in bytes.
@@ -119,6 +136,8 @@ fn inode(metadata: &Metadata) -> Inode {
 pub struct Directory {
     path: PathBuf,
     handle: File,
+    /// A file that must stay what it was.
+    witness: Option<(PathBuf, Inode)>,
     /// What this process wrote, and the inode it got.
     written: Mutex<BTreeMap<String, Inode>>,
 }
@@ -133,11 +152,12 @@ impl Directory {
         if !handle.metadata()?.is_dir() {
             return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a directory"));
         }
-        Ok(Self { path: path.to_owned(), handle, written: Mutex::default() })
+        Ok(Self { path: path.to_owned(), handle, witness: None, written: Mutex::default() })
     }
 
     fn verify_path(&self) -> io::Result<()> {
-        leads_to(&self.path, inode(&self.handle.metadata()?))
+        leads_to(&self.path, inode(&self.handle.metadata()?))?;
+        self.witness.as_ref().map_or(Ok(()), |(path, inode)| leads_to(path, *inode))
     }
 }
 

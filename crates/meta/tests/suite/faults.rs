@@ -129,6 +129,64 @@ async fn a_mirror_whose_files_are_removed_or_replaced_is_ejected_before_the_next
     }
 }
 
+/// `rm -rf` reads the names of a directory, removes them, then the directory: a name that appears in between stops
+/// it, also one that it has already removed.
+#[tokio::test]
+async fn nothing_is_written_into_a_directory_that_is_being_wiped() {
+    let (runtime, cluster) = (Runtime::real(), Cluster::new(4, 1));
+    let store = cluster.create(&runtime).await;
+    put(&store, "a", "1").await.unwrap();
+    std::fs::remove_file(cluster.path(0).join(MIRROR_FILE)).unwrap();
+    put(&store, "a", "2").await.unwrap();
+    let status = store.mirrors().await.unwrap();
+    assert_eq!(status.iter().filter(|mirror| mirror.in_sync).count(), 1, "it was ejected: {status:?}");
+    let names: Vec<_> =
+        std::fs::read_dir(cluster.path(0)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["meta.reserve"], "the old record was taken away and no new one was written");
+    cluster.wipe(0);
+    // Others record what happens; the directory's path is left alone, also when it is made anew.
+    cluster.replace(0);
+    assert_eq!(store.restore_mirrors().await.unwrap(), [Cluster::disk(2)]);
+    assert_eq!(std::fs::read_dir(cluster.path(0)).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_directory_whose_witness_is_gone_is_no_mirror_and_takes_none() {
+    let (runtime, cluster) = (Runtime::real(), Cluster::new(4, 1));
+    let witness = |number: usize| cluster.path(number).with_extension("lock");
+    let watched = |number: usize| {
+        std::fs::write(witness(number), "").unwrap();
+        MetaDirectory::open_with_witness(Cluster::disk(number), cluster.path(number), witness(number))
+            .unwrap()
+    };
+    let present: Vec<_> = (0..4).map(watched).collect();
+    let store =
+        EmbeddedStore::open_or_create(&runtime, cluster.options, cluster.layout, &present).await.unwrap();
+    put(&store, "a", "1").await.unwrap();
+    // A wipe that missed the metadata: whoever starts there next finds no disk of the cluster.
+    std::fs::remove_file(witness(0)).unwrap();
+    store.check_mirrors().await.unwrap();
+    assert_eq!(store.restore_mirrors().await.unwrap(), [Cluster::disk(2)]);
+    std::fs::remove_file(witness(1)).unwrap();
+    put(&store, "a", "2").await.unwrap();
+    assert_eq!(store.restore_mirrors().await.unwrap(), [Cluster::disk(3)]);
+    store.add_mirror(present[0].clone()).await.unwrap_err();
+    assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn an_ejected_mirror_is_listed_until_another_has_taken_its_place() {
+    let (runtime, cluster) = (Runtime::real(), Cluster::new(3, 1));
+    let store = cluster.create(&runtime).await;
+    cluster.wipe(0);
+    store.check_mirrors().await.unwrap();
+    let ejected = |status: &striate_meta::embedded::MirrorStatus| !status.in_sync;
+    assert_eq!(store.mirrors().await.unwrap().iter().filter(|status| ejected(status)).count(), 1);
+    assert_eq!(store.restore_mirrors().await.unwrap(), [Cluster::disk(2)]);
+    let status = store.mirrors().await.unwrap();
+    assert!(status.len() == 2 && !status.iter().any(ejected), "{status:?}");
+}
+
 #[tokio::test]
 async fn a_mirror_that_was_left_behind_is_ignored_when_it_returns() {
     let (runtime, cluster) = (Runtime::real(), Cluster::new(3, 1));

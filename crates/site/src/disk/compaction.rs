@@ -137,6 +137,11 @@ impl Shared {
         if self.suspect.lock().is_some() || self.lock.lock().is_none() {
             return CompactionStep::Idle;
         }
+        // About every second, also while nobody writes; and no name is added to a directory that is being wiped.
+        if let Err(reason) = self.check_watched(None) {
+            self.become_suspect(reason);
+            return CompactionStep::Idle;
+        }
         let result = match compaction.job.take() {
             Some(job) => self.continue_job(&mut compaction, job),
             None => self.begin_job(&mut compaction),

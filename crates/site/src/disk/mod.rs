@@ -358,8 +358,12 @@ impl Shared {
 
     /// Writes the snapshot. Changes wait meanwhile only while it is put together.
     ///
-    /// Not of a suspect store: its segments may hold records of groups that failed, of which a scan must decide.
+    /// Not of a suspect store: its segments may hold records of groups that failed, of which a scan must decide. Nor
+    /// into a directory that is another one by now.
     fn checkpoint(&self, compaction: &mut Compaction) -> io::Result<()> {
+        if let Err(reason) = self.check_watched(None) {
+            self.become_suspect(reason);
+        }
         if self.suspect.lock().is_some() {
             return Ok(());
         }

@@ -146,6 +146,34 @@ async fn a_removed_directory_makes_the_store_suspect_before_anything_is_acknowle
     assert!(store.status().suspect.expect("a reason").contains("vanished"));
 }
 
+/// `rm -rf` reads the names of a directory, removes them, then the directory: a new name in between stops it.
+#[tokio::test]
+async fn a_directory_that_is_being_wiped_gets_no_new_names_even_while_nobody_writes() {
+    for step in ["compaction", "checkpoint", "write"] {
+        let root = tempfile::tempdir().expect("a directory");
+        let store = open(&Runtime::real(), root.path(), small_segments()).expect("opened");
+        if step != "write" {
+            for number in 1..40 {
+                write(&store, number, 3000).await;
+            }
+            let deleted: Vec<_> = (1..30).map(|number| conformance::chunk_id(number, 0, 1)).collect();
+            store.delete(&deleted, FencingEpoch(1)).await.expect("deleted");
+        }
+        let chunks = root.path().join(".striate/chunks");
+        let names =
+            || std::fs::read_dir(&chunks).expect("listed").map(|entry| entry.expect("an entry").path());
+        let listed: Vec<_> = names().collect();
+        std::fs::remove_file(chunks.join("lock")).expect("removed");
+        match step {
+            "compaction" => assert_eq!(store.compact_step(), CompactionStep::Idle),
+            "checkpoint" => store.checkpoint().expect("nothing to do"),
+            _ => drop(store.write(conformance::chunk_id(2, 0, 1), Bytes::from_static(b"lost"), None).await),
+        }
+        assert!(names().all(|name| listed.contains(&name)), "{step}: a name was added to {listed:?}");
+        assert!(store.status().suspect.expect("a reason").contains("vanished"), "{step}");
+    }
+}
+
 /// Readers run through deletes and compactions; what is kept is always there, and its space is not wasted.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_go_on_while_segments_are_compacted_away() {

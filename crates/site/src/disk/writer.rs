@@ -314,6 +314,8 @@ impl Writer {
             self.seal();
         }
         if self.active.is_none() {
+            // No name is added to a directory that is being wiped.
+            shared.check_watched(None).map_err(AppendError::Vanished)?;
             let active = shared.new_segment().map_err(|error| match is_full(&error) {
                 true => AppendError::Full,
                 false => AppendError::Failed(error),

@@ -1,13 +1,14 @@
 //! The server's side of the admin socket.
 //!
-//! Long operations (heal, verify, export) answer with lines as they go; they go on in the request's own task,
-//! so a command that is interrupted stops its operation, and everything they did until then stays good. One
-//! heal and one verification run at a time.
+//! Long operations answer with lines as they go. One heal and one verification run at a time, each in a task of
+//! its own: when its command goes away, or the server is to stop, it finishes what it has begun and begins nothing
+//! more, and everything that it did stays good.
 
 mod buckets;
 mod keys;
 mod metadata;
 
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use striate_runtime::Runtime;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Mutex, MutexGuard, Notify, mpsc, watch};
 
 use super::find::{SOCKET_NAME, STATE_FOLDER};
 use super::messages::{Line, Refusal, ReplaceDisk, Replaced};
@@ -40,6 +41,13 @@ const MAX_SOCKET_PATH: usize = 100;
 const WAITING_LINES: usize = 64;
 /// At most one line of progress in this time.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// An operation waits so long for one whose command was interrupted just now, before it says that one is running.
+const INTERRUPTED_ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// How long a stop waits for operations that finish what they have begun.
+const FINISH_WITHIN: Duration = Duration::from_secs(30);
+/// The last line of an operation that a stop of the server has ended.
+const STOPPING: &str =
+    "the server is stopping; what was done until now stays good. Run the command again when it is back";
 
 /// An answer's body.
 pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
@@ -53,18 +61,34 @@ pub struct AdminService {
 struct Shared {
     cluster: Cluster,
     endpoint: String,
-    healing: tokio::sync::Mutex<()>,
-    verifying: tokio::sync::Mutex<()>,
+    healing: Mutex<()>,
+    verifying: Mutex<()>,
     /// Told when the server must stop.
     stop: Arc<Notify>,
+    /// True from when the server stops.
+    stopping: watch::Receiver<bool>,
 }
 
 impl AdminService {
-    /// The service of a store whose S3 endpoint is `endpoint`. It tells `stop` when the server must stop.
-    pub fn new(cluster: Cluster, endpoint: String, stop: Arc<Notify>) -> Self {
+    /// The service of a store whose S3 endpoint is `endpoint`. It tells `stop` when the server must stop, and is
+    /// told by `stopping` that it does.
+    pub fn new(
+        cluster: Cluster,
+        endpoint: String,
+        stop: Arc<Notify>,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
         let (healing, verifying) = Default::default();
-        let shared = Shared { cluster, endpoint, healing, verifying, stop };
+        let shared = Shared { cluster, endpoint, healing, verifying, stop, stopping };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Waits, when the server is stopping, until no operation is in work.
+    pub async fn finish(&self) {
+        let idle = async { (self.shared.healing.lock().await, self.shared.verifying.lock().await) };
+        if self.runtime().timeout(FINISH_WITHIN, idle).await.is_err() {
+            tracing::warn!("a heal or a verification is cut off; run it again after the next start");
+        }
     }
 
     /// Binds the socket in a directory's `.striate/` and serves it in the background. A path that is too long
@@ -113,8 +137,13 @@ impl AdminService {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let answered = self.route(method.clone(), &path, request.into_body()).await;
-        answered.unwrap_or_else(|failure| {
+        // In a task of its own: a command that goes away must not leave a change of members half made.
+        let answering = self.runtime().spawn({
+            let (this, method, path) = (self.clone(), method.clone(), path.clone());
+            async move { this.route(method, &path, request.into_body()).await }
+        });
+        let defect = |error| Err(Failure::failed(format!("the server met a defect, see its log: {error}")));
+        answering.await.unwrap_or_else(defect).unwrap_or_else(|failure| {
             tracing::info!(%method, path, reason = %failure, "an admin request was refused");
             json(StatusCode::BAD_REQUEST, &Refusal { error: failure.to_string() })
         })
@@ -148,20 +177,33 @@ impl AdminService {
                 self.serve_directory(&directory);
             }
         }
-        let notes = vec!["`striate heal` rebuilds the lost chunks".to_owned()];
+        let mut notes = Vec::new();
+        if let Some(aside) = &replaced.aside {
+            notes.push(format!(
+                "files of this store that were left in the directory, without the identity of a disk, are in {} now; \
+                 when everything is whole again nobody needs them: remove that folder",
+                aside.display()
+            ));
+        }
+        notes.push("`striate heal` rebuilds the lost chunks".to_owned());
         Ok(ok(&Replaced { old_site: replaced.old.0, new_site: replaced.new.0, notes }))
     }
 
+    /// The right to run an operation of which there is one at a time; `None` when another one runs.
+    async fn alone<'a>(&self, running: &'a Mutex<()>) -> Option<MutexGuard<'a, ()>> {
+        self.runtime().timeout(INTERRUPTED_ENDS_WITHIN, running.lock()).await.ok()
+    }
+
     fn heal(self) -> Response<Body> {
-        self.long_operation(|this, lines| async move {
-            let Ok(_alone) = this.shared.healing.try_lock() else {
+        self.long_operation(|this, mut pace| async move {
+            let Some(_alone) = this.alone(&this.shared.healing).await else {
                 return Line::Failed(
                     "a heal is running already; wait for it, or stop that command".to_owned(),
                 );
             };
-            let mut pace = Pace::new(this.runtime().clone(), lines);
             let client = this.shared.cluster.client();
             match striate_control::heal(client, |progress| pace.progress(progress)).await {
+                Ok(report) if report.stopped => Line::Failed(STOPPING.to_owned()),
                 Ok(report) => {
                     Line::Report(serde_json::json!({ "whole": report.is_whole(), "report": report }))
                 }
@@ -171,13 +213,13 @@ impl AdminService {
     }
 
     fn verify(self) -> Response<Body> {
-        self.long_operation(|this, lines| async move {
-            let Ok(_alone) = this.shared.verifying.try_lock() else {
+        self.long_operation(|this, mut pace| async move {
+            let Some(_alone) = this.alone(&this.shared.verifying).await else {
                 return Line::Failed("a verification is running already; wait for it".to_owned());
             };
-            let mut pace = Pace::new(this.runtime().clone(), lines);
             let client = this.shared.cluster.client();
             match striate_control::verify(client, |progress| pace.progress(progress)).await {
+                Ok(report) if report.stopped => Line::Failed(STOPPING.to_owned()),
                 Ok(report) => match this.shared.cluster.meta().scrub().await {
                     Ok(rows) => {
                         let clean = report.is_clean();
@@ -192,44 +234,51 @@ impl AdminService {
         })
     }
 
-    /// Answers with lines of progress and the last line that `work` ends with. When the command goes away the
-    /// body is dropped, and the work with it.
+    /// Answers with lines of progress and the last line that `work` ends with. The work goes on when the command
+    /// goes away, until its pace tells it to stop.
     fn long_operation<F, W>(self, work: W) -> Response<Body>
     where
-        W: FnOnce(Self, mpsc::Sender<Line>) -> F,
+        W: FnOnce(Self, Pace) -> F,
         F: Future<Output = Line> + Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(WAITING_LINES);
-        let last = futures::stream::once(work(self, sender)).map(Some);
-        let progress = futures::stream::unfold(receiver, |mut receiver| async move {
-            let line = receiver.recv().await?;
-            Some((Some(line), receiver))
+        let (runtime, stopping) = (self.runtime().clone(), self.shared.stopping.clone());
+        let pace = Pace { next: runtime.now(), runtime: runtime.clone(), lines: sender.clone(), stopping };
+        let work = work(self, pace);
+        runtime.spawn(async move {
+            let last = work.await;
+            // The command may have gone.
+            let _ = sender.send(last).await;
         });
-        lines_body(futures::stream::select(progress, last).filter_map(std::future::ready).boxed())
+        let lines = futures::stream::unfold(receiver, |mut receiver| async move {
+            let line = receiver.recv().await?;
+            Some((line, receiver))
+        });
+        lines_body(lines.boxed())
     }
 }
 
-/// Thins out progress so that a fast operation does not drown its command.
+/// Thins out progress so that a fast operation does not drown its command, and tells the operation when to stop.
 struct Pace {
     runtime: Runtime,
     lines: mpsc::Sender<Line>,
     next: striate_runtime::Instant,
+    stopping: watch::Receiver<bool>,
 }
 
 impl Pace {
-    fn new(runtime: Runtime, lines: mpsc::Sender<Line>) -> Self {
-        Self { next: runtime.now(), runtime, lines }
-    }
-
-    fn progress(&mut self, progress: &impl Serialize) {
-        let now = self.runtime.now();
-        if now < self.next {
-            return;
+    fn progress(&mut self, progress: &impl Serialize) -> ControlFlow<()> {
+        if self.lines.is_closed() || *self.stopping.borrow() {
+            return ControlFlow::Break(());
         }
-        self.next = now + PROGRESS_EVERY;
-        let value = serde_json::to_value(progress).unwrap_or_default();
-        // A slow command misses some progress, nothing else.
-        let _ = self.lines.try_send(Line::Progress(value));
+        let now = self.runtime.now();
+        if now >= self.next {
+            self.next = now + PROGRESS_EVERY;
+            let value = serde_json::to_value(progress).unwrap_or_default();
+            // A slow command misses some progress, nothing else.
+            let _ = self.lines.try_send(Line::Progress(value));
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -59,7 +59,9 @@ pub struct VerifyArgs {
 #[command(
     long_about = "Rebuild what was lost and pay debt.\n\n\
         Rebuilds the chunks of lost and replaced disks and of damaged places from the others, the most \
-        endangered first, while the store goes on serving. It can be stopped and started again at any time. \
+        endangered first, while the store goes on serving, and goes on until nothing is left, what writes leave \
+        in debt meanwhile included. It can be stopped and started again at any time; what it cannot rebuild it \
+        names, and ends. \
         The exit status is 0 when everything is whole afterwards, 1 when something is left.",
     after_long_help = "Examples:\n  striate disk replace /mnt/disk3 && striate heal\n  striate heal --quiet --dir /mnt/disk1"
 )]
@@ -90,7 +92,9 @@ pub enum DiskCommand {
         long_about = "Admit an empty directory in the place of a lost disk.\n\n\
             PATH is the path of the lost disk, and must now hold an empty directory (a new disk, formatted \
             and mounted). It gets an identity and a site number of its own; the old site is given up for \
-            good. The store keeps running. Then `striate heal` rebuilds the lost chunks.",
+            good. The store keeps running. Then `striate heal` rebuilds the lost chunks.\n\n\
+            Files of this very store without an identity, which a wipe may leave, are moved to \
+            PATH/.striate.aside-1 (or -2, …) first; nothing is deleted. Anything else in the directory is refused.",
         after_long_help = "Example:\n  \
             mkfs.ext4 /dev/sdc && mount /dev/sdc /mnt/disk3\n  \
             striate disk replace /mnt/disk3 && striate heal"

@@ -80,6 +80,15 @@ pub struct ListenArgs {
           env = "STRIATE_BODY_MEMORY_MIB")]
     pub body_memory_mib: u32,
 
+    /// How many sites more than k must hold their chunk of a block before its write is acknowledged; below that
+    /// writes fail with 503. While all n sites are up all n are waited for; this is for when sites are lost. With 1,
+    /// rs(4,2) takes writes with 5 or 6 sites, and what was acknowledged survives one more loss before `striate
+    /// heal`. With 0 it takes them with 4 as well, and the next loss before a heal can lose what was written then.
+    /// With as many as there are parities (or more) writes fail as soon as one site is lost.
+    #[arg(long, value_name = "SITES", default_value_t = 1, value_parser = clap::value_parser!(u8),
+          env = "STRIATE_WRITE_SURPLUS")]
+    pub write_surplus: u8,
+
     /// For trying things out: accept the well-known access key `striate` with the secret
     /// `striate-dev-secret`. Whoever can reach the port can then read and delete everything.
     #[arg(long)]
@@ -133,7 +142,7 @@ pub struct ServerArgs {
         machine: striate site --make-secret cluster.secret",
     after_long_help = "Examples:\n  \
         striate site --make-secret cluster.secret\n  \
-        striate site --id 1 --rack a --secret cluster.secret --address 10.0.0.1:9100 /mnt/disk1"
+        striate site --id 1 --rack a --secret cluster.secret --sites sites.txt --address 10.0.0.1:9100 /mnt/disk1"
 )]
 pub struct SiteArgs {
     /// The directory; empty at the first start.
@@ -151,6 +160,11 @@ pub struct SiteArgs {
     /// The file with the cluster's secret.
     #[arg(long, value_name = "FILE", required_unless_present = "make_secret")]
     pub secret: Option<PathBuf>,
+
+    /// The list of all sites, as `striate gateway --sites` has it. With it the site can add up chunks of other sites
+    /// with its own when a repair or a degraded read asks for that; without it such a request fails.
+    #[arg(long, value_name = "FILE")]
+    pub sites: Option<PathBuf>,
 
     /// Where the site listens for gateways.
     #[arg(long, value_name = "HOST:PORT", default_value = ":9100")]

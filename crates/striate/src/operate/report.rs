@@ -97,17 +97,23 @@ pub fn disks(status: &Status) -> String {
 /// `striate heal`.
 pub fn heal(report: &Value, took: Duration) -> String {
     let progress = &report["progress"];
+    let rounds = match number(progress, "round") {
+        0 | 1 => String::new(),
+        rounds => format!(", in {rounds} rounds"),
+    };
     let mut text = format!(
-        "{} of {} stripes looked at, {} chunks ({}) rebuilt in {:.1} s\n",
+        "{} stripes looked at{rounds}, {} chunks ({}) rebuilt in {:.1} s\n",
         number(progress, "stripes_done"),
-        number(progress, "stripes_total"),
         number(progress, "chunks"),
         human_bytes(number(progress, "bytes")),
         took.as_secs_f64()
     );
+    if number(report, "left") > 0 {
+        writeln!(text, "! {} stripes are not whole", number(report, "left")).expect("writing to a string");
+    }
     for (name, what) in [
         ("still_lost", "chunks are still missing for want of a disk: `striate disk replace PATH` adds one"),
-        ("unknown", "chunks are on disks that did not answer"),
+        ("unknown", "chunks are on disks that did not answer; heal again when they do"),
         ("unrepairable", "stripes cannot be rebuilt now: bring lost disks back"),
     ] {
         if number(report, name) > 0 {
@@ -217,13 +223,19 @@ mod tests {
 
     #[test]
     fn reports_say_what_is_left_and_how_to_go_on() {
-        let whole = serde_json::json!({ "progress": { "stripes_done": 3, "stripes_total": 3, "chunks": 4, "bytes": 2048 } });
+        let whole =
+            serde_json::json!({ "progress": { "round": 2, "stripes_done": 3, "chunks": 4, "bytes": 2048 } });
         let text = heal(&whole, Duration::from_secs(2));
         assert!(text.contains("4 chunks (2.0 KiB)") && text.contains("everything is whole"), "{text}");
-        let left = serde_json::json!({ "progress": {}, "still_lost": 2, "examples": ["stripe 1-2: …"] });
+        assert!(text.contains("in 2 rounds"), "{text}");
+        let left =
+            serde_json::json!({ "progress": {}, "left": 1, "still_lost": 2, "examples": ["stripe 1-2: …"] });
         let text = heal(&left, Duration::ZERO);
         assert!(
-            text.contains("disk replace") && text.contains("stripe 1-2") && !text.contains("whole"),
+            text.contains("1 stripes are not whole")
+                && text.contains("disk replace")
+                && text.contains("stripe 1-2")
+                && !text.contains("everything"),
             "{text}"
         );
         let damaged = serde_json::json!({ "progress": { "damaged": 1 }, "queued": 1 });

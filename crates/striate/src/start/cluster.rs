@@ -23,11 +23,12 @@ use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_site::{Site, StoreStatus};
 
 use super::directories::{Found, inspect};
-use super::lock::DirectoryLock;
+use super::lock::{DirectoryLock, LOCK_FILE};
 use super::plan::{OpenPlan, StartPlan};
 use super::roster::{Member, Roster};
 use super::sealing::{self, SealingBytes};
 use super::site::{DiskSite, meta_folder, rack_of};
+use crate::admin::find::STATE_FOLDER;
 use crate::failure::{Failure, Outcome};
 
 /// What a start is told besides its directories.
@@ -43,6 +44,8 @@ pub struct Settings {
     pub given_key: Option<Credentials>,
     /// Sites in other processes. `Some`: the directories hold only metadata, chunks go to these sites.
     pub remote: Option<Vec<RemoteMember>>,
+    /// Sites that must hold a chunk before a write is acknowledged, beyond k.
+    pub write_surplus: usize,
     /// The cluster that a first start makes and a restart must find; none: a random one, any.
     pub cluster: Option<ClusterId>,
 }
@@ -100,7 +103,7 @@ struct Live {
     member: Member,
     /// None where the directory holds only metadata.
     site: Option<DiskSite>,
-    _lock: DirectoryLock,
+    lock: DirectoryLock,
 }
 
 impl Live {
@@ -154,7 +157,7 @@ impl Cluster {
         let mut live = BTreeMap::new();
         for (member, lock) in members.into_iter().zip(locks.drain(..)) {
             match open_site(&runtime, &plan.roster, &member, &settings).await {
-                Ok(site) => drop(live.insert(member.site, Live { member, site, _lock: lock })),
+                Ok(site) => drop(live.insert(member.site, Live { member, site, lock })),
                 Err(reason) => {
                     tracing::error!(directory = %member.path.display(), %reason, "a directory cannot be used");
                 }
@@ -175,6 +178,7 @@ impl Cluster {
             profile,
             in_flight_bytes: settings.body_memory,
             mirrors: layout(&state.roster).mirrors(),
+            write_surplus: settings.write_surplus,
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;
@@ -233,7 +237,9 @@ impl Cluster {
 
     /// Directories of members that are here.
     pub fn directories(&self) -> Vec<PathBuf> {
-        self.inner.state.lock().live.values().map(|live| live.member.path.clone()).collect()
+        let state = self.inner.state.lock();
+        let there = state.live.values().filter(|live| members::still_there(&live.member));
+        there.map(|live| live.member.path.clone()).collect()
     }
 
     /// Makes metadata mirrors until there are as many as there should be; answers how many were added.
@@ -253,8 +259,10 @@ impl Cluster {
         self.inner.keys.create("made at the first start").await.map(Some).map_err(Failure::failed)
     }
 
-    /// Stops background work, then closes sites and metadata so that the next start need not recover them.
+    /// Stops background work, lets a change of members end, then closes sites and metadata so that the next start
+    /// need not recover them.
     pub async fn close(&self) {
+        let _no_change = self.inner.changing.lock().await;
         let tasks: Vec<_> = self.inner.tasks.lock().drain(..).collect();
         tasks.iter().for_each(JoinHandle::abort);
         let sites: Vec<_> =
@@ -343,7 +351,7 @@ fn sealing_key(runtime: &Runtime, plan: &OpenPlan, paths: &[&Path]) -> Outcome<S
         return Err(Failure::refused(format!(
             "no directory holds the cluster's sealing key ({}/{}), without which the access keys cannot be opened; \
              restore the file in one directory from a copy",
-            crate::admin::find::STATE_FOLDER,
+            STATE_FOLDER,
             sealing::SEALING_FILE
         )));
     }
@@ -394,7 +402,12 @@ fn layout(roster: &Roster) -> Layout {
 
 /// The directories of the members that are here, as the metadata engine sees them.
 fn meta_directories<'a>(live: impl Iterator<Item = &'a Live>) -> Vec<MetaDirectory> {
-    let open = |live: &Live| match MetaDirectory::open(live.member.disk, meta_folder(&live.member.path)) {
+    let directory = |live: &Live| {
+        let path = &live.member.path;
+        let lock = path.join(STATE_FOLDER).join(LOCK_FILE);
+        MetaDirectory::open_with_witness(live.member.disk, meta_folder(path), lock)
+    };
+    let open = |live: &Live| match directory(live) {
         Ok(directory) => Some(directory),
         Err(error) => {
             tracing::warn!(directory = %live.member.path.display(), %error, "no metadata in this directory");

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use striate_meta::embedded::{DiskId, EpochRecord, MetaDirectory};
 
 use super::lock::LOCK_FILE;
+use super::remains::{ASIDE_PREFIX, Remains};
 use super::roster::Roster;
 use super::sealing::SEALING_FILE;
 use super::site::meta_folder;
@@ -33,6 +34,8 @@ pub enum Found {
         /// Metadata was served from this cluster before: its first start is over.
         served: bool,
     },
+    /// Files of a store, but nothing that says that the directory is a member of a cluster.
+    Remains(Remains),
 }
 
 /// A directory and what it holds.
@@ -168,20 +171,28 @@ fn contents(path: &Path) -> Result<Found, Contents> {
     for entry in fs::read_dir(path).map_err(Contents::Io)? {
         let entry = entry.map_err(Contents::Io)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let example = match name == STATE_FOLDER {
-            true => left_over(&entry.path()).map_err(Contents::Io)?,
-            false => (!IGNORED_ENTRIES.contains(&name.as_str())).then_some(name),
-        };
-        if let Some(example) = example {
-            return Err(Contents::Directory(DirectoryError::Occupied { path: path.to_owned(), example }));
+        let is_known = IGNORED_ENTRIES.contains(&name.as_str()) || name.starts_with(ASIDE_PREFIX);
+        if name != STATE_FOLDER && !is_known {
+            return Err(Contents::Directory(DirectoryError::Occupied {
+                path: path.to_owned(),
+                example: name,
+            }));
         }
     }
-    Ok(Found::Blank)
+    match left_over(&path.join(STATE_FOLDER)).map_err(Contents::Io)? {
+        Some(example) => Ok(Found::Remains(Remains::in_directory(path, example).map_err(Contents::Io)?)),
+        None => Ok(Found::Blank),
+    }
 }
 
 /// What a state folder without a roster holds beside the little that a crash in the very first writes leaves.
 fn left_over(folder: &Path) -> io::Result<Option<String>> {
-    for entry in fs::read_dir(folder)? {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if name != LOCK_FILE && name != SEALING_FILE && !name.ends_with(".tmp") {
             return Ok(Some(format!("{STATE_FOLDER}/{name}")));
@@ -213,8 +224,10 @@ mod tests {
         assert!(error.contains("holiday.jpg") && error.contains("empty directory"), "{error}");
 
         fs::create_dir_all(at("lost/.striate/chunks")).unwrap();
-        let error = inspect(&at("lost")).unwrap_err().to_string();
-        assert!(error.contains(".striate/chunks"), "{error}");
+        let Found::Remains(remains) = inspect(&at("lost")).unwrap().found else { panic!("no remains") };
+        assert_eq!(remains.example, ".striate/chunks");
+        fs::write(at("lost/holiday.jpg"), b"x").unwrap();
+        assert!(matches!(inspect(&at("lost")), Err(DirectoryError::Occupied { .. })));
 
         fs::write(at("file"), b"x").unwrap();
         assert!(matches!(inspect(&at("file")), Err(DirectoryError::NotADirectory(_))));

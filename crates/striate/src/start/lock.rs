@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -16,6 +16,8 @@ pub const LOCK_FILE: &str = "lock";
 #[derive(Debug)]
 pub struct DirectoryLock {
     _file: File,
+    /// The state folder; while it is open nothing else gets its inode.
+    folder: File,
 }
 
 /// Why a directory cannot be held.
@@ -37,7 +39,7 @@ pub enum LockError {
 }
 
 impl DirectoryLock {
-    /// Takes the directory, which must exist.
+    /// Takes the directory, which must exist. Makes its state folder where there is none, durably.
     ///
     /// # Errors
     /// When another process holds it, or it cannot be written.
@@ -45,9 +47,11 @@ impl DirectoryLock {
         let fail = |error: io::Error| LockError::Io { path: directory.to_owned(), error };
         let folder = directory.join(STATE_FOLDER);
         match fs::create_dir(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(fail(error)),
-            _ => {}
+            Ok(()) => File::open(directory).and_then(|parent| parent.sync_all()).map_err(fail)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(fail(error)),
         }
+        let held = File::open(&folder).map_err(fail)?;
         let path = folder.join(LOCK_FILE);
         let file = OpenOptions::new()
             .create(true)
@@ -57,9 +61,18 @@ impl DirectoryLock {
             .open(path)
             .map_err(fail)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { _file: file, folder: held }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::Held(directory.to_owned())),
             Err(error) => Err(fail(error.into())),
+        }
+    }
+
+    /// True when the state folder that is held lies in this directory, whatever has become of its files.
+    pub fn is_in(&self, directory: &Path) -> bool {
+        let found = fs::symlink_metadata(directory.join(STATE_FOLDER));
+        match (found, self.folder.metadata()) {
+            (Ok(found), Ok(held)) => (found.dev(), found.ino()) == (held.dev(), held.ino()),
+            _ => false,
         }
     }
 }
@@ -74,6 +87,10 @@ mod tests {
         let held = DirectoryLock::take(directory.path()).unwrap();
         let error = DirectoryLock::take(directory.path()).unwrap_err();
         assert!(matches!(error, LockError::Held(_)) && error.to_string().contains("another server"));
+        assert!(held.is_in(directory.path()));
+        fs::rename(directory.path().join(STATE_FOLDER), directory.path().join("aside")).unwrap();
+        fs::create_dir(directory.path().join(STATE_FOLDER)).unwrap();
+        assert!(!held.is_in(directory.path()));
         drop(held);
         DirectoryLock::take(directory.path()).unwrap();
     }

@@ -2,6 +2,7 @@
 //!
 //! 1. [`directories`]: what each directory holds: nothing, a member of a cluster, or somebody's files.
 //! 2. [`plan`]: what to do about it, as a pure function: first start, restart, degraded restart, or refusal.
+//!    [`remains`]: what a wipe has missed, and when it may be moved out of a new member's way.
 //! 3. [`roster`]: the file in every directory that names the cluster's members.
 //! 4. [`cluster`]: opens sites and metadata, keeps rows and roster in step, admits and replaces disks.
 //!
@@ -12,6 +13,7 @@ pub mod credentials;
 pub mod directories;
 pub mod lock;
 pub mod plan;
+pub mod remains;
 pub mod roster;
 pub mod sealing;
 pub mod site;

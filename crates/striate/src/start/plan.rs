@@ -8,6 +8,7 @@
 //! | all but at most r members | goes on degraded, admits nobody, and says what is missing |
 //! | fewer | refuses, and names what is missing |
 //! | members of two clusters, a copy, a disk that was replaced | refuses |
+//! | remains of a store that nobody can attribute | refuses, but for the place of a member: that one is missing |
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use striate_core::ClusterId;
 use striate_meta::embedded::DiskId;
 
 use super::directories::{Found, Inspected};
+use super::remains::Remains;
 use super::roster::{Member, Roster};
 
 /// What a start does.
@@ -96,6 +98,17 @@ pub enum StartError {
         /// Those that are missing, and what is at their paths.
         missing: Vec<(PathBuf, &'static str)>,
     },
+    /// Remains of a store where a blank directory is wanted.
+    #[error(
+        "{path} holds remains of a store (for example {example}) but nothing that says of which; leave it out, or \
+         remove {path}/.striate if nobody misses it"
+    )]
+    Remains {
+        /// The directory.
+        path: PathBuf,
+        /// One of its entries.
+        example: String,
+    },
     /// A directory that does not exist and is no member's.
     #[error(
         "{path} does not exist; is the disk mounted? To add it to the cluster make it first: mkdir {path}"
@@ -128,17 +141,18 @@ fn describe_missing(
 /// When it must be refused.
 pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
     let Some(newest) = newest_roster(inspected)? else {
-        let paths = inspected.iter().map(|directory| directory.path.clone()).collect();
-        return Ok(StartPlan::First { paths });
+        let blank = |directory: &Inspected| match &directory.found {
+            Found::Remains(remains) => Err(refuse_remains(directory, remains)),
+            _ => Ok(directory.path.clone()),
+        };
+        return Ok(StartPlan::First { paths: inspected.iter().map(blank).collect::<Result<_, _>>()? });
     };
     let present = present_members(inspected, &newest)?;
     let is_present = |member: &Member| present.iter().any(|found| found.disk == member.disk);
     let absent: Vec<Member> = newest.members.iter().filter(|member| !is_present(member)).cloned().collect();
-    let blank_at = |path: &Path| {
-        inspected
-            .iter()
-            .any(|directory| directory.path == path && !matches!(directory.found, Found::Member { .. }))
-    };
+    let is_blank = |directory: &Inspected| matches!(directory.found, Found::Blank | Found::Absent);
+    let blank_at =
+        |path: &Path| inspected.iter().any(|directory| directory.path == path && is_blank(directory));
     // An interrupted first start: nobody ever served, and whoever has no roster yet is still blank.
     let served =
         inspected.iter().any(|directory| matches!(directory.found, Found::Member { served: true, .. }));
@@ -148,7 +162,8 @@ pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
     let claimed = |path: &Path| newest.members.iter().any(|member| member.path == path);
     let mut spare = Vec::new();
     for directory in inspected.iter().filter(|directory| !claimed(&directory.path)) {
-        match directory.found {
+        match &directory.found {
+            Found::Remains(remains) => return Err(refuse_remains(directory, remains)),
             Found::Absent => return Err(StartError::Absent { path: directory.path.clone() }),
             Found::Blank => spare.push(directory.path.clone()),
             Found::Member { .. } => {}
@@ -161,6 +176,10 @@ pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
         member.expect("present members are in the roster").path.clone_from(&found.path);
     }
     Ok(StartPlan::Open(OpenPlan { roster, present, unfinished, missing, admit, ignored }))
+}
+
+fn refuse_remains(directory: &Inspected, remains: &Remains) -> StartError {
+    StartError::Remains { path: directory.path.clone(), example: remains.example.clone() }
 }
 
 /// The roster with the greatest generation; `None` when there is none.
@@ -221,6 +240,7 @@ fn refuse_too_few(
             Some(Found::Absent) => "does not exist",
             Some(Found::Blank) => "empty: another or an unmounted disk",
             Some(Found::Member { .. }) => "another disk of the cluster is there",
+            Some(Found::Remains(_)) => "only remains, without roster and identity",
         }
     };
     let missing = missing.iter().map(|member| (member.path.clone(), what_is_at(&member.path))).collect();
@@ -312,6 +332,25 @@ mod tests {
         for word in ["/d2 (empty", "/d3 (not named", "/d4", "2 are needed", "Nothing was changed"] {
             assert!(error.contains(word), "{word}: {error}");
         }
+    }
+
+    #[test]
+    fn remains_in_a_members_place_are_a_missing_disk_and_elsewhere_refused() {
+        let roster = roster(4, 2);
+        let remains = |number| Inspected { path: path(number), found: Found::Remains(Remains::default()) };
+        let others = [1, 2, 3].map(|number| member_at(number, path(number), &roster));
+        let plan = opened(&[&others[..], &[remains(4)]].concat());
+        assert_eq!((plan.missing, plan.unfinished), (vec![roster.members[3].clone()], vec![]));
+        let refused = plan_start(&[&others[..], &[remains(9)]].concat());
+        assert!(matches!(refused, Err(StartError::Remains { .. })), "{refused:?}");
+        let refused = plan_start(&[blank(1), remains(2)]);
+        assert!(matches!(refused, Err(StartError::Remains { .. })), "{refused:?}");
+        let begun = Found::Member { disk: DiskId([1; 16]), roster: roster.clone(), served: false };
+        let plan = plan_start(&[Inspected { path: path(1), found: begun }, blank(2), blank(3), remains(4)]);
+        assert!(
+            matches!(plan, Err(StartError::TooManyMissing { .. })),
+            "no first start leaves remains: {plan:?}"
+        );
     }
 
     #[test]

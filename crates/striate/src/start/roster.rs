@@ -184,18 +184,13 @@ impl Roster {
     }
 }
 
-/// Sets a small file's bytes in `folder` (made if missing), durably and all or nothing.
+/// Sets a small file's bytes in `folder`, durably and all or nothing. The folder is the lock's to make: whoever
+/// writes into one that is gone would make it anew in a wiped directory.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// When the folder does not exist or cannot be written.
 pub fn replace_file(folder: &Path, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    let parent = folder.parent().unwrap_or(Path::new("."));
-    match fs::create_dir(folder) {
-        Ok(()) => File::open(parent)?.sync_all()?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
     let fresh = folder.join(format!("{name}.tmp"));
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -239,6 +234,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(Roster::read(directory.path()), Ok(None));
         let disk = DiskId([2; 16]);
+        assert!(roster().write(directory.path(), disk).is_err());
+        assert!(!directory.path().join(STATE_FOLDER).exists(), "a wiped directory stays as it is");
+        fs::create_dir(directory.path().join(STATE_FOLDER)).unwrap();
         roster().write(directory.path(), disk).unwrap();
         let next = roster().changed(|roster| roster.tolerance = 2);
         next.write(directory.path(), disk).unwrap();

@@ -89,6 +89,7 @@ mod tests {
         let runtime = Runtime::deterministic(1, Duration::ZERO);
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let both = [one.path(), two.path()];
+        both.iter().for_each(|directory| fs::create_dir(directory.join(STATE_FOLDER)).unwrap());
         assert_eq!(recover(&both), Ok(None));
         let key = make(&runtime);
         write(one.path(), &key).unwrap();

@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use striate_runtime::Runtime;
 
 use super::download::{download_file, download_to_standard_output, path_below};
+use super::interruption::Interruption;
 use super::location::{Location, ObjectLocation};
 use super::progress::{bytes_bar, human_bytes};
 use super::store::ObjectStore;
@@ -51,6 +52,9 @@ pub async fn cp(runtime: Runtime, args: CpArgs) -> Outcome {
         }
     };
     copier.bar.finish_and_clear();
+    if copier.store.interruption().has_happened() {
+        return Err(Interruption::failure());
+    }
     if !args.quiet && !to_standard_output {
         println!("{} files, {}", tally.files, human_bytes(tally.bytes));
     }
@@ -99,7 +103,8 @@ impl Copier {
         let (files, skipped) = self.runtime.run_blocking(move || walk(&root)).await?;
         self.bar.set_length(files.iter().map(|(_, size)| size).sum());
         let prefix = to.as_prefix();
-        let copies = stream::iter(files).map(|(path, _)| {
+        let interrupted = self.store.interruption().happens();
+        let copies = stream::iter(files).take_until(interrupted).map(|(path, _)| {
             let prefix = &prefix;
             async move {
                 let below = path.strip_prefix(from).unwrap_or(&path);
@@ -121,7 +126,8 @@ impl Copier {
         loop {
             let page = self.store.list(from, "", next.as_deref()).await?;
             self.bar.inc_length(page.objects.iter().map(|object| object.size).sum());
-            let copies = stream::iter(page.objects).map(|object| async move {
+            let interrupted = self.store.interruption().happens();
+            let copies = stream::iter(page.objects).take_until(interrupted).map(|object| async move {
                 let cut = from.key.rfind('/').map_or(0, |slash| slash + 1);
                 let object_at = ObjectLocation { bucket: from.bucket.clone(), key: object.key };
                 let name = object_at.key.get(cut..).unwrap_or(&object_at.key);

@@ -6,6 +6,7 @@
 mod browse;
 mod copy;
 mod download;
+mod interruption;
 mod location;
 pub mod progress;
 pub mod sign;

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioExecutor;
 use striate_runtime::Runtime;
 use zeroize::Zeroizing;
 
+use super::interruption::Interruption;
 use super::location::ObjectLocation;
 use super::sign::{Signer, Unsigned, encode_path, encode_query};
 use super::xml::{Element, complete_upload};
@@ -36,6 +37,7 @@ pub struct ObjectStore {
     runtime: Runtime,
     http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     signer: Signer,
+    interruption: Interruption,
     /// Scheme, host and port; no trailing slash.
     endpoint: String,
     host: String,
@@ -50,6 +52,8 @@ struct Call<'a> {
     query: &'a [(&'a str, &'a str)],
     headers: Vec<(&'static str, String)>,
     body: Bytes,
+    /// It begins or ends something that would be left behind, so an interruption waits for it.
+    outlasts_interruption: bool,
 }
 
 /// An object in a listing.
@@ -108,7 +112,13 @@ impl ObjectStore {
         })?;
         let signer = credentials(args)?;
         let http = HttpClient::builder(TokioExecutor::new()).build(connector(args)?);
-        Ok(Self { runtime, http, signer, endpoint, host })
+        let interruption = Interruption::listen(&runtime);
+        Ok(Self { runtime, http, signer, interruption, endpoint, host })
+    }
+
+    /// Whether the user wants the command to end.
+    pub fn interruption(&self) -> &Interruption {
+        &self.interruption
     }
 
     /// Names of all buckets.
@@ -211,7 +221,8 @@ impl ObjectStore {
     /// # Errors
     /// When the store refuses or cannot be reached.
     pub async fn create_upload(&self, at: &ObjectLocation) -> Outcome<String> {
-        let call = Call { method: Method::POST, query: &[("uploads", "")], ..Call::on(at) };
+        let query = &[("uploads", "")];
+        let call = Call { method: Method::POST, query, outlasts_interruption: true, ..Call::on(at) };
         Ok(self.xml(call).await?.text_of("UploadId").to_owned())
     }
 
@@ -244,8 +255,9 @@ impl ObjectStore {
         parts: &[(u32, String)],
     ) -> Outcome {
         let body = complete_upload(parts).into();
-        let query = [("uploadId", upload)];
-        self.xml(Call { method: Method::POST, query: &query, body, ..Call::on(at) }).await.map(drop)
+        let query = &[("uploadId", upload)];
+        let call = Call { method: Method::POST, query, body, outlasts_interruption: true, ..Call::on(at) };
+        self.xml(call).await.map(drop)
     }
 
     /// Gives up an upload.
@@ -253,8 +265,9 @@ impl ObjectStore {
     /// # Errors
     /// When the store refuses or cannot be reached.
     pub async fn abort_upload(&self, at: &ObjectLocation, upload: &str) -> Outcome {
-        let query = [("uploadId", upload)];
-        self.call(Call { method: Method::DELETE, query: &query, ..Call::on(at) }).await.map(drop)
+        let query = &[("uploadId", upload)];
+        let call = Call { method: Method::DELETE, query, outlasts_interruption: true, ..Call::on(at) };
+        self.call(call).await.map(drop)
     }
 
     async fn xml(&self, call: Call<'_>) -> Outcome<Element> {
@@ -267,8 +280,19 @@ impl ObjectStore {
         }
     }
 
-    /// Sends a request until it is answered, at most [`ATTEMPTS`] times.
+    /// Sends a request until it is answered, at most [`ATTEMPTS`] times, or the command is interrupted.
     async fn call(&self, call: Call<'_>) -> Outcome<(http::HeaderMap, Bytes)> {
+        if call.outlasts_interruption {
+            return self.call_to_the_end(call).await;
+        }
+        tokio::select! {
+            biased;
+            () = self.interruption.happens() => Err(Interruption::failure()),
+            answer = self.call_to_the_end(call) => answer,
+        }
+    }
+
+    async fn call_to_the_end(&self, call: Call<'_>) -> Outcome<(http::HeaderMap, Bytes)> {
         let mut wait = Duration::from_millis(100);
         for attempt in 1.. {
             match self.attempt(&call).await {

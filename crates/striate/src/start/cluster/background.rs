@@ -15,6 +15,12 @@ use super::members::still_there;
 const ABANDONED_EVERY: Duration = Duration::from_secs(60);
 /// Pause between two looks at the directories.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Pause between two checks that the metadata's mirrors are there and answer, for while nobody writes.
+const CHECK_MIRRORS_EVERY: Duration = Duration::from_secs(1);
+/// Every row of every metadata mirror is read so long after a start, and then again and again.
+const FIRST_SCRUB_AFTER: Duration = Duration::from_secs(5 * 60);
+/// Pause between two readings of every row of every metadata mirror.
+const SCRUB_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 /// Pause between two looks at the profiles of buckets.
 const PROFILES_EVERY: Duration = Duration::from_secs(10);
 /// Buckets of one page.
@@ -30,6 +36,8 @@ impl Cluster {
             runtime.spawn(GarbageCollector::default().run(self.inner.client.clone())),
             runtime.spawn(self.clone().collect_abandoned()),
             runtime.spawn(self.clone().keep_mirrors()),
+            runtime.spawn(self.clone().check_mirrors()),
+            runtime.spawn(self.clone().scrub_metadata()),
             runtime.spawn(self.clone().watch_directories()),
             runtime.spawn(self.clone().watch_profiles()),
         ];
@@ -73,6 +81,32 @@ impl Cluster {
         }
     }
 
+    /// Finds mirrors that vanish or hang while nobody writes; the engine ejects them. A cause is said once.
+    async fn check_mirrors(self) {
+        let mut said = None;
+        loop {
+            self.inner.runtime.sleep(CHECK_MIRRORS_EVERY).await;
+            let error = self.inner.meta.check_mirrors().await.err().map(|error| error.to_string());
+            if error.is_some() && error != said {
+                tracing::error!(error, "the metadata mirrors could not be checked");
+            }
+            said = error;
+        }
+    }
+
+    /// Finds damage in mirrors that nobody reads; the engine ejects them.
+    async fn scrub_metadata(self) {
+        let mut pause = FIRST_SCRUB_AFTER;
+        loop {
+            self.inner.runtime.sleep(pause).await;
+            pause = SCRUB_EVERY;
+            match self.inner.meta.scrub().await {
+                Ok(rows) => tracing::info!(rows, "the metadata was read in every mirror"),
+                Err(error) => tracing::error!(%error, "the metadata could not be read in every mirror"),
+            }
+        }
+    }
+
     /// Says once when a directory is lost, and once when it is back.
     async fn watch_directories(self) {
         let mut lost = std::collections::BTreeSet::new();
@@ -88,11 +122,6 @@ impl Cluster {
                         "a disk is lost; put an empty directory there and run `striate disk replace {path}`"
                     );
                 }
-            }
-            if now.iter().any(|(path, _)| !lost.contains(path))
-                && let Err(error) = self.inner.meta.check_mirrors().await
-            {
-                tracing::error!(%error, "the metadata mirrors could not be checked");
             }
             lost = now.into_iter().map(|(path, _)| path).collect();
         }

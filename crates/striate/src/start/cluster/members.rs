@@ -11,8 +11,9 @@ use striate_meta::MetaError;
 
 use super::{Cluster, Live, layout, meta_directories, new_disk, write_rosters};
 use crate::failure::{Failure, Outcome};
-use crate::start::directories::{Found, inspect};
+use crate::start::directories::{Found, Inspected, inspect};
 use crate::start::lock::DirectoryLock;
+use crate::start::remains::set_aside;
 use crate::start::roster::{Member, Roster};
 use crate::start::sealing;
 use crate::start::site::{DiskSite, meta_folder};
@@ -24,6 +25,8 @@ pub struct Replacement {
     pub old: SiteId,
     /// The site that took its place.
     pub new: SiteId,
+    /// Where the remains of a store went that were in the directory, if any.
+    pub aside: Option<PathBuf>,
 }
 
 impl Cluster {
@@ -33,21 +36,53 @@ impl Cluster {
     /// When it cannot be used, or the metadata does not take the change.
     pub async fn admit(&self, path: &Path) -> Outcome<SiteId> {
         let _one_change = self.inner.changing.lock().await;
-        let path = blank_directory(path)?;
-        self.join(path, None).await
+        let inspected = inspect(path).map_err(Failure::refused)?;
+        refuse_occupied(&inspected)?;
+        self.join(inspected.path, None).await
     }
 
-    /// Admits the blank directory at `path` in the place of the member that was lost there.
+    /// Admits the blank directory at `path` in the place of the member that was lost there. Remains of this very
+    /// cluster in it, or such that hold nothing, are taken out of the way first (see [`crate::start::remains`]).
     ///
     /// # Errors
-    /// When the directory is not blank, no member was lost, or it is not clear which one is meant.
+    /// When the directory holds anything else, no member was lost, or it is not clear which one is meant.
     pub async fn replace(&self, path: &Path) -> Outcome<Replacement> {
         let _one_change = self.inner.changing.lock().await;
         self.refuse_healthy(path)?;
-        let path = blank_directory(path)?;
-        let old = self.lost_member(&path)?;
-        let new = self.join(path, Some(old.clone())).await?;
-        Ok(Replacement { old: old.site, new })
+        let inspected = inspect(path).map_err(Failure::refused)?;
+        if !matches!(inspected.found, Found::Remains(_)) {
+            refuse_occupied(&inspected)?;
+        }
+        let old = self.lost_member(&inspected.path)?;
+        let aside = self.make_room(&inspected, &old)?;
+        let new = self.join(inspected.path, Some(old.clone())).await?;
+        Ok(Replacement { old: old.site, new, aside })
+    }
+
+    /// Takes what is left of a store out of a directory that is to replace `old`, if nobody can miss it.
+    fn make_room(&self, inspected: &Inspected, old: &Member) -> Outcome<Option<PathBuf>> {
+        let path = &inspected.path;
+        let (cluster, is_held) = {
+            let state = self.inner.state.lock();
+            let is_held = state.live.get(&old.site).is_some_and(|live| live.lock.is_in(path));
+            (state.roster.cluster, is_held)
+        };
+        if !is_held {
+            // Another server may be about to make it its own.
+            drop(DirectoryLock::take(path).map_err(Failure::refused)?);
+        }
+        if let Found::Remains(remains) = &inspected.found
+            && let Some(reason) = remains.refusal(cluster, is_held)
+        {
+            return Err(Failure::refused(format!(
+                "{} is not blank: {reason}. If nobody misses it, move {0}/{} away and try again",
+                path.display(),
+                crate::admin::find::STATE_FOLDER
+            )));
+        }
+        set_aside(path).map_err(|error| {
+            Failure::failed(format!("{}: what is left in it cannot be moved: {error}", path.display()))
+        })
     }
 
     /// Makes the metadata survive as many losses as `profile` does.
@@ -149,7 +184,7 @@ impl Cluster {
         let site_id = member.site;
         let given_up = {
             let mut state = self.inner.state.lock();
-            let live = Live { member, site, _lock: lock };
+            let live = Live { member, site, lock };
             state.live.insert(site_id, live);
             old.and_then(|old| state.live.remove(&old.site))
         };
@@ -185,11 +220,16 @@ pub(super) fn still_there(member: &Member) -> bool {
     matches!(Roster::read(&member.path), Ok(Some((_, disk))) if disk == member.disk)
 }
 
-/// The resolved path of a directory that must be blank.
-fn blank_directory(path: &Path) -> Outcome<PathBuf> {
-    let inspected = inspect(path).map_err(Failure::refused)?;
-    match inspected.found {
-        Found::Blank => Ok(inspected.path),
+/// Refuses a directory that is not blank.
+fn refuse_occupied(inspected: &Inspected) -> Outcome {
+    let path = &inspected.path;
+    match &inspected.found {
+        Found::Blank => Ok(()),
+        Found::Remains(remains) => Err(Failure::refused(format!(
+            "{} is not blank: it holds {}. If nobody misses it, remove it and try again",
+            path.display(),
+            remains.example
+        ))),
         Found::Absent => Err(Failure::refused(format!(
             "{} does not exist; mount the new disk there, or make the directory: mkdir {0}",
             path.display()

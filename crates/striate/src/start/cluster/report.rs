@@ -61,8 +61,8 @@ impl Cluster {
     pub fn is_serving(&self) -> bool {
         let views = self.inner.client.sites();
         let writable = views.iter().filter(|view| view.writable).count();
-        let code = self.inner.profile.code;
-        writable >= (code.data_count() + 1).min(code.chunk_count())
+        let (code, surplus) = (self.inner.profile.code, self.inner.client.options().write_surplus);
+        writable >= (code.data_count() + surplus).min(code.chunk_count())
     }
 
     /// True when one more loss would stop nothing.

@@ -1,0 +1,85 @@
+//! Ctrl-C during a transfer: no further request is begun, those under way are given up, and the transfer fails in
+//! its usual way, which removes partial files and aborts unfinished uploads. A second Ctrl-C ends the program at once.
+
+use striate_runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::failure::Failure;
+
+/// Whether the user has interrupted the command. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Interruption(watch::Receiver<bool>);
+
+impl Interruption {
+    /// Listens for Ctrl-C and SIGTERM from now on.
+    pub fn listen(runtime: &Runtime) -> Self {
+        let (tell, told) = watch::channel(false);
+        runtime.spawn(async move {
+            let (Ok(mut interrupt), Ok(mut terminate)) =
+                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+            else {
+                // The signals keep their usual effect, which is to end the program.
+                return std::future::pending().await;
+            };
+            for is_first in [true, false] {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if is_first {
+                    tell.send_replace(true);
+                }
+            }
+            std::process::exit(130)
+        });
+        Self(told)
+    }
+
+    /// True when it has happened.
+    pub fn has_happened(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Completes when it happens.
+    pub async fn happens(&self) {
+        let mut told = self.0.clone();
+        if told.wait_for(|&interrupted| interrupted).await.is_err() {
+            // Nobody listens to signals: it never happens.
+            std::future::pending().await
+        }
+    }
+
+    /// What an interrupted command ends with.
+    pub fn failure() -> Failure {
+        Failure::interrupted("interrupted; what was complete by then stays, the rest was given up")
+    }
+
+    /// An interruption that the test decides about.
+    #[cfg(test)]
+    pub fn by(told: watch::Receiver<bool>) -> Self {
+        Self(told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_happens_once_for_everybody_and_never_when_nobody_listens() {
+        let (tell, told) = watch::channel(false);
+        let interruption = Interruption::by(told);
+        let other = interruption.clone();
+        let mut waiting = Box::pin(other.happens());
+        assert!(!interruption.has_happened() && futures::poll!(&mut waiting).is_pending());
+        tell.send_replace(true);
+        waiting.await;
+        interruption.happens().await;
+        assert!(interruption.has_happened());
+        let (tell, told) = watch::channel(false);
+        drop(tell);
+        let never = Interruption::by(told);
+        assert!(futures::FutureExt::now_or_never(never.happens()).is_none());
+    }
+}
