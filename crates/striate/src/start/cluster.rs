@@ -7,6 +7,7 @@
 
 mod background;
 mod members;
+mod neighbours;
 mod report;
 
 use std::collections::BTreeMap;
@@ -197,6 +198,9 @@ impl Cluster {
             tasks: Mutex::default(),
         };
         let cluster = Self { inner: Arc::new(inner) };
+        for site in cluster.inner.state.lock().live.values().filter_map(|live| live.site.as_ref()) {
+            cluster.introduce(site);
+        }
         cluster.follow_roster().await.map_err(Failure::failed)?;
         for path in plan.admit {
             cluster.admit(&path).await?;

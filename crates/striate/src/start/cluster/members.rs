@@ -178,7 +178,9 @@ impl Cluster {
             }
             false => {
                 let opened = DiskSite::open(&self.inner.runtime, next.cluster, &member).await;
-                Some(opened.map_err(Failure::failed)?)
+                let site = opened.map_err(Failure::failed)?;
+                self.introduce(&site);
+                Some(site)
             }
         };
         let site_id = member.site;
