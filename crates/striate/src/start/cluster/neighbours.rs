@@ -56,7 +56,7 @@ mod tests {
             remote: None,
             cluster: None,
         };
-        Cluster::open(Runtime::real(), plan, settings).await.ok().expect("opened").cluster
+        Cluster::open(Runtime::real(), plan, settings).await.expect("opened").cluster
     }
 
     fn chunk(number: u32) -> ChunkId {
@@ -82,7 +82,7 @@ mod tests {
         let lost = root.path().join("3");
         std::fs::remove_dir_all(&lost).unwrap();
         std::fs::create_dir(&lost).unwrap();
-        let later = cluster.replace(&lost).await.ok().expect("replaced").new.0;
+        let later = cluster.replace(&lost).await.expect("replaced").new.0;
         let site = |number| cluster.inner.site(SiteId(number)).expect("it is here");
         for number in [1, 2, later] {
             write(&*site(number), number).await;
