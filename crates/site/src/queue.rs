@@ -40,7 +40,7 @@ pub struct QueueLimits {
 
 impl Default for QueueLimits {
     fn default() -> Self {
-        Self { requests: 4096, bytes: 256 << 20, workers: 16 }
+        Self { requests: 4096, bytes: 256 << 20, workers: 8 }
     }
 }
 
