@@ -164,38 +164,45 @@ impl Gathering {
     /// The block's bytes: the data chunks that came and the others decoded from all. `None` when decoding
     /// fails or its result does not match the block's checksum.
     fn assemble(mut self, block: &Block, stats: &mut ReadStats) -> Option<Vec<Bytes>> {
-        let (code, chunk_len) = (&self.stripe.code, self.stripe.record.chunk_len as usize);
-        self.got.sort_unstable_by_key(|(index, _)| *index);
+        // With k = 1 every chunk is the block.
+        let wanted = if self.stripe.code.k() == 1 { 0..0 } else { 0..self.stripe.code.k() };
         let missing: Vec<usize> =
-            (0..code.k()).filter(|wanted| self.got.iter().all(|(index, _)| index != wanted)).collect();
+            wanted.filter(|wanted| self.got.iter().all(|(index, _)| index != wanted)).collect();
         if !missing.is_empty() {
-            let available: Vec<usize> = self.got.iter().map(|(index, _)| *index).collect();
-            let plan = code.decode_plan(&available, &missing).ok()?;
-            let chunk =
-                |index: &usize| self.got.iter().find(|(got, _)| got == index).map(|(_, bytes)| &bytes[..]);
-            let inputs: Option<Vec<&[u8]>> = plan.sources().iter().map(chunk).collect();
-            let mut outputs = vec![BytesMut::zeroed(chunk_len); missing.len()];
-            let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| output.as_mut()).collect();
-            plan.apply(&inputs?, &mut refs).ok()?;
-            self.got.extend(missing.iter().copied().zip(outputs.into_iter().map(BytesMut::freeze)));
-            self.got.sort_unstable_by_key(|(index, _)| *index);
+            let decoded = self.decode(&missing)?;
+            self.got.extend(missing.iter().copied().zip(decoded));
         }
+        self.got.sort_unstable_by_key(|(index, _)| *index);
         let mut left = block.len as usize;
-        let mut pieces = Vec::with_capacity(code.k());
-        for (_, bytes) in self.got.drain(..).take(code.k()) {
+        let mut pieces = Vec::with_capacity(self.stripe.code.k());
+        for (_, bytes) in self.got.drain(..).take(self.stripe.code.k()) {
             let len = left.min(bytes.len());
             pieces.push(bytes.slice(..len));
             left -= len;
         }
-        if !missing.is_empty() {
-            stats.decoded_bytes += u64::from(block.len);
-            let crc = pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
-            if crc != block.crc32c {
-                tracing::warn!(stripe = %self.stripe.id, "a decoded block does not match its checksum");
-                return None;
-            }
+        if missing.is_empty() {
+            return Some(pieces);
+        }
+        stats.decoded_bytes += u64::from(block.len);
+        let crc = pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
+        if crc != block.crc32c {
+            tracing::warn!(stripe = %self.stripe.id, "a decoded block does not match its checksum");
+            return None;
         }
         Some(pieces)
+    }
+
+    /// The chunks `missing`, computed from those that came.
+    fn decode(&self, missing: &[usize]) -> Option<Vec<Bytes>> {
+        let available: Vec<usize> = self.got.iter().map(|(index, _)| *index).collect();
+        let plan = self.stripe.code.decode_plan(&available, missing).ok()?;
+        let came = |index: &usize| self.got.iter().find(|(got, _)| got == index).map(|(_, bytes)| &bytes[..]);
+        let inputs: Option<Vec<&[u8]>> = plan.sources().iter().map(came).collect();
+        let chunk_len = self.stripe.record.chunk_len as usize;
+        let mut outputs: Vec<BytesMut> = missing.iter().map(|_| BytesMut::zeroed(chunk_len)).collect();
+        let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| output.as_mut()).collect();
+        plan.apply(&inputs?, &mut refs).ok()?;
+        Some(outputs.into_iter().map(BytesMut::freeze).collect())
     }
 }
 

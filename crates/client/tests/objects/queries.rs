@@ -67,3 +67,22 @@ fn lost_chunks_are_read_around_and_too_many_are_an_error() {
         });
     }
 }
+
+/// Any copy is the block; none of them is computed from another.
+#[test]
+fn replicas_are_read_without_decoding() {
+    in_virtual_time(9, async |runtime| {
+        let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
+        let profile = "replica(3)".parse().unwrap();
+        let options = ClientOptions { profile, read_policy: "random".parse().unwrap(), ..options() };
+        let cluster = Cluster::open_with(runtime, meta, options).await;
+        cluster.put("object", &noise(LEN, 7)).await.unwrap();
+        let rows = cluster.meta.scan(ScanRange::prefix(b"k/"), 100).await.unwrap();
+        let blocks: Vec<Block> = rows.iter().map(|row| row.record().unwrap()).collect();
+        for _ in 0..20 {
+            let read = cluster.client.read_blocks(&blocks).await.unwrap();
+            assert_eq!(bytes_of(&read), noise(LEN, 7));
+            assert_eq!((read.stats.decoded_bytes, read.stats.chunks), (0, blocks.len()));
+        }
+    });
+}
