@@ -51,9 +51,14 @@ impl Latencies {
         self.total_s += other.total_s;
     }
 
+    /// The time in milliseconds that this percentage of them does not pass.
+    pub fn at_percentile_ms(&self, percentile: f64) -> f64 {
+        self.histogram.value_at_percentile(percentile) as f64 / 1e6
+    }
+
     /// What they amount to.
     pub fn summary(&self) -> Summary {
-        let at = |percentile| (percentile, self.histogram.value_at_percentile(percentile) as f64 / 1e6);
+        let at = |percentile| (percentile, self.at_percentile_ms(percentile));
         Summary {
             count: self.histogram.len(),
             mean_ms: 1e3 * self.total_s / self.histogram.len().max(1) as f64,

@@ -21,6 +21,7 @@
 pub mod calibration;
 pub mod contents;
 pub mod drive;
+pub mod experiment;
 pub mod latency;
 pub mod metadata;
 pub mod network;
