@@ -76,7 +76,8 @@ const KEPT_BUFFER_BYTES: usize = 48 << 20;
 impl Runtime {
     /// A runtime on the machine's clocks, with randomness from the operating system.
     ///
-    /// Must be called inside a tokio runtime with time enabled.
+    /// Everything but reading the clocks and drawing numbers must be called inside a tokio runtime with time
+    /// enabled.
     pub fn real() -> Self {
         Self::build(Blocking::Pool, Clock::Tokio, None, SmallRng::from_os_rng(), StdRng::from_os_rng())
     }
