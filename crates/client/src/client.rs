@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use striate_codec::Code;
 use striate_core::{FencingEpoch, Profile, SiteId, StripeId};
+use striate_meta::records::Block;
 use striate_meta::{MetaStore, Transaction};
 use striate_plan::Candidate;
 use striate_runtime::Runtime;
@@ -13,7 +14,7 @@ use crate::budget::ByteBudget;
 use crate::error::ClientError;
 use crate::object::ClientOptions;
 use crate::record::ProfileTexts;
-use crate::stripe::{SiteView, Stripes};
+use crate::stripe::{BlocksRead, SiteView, Stripes};
 
 /// The client service: a cheap handle.
 #[derive(Clone)]
@@ -112,6 +113,15 @@ impl Client {
     /// When the metadata store fails.
     pub async fn ensure_placement(&self, sites: &[SiteId]) -> Result<u64, ClientError> {
         self.inner.stripes.ensure_placement(sites).await
+    }
+
+    /// Reads whole blocks, all at once: one look-up of their stripes, one request for each site, by
+    /// [`ClientOptions::read_policy`]. Blocks that this does not deliver are read one by one around what failed.
+    ///
+    /// # Errors
+    /// That of the first block that cannot be read.
+    pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
+        self.inner.stripes.read_blocks(blocks).await
     }
 
     /// An empty transaction with an id of its own.

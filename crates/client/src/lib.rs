@@ -37,4 +37,4 @@ pub use client::Client;
 pub use error::ClientError;
 pub use object::*;
 pub use put::{MAX_INLINE_LEN, inline_limit};
-pub use stripe::{SiteView, add_garbage, holders, release_stripe};
+pub use stripe::{BlocksRead, ReadStats, SiteView, add_garbage, holders, release_stripe};

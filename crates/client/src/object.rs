@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use striate_core::Profile;
 use striate_meta::records::{self, Checksum, checksum::Algorithm};
+use striate_plan::ReadPolicy;
 
 use crate::error::ClientError;
 
@@ -430,6 +431,8 @@ pub struct ClientOptions {
     pub hedge_after: Duration,
     /// A site that has not answered a read by then counts as failed for it.
     pub read_deadline: Duration,
+    /// Which chunks a read of many blocks asks for.
+    pub read_policy: ReadPolicy,
     /// How long chunks stay after nothing names them: longer than the longest read of one block.
     pub garbage_grace: Duration,
     /// Copies of the metadata that are kept; decides up to which size an object is kept inline in it.
@@ -450,6 +453,7 @@ impl Default for ClientOptions {
             write_deadline: Duration::from_secs(10),
             hedge_after: Duration::from_millis(250),
             read_deadline: Duration::from_secs(10),
+            read_policy: ReadPolicy::Normal,
             garbage_grace: Duration::from_secs(60),
             mirrors: 3,
         }

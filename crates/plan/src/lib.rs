@@ -2,6 +2,7 @@
 //!
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
 //! - [`read`]: which chunks of a block are fetched, and what is decoded from them (design.md §5).
+//! - [`query`]: which chunks of many blocks are asked of which sites, by a [`ReadPolicy`] (design.md §5).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
 //! - [`check`]: says independently whether a placement is legal (I6).
 //!
@@ -9,10 +10,12 @@
 
 pub mod check;
 pub mod placement;
+pub mod query;
 pub mod read;
 pub mod repair;
 
 pub use check::{PlacementFault, check_placement};
 pub use placement::{Candidate, choose_sites, rack_limit};
+pub use query::{QueryBlock, QueryChunk, QueryPlan, ReadPolicy, SiteRead, plan_query};
 pub use read::{BlockRead, plan_block_read};
 pub use repair::{ChunkState, StripeRepair, plan_repair};

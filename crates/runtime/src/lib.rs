@@ -2,9 +2,9 @@
 //!
 //! Logic that reads a clock, draws a random number or starts a task does it through a [`Runtime`] that
 //! was handed in. In a server the runtime stands on the real clock and a thread pool. In the lab the same
-//! code runs on tokio's paused clock in a single thread: [`Runtime::sleep`] then advances virtual time,
+//! code runs in a single thread under [`run_in_virtual_time`]: [`Runtime::sleep`] then advances virtual time,
 //! [`Runtime::run_blocking`] runs inline, and every random draw comes from one seed, so that one seed gives
-//! one trace (I14).
+//! one trace (I14). Tests of one component use [`Runtime::deterministic`] on tokio's paused clock.
 //!
 //! What this crate does not do: it knows nothing of networks or disks; those stand behind the site's
 //! transport and store traits.
@@ -12,9 +12,12 @@
 #![allow(clippy::disallowed_methods, reason = "this crate is the seam that the bans point to")]
 
 mod buffer;
+mod virtual_time;
 
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -24,7 +27,14 @@ use rand::{RngCore, SeedableRng};
 pub use buffer::{Buffer, BufferPool};
 pub use tokio::task::JoinHandle;
 pub use tokio::time::Instant;
-pub use tokio::time::error::Elapsed;
+pub use virtual_time::run_in_virtual_time;
+
+use virtual_time::{VirtualClock, VirtualTimer};
+
+/// The time given to [`Runtime::timeout`] ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the time allowed ran out")]
+pub struct Elapsed;
 
 /// How blocking work is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +51,17 @@ pub struct Runtime {
     inner: Arc<Inner>,
 }
 
+/// Where time comes from.
+enum Clock {
+    /// Tokio's clock, real or paused.
+    Tokio,
+    /// Virtual time of [`run_in_virtual_time`].
+    Virtual(Arc<VirtualClock>),
+}
+
 struct Inner {
     blocking: Blocking,
+    clock: Clock,
     started: Instant,
     /// Wall time at `started`; `None` reads the system's clock at every call, so that clock steps are seen.
     wall_base: Option<Duration>,
@@ -57,22 +76,38 @@ const KEPT_BUFFER_BYTES: usize = 48 << 20;
 impl Runtime {
     /// A runtime on the machine's clocks, with randomness from the operating system.
     ///
-    /// Must be called inside a tokio runtime with time enabled.
+    /// Everything but reading the clocks and drawing numbers must be called inside a tokio runtime with time
+    /// enabled.
     pub fn real() -> Self {
-        Self::build(Blocking::Pool, None, SmallRng::from_os_rng(), StdRng::from_os_rng())
+        Self::build(Blocking::Pool, Clock::Tokio, None, SmallRng::from_os_rng(), StdRng::from_os_rng())
     }
 
     /// A deterministic runtime: all randomness derives from `seed`, the wall clock starts at `wall_start`
     /// since the Unix epoch and advances with tokio's (paused) clock, blocking work runs inline.
     pub fn deterministic(seed: u64, wall_start: Duration) -> Self {
-        let (small, std) = (SmallRng::seed_from_u64(seed), StdRng::seed_from_u64(!seed));
-        Self::build(Blocking::Inline, Some(wall_start), small, std)
+        Self::seeded(seed, wall_start, Clock::Tokio)
     }
 
-    fn build(blocking: Blocking, wall_base: Option<Duration>, rng: SmallRng, secure: StdRng) -> Self {
+    fn on_virtual_clock(seed: u64, wall_start: Duration, clock: Arc<VirtualClock>) -> Self {
+        Self::seeded(seed, wall_start, Clock::Virtual(clock))
+    }
+
+    fn seeded(seed: u64, wall_start: Duration, clock: Clock) -> Self {
+        let (small, std) = (SmallRng::seed_from_u64(seed), StdRng::seed_from_u64(!seed));
+        Self::build(Blocking::Inline, clock, Some(wall_start), small, std)
+    }
+
+    fn build(
+        blocking: Blocking,
+        clock: Clock,
+        wall_base: Option<Duration>,
+        rng: SmallRng,
+        secure: StdRng,
+    ) -> Self {
         let inner = Inner {
             blocking,
-            started: Instant::now(),
+            started: clock.now(),
+            clock,
             wall_base,
             rng: Mutex::new(rng),
             secure: Mutex::new(secure),
@@ -83,12 +118,12 @@ impl Runtime {
 
     /// The monotonic clock.
     pub fn now(&self) -> Instant {
-        Instant::now()
+        self.inner.clock.now()
     }
 
     /// Time since this runtime was made.
     pub fn uptime(&self) -> Duration {
-        Instant::now() - self.inner.started
+        self.now() - self.inner.started
     }
 
     /// Wall-clock time since the Unix epoch. For people and protocols (dates, signatures) only: nothing may
@@ -102,17 +137,38 @@ impl Runtime {
 
     /// Completes after `duration`.
     pub async fn sleep(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
+        self.timer(self.now() + duration).await;
     }
 
     /// Completes at `deadline`.
     pub async fn sleep_until(&self, deadline: Instant) {
-        tokio::time::sleep_until(deadline).await;
+        self.timer(deadline).await;
+    }
+
+    /// A wait for `deadline` that can be kept in a structure and polled.
+    pub fn timer(&self, deadline: Instant) -> Timer {
+        Timer(match &self.inner.clock {
+            Clock::Tokio => AnyTimer::Tokio(Box::pin(tokio::time::sleep_until(deadline))),
+            Clock::Virtual(clock) => AnyTimer::Virtual(VirtualTimer::new(Arc::clone(clock), deadline)),
+        })
     }
 
     /// Runs `future` for at most `duration`; dropping it at the deadline.
+    ///
+    /// # Errors
+    /// [`Elapsed`] when the future was not ready by then.
     pub async fn timeout<F: Future>(&self, duration: Duration, future: F) -> Result<F::Output, Elapsed> {
-        tokio::time::timeout(duration, future).await
+        let mut future = pin!(future);
+        let mut timer = None;
+        std::future::poll_fn(move |context| {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Ok(output));
+            }
+            // Set only now: most futures under a generous deadline are ready at once.
+            let timer = timer.get_or_insert_with(|| self.timer(self.now() + duration));
+            Pin::new(timer).poll(context).map(|()| Err(Elapsed))
+        })
+        .await
     }
 
     /// Starts a task.
@@ -182,6 +238,36 @@ impl Runtime {
     /// guessed.
     pub fn fill_secret(&self, bytes: &mut [u8]) {
         self.inner.secure.lock().fill_bytes(bytes);
+    }
+}
+
+impl Clock {
+    fn now(&self) -> Instant {
+        match self {
+            Self::Tokio => Instant::now(),
+            Self::Virtual(clock) => clock.now(),
+        }
+    }
+}
+
+/// A wait for an instant; see [`Runtime::timer`].
+#[derive(Debug)]
+pub struct Timer(AnyTimer);
+
+#[derive(Debug)]
+enum AnyTimer {
+    Tokio(Pin<Box<tokio::time::Sleep>>),
+    Virtual(VirtualTimer),
+}
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            AnyTimer::Tokio(timer) => timer.as_mut().poll(context),
+            AnyTimer::Virtual(timer) => Pin::new(timer).poll(context),
+        }
     }
 }
 

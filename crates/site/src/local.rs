@@ -153,7 +153,10 @@ async fn serve(site: Arc<Inner>, mut worker: Worker<QueuedRange>) {
         }
         let result = {
             let _operation = site.load.begin_store_operation();
-            site.store.read(range).await
+            match taken.is_first {
+                true => site.store.read_first(range).await,
+                false => site.store.read(range).await,
+            }
         };
         let len = result.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let buffered = taken.permit.buffer(len);

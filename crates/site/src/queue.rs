@@ -160,6 +160,8 @@ pub struct Taken<W> {
     pub permit: Permit,
     /// The deadline had passed: to be answered so, not served.
     pub expired: bool,
+    /// It is the first item of its request.
+    pub is_first: bool,
 }
 
 /// A worker's right to exist; see [`Queue::push`].
@@ -192,6 +194,7 @@ struct Entry<W> {
     items: VecDeque<(u64, W)>,
     waiting_bytes: u64,
     deadline: Option<Instant>,
+    begun: bool,
     request: Arc<RequestPermit>,
 }
 
@@ -298,7 +301,8 @@ impl<W> Queue<W> {
         let mut state = self.state.lock();
         let sequence = state.next_sequence;
         state.next_sequence += 1;
-        state.waiting[class].insert(sequence, Entry { items, waiting_bytes, deadline, request });
+        state.waiting[class]
+            .insert(sequence, Entry { items, waiting_bytes, deadline, begun: false, request });
         self.waiting_requests.fetch_add(1, Ordering::Relaxed);
         let started = wanted.min(self.limits.workers.max(1).saturating_sub(state.workers));
         state.workers += started;
@@ -326,12 +330,13 @@ impl<W> Queue<W> {
         let (bytes, work) = entry.items.pop_front().expect("a waiting request has items");
         entry.waiting_bytes -= bytes;
         let permit = Permit { request: Arc::clone(&entry.request), bytes };
+        let is_first = !std::mem::replace(&mut entry.begun, true);
         let expired = entry.deadline.is_some_and(|deadline| deadline <= now);
         if entry.items.is_empty() {
             first.remove();
             self.waiting_requests.fetch_sub(1, Ordering::Relaxed);
         }
-        Some(Taken { work, permit, expired })
+        Some(Taken { work, permit, expired, is_first })
     }
 }
 

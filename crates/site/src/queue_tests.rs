@@ -210,3 +210,15 @@ fn bytes_that_were_read_and_not_fetched_count_against_the_bound() {
     drop(buffered);
     assert!(queue.admit(Priority::Foreground, 101).is_ok());
 }
+
+/// What a store's cost for each request hangs on, whoever takes the items.
+#[test]
+fn only_the_first_item_of_a_request_is_marked_so() {
+    let queue = Queue::new(QueueLimits { workers: 2, ..LIMITS });
+    let now = instant();
+    let items = |count: u64| (0..count).map(|item| (1, item)).collect::<VecDeque<_>>();
+    let (_first, mut workers) = queue.push(Priority::Foreground, None, items(3)).unwrap();
+    let (_second, _) = queue.push(Priority::Foreground, None, items(2)).unwrap();
+    let marks: Vec<bool> = (0..5).map(|i| workers[i % 2].next(now).unwrap().is_first).collect();
+    assert_eq!(marks, [true, false, false, true, false]);
+}

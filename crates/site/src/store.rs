@@ -54,6 +54,12 @@ pub trait ChunkStore: Send + Sync + Debug {
     /// The range's bytes, verified granule by granule.
     async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError>;
 
+    /// As [`ChunkStore::read`], for the first range of a request that is served. A store with a cost for each
+    /// request (o_j of EC-Store Eq. 1) pays it here.
+    async fn read_first(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
+        self.read(range).await
+    }
+
     /// As [`ChunkStore::read`], if it can be answered at once from memory or the page cache without
     /// blocking; otherwise `None`.
     fn try_read(&self, range: ChunkRange) -> Option<Result<Bytes, SiteError>>;

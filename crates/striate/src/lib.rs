@@ -8,6 +8,7 @@
 //! | [`site_process`], [`gateway_process`] | sites and a gateway as processes of their own |
 //! | [`admin`], [`operate`] | the admin socket: status, heal, verify, disks, keys, metadata; and its commands |
 //! | [`console`], [`metrics`] | the status page, health, metrics |
+//! | [`lab`] | experiments in virtual time |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat`: a client of any S3 store |
 //!
 //! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.
@@ -19,6 +20,7 @@ pub mod console;
 pub mod ellipsis;
 pub mod failure;
 pub mod gateway_process;
+pub mod lab;
 pub mod logging;
 pub mod metrics;
 pub mod operate;

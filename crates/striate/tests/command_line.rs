@@ -54,6 +54,9 @@ fn the_documented_commands_parse() {
         "striate admin meta export -",
         "striate site --make-secret f",
         "striate gateway --sites s --secret f /m1",
+        "striate lab list",
+        "striate lab run --experiment ec-store-ycsb-p --seed 7 --seeds 2 --scale 100 --out /tmp/r",
+        "striate lab speed --sites 1000",
         "striate version",
     ];
     for line in lines {

@@ -4,10 +4,12 @@
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
 //! - [`write`]: encode a block, write its chunks, name it in a transaction.
 //! - [`segment`]: the block rows of large objects.
+//! - [`query`]: a read of many blocks by a policy, with one request for each site.
 //! - [`read`]: the normal read, and the degraded one around missing, slow or corrupt chunks.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
 
 mod intent;
+mod query;
 mod read;
 mod release;
 mod segment;
@@ -30,6 +32,7 @@ use crate::error::ClientError;
 use crate::object::ClientOptions;
 use crate::record::ProfileTexts;
 use intent::Writer;
+pub use query::{BlocksRead, ReadStats};
 pub use release::{add_garbage, release_stripe};
 pub(crate) use segment::SegmentWriter;
 pub use sites::SiteView;

@@ -26,11 +26,11 @@ use crate::error::ClientError;
 const MAX_RESTARTS: usize = 5;
 
 /// A stripe's record with what follows from it.
-struct OpenedStripe {
-    id: StripeId,
+pub(super) struct OpenedStripe {
+    pub(super) id: StripeId,
     row: Row,
-    record: Stripe,
-    code: Code,
+    pub(super) record: Stripe,
+    pub(super) code: Code,
 }
 
 /// What is known of the chunks during one read.
@@ -83,9 +83,14 @@ impl Stripes {
     }
 
     async fn open_stripe(&self, id: StripeId) -> Result<OpenedStripe, ClientError> {
+        let row = self.shared.meta.get(&keys::stripe(id)).await?;
+        self.opened(id, row)
+    }
+
+    /// What follows from a stripe's row.
+    pub(super) fn opened(&self, id: StripeId, row: Option<Row>) -> Result<OpenedStripe, ClientError> {
         let inconsistent =
             |reason: String| ClientError::Inconsistent { what: format!("stripe {id}"), reason };
-        let row = self.shared.meta.get(&keys::stripe(id)).await?;
         let row =
             row.ok_or_else(|| inconsistent("its record is gone; the object was replaced meanwhile".into()))?;
         let record: Stripe = row.record()?;

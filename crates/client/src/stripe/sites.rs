@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -36,6 +36,41 @@ struct Health {
     no_reads: AtomicBool,
     draining: AtomicBool,
     probing: AtomicBool,
+    /// Reads of this client's queries that are under way there.
+    in_flight: AtomicU32,
+}
+
+/// The sites at one moment.
+pub(crate) struct SitesSnapshot(Arc<BTreeMap<SiteId, Entry>>);
+
+/// A read under way at a site, until dropped.
+pub(crate) struct InFlight(Arc<Health>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SitesSnapshot {
+    fn readable(&self, site: SiteId) -> Option<&Entry> {
+        self.0.get(&site).filter(|entry| !entry.health.no_reads.load(Ordering::Relaxed))
+    }
+
+    /// What asking a site costs, in requests that would be before this one: those it reported last, and those
+    /// of this client, which its last report may not have seen. `None` if it does not answer.
+    pub(crate) fn cost(&self, site: SiteId) -> Option<f64> {
+        let entry = self.readable(site)?;
+        let reported = f64::from(entry.site.last_load().queue_requests);
+        Some(1.0 + reported + f64::from(entry.health.in_flight.load(Ordering::Relaxed)))
+    }
+
+    /// The site, if it answers, for one read.
+    pub(crate) fn ask(&self, site: SiteId) -> Option<(&dyn Site, InFlight)> {
+        let entry = self.readable(site)?;
+        entry.health.in_flight.fetch_add(1, Ordering::Relaxed);
+        Some((entry.site.as_ref(), InFlight(Arc::clone(&entry.health))))
+    }
 }
 
 /// A site as the client sees it.
@@ -71,8 +106,9 @@ impl Sites {
         *table = Arc::new(new);
     }
 
-    fn snapshot(&self) -> Arc<BTreeMap<SiteId, Entry>> {
-        self.table.read().clone()
+    /// The sites now.
+    pub(crate) fn snapshot(&self) -> SitesSnapshot {
+        SitesSnapshot(self.table.read().clone())
     }
 
     /// The site, if it is known.
@@ -95,7 +131,7 @@ impl Sites {
             writable: entry.is_writable(),
             draining: entry.health.draining.load(Ordering::Relaxed),
         };
-        self.snapshot().values().map(view).collect()
+        self.snapshot().0.values().map(view).collect()
     }
 
     /// Sites that take new chunks.
@@ -109,13 +145,13 @@ impl Sites {
                 queue_requests: load.queue_requests,
             }
         };
-        self.snapshot().values().filter(|entry| entry.is_writable()).map(candidate).collect()
+        self.snapshot().0.values().filter(|entry| entry.is_writable()).map(candidate).collect()
     }
 
     /// Number of racks among all sites, whether they answer or not.
     pub(crate) fn rack_count(&self) -> usize {
         let racks: std::collections::HashSet<RackId> =
-            self.snapshot().values().map(|entry| entry.site.rack()).collect();
+            self.snapshot().0.values().map(|entry| entry.site.rack()).collect();
         racks.len()
     }
 

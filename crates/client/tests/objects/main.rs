@@ -9,5 +9,6 @@ mod invariants;
 mod listing;
 mod model;
 mod multipart;
+mod queries;
 mod races;
 mod reads;

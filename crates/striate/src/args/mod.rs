@@ -1,11 +1,13 @@
 //! The command line. Every command's `--help` teaches: what it does, what it needs, examples.
 
+mod lab;
 mod objects;
 mod operate;
 mod serve;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use lab::{LabCommand, LabRunArgs, LabSpeedArgs};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
     AdminArgs, AdminCommand, DiskCommand, HealArgs, KeysCommand, MetaCommand, StatusArgs, VerifyArgs,
@@ -98,6 +100,13 @@ pub enum Command {
     /// Manage access keys and metadata.
     #[command(subcommand)]
     Admin(AdminCommand),
+    /// Run experiments on a whole cluster in virtual time.
+    #[command(
+        subcommand,
+        long_about = "Run experiments on a whole cluster in virtual time.\n\n\
+            Sites, clients and metadata are the real code; disks and networks are modelled. See docs/src/lab.md."
+    )]
+    Lab(LabCommand),
     /// Show the version.
     Version,
 }

@@ -1,0 +1,195 @@
+//! A million blocks that need no memory, with real code words.
+//!
+//! All data chunks are multiples, in GF(2⁸), of one base pattern: data chunk i of stripe s is a(s,i)·P, with the
+//! scalar a drawn from the names. A code is linear, so a parity is the pattern times the same combination of the
+//! scalars. Every chunk is thus one of 256 precomputed strings, encode and decode work on it as on any bytes,
+//! and block checksums are known without reading. A chunk in the wrong place is told from the right one unless
+//! their scalars happen to agree (1 in 255).
+
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use striate_codec::{Code, accumulate, crc32c, crc32c_combine, gf256};
+use striate_core::{ChunkId, ChunkRange, SiteId, StripeId};
+use striate_meta::records::{Block, Location, Stripe};
+use striate_site::SiteError;
+
+/// The writer in the names of generated stripes; no real writer counts so far.
+pub const WRITER: u64 = u64::MAX;
+
+/// Stripes of one code and size that exist without being stored, and where their chunks are.
+#[derive(Debug)]
+pub struct GeneratedStripes {
+    code: Code,
+    profile: String,
+    chunk_len: u32,
+    /// For each stripe its n sites.
+    sites: Vec<u32>,
+    /// Every multiple of the pattern, whole and as its checksum.
+    multiples: Vec<(Bytes, u32)>,
+    /// Each chunk's coefficients over the data chunks.
+    rows: Vec<Vec<u8>>,
+}
+
+impl GeneratedStripes {
+    /// No stripes yet: blocks of `block_len` bytes, which the code's k must divide.
+    ///
+    /// # Panics
+    /// If k does not divide the length.
+    pub fn new(profile: &str, code: Code, block_len: u32) -> Self {
+        let chunk_len = block_len / code.k() as u32;
+        assert_eq!(chunk_len * code.k() as u32, block_len, "{profile} cuts a block into equal chunks");
+        let mut pattern = vec![0; chunk_len as usize];
+        SmallRng::seed_from_u64(0x5eed).fill_bytes(&mut pattern);
+        let multiple = |scalar| {
+            let mut bytes = vec![0; pattern.len()];
+            accumulate(scalar, &pattern, &mut bytes);
+            let crc = crc32c(&bytes);
+            (Bytes::from(bytes), crc)
+        };
+        let multiples = (0..=255).map(multiple).collect();
+        let rows = (0..code.n()).map(|chunk| code.row(chunk)).collect();
+        Self { code, profile: profile.to_owned(), chunk_len, sites: Vec::new(), multiples, rows }
+    }
+
+    /// Adds a stripe on these n sites; returns its name.
+    pub fn add(&mut self, sites: &[SiteId]) -> StripeId {
+        assert_eq!(sites.len(), self.code.n(), "a stripe has n sites");
+        let sequence = self.len() as u64;
+        self.sites.extend(sites.iter().map(|site| site.0));
+        StripeId::new(WRITER, sequence)
+    }
+
+    /// Number of stripes.
+    pub fn len(&self) -> usize {
+        self.sites.len() / self.code.n()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.sites.is_empty()
+    }
+
+    /// Length in bytes of each chunk.
+    pub fn chunk_len(&self) -> u32 {
+        self.chunk_len
+    }
+
+    /// The block of stripe `sequence`, as an object's record would name it.
+    pub fn block(&self, sequence: usize) -> Block {
+        let stripe = StripeId::new(WRITER, sequence as u64);
+        let crcs = (0..self.code.k()).map(|index| self.multiple(sequence as u64, index).1);
+        let crc32c = crcs.fold(0, |crc, next| crc32c_combine(crc, next, u64::from(self.chunk_len)));
+        let len = self.chunk_len * self.code.k() as u32;
+        Block { stripe: Bytes::copy_from_slice(&stripe.to_bytes()), len, crc32c }
+    }
+
+    /// The record of stripe `sequence`.
+    pub fn record(&self, sequence: usize) -> Stripe {
+        let location = |(index, site): (usize, &u32)| Location {
+            site: *site,
+            generation: 1,
+            crc32c: self.multiple(sequence as u64, index).1,
+        };
+        Stripe {
+            profile: self.profile.clone(),
+            chunk_len: self.chunk_len,
+            locations: self.sites_of(sequence).iter().enumerate().map(location).collect(),
+            generation: 1,
+            len: self.chunk_len * self.code.k() as u32,
+        }
+    }
+
+    /// The bytes of a range, if the chunk is one of these and on `site`.
+    ///
+    /// # Errors
+    /// As a chunk store: missing, or a range past the end.
+    pub fn read(&self, site: SiteId, range: ChunkRange) -> Result<Bytes, SiteError> {
+        let ChunkId { stripe, index, generation } = range.chunk;
+        let (sequence, index) = (stripe.sequence(), usize::from(index));
+        let holds = stripe.writer() == WRITER
+            && (sequence as usize) < self.len()
+            && generation.0 == 1
+            && self.sites_of(sequence as usize).get(index) == Some(&site.0);
+        if !holds {
+            return Err(SiteError::Missing(range.chunk));
+        }
+        let end = u64::from(range.offset) + u64::from(range.len);
+        if end > u64::from(self.chunk_len) {
+            return Err(SiteError::BadRequest(format!("a range to {end} of {} bytes", self.chunk_len)));
+        }
+        Ok(self.multiple(sequence, index).0.slice(range.offset as usize..end as usize))
+    }
+
+    fn sites_of(&self, sequence: usize) -> &[u32] {
+        &self.sites[sequence * self.code.n()..][..self.code.n()]
+    }
+
+    /// The chunk's bytes and checksum.
+    fn multiple(&self, sequence: u64, index: usize) -> &(Bytes, u32) {
+        let products =
+            self.rows[index].iter().enumerate().map(|(data, &g)| gf256::mul(g, scalar(sequence, data)));
+        let scalar = products.fold(0, |sum, product| sum ^ product);
+        &self.multiples[usize::from(scalar)]
+    }
+}
+
+/// The scalar of a data chunk: 1 to 255.
+fn scalar(sequence: u64, data_index: usize) -> u8 {
+    let hash = (sequence << 8 | data_index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u8 % 255 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::Generation;
+
+    use super::*;
+
+    /// The chunks are what the codec makes of the block, and the block has its checksum.
+    #[test]
+    fn generated_chunks_are_code_words_with_the_recorded_checksums() {
+        for profile in ["rs(2,2)", "rs(4,2)", "lrc(6,2,2)", "replica(3)"] {
+            let code: Code = profile.parse().unwrap();
+            let sites: Vec<SiteId> = (1..=code.n() as u32).map(SiteId).collect();
+            let mut stripes = GeneratedStripes::new(profile, code.clone(), 1_200);
+            (0..50).for_each(|_| assert_eq!(stripes.add(&sites).writer(), WRITER));
+            for sequence in 0..50 {
+                let record = stripes.record(sequence);
+                let chunk = |index: usize| {
+                    let stripe = StripeId::new(WRITER, sequence as u64);
+                    let chunk = ChunkId { stripe, index: index as u8, generation: Generation(1) };
+                    let range = ChunkRange { chunk, offset: 0, len: record.chunk_len };
+                    stripes.read(SiteId(record.locations[index].site), range).unwrap()
+                };
+                let chunks: Vec<Bytes> = (0..code.n()).map(chunk).collect();
+                let data: Vec<&[u8]> = chunks[..code.k()].iter().map(|chunk| &chunk[..]).collect();
+                let mut parity = vec![vec![0; record.chunk_len as usize]; code.parity_count()];
+                code.encode(&data, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>())
+                    .unwrap();
+                assert_eq!(parity, chunks[code.k()..]);
+                for (chunk, location) in chunks.iter().zip(&record.locations) {
+                    assert_eq!(crc32c(chunk), location.crc32c);
+                }
+                assert_eq!(crc32c(&data.concat()), stripes.block(sequence).crc32c);
+            }
+            let (first, second) = (stripes.block(0), stripes.block(1));
+            assert_ne!(first.crc32c, second.crc32c);
+        }
+    }
+
+    #[test]
+    fn a_site_has_only_its_own_chunks() {
+        let mut stripes = GeneratedStripes::new("rs(2,2)", "rs(2,2)".parse().unwrap(), 100);
+        let stripe = stripes.add(&[4, 3, 2, 1].map(SiteId));
+        let range = |index, generation, len| {
+            let chunk = ChunkId { stripe, index, generation: Generation(generation) };
+            ChunkRange { chunk, offset: 0, len }
+        };
+        assert!(stripes.read(SiteId(3), range(1, 1, 50)).is_ok());
+        for (site, range) in [(4, range(1, 1, 50)), (3, range(1, 2, 50)), (3, range(9, 1, 50))] {
+            assert_eq!(stripes.read(SiteId(site), range), Err(SiteError::Missing(range.chunk)));
+        }
+        assert!(matches!(stripes.read(SiteId(3), range(1, 1, 51)), Err(SiteError::BadRequest(_))));
+    }
+}

@@ -1,0 +1,19 @@
+//! Experiments: a file says what is compared, the lab runs it, a report shows it beside the paper's figures.
+//!
+//! - [`file`]: the format of the files under `lab/experiments/`.
+//! - [`run`]: runs every policy with every seed.
+//! - [`results`]: what came out, with confidence intervals; the machine-readable form.
+//! - [`report`], [`svg`]: one self-contained HTML page.
+
+pub mod file;
+pub mod report;
+pub mod results;
+pub mod run;
+pub mod svg;
+
+pub use file::{BUILT_IN, Experiment, ExperimentError, PolicyUnderTest};
+pub use results::{Results, Statistic};
+pub use run::{RunFailure, run};
+
+/// The commit that this program was built from, `+changes` if the tree was not clean, or `unknown`.
+pub const COMMIT: &str = env!("STRIATE_LAB_COMMIT");

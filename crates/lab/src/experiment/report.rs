@@ -1,0 +1,172 @@
+//! An experiment's page: one HTML file with everything in it.
+
+use std::fmt::Write;
+
+use super::results::{PolicyResult, Results, SeedResult};
+use super::svg::{LinePlot, StackedBars, escape};
+
+const STYLE: &str = "body{font-family:sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
+    table{border-collapse:collapse;margin:1rem 0}td,th{border:1px solid #ccc;padding:.3rem .6rem;text-align:right}\
+    td:first-child,th:first-child{text-align:left}figure{margin:1.5rem 0}svg{width:100%;height:auto}\
+    figcaption{color:#555}";
+
+type Column = (&'static str, fn(&SeedResult) -> f64);
+
+/// The page.
+pub fn html(results: &Results) -> String {
+    let mut page = String::new();
+    let title = escape(&results.title);
+    let _ = write!(
+        page,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
+         <style>{STYLE}</style></head><body><h1>{title}</h1>"
+    );
+    page.push_str(&setting(results));
+    page.push_str("<h2>The paper beside the lab</h2>");
+    page.push_str(&comparisons(results));
+    page.push_str("<h2>Figures of each policy</h2>");
+    page.push_str(&figures(results));
+    for (caption, svg) in plots(results) {
+        let _ = write!(page, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(&caption));
+    }
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn setting(results: &Results) -> String {
+    let seeds: Vec<u64> =
+        results.policies.iter().flat_map(|policy| policy.seeds.iter().map(|run| run.seed)).collect();
+    let (first, last) = (seeds.iter().min().unwrap_or(&0), seeds.iter().max().unwrap_or(&0));
+    format!(
+        "<p>All times are <b>virtual</b>: a model of the machines runs the real code, nothing here was measured on \
+         disks or networks. Calibration {}, scale 1/{}: {} blocks, {:.1} s measured in each run, seeds {first} to \
+         {last}, commit {}. ± is the 95% confidence interval over the seeds (Student's t).</p>",
+        escape(&results.calibration),
+        results.scale,
+        results.blocks,
+        results.measured_s,
+        escape(&results.commit),
+    )
+}
+
+fn comparisons(results: &Results) -> String {
+    let mut table = "<table><tr><th>figure</th><th>paper</th><th>lab</th><th>source</th></tr>".to_owned();
+    for row in &results.comparisons {
+        let _ = write!(
+            table,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(&row.what),
+            row.paper,
+            row.ours,
+            escape(&row.source)
+        );
+    }
+    table + "</table>"
+}
+
+fn figures(results: &Results) -> String {
+    let columns: [Column; 10] = [
+        ("mean, ms", |run| run.response.mean_ms),
+        ("p50, ms", |run| run.response.percentile(50.0)),
+        ("p95, ms", |run| run.response.percentile(95.0)),
+        ("p99, ms", |run| run.response.percentile(99.0)),
+        ("p99.9, ms", |run| run.response.percentile(99.9)),
+        ("λ over the mean, %", |run| run.imbalance_over_mean),
+        ("λ over the oracle's, %", |run| run.imbalance_over_oracle),
+        ("bytes read / bytes asked", |run| run.read_amplification),
+        ("sites / request", |run| run.sites_per_operation),
+        ("requests / run", |run| run.response.count as f64),
+    ];
+    let mut table = "<table><tr><th>policy</th>".to_owned();
+    columns.iter().for_each(|(name, _)| table.push_str(&format!("<th>{}</th>", escape(name))));
+    table.push_str("</tr>");
+    for policy in &results.policies {
+        let _ = write!(
+            table,
+            "<tr><td>{}<br><small>{}, {}</small></td>",
+            escape(&policy.name),
+            policy.profile,
+            policy.read
+        );
+        columns
+            .iter()
+            .for_each(|(_, value)| table.push_str(&format!("<td>{}</td>", policy.statistic(value))));
+        table.push_str("</tr>");
+    }
+    table + "</table>"
+}
+
+fn plots(results: &Results) -> Vec<(String, String)> {
+    let of_policies = |points: &dyn Fn(&PolicyResult) -> Vec<(f64, f64)>| -> Vec<(String, Vec<(f64, f64)>)> {
+        results.policies.iter().map(|policy| (policy.name.clone(), points(policy))).collect()
+    };
+    let over_time = LinePlot {
+        x_label: "virtual time, s".into(),
+        y_label: "mean response time, ms".into(),
+        lines: of_policies(&|policy| response_over_time(policy, results.interval_s)),
+        ..LinePlot::default()
+    };
+    let lines = of_policies(&|policy| policy.cdf.clone());
+    let p99 =
+        results.policies.iter().flat_map(|policy| policy.cdf.iter().filter(|(_, share)| *share <= 0.99));
+    let tail = LinePlot {
+        x_label: "response time, ms".into(),
+        y_label: "share of requests".into(),
+        y_from: 0.9,
+        x_to: Some(p99.map(|(ms, _)| *ms).fold(0.0, f64::max) * 1.5),
+        lines,
+    };
+    let sites = LinePlot {
+        x_label: "sites, from the most loaded to the least".into(),
+        y_label: "MB read per virtual second".into(),
+        lines: of_policies(&|policy| load_of_sites(policy, results.measured_s)),
+        ..LinePlot::default()
+    };
+    vec![
+        ("Response time over time (Figure 4a), mean over the seeds.".into(), over_time.render()),
+        ("Where the time goes (Figure 4b).".into(), breakdown(results).render()),
+        ("The tail of response times (Figure 4c), over all seeds.".into(), tail.render()),
+        ("Bytes that each site read (Figure 4d), mean over the seeds.".into(), sites.render()),
+    ]
+}
+
+fn response_over_time(policy: &PolicyResult, interval_s: f64) -> Vec<(f64, f64)> {
+    let intervals = policy.seeds.iter().map(|run| run.over_time_ms.len()).max().unwrap_or(0);
+    let point = |i: usize| {
+        let values: Vec<f64> =
+            policy.seeds.iter().filter_map(|run| run.over_time_ms.get(i).copied().flatten()).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (!values.is_empty()).then_some(((i as f64 + 0.5) * interval_s, mean))
+    };
+    (0..intervals).filter_map(point).collect()
+}
+
+fn breakdown(results: &Results) -> StackedBars {
+    let parts: [Column; 5] = [
+        ("metadata", |run| run.metadata_ms),
+        ("plan", |run| run.plan_ms),
+        ("retrieve", |run| run.retrieve_ms),
+        ("decode", |run| run.decode_ms),
+        ("client work", |run| run.client_work_ms),
+    ];
+    let bar = |policy: &PolicyResult| {
+        (policy.name.clone(), parts.iter().map(|(_, value)| policy.statistic(value).mean).collect())
+    };
+    StackedBars {
+        y_label: "mean response time, ms".into(),
+        parts: parts.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        bars: results.policies.iter().map(bar).collect(),
+    }
+}
+
+fn load_of_sites(policy: &PolicyResult, measured_s: f64) -> Vec<(f64, f64)> {
+    let sites = policy.seeds.iter().map(|run| run.site_bytes.len()).max().unwrap_or(0);
+    let mut sums = vec![0.0; sites];
+    for run in &policy.seeds {
+        let mut bytes = run.site_bytes.clone();
+        bytes.sort_unstable_by(|a, b| b.cmp(a));
+        sums.iter_mut().zip(bytes).for_each(|(sum, bytes)| *sum += bytes as f64);
+    }
+    let mean = |(i, sum): (usize, f64)| (i as f64 + 1.0, sum / policy.seeds.len() as f64 / measured_s / 1e6);
+    sums.into_iter().enumerate().map(mean).collect()
+}

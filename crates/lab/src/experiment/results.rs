@@ -1,0 +1,258 @@
+//! What came out of an experiment: one entry for each policy and seed, and statistics over the seeds.
+
+use serde::Serialize;
+
+use super::file::{Experiment, Metric, PaperFigure};
+use crate::drive::Measured;
+use crate::latency::{Latencies, Summary};
+
+/// A mean over seeds with its 95% confidence interval (Student's t), `None` with one seed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Statistic {
+    /// The mean.
+    pub mean: f64,
+    /// Half the interval's width.
+    pub half_width: Option<f64>,
+}
+
+/// Two-sided 95% quantiles of Student's t for 1 to 30 degrees of freedom.
+const STUDENT_T: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+];
+
+impl Statistic {
+    /// Over one value for each seed.
+    pub fn of(values: &[f64]) -> Self {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let half_width = (values.len() > 1).then(|| {
+            let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+            let t = STUDENT_T.get(values.len() - 2).copied().unwrap_or(1.960);
+            t * (variance / n).sqrt()
+        });
+        Self { mean, half_width }
+    }
+}
+
+impl std::fmt::Display for Statistic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let digits = if self.mean.abs() >= 10.0 { 1 } else { 3 };
+        write!(f, "{:.digits$}", self.mean)?;
+        match self.half_width {
+            Some(half_width) => write!(f, " ± {half_width:.digits$}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One run: a policy with a seed. Times in milliseconds of virtual time, means over operations.
+#[derive(Clone, Debug, Serialize)]
+pub struct SeedResult {
+    /// The seed.
+    pub seed: u64,
+    /// Hash of the run's events and their number (I14).
+    pub trace: String,
+    /// Response times of the measured phase.
+    pub response: Summary,
+    /// Looking up stripes.
+    pub metadata_ms: f64,
+    /// Planning.
+    pub plan_ms: f64,
+    /// Retrieving chunks.
+    pub retrieve_ms: f64,
+    /// Decoding.
+    pub decode_ms: f64,
+    /// The client's own work.
+    pub client_work_ms: f64,
+    /// λ in percent, over the actual mean load.
+    pub imbalance_over_mean: f64,
+    /// λ in percent, over the oracle's mean load.
+    pub imbalance_over_oracle: f64,
+    /// Bytes that each site read.
+    pub site_bytes: Vec<u64>,
+    /// Bytes that the sites read, over the bytes of blocks asked for.
+    pub read_amplification: f64,
+    /// Sites asked, for each operation.
+    pub sites_per_operation: f64,
+    /// Chunks asked for in the measured phase.
+    pub chunks: u64,
+    /// Blocks that were read by themselves around a failure.
+    pub read_alone: u64,
+    /// Mean response time in each interval; `None` where none was answered.
+    pub over_time_ms: Vec<Option<f64>>,
+    /// Real time of the run, in seconds.
+    pub real_s: f64,
+}
+
+/// All runs of a policy.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyResult {
+    /// The policy's name.
+    pub name: String,
+    /// Its code.
+    pub profile: String,
+    /// How it reads.
+    pub read: String,
+    /// For each seed.
+    pub seeds: Vec<SeedResult>,
+    /// (response time in ms, share of operations at or below it), over all seeds.
+    pub cdf: Vec<(f64, f64)>,
+}
+
+/// A figure of the paper beside ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// In words.
+    pub what: String,
+    /// The paper's.
+    pub paper: f64,
+    /// Where it stands.
+    pub source: String,
+    /// Ours.
+    pub ours: Statistic,
+}
+
+/// An experiment's results.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// The experiment's name.
+    pub experiment: String,
+    /// Its title.
+    pub title: String,
+    /// Always `virtual`: no figure here but `real_s` is of a real clock.
+    pub time: &'static str,
+    /// The program's commit.
+    pub commit: String,
+    /// P, A or D.
+    pub calibration: String,
+    /// What blocks, phases and interval were divided by.
+    pub scale: f64,
+    /// Blocks of each run.
+    pub blocks: u32,
+    /// Measured virtual time of each run, in seconds.
+    pub measured_s: f64,
+    /// Width of the intervals of `over_time_ms`, in seconds.
+    pub interval_s: f64,
+    /// For each policy.
+    pub policies: Vec<PolicyResult>,
+    /// The paper's figures beside ours.
+    pub comparisons: Vec<Comparison>,
+}
+
+impl SeedResult {
+    /// What was measured in one run.
+    pub fn new(seed: u64, trace: String, measured: &Measured, intervals: usize, real_s: f64) -> Self {
+        let response = measured.latencies.summary();
+        let operations = response.count.max(1) as f64;
+        let mean_ms = |sum: std::time::Duration| 1e3 * sum.as_secs_f64() / operations;
+        let breakdown = &measured.breakdown;
+        let read_bytes: u64 = measured.site_bytes.iter().sum();
+        let interval = |&(sum, count): &(f64, u64)| (count > 0).then(|| 1e3 * sum / count as f64);
+        Self {
+            seed,
+            trace,
+            metadata_ms: mean_ms(breakdown.metadata),
+            plan_ms: mean_ms(breakdown.plan),
+            retrieve_ms: mean_ms(breakdown.retrieve),
+            decode_ms: mean_ms(breakdown.decode),
+            client_work_ms: mean_ms(breakdown.client_work),
+            imbalance_over_mean: measured.imbalance_over_mean(),
+            imbalance_over_oracle: measured.imbalance_over_oracle(),
+            site_bytes: measured.site_bytes.clone(),
+            read_amplification: read_bytes as f64 / measured.block_bytes.max(1) as f64,
+            sites_per_operation: measured.site_reads as f64 / operations,
+            chunks: measured.chunks,
+            read_alone: measured.read_alone,
+            // What was sent in the last interval may be answered after it.
+            over_time_ms: measured.over_time.iter().take(intervals).map(interval).collect(),
+            real_s,
+            response,
+        }
+    }
+
+    fn metric(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::Mean => self.response.mean_ms,
+            Metric::Retrieve => self.retrieve_ms,
+            Metric::ImbalanceOverMean => self.imbalance_over_mean,
+            Metric::ImbalanceOverOracle => self.imbalance_over_oracle,
+        }
+    }
+}
+
+impl PolicyResult {
+    /// A figure over the seeds.
+    pub fn statistic(&self, value: impl Fn(&SeedResult) -> f64) -> Statistic {
+        Statistic::of(&self.seeds.iter().map(value).collect::<Vec<_>>())
+    }
+
+    /// The shares at which the distribution is reported.
+    pub fn cdf_of(latencies: &Latencies) -> Vec<(f64, f64)> {
+        let below = (1..=90).map(f64::from);
+        let tail = (901..=999).map(|permille| f64::from(permille) / 10.0);
+        let percentiles = below.chain(tail);
+        percentiles.map(|percent| (latencies.at_percentile_ms(percent), percent / 100.0)).collect()
+    }
+}
+
+impl Results {
+    /// Sets up the results of an experiment from those of its policies.
+    pub fn new(experiment: &Experiment, policies: Vec<PolicyResult>) -> Self {
+        let [_, measured, interval] = experiment.scaled_times();
+        let comparisons = experiment.paper.iter().filter_map(|figure| compare(figure, &policies)).collect();
+        Self {
+            experiment: experiment.name.clone(),
+            title: experiment.title.clone(),
+            time: "virtual",
+            commit: super::COMMIT.to_owned(),
+            calibration: experiment.calibration.clone(),
+            scale: experiment.scale,
+            blocks: experiment.scaled_blocks(),
+            measured_s: measured.as_secs_f64(),
+            interval_s: interval.as_secs_f64(),
+            policies,
+            comparisons,
+        }
+    }
+}
+
+/// Ratios are taken seed by seed: the seeds of two policies share their workload's randomness.
+fn compare(figure: &PaperFigure, policies: &[PolicyResult]) -> Option<Comparison> {
+    let find = |name: &String| policies.iter().find(|policy| policy.name == *name);
+    let of = find(&figure.of)?;
+    let name = match figure.metric {
+        Metric::Mean => "mean response time",
+        Metric::Retrieve => "mean time to retrieve chunks",
+        Metric::ImbalanceOverMean => "λ over the actual mean",
+        Metric::ImbalanceOverOracle => "λ over the oracle's mean",
+    };
+    let (what, values): (String, Vec<f64>) = match &figure.over {
+        None => (
+            format!("{name}, {}", figure.of),
+            of.seeds.iter().map(|seed| seed.metric(figure.metric)).collect(),
+        ),
+        Some(over) => {
+            let pairs = of.seeds.iter().zip(&find(over)?.seeds);
+            let ratio =
+                |(a, b): (&SeedResult, &SeedResult)| a.metric(figure.metric) / b.metric(figure.metric);
+            (format!("{name}, {} / {over}", figure.of), pairs.map(ratio).collect())
+        }
+    };
+    let ours = Statistic::of(&values);
+    Some(Comparison { what, paper: figure.value, source: figure.source.clone(), ours })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn confidence_intervals_are_students() {
+        let statistic = Statistic::of(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(statistic.mean, 3.0);
+        // s = √2.5, t(4) = 2.776.
+        assert!((statistic.half_width.unwrap() - 2.776 * (2.5f64 / 5.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Statistic::of(&[7.0]), Statistic { mean: 7.0, half_width: None });
+    }
+}

@@ -1,0 +1,95 @@
+//! Response times: recorded without coordinated omission, and summarised.
+//!
+//! In a closed loop with zero think time every operation counts from the moment its client was free to send
+//! it. In an open loop an operation counts from the moment it was *due*, whether or not the system kept up, so
+//! that a stall is seen by everything that should have happened during it.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Response times to three significant figures, 1 µs to an hour.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    histogram: Histogram<u64>,
+    /// Of the times as they were, not as the histogram rounds them.
+    total_s: f64,
+}
+
+/// Percentiles that are reported.
+pub const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 100.0];
+
+/// What is reported of response times, in milliseconds of virtual time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Operations.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ms: f64,
+    /// (percentile, milliseconds), for each of [`PERCENTILES`].
+    pub percentiles_ms: Vec<(f64, f64)>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1_000, 3_600_000_000_000, 3);
+        Self { histogram: histogram.expect("the bounds are in order"), total_s: 0.0 }
+    }
+}
+
+impl Latencies {
+    /// Adds one.
+    pub fn record(&mut self, time: Duration) {
+        self.histogram.saturating_record(time.as_nanos() as u64);
+        self.total_s += time.as_secs_f64();
+    }
+
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("all have the same bounds");
+        self.total_s += other.total_s;
+    }
+
+    /// The time in milliseconds that this percentage of them does not pass.
+    pub fn at_percentile_ms(&self, percentile: f64) -> f64 {
+        self.histogram.value_at_percentile(percentile) as f64 / 1e6
+    }
+
+    /// What they amount to.
+    pub fn summary(&self) -> Summary {
+        let at = |percentile| (percentile, self.at_percentile_ms(percentile));
+        Summary {
+            count: self.histogram.len(),
+            mean_ms: 1e3 * self.total_s / self.histogram.len().max(1) as f64,
+            percentiles_ms: PERCENTILES.map(at).to_vec(),
+        }
+    }
+}
+
+impl Summary {
+    /// The time at one of [`PERCENTILES`].
+    pub fn percentile(&self, percentile: f64) -> f64 {
+        self.percentiles_ms.iter().find(|(at, _)| *at == percentile).map_or(f64::NAN, |(_, ms)| *ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_are_exact_in_the_mean_and_to_three_figures_in_percentiles() {
+        let (mut one, mut other) = (Latencies::default(), Latencies::default());
+        for ms in 1..=1_000 {
+            if ms % 2 == 0 { &mut one } else { &mut other }.record(Duration::from_millis(ms));
+        }
+        one.merge(&other);
+        let summary = one.summary();
+        assert_eq!(summary.count, 1_000);
+        assert!((summary.mean_ms - 500.5).abs() < 1e-9);
+        for (percentile, expected) in [(50.0, 500.0), (99.0, 990.0), (100.0, 1_000.0)] {
+            assert!((summary.percentile(percentile) / expected - 1.0).abs() < 1e-3);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The lab: a whole cluster in one process, in virtual time, on the real code.
+//!
+//! What is real: the site with its queue, priorities, cancellation and load reports; the client's reads of many
+//! blocks, its planner and decoder; the metadata store (the engine in memory) and its records; the codec. What
+//! is modelled: disks, networks, racks, and the time that processors take. Everything runs in one thread under
+//! [`striate_runtime::run_in_virtual_time`], so one seed gives one trace (I14), and an hour of a hundred sites
+//! passes in minutes.
+//!
+//! - [`calibration`]: the constants of the models, and where they come from.
+//! - [`contents`], [`store`]: chunks without memory, and the modelled disk.
+//! - [`network`]: racks, links, faults, and the modelled way to a site.
+//! - [`metadata`]: the modelled way to the metadata store.
+//! - [`world`]: all of it put together.
+//! - [`trace`]: the event log whose hash tells two runs apart.
+//! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
+//! - [`experiment`]: experiments as files, and their reports.
+//! - [`speed`]: how fast the lab itself is.
+//!
+//! Every figure that comes out of here is in virtual time, and says so.
+
+pub mod calibration;
+pub mod contents;
+pub mod drive;
+pub mod experiment;
+pub mod latency;
+pub mod metadata;
+pub mod network;
+pub mod speed;
+pub mod store;
+pub mod trace;
+pub mod workload;
+pub mod world;

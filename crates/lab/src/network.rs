@@ -1,0 +1,507 @@
+//! The modelled network: machines in racks, links with delays and bandwidths, and their faults.
+//!
+//! A message takes half a round trip, after its bytes have passed the sender's network card, the uplinks of
+//! both racks if these differ, and the receiver's card; each of them passes one message after the other, in
+//! the order in which they were sent. A lost message is sent again after [`RETRANSMIT`], as TCP does. Over a cut
+//! link nothing arrives, in one direction only, until it is mended: whoever waits needs a deadline.
+//!
+//! [`DistantSite`] is the way from one machine to a site on another: every request and reply travels, and a
+//! dropped read travels too before it takes the queued work out of the site's queue.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use striate_core::{ChunkId, LoadReport, RackId, SiteId};
+use striate_runtime::{Instant, Runtime, Timer};
+use striate_site::{
+    ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream, Site, SiteError,
+    SiteStatus, SliceStream, WriteRequest,
+};
+
+use crate::trace::{Event, Trace};
+
+/// After how long a lost message is sent again: TCP's least retransmission time-out on Linux.
+pub const RETRANSMIT: Duration = Duration::from_millis(200);
+/// After how long a site drops the work of a client that it can no longer hear.
+pub const SILENCE: Duration = Duration::from_secs(15);
+
+/// Constants of a network. Bandwidths in bytes per second; `None` for links that are never the bottleneck.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NetworkModel {
+    /// Between any two machines.
+    pub round_trip: Duration,
+    /// Of each machine's card, in each direction.
+    pub card_bytes_per_s: Option<f64>,
+    /// Of each rack's uplink, in each direction.
+    pub uplink_bytes_per_s: Option<f64>,
+    /// Share of messages that are lost at a sending.
+    pub loss: f64,
+}
+
+/// A machine's number, from 0, and its rack's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Its number.
+    pub number: u32,
+    /// Its rack's number.
+    pub rack: u32,
+}
+
+/// The network. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Network {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    runtime: Runtime,
+    trace: Trace,
+    model: NetworkModel,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: SmallRng,
+    /// When each link is free again.
+    free_at: std::collections::BTreeMap<Link, Instant>,
+    /// (from, to)
+    cut: BTreeSet<(u32, u32)>,
+}
+
+/// Something that passes one message after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Link {
+    CardOut(u32),
+    CardIn(u32),
+    RackOut(u32),
+    RackIn(u32),
+}
+
+impl Network {
+    /// A network without faults.
+    pub fn new(runtime: Runtime, trace: Trace, model: NetworkModel) -> Self {
+        let state = State { rng: runtime.rng(), free_at: Default::default(), cut: BTreeSet::new() };
+        Self { shared: Arc::new(Shared { runtime, trace, model, state: Mutex::new(state) }) }
+    }
+
+    /// Fault: nothing that `from` sends arrives at `to` any more. The other direction is not touched.
+    pub fn cut(&self, from: Machine, to: Machine) {
+        self.shared.trace.record(Event::Fault, u64::from(from.number), 1 << 32 | u64::from(to.number));
+        self.shared.state.lock().cut.insert((from.number, to.number));
+    }
+
+    /// Fault: splits the machines into those of `one` and those of `other`, in both directions.
+    pub fn partition(&self, one: &[Machine], other: &[Machine]) {
+        for a in one {
+            for b in other {
+                self.cut(*a, *b);
+                self.cut(*b, *a);
+            }
+        }
+    }
+
+    /// Mends all cuts.
+    pub fn mend(&self) {
+        self.shared.trace.record(Event::Fault, 0, 2 << 32);
+        self.shared.state.lock().cut.clear();
+    }
+
+    /// When a message of `bytes` bytes that is sent now arrives; `None` if the link is cut. Within a machine
+    /// it arrives at once.
+    pub fn send(&self, from: Machine, to: Machine, bytes: u64) -> Option<Instant> {
+        let Shared { runtime, trace, model, state } = &*self.shared;
+        let mut at = runtime.now();
+        if from.number == to.number {
+            return Some(at);
+        }
+        let mut state = state.lock();
+        if state.cut.contains(&(from.number, to.number)) {
+            trace.record(Event::Lost, u64::from(to.number), 1);
+            return None;
+        }
+        // Sent again later, a message passes the links then; they are not kept for it meanwhile.
+        let mut retransmissions = 0;
+        while model.loss > 0.0 && state.rng.random::<f64>() < model.loss {
+            trace.record(Event::Lost, u64::from(to.number), 0);
+            retransmissions += 1;
+        }
+        let mut pass = |link, bandwidth: Option<f64>| {
+            let Some(bandwidth) = bandwidth else { return };
+            let free_at = state.free_at.entry(link).or_insert(at);
+            at = at.max(*free_at) + Duration::from_secs_f64(bytes as f64 / bandwidth);
+            *free_at = at;
+        };
+        pass(Link::CardOut(from.number), model.card_bytes_per_s);
+        if from.rack != to.rack {
+            pass(Link::RackOut(from.rack), model.uplink_bytes_per_s);
+            pass(Link::RackIn(to.rack), model.uplink_bytes_per_s);
+        }
+        pass(Link::CardIn(to.number), model.card_bytes_per_s);
+        Some(at + model.round_trip / 2 + RETRANSMIT * retransmissions)
+    }
+
+    /// Waits until a message sent now has arrived; for ever over a cut link.
+    pub async fn travel(&self, from: Machine, to: Machine, bytes: u64) {
+        match self.send(from, to, bytes) {
+            Some(at) => self.shared.runtime.sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A site as a machine of the network sees it.
+#[derive(Debug)]
+pub struct DistantSite {
+    way: Way,
+    last_load: Arc<Mutex<LoadReport>>,
+}
+
+/// The way to a site.
+#[derive(Clone, Debug)]
+struct Way {
+    network: Network,
+    here: Machine,
+    there: Machine,
+    site: Arc<dyn Site>,
+}
+
+impl DistantSite {
+    /// The way from `here` to `site`, which runs on the machine `there`.
+    pub fn new(network: Network, here: Machine, there: Machine, site: Arc<dyn Site>) -> Self {
+        let last_load = Arc::new(Mutex::new(site.last_load()));
+        Self { way: Way { network, here, there, site }, last_load }
+    }
+
+    /// There and back again: `bytes` are those of the request and of the reply.
+    async fn call<T>(&self, bytes: (u64, u64), operation: impl Future<Output = T>) -> T {
+        let Way { network, here, there, .. } = &self.way;
+        network.travel(*here, *there, bytes.0).await;
+        let output = operation.await;
+        network.travel(*there, *here, bytes.1).await;
+        output
+    }
+
+    fn note(&self, load: &Result<LoadReport, SiteError>) {
+        if let Ok(load) = load {
+            note_load(&self.last_load, *load);
+        }
+    }
+}
+
+/// Keeps the newest report.
+fn note_load(last: &Mutex<LoadReport>, load: LoadReport) {
+    let mut last = last.lock();
+    if load.sequence >= last.sequence {
+        *last = load;
+    }
+}
+
+#[async_trait]
+impl Site for DistantSite {
+    fn id(&self) -> SiteId {
+        self.way.site.id()
+    }
+
+    fn rack(&self) -> RackId {
+        self.way.site.rack()
+    }
+
+    fn last_load(&self) -> LoadReport {
+        *self.last_load.lock()
+    }
+
+    fn read(&self, request: ReadRequest) -> ReadStream {
+        let Way { network, here, there, .. } = &self.way;
+        let count = request.ranges.len();
+        network.shared.trace.record(Event::Sent, u64::from(self.id().0), count as u64);
+        let arrives = network.send(*here, *there, 0);
+        let runtime = &network.shared.runtime;
+        let progress = match arrives {
+            Some(at) => Progress::Travelling { arrives: at, timer: runtime.timer(at), request },
+            None => Progress::Lost,
+        };
+        Box::pin(DistantRead {
+            way: self.way.clone(),
+            last_load: Arc::clone(&self.last_load),
+            progress,
+            arriving: VecDeque::new(),
+            head: None,
+            outstanding: count,
+        })
+    }
+
+    async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
+        let bytes = request.payload.len() as u64;
+        let load = self.call((bytes, 0), self.way.site.write(request)).await;
+        self.note(&load);
+        load
+    }
+
+    async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
+        let load = self.call((0, 0), self.way.site.delete(request)).await;
+        self.note(&load);
+        load
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        self.call((0, 0), self.way.site.list(from, limit)).await
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        self.call((0, 0), self.way.site.verify(chunk)).await
+    }
+
+    /// The request's way there takes no time of its own: the first slice's way back is long enough.
+    fn combine(&self, request: CombineRequest) -> SliceStream {
+        let way = self.way.clone();
+        let slices = way.site.combine(request).map(move |slice| {
+            let (network, there, here) = (way.network.clone(), way.there, way.here);
+            let bytes = slice.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            async move {
+                network.travel(there, here, bytes).await;
+                slice
+            }
+        });
+        Box::pin(slices.buffered(8))
+    }
+
+    async fn status(&self) -> Result<SiteStatus, SiteError> {
+        let status = self.call((0, 0), self.way.site.status()).await?;
+        note_load(&self.last_load, status.load);
+        Ok(status)
+    }
+}
+
+/// Where a read is.
+enum Progress {
+    /// The request is on its way there.
+    Travelling { arrives: Instant, timer: Timer, request: ReadRequest },
+    /// The site answers.
+    Serving(ReadStream),
+    /// The site has answered everything.
+    Served,
+    /// The request or an answer never arrives.
+    Lost,
+}
+
+/// The answers of a distant site, in the order in which they were sent.
+struct DistantRead {
+    way: Way,
+    last_load: Arc<Mutex<LoadReport>>,
+    progress: Progress,
+    /// Answers on their way back.
+    arriving: VecDeque<(Instant, ReadReply)>,
+    /// Rings when the first of them is here.
+    head: Option<Timer>,
+    outstanding: usize,
+}
+
+impl DistantRead {
+    /// Lets the request arrive and sends off what the site has answered.
+    fn advance(&mut self, context: &mut Context<'_>) {
+        if let Progress::Travelling { timer, .. } = &mut self.progress {
+            if Pin::new(timer).poll(context).is_pending() {
+                return;
+            }
+            let Progress::Travelling { request, .. } = std::mem::replace(&mut self.progress, Progress::Lost)
+            else {
+                unreachable!("it was travelling");
+            };
+            self.progress = Progress::Serving(self.way.site.read(request));
+        }
+        while let Progress::Serving(stream) = &mut self.progress {
+            match stream.as_mut().poll_next(context) {
+                Poll::Pending => return,
+                Poll::Ready(None) => self.progress = Progress::Served,
+                Poll::Ready(Some(reply)) => self.send_back(reply),
+            }
+        }
+    }
+
+    fn send_back(&mut self, reply: ReadReply) {
+        let bytes = reply.result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let Way { network, here, there, .. } = &self.way;
+        match network.send(*there, *here, bytes) {
+            // Answers share a connection: a later one waits for one that has to be sent again.
+            Some(at) => {
+                let at = self.arriving.back().map_or(at, |(last, _)| at.max(*last));
+                self.arriving.push_back((at, reply));
+            }
+            // Nothing after it arrives either.
+            None => self.progress = Progress::Lost,
+        }
+    }
+}
+
+impl Stream for DistantRead {
+    type Item = ReadReply;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ReadReply>> {
+        let this = &mut *self;
+        if this.outstanding == 0 {
+            return Poll::Ready(None);
+        }
+        this.advance(context);
+        let Some((at, _)) = this.arriving.front() else { return Poll::Pending };
+        let shared = &this.way.network.shared;
+        let head = this.head.get_or_insert_with(|| shared.runtime.timer(*at));
+        if Pin::new(head).poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        this.head = None;
+        let (_, reply) = this.arriving.pop_front().expect("it was there above");
+        this.outstanding -= 1;
+        note_load(&this.last_load, reply.load);
+        let bytes = reply.result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        shared.trace.record(Event::Delivered, u64::from(this.way.site.id().0), bytes);
+        Poll::Ready(Some(reply))
+    }
+}
+
+/// A read that is dropped is taken back at the site when the word of it has arrived there.
+impl Drop for DistantRead {
+    fn drop(&mut self) {
+        let progress = std::mem::replace(&mut self.progress, Progress::Lost);
+        if matches!(progress, Progress::Served | Progress::Lost) {
+            return;
+        }
+        let Way { network, here, there, site } = self.way.clone();
+        let Shared { runtime, trace, .. } = &*network.shared;
+        trace.record(Event::Cancelled, u64::from(site.id().0), self.outstanding as u64);
+        let taken_back_at = network.send(here, there, 0).unwrap_or(runtime.now() + SILENCE);
+        let task_runtime = runtime.clone();
+        runtime.spawn(async move {
+            let serving = match progress {
+                Progress::Travelling { arrives, request, .. } => {
+                    task_runtime.sleep_until(arrives).await;
+                    site.read(request)
+                }
+                Progress::Serving(stream) => stream,
+                Progress::Served | Progress::Lost => return,
+            };
+            task_runtime.sleep_until(taken_back_at).await;
+            drop(serving);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::{ChunkRange, ClusterId};
+    use striate_runtime::run_in_virtual_time;
+    use striate_site::{LocalSite, Priority, QueueLimits, SiteIdentity, transport_conformance};
+
+    use super::*;
+
+    const MODEL: NetworkModel = NetworkModel {
+        round_trip: Duration::from_micros(200),
+        card_bytes_per_s: None,
+        uplink_bytes_per_s: None,
+        loss: 0.0,
+    };
+
+    fn network(runtime: &Runtime, model: NetworkModel) -> Network {
+        Network::new(runtime.clone(), Trace::new(runtime.clone()), model)
+    }
+
+    fn machine(number: u32, rack: u32) -> Machine {
+        Machine { number, rack }
+    }
+
+    fn distant(
+        runtime: &Runtime,
+        network: &Network,
+        store: Arc<dyn striate_site::ChunkStore>,
+        limits: QueueLimits,
+    ) -> Arc<dyn Site> {
+        let identity = SiteIdentity { cluster: ClusterId(1), site: SiteId(1), rack: RackId("r".into()) };
+        let site = Arc::new(LocalSite::new(runtime.clone(), identity, store, limits));
+        Arc::new(DistantSite::new(network.clone(), machine(0, 0), machine(1, 0), site))
+    }
+
+    #[test]
+    fn a_distant_site_conforms() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let model = NetworkModel { card_bytes_per_s: Some(1e9), loss: 0.01, ..MODEL };
+            let network = network(&runtime, model);
+            let of_make = runtime.clone();
+            transport_conformance::run(runtime, |store, limits| {
+                let site = distant(&of_make, &network, store, limits);
+                async move { site }
+            })
+            .await;
+        });
+    }
+
+    #[test]
+    fn messages_pass_each_link_one_after_the_other() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let model = NetworkModel { card_bytes_per_s: Some(1e9), uplink_bytes_per_s: Some(5e8), ..MODEL };
+            let network = network(&runtime, model);
+            let (now, us) = (runtime.now(), Duration::from_micros);
+            let arrives = |from, to| network.send(from, to, 100_000).unwrap() - now;
+            // 100 µs over each card, 200 µs over each uplink, half the round trip is 100 µs.
+            assert_eq!(arrives(machine(0, 0), machine(1, 0)), us(300));
+            assert_eq!(arrives(machine(0, 0), machine(2, 0)), us(400), "the sender's card was busy");
+            assert_eq!(arrives(machine(3, 0), machine(4, 1)), us(700), "over two uplinks");
+            assert_eq!(arrives(machine(5, 0), machine(6, 1)), us(900), "the uplink was busy");
+            assert_eq!(arrives(machine(7, 0), machine(7, 0)), us(0), "within the machine");
+        });
+    }
+
+    #[test]
+    fn a_cut_holds_in_one_direction_until_it_is_mended() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let network = network(&runtime, MODEL);
+            let (a, b) = (machine(0, 0), machine(1, 0));
+            network.cut(a, b);
+            assert!(network.send(a, b, 0).is_none() && network.send(b, a, 0).is_some());
+            network.mend();
+            network.partition(&[a], &[b]);
+            assert!(network.send(a, b, 0).is_none() && network.send(b, a, 0).is_none());
+            network.mend();
+            assert!(network.send(a, b, 0).is_some());
+        });
+    }
+
+    /// The word of it takes half a round trip; what the site has begun by then it finishes.
+    #[test]
+    fn a_dropped_read_takes_its_work_out_of_the_queue() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let network = network(&runtime, MODEL);
+            let store = Arc::new(transport_conformance::GatedStore::default());
+            let site =
+                distant(&runtime, &network, store.clone(), QueueLimits { workers: 1, ..Default::default() });
+            let (first, second) = (transport_conformance::chunk(1), transport_conformance::chunk(2));
+            store.hold(first);
+            let read = |chunk| {
+                let ranges = vec![ChunkRange { chunk, offset: 0, len: 1 }];
+                let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
+                runtime.spawn(site.read(request).collect::<Vec<_>>())
+            };
+            let (held, dropped) = (read(first), read(second));
+            runtime.sleep(Duration::from_millis(1)).await;
+            dropped.abort();
+            assert!(dropped.await.is_err());
+            assert_eq!(network_queue(&site).await, 1, "only what was begun is left");
+            store.release(first);
+            assert_eq!(held.await.unwrap().len(), 1);
+            assert_eq!(store.take_begun(), [first]);
+        });
+    }
+
+    async fn network_queue(site: &Arc<dyn Site>) -> u32 {
+        site.status().await.unwrap().load.queue_requests
+    }
+}

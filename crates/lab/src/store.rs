@@ -1,0 +1,373 @@
+//! The modelled disk: a chunk store that takes virtual time.
+//!
+//! A request costs what [`SiteModel`] says: a lognormal cost at its first chunk and each chunk's bytes over the
+//! bandwidth of the worker that serves it; more in a slow episode of the site, and for the few requests that
+//! are slow by themselves. How many chunks are served at once is the business of the real queue in front.
+//!
+//! Contents are generated stripes, which need no memory, and chunks that were written, which are kept. A write
+//! is durable when it is answered. A crash loses some of the writes that were not, keeps others, and answers
+//! nobody; the durable ones are there after the restart.
+//!
+//! What it does not do: list generated chunks. There is no page cache: `try_read` never answers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt;
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, SiteId};
+use striate_runtime::{Instant, Runtime};
+use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
+
+use crate::calibration::SiteModel;
+use crate::contents::GeneratedStripes;
+use crate::trace::{Event, Trace};
+
+/// See the module.
+#[derive(Debug)]
+pub struct ModelledStore {
+    runtime: Runtime,
+    trace: Trace,
+    site: SiteId,
+    model: SiteModel,
+    generated: Arc<GeneratedStripes>,
+    kept: MemoryStore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: SmallRng,
+    episode_start: Instant,
+    read_bytes: u64,
+    /// Generated chunks that were deleted or lost.
+    gone: BTreeSet<ChunkId>,
+    /// Writes that are not durable yet, by their number.
+    unsynced: Vec<(u64, ChunkId, Bytes)>,
+    next_write: u64,
+    /// Counts crashes; an operation that began before the last one is not answered.
+    crashes: u64,
+    down: bool,
+}
+
+impl ModelledStore {
+    /// A disk with its share of `generated`, and room for `capacity_bytes` of written chunks.
+    pub fn new(
+        runtime: Runtime,
+        trace: Trace,
+        site: SiteId,
+        model: SiteModel,
+        generated: Arc<GeneratedStripes>,
+        capacity_bytes: u64,
+    ) -> Self {
+        let mut rng = runtime.rng();
+        let state = State {
+            episode_start: runtime.now() + exponential(&mut rng, model.episodes.gap_s),
+            rng,
+            read_bytes: 0,
+            gone: BTreeSet::new(),
+            unsynced: Vec::new(),
+            next_write: 0,
+            crashes: 0,
+            down: false,
+        };
+        let kept = MemoryStore::new(capacity_bytes).with_medium(u64::from(site.0));
+        Self { runtime, trace, site, model, generated, kept, state: Mutex::new(state) }
+    }
+
+    /// Bytes that reads took from the disk so far: the load of EC-Store Table II.
+    pub fn read_bytes(&self) -> u64 {
+        self.state.lock().read_bytes
+    }
+
+    /// Whether it has crashed and not restarted.
+    pub fn is_down(&self) -> bool {
+        self.state.lock().down
+    }
+
+    /// Fault: the site dies at this instant. Of the writes that were not durable, each survives or not.
+    pub fn crash(&self) {
+        self.trace.record(Event::Fault, u64::from(self.site.0), 1);
+        let mut state = self.state.lock();
+        state.down = true;
+        state.crashes += 1;
+        for (_, chunk, payload) in std::mem::take(&mut state.unsynced) {
+            if state.rng.random() {
+                // Only a full disk or a clash refuses it, and then it has not survived.
+                let _ = self.kept.write(chunk, payload, None).now_or_never();
+            }
+        }
+    }
+
+    /// The site comes back with what was durable.
+    pub fn restart(&self) {
+        self.trace.record(Event::Fault, u64::from(self.site.0), 2);
+        self.state.lock().down = false;
+    }
+
+    /// Fault: flips a bit of a written chunk. False if there is none.
+    pub fn corrupt(&self, chunk: ChunkId) -> bool {
+        self.kept.corrupt(chunk, 0)
+    }
+
+    /// Fault: a chunk vanishes.
+    pub fn lose(&self, chunk: ChunkId) {
+        self.kept.lose(chunk);
+        self.state.lock().gone.insert(chunk);
+    }
+
+    /// Serves for as long as the model says; fails if the site crashed before or meanwhile.
+    async fn serve(&self, chunk: ChunkId, bytes: u64, is_first: bool) -> Result<(), SiteError> {
+        let (took, crashes) = {
+            let mut state = self.state.lock();
+            if state.down {
+                return Err(crashed());
+            }
+            (self.service_time(&mut state, bytes, is_first), state.crashes)
+        };
+        self.trace.record(Event::Begun, u64::from(self.site.0), chunk.stripe.sequence());
+        self.runtime.sleep(took).await;
+        if self.state.lock().crashes != crashes {
+            return Err(crashed());
+        }
+        Ok(())
+    }
+
+    fn service_time(&self, state: &mut State, bytes: u64, is_first: bool) -> Duration {
+        let model = &self.model;
+        let mut seconds = bytes as f64 / model.bandwidth_bytes_per_s;
+        if is_first {
+            seconds += model.request_ms / 1e3 * lognormal(&mut state.rng, model.request_sigma);
+            if state.rng.random::<f64>() < model.slow_share {
+                seconds *= model.slow_factor;
+            }
+        }
+        let now = self.runtime.now();
+        let length = Duration::from_secs_f64(model.episodes.length_s);
+        while now >= state.episode_start + length {
+            state.episode_start += length + exponential(&mut state.rng, model.episodes.gap_s);
+        }
+        if now >= state.episode_start {
+            seconds *= model.episodes.factor;
+        }
+        Duration::from_secs_f64(seconds)
+    }
+
+    async fn contents(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
+        match self.kept.read(range).await {
+            Err(SiteError::Missing(_)) if !self.state.lock().gone.contains(&range.chunk) => {
+                self.generated.read(self.site, range)
+            }
+            kept => kept,
+        }
+    }
+
+    async fn read_as(&self, range: ChunkRange, is_first: bool) -> Result<Bytes, SiteError> {
+        self.serve(range.chunk, u64::from(range.len), is_first).await?;
+        let read = self.contents(range).await?;
+        self.state.lock().read_bytes += read.len() as u64;
+        Ok(read)
+    }
+}
+
+fn crashed() -> SiteError {
+    SiteError::Unavailable("the site has crashed".to_owned())
+}
+
+/// Mean 1: exp(σz − σ²/2).
+fn lognormal(rng: &mut SmallRng, sigma: f64) -> f64 {
+    if sigma == 0.0 {
+        return 1.0;
+    }
+    // Box and Muller; 1 − u is never 0.
+    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+    let normal = radius * (std::f64::consts::TAU * rng.random::<f64>()).cos();
+    (sigma * normal - sigma * sigma / 2.0).exp()
+}
+
+fn exponential(rng: &mut SmallRng, mean_s: f64) -> Duration {
+    Duration::from_secs_f64(-mean_s * (1.0 - rng.random::<f64>()).ln())
+}
+
+#[async_trait]
+impl ChunkStore for ModelledStore {
+    async fn write(
+        &self,
+        chunk: ChunkId,
+        payload: Bytes,
+        granule_crcs: Option<Arc<[u32]>>,
+    ) -> Result<(), SiteError> {
+        let number = {
+            let mut state = self.state.lock();
+            let number = state.next_write;
+            state.next_write += 1;
+            state.unsynced.push((number, chunk, payload.clone()));
+            number
+        };
+        let served = self.serve(chunk, payload.len() as u64, true).await;
+        self.state.lock().unsynced.retain(|(other, ..)| *other != number);
+        served?;
+        self.kept.write(chunk, payload, granule_crcs).await?;
+        self.trace.record(Event::Changed, u64::from(self.site.0), chunk.stripe.sequence());
+        Ok(())
+    }
+
+    async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
+        self.read_as(range, false).await
+    }
+
+    async fn read_first(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
+        self.read_as(range, true).await
+    }
+
+    fn try_read(&self, _range: ChunkRange) -> Option<Result<Bytes, SiteError>> {
+        None
+    }
+
+    async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
+        let Some(first) = chunks.first() else { return self.kept.delete(chunks, epoch).await };
+        self.serve(*first, 0, true).await?;
+        self.kept.delete(chunks, epoch).await?;
+        self.state.lock().gone.extend(chunks);
+        self.trace.record(Event::Changed, u64::from(self.site.0), first.stripe.sequence());
+        Ok(())
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        self.kept.list(from, limit).await
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        let info = match self.kept.verify(chunk).await {
+            Err(SiteError::Missing(_)) => {
+                let range = ChunkRange { chunk, offset: 0, len: self.generated.chunk_len() };
+                let bytes = self.contents(range).await?;
+                ChunkInfo { chunk, len: range.len, crc32c: striate_codec::crc32c(&bytes) }
+            }
+            kept => kept?,
+        };
+        self.serve(chunk, u64::from(info.len), true).await?;
+        Ok(info)
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.kept.status()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::{Generation, StripeId};
+    use striate_runtime::run_in_virtual_time;
+    use striate_site::conformance::{self, StoreUnderTest};
+
+    use super::*;
+    use crate::calibration::Calibration;
+
+    fn store(runtime: &Runtime, model: SiteModel, capacity_bytes: u64) -> ModelledStore {
+        let stripes = GeneratedStripes::new("none", "replica(1)".parse().unwrap(), 1);
+        let trace = Trace::new(runtime.clone());
+        ModelledStore::new(runtime.clone(), trace, SiteId(1), model, Arc::new(stripes), capacity_bytes)
+    }
+
+    struct Kept(Arc<ModelledStore>);
+
+    #[async_trait]
+    impl StoreUnderTest for Kept {
+        async fn open(&mut self) -> Arc<dyn ChunkStore> {
+            self.0.crash();
+            self.0.restart();
+            self.0.clone()
+        }
+
+        async fn damage(&mut self, chunk: ChunkId) {
+            assert!(self.0.corrupt(chunk));
+        }
+    }
+
+    #[test]
+    fn the_modelled_store_conforms_and_loses_nothing_durable_in_a_crash() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let store = || Box::new(Kept(Arc::new(store(&runtime, Calibration::A.site, 1 << 40))));
+            conformance::run(|| store() as Box<dyn StoreUnderTest>).await;
+        });
+    }
+
+    fn chunk(number: u64) -> ChunkId {
+        ChunkId { stripe: StripeId::new(1, number), index: 0, generation: Generation(1) }
+    }
+
+    #[test]
+    fn a_crash_answers_no_unsynced_write_and_loses_some_of_them_whole() {
+        let survivors: Vec<u64> = (0..20)
+            .map(|seed| {
+                run_in_virtual_time(seed, Duration::ZERO, |runtime| async move {
+                    let store = Arc::new(store(&runtime, Calibration::D.site, 1 << 40));
+                    let writes: Vec<_> = (0..10)
+                        .map(|number| {
+                            let store = Arc::clone(&store);
+                            let payload = Bytes::from(vec![number as u8; 1_000]);
+                            runtime.spawn(async move { store.write(chunk(number), payload, None).await })
+                        })
+                        .collect();
+                    runtime.sleep(Duration::from_millis(1)).await;
+                    store.crash();
+                    for write in writes {
+                        assert!(matches!(write.await.unwrap(), Err(SiteError::Unavailable(_))));
+                    }
+                    let range = ChunkRange { chunk: chunk(0), offset: 0, len: 1 };
+                    assert!(matches!(store.read(range).await, Err(SiteError::Unavailable(_))));
+                    store.restart();
+                    let page = store.list(None, 100).await.unwrap();
+                    assert!(page.chunks.iter().all(|info| info.len == 1_000));
+                    page.chunks.len() as u64
+                })
+            })
+            .collect();
+        assert!(survivors.iter().any(|&count| count < 10) && survivors.iter().any(|&count| count > 0));
+    }
+
+    #[test]
+    fn a_full_disk_refuses_and_still_deletes() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let store = store(&runtime, Calibration::A.site, 10);
+            store.write(chunk(1), Bytes::from_static(b"0123456789"), None).await.unwrap();
+            let refused = store.write(chunk(2), Bytes::from_static(b"0"), None).await;
+            assert_eq!(refused, Err(SiteError::NoSpace));
+            store.delete(&[chunk(1)], FencingEpoch(1)).await.unwrap();
+            store.write(chunk(2), Bytes::from_static(b"0"), None).await.unwrap();
+        });
+    }
+
+    /// The mean service time is what the constants say: the request's mean, the bytes, the slow requests and
+    /// the share of time in episodes.
+    #[test]
+    fn service_times_have_the_declared_mean() {
+        for calibration in Calibration::ALL {
+            let model = calibration.site;
+            let mean = run_in_virtual_time(5, Duration::ZERO, |runtime| async move {
+                let store = store(&runtime, model, 0);
+                let mut total = 0.0;
+                for _ in 0..400_000 {
+                    total += store.service_time(&mut store.state.lock(), 50_000, true).as_secs_f64();
+                    runtime.sleep(Duration::from_millis(20)).await;
+                }
+                total / 400_000.0
+            });
+            let one = model.request_ms / 1e3 + 50_000.0 / model.bandwidth_bytes_per_s;
+            let slow = 1.0 + model.slow_share * (model.slow_factor - 1.0);
+            let Episodes { factor, length_s, gap_s } = model.episodes;
+            let expected = one * slow * (1.0 + (factor - 1.0) * length_s / (length_s + gap_s));
+            let error = (mean / expected - 1.0).abs();
+            // Standard error of the mean: about 0.5% for P, of which episodes are most.
+            assert!(error < 0.02, "{}: {mean} seen, {expected} expected", calibration.name);
+        }
+    }
+
+    use crate::calibration::Episodes;
+}

@@ -1,0 +1,60 @@
+//! The EC-Store paper's workload (§VI-B): scans of uniformly 1 to 20 neighbouring blocks, from a start that is
+//! uniform during the warm-up and Zipf with exponent 1, in key order, during the measurement.
+//!
+//! The paper says “YCSB-E” and a power law with exponent 1. Scan lengths are not in it; uniform 1 to 20 gives
+//! the 10 blocks on average that it names as common.
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use super::{KeyDistribution, Keys, Operation, Workload};
+
+/// The longest scan.
+pub const MAX_SCAN: u64 = 20;
+
+/// Scans over a fixed number of blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct EcStoreScans {
+    starts: Keys,
+}
+
+impl EcStoreScans {
+    /// The warm-up's scans.
+    pub fn warm_up(blocks: u64) -> Self {
+        Self { starts: Keys::new(KeyDistribution::Uniform, blocks) }
+    }
+
+    /// The measured scans, from starts with this exponent.
+    pub fn measured(blocks: u64, exponent: f64) -> Self {
+        Self { starts: Keys::new(KeyDistribution::Zipf { exponent }, blocks) }
+    }
+}
+
+impl Workload for EcStoreScans {
+    fn next(&mut self, rng: &mut SmallRng) -> Operation {
+        let first = self.starts.draw(rng);
+        let count = rng.random_range(1..=MAX_SCAN).min(self.starts.count() - first);
+        Operation::Read { first, count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn scans_stay_inside_and_have_every_length() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        for mut scans in [EcStoreScans::warm_up(30), EcStoreScans::measured(30, 1.0)] {
+            let mut seen = [false; MAX_SCAN as usize + 1];
+            for _ in 0..10_000 {
+                let Operation::Read { first, count } = scans.next(&mut rng) else { panic!("not a scan") };
+                assert!(count >= 1 && first + count <= 30);
+                seen[count as usize] = true;
+            }
+            assert_eq!(seen.iter().filter(|seen| **seen).count(), MAX_SCAN as usize);
+        }
+    }
+}

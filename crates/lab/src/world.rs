@@ -1,0 +1,257 @@
+//! A cluster in virtual time: machines with a site each, clients on some of them, one metadata store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use striate_client::{Client, ClientError, ClientOptions};
+use striate_core::{ClusterId, Profile, RackId, SiteId};
+use striate_meta::store::limits;
+use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
+use striate_plan::{Candidate, ReadPolicy, choose_sites, rack_limit};
+use striate_runtime::Runtime;
+use striate_site::{LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity};
+
+use crate::calibration::Calibration;
+use crate::contents::GeneratedStripes;
+use crate::metadata::DistantMeta;
+use crate::network::{DistantSite, Machine, Network, NetworkModel};
+use crate::store::ModelledStore;
+use crate::trace::Trace;
+
+/// What a world is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorldOptions {
+    /// Constants of sites and network.
+    pub calibration: Calibration,
+    /// Sites, one on each machine.
+    pub sites: u32,
+    /// Racks, over which the machines are spread evenly.
+    pub racks: u32,
+    /// Machines that also run a client service, the first ones.
+    pub clients: u32,
+    /// Code of the blocks.
+    pub profile: Profile,
+    /// Length of each block in bytes; k divides it.
+    pub block_len: u32,
+    /// Blocks that exist from the start, each placed at random.
+    pub blocks: u32,
+    /// Which chunks the clients ask for.
+    pub policy: ReadPolicy,
+    /// Of each machine's network card; `None`: never the bottleneck.
+    pub card_bytes_per_s: Option<f64>,
+    /// Of each rack's uplink; `None`: never the bottleneck.
+    pub uplink_bytes_per_s: Option<f64>,
+    /// Share of messages lost.
+    pub loss: f64,
+}
+
+impl WorldOptions {
+    /// The EC-Store paper's cluster: 32 machines with site and client service, in one rack, and blocks of
+    /// 100 KB.
+    pub fn ec_store(calibration: Calibration, profile: Profile, blocks: u32, policy: ReadPolicy) -> Self {
+        Self {
+            calibration,
+            sites: 32,
+            racks: 1,
+            clients: 32,
+            profile,
+            block_len: 100_000,
+            blocks,
+            policy,
+            card_bytes_per_s: None,
+            uplink_bytes_per_s: None,
+            loss: 0.0,
+        }
+    }
+}
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct World {
+    /// Its clock and randomness.
+    pub runtime: Runtime,
+    /// Its event log.
+    pub trace: Trace,
+    /// Its network.
+    pub network: Network,
+    /// The metadata engine itself.
+    pub engine: Arc<MemoryStore>,
+    /// The blocks.
+    pub stripes: Arc<GeneratedStripes>,
+    /// The machines with sites, by number.
+    pub machines: Vec<SiteMachine>,
+    /// The client services, on the first machines.
+    pub clients: Vec<Client>,
+    _directories: Vec<Arc<Directory>>,
+}
+
+/// A machine with a site.
+#[derive(Debug)]
+pub struct SiteMachine {
+    /// Where it is.
+    pub machine: Machine,
+    /// Its site.
+    pub site: LocalSite,
+    /// Its disk.
+    pub store: Arc<ModelledStore>,
+}
+
+/// The sites as one of them sees the others.
+#[derive(Debug)]
+struct Directory(HashMap<SiteId, Arc<dyn Site>>);
+
+impl SiteDirectory for Directory {
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        self.0.get(&site).cloned()
+    }
+}
+
+impl World {
+    /// Builds the cluster and its blocks.
+    ///
+    /// # Errors
+    /// When the profile describes no code, or a client cannot register.
+    pub async fn build(runtime: Runtime, options: &WorldOptions) -> Result<Self, ClientError> {
+        let trace = Trace::new(runtime.clone());
+        let model = NetworkModel {
+            round_trip: Duration::from_secs_f64(options.calibration.round_trip_ms / 1e3),
+            card_bytes_per_s: options.card_bytes_per_s,
+            uplink_bytes_per_s: options.uplink_bytes_per_s,
+            loss: options.loss,
+        };
+        let network = Network::new(runtime.clone(), trace.clone(), model);
+        let stripes = Arc::new(generate(&runtime, options)?);
+        let engine = Arc::new(MemoryStore::new(runtime.clone()));
+        load_metadata(&runtime, &engine, &stripes).await?;
+        let machines: Vec<_> = (0..options.sites)
+            .map(|number| site_machine(&runtime, &trace, options, &stripes, number))
+            .collect();
+        let directories =
+            machines.iter().map(|machine| directory(&network, machine.machine, &machines)).collect();
+        let mut world = Self {
+            runtime,
+            trace,
+            network,
+            engine,
+            stripes,
+            machines,
+            clients: Vec::new(),
+            _directories: directories,
+        };
+        for directory in world._directories.iter().zip(&world.machines) {
+            let weak: Weak<dyn SiteDirectory> = Arc::downgrade(directory.0) as Weak<dyn SiteDirectory>;
+            directory.1.site.set_directory(weak);
+        }
+        for number in 0..options.clients {
+            let client = world.client(world.machines[number as usize].machine, options).await?;
+            world.clients.push(client);
+        }
+        Ok(world)
+    }
+
+    /// The machine that the metadata store runs on: one of its own, in the first rack.
+    pub fn metadata_machine(&self) -> Machine {
+        Machine { number: self.machines.len() as u32, rack: 0 }
+    }
+
+    /// A client service on `here`.
+    async fn client(&self, here: Machine, options: &WorldOptions) -> Result<Client, ClientError> {
+        let engine: Arc<dyn MetaStore> = self.engine.clone();
+        let meta = DistantMeta::new(self.network.clone(), here, self.metadata_machine(), engine);
+        let client_options = ClientOptions {
+            profile: options.profile,
+            block_len: options.block_len,
+            read_policy: options.policy,
+            ..ClientOptions::default()
+        };
+        let sites = distant_sites(&self.network, here, &self.machines);
+        Client::open(self.runtime.clone(), Arc::new(meta), sites, client_options).await
+    }
+}
+
+fn distant_sites(network: &Network, here: Machine, machines: &[SiteMachine]) -> Vec<Arc<dyn Site>> {
+    let distant = |there: &SiteMachine| {
+        let site: Arc<dyn Site> = Arc::new(there.site.clone());
+        Arc::new(DistantSite::new(network.clone(), here, there.machine, site)) as Arc<dyn Site>
+    };
+    machines.iter().map(distant).collect()
+}
+
+fn directory(network: &Network, here: Machine, machines: &[SiteMachine]) -> Arc<Directory> {
+    let sites = distant_sites(network, here, machines);
+    Arc::new(Directory(sites.into_iter().map(|site| (site.id(), site)).collect()))
+}
+
+fn rack(options: &WorldOptions, number: u32) -> u32 {
+    number % options.racks.max(1)
+}
+
+fn site_machine(
+    runtime: &Runtime,
+    trace: &Trace,
+    options: &WorldOptions,
+    stripes: &Arc<GeneratedStripes>,
+    number: u32,
+) -> SiteMachine {
+    let machine = Machine { number, rack: rack(options, number) };
+    let identity = SiteIdentity {
+        cluster: ClusterId(1),
+        site: SiteId(number + 1),
+        rack: RackId(format!("rack-{}", machine.rack)),
+    };
+    let model = options.calibration.site;
+    let (runtime, trace) = (runtime.clone(), trace.clone());
+    let store =
+        ModelledStore::new(runtime.clone(), trace, identity.site, model, Arc::clone(stripes), 1 << 40);
+    let store = Arc::new(store);
+    // Closed-loop clients bound the queue themselves; what they ask for must not be refused.
+    let limits = QueueLimits { requests: 1 << 16, bytes: 1 << 40, workers: model.workers };
+    SiteMachine { machine, site: LocalSite::new(runtime, identity, store.clone(), limits), store }
+}
+
+/// Places every block at random, by the real placement.
+fn generate(runtime: &Runtime, options: &WorldOptions) -> Result<GeneratedStripes, ClientError> {
+    let code = options.profile.code.build();
+    let code = code.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
+    let candidate = |number| Candidate {
+        site: SiteId(number + 1),
+        rack: RackId(format!("rack-{}", rack(options, number))),
+        free_bytes: 1 << 40,
+        queue_requests: 0,
+    };
+    let candidates: Vec<_> = (0..options.sites).map(candidate).collect();
+    let (n, tolerance) = (code.n(), code.tolerance());
+    let limit = rack_limit(n, tolerance, options.racks as usize);
+    let mut stripes = GeneratedStripes::new(&options.profile.to_string(), code, options.block_len);
+    let mut rng = runtime.rng();
+    for _ in 0..options.blocks {
+        let sites = choose_sites(&mut rng, &candidates, n, limit, &HashMap::new());
+        if sites.len() < n {
+            let reason = format!("{} sites in {} racks do not take {n} chunks", options.sites, options.racks);
+            return Err(ClientError::InvalidArgument(reason));
+        }
+        stripes.add(&sites);
+    }
+    Ok(stripes)
+}
+
+/// Writes the stripes' rows into the engine, as the client's commits would have left them.
+async fn load_metadata(
+    runtime: &Runtime,
+    engine: &MemoryStore,
+    stripes: &GeneratedStripes,
+) -> Result<(), ClientError> {
+    let batch = limits::MAX_OPERATIONS;
+    for first in (0..stripes.len()).step_by(batch) {
+        let mut tx = Transaction::new(TxId(u128::from(runtime.random_u64())));
+        for sequence in first..stripes.len().min(first + batch) {
+            let block = stripes.block(sequence);
+            let id = block.stripe.as_ref().try_into().expect("a stripe's name has 16 bytes");
+            let key = keys::stripe(striate_core::StripeId::from_bytes(id));
+            tx.put(key, records::encode(&stripes.record(sequence)));
+        }
+        engine.commit(tx).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! How clients drive a world.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use striate_lab::calibration::Calibration;
+use striate_lab::drive::{DriveOptions, Measured, drive};
+use striate_lab::workload::{EcStoreScans, Ycsb, YcsbWorkload};
+use striate_lab::world::{World, WorldOptions};
+use striate_runtime::run_in_virtual_time;
+
+const LENGTH: Duration = Duration::from_secs(2);
+
+fn small(calibration: Calibration) -> WorldOptions {
+    let policy = "random".parse().unwrap();
+    let base = WorldOptions::ec_store(calibration, "rs(2,2)".parse().unwrap(), 200, policy);
+    WorldOptions { sites: 6, clients: 6, ..base }
+}
+
+fn run_open(rate_per_s: f64) -> Measured {
+    run_in_virtual_time(3, Duration::ZERO, move |runtime| async move {
+        let world = Arc::new(World::build(runtime, &small(Calibration::D)).await.unwrap());
+        let options = DriveOptions {
+            clients: 0,
+            rate_per_s: Some(rate_per_s),
+            length: LENGTH,
+            interval: LENGTH / 4,
+            client_work: Duration::ZERO,
+        };
+        drive(&world, options, || EcStoreScans::warm_up(200)).await
+    })
+}
+
+/// A scan costs the six sites about 6 × 4 ms and 1 MB at 150 MB/s: 200 a second are a fair load, 400 are too many.
+#[test]
+fn an_open_loop_keeps_its_rate_and_counts_from_when_operations_were_due() {
+    let mean_of = |(sum, count): (f64, u64)| sum / count as f64;
+    let (fair, too_many) = (run_open(100.0), run_open(400.0));
+    for (measured, expected) in [(&fair, 200.0), (&too_many, 800.0f64)] {
+        let count = measured.latencies.summary().count as f64;
+        // Four standard deviations of a Poisson count.
+        assert!((count - expected).abs() < 4.0 * expected.sqrt(), "{count} of {expected}");
+    }
+    // The median, because one slow episode of half a second would decide the mean.
+    assert!(fair.latencies.summary().percentile(50.0) < 50.0, "{:?}", fair.latencies.summary());
+    // What is due while the sites are behind waits for all that is before it.
+    let growth = mean_of(too_many.over_time[3]) / mean_of(too_many.over_time[0]);
+    assert!(growth > 2.0, "{growth}");
+}
+
+#[test]
+fn a_closed_loop_has_as_many_operations_under_way_as_clients() {
+    let measured = run_in_virtual_time(4, Duration::ZERO, |runtime| async move {
+        let world = Arc::new(World::build(runtime, &small(Calibration::A)).await.unwrap());
+        let options = DriveOptions {
+            clients: 10,
+            rate_per_s: None,
+            length: LENGTH,
+            interval: LENGTH,
+            client_work: Duration::from_millis(1),
+        };
+        drive(&world, options, || EcStoreScans::measured(200, 1.0)).await
+    });
+    // Little's law over the sending time; what was under way at its end was answered a little later.
+    let summary = measured.latencies.summary();
+    let busy_s = summary.count as f64 * summary.mean_ms / 1e3;
+    let expected = 10.0 * LENGTH.as_secs_f64();
+    assert!(busy_s >= expected && busy_s < expected + 10.0 * summary.percentile(100.0) / 1e3, "{busy_s}");
+}
+
+#[test]
+fn writes_are_refused_and_not_passed_over() {
+    let measured = run_in_virtual_time(5, Duration::ZERO, |runtime| async move {
+        let world = Arc::new(World::build(runtime, &small(Calibration::A)).await.unwrap());
+        let options = DriveOptions {
+            clients: 0,
+            rate_per_s: Some(100.0),
+            length: LENGTH,
+            interval: LENGTH,
+            client_work: Duration::ZERO,
+        };
+        drive(&world, options, || Ycsb::new(YcsbWorkload::A, 200)).await
+    });
+    assert!(measured.failed > 50 && measured.latencies.summary().count > 50);
+    assert!(measured.first_failure.unwrap().contains("writes"));
+}

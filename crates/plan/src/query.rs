@@ -1,0 +1,316 @@
+//! Reading many blocks at once: which chunks are asked of which sites (design.md §5, EC-Store §IV-B).
+//!
+//! A *query* names blocks; each has n chunks on n sites, of which any sufficient set will do. A
+//! [`ReadPolicy`] chooses the chunks of every block, and the choice is grouped by site, because a site is asked
+//! once however many chunks it gives (the o_j of EC-Store Eq. 1 is paid for a request, not for a chunk).
+//!
+//! Cost: O(chunks of the query), and a sort by site.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rand::Rng;
+use striate_codec::{Code, CodecError};
+use striate_core::SiteId;
+
+/// How the chunks of a query are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReadPolicy {
+    /// The data chunks, so that nothing is decoded; others only in the place of those that cannot be had.
+    #[default]
+    Normal,
+    /// Any sufficient set, each as likely: k random chunks of an MDS code (the papers' EC), a random copy of a
+    /// replicated block (R).
+    Random,
+    /// A random sufficient set and `extra_reads` (δ) chunks more; the first sufficient ones to arrive are used
+    /// (EC-Store's EC+LB, EC-Cache's k+Δ).
+    LateBinding {
+        /// δ: chunks asked beyond a sufficient set.
+        extra_reads: usize,
+        /// Takes back what is still queued at the sites once a block is complete.
+        cancel: bool,
+    },
+    /// The chunks on the sites of least cost; each chunk chosen makes its site dearer for the rest of the
+    /// query (load-aware R, for replicated blocks).
+    LeastLoaded,
+}
+
+/// Why a text is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a read policy: write normal, random, least-loaded, late-binding(D) or late-binding(D,keep), \
+     where D is the number of extra chunks"
+)]
+pub struct PolicyError(String);
+
+/// A block of a query.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryBlock<'a> {
+    /// Its code.
+    pub code: &'a Code,
+    /// The site of each of its n chunks; site 0 means that the chunk does not exist.
+    pub sites: &'a [SiteId],
+}
+
+/// One chunk of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueryChunk {
+    /// Position of its block in the query.
+    pub block: usize,
+    /// Its index in the block's stripe.
+    pub index: usize,
+}
+
+/// What one site is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteRead {
+    /// The site.
+    pub site: SiteId,
+    /// The chunks, in the order of the query.
+    pub chunks: Vec<QueryChunk>,
+}
+
+/// The plan of a query: each site at most once, in ascending order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueryPlan {
+    /// What the sites are asked.
+    pub reads: Vec<SiteRead>,
+}
+
+impl ReadPolicy {
+    /// δ: chunks asked beyond a sufficient set.
+    pub fn extra_reads(self) -> usize {
+        match self {
+            Self::LateBinding { extra_reads, .. } => extra_reads,
+            _ => 0,
+        }
+    }
+
+    /// Whether reads that are no longer needed are taken back.
+    pub fn cancels(self) -> bool {
+        !matches!(self, Self::LateBinding { cancel: false, .. })
+    }
+}
+
+impl fmt::Display for ReadPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Normal => f.write_str("normal"),
+            Self::Random => f.write_str("random"),
+            Self::LeastLoaded => f.write_str("least-loaded"),
+            Self::LateBinding { extra_reads, cancel: true } => write!(f, "late-binding({extra_reads})"),
+            Self::LateBinding { extra_reads, cancel: false } => write!(f, "late-binding({extra_reads},keep)"),
+        }
+    }
+}
+
+impl FromStr for ReadPolicy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let error = || PolicyError(text.to_owned());
+        match text {
+            "normal" => return Ok(Self::Normal),
+            "random" => return Ok(Self::Random),
+            "least-loaded" => return Ok(Self::LeastLoaded),
+            _ => {}
+        }
+        let inner = text.strip_prefix("late-binding(").and_then(|rest| rest.strip_suffix(')'));
+        let inner = inner.ok_or_else(error)?;
+        let (number, cancel) = match inner.strip_suffix(",keep") {
+            Some(number) => (number, false),
+            None => (inner, true),
+        };
+        Ok(Self::LateBinding { extra_reads: number.trim().parse().map_err(|_| error())?, cancel })
+    }
+}
+
+/// Plans a query. `cost` is the cost of asking a site, in any unit, or `None` when it cannot be asked.
+///
+/// # Errors
+/// [`CodecError::Insufficient`] when a block's chunks that can be had do not determine it.
+pub fn plan_query(
+    policy: ReadPolicy,
+    blocks: &[QueryBlock<'_>],
+    cost: impl Fn(SiteId) -> Option<f64>,
+    rng: &mut impl Rng,
+) -> Result<QueryPlan, CodecError> {
+    let mut chosen: Vec<(SiteId, QueryChunk)> = Vec::with_capacity(blocks.len() * 4);
+    let mut order = Vec::new();
+    for (block, of) in blocks.iter().enumerate() {
+        order.clear();
+        order.extend(
+            (0..of.sites.len()).filter(|&index| of.sites[index].0 != 0 && cost(of.sites[index]).is_some()),
+        );
+        match policy {
+            ReadPolicy::Normal => {}
+            ReadPolicy::Random | ReadPolicy::LateBinding { .. } => shuffle(&mut order, rng),
+            ReadPolicy::LeastLoaded => sort_by_cost(&mut order, of.sites, &cost, &chosen),
+        }
+        let enough = sufficient_prefix(of.code, &order)?;
+        let asked = order.iter().take(enough + policy.extra_reads());
+        chosen.extend(asked.map(|&index| (of.sites[index], QueryChunk { block, index })));
+    }
+    Ok(QueryPlan { reads: group_by_site(chosen) })
+}
+
+fn shuffle(order: &mut [usize], rng: &mut impl Rng) {
+    for last in (1..order.len()).rev() {
+        order.swap(last, rng.random_range(0..=last));
+    }
+}
+
+/// By the site's cost and what this query already asks of it. The sort is stable: equals stay in code order,
+/// data chunks first.
+fn sort_by_cost(
+    order: &mut [usize],
+    sites: &[SiteId],
+    cost: &impl Fn(SiteId) -> Option<f64>,
+    chosen: &[(SiteId, QueryChunk)],
+) {
+    let cost_of = |index: &usize| {
+        let site = sites[*index];
+        let asked = chosen.iter().filter(|(other, _)| *other == site).count();
+        cost(site).unwrap_or(f64::INFINITY) + asked as f64
+    };
+    order.sort_by(|a, b| cost_of(a).total_cmp(&cost_of(b)));
+}
+
+/// How many chunks of `order`, from its front, determine the block.
+fn sufficient_prefix(code: &Code, order: &[usize]) -> Result<usize, CodecError> {
+    let enough = (code.k()..=order.len()).find(|&count| code.is_sufficient(&order[..count]));
+    match enough {
+        Some(count) => Ok(count),
+        None => {
+            let wanted: Vec<usize> = (0..code.k()).collect();
+            code.decode_plan(order, &wanted).map(|_| order.len())
+        }
+    }
+}
+
+fn group_by_site(mut chosen: Vec<(SiteId, QueryChunk)>) -> Vec<SiteRead> {
+    chosen.sort_unstable();
+    let groups = chosen.chunk_by(|a, b| a.0 == b.0);
+    groups
+        .map(|group| SiteRead { site: group[0].0, chunks: group.iter().map(|(_, chunk)| *chunk).collect() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+
+    const POLICIES: [ReadPolicy; 5] = [
+        ReadPolicy::Normal,
+        ReadPolicy::Random,
+        ReadPolicy::LateBinding { extra_reads: 1, cancel: true },
+        ReadPolicy::LateBinding { extra_reads: 2, cancel: false },
+        ReadPolicy::LeastLoaded,
+    ];
+
+    fn code(text: &str) -> Code {
+        text.parse().expect("a code")
+    }
+
+    fn sites(first: u32, count: usize) -> Vec<SiteId> {
+        (first..).take(count).map(SiteId).collect()
+    }
+
+    fn plan(policy: ReadPolicy, blocks: &[QueryBlock<'_>], seed: u64) -> QueryPlan {
+        plan_query(policy, blocks, |_| Some(1.0), &mut SmallRng::seed_from_u64(seed)).expect("enough chunks")
+    }
+
+    proptest! {
+        /// Every plan is legal: chunks that exist, on sites that can be asked, each once, sufficient for each
+        /// block, with no more than δ beyond; or the losses are truly too many.
+        #[test]
+        fn plans_ask_each_site_once_for_sufficient_chunks(
+            which in 0usize..4, policy in 0usize..5, down: u16, gone: u16, seed: u64, overlap in 1u32..5,
+        ) {
+            let code = code(["rs(2,2)", "rs(4,2)", "lrc(6,2,2)", "replica(3)"][which]);
+            let policy = POLICIES[policy];
+            let mut placed: Vec<Vec<SiteId>> = (0..3).map(|i| sites(1 + i * overlap, code.n())).collect();
+            placed[1].iter_mut().enumerate().for_each(|(i, site)| if gone >> i & 1 == 1 { site.0 = 0 });
+            let is_up = |site: SiteId| down >> (site.0 % 16) & 1 == 0;
+            let blocks: Vec<_> = placed.iter().map(|sites| QueryBlock { code: &code, sites }).collect();
+            let had = |block: &QueryBlock<'_>| -> Vec<usize> {
+                (0..code.n()).filter(|&i| block.sites[i].0 != 0 && is_up(block.sites[i])).collect()
+            };
+            let cost = |site| is_up(site).then_some(f64::from(site.0));
+            match plan_query(policy, &blocks, cost, &mut SmallRng::seed_from_u64(seed)) {
+                Err(_) => prop_assert!(blocks.iter().any(|block| !code.is_sufficient(&had(block)))),
+                Ok(plan) => {
+                    prop_assert!(plan.reads.is_sorted_by(|a, b| a.site < b.site));
+                    for (number, block) in blocks.iter().enumerate() {
+                        let asked = plan.reads.iter().flat_map(|read| {
+                            read.chunks.iter().filter(|c| c.block == number).map(|c| (read.site, c.index))
+                        });
+                        let asked: Vec<(SiteId, usize)> = asked.collect();
+                        let indices: Vec<usize> = asked.iter().map(|(_, index)| *index).collect();
+                        prop_assert!(asked.iter().all(|&(site, index)| block.sites[index] == site && is_up(site)));
+                        prop_assert_eq!(indices.iter().collect::<HashSet<_>>().len(), indices.len());
+                        prop_assert!(code.is_sufficient(&indices));
+                        if code.tolerance() == code.parity_count() {
+                            let most = (code.k() + policy.extra_reads()).min(had(block).len());
+                            prop_assert_eq!(indices.len(), most);
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn policies_survive_their_text(which in 0usize..5) {
+            prop_assert_eq!(POLICIES[which].to_string().parse(), Ok(POLICIES[which]));
+        }
+    }
+
+    #[test]
+    fn a_random_read_takes_every_chunk_as_often_as_any_other() {
+        let (code, sites) = (code("rs(2,2)"), sites(1, 4));
+        let block = QueryBlock { code: &code, sites: &sites };
+        let mut counts = [0; 4];
+        for seed in 0..4_000 {
+            for read in plan(ReadPolicy::Random, &[block], seed).reads {
+                read.chunks.iter().for_each(|chunk| counts[chunk.index] += 1);
+            }
+        }
+        // 2,000 expected, with a standard deviation of 32.
+        assert!(counts.iter().all(|count| (1_850..2_150).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn the_normal_read_takes_the_data_chunks() {
+        let (code, sites) = (code("rs(4,2)"), sites(1, 6));
+        let asked = plan(ReadPolicy::Normal, &[QueryBlock { code: &code, sites: &sites }], 1);
+        assert_eq!(asked.reads.iter().map(|read| read.site.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn the_least_loaded_read_avoids_busy_sites_and_spreads_over_equals() {
+        let (code, sites) = (code("replica(3)"), sites(1, 3));
+        let blocks = [QueryBlock { code: &code, sites: &sites }; 4];
+        let cost = |site: SiteId| Some(if site.0 == 2 { 9.0 } else { 1.0 });
+        let rng = &mut SmallRng::seed_from_u64(1);
+        let asked = plan_query(ReadPolicy::LeastLoaded, &blocks, cost, rng).unwrap();
+        let counts: Vec<_> = asked.reads.iter().map(|read| (read.site.0, read.chunks.len())).collect();
+        assert_eq!(counts, [(1, 2), (3, 2)]);
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused_with_the_way_out() {
+        for text in ["", "Random", "late-binding", "late-binding(x)", "late-binding(1,keep"] {
+            let error = text.parse::<ReadPolicy>().unwrap_err().to_string();
+            assert!(
+                error.contains("late-binding(D,keep)") && error.contains(&format!("{text:?}")),
+                "{error}"
+            );
+        }
+    }
+}
