@@ -2,7 +2,8 @@
 //!
 //! Chunks and blocks come and go by the megabyte, made by one thread and dropped by another. Left to the
 //! allocator, that is a page fault for every 4 KiB and memory that stays with whichever thread last saw it. A
-//! [`BufferPool`] keeps a bounded number of bytes of dropped buffers and hands them out again, to any thread.
+//! [`BufferPool`] keeps dropped buffers and hands them out again, to any thread, as long as the ones in use and the
+//! ones kept are within a limit together.
 //!
 //! What it does not do: it does not bound the buffers in use (byte budgets do that), and does not clear what it
 //! hands out: a buffer's bytes are whatever was in it before.
@@ -25,7 +26,7 @@ pub struct BufferPool {
 
 #[derive(Debug)]
 struct Inner {
-    /// Bytes that are kept at most.
+    /// Bytes in use and kept, together, beyond which none are kept.
     limit: usize,
     kept: Mutex<Kept>,
 }
@@ -35,6 +36,7 @@ struct Kept {
     /// By length.
     buffers: BTreeMap<usize, Vec<Box<[u8]>>>,
     bytes: usize,
+    in_use: usize,
 }
 
 /// Bytes that nobody else has. Their content at first is arbitrary.
@@ -46,7 +48,7 @@ pub struct Buffer {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `limit` bytes of dropped buffers.
+    /// A pool that keeps dropped buffers while they and those in use have at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { inner: Arc::new(Inner { limit, kept: Mutex::default() }) }
     }
@@ -57,7 +59,7 @@ impl BufferPool {
             return Buffer { bytes: vec![0; len].into(), len, pool: None };
         }
         let rounded = len.next_multiple_of(STEP);
-        let bytes = self.inner.kept.lock().take(rounded);
+        let (bytes, _dropped) = self.inner.kept.lock().take(rounded, self.inner.limit);
         let bytes = bytes.unwrap_or_else(|| vec![0; rounded].into());
         Buffer { bytes, len, pool: Some(self.clone()) }
     }
@@ -69,36 +71,44 @@ impl BufferPool {
 }
 
 impl Kept {
-    /// A kept buffer of at least `len` bytes that is not more than twice as long.
-    fn take(&mut self, len: usize) -> Option<Box<[u8]>> {
-        let (&found, buffers) = self.buffers.range_mut(len..=2 * len).next()?;
-        let bytes = buffers.pop();
-        if buffers.is_empty() {
-            self.buffers.remove(&found);
-        }
-        self.bytes -= found;
-        bytes
+    /// A kept buffer of at least `len` bytes that is not more than twice as long; without one, the caller makes one of
+    /// `len` bytes. Answers also what is to be dropped to make room for it.
+    fn take(&mut self, len: usize, limit: usize) -> (Option<Box<[u8]>>, Vec<Box<[u8]>>) {
+        let fitting = self.buffers.range(len..=2 * len).next().map(|(&found, _)| found);
+        let bytes = fitting.map(|found| self.remove(found));
+        self.in_use += bytes.as_ref().map_or(len, |bytes| bytes.len());
+        (bytes, self.shrink(limit, len))
     }
 
-    /// Keeps a buffer; others, which fit the present load less, make room for it. Answers what is to be dropped.
-    fn keep(&mut self, bytes: Box<[u8]>, limit: usize) -> Vec<Box<[u8]>> {
+    /// Takes a buffer back. Answers what is to be dropped.
+    fn put_back(&mut self, bytes: Box<[u8]>, limit: usize) -> Vec<Box<[u8]>> {
         let len = bytes.len();
-        if len > limit {
-            return vec![bytes];
-        }
-        let mut dropped = Vec::new();
-        while self.bytes + len > limit {
-            let other = self.buffers.keys().copied().find(|other| *other != len).unwrap_or(len);
-            let buffers = self.buffers.get_mut(&other).expect("bytes are kept, so a buffer is");
-            dropped.extend(buffers.pop());
-            if buffers.is_empty() {
-                self.buffers.remove(&other);
-            }
-            self.bytes -= other;
-        }
-        self.buffers.entry(len).or_default().push(bytes);
+        self.in_use -= len;
         self.bytes += len;
+        self.buffers.entry(len).or_default().push(bytes);
+        self.shrink(limit, len)
+    }
+
+    /// Gives up kept buffers until the limit is kept, first those of other lengths than `len`, which fit the present
+    /// load less.
+    fn shrink(&mut self, limit: usize, len: usize) -> Vec<Box<[u8]>> {
+        let mut dropped = Vec::new();
+        while self.bytes > 0 && self.bytes + self.in_use > limit {
+            let other = self.buffers.keys().copied().find(|other| *other != len).unwrap_or(len);
+            dropped.push(self.remove(other));
+        }
         dropped
+    }
+
+    /// Takes out a kept buffer of exactly this length, which must exist.
+    fn remove(&mut self, len: usize) -> Box<[u8]> {
+        let buffers = self.buffers.get_mut(&len).expect("a length is listed while there are buffers of it");
+        let bytes = buffers.pop().expect("an empty list is removed");
+        if buffers.is_empty() {
+            self.buffers.remove(&len);
+        }
+        self.bytes -= len;
+        bytes
     }
 }
 
@@ -137,7 +147,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take() {
-            let dropped = pool.inner.kept.lock().keep(std::mem::take(&mut self.bytes), pool.inner.limit);
+            let dropped = pool.inner.kept.lock().put_back(std::mem::take(&mut self.bytes), pool.inner.limit);
             // The allocator may take its time; nobody waits for the lock meanwhile.
             drop(dropped);
         }
@@ -149,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_buffers_come_back_and_the_pool_keeps_no_more_than_its_limit() {
+    fn dropped_buffers_come_back_also_behind_slices() {
         let pool = BufferPool::new(4 * STEP);
         let mut first = pool.take(STEP + 1);
         first.fill(7);
@@ -162,21 +172,35 @@ mod tests {
         assert_eq!(pool.kept_bytes(), 2 * STEP);
         let again = pool.take(2 * STEP);
         assert_eq!((again.len(), again[0], pool.kept_bytes()), (2 * STEP, 7, 0));
-        let more: Vec<_> = (0..3).map(|_| pool.take(STEP)).collect();
-        drop((again, more));
-        assert_eq!(pool.kept_bytes(), 3 * STEP, "the long one made room for the last short one");
+    }
+
+    #[test]
+    fn nothing_is_kept_beyond_the_limit_and_buffers_in_use_count() {
+        let pool = BufferPool::new(4 * STEP);
+        let mut held: Vec<_> = (0..6).map(|_| pool.take(STEP)).collect();
+        held.pop();
+        assert_eq!(pool.kept_bytes(), 0, "five are in use, more than the limit");
+        held.truncate(2);
+        assert_eq!(pool.kept_bytes(), 2 * STEP);
+        drop(held);
+        assert_eq!(pool.kept_bytes(), 4 * STEP);
         drop(pool.take(5 * STEP));
-        assert_eq!(pool.kept_bytes(), 3 * STEP, "what is longer than the limit is not kept");
+        assert_eq!(
+            pool.kept_bytes(),
+            0,
+            "what is longer than the limit pushes everything out and is not kept"
+        );
     }
 
     #[test]
     fn a_load_of_another_size_pushes_the_buffers_of_the_last_one_out() {
         let pool = BufferPool::new(4 * STEP);
         drop((0..4).map(|_| pool.take(STEP)).collect::<Vec<_>>());
-        drop(pool.take(4 * STEP));
         assert_eq!(pool.kept_bytes(), 4 * STEP);
-        let _long = pool.take(4 * STEP);
-        assert_eq!(pool.kept_bytes(), 0, "the long one was kept, the short ones went");
+        let long = pool.take(4 * STEP);
+        assert_eq!(pool.kept_bytes(), 0);
+        drop(long);
+        assert_eq!(pool.kept_bytes(), 4 * STEP);
     }
 
     #[test]

@@ -70,8 +70,9 @@ struct Inner {
     buffers: BufferPool,
 }
 
-/// Bytes of dropped buffers that a runtime keeps at most.
-const KEPT_BUFFER_BYTES: usize = 48 << 20;
+/// Bytes of large buffers in use and kept beyond which a runtime keeps none: what bodies in flight and their parities
+/// take with the default limits.
+const POOLED_BYTES: usize = 96 << 20;
 
 impl Runtime {
     /// A runtime on the machine's clocks, with randomness from the operating system.
@@ -111,7 +112,7 @@ impl Runtime {
             wall_base,
             rng: Mutex::new(rng),
             secure: Mutex::new(secure),
-            buffers: BufferPool::new(KEPT_BUFFER_BYTES),
+            buffers: BufferPool::new(POOLED_BYTES),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -1,6 +1,7 @@
 //! `striate`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use striate::args::{Cli, Command};
@@ -17,8 +18,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let is_service = matches!(cli.command, Command::Server(_) | Command::Site(_) | Command::Gateway(_));
     logging::start(cli.log_format, if is_service { "info,s3s=off" } else { "warn" });
-    // One worker for each core; `new_multi_thread` counts them.
-    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    // One worker for each core; `new_multi_thread` counts them. Threads that wait for disks come in bursts and keep
+    // memory of their own: they end soon when there is nothing to wait for.
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_keep_alive(Duration::from_secs(1))
+        .build();
     let result = match built {
         Ok(tokio) => {
             let result = tokio.block_on(async { run(Runtime::real(), cli.command).await });

@@ -1,7 +1,7 @@
 //! Experiments: a file says what is compared, the lab runs it, a report shows it beside the paper's figures.
 //!
-//! - [`file`]: the format of the files under `lab/experiments/`.
-//! - [`run`]: runs every policy with every seed.
+//! - [`mod@file`]: the format of the files under `lab/experiments/`.
+//! - [`mod@run`]: runs every policy with every seed.
 //! - [`results`]: what came out, with confidence intervals; the machine-readable form.
 //! - [`report`], [`svg`]: one self-contained HTML page.
 
