@@ -31,10 +31,13 @@ struct Inner {
     kept: Mutex<Kept>,
 }
 
+/// The memory of a pooled buffer: a multiple of [`STEP`].
+type Memory = Box<[u8]>;
+
 #[derive(Debug, Default)]
 struct Kept {
     /// By length.
-    buffers: BTreeMap<usize, Vec<Box<[u8]>>>,
+    buffers: BTreeMap<usize, Vec<Memory>>,
     bytes: usize,
     in_use: usize,
 }
@@ -73,7 +76,7 @@ impl BufferPool {
 impl Kept {
     /// A kept buffer of at least `len` bytes that is not more than twice as long; without one, the caller makes one of
     /// `len` bytes. Answers also what is to be dropped to make room for it.
-    fn take(&mut self, len: usize, limit: usize) -> (Option<Box<[u8]>>, Vec<Box<[u8]>>) {
+    fn take(&mut self, len: usize, limit: usize) -> (Option<Memory>, Vec<Memory>) {
         let fitting = self.buffers.range(len..=2 * len).next().map(|(&found, _)| found);
         let bytes = fitting.map(|found| self.remove(found));
         self.in_use += bytes.as_ref().map_or(len, |bytes| bytes.len());
@@ -81,7 +84,7 @@ impl Kept {
     }
 
     /// Takes a buffer back. Answers what is to be dropped.
-    fn put_back(&mut self, bytes: Box<[u8]>, limit: usize) -> Vec<Box<[u8]>> {
+    fn put_back(&mut self, bytes: Memory, limit: usize) -> Vec<Memory> {
         let len = bytes.len();
         self.in_use -= len;
         self.bytes += len;
@@ -91,7 +94,7 @@ impl Kept {
 
     /// Gives up kept buffers until the limit is kept, first those of other lengths than `len`, which fit the present
     /// load less.
-    fn shrink(&mut self, limit: usize, len: usize) -> Vec<Box<[u8]>> {
+    fn shrink(&mut self, limit: usize, len: usize) -> Vec<Memory> {
         let mut dropped = Vec::new();
         while self.bytes > 0 && self.bytes + self.in_use > limit {
             let other = self.buffers.keys().copied().find(|other| *other != len).unwrap_or(len);
@@ -101,7 +104,7 @@ impl Kept {
     }
 
     /// Takes out a kept buffer of exactly this length, which must exist.
-    fn remove(&mut self, len: usize) -> Box<[u8]> {
+    fn remove(&mut self, len: usize) -> Memory {
         let buffers = self.buffers.get_mut(&len).expect("a length is listed while there are buffers of it");
         let bytes = buffers.pop().expect("an empty list is removed");
         if buffers.is_empty() {
