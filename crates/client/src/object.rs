@@ -427,7 +427,8 @@ pub struct ClientOptions {
     pub write_surplus: usize,
     /// A site that has not answered a write by then is left out (debt).
     pub write_deadline: Duration,
-    /// A read asks other chunks when a site has not answered by then.
+    /// A read asks other chunks when a site has not answered by then, or, when most reads take long, by twice
+    /// what three of four of them take.
     pub hedge_after: Duration,
     /// A site that has not answered a read by then counts as failed for it.
     pub read_deadline: Duration,

@@ -5,10 +5,12 @@
 //! - [`write`]: encode a block, write its chunks, name it in a transaction.
 //! - [`segment`]: the block rows of large objects.
 //! - [`query`]: a read of many blocks by a policy, with one request for each site.
+//! - [`patience`]: how long a read waits before it asks other chunks.
 //! - [`read`]: the normal read, and the degraded one around missing, slow or corrupt chunks.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
 
 mod intent;
+mod patience;
 mod query;
 mod read;
 mod release;
@@ -32,6 +34,7 @@ use crate::error::ClientError;
 use crate::object::ClientOptions;
 use crate::record::ProfileTexts;
 use intent::Writer;
+use patience::Patience;
 pub use query::{BlocksRead, ReadStats};
 pub use release::{add_garbage, release_stripe};
 pub(crate) use segment::SegmentWriter;
@@ -54,6 +57,7 @@ struct Shared {
     meta: Arc<dyn MetaStore>,
     options: ClientOptions,
     sites: Sites,
+    patience: Patience,
     writer: Writer,
     rng: Mutex<SmallRng>,
     codes: RwLock<HashMap<Profile, Code>>,
@@ -75,6 +79,7 @@ impl Stripes {
         let writer = Writer::open(runtime.clone(), meta.clone()).await?;
         let shared = Shared {
             sites: Sites::new(runtime.clone(), sites),
+            patience: Patience::new(options.hedge_after, options.read_deadline),
             rng: Mutex::new(runtime.rng()),
             runtime,
             meta,

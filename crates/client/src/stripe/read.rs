@@ -1,9 +1,10 @@
 //! Reading a block.
 //!
 //! The *normal read* fetches exactly the ranges of the data chunks that hold the wanted bytes, with one request
-//! for each site, and hands them on without a copy. When a chunk is missing, damaged or late, the *degraded
-//! read* takes over: it fetches whole chunks from the cheapest sites that determine what is wanted, decodes,
-//! and checks the block's own checksum before a byte is served (design.md §10.12).
+//! for each site, and hands them on without a copy. When a chunk is missing, damaged or late, a *degraded
+//! read* begins beside it: it fetches whole chunks from the cheapest sites that determine what is wanted,
+//! decodes, and checks the block's own checksum before a byte is served (design.md §10.12). What was asked before
+//! goes on, and whichever is complete first is the answer: a medium that is merely busy is not asked twice.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,6 +18,7 @@ use striate_core::{ChunkId, ChunkRange, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Stripe};
 use striate_meta::{Row, keys};
 use striate_plan::plan_block_read;
+use striate_runtime::Instant;
 use striate_site::{Priority, ReadRequest, Site, SiteError};
 
 use super::{Stripes, stripe_id};
@@ -33,21 +35,37 @@ pub(super) struct OpenedStripe {
     pub(super) code: Code,
 }
 
-/// What is known of the chunks during one read.
-struct Attempt {
+/// One read of a range of one block.
+struct Attempt<'a> {
+    /// The data chunks that hold the range, each with its part of it: what the normal read asks for.
+    wanted: Vec<(usize, Range<u32>)>,
+    /// The parts of `wanted` that arrived.
+    parts: HashMap<usize, Bytes>,
     /// Whole chunks that arrived.
-    got: HashMap<usize, Bytes>,
+    whole: HashMap<usize, Bytes>,
     /// Why a chunk cannot be had.
     failed: HashMap<usize, SiteError>,
-    /// Chunks asked for and not answered within the hedge time.
+    /// Requests that are under way; one that is late may still be the first to arrive.
+    fetches: FuturesUnordered<Fetch<'a>>,
+    /// Chunks that were asked for, with the part.
+    asked: Vec<(usize, Range<u32>)>,
+    /// When the last of them was asked for, or found late.
+    asked_at: Instant,
+    /// Of those, the ones that kept this read waiting longer than others do.
     late: Vec<usize>,
 }
 
-type Fetch<'a> = BoxFuture<'a, (usize, Result<Bytes, SiteError>)>;
+type Fetch<'a> = BoxFuture<'a, (usize, Range<u32>, Result<Bytes, SiteError>)>;
 
-/// How a degraded read ended.
-enum Outcome {
-    Read(HashMap<usize, Bytes>, Option<DecodePlan>),
+/// How an attempt goes on.
+enum Step {
+    /// More chunks are under way.
+    Wait,
+    /// Every wanted part arrived.
+    Normal(Vec<Bytes>),
+    /// The whole chunks that arrived determine the block, after decoding.
+    Degraded(Option<DecodePlan>),
+    /// What can still be had does not determine the block.
     TooFew,
 }
 
@@ -64,11 +82,7 @@ impl Stripes {
         let id = stripe_id(&block.stripe)?;
         let mut stripe = self.open_stripe(id).await?;
         for _ in 0..MAX_RESTARTS {
-            let failed = match self.normal_read(&stripe, range.clone()).await {
-                Ok(pieces) => return Ok(pieces),
-                Err(failed) => failed,
-            };
-            match self.degraded_read(&stripe, block, range.clone(), failed).await {
+            match self.attempt(&stripe, block, range.clone()).await {
                 Ok(pieces) => return Ok(pieces),
                 Err(error) => {
                     let now = self.open_stripe(id).await?;
@@ -103,121 +117,100 @@ impl Stripes {
         Ok(OpenedStripe { id, row, record, code })
     }
 
-    /// Reads the range from the data chunks alone; or says which chunks failed it and what arrived whole.
-    async fn normal_read(&self, stripe: &OpenedStripe, range: Range<u32>) -> Result<Vec<Bytes>, Attempt> {
-        let mut attempt = Attempt { got: HashMap::new(), failed: HashMap::new(), late: Vec::new() };
-        let mut wanted: Vec<(usize, Range<u32>)> = stripe.parts(range).collect();
-        if stripe.code.k() == 1 {
-            let costs = self.costs(stripe, &attempt);
-            let copy = plan_block_read(&stripe.code, &[0], &costs).ok();
-            wanted[0].0 = copy.and_then(|plan| plan.fetch.first().copied()).unwrap_or(0);
-        }
-        let mut fetches: FuturesUnordered<Fetch<'_>> = FuturesUnordered::new();
-        for (index, part) in &wanted {
-            fetches.push(self.fetch(stripe, *index, part.clone()));
-        }
-        let mut pieces = vec![None; wanted.len()];
-        let hedge = self.shared.runtime.sleep(self.shared.options.hedge_after);
-        tokio::pin!(hedge);
-        while attempt.failed.is_empty() {
-            tokio::select! {
-                biased;
-                next = fetches.next() => match next {
-                    None => return Ok(pieces.into_iter().flatten().collect()),
-                    Some((index, Ok(bytes))) => {
-                        let slot = wanted.iter().position(|(wanted, _)| *wanted == index);
-                        pieces[slot.expect("it was asked for")] = Some(bytes);
-                    }
-                    Some((index, Err(error))) => {
-                        attempt.failed.insert(index, error);
-                    }
-                },
-                () = &mut hedge => break,
-            }
-        }
-        let whole = |part: &Range<u32>| part.len() == stripe.record.chunk_len as usize;
-        for ((index, part), piece) in wanted.into_iter().zip(pieces) {
-            match piece {
-                Some(bytes) if whole(&part) => drop(attempt.got.insert(index, bytes)),
-                None if !attempt.failed.contains_key(&index) => attempt.late.push(index),
-                _ => {}
-            }
-        }
-        Err(attempt)
-    }
-
-    /// Reads whole chunks from any sufficient set, decodes, verifies, and cuts the range out.
-    async fn degraded_read(
+    /// Reads the range from the data chunks alone as long as nothing fails and nothing is late, then from
+    /// whatever arrives first.
+    async fn attempt(
         &self,
         stripe: &OpenedStripe,
         block: &Block,
         range: Range<u32>,
-        mut attempt: Attempt,
     ) -> Result<Vec<Bytes>, ClientError> {
-        let wanted: Vec<usize> = (0..stripe.code.k()).collect();
-        let outcome = self.gather(stripe, &wanted, &mut attempt).await;
-        self.report_damage(stripe, &attempt).await;
-        let Outcome::Read(mut chunks, decode) = outcome else {
-            return Err(stripe.unreadable(&attempt));
-        };
-        if let Some(plan) = decode {
-            decode_into(&plan, stripe.record.chunk_len as usize, &mut chunks);
+        let mut attempt = Attempt::new(self.wanted(stripe, range.clone()), self.shared.runtime.now());
+        for (index, part) in attempt.wanted.clone() {
+            self.ask(stripe, &mut attempt, index, part);
         }
-        let mut bytes = BytesMut::with_capacity(wanted.len() * stripe.record.chunk_len as usize);
-        wanted.iter().for_each(|index| bytes.extend_from_slice(&chunks[index]));
-        bytes.truncate(block.len as usize);
-        if crc32c(&bytes) != block.crc32c {
-            let reason = "the decoded bytes do not match the block's checksum; nothing was served".to_owned();
-            return Err(ClientError::Inconsistent { what: format!("stripe {}", stripe.id), reason });
-        }
-        Ok(vec![bytes.freeze().slice(range.start as usize..range.end as usize)])
-    }
-
-    /// Fetches until what arrived determines the wanted chunks, or nothing more can come.
-    async fn gather(&self, stripe: &OpenedStripe, wanted: &[usize], attempt: &mut Attempt) -> Outcome {
-        let whole = 0..stripe.record.chunk_len;
-        let mut fetches: FuturesUnordered<Fetch<'_>> = FuturesUnordered::new();
-        let mut asked: Vec<usize> = Vec::new();
-        loop {
-            if let Some(outcome) = finished(stripe, wanted, attempt) {
-                return outcome;
-            }
-            let mut costs = self.costs(stripe, attempt);
-            attempt.late.iter().for_each(|&late| costs[late] = costs[late].map(|cost| cost + 1e6));
-            match plan_block_read(&stripe.code, wanted, &costs) {
-                Ok(plan) => {
-                    for index in plan.fetch {
-                        if !attempt.got.contains_key(&index) && !asked.contains(&index) {
-                            asked.push(index);
-                            fetches.push(self.fetch(stripe, index, whole.clone()));
-                        }
-                    }
-                }
-                Err(_) => return Outcome::TooFew,
-            }
-            let hedge = self.shared.runtime.sleep(self.shared.options.hedge_after);
+        let mut step = attempt.normal();
+        while let Step::Wait = step {
+            let late_at = attempt.asked_at + self.shared.patience.hedge_after();
             tokio::select! {
                 biased;
-                next = fetches.next() => match next {
-                    Some((index, Ok(bytes))) => drop(attempt.got.insert(index, bytes)),
-                    Some((index, Err(error))) => drop(attempt.failed.insert(index, error)),
-                    None => return Outcome::TooFew,
+                next = attempt.fetches.next() => match next {
+                    Some((index, part, result)) => attempt.note(stripe, index, part, result),
+                    None => step = Step::TooFew,
                 },
-                () = hedge => {
-                    let waiting = asked.iter().filter(|index| !attempt.got.contains_key(index));
-                    attempt.late = waiting.filter(|index| !attempt.failed.contains_key(index)).copied().collect();
+                () = self.shared.runtime.sleep_until(late_at) => {
+                    attempt.mark_late();
+                    attempt.asked_at = self.shared.runtime.now();
                 }
             }
+            if let Step::Wait = step {
+                step = match attempt.normal() {
+                    Step::Wait if attempt.is_degraded() => self.degrade(stripe, &mut attempt),
+                    step => step,
+                };
+            }
         }
+        self.report_damage(stripe, &attempt.failed).await;
+        match step {
+            Step::Normal(pieces) => Ok(pieces),
+            Step::Degraded(decode) => {
+                let bytes = stripe.decoded(block, attempt, decode)?;
+                Ok(vec![bytes.slice(range.start as usize..range.end as usize)])
+            }
+            Step::Wait | Step::TooFew => Err(stripe.unreadable(&attempt)),
+        }
+    }
+
+    /// What the normal read asks for; of copies, the cheapest one.
+    fn wanted(&self, stripe: &OpenedStripe, range: Range<u32>) -> Vec<(usize, Range<u32>)> {
+        let mut wanted: Vec<_> = stripe.parts(range).collect();
+        if stripe.code.k() == 1 {
+            let copy = plan_block_read(&stripe.code, &[0], &self.costs(stripe, None)).ok();
+            wanted[0].0 = copy.and_then(|plan| plan.fetch.first().copied()).unwrap_or(0);
+        }
+        wanted
+    }
+
+    /// Asks for whole chunks, the cheapest that determine the block, unless those that arrived already do. Late
+    /// ones count only where the others are too few.
+    fn degrade<'a>(&'a self, stripe: &OpenedStripe, attempt: &mut Attempt<'a>) -> Step {
+        let block: Vec<usize> = (0..stripe.code.k()).collect();
+        let arrived: Vec<_> =
+            (0..stripe.code.n()).map(|index| attempt.whole.contains_key(&index).then_some(0.0)).collect();
+        if let Ok(plan) = plan_block_read(&stripe.code, &block, &arrived) {
+            return Step::Degraded(plan.decode);
+        }
+        let mut costs = self.costs(stripe, Some(attempt));
+        let all = costs.clone();
+        attempt.late.iter().for_each(|&late| costs[late] = None);
+        let plan = plan_block_read(&stripe.code, &block, &costs);
+        let Ok(plan) = plan.or_else(|_| plan_block_read(&stripe.code, &block, &all)) else {
+            return Step::TooFew;
+        };
+        let whole = 0..stripe.record.chunk_len;
+        for index in plan.fetch {
+            if !attempt.whole.contains_key(&index) && !attempt.asked.contains(&(index, whole.clone())) {
+                self.ask(stripe, attempt, index, whole.clone());
+            }
+        }
+        Step::Wait
+    }
+
+    fn ask<'a>(&'a self, stripe: &OpenedStripe, attempt: &mut Attempt<'a>, index: usize, part: Range<u32>) {
+        attempt.fetches.push(self.fetch(stripe, index, part.clone()));
+        attempt.asked.push((index, part));
+        attempt.asked_at = self.shared.runtime.now();
     }
 
     /// The cost of fetching each chunk: nothing for those that arrived, None for those that cannot be had.
-    fn costs(&self, stripe: &OpenedStripe, attempt: &Attempt) -> Vec<Option<f64>> {
+    fn costs(&self, stripe: &OpenedStripe, attempt: Option<&Attempt<'_>>) -> Vec<Option<f64>> {
         let cost = |(index, location): (usize, &striate_meta::records::Location)| {
-            if attempt.got.contains_key(&index) {
+            let arrived = attempt.is_some_and(|attempt| attempt.whole.contains_key(&index));
+            if arrived {
                 return Some(0.0);
             }
-            if attempt.failed.contains_key(&index) || location.site == 0 {
+            let failed = attempt.is_some_and(|attempt| attempt.failed.contains_key(&index));
+            if failed || location.site == 0 {
                 return None;
             }
             let site = self.shared.sites.readable(SiteId(location.site))?;
@@ -234,30 +227,32 @@ impl Stripes {
         let site_id = SiteId(location.site);
         let Some(site) = self.shared.sites.readable(site_id) else {
             let reason = if location.site == 0 { "in debt" } else { "not answering or not known" };
-            return Box::pin(async move { (index, Err(SiteError::Unavailable(reason.to_owned()))) });
+            return Box::pin(async move { (index, part, Err(SiteError::Unavailable(reason.to_owned()))) });
         };
         let range = ChunkRange { chunk, offset: part.start, len: part.len() as u32 };
         let runtime = &self.shared.runtime;
         let deadline = self.shared.options.read_deadline;
         Box::pin(async move {
+            let began = runtime.now();
             let read = runtime.timeout(deadline, read_one(site, range)).await;
             let result = read.unwrap_or(Err(SiteError::Deadline));
-            if let Err(error) = &result {
-                self.shared.sites.note_failure(site_id, error);
+            match &result {
+                Ok(_) => self.shared.patience.record(runtime.now() - began),
+                Err(error) => self.shared.sites.note_failure(site_id, error),
             }
-            (index, result)
+            (index, part, result)
         })
     }
 
     /// Marks a stripe as in debt when chunks at their current location are missing or damaged, for heal to
     /// find. The record is read again first: a chunk that was moved meanwhile is not lost (design.md §10.5).
-    async fn report_damage(&self, stripe: &OpenedStripe, attempt: &Attempt) {
+    async fn report_damage(&self, stripe: &OpenedStripe, failed: &HashMap<usize, SiteError>) {
         let is_damage =
             |error: &SiteError| matches!(error, SiteError::Missing(_) | SiteError::Corrupt { .. });
-        if !attempt.failed.values().any(is_damage) || !self.shared.reported.lock().insert(stripe.id) {
+        if !failed.values().any(is_damage) || !self.shared.reported.lock().insert(stripe.id) {
             return;
         }
-        for (index, error) in attempt.failed.iter().filter(|(_, error)| is_damage(error)) {
+        for (index, error) in failed.iter().filter(|(_, error)| is_damage(error)) {
             tracing::warn!(stripe = %stripe.id, index, %error, "damaged chunk found by a read; run `striate heal`");
         }
         let mut tx = self.transaction();
@@ -277,6 +272,59 @@ impl Stripes {
     }
 }
 
+impl<'a> Attempt<'a> {
+    fn new(wanted: Vec<(usize, Range<u32>)>, asked_at: Instant) -> Self {
+        Self {
+            wanted,
+            parts: HashMap::new(),
+            whole: HashMap::new(),
+            failed: HashMap::new(),
+            fetches: FuturesUnordered::new(),
+            asked: Vec::new(),
+            asked_at,
+            late: Vec::new(),
+        }
+    }
+
+    /// Takes note of an answer.
+    fn note(
+        &mut self,
+        stripe: &OpenedStripe,
+        index: usize,
+        part: Range<u32>,
+        result: Result<Bytes, SiteError>,
+    ) {
+        let bytes = match result {
+            Ok(bytes) => bytes,
+            Err(error) => return drop(self.failed.insert(index, error)),
+        };
+        if part == (0..stripe.record.chunk_len) {
+            self.whole.insert(index, bytes.clone());
+        }
+        if self.wanted.contains(&(index, part)) {
+            self.parts.insert(index, bytes);
+        }
+    }
+
+    /// The wanted parts in their order, if all are there.
+    fn normal(&self) -> Step {
+        let pieces: Option<Vec<Bytes>> =
+            self.wanted.iter().map(|(index, _)| self.parts.get(index).cloned()).collect();
+        pieces.map_or(Step::Wait, Step::Normal)
+    }
+
+    /// Every chunk that is still awaited is late.
+    fn mark_late(&mut self) {
+        let arrived = |index: &usize| self.parts.contains_key(index) || self.whole.contains_key(index);
+        let awaited = self.asked.iter().map(|(index, _)| *index);
+        self.late = awaited.filter(|index| !arrived(index) && !self.failed.contains_key(index)).collect();
+    }
+
+    fn is_degraded(&self) -> bool {
+        !self.failed.is_empty() || !self.late.is_empty()
+    }
+}
+
 impl OpenedStripe {
     /// The data chunks that hold a range of the block, each with its part of the range.
     fn parts(&self, range: Range<u32>) -> impl Iterator<Item = (usize, Range<u32>)> + use<> {
@@ -289,10 +337,32 @@ impl OpenedStripe {
         })
     }
 
-    fn unreadable(&self, attempt: &Attempt) -> ClientError {
+    /// The block, put together from whole chunks and checked against its own checksum.
+    fn decoded(
+        &self,
+        block: &Block,
+        attempt: Attempt<'_>,
+        decode: Option<DecodePlan>,
+    ) -> Result<Bytes, ClientError> {
+        let (k, chunk_len) = (self.code.k(), self.record.chunk_len as usize);
+        let mut chunks = attempt.whole;
+        if let Some(plan) = decode {
+            decode_into(&plan, chunk_len, &mut chunks);
+        }
+        let mut bytes = BytesMut::with_capacity(k * chunk_len);
+        (0..k).for_each(|index| bytes.extend_from_slice(&chunks[&index]));
+        bytes.truncate(block.len as usize);
+        if crc32c(&bytes) != block.crc32c {
+            let reason = "the decoded bytes do not match the block's checksum; nothing was served".to_owned();
+            return Err(ClientError::Inconsistent { what: format!("stripe {}", self.id), reason });
+        }
+        Ok(bytes.freeze())
+    }
+
+    fn unreadable(&self, attempt: &Attempt<'_>) -> ClientError {
         let locations = self.record.locations.iter().enumerate();
         let missing =
-            locations.filter(|(index, _)| !attempt.got.contains_key(index)).map(|(index, location)| {
+            locations.filter(|(index, _)| !attempt.whole.contains_key(index)).map(|(index, location)| {
                 match attempt.failed.get(&index) {
                     Some(error) => format!("chunk {index} on site {}: {error}", location.site),
                     None if location.site == 0 => format!("chunk {index} was never written (debt)"),
@@ -302,18 +372,10 @@ impl OpenedStripe {
         ClientError::Unreadable {
             stripe: self.id,
             needed: self.code.k(),
-            available: attempt.got.len(),
+            available: attempt.whole.len(),
             reason: missing.collect::<Vec<_>>().join("; "),
         }
     }
-}
-
-/// The end of a degraded read, if what arrived determines what is wanted.
-fn finished(stripe: &OpenedStripe, wanted: &[usize], attempt: &Attempt) -> Option<Outcome> {
-    let costs: Vec<_> =
-        (0..stripe.code.n()).map(|index| attempt.got.contains_key(&index).then_some(0.0)).collect();
-    let plan = plan_block_read(&stripe.code, wanted, &costs).ok()?;
-    Some(Outcome::Read(attempt.got.clone(), plan.decode))
 }
 
 /// Adds the decoded chunks to those that were fetched.

@@ -47,20 +47,30 @@ impl Cluster {
 
     pub async fn open_with(runtime: Runtime, meta: Arc<dyn MetaStore>, options: ClientOptions) -> Self {
         let stores: Vec<_> = (0..6).map(|_| Arc::new(striate_site::MemoryStore::new(1 << 40))).collect();
-        let site = |(index, store): (usize, &Arc<striate_site::MemoryStore>)| {
+        let sites = stores.iter().map(|store| store.clone() as Arc<dyn ChunkStore>).collect();
+        Self { stores, ..Self::open_on(runtime, meta, options, sites).await }
+    }
+
+    /// Sites on these stores, which [`Cluster::stores`] does not show.
+    pub async fn open_on(
+        runtime: Runtime,
+        meta: Arc<dyn MetaStore>,
+        options: ClientOptions,
+        stores: Vec<Arc<dyn ChunkStore>>,
+    ) -> Self {
+        let site = |(index, store): (usize, &Arc<dyn ChunkStore>)| {
             let number = index as u32 + 1;
             let identity = SiteIdentity {
                 cluster: ClusterId(1),
                 site: SiteId(number),
                 rack: RackId(format!("rack-{number}")),
             };
-            let store: Arc<dyn ChunkStore> = store.clone();
-            Arc::new(LocalSite::new(runtime.clone(), identity, store, QueueLimits::default()))
+            Arc::new(LocalSite::new(runtime.clone(), identity, store.clone(), QueueLimits::default()))
                 as Arc<dyn Site>
         };
         let sites = stores.iter().enumerate().map(site).collect();
         let client = Client::open(runtime, meta.clone(), sites, options).await.unwrap();
-        let cluster = Self { client, meta, stores };
+        let cluster = Self { client, meta, stores: Vec::new() };
         cluster.create_bucket(BUCKET).await;
         cluster
     }

@@ -12,3 +12,4 @@ mod multipart;
 mod queries;
 mod races;
 mod reads;
+mod waiting;

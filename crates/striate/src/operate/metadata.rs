@@ -1,31 +1,56 @@
 //! `striate admin meta export` and `import`.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::admin::client::AdminClient;
 use crate::failure::{Failure, Outcome};
 
-/// Writes all metadata into a new file (mode 0600), or onto the standard output.
+/// Writes all metadata into a new file (mode 0600), or onto the standard output. The file gets its name when it is
+/// complete and durable: an interrupted export leaves `.NAME.partial`, which the next one begins anew.
 ///
 /// # Errors
 /// When no server answers, the file exists or cannot be written, or the export is cut short.
 pub async fn export(server: AdminClient, file: &Path) -> Outcome {
+    if file == Path::new("-") {
+        let mut output = std::io::stdout().lock();
+        return copy_rows(&server, &mut output, file).await.map(drop);
+    }
     let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", file.display()));
-    let is_standard = file == Path::new("-");
-    let mut output: Box<dyn Write> = match is_standard {
-        true => Box::new(std::io::stdout().lock()),
-        false => {
-            let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-            Box::new(BufWriter::new(created.map_err(fail)?))
-        }
-    };
-    let (mut rows, mut last) = (0_u64, String::new());
+    if file.exists() {
+        return Err(fail(ErrorKind::AlreadyExists.into()));
+    }
+    let name = file.file_name().ok_or_else(|| fail(ErrorKind::InvalidFilename.into()))?;
+    let partial = file.with_file_name(format!(".{}.partial", name.to_string_lossy()));
+    let exported = export_into(&server, &partial).await;
+    // A link, unlike a rename, replaces nothing that appeared meanwhile.
+    let named = exported.and_then(|rows| std::fs::hard_link(&partial, file).map(|()| rows).map_err(fail));
+    let removed = std::fs::remove_file(&partial);
+    let rows = named?;
+    removed.map_err(fail)?;
+    println!("{rows} rows in {}", file.display());
+    Ok(())
+}
+
+async fn export_into(server: &AdminClient, partial: &Path) -> Outcome<u64> {
+    let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", partial.display()));
+    let mut options = OpenOptions::new();
+    let created = options.write(true).create(true).truncate(true).mode(0o600).open(partial);
+    let mut output = BufWriter::new(created.map_err(fail)?);
+    let rows = copy_rows(server, &mut output, partial).await?;
+    output.into_inner().map_err(|error| fail(error.into_error()))?.sync_all().map_err(fail)?;
+    Ok(rows)
+}
+
+/// The number of rows, without the first and the last line of the export.
+async fn copy_rows(server: &AdminClient, output: &mut impl Write, file: &Path) -> Outcome<u64> {
+    let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", file.display()));
+    let (mut lines, mut last) = (0_u64, String::new());
     server
         .get_lines("/v1/meta", |line| {
-            rows += 1;
+            lines += 1;
             line.clone_into(&mut last);
             writeln!(output, "{line}").map_err(fail)
         })
@@ -34,10 +59,7 @@ pub async fn export(server: AdminClient, file: &Path) -> Outcome {
     if !last.contains("\"rows\"") {
         return Err(Failure::failed("the export is cut short; the server's log says why"));
     }
-    if !is_standard {
-        println!("{} rows in {}", rows - 2, file.display());
-    }
-    Ok(())
+    Ok(lines.saturating_sub(2))
 }
 
 /// Reads all metadata from a file or the standard input.

@@ -1,0 +1,94 @@
+//! How long a read waits for a chunk before it asks others.
+//!
+//! A fixed time is wrong on busy media: when every chunk takes that long, every read asks for more, and the media
+//! become busier still. So a chunk is late when it takes twice what three of four recent chunk reads took, and
+//! never before the time that is set. One slow or silent site in six hardly moves that quartile; all of them
+//! being busy does. Dean and Barroso hedge by the 95th percentile ("The Tail at Scale", CACM 2013): with a site of
+//! six gone slow, that percentile would be the slow site's own.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// How many recent chunk reads count.
+const WINDOW: usize = 64;
+/// After how many more the quartile is computed anew.
+const REFRESH: usize = 8;
+/// What is late, in multiples of the quartile.
+const FACTOR: u32 = 2;
+
+/// The waiting time of one client's reads.
+#[derive(Debug)]
+pub(super) struct Patience {
+    least: Duration,
+    most: Duration,
+    recent: Mutex<Recent>,
+}
+
+#[derive(Debug)]
+struct Recent {
+    times: Vec<Duration>,
+    next: usize,
+    hedge_after: Duration,
+}
+
+impl Patience {
+    /// Never waits less than `least` nor longer than `most`.
+    pub(super) fn new(least: Duration, most: Duration) -> Self {
+        let recent = Recent { times: Vec::with_capacity(WINDOW), next: 0, hedge_after: least };
+        Self { least, most: most.max(least), recent: Mutex::new(recent) }
+    }
+
+    /// A chunk arrived after this time.
+    pub(super) fn record(&self, took: Duration) {
+        let mut recent = self.recent.lock();
+        let slot = recent.next % WINDOW;
+        match recent.times.get_mut(slot) {
+            Some(time) => *time = took,
+            None => recent.times.push(took),
+        }
+        recent.next = recent.next.wrapping_add(1);
+        if recent.next.is_multiple_of(REFRESH) {
+            let mut sorted = recent.times.clone();
+            sorted.sort_unstable();
+            let quartile = sorted[(sorted.len() * 3 / 4).min(sorted.len() - 1)];
+            recent.hedge_after = (quartile * FACTOR).clamp(self.least, self.most);
+        }
+    }
+
+    /// After what time a chunk is late.
+    pub(super) fn hedge_after(&self) -> Duration {
+        self.recent.lock().hedge_after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Duration = Duration::from_millis(250);
+
+    fn after(times: impl IntoIterator<Item = u64>) -> Duration {
+        let patience = Patience::new(LEAST, Duration::from_secs(10));
+        times.into_iter().for_each(|ms| patience.record(Duration::from_millis(ms)));
+        patience.hedge_after()
+    }
+
+    #[test]
+    fn quick_reads_leave_the_least_time() {
+        assert_eq!(after([]), LEAST);
+        assert_eq!(after((0..200).map(|_| 1)), LEAST);
+    }
+
+    #[test]
+    fn one_slow_site_of_six_changes_nothing() {
+        assert_eq!(after((0..300).map(|read| if read % 6 == 0 { 2_000 } else { 3 })), LEAST);
+    }
+
+    #[test]
+    fn busy_media_are_given_time_until_they_are_quick_again() {
+        assert_eq!(after((0..100).map(|_| 400)), Duration::from_millis(800));
+        assert_eq!(after((0..100).map(|_| 9_000)), Duration::from_secs(10), "never past the deadline");
+        assert_eq!(after((0..100).map(|_| 400).chain((0..64).map(|_| 2))), LEAST);
+    }
+}

@@ -1,0 +1,125 @@
+//! Reads from media that take their time. Times are virtual.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_core::{ChunkId, ChunkRange, FencingEpoch};
+use striate_runtime::Runtime;
+use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
+
+use crate::cluster::{BLOCK_LEN, Cluster, in_virtual_time, noise, options};
+
+const QUICK: Duration = Duration::from_millis(1);
+
+/// A store whose reads take as long as is set.
+#[derive(Debug)]
+struct TimedStore {
+    inner: MemoryStore,
+    runtime: Runtime,
+    read_time: Mutex<Duration>,
+    reads: AtomicU64,
+}
+
+#[async_trait::async_trait]
+impl ChunkStore for TimedStore {
+    async fn write(
+        &self,
+        chunk: ChunkId,
+        payload: Bytes,
+        granule_crcs: Option<Arc<[u32]>>,
+    ) -> Result<(), SiteError> {
+        self.inner.write(chunk, payload, granule_crcs).await
+    }
+
+    async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let time = *self.read_time.lock();
+        self.runtime.sleep(time).await;
+        self.inner.read(range).await
+    }
+
+    fn try_read(&self, _: ChunkRange) -> Option<Result<Bytes, SiteError>> {
+        None
+    }
+
+    async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
+        self.inner.delete(chunks, epoch).await
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        self.inner.list(from, limit).await
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        self.inner.verify(chunk).await
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.inner.status()
+    }
+}
+
+/// Six sites, one object of `blocks` blocks, and its bytes.
+fn with_object(blocks: usize, test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<u8>)) {
+    in_virtual_time(1, |runtime| async move {
+        let store = |_| TimedStore {
+            inner: MemoryStore::new(1 << 40),
+            runtime: runtime.clone(),
+            read_time: Mutex::new(QUICK),
+            reads: AtomicU64::new(0),
+        };
+        let stores: Vec<Arc<TimedStore>> = (0..6).map(|site| Arc::new(store(site))).collect();
+        let meta = Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
+        let sites = stores.iter().map(|store| store.clone() as Arc<dyn ChunkStore>).collect();
+        let cluster = Cluster::open_on(runtime.clone(), meta, options(), sites).await;
+        let bytes = noise(blocks * BLOCK_LEN as usize, 1);
+        cluster.put("object", &bytes).await.unwrap();
+        test(runtime, cluster, stores, bytes).await;
+    });
+}
+
+fn set(stores: &[Arc<TimedStore>], time: Duration) {
+    stores.iter().for_each(|store| *store.read_time.lock() = time);
+}
+
+fn reads(stores: &[Arc<TimedStore>]) -> u64 {
+    stores.iter().map(|store| store.reads.swap(0, Ordering::Relaxed)).sum()
+}
+
+#[test]
+fn a_late_chunk_that_arrives_first_is_taken() {
+    with_object(1, async |runtime, cluster, stores, bytes| {
+        set(&stores, Duration::from_millis(300));
+        let began = runtime.now();
+        assert_eq!(cluster.read("object").await.unwrap(), bytes);
+        let took = runtime.now() - began;
+        assert!(took < Duration::from_millis(310), "it was late at 250 ms and came at 300: {took:?}");
+        assert_eq!(reads(&stores), 4, "no chunk was asked for twice, nor others when all are late");
+    });
+}
+
+#[test]
+fn media_that_are_all_busy_are_not_asked_for_more() {
+    with_object(40, async |_, cluster, stores, bytes| {
+        set(&stores, Duration::from_millis(400));
+        assert_eq!(cluster.read("object").await.unwrap(), bytes);
+        reads(&stores);
+        assert_eq!(cluster.read("object").await.unwrap(), bytes);
+        assert_eq!(reads(&stores), 40 * 4, "k chunks of each block");
+    });
+}
+
+#[test]
+fn a_silent_site_is_read_around_after_the_least_time() {
+    with_object(20, async |runtime, cluster, stores, bytes| {
+        assert_eq!(cluster.read("object").await.unwrap(), bytes);
+        set(&stores[..1], Duration::from_secs(3_600));
+        let began = runtime.now();
+        assert_eq!(cluster.read("object").await.unwrap(), bytes);
+        let took = runtime.now() - began;
+        assert!(took < Duration::from_millis(20 * 260), "no block waited for longer: {took:?}");
+    });
+}
