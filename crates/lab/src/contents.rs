@@ -2,14 +2,14 @@
 //!
 //! All data chunks are multiples, in GF(2⁸), of one base pattern: data chunk i of stripe s is a(s,i)·P, with the
 //! scalar a drawn from the names. A code is linear, so a parity is the pattern times the same combination of the
-//! scalars. Every chunk is thus one of 256 precomputed strings, encode and decode work on it as on any bytes,
-//! and block checksums are known without reading. A chunk in the wrong place is told from the right one unless
-//! their scalars happen to agree (1 in 255).
+//! scalars. Every chunk is thus one of 256 precomputed strings, or the start of one; encode and decode work on it as
+//! on any bytes, and block checksums are known with little reading. A chunk in the wrong place is told from the right
+//! one unless their scalars happen to agree (1 in 255).
 
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
-use striate_codec::{Code, accumulate, crc32c, crc32c_combine, gf256};
+use striate_codec::{Code, accumulate, crc32c, crc32c_append, crc32c_combine, gf256};
 use striate_core::{ChunkId, ChunkRange, SiteId, StripeId};
 use striate_meta::records::{Block, Location, Stripe};
 use striate_site::SiteError;
@@ -22,17 +22,57 @@ pub const WRITER: u64 = u64::MAX;
 pub struct GeneratedStripes {
     code: Code,
     profile: String,
+    /// The longest chunk.
     chunk_len: u32,
+    /// For each stripe the length of its chunks.
+    chunk_lens: Vec<u32>,
     /// For each stripe its n sites.
     sites: Vec<u32>,
-    /// Every multiple of the pattern, whole and as its checksum.
-    multiples: Vec<(Bytes, u32)>,
+    /// Every multiple of the pattern.
+    multiples: Vec<Multiple>,
     /// Each chunk's coefficients over the data chunks.
     rows: Vec<Vec<u8>>,
 }
 
+/// A multiple of the pattern, and checksums of what it starts with.
+#[derive(Debug)]
+struct Multiple {
+    bytes: Bytes,
+    /// Of all of it.
+    crc32c: u32,
+    /// Of 0, 1, 2 … times [`CHECKPOINT`] bytes.
+    prefix_crc32c: Vec<u32>,
+}
+
+/// Bytes after which a multiple's checksum is noted.
+const CHECKPOINT: usize = 4_096;
+
+impl Multiple {
+    fn new(scalar: u8, pattern: &[u8]) -> Self {
+        let mut bytes = vec![0; pattern.len()];
+        accumulate(scalar, pattern, &mut bytes);
+        let mut prefix_crc32c = vec![0];
+        for piece in bytes.chunks_exact(CHECKPOINT) {
+            let before = prefix_crc32c[prefix_crc32c.len() - 1];
+            prefix_crc32c.push(crc32c_append(before, piece));
+        }
+        Self { crc32c: crc32c(&bytes), prefix_crc32c, bytes: bytes.into() }
+    }
+
+    /// The checksum of its first `len` bytes.
+    fn crc32c_of(&self, len: u32) -> u32 {
+        let len = len as usize;
+        if len == self.bytes.len() {
+            return self.crc32c;
+        }
+        let noted = len / CHECKPOINT;
+        let rest = &self.bytes[noted * CHECKPOINT..len];
+        crc32c_append(self.prefix_crc32c[noted], rest)
+    }
+}
+
 impl GeneratedStripes {
-    /// No stripes yet: blocks of `block_len` bytes, which the code's k must divide.
+    /// No stripes yet: blocks of at most `block_len` bytes, which the code's k must divide.
     ///
     /// # Panics
     /// If k does not divide the length.
@@ -41,20 +81,21 @@ impl GeneratedStripes {
         assert_eq!(chunk_len * code.k() as u32, block_len, "{profile} cuts a block into equal chunks");
         let mut pattern = vec![0; chunk_len as usize];
         SmallRng::seed_from_u64(0x5eed).fill_bytes(&mut pattern);
-        let multiple = |scalar| {
-            let mut bytes = vec![0; pattern.len()];
-            accumulate(scalar, &pattern, &mut bytes);
-            let crc = crc32c(&bytes);
-            (Bytes::from(bytes), crc)
-        };
-        let multiples = (0..=255).map(multiple).collect();
+        let multiples = (0..=255).map(|scalar| Multiple::new(scalar, &pattern)).collect();
         let rows = (0..code.n()).map(|chunk| code.row(chunk)).collect();
-        Self { code, profile: profile.to_owned(), chunk_len, sites: Vec::new(), multiples, rows }
+        let (chunk_lens, sites) = (Vec::new(), Vec::new());
+        Self { code, profile: profile.to_owned(), chunk_len, chunk_lens, sites, multiples, rows }
     }
 
-    /// Adds a stripe on these n sites; returns its name.
-    pub fn add(&mut self, sites: &[SiteId]) -> StripeId {
+    /// Adds a stripe of a block of `len` bytes, rounded up to a multiple of k, on these n sites; returns its name.
+    ///
+    /// # Panics
+    /// Unless there are n sites, and 1 to as many bytes as a block has at most.
+    pub fn add(&mut self, sites: &[SiteId], len: u32) -> StripeId {
         assert_eq!(sites.len(), self.code.n(), "a stripe has n sites");
+        let chunk_len = len.div_ceil(self.code.k() as u32);
+        assert!((1..=self.chunk_len).contains(&chunk_len), "a block of {len} bytes");
+        self.chunk_lens.push(chunk_len);
         let sequence = self.len() as u64;
         self.sites.extend(sites.iter().map(|site| site.0));
         StripeId::new(WRITER, sequence)
@@ -62,41 +103,44 @@ impl GeneratedStripes {
 
     /// Number of stripes.
     pub fn len(&self) -> usize {
-        self.sites.len() / self.code.n()
+        self.chunk_lens.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.sites.is_empty()
+        self.chunk_lens.is_empty()
     }
 
-    /// Length in bytes of each chunk.
-    pub fn chunk_len(&self) -> u32 {
-        self.chunk_len
+    /// Length in bytes of each chunk of a stripe, if it is one of these.
+    pub fn chunk_len(&self, stripe: StripeId) -> Option<u32> {
+        let is_ours = stripe.writer() == WRITER;
+        self.chunk_lens.get(stripe.sequence() as usize).copied().filter(|_| is_ours)
     }
 
     /// The block of stripe `sequence`, as an object's record would name it.
     pub fn block(&self, sequence: usize) -> Block {
         let stripe = StripeId::new(WRITER, sequence as u64);
-        let crcs = (0..self.code.k()).map(|index| self.multiple(sequence as u64, index).1);
-        let crc32c = crcs.fold(0, |crc, next| crc32c_combine(crc, next, u64::from(self.chunk_len)));
-        let len = self.chunk_len * self.code.k() as u32;
+        let chunk_len = self.chunk_lens[sequence];
+        let crcs = (0..self.code.k()).map(|index| self.multiple(sequence as u64, index).crc32c_of(chunk_len));
+        let crc32c = crcs.fold(0, |crc, next| crc32c_combine(crc, next, u64::from(chunk_len)));
+        let len = chunk_len * self.code.k() as u32;
         Block { stripe: Bytes::copy_from_slice(&stripe.to_bytes()), len, crc32c }
     }
 
     /// The record of stripe `sequence`.
     pub fn record(&self, sequence: usize) -> Stripe {
+        let chunk_len = self.chunk_lens[sequence];
         let location = |(index, site): (usize, &u32)| Location {
             site: *site,
             generation: 1,
-            crc32c: self.multiple(sequence as u64, index).1,
+            crc32c: self.multiple(sequence as u64, index).crc32c_of(chunk_len),
         };
         Stripe {
             profile: self.profile.clone(),
-            chunk_len: self.chunk_len,
+            chunk_len,
             locations: self.sites_of(sequence).iter().enumerate().map(location).collect(),
             generation: 1,
-            len: self.chunk_len * self.code.k() as u32,
+            len: chunk_len * self.code.k() as u32,
         }
     }
 
@@ -107,26 +151,23 @@ impl GeneratedStripes {
     pub fn read(&self, site: SiteId, range: ChunkRange) -> Result<Bytes, SiteError> {
         let ChunkId { stripe, index, generation } = range.chunk;
         let (sequence, index) = (stripe.sequence(), usize::from(index));
-        let holds = stripe.writer() == WRITER
-            && (sequence as usize) < self.len()
-            && generation.0 == 1
-            && self.sites_of(sequence as usize).get(index) == Some(&site.0);
-        if !holds {
+        let chunk_len = self.chunk_len(stripe).ok_or(SiteError::Missing(range.chunk))?;
+        if generation.0 != 1 || self.sites_of(sequence as usize).get(index) != Some(&site.0) {
             return Err(SiteError::Missing(range.chunk));
         }
         let end = u64::from(range.offset) + u64::from(range.len);
-        if end > u64::from(self.chunk_len) {
-            return Err(SiteError::BadRequest(format!("a range to {end} of {} bytes", self.chunk_len)));
+        if end > u64::from(chunk_len) {
+            return Err(SiteError::BadRequest(format!("a range to {end} of {chunk_len} bytes")));
         }
-        Ok(self.multiple(sequence, index).0.slice(range.offset as usize..end as usize))
+        Ok(self.multiple(sequence, index).bytes.slice(range.offset as usize..end as usize))
     }
 
     fn sites_of(&self, sequence: usize) -> &[u32] {
         &self.sites[sequence * self.code.n()..][..self.code.n()]
     }
 
-    /// The chunk's bytes and checksum.
-    fn multiple(&self, sequence: u64, index: usize) -> &(Bytes, u32) {
+    /// What the chunk starts like.
+    fn multiple(&self, sequence: u64, index: usize) -> &Multiple {
         let products =
             self.rows[index].iter().enumerate().map(|(data, &g)| gf256::mul(g, scalar(sequence, data)));
         let scalar = products.fold(0, |sum, product| sum ^ product);
@@ -146,16 +187,18 @@ mod tests {
 
     use super::*;
 
-    /// The chunks are what the codec makes of the block, and the block has its checksum.
+    /// The chunks are what the codec makes of the block, and the block has its checksum, whatever its length.
     #[test]
     fn generated_chunks_are_code_words_with_the_recorded_checksums() {
         for profile in ["rs(2,2)", "rs(4,2)", "lrc(6,2,2)", "replica(3)"] {
             let code: Code = profile.parse().unwrap();
             let sites: Vec<SiteId> = (1..=code.n() as u32).map(SiteId).collect();
-            let mut stripes = GeneratedStripes::new(profile, code.clone(), 1_200);
-            (0..50).for_each(|_| assert_eq!(stripes.add(&sites).writer(), WRITER));
-            for sequence in 0..50 {
+            let mut stripes = GeneratedStripes::new(profile, code.clone(), 60_000);
+            let lens = [60_000, 1, 24_576, 59_999, 24_577, 3];
+            lens.iter().for_each(|&len| assert_eq!(stripes.add(&sites, len).writer(), WRITER));
+            for (sequence, len) in lens.into_iter().enumerate() {
                 let record = stripes.record(sequence);
+                assert!((len..len + code.k() as u32).contains(&record.len));
                 let chunk = |index: usize| {
                     let stripe = StripeId::new(WRITER, sequence as u64);
                     let chunk = ChunkId { stripe, index: index as u8, generation: Generation(1) };
@@ -173,15 +216,15 @@ mod tests {
                 }
                 assert_eq!(crc32c(&data.concat()), stripes.block(sequence).crc32c);
             }
-            let (first, second) = (stripes.block(0), stripes.block(1));
-            assert_ne!(first.crc32c, second.crc32c);
+            let (first, fourth) = (stripes.block(0), stripes.block(3));
+            assert_ne!(first.crc32c, fourth.crc32c);
         }
     }
 
     #[test]
     fn a_site_has_only_its_own_chunks() {
         let mut stripes = GeneratedStripes::new("rs(2,2)", "rs(2,2)".parse().unwrap(), 100);
-        let stripe = stripes.add(&[4, 3, 2, 1].map(SiteId));
+        let stripe = stripes.add(&[4, 3, 2, 1].map(SiteId), 100);
         let range = |index, generation, len| {
             let chunk = ChunkId { stripe, index, generation: Generation(generation) };
             ChunkRange { chunk, offset: 0, len }

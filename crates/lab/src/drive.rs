@@ -2,7 +2,7 @@
 //!
 //! *Closed loop*: each client sends its next operation when the last one is answered, with zero think time.
 //! *Open loop*: operations are due at the times of a Poisson process, whether or not the earlier ones were
-//! answered.
+//! answered; those of a workload that has times of its own, such as a trace, at these.
 //!
 //! A response time is what a user of the client service sees: metadata, planning, retrieval, decoding, and the
 //! client's own work. Planning and decoding run for real, which takes no virtual time; their cost is charged
@@ -22,7 +22,7 @@ use striate_runtime::Instant;
 use crate::calibration::ProcessorCost;
 use crate::latency::Latencies;
 use crate::trace::Event;
-use crate::workload::{Operation, Workload};
+use crate::workload::{Due, Operation, Workload};
 use crate::world::World;
 
 /// Who runs a workload, and for how long.
@@ -30,7 +30,8 @@ use crate::world::World;
 pub struct DriveOptions {
     /// Closed loop: how many clients, spread over the client services. Open loop: ignored.
     pub clients: u32,
-    /// Open loop: operations per second, all clients together. `None`: closed loop.
+    /// Open loop: operations per second, all clients together. `None`: closed loop, unless the workload has times
+    /// of its own.
     pub rate_per_s: Option<f64>,
     /// How long operations are sent, in virtual time.
     pub length: Duration,
@@ -97,18 +98,17 @@ pub async fn drive<W: Workload + 'static>(
     let before: Vec<u64> = world.machines.iter().map(|machine| machine.store.read_bytes()).collect();
     let run =
         Arc::new(Run { options, started: world.runtime.now(), measured: Mutex::new(Measured::default()) });
-    match options.rate_per_s {
-        Some(rate) => open_loop(world, &run, rate, workload()).await,
-        None => {
-            let tasks: Vec<_> = (0..options.clients)
-                .map(|number| {
-                    let client = closed_loop(Arc::clone(world), Arc::clone(&run), number, workload());
-                    world.runtime.spawn(client)
-                })
-                .collect();
-            for task in tasks {
-                task.await.expect("a client does not panic");
-            }
+    let first = workload();
+    if options.rate_per_s.is_some() || first.due() != Due::Whenever {
+        open_loop(world, &run, first).await;
+    } else {
+        let more = std::iter::repeat_with(workload);
+        let workloads = std::iter::once(first).chain(more).take(options.clients as usize);
+        let clients = (0..).zip(workloads).map(|(number, workload)| {
+            world.runtime.spawn(closed_loop(Arc::clone(world), Arc::clone(&run), number, workload))
+        });
+        for task in clients.collect::<Vec<_>>() {
+            task.await.expect("a client does not panic");
         }
     }
     let mut measured = std::mem::take(&mut *run.measured.lock());
@@ -129,12 +129,18 @@ async fn closed_loop(world: Arc<World>, run: Arc<Run>, number: u32, mut workload
     }
 }
 
-async fn open_loop(world: &Arc<World>, run: &Arc<Run>, rate_per_s: f64, mut workload: impl Workload) {
+async fn open_loop(world: &Arc<World>, run: &Arc<Run>, mut workload: impl Workload) {
     let mut rng: SmallRng = world.runtime.rng();
     let mut due = run.started;
     let mut tasks = Vec::new();
     for number in 0u32.. {
-        due += Duration::from_secs_f64(-(1.0 - rng.random::<f64>()).ln() / rate_per_s);
+        match (workload.due(), run.options.rate_per_s) {
+            (Due::Never, _) | (Due::Whenever, None) => break,
+            (Due::After(time), _) => due = run.started + time,
+            (Due::Whenever, Some(rate_per_s)) => {
+                due += Duration::from_secs_f64(-(1.0 - rng.random::<f64>()).ln() / rate_per_s);
+            }
+        }
         if due - run.started >= run.options.length {
             break;
         }
@@ -220,10 +226,10 @@ impl Measured {
 }
 
 async fn read(world: &World, client: &Client, operation: Operation) -> Result<(ReadStats, u64), ClientError> {
-    let Operation::Read { first, count } = operation else {
+    let Operation::Read(objects) = operation else {
         return Err(ClientError::InvalidArgument("the lab does not run the writes of workloads".to_owned()));
     };
-    let blocks: Vec<_> = (first..first + count).map(|key| world.stripes.block(key as usize)).collect();
+    let blocks: Vec<_> = objects.iter().flat_map(|object| world.blocks_of(object)).collect();
     let read = client.read_blocks(&blocks).await?;
     let bytes = read.blocks.iter().flatten().map(|piece| piece.len() as u64).sum();
     Ok((read.stats, bytes))

@@ -22,11 +22,11 @@ pub mod calibration;
 pub mod contents;
 pub mod drive;
 pub mod experiment;
-pub mod latency;
 pub mod metadata;
 pub mod network;
 pub mod speed;
 pub mod store;
 pub mod trace;
-pub mod workload;
 pub mod world;
+
+pub use striate_workload::{self as workload, latency};

@@ -245,7 +245,8 @@ impl ChunkStore for ModelledStore {
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
         let info = match self.kept.verify(chunk).await {
             Err(SiteError::Missing(_)) => {
-                let range = ChunkRange { chunk, offset: 0, len: self.generated.chunk_len() };
+                let len = self.generated.chunk_len(chunk.stripe).ok_or(SiteError::Missing(chunk))?;
+                let range = ChunkRange { chunk, offset: 0, len };
                 let bytes = self.contents(range).await?;
                 ChunkInfo { chunk, len: range.len, crc32c: striate_codec::crc32c(&bytes) }
             }

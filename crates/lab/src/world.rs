@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use striate_client::{Client, ClientError, ClientOptions};
 use striate_core::{ClusterId, Profile, RackId, SiteId};
+use striate_meta::records::Block;
 use striate_meta::store::limits;
 use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
 use striate_plan::{Candidate, ReadPolicy, choose_sites, rack_limit};
@@ -32,9 +33,9 @@ pub struct WorldOptions {
     pub clients: u32,
     /// Code of the blocks.
     pub profile: Profile,
-    /// Length of each block in bytes; k divides it.
+    /// The longest block, in bytes; k divides it.
     pub block_len: u32,
-    /// Blocks that exist from the start, each placed at random.
+    /// Objects of one such block that exist from the start.
     pub blocks: u32,
     /// Which chunks the clients ask for.
     pub policy: ReadPolicy,
@@ -79,6 +80,8 @@ pub struct World {
     pub engine: Arc<MemoryStore>,
     /// The blocks.
     pub stripes: Arc<GeneratedStripes>,
+    /// The number of the first block of each object, and after them the number of all blocks.
+    first_blocks: Vec<u32>,
     /// The machines with sites, by number.
     pub machines: Vec<SiteMachine>,
     /// The client services, on the first machines.
@@ -108,11 +111,25 @@ impl SiteDirectory for Directory {
 }
 
 impl World {
-    /// Builds the cluster and its blocks.
+    /// Builds the cluster and its objects, each of one block.
     ///
     /// # Errors
     /// When the profile describes no code, or a client cannot register.
     pub async fn build(runtime: Runtime, options: &WorldOptions) -> Result<Self, ClientError> {
+        let sizes = std::iter::repeat_n(u64::from(options.block_len), options.blocks as usize);
+        Self::build_of(runtime, options, sizes).await
+    }
+
+    /// Builds the cluster and objects of these sizes in bytes, instead of those that the options count. An object is
+    /// cut into blocks of [`WorldOptions::block_len`], of which the last may be shorter; each is placed at random.
+    ///
+    /// # Errors
+    /// As [`World::build`].
+    pub async fn build_of(
+        runtime: Runtime,
+        options: &WorldOptions,
+        sizes: impl IntoIterator<Item = u64>,
+    ) -> Result<Self, ClientError> {
         let trace = Trace::new(runtime.clone());
         let model = NetworkModel {
             round_trip: Duration::from_secs_f64(options.calibration.round_trip_ms / 1e3),
@@ -121,7 +138,8 @@ impl World {
             loss: options.loss,
         };
         let network = Network::new(runtime.clone(), trace.clone(), model);
-        let stripes = Arc::new(generate(&runtime, options)?);
+        let (stripes, first_blocks) = generate(&runtime, options, sizes)?;
+        let stripes = Arc::new(stripes);
         let engine = Arc::new(MemoryStore::new(runtime.clone()));
         load_metadata(&runtime, &engine, &stripes).await?;
         let machines: Vec<_> = (0..options.sites)
@@ -135,6 +153,7 @@ impl World {
             network,
             engine,
             stripes,
+            first_blocks,
             machines,
             clients: Vec::new(),
             _directories: directories,
@@ -148,6 +167,15 @@ impl World {
             world.clients.push(client);
         }
         Ok(world)
+    }
+
+    /// The blocks of an object that exists from the start.
+    ///
+    /// # Panics
+    /// If there is no such object.
+    pub fn blocks_of(&self, object: u64) -> impl Iterator<Item = Block> + '_ {
+        let at = object as usize;
+        (self.first_blocks[at]..self.first_blocks[at + 1]).map(|block| self.stripes.block(block as usize))
     }
 
     /// The machine that the metadata store runs on: one of its own, in the first rack.
@@ -210,8 +238,13 @@ fn site_machine(
     SiteMachine { machine, site: LocalSite::new(runtime, identity, store.clone(), limits), store }
 }
 
-/// Places every block at random, by the real placement.
-fn generate(runtime: &Runtime, options: &WorldOptions) -> Result<GeneratedStripes, ClientError> {
+/// Cuts every object into blocks and places these at random, by the real placement. Answers with the blocks the
+/// number of each object's first, and after them the number of all.
+fn generate(
+    runtime: &Runtime,
+    options: &WorldOptions,
+    sizes: impl IntoIterator<Item = u64>,
+) -> Result<(GeneratedStripes, Vec<u32>), ClientError> {
     let code = options.profile.code.build();
     let code = code.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
     let candidate = |number| Candidate {
@@ -225,15 +258,23 @@ fn generate(runtime: &Runtime, options: &WorldOptions) -> Result<GeneratedStripe
     let limit = rack_limit(n, tolerance, options.racks as usize);
     let mut stripes = GeneratedStripes::new(&options.profile.to_string(), code, options.block_len);
     let mut rng = runtime.rng();
-    for _ in 0..options.blocks {
-        let sites = choose_sites(&mut rng, &candidates, n, limit, &HashMap::new());
-        if sites.len() < n {
-            let reason = format!("{} sites in {} racks do not take {n} chunks", options.sites, options.racks);
-            return Err(ClientError::InvalidArgument(reason));
+    let mut first_blocks = vec![0];
+    for size in sizes {
+        let mut rest = size;
+        while rest > 0 {
+            let len = rest.min(u64::from(options.block_len));
+            rest -= len;
+            let sites = choose_sites(&mut rng, &candidates, n, limit, &HashMap::new());
+            if sites.len() < n {
+                let reason =
+                    format!("{} sites in {} racks do not take {n} chunks", options.sites, options.racks);
+                return Err(ClientError::InvalidArgument(reason));
+            }
+            stripes.add(&sites, len as u32);
         }
-        stripes.add(&sites);
+        first_blocks.push(stripes.len() as u32);
     }
-    Ok(stripes)
+    Ok((stripes, first_blocks))
 }
 
 /// Writes the stripes' rows into the engine, as the client's commits would have left them.

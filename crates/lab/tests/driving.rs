@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use striate_lab::calibration::Calibration;
 use striate_lab::drive::{DriveOptions, Measured, drive};
-use striate_lab::workload::{EcStoreScans, Ycsb, YcsbWorkload};
+use striate_lab::workload::trace::{self, ReplayOptions};
+use striate_lab::workload::{EcStoreScans, Pages, Workload, Ycsb, YcsbWorkload};
 use striate_lab::world::{World, WorldOptions};
 use striate_runtime::run_in_virtual_time;
 
@@ -83,4 +84,59 @@ fn writes_are_refused_and_not_passed_over() {
     });
     assert!(measured.failed > 50 && measured.latencies.summary().count > 50);
     assert!(measured.first_failure.unwrap().contains("writes"));
+}
+
+/// Objects of many sizes, from less than a block to several, are read whole, and all those of a page at once.
+#[test]
+fn pages_of_images_of_all_sizes_are_read_whole() {
+    let pages = Pages::new(30, 1.0, 0.5, 1);
+    let of_world = pages.clone();
+    let measured = run_in_virtual_time(6, Duration::ZERO, move |runtime| async move {
+        let sizes = (0..of_world.objects()).map(|image| of_world.size(image)).collect::<Vec<_>>();
+        assert!(sizes.iter().any(|&size| size > 500_000) && sizes.iter().any(|&size| size % 100_000 > 1));
+        let world = World::build_of(runtime, &small(Calibration::P), sizes.iter().copied()).await.unwrap();
+        for (object, &size) in sizes.iter().enumerate() {
+            let lens: Vec<u64> = world.blocks_of(object as u64).map(|block| u64::from(block.len)).collect();
+            // RS(2,2) rounds the last block up to an even length.
+            assert_eq!(lens.iter().sum::<u64>(), size.next_multiple_of(2));
+            assert!(lens[..lens.len() - 1].iter().all(|&len| len == 100_000));
+        }
+        let options = DriveOptions {
+            clients: 3,
+            rate_per_s: None,
+            length: LENGTH,
+            interval: LENGTH,
+            client_work: Duration::ZERO,
+        };
+        drive(&Arc::new(world), options, || of_world.clone()).await
+    });
+    let count = measured.latencies.summary().count;
+    assert!(measured.failed == 0 && count > 10, "{measured:?}");
+    let of_all: u64 = (0..pages.objects()).map(|image| pages.size(image)).sum();
+    let mean_page = of_all as f64 / pages.pages() as f64;
+    let mean_read = measured.block_bytes as f64 / count as f64;
+    assert!((mean_read / mean_page - 1.0).abs() < 0.7, "{mean_read} and {mean_page}");
+}
+
+#[test]
+fn a_trace_runs_at_its_own_times() {
+    let text = "time_s,op,key,size,group\n5,GET,a,150000,1\n5,GET,b,70001,1\n6.5,GET,b,70001,\n";
+    let measured = run_in_virtual_time(7, Duration::ZERO, move |runtime| async move {
+        let replay = trace::read(text.as_bytes(), ReplayOptions::default()).unwrap();
+        let sizes: Vec<u64> = (0..replay.objects()).map(|object| replay.size(object)).collect();
+        let world = Arc::new(World::build_of(runtime, &small(Calibration::A), sizes).await.unwrap());
+        let began = world.runtime.now();
+        let options = DriveOptions {
+            clients: 0,
+            rate_per_s: None,
+            length: LENGTH,
+            interval: LENGTH,
+            client_work: Duration::ZERO,
+        };
+        let measured = drive(&world, options, || replay.clone()).await;
+        assert!(world.runtime.now() - began >= Duration::from_millis(1_500));
+        measured
+    });
+    assert_eq!((measured.latencies.summary().count, measured.failed), (2, 0));
+    assert_eq!(measured.block_bytes, 150_000 + 70_002 + 70_002);
 }

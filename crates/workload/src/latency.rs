@@ -20,7 +20,7 @@ pub struct Latencies {
 /// Percentiles that are reported.
 pub const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 100.0];
 
-/// What is reported of response times, in milliseconds of virtual time.
+/// What is reported of response times, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Operations.

@@ -7,7 +7,7 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::{KeyDistribution, Keys, Operation, Workload};
+use super::{DEFAULT_SIZE, KeyDistribution, Keys, Operation, Workload};
 
 /// The longest scan.
 pub const MAX_SCAN: u64 = 20;
@@ -16,25 +16,39 @@ pub const MAX_SCAN: u64 = 20;
 #[derive(Clone, Copy, Debug)]
 pub struct EcStoreScans {
     starts: Keys,
+    size: u64,
 }
 
 impl EcStoreScans {
     /// The warm-up's scans.
     pub fn warm_up(blocks: u64) -> Self {
-        Self { starts: Keys::new(KeyDistribution::Uniform, blocks) }
+        Self { starts: Keys::new(KeyDistribution::Uniform, blocks), size: DEFAULT_SIZE }
     }
 
     /// The measured scans, from starts with this exponent.
     pub fn measured(blocks: u64, exponent: f64) -> Self {
-        Self { starts: Keys::new(KeyDistribution::Zipf { exponent }, blocks) }
+        Self { starts: Keys::new(KeyDistribution::Zipf { exponent }, blocks), size: DEFAULT_SIZE }
+    }
+
+    /// The same over blocks of this many bytes.
+    pub fn with_size(self, size: u64) -> Self {
+        Self { size, ..self }
     }
 }
 
 impl Workload for EcStoreScans {
+    fn objects(&self) -> u64 {
+        self.starts.count()
+    }
+
+    fn size(&self, _block: u64) -> u64 {
+        self.size
+    }
+
     fn next(&mut self, rng: &mut SmallRng) -> Operation {
         let first = self.starts.draw(rng);
         let count = rng.random_range(1..=MAX_SCAN).min(self.starts.count() - first);
-        Operation::Read { first, count }
+        Operation::read_run(first, count)
     }
 }
 
@@ -43,6 +57,7 @@ mod tests {
     use rand::SeedableRng;
 
     use super::*;
+    use crate::Objects;
 
     #[test]
     fn scans_stay_inside_and_have_every_length() {
@@ -50,7 +65,9 @@ mod tests {
         for mut scans in [EcStoreScans::warm_up(30), EcStoreScans::measured(30, 1.0)] {
             let mut seen = [false; MAX_SCAN as usize + 1];
             for _ in 0..10_000 {
-                let Operation::Read { first, count } = scans.next(&mut rng) else { panic!("not a scan") };
+                let Operation::Read(Objects::Run { first, count }) = scans.next(&mut rng) else {
+                    panic!("not a scan")
+                };
                 assert!(count >= 1 && first + count <= 30);
                 seen[count as usize] = true;
             }

@@ -1,10 +1,12 @@
 //! YCSB's core workloads (Cooper et al., SoCC'10), A to F, by its definitions: Zipf with exponent 0.99,
 //! scrambled unless asked otherwise. E's scans read up to 100 neighbouring blocks at once.
 
+use std::collections::BTreeSet;
+
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::{KeyDistribution, Keys, Operation, Workload};
+use super::{DEFAULT_SIZE, KeyDistribution, Keys, Operation, Workload};
 
 /// YCSB's Zipf constant.
 pub const EXPONENT: f64 = 0.99;
@@ -29,10 +31,18 @@ pub enum YcsbWorkload {
 }
 
 /// A core workload over a key space.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Ycsb {
     workload: YcsbWorkload,
+    /// Those that may be read: the loaded ones, and the inserted ones up to the first that is not known to be there.
     keys: Keys,
+    loaded: u64,
+    size: u64,
+    next_insert: u64,
+    /// Inserted, but one below them is not.
+    ahead: BTreeSet<u64>,
+    /// Inserts that failed.
+    again: Vec<u64>,
 }
 
 impl Ycsb {
@@ -47,29 +57,67 @@ impl Ycsb {
 
     /// With another one.
     pub fn with_keys(workload: YcsbWorkload, keys: Keys) -> Self {
-        Self { workload, keys }
+        Self {
+            workload,
+            keys,
+            loaded: keys.count(),
+            size: DEFAULT_SIZE,
+            next_insert: keys.count(),
+            ahead: BTreeSet::new(),
+            again: Vec::new(),
+        }
+    }
+
+    /// The same over blocks of this many bytes.
+    pub fn with_size(self, size: u64) -> Self {
+        Self { size, ..self }
     }
 
     fn insert(&mut self) -> Operation {
-        Operation::Insert(self.keys.grow())
+        let key = self.again.pop().unwrap_or(self.next_insert);
+        self.next_insert = self.next_insert.max(key + 1);
+        Operation::Insert(key)
     }
 }
 
 impl Workload for Ycsb {
+    fn objects(&self) -> u64 {
+        self.loaded
+    }
+
+    fn size(&self, _block: u64) -> u64 {
+        self.size
+    }
+
     fn next(&mut self, rng: &mut SmallRng) -> Operation {
         let percent = rng.random_range(0..100);
         let first = self.keys.draw(rng);
-        let read = Operation::Read { first, count: 1 };
+        let read = Operation::read_one(first);
         match (self.workload, percent) {
             (YcsbWorkload::C, _) | (YcsbWorkload::A | YcsbWorkload::F, ..50) => read,
             (YcsbWorkload::B | YcsbWorkload::D, ..95) => read,
             (YcsbWorkload::E, ..95) => {
                 let count = rng.random_range(1..=MAX_SCAN).min(self.keys.count() - first);
-                Operation::Read { first, count }
+                Operation::read_run(first, count)
             }
             (YcsbWorkload::A | YcsbWorkload::B, _) => Operation::Update(first),
             (YcsbWorkload::F, _) => Operation::ReadModifyWrite(first),
             (YcsbWorkload::D | YcsbWorkload::E, _) => self.insert(),
+        }
+    }
+
+    fn inserted(&mut self, object: u64, is_there: bool) {
+        if !is_there {
+            self.again.push(object);
+            return;
+        }
+        self.ahead.insert(object);
+        let mut count = self.keys.count();
+        while self.ahead.remove(&count) {
+            count += 1;
+        }
+        if count > self.keys.count() {
+            self.keys.grow_to(count);
         }
     }
 }
@@ -87,8 +135,9 @@ mod tests {
             let hits = (0..20_000).filter(|_| wanted(&ycsb.next(&mut rng))).count();
             (hits as f64 / 200.0).round()
         };
-        let is_read = |operation: &Operation| matches!(operation, Operation::Read { count: 1, .. });
-        let is_scan = |operation: &Operation| matches!(operation, Operation::Read { .. });
+        let is_read =
+            |operation: &Operation| matches!(operation, Operation::Read(objects) if objects.count() == 1);
+        let is_scan = |operation: &Operation| matches!(operation, Operation::Read(_));
         let is_update = |operation: &Operation| matches!(operation, Operation::Update(_));
         let is_insert = |operation: &Operation| matches!(operation, Operation::Insert(_));
         let is_rmw = |operation: &Operation| matches!(operation, Operation::ReadModifyWrite(_));
@@ -114,5 +163,24 @@ mod tests {
             })
             .collect();
         assert!(inserted.iter().copied().eq(10..10 + inserted.len() as u64) && !inserted.is_empty());
+    }
+
+    #[test]
+    fn an_inserted_block_is_read_only_once_it_and_all_before_it_are_there() {
+        let (mut ycsb, mut rng) = (Ycsb::new(YcsbWorkload::D, 10), SmallRng::seed_from_u64(3));
+        let mut highest_read = |ycsb: &mut Ycsb| {
+            let read = (0..2_000).filter_map(|_| match ycsb.next(&mut rng) {
+                Operation::Read(objects) => objects.iter().max(),
+                _ => None,
+            });
+            read.max().unwrap()
+        };
+        assert_eq!(highest_read(&mut ycsb), 9);
+        ycsb.inserted(11, true);
+        assert_eq!(highest_read(&mut ycsb), 9);
+        ycsb.inserted(10, true);
+        assert_eq!(highest_read(&mut ycsb), 11);
+        ycsb.inserted(12, false);
+        assert_eq!(ycsb.insert(), Operation::Insert(12));
     }
 }

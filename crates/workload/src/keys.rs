@@ -6,6 +6,8 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use crate::sizes::mix;
+
 /// How keys are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeyDistribution {
@@ -109,11 +111,9 @@ impl Keys {
         self.count
     }
 
-    /// Adds a key; returns it.
-    pub fn grow(&mut self) -> u64 {
-        let added = self.count;
-        *self = Self::new(self.distribution, self.count + 1);
-        added
+    /// The same distribution over this many keys.
+    pub fn grow_to(&mut self, count: u64) {
+        *self = Self::new(self.distribution, count);
     }
 
     /// A key.
@@ -134,6 +134,54 @@ fn scramble(rank: u64) -> u64 {
     bytes
         .into_iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A permutation of the numbers below `n` that looks random: it takes popular ranks to places all over the key space,
+/// two of them never to the same.
+///
+/// A Feistel network of four rounds over the next power of four, walked along until it comes back below `n`: under four
+/// steps on average.
+#[derive(Clone, Copy, Debug)]
+pub struct Permutation {
+    n: u64,
+    half_bits: u32,
+    seed: u64,
+}
+
+impl Permutation {
+    /// Of the numbers below `n`.
+    ///
+    /// # Panics
+    /// For no numbers, and for more than 2⁶².
+    pub fn new(n: u64, seed: u64) -> Self {
+        assert!(n > 0 && n <= 1 << 62, "a permutation is of at least one number");
+        let bits = u64::BITS - (n - 1).leading_zeros();
+        Self { n, half_bits: bits.div_ceil(2).max(1), seed }
+    }
+
+    /// Where it takes `number`.
+    ///
+    /// # Panics
+    /// Unless that is below n.
+    pub fn of(&self, number: u64) -> u64 {
+        assert!(number < self.n, "{number} is not below {}", self.n);
+        let mut at = number;
+        loop {
+            at = self.round_trip(at);
+            if at < self.n {
+                return at;
+            }
+        }
+    }
+
+    fn round_trip(&self, number: u64) -> u64 {
+        let mask = (1 << self.half_bits) - 1;
+        let (mut left, mut right) = (number >> self.half_bits, number & mask);
+        for round in 0..4 {
+            (left, right) = (right, left ^ (mix(self.seed ^ mix(right ^ round << 62)) & mask));
+        }
+        left << self.half_bits | right
+    }
 }
 
 #[cfg(test)]
@@ -185,8 +233,19 @@ mod tests {
     #[test]
     fn a_grown_key_is_the_latest() {
         let mut keys = Keys::new(KeyDistribution::Latest { exponent: 1.0 }, 5);
-        assert_eq!(keys.grow(), 5);
+        keys.grow_to(6);
         let mut rng = SmallRng::seed_from_u64(1);
         assert!((0..100).any(|_| keys.draw(&mut rng) == 5));
+    }
+    #[test]
+    fn a_permutation_takes_every_number_to_one_place_and_neighbours_apart() {
+        for n in [1, 2, 3, 5, 16, 17, 1_000, 4_097] {
+            let permutation = Permutation::new(n, 9);
+            let mut places: Vec<u64> = (0..n).map(|number| permutation.of(number)).collect();
+            let still = places.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+            assert!(n < 1_000 || still < 10, "{still} of {n} neighbours stayed neighbours");
+            places.sort_unstable();
+            assert!(places.into_iter().eq(0..n), "{n}");
+        }
     }
 }

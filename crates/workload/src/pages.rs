@@ -1,0 +1,158 @@
+//! Pages of images, as in the EC-Store paper's second workload (§VI-B): a read wants all images of a page, at once.
+//!
+//! The paper's trace of Wikipedia is not public. What the paper says of it is kept: pages are drawn from a Zipf
+//! distribution; images per page and image sizes follow power laws; the median page has about 10 images and the median
+//! image about 500 KB. What it does not say is chosen here: exponent 1 of the Zipf distribution, as in the paper's
+//! other workload, and of both tails; no page of more than 200 images; no image over 20 MB; an image is on one page
+//! only.
+
+use rand::rngs::SmallRng;
+
+use crate::keys::Permutation;
+use crate::sizes::{PowerLaw, mix, unit};
+use crate::{Operation, SizeDistribution, Sizes, Workload, Zipf};
+
+/// Images of the median page.
+pub const MEDIAN_IMAGES: u64 = 10;
+/// Bytes of the median image.
+pub const MEDIAN_SIZE: u64 = 500_000;
+/// The most images on a page.
+pub const MAX_IMAGES: u64 = 200;
+/// The largest image, in bytes.
+pub const MAX_SIZE: u64 = 20_000_000;
+/// The exponent of both tails.
+const TAIL: f64 = 1.0;
+
+/// Pages with their images. The images of a page are neighbours.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    /// The number of the first image of each page, and after them the number of all images.
+    firsts: Vec<u64>,
+    sizes: Sizes,
+    popularity: Zipf,
+    places: Permutation,
+}
+
+impl Pages {
+    /// So many pages, drawn with this exponent. `scale` is what images' sizes are multiplied by; 1 is the paper's.
+    ///
+    /// # Panics
+    /// For no pages, and an exponent or scale that is not above 0.
+    pub fn new(pages: u64, exponent: f64, scale: f64, seed: u64) -> Self {
+        assert!(scale > 0.0, "sizes are above 0");
+        // What is cut off after the point makes the median 10.
+        let counts = PowerLaw::with_median(MEDIAN_IMAGES as f64 + 0.5, MAX_IMAGES as f64 + 1.0, TAIL);
+        let count = |page| counts.quantile(unit(mix(!seed ^ mix(page)))) as u64;
+        let mut firsts = vec![0];
+        firsts.extend((0..pages).scan(0, |images, page| {
+            *images += count(page);
+            Some(*images)
+        }));
+        let sizes = PowerLaw::with_median(MEDIAN_SIZE as f64 * scale, MAX_SIZE as f64 * scale, TAIL);
+        Self {
+            firsts,
+            sizes: Sizes::new(SizeDistribution::PowerLaw(sizes), seed),
+            popularity: Zipf::new(pages, exponent),
+            places: Permutation::new(pages, seed),
+        }
+    }
+
+    /// Number of pages.
+    pub fn pages(&self) -> u64 {
+        self.firsts.len() as u64 - 1
+    }
+
+    /// The number of the first image of a page, and how many it has.
+    pub fn images(&self, page: u64) -> (u64, u64) {
+        let first = self.firsts[page as usize];
+        (first, self.firsts[page as usize + 1] - first)
+    }
+
+    /// The page that an image is on.
+    fn page_of(&self, image: u64) -> u64 {
+        self.firsts.partition_point(|&first| first <= image) as u64 - 1
+    }
+}
+
+impl Workload for Pages {
+    fn objects(&self) -> u64 {
+        self.firsts[self.firsts.len() - 1]
+    }
+
+    fn size(&self, image: u64) -> u64 {
+        self.sizes.of(image)
+    }
+
+    fn next(&mut self, rng: &mut SmallRng) -> Operation {
+        let (first, count) = self.images(self.places.of(self.popularity.rank(rng) - 1));
+        Operation::read_run(first, count)
+    }
+
+    fn key(&self, image: u64) -> String {
+        let page = self.page_of(image);
+        format!("page-{page:09}/image-{:03}", image - self.firsts[page as usize])
+    }
+
+    fn object(&self, key: &str) -> Option<u64> {
+        let (page, image) = key.strip_prefix("page-")?.split_once("/image-")?;
+        let (page, image): (u64, u64) = (page.parse().ok()?, image.parse().ok()?);
+        let (first, count) = (page < self.pages()).then(|| self.images(page))?;
+        (image < count && self.key(first + image) == key).then_some(first + image)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+    use crate::Objects;
+
+    fn median(mut all: Vec<u64>) -> u64 {
+        all.sort_unstable();
+        all[all.len() / 2]
+    }
+
+    #[test]
+    fn the_median_page_has_10_images_and_the_median_image_500_kb() {
+        let pages = Pages::new(20_000, 1.0, 1.0, 1);
+        let counts: Vec<u64> = (0..pages.pages()).map(|page| pages.images(page).1).collect();
+        assert!(counts.iter().all(|count| (1..=MAX_IMAGES).contains(count)));
+        // A power law with exponent 1, cut off at 201: (1/10 − 1/201) / (1/40 − 1/201).
+        let with = |least: u64| counts.iter().filter(|&&count| count >= least).count() as f64;
+        assert!((with(10) / with(40) - 4.75).abs() < 0.4, "{}", with(10) / with(40));
+        assert_eq!(median(counts), MEDIAN_IMAGES);
+        let sizes = (0..pages.objects()).map(|image| pages.size(image)).collect();
+        assert!((median(sizes) as f64 / MEDIAN_SIZE as f64 - 1.0).abs() < 0.02);
+    }
+
+    /// Of 1,000 pages under Zipf(1) the most popular gets 1/H(1000) = 0.1336 of all reads, the ten most popular 0.3913.
+    #[test]
+    fn pages_are_read_whole_and_by_zipf() {
+        let (mut pages, mut rng) = (Pages::new(1_000, 1.0, 1.0, 2), SmallRng::seed_from_u64(5));
+        let mut reads = vec![0.0f64; 1_000];
+        for _ in 0..100_000 {
+            let Operation::Read(Objects::Run { first, count }) = pages.next(&mut rng) else {
+                panic!("no page")
+            };
+            let page = pages.page_of(first);
+            assert_eq!(pages.images(page), (first, count));
+            reads[page as usize] += 1.0 / 100_000.0;
+        }
+        reads.sort_by(|a, b| b.total_cmp(a));
+        assert!((reads[0] - 0.1336).abs() < 0.005, "{}", reads[0]);
+        let head: f64 = reads[..10].iter().sum();
+        assert!((head - 0.3913).abs() < 0.01, "{head}");
+    }
+
+    #[test]
+    fn keys_name_the_images_and_no_others() {
+        let pages = Pages::new(50, 1.0, 0.01, 3);
+        let keys: Vec<String> = (0..pages.objects()).map(|image| pages.key(image)).collect();
+        assert!(keys.is_sorted());
+        assert!((0..pages.objects()).all(|image| pages.object(&keys[image as usize]) == Some(image)));
+        for wrong in ["page-000000050/image-000", "page-000000000/image-200", "page-0/image-0", "other"] {
+            assert_eq!(pages.object(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A trace as a workload.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+
+use super::TraceError;
+use super::reading::Reading;
+use super::rows::Rows;
+use crate::{Due, Operation, Workload};
+
+/// Which objects are to be there before the replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preload {
+    /// Those that the trace reads, or deletes, before it writes them.
+    #[default]
+    Missing,
+    /// All. For traces that read an object so soon after its first write that the write may not be over.
+    All,
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReplayOptions {
+    /// How many times as fast as it was recorded; above 0.
+    pub time_scale: f64,
+    /// What is there before.
+    pub preload: Preload,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        Self { time_scale: 1.0, preload: Preload::Missing }
+    }
+}
+
+/// The operations of a trace, in order. Objects are numbered as they first appear, those that are there before the
+/// replay first.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    pub(super) names: Vec<String>,
+    pub(super) numbers: HashMap<String, u64>,
+    /// How many objects are there before.
+    pub(super) preloaded: u64,
+    /// The size that each object has, or will have when it is first written.
+    pub(super) sizes: Vec<u64>,
+    /// All sizes of objects whose size changes.
+    pub(super) other_sizes: HashMap<u64, Vec<u64>>,
+    pub(super) operations: Vec<Timed>,
+    pub(super) done: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Timed {
+    pub due: Duration,
+    pub operation: Operation,
+    /// Of the object that is written.
+    pub size: u64,
+}
+
+impl Replay {
+    pub(super) fn new<R: Read>(rows: Rows<R>, options: ReplayOptions) -> Result<Self, TraceError> {
+        let mut reading = Reading::new(options);
+        for row in rows {
+            reading.add(row?)?;
+        }
+        reading.finish()
+    }
+
+    /// How many operations there are.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// When the last operation is due.
+    pub fn length(&self) -> Duration {
+        self.operations.last().map_or(Duration::ZERO, |last| last.due)
+    }
+}
+
+impl Workload for Replay {
+    fn objects(&self) -> u64 {
+        self.preloaded
+    }
+
+    fn size(&self, object: u64) -> u64 {
+        self.sizes[object as usize]
+    }
+
+    fn next(&mut self, _rng: &mut SmallRng) -> Operation {
+        let Timed { operation, size, .. } = &self.operations[self.done];
+        self.done += 1;
+        if let Operation::Insert(object) | Operation::Update(object) = operation {
+            self.sizes[*object as usize] = *size;
+        }
+        operation.clone()
+    }
+
+    fn due(&self) -> Due {
+        self.operations.get(self.done).map_or(Due::Never, |next| Due::After(next.due))
+    }
+
+    fn may_have_size(&self, object: u64, len: u64) -> bool {
+        match self.other_sizes.get(&object) {
+            Some(sizes) => sizes.contains(&len),
+            None => len == self.size(object),
+        }
+    }
+
+    fn key(&self, object: u64) -> String {
+        self.names[object as usize].clone()
+    }
+
+    fn object(&self, key: &str) -> Option<u64> {
+        self.numbers.get(key).copied()
+    }
+}
