@@ -9,7 +9,9 @@
 //! | [`admin`], [`operate`] | the admin socket: status, heal, verify, disks, keys, metadata; and its commands |
 //! | [`console`], [`metrics`] | the status page, health, metrics |
 //! | [`lab`] | experiments in virtual time |
-//! | [`transfer`] | `cp`, `ls`, `rm`, `cat`: a client of any S3 store |
+//! | [`s3_client`] | a small client of any S3 store |
+//! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
+//! | [`interruption`] | Ctrl-C |
 //!
 //! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.
 
@@ -20,10 +22,12 @@ pub mod console;
 pub mod ellipsis;
 pub mod failure;
 pub mod gateway_process;
+pub mod interruption;
 pub mod lab;
 pub mod logging;
 pub mod metrics;
 pub mod operate;
+pub mod s3_client;
 pub mod server;
 pub mod site_list;
 pub mod site_process;

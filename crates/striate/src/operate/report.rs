@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::number;
 use crate::admin::messages::{BucketInfo, KeyShown, Status};
+use crate::s3_client::sign::civil_date;
 use crate::transfer::progress::human_bytes;
-use crate::transfer::sign::civil_date;
 
 /// Columns of text, each as wide as its widest entry.
 fn table(rows: &[Vec<String>]) -> String {

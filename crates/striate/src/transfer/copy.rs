@@ -7,13 +7,13 @@ use indicatif::ProgressBar;
 use striate_runtime::Runtime;
 
 use super::download::{download_file, download_to_standard_output, path_below};
-use super::interruption::Interruption;
 use super::location::{Location, ObjectLocation};
 use super::progress::{bytes_bar, human_bytes};
 use super::store::ObjectStore;
 use super::upload::{upload_file, upload_standard_input};
 use crate::args::CpArgs;
 use crate::failure::{Failure, Outcome};
+use crate::interruption::Interruption;
 
 /// What a recursive copy did.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! AWS Signature Version 4 in the `Authorization` header, for our own S3 client.
 //!
-//! Source: “Authenticating Requests (AWS Signature Version 4)” of the S3 API reference. The payload's SHA-256 is
-//! always signed; what this does not do is sign in chunks or in the query.
+//! Source: “Authenticating Requests (AWS Signature Version 4)” of the S3 API reference. The payload's SHA-256 is signed
+//! unless the caller leaves the payload out; what this does not do is sign in chunks or in the query.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -41,9 +41,18 @@ pub struct Unsigned<'a> {
     /// Further headers to sign, names in lower case.
     pub headers: &'a [(&'a str, String)],
     /// The payload.
-    pub payload: &'a [u8],
+    pub payload: Payload<'a>,
     /// Wall time since the Unix epoch.
     pub time: Duration,
+}
+
+/// What the signature covers of the payload.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// All of it.
+    Signed(&'a [u8]),
+    /// Nothing.
+    Unsigned,
 }
 
 /// A path as it is sent and signed.
@@ -63,7 +72,10 @@ impl Signer {
     /// The headers to add: `x-amz-date`, `x-amz-content-sha256` and `authorization`.
     pub fn sign(&self, request: &Unsigned<'_>) -> Vec<(&'static str, String)> {
         let stamp = timestamp(request.time);
-        let payload_hash = hex::encode(Sha256::digest(request.payload));
+        let payload_hash = match request.payload {
+            Payload::Signed(payload) => hex::encode(Sha256::digest(payload)),
+            Payload::Unsigned => "UNSIGNED-PAYLOAD".to_owned(),
+        };
         let mut headers: Vec<(&str, &str)> =
             request.headers.iter().map(|(name, value)| (*name, value.trim())).collect();
         headers.extend([
@@ -143,7 +155,7 @@ mod tests {
             path: "/test.txt",
             query: "",
             headers: &[("range", "bytes=0-9".to_owned())],
-            payload: b"",
+            payload: Payload::Signed(b""),
             time: Duration::from_secs(1_369_353_600),
         });
         let authorization = &headers.iter().find(|(name, _)| *name == "authorization").unwrap().1;

@@ -1,5 +1,6 @@
-//! Ctrl-C during a transfer: no further request is begun, those under way are given up, and the transfer fails in
-//! its usual way, which removes partial files and aborts unfinished uploads. A second Ctrl-C ends the program at once.
+//! Ctrl-C: a command ends in its own time. A transfer begins no further request, gives up those under way, and fails in
+//! its usual way, which removes partial files and aborts unfinished uploads; a benchmark prints what it has measured. A
+//! second Ctrl-C ends the program at once.
 
 use striate_runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};

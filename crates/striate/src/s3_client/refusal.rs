@@ -1,0 +1,72 @@
+//! What a store says when it refuses.
+
+use http::StatusCode;
+
+use super::Call;
+use super::xml::Element;
+
+/// A refusal: its status, its code, and words for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// S3's code, such as `NoSuchKey`; empty when the store gives none.
+    pub code: String,
+    message: String,
+}
+
+impl Refusal {
+    /// What the body of an answer with an error's status says.
+    pub fn new(status: StatusCode, body: &[u8]) -> Self {
+        let root = Element::parse(&String::from_utf8_lossy(body)).unwrap_or_default();
+        Self { status, code: root.text_of("Code").to_owned(), message: root.text_of("Message").to_owned() }
+    }
+
+    /// The object, the cause and the way out.
+    pub fn describe(&self, call: &Call<'_>) -> String {
+        let named = match call.key {
+            "" => call.bucket.to_owned(),
+            key => format!("s3://{}/{key}", call.bucket),
+        };
+        let reason = match self.status {
+            _ if !self.code.is_empty() => explain(&self.code, &self.message),
+            StatusCode::NOT_FOUND => "there is no such object or bucket".to_owned(),
+            StatusCode::PRECONDITION_FAILED => {
+                "the object was changed while it was read; try again".to_owned()
+            }
+            status => format!("the store answers {status}"),
+        };
+        if named.is_empty() { reason } else { format!("{named}: {reason}") }
+    }
+}
+
+/// The store's error with a way out, where there is an obvious one.
+pub fn explain(code: &str, message: &str) -> String {
+    let way_out = match code {
+        "InvalidAccessKeyId" => "; check STRIATE_ACCESS_KEY, or `striate admin keys list`",
+        "SignatureDoesNotMatch" => "; check STRIATE_SECRET_KEY",
+        "AccessDenied" => "; check STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY",
+        "NoSuchBucket" => "; `striate bucket create NAME` makes one",
+        "RequestTimeTooSkewed" => "; set this machine's clock",
+        _ => "",
+    };
+    format!("{code}: {message}{way_out}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_the_object_the_cause_and_the_way_out() {
+        let call = Call { bucket: "b", key: "k", ..Call::default() };
+        let body = b"<Error><Code>NoSuchBucket</Code><Message>there is none</Message></Error>";
+        let refusal = Refusal::new(StatusCode::NOT_FOUND, body);
+        let text = refusal.describe(&call);
+        assert!(
+            text.contains("s3://b/k") && text.contains("there is none") && text.contains("bucket create")
+        );
+        assert_eq!(refusal.code, "NoSuchBucket");
+        assert!(Refusal::new(StatusCode::BAD_GATEWAY, b"<html>").describe(&call).contains("502"));
+    }
+}
