@@ -40,6 +40,11 @@ impl Failure {
         Self { message: String::new(), status: 1 }
     }
 
+    /// The same with more to know about it.
+    pub fn with_hint(self, hint: &str) -> Self {
+        Self { message: format!("{}; {hint}", self.message), ..self }
+    }
+
     /// Prints the message, if there is one, and answers the exit status.
     pub fn report(&self) -> ExitCode {
         if !self.message.is_empty() {

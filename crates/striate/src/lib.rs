@@ -11,6 +11,7 @@
 //! | [`lab`] | experiments in virtual time |
 //! | [`s3_client`] | a small client of any S3 store |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
+//! | [`bench`] | workloads against any S3 store, measured |
 //! | [`interruption`] | Ctrl-C |
 //!
 //! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.
@@ -18,6 +19,7 @@
 pub mod admin;
 pub mod args;
 pub mod audit_log;
+pub mod bench;
 pub mod console;
 pub mod ellipsis;
 pub mod failure;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use striate::args::{Cli, Command};
 use striate::failure::{Failure, Outcome};
-use striate::{gateway_process, lab, logging, operate, server, site_process, transfer};
+use striate::{bench, gateway_process, lab, logging, operate, server, site_process, transfer};
 use striate_runtime::Runtime;
 
 /// Returns freed memory to the system sooner, and is faster on many small allocations than the C library's. Without
@@ -54,6 +54,7 @@ async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Heal(args) => operate::heal(runtime, args).await,
         Command::Disk(command) => operate::disk(runtime, command).await,
         Command::Admin(command) => operate::admin(runtime, command).await,
+        Command::Bench(args) => bench::run(runtime, *args).await,
         Command::Lab(command) => lab::run(runtime, command).await,
         Command::Version => {
             println!("striate {}", env!("CARGO_PKG_VERSION"));

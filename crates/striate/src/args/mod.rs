@@ -1,5 +1,6 @@
 //! The command line. Every command's `--help` teaches: what it does, what it needs, examples.
 
+mod bench;
 mod lab;
 mod objects;
 mod operate;
@@ -7,6 +8,7 @@ mod serve;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use bench::{BenchArgs, PreloadName, WorkloadName};
 pub use lab::{LabCommand, LabRunArgs, LabSpeedArgs};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
@@ -100,6 +102,8 @@ pub enum Command {
     /// Manage access keys and metadata.
     #[command(subcommand)]
     Admin(AdminCommand),
+    /// Run a workload against any S3 store and measure it.
+    Bench(Box<BenchArgs>),
     /// Run experiments on a whole cluster in virtual time.
     #[command(
         subcommand,

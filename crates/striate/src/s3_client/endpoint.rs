@@ -1,5 +1,7 @@
 //! An S3 endpoint with the key to use it with, and single requests to it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::Full;
@@ -15,6 +17,10 @@ use super::sign::{Payload, Signer, Unsigned, encode_path, encode_query};
 use crate::admin::find;
 use crate::args::EndpointArgs;
 use crate::failure::{Failure, Outcome};
+
+/// A connection that was not used for this long is not used again. Servers close idle connections after some 20 s and more,
+/// and a request that crosses with the close would fail.
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An S3 store and the key to use it with. Cheap to clone.
 #[derive(Clone)]
@@ -80,7 +86,9 @@ impl S3Endpoint {
             bad_endpoint(&url, &"write http://HOST:PORT or https://HOST:PORT, without a path")
         })?;
         let signer = credentials(args)?;
-        let http = HttpClient::builder(TokioExecutor::new()).build(connector(args)?);
+        let http = HttpClient::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
+            .build(connector(args)?);
         Ok(Self { runtime, http, signer, url, host })
     }
 

@@ -1,5 +1,5 @@
 //! A small S3 client over hyper: requests to any S3 store, signed and sent once. What is built on it decides what to ask
-//! and when to try again.
+//! and when to try again: [`crate::transfer`] and [`crate::bench`].
 //!
 //! A client of the S3 protocol and nothing else: it shares no code with the gateway, so it also tells whether the
 //! gateway speaks S3.

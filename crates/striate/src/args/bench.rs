@@ -1,0 +1,196 @@
+//! Arguments of `striate bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::EndpointArgs;
+
+/// `striate bench`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run a workload against any S3 store and measure it.\n\n\
+        --load first writes the objects that are missing, --clean at the end removes them; between them, after a warm-up, \
+        the workload is measured. In a closed loop (--clients) each client sends its next operation when the last one is \
+        answered. In an open loop (--rate, or a trace) operations are due at given times, and a response time counts from \
+        when the operation was due, so that a stall is seen by all that should have happened during it. Nothing is tried \
+        again: what fails is counted by kind.\n\n\
+        Objects lie below s3://BUCKET/PREFIX, and only keys that the workload itself would use are ever written or \
+        removed. Their contents come from key and seed, so that reads can be checked (--verify). The key is taken from \
+        STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY, else from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. \
+        See docs/src/bench.md.",
+    after_long_help = "Examples:\n  \
+        striate bench --bucket bench --workload ycsb-b --objects 10000 --size 100KB --load\n  \
+        striate bench --bucket bench --workload ycsb-c --rate 500 --duration 60 --json result.json\n  \
+        striate bench --bucket bench --workload pages --objects 50 --size-scale 0.1 --load --verify --clean\n  \
+        striate bench --bucket bench --workload trace --trace day.csv.gz --time-scale 10 --load\n  \
+        striate bench --endpoint http://127.0.0.1:9000 --bucket bench --workload ec-store --clients 100"
+)]
+pub struct BenchArgs {
+    /// The bucket. --load makes it if it is missing.
+    #[arg(long, value_name = "NAME")]
+    pub bucket: String,
+    /// What is asked.
+    #[arg(long, value_enum)]
+    pub workload: WorkloadName,
+    /// What keys begin with. Default: striate-bench/WORKLOAD/SEED/.
+    #[arg(long)]
+    pub prefix: Option<String>,
+    /// What all random choices derive from: sizes, contents, and the order of operations.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+
+    /// How many objects there are (pages: how many pages).
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub objects: Option<u64>,
+    /// Size of each object of ycsb-* and ec-store, such as 10KB, 100KB or 1MiB.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// What the sizes of pages and analytics are multiplied by.
+    #[arg(long, value_name = "FACTOR", value_parser = parse_positive)]
+    pub size_scale: Option<f64>,
+    /// Exponent of the Zipf distribution, where the workload has one.
+    #[arg(long, value_name = "EXPONENT", value_parser = parse_positive)]
+    pub zipf: Option<f64>,
+    /// The CDN's histogram of sizes, in the format of CacheLib's cachebench.
+    #[arg(long, value_name = "FILE")]
+    pub cdn_sizes: Option<PathBuf>,
+    /// The CDN's histogram of popularity, in the same format.
+    #[arg(long, value_name = "FILE")]
+    pub cdn_popularity: Option<PathBuf>,
+    /// The trace: CSV with the headings time_s,op,key,size[,group], as it is or compressed by gzip.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// How many times as fast as it was recorded the trace is replayed.
+    #[arg(long, value_name = "FACTOR", value_parser = parse_positive)]
+    pub time_scale: Option<f64>,
+    /// Which of the trace's objects --load writes: those that it reads before it writes them, or all.
+    #[arg(long, value_enum)]
+    pub preload: Option<PreloadName>,
+
+    /// Closed loop: how many clients, each with one operation at a time.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: u32,
+    /// Open loop: operations per second, at the times of a Poisson process, instead of a closed loop.
+    #[arg(long, value_name = "PER_SECOND", value_parser = parse_positive, conflicts_with = "clients")]
+    pub rate: Option<f64>,
+    /// Open loop: the most operations under way; what is due then waits, and its wait counts.
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_in_flight: u32,
+    /// Seconds that the workload runs before it is measured.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = parse_seconds)]
+    pub warm_up: f64,
+    /// Seconds that are measured; 0 measures nothing. Default: 30, but without an end for a trace and with --operations.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub duration: Option<f64>,
+    /// End after this many operations.
+    #[arg(long, value_name = "COUNT")]
+    pub operations: Option<u64>,
+    /// Seconds after which a request has failed.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = parse_positive)]
+    pub timeout: f64,
+
+    /// First write the objects that are missing or have another size. May be interrupted and repeated.
+    #[arg(long)]
+    pub load: bool,
+    /// At the end remove all objects that the workload may have written.
+    #[arg(long)]
+    pub clean: bool,
+    /// Compare what is read with what was written.
+    #[arg(long)]
+    pub verify: bool,
+    /// Sign the bodies of writes too, which costs this machine a SHA-256 of each.
+    #[arg(long)]
+    pub sign_bodies: bool,
+    /// Write the results here too, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Which endpoint.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+}
+
+/// The workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadName {
+    /// Half reads, half updates.
+    YcsbA,
+    /// 95% reads, 5% updates.
+    YcsbB,
+    /// Reads only.
+    YcsbC,
+    /// 95% reads of the latest, 5% inserts.
+    YcsbD,
+    /// 95% reads of 1 to 100 neighbours at once, 5% inserts.
+    YcsbE,
+    /// Half reads, half read-modify-writes.
+    YcsbF,
+    /// EC-Store's scans: 1 to 20 neighbours at once, warmed up uniformly, then from a Zipf(1) start.
+    EcStore,
+    /// Pages of about 10 images of about 500 KB, all read at once.
+    Pages,
+    /// Small objects in partitions, read one by one.
+    Partitions,
+    /// Objects of 1 to 100 MB.
+    Analytics,
+    /// A CDN (--cdn-sizes and --cdn-popularity).
+    Cdn,
+    /// What a file says, when it says so (--trace).
+    Trace,
+}
+
+/// Which objects of a trace are there before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PreloadName {
+    /// Those that the trace reads or deletes before it writes them.
+    Missing,
+    /// All.
+    All,
+}
+
+/// Bytes from `10KB`, `1MiB` or a plain number.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        _ => return Err(format!("unknown unit {unit:?}; write B, KB, MB, KiB or MiB")),
+    };
+    let number: u64 = number.parse().map_err(|_| "write a number of bytes, such as 100KB".to_owned())?;
+    let size = number.checked_mul(factor).filter(|size| *size <= 1 << 30);
+    size.ok_or_else(|| "objects are written in one request, of at most 1 GiB".to_owned())
+}
+
+fn parse_positive(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    number
+        .filter(|number| *number > 0.0 && number.is_finite())
+        .ok_or_else(|| "write a number above 0".to_owned())
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    number.filter(|number| (0.0..1e9).contains(number)).ok_or_else(|| "write a number of seconds".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let sizes = ["10KB", "1MiB", "7", "100kb"].map(|text| parse_size(text).unwrap());
+        assert_eq!(sizes, [10_000, 1 << 20, 7, 100_000]);
+        for wrong in ["", "KB", "10GBs", "2000MiB", "-1"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse_positive("0").is_err() && parse_positive("NaN").is_err() && parse_seconds("0").is_ok());
+    }
+}

@@ -1,0 +1,108 @@
+//! What objects contain: a function of key and seed, so that every process can check what any other wrote.
+//!
+//! All contents are taken from one pool of random bytes, at a place that the key chooses, and go on at the pool's start
+//! when they reach its end. They do not compress, and need no computing.
+
+use bytes::{Bytes, BytesMut};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+/// Bytes of the pool.
+const POOL_LEN: usize = 32 << 20;
+/// Contents start below this, so that those up to the rest of the pool lie in one piece.
+const START_BELOW: u64 = 16 << 20;
+
+/// The contents of all objects. Cheap to clone.
+#[derive(Clone)]
+pub struct Contents {
+    pool: Bytes,
+    seed: u64,
+}
+
+/// A check of bytes as they arrive.
+pub struct Check<'a> {
+    contents: &'a Contents,
+    start: usize,
+    seen: u64,
+}
+
+impl Contents {
+    /// Those of this seed.
+    pub fn new(seed: u64) -> Self {
+        let mut pool = vec![0; POOL_LEN];
+        SmallRng::seed_from_u64(seed).fill_bytes(&mut pool);
+        Self { pool: pool.into(), seed }
+    }
+
+    /// The first `len` bytes under a key.
+    pub fn body(&self, key: &str, len: u64) -> Bytes {
+        let (start, mut rest) = (self.start(key), len as usize);
+        if start + rest <= POOL_LEN {
+            return self.pool.slice(start..start + rest);
+        }
+        let mut body = BytesMut::with_capacity(rest);
+        let mut at = start;
+        while rest > 0 {
+            let piece = rest.min(POOL_LEN - at);
+            body.extend_from_slice(&self.pool[at..at + piece]);
+            (at, rest) = (0, rest - piece);
+        }
+        body.freeze()
+    }
+
+    /// A check of what is read under a key.
+    pub fn check(&self, key: &str) -> Check<'_> {
+        Check { contents: self, start: self.start(key), seen: 0 }
+    }
+
+    /// Where a key's contents start (FNV-1a).
+    fn start(&self, key: &str) -> usize {
+        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325 ^ self.seed, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        ((hash ^ hash >> 32) % START_BELOW) as usize
+    }
+}
+
+impl Check<'_> {
+    /// Compares the bytes that come next.
+    ///
+    /// # Errors
+    /// The place of the first of them, counted from the object's start, when they differ.
+    pub fn next(&mut self, mut bytes: &[u8]) -> Result<(), u64> {
+        while !bytes.is_empty() {
+            let at = (self.start as u64 + self.seen) as usize % POOL_LEN;
+            let (piece, rest) = bytes.split_at(bytes.len().min(POOL_LEN - at));
+            if *piece != self.contents.pool[at..at + piece.len()] {
+                return Err(self.seen);
+            }
+            self.seen += piece.len() as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_pass_their_check_in_any_pieces_and_no_others_do() {
+        let (contents, elsewhere) = (Contents::new(1), Contents::new(1));
+        for len in [0, 1, 100_000, POOL_LEN as u64 * 2 + 5] {
+            let body = contents.body("a", len);
+            assert_eq!(body.len() as u64, len);
+            let mut check = elsewhere.check("a");
+            assert!(body.chunks(70_001).all(|piece| check.next(piece) == Ok(())));
+            assert_eq!(check.seen, len);
+        }
+        let body = contents.body("a", 1_000);
+        assert!(contents.check("b").next(&body).is_err() && Contents::new(2).check("a").next(&body).is_err());
+        let mut damaged = body.to_vec();
+        damaged[700] ^= 1;
+        let mut check = contents.check("a");
+        assert_eq!(check.next(&damaged[..600]), Ok(()));
+        assert_eq!(check.next(&damaged[600..]), Err(600));
+    }
+}

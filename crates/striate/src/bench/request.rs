@@ -1,0 +1,220 @@
+//! An operation as S3 requests: sent once, timed by the caller, checked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use http::{Method, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use striate_workload::{Operation, Workload};
+
+use super::contents::Contents;
+use super::measured::Kind;
+use crate::s3_client::{Call, Refusal, S3Endpoint, SendError};
+
+/// An error's answer is read up to this many bytes.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// Where requests go, and how.
+#[derive(Clone)]
+pub struct Target {
+    /// The store.
+    pub endpoint: S3Endpoint,
+    /// The bucket.
+    pub bucket: String,
+    /// What keys begin with.
+    pub prefix: String,
+    /// What objects contain.
+    pub contents: Contents,
+    /// Whether what is read is compared with that.
+    pub verifies: bool,
+    /// Whether signatures cover bodies.
+    pub signs_bodies: bool,
+    /// How long a request may take.
+    pub timeout: Duration,
+}
+
+/// The workload, shared by all that draw from it.
+pub type SharedWorkload = Arc<Mutex<Box<dyn Workload>>>;
+
+/// An operation with its keys and sizes.
+#[derive(Debug, PartialEq)]
+pub struct Request {
+    /// What kind of operation it is.
+    pub kind: Kind,
+    /// The object that it inserts, which the workload wants to know of.
+    pub inserted: Option<u64>,
+    /// What is read first: object and key.
+    reads: Vec<(u64, String)>,
+    /// What is done then.
+    change: Option<Change>,
+}
+
+/// A change of one object.
+#[derive(Debug, PartialEq)]
+enum Change {
+    Write { key: String, size: u64 },
+    Delete { key: String },
+}
+
+/// What an operation that succeeded moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moved {
+    /// Objects that were read, written or deleted.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Why an operation failed.
+#[derive(Debug, PartialEq)]
+pub struct Problem {
+    /// By what it is counted.
+    pub kind: String,
+    /// The whole story.
+    pub message: String,
+}
+
+impl Problem {
+    fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind: kind.into(), message: message.into() }
+    }
+}
+
+impl Request {
+    /// The operation's keys and sizes, as they are now.
+    pub fn new(operation: &Operation, workload: &dyn Workload) -> Self {
+        let read = |object| (object, workload.key(object));
+        let write = |object| Some(Change::Write { key: workload.key(object), size: workload.size(object) });
+        let (kind, reads, change) = match operation {
+            Operation::Read(objects) => (Kind::Read, objects.iter().map(read).collect(), None),
+            Operation::Update(object) => (Kind::Update, Vec::new(), write(*object)),
+            Operation::Insert(object) => (Kind::Insert, Vec::new(), write(*object)),
+            Operation::ReadModifyWrite(object) => {
+                (Kind::ReadModifyWrite, vec![read(*object)], write(*object))
+            }
+            Operation::Delete(object) => {
+                (Kind::Delete, Vec::new(), Some(Change::Delete { key: workload.key(*object) }))
+            }
+        };
+        let inserted = match operation {
+            Operation::Insert(object) => Some(*object),
+            _ => None,
+        };
+        Self { kind, inserted, reads, change }
+    }
+}
+
+impl Target {
+    /// Does what is asked: all reads at once, then the change.
+    ///
+    /// # Errors
+    /// At the first thing that goes wrong.
+    pub async fn perform(&self, request: &Request, workload: &SharedWorkload) -> Result<Moved, Problem> {
+        let reads = request.reads.iter().map(|(object, key)| self.read(*object, key, workload));
+        let read: u64 = try_join_all(reads).await?.into_iter().sum();
+        let mut moved = Moved { objects: request.reads.len() as u64, bytes: read };
+        match &request.change {
+            None => return Ok(moved),
+            Some(Change::Write { key, size }) => {
+                let body = self.contents.body(key, *size);
+                self.within(key, self.send(Method::PUT, key, body)).await?;
+                moved.bytes += size;
+            }
+            Some(Change::Delete { key }) => {
+                self.within(key, self.send(Method::DELETE, key, bytes::Bytes::new())).await?;
+            }
+        }
+        moved.objects += 1;
+        Ok(moved)
+    }
+
+    /// Reads a whole object; answers its length.
+    async fn read(&self, object: u64, key: &str, workload: &SharedWorkload) -> Result<u64, Problem> {
+        let len = self.within(key, self.receive(key)).await?;
+        let workload = workload.lock();
+        if workload.may_have_size(object, len) {
+            return Ok(len);
+        }
+        let reason = format!(
+            "{}: {len} bytes came, {} were expected; was it loaded with other options? --load writes it anew",
+            self.describe(key),
+            workload.size(object)
+        );
+        Err(Problem::new("wrong size", reason))
+    }
+
+    async fn receive(&self, key: &str) -> Result<u64, Problem> {
+        let mut body = self.send(Method::GET, key, bytes::Bytes::new()).await?.into_body();
+        let mut check = self.contents.check(key);
+        let mut len = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                Problem::new("broken off", format!("{}: the answer broke off: {error}", self.describe(key)))
+            })?;
+            let Some(bytes) = frame.data_ref() else { continue };
+            len += bytes.len() as u64;
+            if self.verifies
+                && let Err(at) = check.next(bytes)
+            {
+                let reason = format!(
+                    "{}: the bytes from {at} on differ from what was written; was it loaded with another --seed?",
+                    self.describe(key)
+                );
+                return Err(Problem::new("wrong contents", reason));
+            }
+        }
+        Ok(len)
+    }
+
+    /// The answer to a request, if it is no refusal.
+    async fn send(
+        &self,
+        method: Method,
+        key: &str,
+        body: bytes::Bytes,
+    ) -> Result<Response<Incoming>, Problem> {
+        let key = format!("{}{key}", self.prefix);
+        let unsigned_body = !self.signs_bodies && !body.is_empty();
+        let call = Call { method, bucket: &self.bucket, key: &key, body, unsigned_body, ..Call::default() };
+        let answer = self.endpoint.send(&call).await.map_err(|error| {
+            let kind = match &error {
+                SendError::Malformed(_) => "malformed",
+                SendError::Unreachable { .. } => "unreachable",
+            };
+            Problem::new(kind, error.to_string())
+        })?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let body = http_body_util::Limited::new(answer.into_body(), MAX_REFUSAL_BYTES).collect().await;
+        let refusal = Refusal::new(status, &body.map(|body| body.to_bytes()).unwrap_or_default());
+        let kind = match refusal.code.as_str() {
+            "" => format!("HTTP {}", status.as_u16()),
+            code => code.to_owned(),
+        };
+        Err(Problem::new(kind, refusal.describe(&call)))
+    }
+
+    async fn within<T>(
+        &self,
+        key: &str,
+        request: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        self.endpoint.runtime().timeout(self.timeout, request).await.unwrap_or_else(|_| {
+            let reason = format!(
+                "{}: no whole answer within {:?}; --timeout allows more",
+                self.describe(key),
+                self.timeout
+            );
+            Err(Problem::new("timeout", reason))
+        })
+    }
+
+    fn describe(&self, key: &str) -> String {
+        format!("s3://{}/{}{key}", self.bucket, self.prefix)
+    }
+}
