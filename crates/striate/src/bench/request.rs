@@ -196,7 +196,8 @@ impl Target {
             "" => format!("HTTP {}", status.as_u16()),
             code => code.to_owned(),
         };
-        Err(Problem::new(kind, refusal.describe(&call)))
+        let way_out = if refusal.code == "NoSuchKey" { "; --load writes the objects first" } else { "" };
+        Err(Problem::new(kind, format!("{}{way_out}", refusal.describe(&call))))
     }
 
     async fn within<T>(

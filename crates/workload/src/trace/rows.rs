@@ -1,6 +1,8 @@
 //! The rows of a trace, one by one.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Lines, Read};
+
+use csv::StringRecord;
 
 use super::TraceError;
 
@@ -26,14 +28,22 @@ pub(super) struct Row {
 
 /// Reads rows; checks each by itself, and that times do not go back.
 pub(super) struct Rows<R> {
-    reader: csv::Reader<R>,
+    source: Source<R>,
     columns: Columns,
     last_time_s: f64,
+}
+
+/// The lines that say something, with their numbers. A record is a line: `csv` itself would count the blank lines and
+/// remarks before a record to the record.
+struct Source<R> {
+    lines: Lines<BufReader<R>>,
+    line: u64,
 }
 
 /// Where the columns are.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
+    count: usize,
     time: usize,
     op: usize,
     key: usize,
@@ -41,13 +51,34 @@ struct Columns {
     group: Option<usize>,
 }
 
+impl<R: Read> Source<R> {
+    /// The next record and its line.
+    fn next(&mut self) -> Result<Option<(u64, StringRecord)>, TraceError> {
+        for line in self.lines.by_ref() {
+            self.line += 1;
+            let wrong = |reason: String| TraceError::line(self.line, reason);
+            let line = line.map_err(|error| wrong(error.to_string()))?;
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let mut reader = csv::ReaderBuilder::new()
+                .has_headers(false)
+                .trim(csv::Trim::All)
+                .buffer_capacity(line.len())
+                .from_reader(line.as_bytes());
+            let mut record = StringRecord::new();
+            reader.read_record(&mut record).map_err(|error| wrong(error.to_string()))?;
+            return Ok(Some((self.line, record)));
+        }
+        Ok(None)
+    }
+}
+
 impl<R: Read> Rows<R> {
     /// Reads the headings.
     pub(super) fn new(source: R) -> Result<Self, TraceError> {
-        let mut reader =
-            csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(source);
-        let headings = reader.headers().map_err(explain)?.clone();
-        let line = headings.position().map_or(1, csv::Position::line);
+        let mut source = Source { lines: BufReader::new(source).lines(), line: 0 };
+        let (line, headings) = source.next()?.unwrap_or((1, StringRecord::new()));
         let find = |name: &str| headings.iter().position(|heading| heading.eq_ignore_ascii_case(name));
         let need = |name: &str| {
             find(name).ok_or_else(|| {
@@ -60,19 +91,23 @@ impl<R: Read> Rows<R> {
             })
         };
         let columns = Columns {
+            count: headings.len(),
             time: need("time_s")?,
             op: need("op")?,
             key: need("key")?,
             size: need("size")?,
             group: find("group"),
         };
-        Ok(Self { reader, columns, last_time_s: f64::NEG_INFINITY })
+        Ok(Self { source, columns, last_time_s: f64::NEG_INFINITY })
     }
 
-    fn row(&mut self, record: &csv::StringRecord) -> Result<Row, TraceError> {
-        let line = record.position().map_or(0, csv::Position::line);
+    fn row(&mut self, line: u64, record: &StringRecord) -> Result<Row, TraceError> {
         let field = |column: usize| record.get(column).unwrap_or("");
         let wrong = |reason: String| TraceError::line(line, reason);
+        if record.len() != self.columns.count {
+            let (found, expected) = (record.len(), self.columns.count);
+            return Err(wrong(format!("it has {found} columns where the headings have {expected}")));
+        }
         let time = field(self.columns.time);
         let time_s: f64 = time
             .parse()
@@ -109,27 +144,10 @@ impl<R: Read> Iterator for Rows<R> {
     type Item = Result<Row, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut record = csv::StringRecord::new();
-        match self.reader.read_record(&mut record) {
-            Ok(false) => None,
-            Ok(true) => Some(self.row(&record)),
-            Err(error) => Some(Err(explain(error))),
+        match self.source.next() {
+            Ok(None) => None,
+            Ok(Some((line, record))) => Some(self.row(line, &record)),
+            Err(error) => Some(Err(error)),
         }
-    }
-}
-
-fn explain(error: csv::Error) -> TraceError {
-    let line = error.position().map(csv::Position::line);
-    let reason = match error.kind() {
-        csv::ErrorKind::Io(error) => return TraceError::File(error.to_string()),
-        csv::ErrorKind::Utf8 { .. } => "it is not UTF-8".to_owned(),
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("it has {len} columns where the headings have {expected_len}")
-        }
-        _ => error.to_string(),
-    };
-    match line {
-        Some(line) => TraceError::line(line, reason),
-        None => TraceError::File(reason),
     }
 }
