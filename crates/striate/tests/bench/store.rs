@@ -139,7 +139,7 @@ impl Store {
         let (object, fault, stall) = {
             let mut state = self.state.lock();
             state.gets += 1;
-            let fault = state.fault.filter(|(n, _)| state.gets % n == 0);
+            let fault = state.fault.filter(|(n, _)| state.gets.is_multiple_of(*n));
             (state.objects.get(path).cloned(), fault, state.stall.take())
         };
         if let Some(time) = stall {
