@@ -13,6 +13,7 @@
 //! - [`world`]: all of it put together.
 //! - [`trace`]: the event log whose hash tells two runs apart.
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
+//! - [`history`]: the reference model: whether what clients were answered is what S3 allows.
 //! - [`experiment`]: experiments as files, and their reports.
 //! - [`speed`]: how fast the lab itself is.
 //!
@@ -22,6 +23,7 @@ pub mod calibration;
 pub mod contents;
 pub mod drive;
 pub mod experiment;
+pub mod history;
 pub mod metadata;
 pub mod network;
 pub mod speed;

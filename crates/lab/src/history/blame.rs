@@ -1,0 +1,65 @@
+//! Where a key's history goes wrong: the first answer that cannot be explained, and what could have been.
+
+use super::search::{Action, OPEN, Step, search};
+use super::states::{ABSENT, FIRST_VERSION, OTHER, State, States};
+
+/// Versions that are tried as answers: those that were last written.
+const MAX_TRIED: usize = 12;
+
+/// The answer that no order explains, although one explains all before it.
+#[derive(Debug)]
+pub(super) struct Blame {
+    /// The operation whose answer it is.
+    pub(super) operation: usize,
+    /// The states that the operation could have found.
+    pub(super) states: Vec<State>,
+}
+
+/// Finds the answer, if there is one: a history that cannot be explained stays so with every further answer.
+pub(super) fn blame(steps: &[Step]) -> Option<Blame> {
+    if search(steps.to_vec()) {
+        return None;
+    }
+    let mut ends: Vec<(u32, usize)> = steps.iter().map(|step| (step.end, step.operation)).collect();
+    ends.retain(|&(end, _)| end != OPEN);
+    ends.sort_unstable();
+    let first = ends.partition_point(|&(end, _)| search(until(steps, end)));
+    let (end, operation) = ends[first.min(ends.len() - 1)];
+    let known = until(steps, end);
+    Some(Blame { operation, states: possible(&known, operation) })
+}
+
+/// What was known at the event of this rank: who was not answered by then may have done it or not.
+fn until(steps: &[Step], rank: u32) -> Vec<Step> {
+    let known = |step: &Step| match step.action {
+        _ if step.end <= rank => Some(step.clone()),
+        Action::Write { .. } if step.start < rank => Some(Step { end: OPEN, ..step.clone() }),
+        _ => None,
+    };
+    steps.iter().filter_map(known).collect()
+}
+
+/// The states that the operation could have found.
+fn possible(steps: &[Step], operation: usize) -> Vec<State> {
+    let Some(this) = steps.iter().find(|step| step.operation == operation) else { return Vec::new() };
+    let others: Vec<Step> = steps.iter().filter(|step| step.operation != operation).cloned().collect();
+    let mut writes: Vec<(u32, &[State])> = others
+        .iter()
+        .filter_map(|step| match &step.action {
+            Action::Write { to, .. } => Some((step.start, &to[..])),
+            Action::Observe(_) => None,
+        })
+        .collect();
+    writes.sort_unstable_by(|a, b| b.cmp(a));
+    let mut tried: Vec<State> = writes.into_iter().flat_map(|(_, to)| to).copied().collect();
+    tried.retain(|&state| state >= FIRST_VERSION);
+    tried.truncate(MAX_TRIED);
+    tried.extend([ABSENT, OTHER]);
+    tried.sort_unstable();
+    tried.dedup();
+    let could_be = |&state: &State| {
+        let found = Step { action: Action::Observe(States::of(vec![state])), ..this.clone() };
+        search(others.iter().cloned().chain([found]).collect())
+    };
+    tried.into_iter().filter(could_be).collect()
+}

@@ -1,0 +1,314 @@
+//! Is there an order of one key's operations that explains all answers?
+//!
+//! The search of Wing and Gong (J. Parallel Distrib. Comput. 17, 1993): of the operations that no other one
+//! precedes in real time, one that the state allows is put next, and if that leads nowhere another one. As
+//! Lowe proposes (Concurrency Computat.: Pract. Exper. 29(4), 2017), a *configuration*, which is the set of
+//! operations so far and the state, is left at once when it was visited before.
+//!
+//! What is special about keys of an object store makes it fast, and leaves no order out:
+//! - An observation is put in as soon as the state allows it: it changes nothing.
+//! - Writes with the same condition and the same effect are interchangeable: the one that must end first goes
+//!   first. Operations without an answer never need to, so those with one go before them.
+//! - If one operation only can have made a state, all who saw the state come before the next write. This is
+//!   how Gibbons and Korach (SIAM J. Comput. 26(4), 1997) decide registers with unique values in polynomial time.
+//! - Of two configurations that differ in unanswered operations only, one that used fewer of them can do all
+//!   that the other can.
+//!
+//! Without unanswered operations the time is about linear; it is exponential, at worst, in the number of writes
+//! at the same time whose effects differ.
+
+use std::collections::{HashMap, HashSet};
+
+use super::states::{ABSENT, State, States};
+
+/// The end of an operation that need not happen.
+pub(super) const OPEN: u32 = u32::MAX;
+
+/// One operation on the key, or its observation by a listing or copy.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// Rank of its call among all events of the history.
+    pub(super) start: u32,
+    /// Rank of the event by which it has happened, or [`OPEN`].
+    pub(super) end: u32,
+    /// What it does.
+    pub(super) action: Action,
+    /// Whose it is.
+    pub(super) operation: usize,
+}
+
+/// What a step does at its point in the order.
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    /// Finds the key in one of these states.
+    Observe(States),
+    /// Finds the key in one of the states `when` and makes it one of `to`.
+    Write {
+        /// The condition.
+        when: States,
+        /// One, except for copies of unknown versions.
+        to: Vec<State>,
+    },
+}
+
+impl Action {
+    /// The states in which it can happen.
+    fn allowed(&self) -> &States {
+        match self {
+            Self::Observe(states) | Self::Write { when: states, .. } => states,
+        }
+    }
+}
+
+/// Whether there is an order of the steps, from an absent key on.
+pub(super) fn search(steps: Vec<Step>) -> bool {
+    let search = Search::new(steps);
+    let mut visited = Visited::default();
+    let mut stack = Vec::new();
+    let start = Configuration { low: 0, done: Vec::new(), used: Vec::new(), state: ABSENT };
+    if search.enter(start, &mut visited, &mut stack) {
+        return true;
+    }
+    while let Some((configuration, choices)) = stack.last_mut() {
+        let Some((step, state)) = choices.pop() else {
+            stack.pop();
+            continue;
+        };
+        let mut next = configuration.clone();
+        next.put(step, search.mandatory);
+        next.state = state;
+        if search.enter(next, &mut visited, &mut stack) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The steps, prepared.
+struct Search {
+    /// Those that must happen in order of their start, then those that need not.
+    steps: Vec<Step>,
+    /// Number of those that must happen.
+    mandatory: usize,
+    /// Interchangeable writes have the same class.
+    classes: Vec<u32>,
+    /// For each state that one step only can make: the steps that must find it.
+    finders: HashMap<State, Vec<usize>>,
+}
+
+/// A write that may come next, and the state that it makes.
+type Choice = (usize, State);
+
+impl Search {
+    fn new(mut steps: Vec<Step>) -> Self {
+        let makers = sole_makers(&steps);
+        bring_ends_forward(&mut steps, &makers);
+        drop_useless(&mut steps);
+        steps.sort_by_key(|step| (step.end == OPEN, step.start));
+        let mandatory = steps.iter().take_while(|step| step.end != OPEN).count();
+        let mut finders: HashMap<State, Vec<usize>> =
+            sole_makers(&steps).into_keys().map(|state| (state, Vec::new())).collect();
+        for (index, step) in steps[..mandatory].iter().enumerate() {
+            if let Some(finders) = step.action.allowed().single().and_then(|state| finders.get_mut(&state)) {
+                finders.push(index);
+            }
+        }
+        let mut known = HashMap::new();
+        let classes = steps.iter().map(|step| {
+            let Action::Write { when, to } = &step.action else { return u32::MAX };
+            let next = known.len() as u32;
+            *known.entry((when.clone(), to.clone())).or_insert(next)
+        });
+        Self { classes: classes.collect(), finders, mandatory, steps }
+    }
+
+    /// Puts all observations in that the state allows, and pushes the configuration with its choices if it is
+    /// a new one. True: everything has happened.
+    fn enter(
+        &self,
+        mut configuration: Configuration,
+        visited: &mut Visited,
+        stack: &mut Vec<(Configuration, Vec<Choice>)>,
+    ) -> bool {
+        let available = self.settle(&mut configuration);
+        if configuration.low == self.mandatory {
+            return true;
+        }
+        if visited.is_new(&configuration) {
+            let choices = self.choices(&configuration, available);
+            stack.push((configuration, choices));
+        }
+        false
+    }
+
+    /// Puts all observations in that the state allows. Answers the steps that are then available.
+    fn settle(&self, configuration: &mut Configuration) -> Vec<usize> {
+        loop {
+            let available = self.available(configuration);
+            let mut changed = false;
+            for &index in &available {
+                let Action::Observe(states) = &self.steps[index].action else { continue };
+                if states.contains(configuration.state) {
+                    configuration.put(index, self.mandatory);
+                    changed = true;
+                }
+            }
+            if !changed {
+                return available;
+            }
+        }
+    }
+
+    /// The steps that no step which is still to come precedes.
+    fn available(&self, configuration: &Configuration) -> Vec<usize> {
+        let mut available = Vec::new();
+        let mut horizon = OPEN;
+        for index in configuration.low..self.mandatory {
+            let step = &self.steps[index];
+            if step.start > horizon {
+                break;
+            }
+            if !configuration.has(index) {
+                available.push(index);
+                horizon = horizon.min(step.end);
+            }
+        }
+        let open = self.mandatory..self.steps.len();
+        let open = open.take_while(|&index| self.steps[index].start < horizon);
+        available.extend(open.filter(|&index| !configuration.has_used(index - self.mandatory)));
+        available
+    }
+
+    /// The writes that may come next, the best last.
+    fn choices(&self, configuration: &Configuration, mut available: Vec<usize>) -> Vec<Choice> {
+        let state = configuration.state;
+        let finders = self.finders.get(&state).map_or(&[][..], Vec::as_slice);
+        let mut waiting = finders.iter().filter(|&&index| !configuration.has(index));
+        let (waiting, more) = (waiting.next(), waiting.next().is_some());
+        available.sort_by_key(|&index| self.steps[index].end);
+        let (mut classes, mut choices) = (Vec::new(), Vec::new());
+        for index in available {
+            let Action::Write { when, to } = &self.steps[index].action else { continue };
+            let leaves_finders = more || waiting.is_some_and(|&finder| finder != index);
+            if leaves_finders || !when.contains(state) || classes.contains(&self.classes[index]) {
+                continue;
+            }
+            classes.push(self.classes[index]);
+            choices.extend(to.iter().map(|&to| (index, to)));
+        }
+        choices.reverse();
+        choices
+    }
+}
+
+/// For each version that one step only can make, which makes nothing else: that step.
+fn sole_makers(steps: &[Step]) -> HashMap<State, usize> {
+    let mut makers: HashMap<State, Option<usize>> = HashMap::from([(ABSENT, None)]);
+    for (index, step) in steps.iter().enumerate() {
+        let Action::Write { to, .. } = &step.action else { continue };
+        for &state in to {
+            let sole = (to.len() == 1 && !makers.contains_key(&state)).then_some(index);
+            makers.insert(state, sole);
+        }
+    }
+    makers.into_iter().filter_map(|(state, maker)| Some((state, maker?))).collect()
+}
+
+/// A write has happened by the end of whoever found what only it can have made.
+fn bring_ends_forward(steps: &mut [Step], makers: &HashMap<State, usize>) {
+    for finder in 0..steps.len() {
+        let found = steps[finder].action.allowed().single();
+        if let Some(&maker) = found.and_then(|state| makers.get(&state)) {
+            steps[maker].end = steps[maker].end.min(steps[finder].end);
+        }
+    }
+}
+
+/// Takes out unanswered writes that could help nobody: no step finds what they make, except steps that find
+/// anything.
+fn drop_useless(steps: &mut Vec<Step>) {
+    let everything = States::any();
+    let found: HashSet<States> = steps
+        .iter()
+        .map(|step| step.action.allowed())
+        .filter(|&states| *states != everything)
+        .cloned()
+        .collect();
+    steps.retain(|step| match &step.action {
+        Action::Write { to, .. } if step.end == OPEN => {
+            to.iter().any(|&state| found.iter().any(|states| states.contains(state)))
+        }
+        _ => true,
+    });
+}
+
+/// Which steps have happened, and the state after them.
+#[derive(Clone, Debug)]
+struct Configuration {
+    /// Of the steps that must happen, all before this one have.
+    low: usize,
+    /// Those from the word of `low` on.
+    done: Vec<u64>,
+    /// Those of the others that have happened.
+    used: Vec<u64>,
+    state: State,
+}
+
+impl Configuration {
+    fn has(&self, index: usize) -> bool {
+        index < self.low || has_bit(&self.done, index - self.low / 64 * 64)
+    }
+
+    fn has_used(&self, open: usize) -> bool {
+        has_bit(&self.used, open)
+    }
+
+    fn put(&mut self, index: usize, mandatory: usize) {
+        if index >= mandatory {
+            return set_bit(&mut self.used, index - mandatory);
+        }
+        set_bit(&mut self.done, index - self.low / 64 * 64);
+        while self.has(self.low) {
+            self.low += 1;
+            if self.low % 64 == 0 {
+                self.done.remove(0);
+            }
+        }
+    }
+}
+
+fn has_bit(words: &[u64], bit: usize) -> bool {
+    words.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1)
+}
+
+fn set_bit(words: &mut Vec<u64>, bit: usize) {
+    if words.len() <= bit / 64 {
+        words.resize(bit / 64 + 1, 0);
+    }
+    words[bit / 64] |= 1 << (bit % 64);
+}
+
+/// Configurations that were visited: for each set of steps that must happen and each state, the least sets of
+/// the others.
+#[derive(Default)]
+struct Visited {
+    used: HashMap<(usize, Vec<u64>, State), Vec<Vec<u64>>>,
+}
+
+impl Visited {
+    /// Whether no configuration was visited that can do all that this one can.
+    fn is_new(&mut self, configuration: &Configuration) -> bool {
+        let Configuration { low, done, used, state } = configuration;
+        let known = self.used.entry((*low, done.clone(), *state)).or_default();
+        if known.iter().any(|known| is_subset(known, used)) {
+            return false;
+        }
+        known.retain(|known| !is_subset(used, known));
+        known.push(used.clone());
+        true
+    }
+}
+
+fn is_subset(a: &[u64], b: &[u64]) -> bool {
+    a.iter().enumerate().all(|(index, word)| word & !b.get(index).copied().unwrap_or(0) == 0)
+}
