@@ -9,17 +9,19 @@
 //! - An observation is put in as soon as the state allows it: it changes nothing.
 //! - Writes with the same condition and the same effect are interchangeable: the one that must end first goes
 //!   first. Operations without an answer never need to, so those with one go before them.
-//! - If one operation only can have made a state, all who saw the state come before the next write. This is
+//! - If no operation is left that can make the state again, all who saw it come before the next write. This is
 //!   how Gibbons and Korach (SIAM J. Comput. 26(4), 1997) decide registers with unique values in polynomial time.
+//! - A write without an answer is only put in where something after it would not fit without it.
 //! - Of two configurations that differ in unanswered operations only, one that used fewer of them can do all
 //!   that the other can.
 //!
-//! Without unanswered operations the time is about linear; it is exponential, at worst, in the number of writes
-//! at the same time whose effects differ.
+//! The time is about linear where few answers are missing; at worst it is exponential, in the number of writes at
+//! the same time whose effects differ. Copies of a key to itself whose version nobody knows are what costs most:
+//! any earlier version may be back.
 
 use std::collections::{HashMap, HashSet};
 
-use super::states::{ABSENT, State, States};
+use super::states::{ABSENT, OTHER, State, States};
 
 /// The end of an operation that need not happen.
 pub(super) const OPEN: u32 = u32::MAX;
@@ -65,7 +67,14 @@ pub(super) fn search(steps: Vec<Step>) -> bool {
     let search = Search::new(steps);
     let mut visited = Visited::default();
     let mut stack = Vec::new();
-    let start = Configuration { low: 0, done: Vec::new(), used: Vec::new(), state: ABSENT };
+    let start = Configuration {
+        low: 0,
+        done: Vec::new(),
+        used: Vec::new(),
+        state: ABSENT,
+        idle: None,
+        left: Vec::new(),
+    };
     if search.enter(start, &mut visited, &mut stack) {
         return true;
     }
@@ -76,7 +85,8 @@ pub(super) fn search(steps: Vec<Step>) -> bool {
         };
         let mut next = configuration.clone();
         next.put(step, search.mandatory);
-        next.state = state;
+        next.idle = (step >= search.mandatory).then_some(next.state);
+        search.leave(&mut next, state);
         if search.enter(next, &mut visited, &mut stack) {
             return true;
         }
@@ -92,8 +102,12 @@ struct Search {
     mandatory: usize,
     /// Interchangeable writes have the same class.
     classes: Vec<u32>,
-    /// For each state that one step only can make: the steps that must find it.
+    /// For each state the steps that must find just this one.
     finders: HashMap<State, Vec<usize>>,
+    /// For each state the writes that make just this one.
+    makers: HashMap<State, Vec<usize>>,
+    /// Writes that make one of several.
+    undecided: Vec<usize>,
 }
 
 /// A write that may come next, and the state that it makes.
@@ -101,25 +115,25 @@ type Choice = (usize, State);
 
 impl Search {
     fn new(mut steps: Vec<Step>) -> Self {
-        let makers = sole_makers(&steps);
-        bring_ends_forward(&mut steps, &makers);
+        narrow_choices(&mut steps);
+        bring_ends_forward(&mut steps);
         drop_useless(&mut steps);
         steps.sort_by_key(|step| (step.end == OPEN, step.start));
         let mandatory = steps.iter().take_while(|step| step.end != OPEN).count();
-        let mut finders: HashMap<State, Vec<usize>> =
-            sole_makers(&steps).into_keys().map(|state| (state, Vec::new())).collect();
+        let mut finders: HashMap<State, Vec<usize>> = HashMap::new();
         for (index, step) in steps[..mandatory].iter().enumerate() {
-            if let Some(finders) = step.action.allowed().single().and_then(|state| finders.get_mut(&state)) {
-                finders.push(index);
+            if let Some(state) = step.action.allowed().single() {
+                finders.entry(state).or_default().push(index);
             }
         }
+        let (makers, undecided) = makers(&steps);
         let mut known = HashMap::new();
         let classes = steps.iter().map(|step| {
             let Action::Write { when, to } = &step.action else { return u32::MAX };
             let next = known.len() as u32;
             *known.entry((when.clone(), to.clone())).or_insert(next)
         });
-        Self { classes: classes.collect(), finders, mandatory, steps }
+        Self { classes: classes.collect(), finders, makers, undecided, mandatory, steps }
     }
 
     /// Puts all observations in that the state allows, and pushes the configuration with its choices if it is
@@ -134,7 +148,7 @@ impl Search {
         if configuration.low == self.mandatory {
             return true;
         }
-        if visited.is_new(&configuration) {
+        if configuration.left.len() <= self.undecided(&configuration) && visited.is_new(&configuration) {
             let choices = self.choices(&configuration, available);
             stack.push((configuration, choices));
         }
@@ -149,11 +163,13 @@ impl Search {
             for &index in &available {
                 let Action::Observe(states) = &self.steps[index].action else { continue };
                 if states.contains(configuration.state) {
+                    configuration.idle = configuration.idle.filter(|&before| states.contains(before));
                     configuration.put(index, self.mandatory);
                     changed = true;
                 }
             }
             if !changed {
+                self.spend(configuration);
                 return available;
             }
         }
@@ -179,18 +195,75 @@ impl Search {
         available
     }
 
+    /// Takes the unanswered writes for used whose condition cannot hold any more.
+    fn spend(&self, configuration: &mut Configuration) {
+        for index in self.mandatory..self.steps.len() {
+            let needed = self.steps[index].action.allowed().single();
+            if needed
+                .is_some_and(|state| state != configuration.state && !self.can_come(configuration, state))
+            {
+                configuration.put(index, self.mandatory);
+            }
+        }
+    }
+
+    /// Whether a write that has not happened can make the state.
+    fn can_come(&self, configuration: &Configuration, state: State) -> bool {
+        let left = |&&index: &&usize| !self.happened(configuration, index);
+        let makes = |&index: &usize| match &self.steps[index].action {
+            Action::Write { to, .. } => to.contains(&state),
+            Action::Observe(_) => false,
+        };
+        self.has_maker(configuration, state) || self.undecided.iter().filter(left).any(makes)
+    }
+
+    /// Whether a write that makes just this state has not happened.
+    fn has_maker(&self, configuration: &Configuration, state: State) -> bool {
+        let makers = self.makers.get(&state).map_or(&[][..], Vec::as_slice);
+        makers.iter().any(|&index| !self.happened(configuration, index))
+    }
+
+    /// Undecided writes that have not happened. Each state that was left too early needs one.
+    fn undecided(&self, configuration: &Configuration) -> usize {
+        self.undecided.iter().filter(|&&index| !self.happened(configuration, index)).count()
+    }
+
+    fn happened(&self, configuration: &Configuration, index: usize) -> bool {
+        match index.checked_sub(self.mandatory) {
+            None => configuration.has(index),
+            Some(open) => configuration.has_used(open),
+        }
+    }
+
+    /// The steps that are still to find this state.
+    fn waiting(&self, configuration: &Configuration, state: State) -> impl Iterator<Item = usize> {
+        let finders = self.finders.get(&state).map_or(&[][..], Vec::as_slice);
+        finders.iter().copied().filter(|&index| !configuration.has(index))
+    }
+
+    /// Makes the state another one, after the write of it was put in.
+    fn leave(&self, configuration: &mut Configuration, state: State) {
+        let old = std::mem::replace(&mut configuration.state, state);
+        if self.waiting(configuration, old).next().is_some() && !self.has_maker(configuration, old) {
+            configuration.left.push(old);
+        }
+        configuration.left.retain(|&left| left != state);
+    }
+
     /// The writes that may come next, the best last.
     fn choices(&self, configuration: &Configuration, mut available: Vec<usize>) -> Vec<Choice> {
         let state = configuration.state;
-        let finders = self.finders.get(&state).map_or(&[][..], Vec::as_slice);
-        let mut waiting = finders.iter().filter(|&&index| !configuration.has(index));
+        let mut waiting = self.waiting(configuration, state);
         let (waiting, more) = (waiting.next(), waiting.next().is_some());
+        let may_leave =
+            configuration.left.len() < self.undecided(configuration) || self.has_maker(configuration, state);
         available.sort_by_key(|&index| self.steps[index].end);
         let (mut classes, mut choices) = (Vec::new(), Vec::new());
         for index in available {
             let Action::Write { when, to } = &self.steps[index].action else { continue };
-            let leaves_finders = more || waiting.is_some_and(|&finder| finder != index);
-            if leaves_finders || !when.contains(state) || classes.contains(&self.classes[index]) {
+            let too_early = (more || waiting.is_some_and(|finder| finder != index)) && !may_leave;
+            let idle = configuration.idle.is_some_and(|before| when.contains(before));
+            if too_early || idle || !when.contains(state) || classes.contains(&self.classes[index]) {
                 continue;
             }
             classes.push(self.classes[index]);
@@ -201,25 +274,55 @@ impl Search {
     }
 }
 
-/// For each version that one step only can make, which makes nothing else: that step.
-fn sole_makers(steps: &[Step]) -> HashMap<State, usize> {
-    let mut makers: HashMap<State, Option<usize>> = HashMap::from([(ABSENT, None)]);
+/// For each state the writes that make just this one, and those that make one of several.
+fn makers(steps: &[Step]) -> (HashMap<State, Vec<usize>>, Vec<usize>) {
+    let (mut makers, mut undecided): (HashMap<State, Vec<usize>>, _) = (HashMap::new(), Vec::new());
     for (index, step) in steps.iter().enumerate() {
-        let Action::Write { to, .. } = &step.action else { continue };
-        for &state in to {
-            let sole = (to.len() == 1 && !makers.contains_key(&state)).then_some(index);
-            makers.insert(state, sole);
+        match &step.action {
+            Action::Write { to, .. } if to.len() == 1 => makers.entry(to[0]).or_default().push(index),
+            Action::Write { .. } => undecided.push(index),
+            Action::Observe(_) => {}
         }
     }
-    makers.into_iter().filter_map(|(state, maker)| Some((state, maker?))).collect()
+    (makers, undecided)
+}
+
+/// Of the states that an undecided write may make, those that nobody looks for afterwards are as good as one.
+fn narrow_choices(steps: &mut [Step]) {
+    let mut last_looked_for: HashMap<State, u32> = HashMap::new();
+    for step in steps.iter() {
+        for &state in step.action.allowed().named() {
+            let last = last_looked_for.entry(state).or_default();
+            *last = step.end.max(*last);
+        }
+    }
+    for step in steps {
+        let start = step.start;
+        let Action::Write { to, .. } = &mut step.action else { continue };
+        if to.len() > 1 {
+            let looked_for = |state| last_looked_for.get(state).is_some_and(|&last| last > start);
+            let renamed = to.iter().map(|state| if looked_for(state) { *state } else { OTHER });
+            *to = renamed.collect();
+            to.sort_unstable();
+            to.dedup();
+        }
+    }
 }
 
 /// A write has happened by the end of whoever found what only it can have made.
-fn bring_ends_forward(steps: &mut [Step], makers: &HashMap<State, usize>) {
+fn bring_ends_forward(steps: &mut [Step]) {
+    let (mut makers, undecided) = makers(steps);
+    for index in undecided {
+        if let Action::Write { to, .. } = &steps[index].action {
+            to.iter().for_each(|state| drop(makers.remove(state)));
+        }
+    }
     for finder in 0..steps.len() {
-        let found = steps[finder].action.allowed().single();
-        if let Some(&maker) = found.and_then(|state| makers.get(&state)) {
-            steps[maker].end = steps[maker].end.min(steps[finder].end);
+        let found = steps[finder].action.allowed().single().filter(|&state| state != ABSENT);
+        if let Some([maker]) = found.and_then(|state| makers.get(&state)).map(Vec::as_slice)
+            && steps[finder].end < steps[*maker].end
+        {
+            steps[*maker].end = steps[finder].end;
         }
     }
 }
@@ -252,6 +355,11 @@ struct Configuration {
     /// Those of the others that have happened.
     used: Vec<u64>,
     state: State,
+    /// The last write was an unanswered one that nobody needed so far; the state before it.
+    idle: Option<State>,
+    /// States that were left while steps that must find them, and only an undecided write can make them again,
+    /// were still to come. They follow from the rest.
+    left: Vec<State>,
 }
 
 impl Configuration {
@@ -270,7 +378,7 @@ impl Configuration {
         set_bit(&mut self.done, index - self.low / 64 * 64);
         while self.has(self.low) {
             self.low += 1;
-            if self.low % 64 == 0 {
+            if self.low.is_multiple_of(64) {
                 self.done.remove(0);
             }
         }
@@ -292,14 +400,14 @@ fn set_bit(words: &mut Vec<u64>, bit: usize) {
 /// the others.
 #[derive(Default)]
 struct Visited {
-    used: HashMap<(usize, Vec<u64>, State), Vec<Vec<u64>>>,
+    used: HashMap<(usize, Vec<u64>, State, Option<State>), Vec<Vec<u64>>>,
 }
 
 impl Visited {
     /// Whether no configuration was visited that can do all that this one can.
     fn is_new(&mut self, configuration: &Configuration) -> bool {
-        let Configuration { low, done, used, state } = configuration;
-        let known = self.used.entry((*low, done.clone(), *state)).or_default();
+        let Configuration { low, done, used, state, idle, left: _ } = configuration;
+        let known = self.used.entry((*low, done.clone(), *state, *idle)).or_default();
         if known.iter().any(|known| is_subset(known, used)) {
             return false;
         }

@@ -157,7 +157,7 @@ impl World {
                 let version = Version { value, etag: Some(format!("p{}-2", value.id)) };
                 Call::CompleteMultipart { key, version, condition }
             }
-            30..35 => {
+            30..35 if self.names.len() > 1 => {
                 let from = self.names.choose(&mut self.rng).expect("there are keys").clone();
                 Call::Copy { from, to: key, condition }
             }
