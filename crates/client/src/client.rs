@@ -117,11 +117,12 @@ impl Client {
 
     /// Reads whole blocks, all at once: one look-up of their stripes, one request for each site, by
     /// [`ClientOptions::read_policy`]. Blocks that this does not deliver are read one by one around what failed.
+    /// Waits for its share of [`ClientOptions::in_flight_bytes`], and keeps it until the answer is dropped.
     ///
     /// # Errors
     /// That of the first block that cannot be read.
     pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
-        self.inner.stripes.read_blocks(blocks).await
+        self.inner.stripes.read_blocks(blocks, &self.inner.budget).await
     }
 
     /// An empty transaction with an id of its own.

@@ -428,7 +428,7 @@ pub struct ClientOptions {
     /// A site that has not answered a write by then is left out (debt).
     pub write_deadline: Duration,
     /// A read asks other chunks when a site has not answered by then, or, when most reads take long, by twice
-    /// what three of four of them take.
+    /// what three of four of them take; a read of many blocks when no site has answered for so long.
     pub hedge_after: Duration,
     /// A site that has not answered a read by then counts as failed for it.
     pub read_deadline: Duration,

@@ -4,11 +4,15 @@
 //! A block is complete as soon as the chunks that came determine it (*late binding*, when more were asked than
 //! are needed); a site's read is dropped once no block needs anything of it any more, which takes what is
 //! still queued there out of its queue. A block that its chunks do not complete, because one of them was
-//! missing, damaged or too late, is read by itself around them, as [`super::read`] does.
+//! missing or damaged, is read by itself around them, as [`super::read`] does. When nobody has answered for
+//! the hedge time, the blocks that still lack chunks are planned anew around the sites that are silent; a site
+//! that never answers costs that time and no more.
 //!
-//! What it does not do: bound its memory. All blocks of the query are in memory at the end; the caller chooses
-//! how many.
+//! All blocks of a query are in memory at the end. They count against the client's byte budget, chunks beyond
+//! the needed ones included, from before the sites are asked until the caller drops [`BlocksRead`]. A query
+//! that is larger than the budget takes all of it and so runs alone; what it then holds is the caller's choice.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,21 +24,24 @@ use striate_codec::crc32c_append;
 use striate_core::{ChunkId, ChunkRange, Generation, SiteId};
 use striate_meta::keys;
 use striate_meta::records::Block;
-use striate_plan::{QueryBlock, QueryChunk, QueryPlan, ReadPolicy, SiteRead, plan_query};
+use striate_plan::{QueryBlock, QueryChunk, QueryPlan, ReadPolicy, SiteRead, plan_block_read, plan_query};
 use striate_site::{Priority, ReadReply, ReadRequest, ReadStream, SiteError};
 
 use super::read::OpenedStripe;
 use super::sites::{InFlight, SitesSnapshot};
 use super::{Stripes, stripe_id};
+use crate::budget::{ByteBudget, Share};
 use crate::error::ClientError;
 
-/// The blocks of a query, in its order.
-#[derive(Clone, Debug)]
+/// The blocks of a query, in its order. They count against the client's byte budget until this is dropped:
+/// whoever keeps one while it waits for another query, get or put may wait for itself.
+#[derive(Debug)]
 pub struct BlocksRead {
     /// Each block's bytes, verified, as ready pieces.
     pub blocks: Vec<Vec<Bytes>>,
     /// What it took.
     pub stats: ReadStats,
+    _share: Share,
 }
 
 /// What a query took.
@@ -60,22 +67,30 @@ struct Gathering {
     sites: Vec<SiteId>,
     /// Whole chunks that came, with their indices.
     got: Vec<(usize, Bytes)>,
+    /// Chunks that were asked for.
+    asked: Vec<usize>,
     complete: bool,
 }
 
 impl Stripes {
     /// See [`crate::Client::read_blocks`].
-    pub(crate) async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
+    pub(crate) async fn read_blocks(
+        &self,
+        blocks: &[Block],
+        budget: &ByteBudget,
+    ) -> Result<BlocksRead, ClientError> {
         let began = self.shared.runtime.now();
         let mut gathering = self.open_blocks(blocks).await?;
         let located = self.shared.runtime.now();
         let mut stats = ReadStats { metadata: located - began, ..ReadStats::default() };
         let policy = self.shared.options.read_policy;
+        let needed: usize = gathering.iter().map(|block| block.bytes_in_memory(policy)).sum();
+        let share = budget.acquire(needed).await;
         // Blocks for which there is no plan at all fail below, with the reason.
         if let Some(plan) = self.plan(policy, &gathering) {
             stats.sites = plan.reads.len();
             stats.chunks = plan.reads.iter().map(|read| read.chunks.len()).sum();
-            self.execute(policy, plan, &mut gathering).await;
+            stats.chunks += self.execute(policy, plan, &mut gathering).await;
         }
         stats.retrieve = self.shared.runtime.now() - located;
         let mut read = Vec::with_capacity(blocks.len());
@@ -89,7 +104,7 @@ impl Stripes {
                 }
             });
         }
-        Ok(BlocksRead { blocks: read, stats })
+        Ok(BlocksRead { blocks: read, stats, _share: share })
     }
 
     async fn open_blocks(&self, blocks: &[Block]) -> Result<Vec<Gathering>, ClientError> {
@@ -100,7 +115,7 @@ impl Stripes {
             let stripe = self.opened(id, row)?;
             let sites = stripe.record.locations.iter().map(|location| SiteId(location.site)).collect();
             let got = Vec::with_capacity(stripe.code.k());
-            Ok(Gathering { stripe, sites, got, complete: false })
+            Ok(Gathering { stripe, sites, got, asked: Vec::new(), complete: false })
         });
         opened.collect()
     }
@@ -116,16 +131,23 @@ impl Stripes {
     }
 
     /// Asks the sites and takes what comes until every block is complete, nothing more can come, or the read
-    /// deadline has passed.
-    async fn execute(&self, policy: ReadPolicy, plan: QueryPlan, gathering: &mut [Gathering]) {
+    /// deadline has passed. Answers how many chunks were asked for around silent sites.
+    async fn execute(&self, policy: ReadPolicy, plan: QueryPlan, gathering: &mut [Gathering]) -> usize {
         let sites = self.shared.sites.snapshot();
         let mut answers = Answers::default();
-        let asked = plan.reads.into_iter().filter_map(|read| SiteAnswers::ask(&sites, read, gathering));
-        asked.for_each(|site| answers.add(site));
+        answers.ask(&sites, plan.reads, gathering);
         let mut incomplete = gathering.len();
+        let mut around = 0;
+        let runtime = &self.shared.runtime;
         let arrivals = async {
             while incomplete > 0 {
-                let Some((site, chunk, result)) = answers.next().await else { break };
+                let Ok(next) = runtime.timeout(self.shared.options.hedge_after, answers.next()).await else {
+                    let reads = self.plan_around(gathering);
+                    around += reads.iter().map(|read| read.chunks.len()).sum::<usize>();
+                    answers.ask(&sites, reads, gathering);
+                    continue;
+                };
+                let Some((site, chunk, result)) = next else { break };
                 match result {
                     Ok(bytes) => {
                         let completes = gathering[chunk.block].take(chunk.index, bytes);
@@ -138,18 +160,54 @@ impl Stripes {
                 }
             }
         };
-        let arrived = self.shared.runtime.timeout(self.shared.options.read_deadline, arrivals).await;
+        let arrived = runtime.timeout(self.shared.options.read_deadline, arrivals).await;
         if arrived.is_err() {
             let silent = answers.silent().into_iter();
             silent.for_each(|site| self.shared.sites.note_failure(site, &SiteError::Deadline));
         } else if !policy.cancels() {
             // The sites serve what they were asked, wanted or not.
-            self.shared.runtime.spawn(async move { while answers.next().await.is_some() {} });
+            let (clock, deadline) = (runtime.clone(), self.shared.options.read_deadline);
+            runtime.spawn(async move {
+                let rest = async { while answers.next().await.is_some() {} };
+                // Whoever is silent for so long has nothing more to serve.
+                let _ = clock.timeout(deadline, rest).await;
+            });
         }
+        around
+    }
+
+    /// The chunks that complete the incomplete blocks without those that are being waited for, as far as there
+    /// are others.
+    fn plan_around(&self, gathering: &mut [Gathering]) -> Vec<SiteRead> {
+        let sites = self.shared.sites.snapshot();
+        let mut reads: BTreeMap<SiteId, Vec<QueryChunk>> = BTreeMap::new();
+        for (number, block) in gathering.iter_mut().enumerate().filter(|(_, block)| !block.complete) {
+            let costs: Vec<_> = (0..block.sites.len()).map(|index| block.cost(index, &sites)).collect();
+            let wanted: Vec<usize> = (0..block.stripe.code.k()).collect();
+            let Ok(plan) = plan_block_read(&block.stripe.code, &wanted, &costs) else { continue };
+            for index in plan.fetch.into_iter().filter(|index| !block.asked.contains(index)) {
+                reads.entry(block.sites[index]).or_default().push(QueryChunk { block: number, index });
+            }
+        }
+        reads.into_iter().map(|(site, chunks)| SiteRead { site, chunks }).collect()
     }
 }
 
 impl Gathering {
+    /// Bytes of the chunks that a policy asks for.
+    fn bytes_in_memory(&self, policy: ReadPolicy) -> usize {
+        let code = &self.stripe.code;
+        (code.k() + policy.extra_reads()).min(code.n()) * self.stripe.record.chunk_len as usize
+    }
+
+    /// What fetching a chunk costs. `None` for one that cannot be had, and for one that was asked for and is late.
+    fn cost(&self, index: usize, sites: &SitesSnapshot) -> Option<f64> {
+        if self.got.iter().any(|(got, _)| *got == index) {
+            return Some(0.0);
+        }
+        if self.asked.contains(&index) { None } else { sites.cost(self.sites[index]) }
+    }
+
     /// Takes a chunk that came; true if the block became complete by it.
     fn take(&mut self, index: usize, bytes: Bytes) -> bool {
         if self.complete || bytes.len() != self.stripe.record.chunk_len as usize {
@@ -214,8 +272,9 @@ struct SiteAnswers {
 }
 
 impl SiteAnswers {
-    fn ask(sites: &SitesSnapshot, read: SiteRead, gathering: &[Gathering]) -> Option<Self> {
+    fn ask(sites: &SitesSnapshot, read: SiteRead, gathering: &mut [Gathering]) -> Option<Self> {
         let (site, in_flight) = sites.ask(read.site)?;
+        read.chunks.iter().for_each(|chunk| gathering[chunk.block].asked.push(chunk.index));
         let range = |chunk: &QueryChunk| {
             let stripe = &gathering[chunk.block].stripe;
             let generation = Generation(stripe.record.locations[chunk.index].generation);
@@ -266,9 +325,11 @@ struct Answers {
 }
 
 impl Answers {
-    fn add(&mut self, site: SiteAnswers) {
-        self.active += 1;
-        self.next.push(NextAnswer(Some(site)));
+    fn ask(&mut self, sites: &SitesSnapshot, reads: Vec<SiteRead>, gathering: &mut [Gathering]) {
+        for site in reads.into_iter().filter_map(|read| SiteAnswers::ask(sites, read, gathering)) {
+            self.active += 1;
+            self.next.push(NextAnswer(Some(site)));
+        }
     }
 
     /// The next answer, with what was asked of its site; `None` when nothing more can come.
