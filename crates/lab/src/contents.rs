@@ -10,9 +10,9 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use striate_codec::{Code, accumulate, crc32c, crc32c_append, crc32c_combine, gf256};
-use striate_core::{ChunkId, ChunkRange, SiteId, StripeId};
+use striate_core::{ChunkId, ChunkRange, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Location, Stripe};
-use striate_site::SiteError;
+use striate_site::{ChunkInfo, SiteError};
 
 /// The writer in the names of generated stripes; no real writer counts so far.
 pub const WRITER: u64 = u64::MAX;
@@ -162,6 +162,26 @@ impl GeneratedStripes {
         Ok(self.multiple(sequence, index).bytes.slice(range.offset as usize..end as usize))
     }
 
+    /// The chunks on a site from `from` on, in order.
+    pub fn chunks_of(&self, site: SiteId, from: Option<ChunkId>) -> impl Iterator<Item = ChunkInfo> {
+        let first = match from {
+            Some(from) if from.stripe.writer() == WRITER => from.stripe.sequence(),
+            _ => 0,
+        };
+        let of_stripe = move |sequence: u64| {
+            let here =
+                self.sites_of(sequence as usize).iter().enumerate().filter(move |(_, at)| **at == site.0);
+            here.map(move |(index, _)| {
+                let stripe = StripeId::new(WRITER, sequence);
+                let chunk = ChunkId { stripe, index: index as u8, generation: Generation(1) };
+                let len = self.chunk_lens[sequence as usize];
+                ChunkInfo { chunk, len, crc32c: self.multiple(sequence, index).crc32c_of(len) }
+            })
+        };
+        let chunks = (first..self.len() as u64).flat_map(of_stripe);
+        chunks.filter(move |info| from.is_none_or(|from| info.chunk >= from))
+    }
+
     fn sites_of(&self, sequence: usize) -> &[u32] {
         &self.sites[sequence * self.code.n()..][..self.code.n()]
     }
@@ -183,8 +203,6 @@ fn scalar(sequence: u64, data_index: usize) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use striate_core::Generation;
-
     use super::*;
 
     /// The chunks are what the codec makes of the block, and the block has its checksum, whatever its length.

@@ -6,12 +6,14 @@
 //!
 //! Contents are generated stripes, which need no memory, and chunks that were written, which are kept. A write
 //! is durable when it is answered. A crash loses some of the writes that were not, keeps others, and answers
-//! nobody; the durable ones are there after the restart.
+//! nobody; the durable ones are there after the restart. A hung disk answers nobody either, but whoever waits
+//! may be answered when it goes on.
 //!
-//! What it does not do: list generated chunks. There is no page cache: `try_read` never answers.
+//! There is no page cache: `try_read` never answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,7 +27,7 @@ use striate_runtime::{Instant, Runtime};
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
 
 use crate::calibration::SiteModel;
-use crate::contents::GeneratedStripes;
+use crate::contents::{GeneratedStripes, WRITER};
 use crate::trace::{Event, Trace};
 
 /// See the module.
@@ -53,6 +55,9 @@ struct State {
     /// Counts crashes; an operation that began before the last one is not answered.
     crashes: u64,
     down: bool,
+    hung: bool,
+    /// Operations that wait for the disk to go on.
+    waiting: Vec<Waker>,
 }
 
 impl ModelledStore {
@@ -75,6 +80,8 @@ impl ModelledStore {
             next_write: 0,
             crashes: 0,
             down: false,
+            hung: false,
+            waiting: Vec::new(),
         };
         let kept = MemoryStore::new(capacity_bytes).with_medium(u64::from(site.0));
         Self { runtime, trace, site, model, generated, kept, state: Mutex::new(state) }
@@ -96,6 +103,7 @@ impl ModelledStore {
         let mut state = self.state.lock();
         state.down = true;
         state.crashes += 1;
+        state.go_on();
         for (_, chunk, payload) in std::mem::take(&mut state.unsynced) {
             if state.rng.random() {
                 // Only a full disk or a clash refuses it, and then it has not survived.
@@ -108,6 +116,32 @@ impl ModelledStore {
     pub fn restart(&self) {
         self.trace.record(Event::Fault, u64::from(self.site.0), 2);
         self.state.lock().down = false;
+    }
+
+    /// Fault: from now on the disk answers nobody, while its site still tells its status.
+    pub fn hang(&self) {
+        self.trace.record(Event::Fault, u64::from(self.site.0), 3);
+        self.state.lock().hung = true;
+    }
+
+    /// The disk goes on, with what waited for it too.
+    pub fn resume(&self) {
+        self.trace.record(Event::Fault, u64::from(self.site.0), 4);
+        self.state.lock().go_on();
+    }
+
+    async fn until_resumed(&self) {
+        std::future::poll_fn(|context| {
+            let mut state = self.state.lock();
+            if !state.hung {
+                return Poll::Ready(());
+            }
+            if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                state.waiting.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Fault: flips a bit of a written chunk. False if there is none.
@@ -132,6 +166,7 @@ impl ModelledStore {
         };
         self.trace.record(Event::Begun, u64::from(self.site.0), chunk.stripe.sequence());
         self.runtime.sleep(took).await;
+        self.until_resumed().await;
         if self.state.lock().crashes != crashes {
             return Err(crashed());
         }
@@ -172,6 +207,13 @@ impl ModelledStore {
         let read = self.contents(range).await?;
         self.state.lock().read_bytes += read.len() as u64;
         Ok(read)
+    }
+}
+
+impl State {
+    fn go_on(&mut self) {
+        self.hung = false;
+        self.waiting.drain(..).for_each(Waker::wake);
     }
 }
 
@@ -233,13 +275,22 @@ impl ChunkStore for ModelledStore {
         let Some(first) = chunks.first() else { return self.kept.delete(chunks, epoch).await };
         self.serve(*first, 0, true).await?;
         self.kept.delete(chunks, epoch).await?;
-        self.state.lock().gone.extend(chunks);
+        self.state.lock().gone.extend(chunks.iter().filter(|chunk| chunk.stripe.writer() == WRITER));
         self.trace.record(Event::Changed, u64::from(self.site.0), first.stripe.sequence());
         Ok(())
     }
 
     async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
-        self.kept.list(from, limit).await
+        let limit = limit.max(1);
+        let kept = self.kept.list(from, limit).await?;
+        let state = self.state.lock();
+        let generated = self.generated.chunks_of(self.site, from);
+        let there = generated.filter(|info| !state.gone.contains(&info.chunk)).take(limit + 1);
+        let all: BTreeMap<ChunkId, ChunkInfo> =
+            there.chain(kept.chunks).map(|info| (info.chunk, info)).collect();
+        // Either source has more than a page of its own, or all of it is here.
+        let next = [kept.next, all.keys().nth(limit).copied()].into_iter().flatten().min();
+        Ok(ChunkPage { chunks: all.into_values().take(limit).collect(), next })
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
@@ -331,6 +382,80 @@ mod tests {
             })
             .collect();
         assert!(survivors.iter().any(|&count| count < 10) && survivors.iter().any(|&count| count > 0));
+    }
+
+    #[test]
+    fn a_hung_disk_answers_nobody_until_it_goes_on_or_its_site_dies() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let store = Arc::new(store(&runtime, Calibration::D.site, 1 << 40));
+            store.write(chunk(1), Bytes::from_static(b"0123456789"), None).await.unwrap();
+            let range = ChunkRange { chunk: chunk(1), offset: 0, len: 10 };
+            for dies in [false, true] {
+                let begin = |store: &Arc<ModelledStore>| {
+                    let store = Arc::clone(store);
+                    runtime.spawn(async move { store.read(range).await })
+                };
+                let before = begin(&store);
+                store.hang();
+                let reads = [before, begin(&store)];
+                runtime.sleep(Duration::from_secs(3_600)).await;
+                assert!(reads.iter().all(|read| !read.is_finished()));
+                if dies {
+                    store.crash()
+                } else {
+                    store.resume()
+                }
+                for read in reads {
+                    let read = read.await.unwrap();
+                    assert_eq!(matches!(read, Err(SiteError::Unavailable(_))), dies, "{read:?}");
+                }
+                store.restart();
+                assert_eq!(store.read(range).await.unwrap().len(), 10);
+            }
+        });
+    }
+
+    /// Page by page, generated and written chunks in one order, without those that are gone.
+    #[test]
+    fn a_listing_has_generated_and_written_chunks() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let mut stripes = GeneratedStripes::new("rs(2,2)", "rs(2,2)".parse().unwrap(), 100);
+            for first in 0..20 {
+                stripes.add(&[1, 2, 3, 4].map(|site| SiteId((first + site) % 5)));
+            }
+            let (trace, model) = (Trace::new(runtime.clone()), Calibration::A.site);
+            let stripes = Arc::new(stripes);
+            let store =
+                ModelledStore::new(runtime.clone(), trace, SiteId(1), model, stripes.clone(), 1 << 40);
+            let generated: Vec<ChunkId> = stripes.chunks_of(SiteId(1), None).map(|info| info.chunk).collect();
+            assert_eq!(generated.len(), 16);
+            let moved = ChunkId { generation: Generation(2), ..generated[5] };
+            for written in [chunk(1), chunk(2), moved] {
+                store.write(written, Bytes::from_static(b"0"), None).await.unwrap();
+            }
+            store.delete(&generated[3..4], FencingEpoch(1)).await.unwrap();
+            store.lose(generated[9]);
+            let gone = [generated[3], generated[9]];
+            let mut expected: Vec<ChunkId> = generated.into_iter().filter(|id| !gone.contains(id)).collect();
+            expected.extend([chunk(1), chunk(2), moved]);
+            expected.sort_unstable();
+            for limit in [1, 2, 3, 17, 18, 100] {
+                let (mut listed, mut from) = (Vec::new(), None);
+                loop {
+                    let page = store.list(from, limit).await.unwrap();
+                    assert!(!page.chunks.is_empty() && page.chunks.len() <= limit);
+                    listed.extend(page.chunks);
+                    from = page.next;
+                    if from.is_none() {
+                        break;
+                    }
+                }
+                assert!(listed.iter().map(|info| info.chunk).eq(expected.iter().copied()), "limit {limit}");
+                for info in listed {
+                    assert_eq!(store.verify(info.chunk).await.unwrap(), info);
+                }
+            }
+        });
     }
 
     #[test]

@@ -163,7 +163,8 @@ impl World {
             directory.1.site.set_directory(weak);
         }
         for number in 0..options.clients {
-            let client = world.client(world.machines[number as usize].machine, options).await?;
+            let client =
+                world.client(world.machines[number as usize].machine, options.client_options()).await?;
             world.clients.push(client);
         }
         Ok(world)
@@ -184,17 +185,29 @@ impl World {
     }
 
     /// A client service on `here`.
-    async fn client(&self, here: Machine, options: &WorldOptions) -> Result<Client, ClientError> {
+    ///
+    /// # Errors
+    /// When it cannot register.
+    pub async fn client(&self, here: Machine, options: ClientOptions) -> Result<Client, ClientError> {
         let engine: Arc<dyn MetaStore> = self.engine.clone();
         let meta = DistantMeta::new(self.network.clone(), here, self.metadata_machine(), engine);
-        let client_options = ClientOptions {
-            profile: options.profile,
-            block_len: options.block_len,
-            read_policy: options.policy,
-            ..ClientOptions::default()
-        };
         let sites = distant_sites(&self.network, here, &self.machines);
-        Client::open(self.runtime.clone(), Arc::new(meta), sites, client_options).await
+        Client::open(self.runtime.clone(), Arc::new(meta), sites, options).await
+    }
+}
+
+impl WorldOptions {
+    /// Options of a client service. It hedges only where a site counts as failed, so that a policy is nothing
+    /// but itself.
+    pub fn client_options(&self) -> ClientOptions {
+        let defaults = ClientOptions::default();
+        ClientOptions {
+            profile: self.profile,
+            block_len: self.block_len,
+            read_policy: self.policy,
+            hedge_after: defaults.read_deadline,
+            ..defaults
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use striate_client::ClientOptions;
 use striate_lab::calibration::Calibration;
 use striate_lab::drive::{DriveOptions, Measured, drive};
 use striate_lab::workload::trace::{self, ReplayOptions};
@@ -139,4 +140,30 @@ fn a_trace_runs_at_its_own_times() {
     });
     assert_eq!((measured.latencies.summary().count, measured.failed), (2, 0));
     assert_eq!(measured.block_bytes, 150_000 + 70_002 + 70_002);
+}
+
+/// A site that never answers costs a query the hedge time, not the read deadline of ten seconds.
+#[test]
+fn a_hung_disk_is_planned_around() {
+    for policy in ["normal", "random", "late-binding(1)", "late-binding(1,keep)"] {
+        run_in_virtual_time(6, Duration::ZERO, |runtime| async move {
+            let hedge_after = Duration::from_millis(250);
+            let options = WorldOptions { policy: policy.parse().unwrap(), ..small(Calibration::A) };
+            let world = World::build(runtime.clone(), &options).await.unwrap();
+            let client_options = ClientOptions { hedge_after, ..options.client_options() };
+            let client = world.client(world.machines[0].machine, client_options).await.unwrap();
+            world.machines[1].store.hang();
+            let mut hedged = false;
+            for first in (0..200).step_by(20) {
+                let blocks: Vec<_> = (first..first + 20).map(|number| world.stripes.block(number)).collect();
+                let began = runtime.now();
+                let read = client.read_blocks(&blocks).await.unwrap();
+                let took = runtime.now() - began;
+                assert!(took < Duration::from_secs(2), "{policy}: {took:?}");
+                assert_eq!(read.stats.read_alone, 0, "{policy}");
+                hedged |= took >= hedge_after;
+            }
+            assert!(hedged || policy.starts_with("late"), "{policy}: no query needed the disk that hangs");
+        });
+    }
 }

@@ -6,7 +6,7 @@
 //! Wing, ACM TOPLAS 12(3), 1990). That a history may be judged key by key is their locality theorem. See
 //! [`search`] for the algorithm.
 //!
-//! The model of a key is a register: absent, or a version. Of `docs/src`'s invariants it decides
+//! The model of a key is a register: absent, or a version. Of the invariants it decides
 //! - I2: what a read shows was written there;
 //! - I3: the last completed write wins, and conditions are honoured;
 //! - I4: each listing shows each key as it was at one instant of the listing: it has what was acknowledged
