@@ -8,7 +8,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # The benchmark crate builds ISA-L when its codec feature is on; without it, it is checked like the others.
 ALL := --workspace --all-targets
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak neon clients bench codec-bench prove-store compare-minio
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak neon clients bench codec-bench prove-store prove-lab results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,3 +80,10 @@ prove-store: build ## Prove the store's claims, one line each, in at most 15 min
 	@tools/install.sh clients minio bench
 	cargo build --release --package striate-bench --features codec-bench
 	prove/store $(if $(FULL),--full)
+
+prove-lab: build ## Prove the lab's claims, one line each, in at most 15 minutes (FULL=1: without cuts)
+	prove/lab $(if $(FULL),--full)
+
+# Whatever ends it, the next run goes on with what is missing, as long as the program is the same.
+results: build ## Every experiment of the lab, overnight, into docs/results; resumable
+	"$(TARGET)/release/striate" lab results --jobs $(or $(JOBS),1)

@@ -161,7 +161,7 @@ impl Run {
     /// One operation that was due at `due`.
     async fn operate(&self, world: &World, client: &Client, number: u32, operation: Operation, due: Instant) {
         let read = read(world, client, operation).await;
-        let costs = ProcessorCost::ESTIMATED;
+        let costs = ProcessorCost::MEASURED;
         let (plan, decode) = match &read {
             Ok((stats, _)) => (costs.plan(stats.chunks), costs.decode(stats.decoded_bytes)),
             Err(_) => Default::default(),

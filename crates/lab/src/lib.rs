@@ -7,7 +7,8 @@
 //! passes in minutes.
 //!
 //! - [`calibration`]: the constants of the models, and where they come from.
-//! - [`contents`], [`store`]: chunks without memory, and the modelled disk.
+//! - [`costs`]: what planning and coding cost on this machine.
+//! - [`medium`], [`contents`], [`store`]: service times, chunks without memory, and the modelled disk.
 //! - [`network`]: racks, links, faults, and the modelled way to a site.
 //! - [`metadata`]: the modelled way to the metadata store.
 //! - [`world`]: all of it put together.
@@ -15,17 +16,21 @@
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
 //! - [`history`]: the reference model: whether what clients were answered is what S3 allows.
 //! - [`experiment`]: experiments as files, and their reports.
+//! - [`reality`]: the same workload on real sites, to hold the lab against.
 //! - [`speed`]: how fast the lab itself is.
 //!
 //! Every figure that comes out of here is in virtual time, and says so.
 
 pub mod calibration;
 pub mod contents;
+pub mod costs;
 pub mod drive;
 pub mod experiment;
 pub mod history;
+pub mod medium;
 pub mod metadata;
 pub mod network;
+pub mod reality;
 pub mod speed;
 pub mod store;
 pub mod trace;

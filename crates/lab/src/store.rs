@@ -1,8 +1,7 @@
 //! The modelled disk: a chunk store that takes virtual time.
 //!
-//! A request costs what [`SiteModel`] says: a lognormal cost at its first chunk and each chunk's bytes over the
-//! bandwidth of the worker that serves it; more in a slow episode of the site, and for the few requests that
-//! are slow by themselves. How many chunks are served at once is the business of the real queue in front.
+//! What it is asked takes as long as its [`Medium`] says. How many chunks are served at once is the business of the
+//! real queue in front.
 //!
 //! Contents are generated stripes, which need no memory, and chunks that were written, which are kept. A write
 //! is durable when it is answered. A crash loses some of the writes that were not, keeps others, and answers
@@ -23,11 +22,12 @@ use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch, SiteId};
-use striate_runtime::{Instant, Runtime};
+use striate_runtime::Runtime;
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
 
 use crate::calibration::SiteModel;
 use crate::contents::{GeneratedStripes, WRITER};
+use crate::medium::Medium;
 use crate::trace::{Event, Trace};
 
 /// See the module.
@@ -36,7 +36,6 @@ pub struct ModelledStore {
     runtime: Runtime,
     trace: Trace,
     site: SiteId,
-    model: SiteModel,
     generated: Arc<GeneratedStripes>,
     kept: MemoryStore,
     state: Mutex<State>,
@@ -44,8 +43,9 @@ pub struct ModelledStore {
 
 #[derive(Debug)]
 struct State {
+    medium: Medium,
+    /// Decides what survives a crash.
     rng: SmallRng,
-    episode_start: Instant,
     read_bytes: u64,
     /// Generated chunks that were deleted or lost.
     gone: BTreeSet<ChunkId>,
@@ -70,10 +70,9 @@ impl ModelledStore {
         generated: Arc<GeneratedStripes>,
         capacity_bytes: u64,
     ) -> Self {
-        let mut rng = runtime.rng();
         let state = State {
-            episode_start: runtime.now() + exponential(&mut rng, model.episodes.gap_s),
-            rng,
+            medium: Medium::new(model, runtime.rng(), runtime.now()),
+            rng: runtime.rng(),
             read_bytes: 0,
             gone: BTreeSet::new(),
             unsynced: Vec::new(),
@@ -84,7 +83,7 @@ impl ModelledStore {
             waiting: Vec::new(),
         };
         let kept = MemoryStore::new(capacity_bytes).with_medium(u64::from(site.0));
-        Self { runtime, trace, site, model, generated, kept, state: Mutex::new(state) }
+        Self { runtime, trace, site, generated, kept, state: Mutex::new(state) }
     }
 
     /// Bytes that reads took from the disk so far: the load of EC-Store Table II.
@@ -162,7 +161,7 @@ impl ModelledStore {
             if state.down {
                 return Err(crashed());
             }
-            (self.service_time(&mut state, bytes, is_first), state.crashes)
+            (state.medium.service_time(self.runtime.now(), bytes, is_first), state.crashes)
         };
         self.trace.record(Event::Begun, u64::from(self.site.0), chunk.stripe.sequence());
         self.runtime.sleep(took).await;
@@ -171,26 +170,6 @@ impl ModelledStore {
             return Err(crashed());
         }
         Ok(())
-    }
-
-    fn service_time(&self, state: &mut State, bytes: u64, is_first: bool) -> Duration {
-        let model = &self.model;
-        let mut seconds = bytes as f64 / model.bandwidth_bytes_per_s;
-        if is_first {
-            seconds += model.request_ms / 1e3 * lognormal(&mut state.rng, model.request_sigma);
-            if state.rng.random::<f64>() < model.slow_share {
-                seconds *= model.slow_factor;
-            }
-        }
-        let now = self.runtime.now();
-        let length = Duration::from_secs_f64(model.episodes.length_s);
-        while now >= state.episode_start + length {
-            state.episode_start += length + exponential(&mut state.rng, model.episodes.gap_s);
-        }
-        if now >= state.episode_start {
-            seconds *= model.episodes.factor;
-        }
-        Duration::from_secs_f64(seconds)
     }
 
     async fn contents(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
@@ -219,21 +198,6 @@ impl State {
 
 fn crashed() -> SiteError {
     SiteError::Unavailable("the site has crashed".to_owned())
-}
-
-/// Mean 1: exp(σz − σ²/2).
-fn lognormal(rng: &mut SmallRng, sigma: f64) -> f64 {
-    if sigma == 0.0 {
-        return 1.0;
-    }
-    // Box and Muller; 1 − u is never 0.
-    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
-    let normal = radius * (std::f64::consts::TAU * rng.random::<f64>()).cos();
-    (sigma * normal - sigma * sigma / 2.0).exp()
-}
-
-fn exponential(rng: &mut SmallRng, mean_s: f64) -> Duration {
-    Duration::from_secs_f64(-mean_s * (1.0 - rng.random::<f64>()).ln())
 }
 
 #[async_trait]
@@ -314,6 +278,8 @@ impl ChunkStore for ModelledStore {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use striate_core::{Generation, StripeId};
     use striate_runtime::run_in_virtual_time;
     use striate_site::conformance::{self, StoreUnderTest};
@@ -469,31 +435,4 @@ mod tests {
             store.write(chunk(2), Bytes::from_static(b"0"), None).await.unwrap();
         });
     }
-
-    /// The mean service time is what the constants say: the request's mean, the bytes, the slow requests and
-    /// the share of time in episodes.
-    #[test]
-    fn service_times_have_the_declared_mean() {
-        for calibration in Calibration::ALL {
-            let model = calibration.site;
-            let mean = run_in_virtual_time(5, Duration::ZERO, |runtime| async move {
-                let store = store(&runtime, model, 0);
-                let mut total = 0.0;
-                for _ in 0..400_000 {
-                    total += store.service_time(&mut store.state.lock(), 50_000, true).as_secs_f64();
-                    runtime.sleep(Duration::from_millis(20)).await;
-                }
-                total / 400_000.0
-            });
-            let one = model.request_ms / 1e3 + 50_000.0 / model.bandwidth_bytes_per_s;
-            let slow = 1.0 + model.slow_share * (model.slow_factor - 1.0);
-            let Episodes { factor, length_s, gap_s } = model.episodes;
-            let expected = one * slow * (1.0 + (factor - 1.0) * length_s / (length_s + gap_s));
-            let error = (mean / expected - 1.0).abs();
-            // Standard error of the mean: about 0.5% for P, of which episodes are most.
-            assert!(error < 0.02, "{}: {mean} seen, {expected} expected", calibration.name);
-        }
-    }
-
-    use crate::calibration::Episodes;
 }

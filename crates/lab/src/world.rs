@@ -291,7 +291,7 @@ fn generate(
 }
 
 /// Writes the stripes' rows into the engine, as the client's commits would have left them.
-async fn load_metadata(
+pub(crate) async fn load_metadata(
     runtime: &Runtime,
     engine: &MemoryStore,
     stripes: &GeneratedStripes,

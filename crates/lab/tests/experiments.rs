@@ -1,14 +1,39 @@
-//! A shortened experiment from file to page.
+//! Shortened experiments from file to page.
 
-use striate_lab::experiment::{BUILT_IN, Experiment, report, run};
+use std::path::Path;
+
+use striate_lab::experiment::{
+    BUILT_IN, Cells, Experiment, Progress, Results, RunOptions, pages, report, run,
+};
 use striate_runtime::Runtime;
+
+fn short(experiment: usize) -> Experiment {
+    let (name, text) = BUILT_IN[experiment];
+    let mut experiment = Experiment::parse(name, text).unwrap();
+    (experiment.scale, experiment.seeds) = (10_000.0, 2);
+    experiment
+}
+
+/// Runs it, two worlds at a time; answers the results and how many runs were made anew.
+fn run_all(experiment: &Experiment, cells: Option<Cells>) -> (Results, usize) {
+    let options = RunOptions { first_seed: 40, jobs: 2, cells };
+    let (mut anew, mut steps) = (0, 0);
+    let results = run(experiment, &options, &Runtime::real(), |progress| match progress {
+        Progress::At { .. } => steps += 1,
+        Progress::Done { kept, .. } => anew += usize::from(!kept),
+    });
+    assert!(steps >= anew * 50, "{steps} steps in {anew} runs");
+    (results.unwrap_or_else(|failure| panic!("{failure}")), anew)
+}
+
+fn traces(results: &Results) -> Vec<&str> {
+    results.policies.iter().flat_map(|policy| policy.seeds.iter().map(|run| run.trace.as_str())).collect()
+}
 
 #[test]
 fn a_shortened_experiment_runs_compares_with_the_paper_and_replays() {
-    let mut experiment = Experiment::parse("short", BUILT_IN[0].1).unwrap();
-    (experiment.scale, experiment.seeds) = (10_000.0, 2);
-    let clock = Runtime::real();
-    let results = run(&experiment, 40, &clock, |_, _| {}).unwrap_or_else(|failure| panic!("{failure}"));
+    let experiment = short(0);
+    let (results, _) = run_all(&experiment, None);
     assert_eq!(results.policies.len(), experiment.policies.len());
     assert_eq!(results.comparisons.len(), experiment.paper.len());
     for policy in &results.policies {
@@ -25,15 +50,66 @@ fn a_shortened_experiment_runs_compares_with_the_paper_and_replays() {
         }
     }
     let page = report::html(&results);
-    assert!(page.contains("virtual") && page.matches("<svg").count() == 4);
-    assert!(
-        !page.contains("http://")
-            || page.matches("http://").count() == page.matches("http://www.w3.org").count()
-    );
+    assert!(page.contains("virtual") && page.matches("<svg").count() == 5);
+    assert!(page.contains("4a") && page.contains("table-2"));
+    assert_eq!(page.matches("http://").count(), page.matches("http://www.w3.org").count());
+    let index = pages::index(std::slice::from_ref(&results), &[]);
+    for policy in &results.policies {
+        assert!(index.contains(&format!("| {} |", policy.name)), "{index}");
+    }
 
-    let again = run(&experiment, 40, &clock, |_, _| {}).unwrap_or_else(|failure| panic!("{failure}"));
-    let traces = |results: &striate_lab::experiment::Results| -> Vec<String> {
-        results.policies.iter().flat_map(|policy| policy.seeds.iter().map(|run| run.trace.clone())).collect()
+    // Alone or beside others, a run is the same.
+    let mut one = experiment.clone();
+    one.keep_policies(&["EC+LB".to_owned()]).unwrap();
+    let (alone, _) = run_all(&one, None);
+    assert!(traces(&alone).iter().all(|trace| traces(&results).contains(trace)));
+}
+
+/// Whatever was interrupted goes on with what is missing, and what cannot be read is run again.
+#[test]
+fn finished_runs_are_kept_by_the_same_program_under_the_same_description() {
+    let folder = std::env::temp_dir().join(format!("striate-cells-{}", std::process::id()));
+    let cells = |program: &str| Some(Cells::new(&folder, program));
+    let mut experiment = short(0);
+    experiment.policies.truncate(2);
+    experiment.paper.clear();
+    let (first, anew) = run_all(&experiment, cells("one"));
+    assert_eq!(anew, 4);
+    let (again, anew) = run_all(&experiment, cells("one"));
+    assert_eq!((anew, traces(&again)), (0, traces(&first)));
+    assert_eq!(report::html(&again), report::html(&first));
+    assert_eq!(run_all(&experiment, cells("another")).1, 4);
+
+    let files = |folder: &Path| -> Vec<_> {
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
     };
-    assert_eq!(traces(&results), traces(&again));
+    let of_experiment = folder.join(&experiment.name);
+    let all = files(&of_experiment);
+    assert!(all.len() == 8 && all.iter().all(|path| path.extension().is_some_and(|ending| ending == "json")));
+    for path in &all[..4] {
+        let text = std::fs::read(path).unwrap();
+        std::fs::write(path, &text[..text.len() / 2]).unwrap();
+    }
+    let damaged = run_all(&experiment, cells("one")).1 + run_all(&experiment, cells("another")).1;
+    assert_eq!(damaged, 4);
+
+    experiment.scale *= 2.0;
+    assert_eq!(run_all(&experiment, cells("one")).1, 4, "at another scale it is another run");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// EC-Store §VI-C4: with two services of 32 dead every block can still be read.
+#[test]
+fn experiments_with_failed_sites_lose_nothing() {
+    let failures = BUILT_IN.iter().position(|(name, _)| *name == "ec-store-failures-p").unwrap();
+    let mut experiment = short(failures);
+    (experiment.scale, experiment.seeds) = (4_000.0, 1);
+    experiment.keep_policies(&["EC".to_owned(), "EC, 2 down".to_owned()]).unwrap();
+    let (results, _) = run_all(&experiment, None);
+    let dead = |policy: usize| {
+        let run = &results.policies[policy].seeds[0];
+        run.site_bytes.iter().filter(|bytes| **bytes == 0).count()
+    };
+    assert_eq!((dead(0), dead(1)), (0, 2));
+    assert_eq!(results.comparisons.len(), 1);
 }

@@ -12,6 +12,7 @@
 #![allow(clippy::disallowed_methods, reason = "this crate is the seam that the bans point to")]
 
 mod buffer;
+mod exact;
 mod virtual_time;
 
 use std::future::Future;
@@ -144,6 +145,18 @@ impl Runtime {
     /// Completes at `deadline`.
     pub async fn sleep_until(&self, deadline: Instant) {
         self.timer(deadline).await;
+    }
+
+    /// As [`Runtime::sleep_until`], but to some tens of microseconds on a real clock, where timers count whole
+    /// milliseconds. For models of media, not for logic: each wait takes a kernel timer.
+    pub async fn sleep_until_exactly(&self, deadline: Instant) {
+        let left = deadline.saturating_duration_since(self.now());
+        if self.is_deterministic() || left.is_zero() {
+            self.sleep_until(deadline).await;
+        } else if exact::sleep(left).await.is_err() {
+            // Out of descriptors or timers: late is better than never.
+            self.sleep_until(deadline).await;
+        }
     }
 
     /// A wait for `deadline` that can be kept in a structure and polled.
@@ -287,6 +300,18 @@ mod tests {
         let runtime = Runtime::deterministic(1, Duration::from_secs(1_000));
         runtime.sleep(Duration::from_secs(3_600)).await;
         assert_eq!(runtime.wall_time(), Duration::from_secs(4_600));
+    }
+
+    /// A wait that ended early would be a wrong model; how late it ends is the scheduler's business.
+    #[tokio::test]
+    async fn an_exact_wait_ends_and_not_before_its_time() {
+        let runtime = Runtime::real();
+        for wait in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(1_300)] {
+            let deadline = runtime.now() + wait;
+            runtime.sleep_until_exactly(deadline).await;
+            assert!(runtime.now() >= deadline, "{wait:?}");
+        }
+        runtime.sleep_until_exactly(runtime.now() - Duration::from_secs(1)).await;
     }
 
     #[tokio::test]

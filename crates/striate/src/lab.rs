@@ -1,13 +1,17 @@
-//! `striate lab`: experiments in virtual time.
+//! `striate lab`: experiments in virtual time, and what holds them against reality.
+
+mod experiments;
+mod processors;
+mod reality;
 
 use std::path::Path;
 use std::time::Duration;
 
-use striate_lab::experiment::{self, BUILT_IN, Experiment, Results, report};
-use striate_lab::speed;
+use striate_lab::experiment::cells::write_atomically;
+use striate_lab::{costs, speed};
 use striate_runtime::Runtime;
 
-use crate::args::{LabCommand, LabRunArgs, LabSpeedArgs};
+use crate::args::{LabCommand, LabSpeedArgs};
 use crate::failure::{Failure, Outcome};
 
 /// Runs a command of the lab.
@@ -15,70 +19,38 @@ use crate::failure::{Failure, Outcome};
 /// # Errors
 /// When an experiment cannot be had or fails, or its results cannot be written.
 pub async fn run(runtime: Runtime, command: LabCommand) -> Outcome {
+    // A world has an executor of its own, which cannot run inside this one's.
+    let clock = runtime.clone();
     match command {
-        LabCommand::List => list(),
-        // A world has an executor of its own, which cannot run inside this one's.
-        LabCommand::Run(args) => {
-            let clock = runtime.clone();
-            runtime.run_blocking(move || run_experiment(&clock, &args)).await
-        }
-        LabCommand::Speed(args) => {
-            let clock = runtime.clone();
-            runtime.run_blocking(move || measure_speed(&clock, &args)).await
-        }
+        LabCommand::List => experiments::list(),
+        LabCommand::Run(args) => runtime.run_blocking(move || experiments::run(&clock, &args)).await,
+        LabCommand::Figure(args) => runtime.run_blocking(move || experiments::figure(&clock, &args)).await,
+        LabCommand::Results(args) => runtime.run_blocking(move || experiments::results(&clock, &args)).await,
+        LabCommand::Costs => runtime.run_blocking(move || measure_costs(&clock)).await,
+        LabCommand::Reality(args) => reality::run(&runtime, &args).await,
+        LabCommand::Speed(args) => runtime.run_blocking(move || measure_speed(&clock, &args)).await,
     }
 }
 
-fn list() -> Outcome {
-    for (name, text) in BUILT_IN {
-        let experiment = Experiment::parse(name, text).map_err(Failure::failed)?;
-        println!("{name:<20} {}", experiment.title);
-    }
+/// Writes a file whole or not at all, making its folder, and says so.
+fn write_file(path: &Path, text: &str) -> Outcome {
+    let fail = |error: std::io::Error| Failure::failed(format!("cannot write {}: {error}", path.display()));
+    write_atomically(path, text.as_bytes()).map_err(fail)?;
+    println!("written: {}", path.display());
     Ok(())
 }
 
-fn run_experiment(clock: &Runtime, args: &LabRunArgs) -> Outcome {
-    let mut experiment = Experiment::load(&args.experiment).map_err(Failure::refused)?;
-    experiment.seeds = args.seeds.unwrap_or(experiment.seeds);
-    experiment.scale = args.scale.unwrap_or(experiment.scale);
-    experiment.check().map_err(Failure::refused)?;
-    let total = experiment.policies.len() * experiment.seeds as usize;
-    let mut done = 0;
-    let results = experiment::run(&experiment, args.seed, clock, |policy, run| {
-        done += 1;
-        eprintln!(
-            "[{done}/{total}] {policy}, seed {}: mean {:.2} ms, p99 {:.1} ms of virtual time; {:.1} s of real time",
-            run.seed,
-            run.response.mean_ms,
-            run.response.percentile(99.0),
-            run.real_s
-        );
-    });
-    let results = results.map_err(Failure::failed)?;
-    print_comparisons(&results);
-    write_results(&results, &args.out)
-}
-
-fn print_comparisons(results: &Results) {
-    println!("{}; virtual time, scale 1/{}, commit {}", results.title, results.scale, results.commit);
-    for row in &results.comparisons {
-        println!("{}: paper {}, lab {}", row.what, row.paper, row.ours);
-    }
-}
-
-fn write_results(results: &Results, directory: &Path) -> Outcome {
-    let json = serde_json::to_string_pretty(results).map_err(Failure::failed)?;
-    let write = |ending: &str, text: String| {
-        let path = directory.join(format!("{}.{ending}", results.experiment));
-        std::fs::write(&path, text)
-            .map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))?;
-        println!("written: {}", path.display());
-        Ok(())
-    };
-    std::fs::create_dir_all(directory)
-        .map_err(|error| Failure::failed(format!("cannot make {}: {error}", directory.display())))?;
-    write("json", json)?;
-    write("html", report::html(results))
+fn measure_costs(clock: &Runtime) -> Outcome {
+    let costs = costs::measure(clock);
+    println!(
+        "RS(2,2), blocks of 100 KB, the fastest of many rounds on one core:\n\
+         encode {:.1} GB/s with all chunks' checksums, decode {:.1} GB/s with the block's checksum, plan {:.0} ns for \
+         each chunk asked for",
+        costs.encode_bytes_per_s / 1e9,
+        costs.decode_bytes_per_s / 1e9,
+        costs.plan_ns_per_chunk,
+    );
+    Ok(())
 }
 
 fn measure_speed(clock: &Runtime, args: &LabSpeedArgs) -> Outcome {

@@ -24,7 +24,7 @@ use crate::site_list::{ListedSites, SiteList};
 use crate::start::directories::{DirectoryError, Found, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, Roster};
-use crate::start::site::DiskSite;
+use crate::start::site::{DiskSite, Medium};
 
 /// The cluster of those who share a secret: the first half of a hash of it, so that it need not be configured.
 pub fn cluster_of(secret: &ClusterSecret) -> ClusterId {
@@ -95,7 +95,11 @@ pub async fn serve(
     let cluster = cluster_of(&secret);
     let (member, lock) = admit(&runtime, directory, cluster, id)?;
     let rack = args.rack.clone().map(RackId);
-    let site = DiskSite::open_in_rack(&runtime, cluster, &member, rack).await.map_err(Failure::refused)?;
+    let medium = args.medium.map(|calibration| Medium { model: calibration.site, seed: args.medium_seed });
+    if let Some(medium) = &medium {
+        tracing::warn!(?medium, "the site is made as slow as a modelled medium: for experiments only");
+    }
+    let site = DiskSite::open_as(&runtime, cluster, &member, rack, medium).await.map_err(Failure::refused)?;
     let around = |list| ListedSites::around(site.site(), &list, &runtime, &secret, cluster);
     // The site holds the directory weakly, for the directory holds the site.
     let others =

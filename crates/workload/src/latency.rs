@@ -10,11 +10,38 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Response times to three significant figures, 1 µs to an hour.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "Counts", from = "Counts")]
 pub struct Latencies {
     histogram: Histogram<u64>,
     /// Of the times as they were, not as the histogram rounds them.
     total_s: f64,
+}
+
+/// A histogram as it is kept: what it counted, and how often.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Counts {
+    total_s: f64,
+    /// (nanoseconds, times).
+    counts: Vec<(u64, u64)>,
+}
+
+impl From<Latencies> for Counts {
+    fn from(latencies: Latencies) -> Self {
+        let recorded = latencies.histogram.iter_recorded();
+        let counts = recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect();
+        Self { total_s: latencies.total_s, counts }
+    }
+}
+
+impl From<Counts> for Latencies {
+    fn from(counts: Counts) -> Self {
+        let mut latencies = Self { total_s: counts.total_s, ..Self::default() };
+        for (value, times) in counts.counts {
+            latencies.histogram.saturating_record_n(value, times);
+        }
+        latencies
+    }
 }
 
 /// Percentiles that are reported.
@@ -56,6 +83,13 @@ impl Latencies {
         self.histogram.value_at_percentile(percentile) as f64 / 1e6
     }
 
+    /// (milliseconds, share of operations at or below), each percent up to 90 and each tenth of one after it.
+    pub fn cdf(&self) -> Vec<(f64, f64)> {
+        let below = (1..=90).map(f64::from);
+        let tail = (901..=999).map(|permille| f64::from(permille) / 10.0);
+        below.chain(tail).map(|percent| (self.at_percentile_ms(percent), percent / 100.0)).collect()
+    }
+
     /// What they amount to.
     pub fn summary(&self) -> Summary {
         let at = |percentile| (percentile, self.at_percentile_ms(percentile));
@@ -88,6 +122,8 @@ mod tests {
         let summary = one.summary();
         assert_eq!(summary.count, 1_000);
         assert!((summary.mean_ms - 500.5).abs() < 1e-9);
+        let kept = serde_json::to_string(&one).unwrap();
+        assert_eq!(serde_json::from_str::<Latencies>(&kept).unwrap().cdf(), one.cdf());
         for (percentile, expected) in [(50.0, 500.0), (99.0, 990.0), (100.0, 1_000.0)] {
             assert!((summary.percentile(percentile) / expected - 1.0).abs() < 1e-3);
         }

@@ -17,6 +17,9 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("ec-store-ycsb-p", include_str!("../../../../lab/experiments/ec-store-ycsb-p.toml")),
     ("ec-store-ycsb-a", include_str!("../../../../lab/experiments/ec-store-ycsb-a.toml")),
     ("ec-store-ycsb-d", include_str!("../../../../lab/experiments/ec-store-ycsb-d.toml")),
+    ("ec-store-ycsb-p-10k", include_str!("../../../../lab/experiments/ec-store-ycsb-p-10k.toml")),
+    ("ec-store-ycsb-p-1m", include_str!("../../../../lab/experiments/ec-store-ycsb-p-1m.toml")),
+    ("ec-store-failures-p", include_str!("../../../../lab/experiments/ec-store-failures-p.toml")),
 ];
 
 /// Why an experiment cannot be had.
@@ -61,6 +64,9 @@ pub struct Experiment {
     pub client_services: u32,
     /// Closed-loop clients, spread over the client services.
     pub clients: u32,
+    /// What the clients ask for.
+    #[serde(default)]
+    pub workload: WorkloadUnderTest,
     /// Blocks that exist.
     pub blocks: u32,
     /// Length of a block, in bytes.
@@ -80,6 +86,9 @@ pub struct Experiment {
     /// What is compared.
     #[serde(rename = "policy")]
     pub policies: Vec<PolicyUnderTest>,
+    /// The figures and tables of the paper that it stands for.
+    #[serde(default, rename = "figure")]
+    pub figures: Vec<Figure>,
     /// What the paper says.
     #[serde(default, rename = "paper")]
     pub paper: Vec<PaperFigure>,
@@ -95,6 +104,49 @@ pub struct PolicyUnderTest {
     pub profile: Profile,
     /// A [`ReadPolicy`].
     pub read: String,
+    /// Sites, chosen at random, whose storage service dies after the warm-up.
+    #[serde(default)]
+    pub failed_sites: u32,
+}
+
+/// What the clients of an experiment ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkloadUnderTest {
+    /// [`EcStoreScans`](crate::workload::EcStoreScans): uniform in the warm-up, then Zipf.
+    #[default]
+    EcStoreScans,
+}
+
+/// A figure or table of the paper, and the plot that stands for it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// As the paper numbers it: `4a`, `table-2`.
+    pub name: String,
+    /// The plot.
+    pub plot: Plot,
+}
+
+/// The plots of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Plot {
+    /// Mean response time over time.
+    OverTime,
+    /// Where the time of an operation goes.
+    Breakdown,
+    /// The distribution function's upper tenth.
+    Tail,
+    /// Bytes that each site reads.
+    Sites,
+    /// λ over the actual mean load.
+    Imbalance,
+}
+
+impl Plot {
+    /// All of them, in the order of a report.
+    pub const ALL: [Self; 5] = [Self::OverTime, Self::Breakdown, Self::Tail, Self::Sites, Self::Imbalance];
 }
 
 /// A figure of the paper, to stand beside ours.
@@ -107,6 +159,8 @@ pub struct PaperFigure {
     pub of: String,
     /// Divided by that of this one, if given.
     pub over: Option<String>,
+    /// Less that of this one, if given.
+    pub minus: Option<String>,
     /// The paper's value.
     pub value: f64,
     /// Where it stands there.
@@ -119,6 +173,10 @@ pub struct PaperFigure {
 pub enum Metric {
     /// Mean response time.
     Mean,
+    /// 95th percentile of response times.
+    P95,
+    /// 99th percentile of response times.
+    P99,
     /// Mean time to retrieve chunks.
     Retrieve,
     /// λ over the actual mean load.
@@ -140,6 +198,28 @@ impl Experiment {
             .map_err(|error| ExperimentError::Missing { name: name.to_owned(), reason: error.to_string() })?;
         let stem = Path::new(name).file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
         Self::parse(&stem, &text)
+    }
+
+    /// The built-in experiment behind a figure or table of the paper, and its plot.
+    ///
+    /// # Errors
+    /// When there is none for this figure in this calibration.
+    pub fn of_figure(figure: &str, calibration: &str) -> Result<(Self, Plot), ExperimentError> {
+        let mut known = Vec::new();
+        for (name, text) in BUILT_IN {
+            let experiment = Self::parse(name, text)?;
+            let here = experiment.calibration == calibration;
+            for known_figure in experiment.figures.iter().filter(|_| here) {
+                if known_figure.name == figure {
+                    let plot = known_figure.plot;
+                    return Ok((experiment, plot));
+                }
+                known.push(known_figure.name.clone());
+            }
+        }
+        let reason =
+            format!("no experiment with calibration {calibration} is for it; there are {}", known.join(", "));
+        Err(ExperimentError::Invalid { name: format!("figure {figure}"), reason })
     }
 
     /// Reads an experiment's text.
@@ -175,6 +255,12 @@ impl Experiment {
         for policy in &self.policies {
             policy.read_policy()?;
             let code = policy.profile.code;
+            if policy.failed_sites as usize > code.chunk_count() - code.data_count() {
+                return Err(format!(
+                    "{} does not survive {} failed sites",
+                    policy.profile, policy.failed_sites
+                ));
+            }
             if code.chunk_count() > self.sites as usize {
                 return Err(format!("{} needs {} sites", policy.profile, code.chunk_count()));
             }
@@ -186,11 +272,32 @@ impl Experiment {
             }
         }
         let is_known = |name: &String| self.policies.iter().any(|policy| policy.name == *name);
-        let named = self.paper.iter().flat_map(|figure| std::iter::once(&figure.of).chain(&figure.over));
+        let named = self
+            .paper
+            .iter()
+            .flat_map(|figure| std::iter::once(&figure.of).chain(&figure.over).chain(&figure.minus));
         match named.into_iter().find(|name| !is_known(name)) {
             Some(name) => Err(format!("a figure of the paper names the policy {name:?}, which is not run")),
             None => Ok(()),
         }
+    }
+
+    /// Leaves out all other policies, and the paper's figures that need them.
+    ///
+    /// # Errors
+    /// When it has none of a name.
+    pub fn keep_policies(&mut self, names: &[String]) -> Result<(), String> {
+        if let Some(name) = names.iter().find(|name| self.policies.iter().all(|policy| policy.name != **name))
+        {
+            let known: Vec<&str> = self.policies.iter().map(|policy| policy.name.as_str()).collect();
+            return Err(format!("it has no policy {name:?}; it has {}", known.join("; ")));
+        }
+        self.policies.retain(|policy| names.contains(&policy.name));
+        self.paper.retain(|figure| {
+            let mut needed = std::iter::once(&figure.of).chain(&figure.over).chain(&figure.minus);
+            needed.all(|name| names.contains(name))
+        });
+        Ok(())
     }
 
     /// Its constants.
@@ -228,8 +335,20 @@ mod tests {
     fn every_built_in_experiment_can_be_run() {
         for (name, text) in BUILT_IN {
             let experiment = Experiment::parse(name, text).unwrap();
-            assert!(!experiment.paper.is_empty() && experiment.name == *name);
+            assert!(!experiment.figures.is_empty() && experiment.name == *name);
+            assert_eq!(
+                Experiment::of_figure(&experiment.figures[0].name, &experiment.calibration)
+                    .unwrap()
+                    .0
+                    .calibration,
+                experiment.calibration
+            );
         }
+        for figure in ["4a", "4b", "4c", "4d", "4e", "4f", "table-2"] {
+            assert!(Experiment::of_figure(figure, "P").is_ok(), "{figure}");
+        }
+        let unknown = Experiment::of_figure("4z", "P").unwrap_err().to_string();
+        assert!(unknown.contains("4a") && unknown.contains("table-2"), "{unknown}");
     }
 
     #[test]

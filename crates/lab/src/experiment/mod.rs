@@ -2,18 +2,22 @@
 //!
 //! - [`mod@file`]: the format of the files under `lab/experiments/`.
 //! - [`mod@run`]: runs every policy with every seed.
+//! - [`cells`]: finished runs, kept so that none is made twice.
 //! - [`results`]: what came out, with confidence intervals; the machine-readable form.
-//! - [`report`], [`svg`]: one self-contained HTML page.
+//! - [`report`], [`svg`]: one self-contained HTML page; [`pages`]: the index of them all.
 
+pub mod cells;
 pub mod file;
+pub mod pages;
 pub mod report;
 pub mod results;
 pub mod run;
 pub mod svg;
 
-pub use file::{BUILT_IN, Experiment, ExperimentError, PolicyUnderTest};
+pub use cells::Cells;
+pub use file::{BUILT_IN, Experiment, ExperimentError, Plot, PolicyUnderTest};
 pub use results::{Results, Statistic};
-pub use run::{RunFailure, run};
+pub use run::{Progress, RunFailure, RunOptions, run};
 
 /// The commit that this program was built from, `+changes` if the tree was not clean, or `unknown`.
 pub const COMMIT: &str = env!("STRIATE_LAB_COMMIT");

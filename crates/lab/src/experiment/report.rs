@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use super::file::Plot;
 use super::results::{PolicyResult, Results, SeedResult};
-use super::svg::{LinePlot, StackedBars, escape};
+use super::svg::{Bar, LinePlot, StackedBars, escape};
 
-const STYLE: &str = "body{font-family:sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
+pub(crate) const STYLE: &str = "body{font-family:sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
     table{border-collapse:collapse;margin:1rem 0}td,th{border:1px solid #ccc;padding:.3rem .6rem;text-align:right}\
     td:first-child,th:first-child{text-align:left}figure{margin:1.5rem 0}svg{width:100%;height:auto}\
     figcaption{color:#555}";
@@ -26,7 +27,8 @@ pub fn html(results: &Results) -> String {
     page.push_str(&comparisons(results));
     page.push_str("<h2>Figures of each policy</h2>");
     page.push_str(&figures(results));
-    for (caption, svg) in plots(results) {
+    for plot in Plot::ALL {
+        let (svg, caption) = (svg(results, plot), caption(results, plot));
         let _ = write!(page, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(&caption));
     }
     page.push_str("</body></html>\n");
@@ -96,38 +98,75 @@ fn figures(results: &Results) -> String {
     table + "</table>"
 }
 
-fn plots(results: &Results) -> Vec<(String, String)> {
-    let of_policies = |points: &dyn Fn(&PolicyResult) -> Vec<(f64, f64)>| -> Vec<(String, Vec<(f64, f64)>)> {
-        results.policies.iter().map(|policy| (policy.name.clone(), points(policy))).collect()
+/// The plot of one figure, as SVG.
+pub fn svg(results: &Results, plot: Plot) -> String {
+    match plot {
+        Plot::OverTime => LinePlot {
+            x_label: "virtual time, s".into(),
+            y_label: "mean response time, ms".into(),
+            lines: lines(results, |policy| response_over_time(policy, results.interval_s)),
+            ..LinePlot::default()
+        }
+        .render(),
+        Plot::Breakdown => breakdown(results).render(),
+        Plot::Tail => tail(results).render(),
+        Plot::Sites => LinePlot {
+            x_label: "sites, from the most loaded to the least".into(),
+            y_label: "MB read per virtual second".into(),
+            lines: lines(results, |policy| load_of_sites(policy, results.measured_s)),
+            ..LinePlot::default()
+        }
+        .render(),
+        Plot::Imbalance => imbalance(results).render(),
+    }
+}
+
+fn caption(results: &Results, plot: Plot) -> String {
+    let text = match plot {
+        Plot::OverTime => "Response time over time, mean over the seeds",
+        Plot::Breakdown => "Where the time goes; bars are 95% confidence intervals of the mean response time",
+        Plot::Tail => "The tail of response times, over all seeds",
+        Plot::Sites => "Bytes read by each site, mean over the seeds",
+        Plot::Imbalance => "Load imbalance λ over the actual mean load",
     };
-    let over_time = LinePlot {
-        x_label: "virtual time, s".into(),
-        y_label: "mean response time, ms".into(),
-        lines: of_policies(&|policy| response_over_time(policy, results.interval_s)),
-        ..LinePlot::default()
-    };
-    let lines = of_policies(&|policy| policy.cdf.clone());
+    let of_plot = results.figures.iter().filter(|figure| figure.plot == plot);
+    let names = of_plot.map(|figure| figure.name.as_str()).collect::<Vec<_>>();
+    if names.is_empty() {
+        format!("{text}.")
+    } else {
+        format!("{text} (in the paper: {}).", names.join(", "))
+    }
+}
+
+fn lines(
+    results: &Results,
+    points: impl Fn(&PolicyResult) -> Vec<(f64, f64)>,
+) -> Vec<(String, Vec<(f64, f64)>)> {
+    results.policies.iter().map(|policy| (policy.name.clone(), points(policy))).collect()
+}
+
+fn tail(results: &Results) -> LinePlot {
     let p99 =
         results.policies.iter().flat_map(|policy| policy.cdf.iter().filter(|(_, share)| *share <= 0.99));
-    let tail = LinePlot {
+    LinePlot {
         x_label: "response time, ms".into(),
         y_label: "share of requests".into(),
         y_from: 0.9,
         x_to: Some(p99.map(|(ms, _)| *ms).fold(0.0, f64::max) * 1.5),
-        lines,
+        lines: lines(results, |policy| policy.cdf.clone()),
+    }
+}
+
+fn imbalance(results: &Results) -> StackedBars {
+    let bar = |policy: &PolicyResult| {
+        let lambda = policy.statistic(|run| run.imbalance_over_mean);
+        Bar { name: policy.name.clone(), parts: vec![lambda.mean], half_width: lambda.half_width }
     };
-    let sites = LinePlot {
-        x_label: "sites, from the most loaded to the least".into(),
-        y_label: "MB read per virtual second".into(),
-        lines: of_policies(&|policy| load_of_sites(policy, results.measured_s)),
-        ..LinePlot::default()
-    };
-    vec![
-        ("Response time over time (Figure 4a), mean over the seeds.".into(), over_time.render()),
-        ("Where the time goes (Figure 4b).".into(), breakdown(results).render()),
-        ("The tail of response times (Figure 4c), over all seeds.".into(), tail.render()),
-        ("Bytes that each site read (Figure 4d), mean over the seeds.".into(), sites.render()),
-    ]
+    StackedBars {
+        y_label: "λ over the mean, %".into(),
+        parts: vec!["λ".into()],
+        bars: results.policies.iter().map(bar).collect(),
+    }
 }
 
 fn response_over_time(policy: &PolicyResult, interval_s: f64) -> Vec<(f64, f64)> {
@@ -149,8 +188,10 @@ fn breakdown(results: &Results) -> StackedBars {
         ("decode", |run| run.decode_ms),
         ("client work", |run| run.client_work_ms),
     ];
-    let bar = |policy: &PolicyResult| {
-        (policy.name.clone(), parts.iter().map(|(_, value)| policy.statistic(value).mean).collect())
+    let bar = |policy: &PolicyResult| Bar {
+        name: policy.name.clone(),
+        parts: parts.iter().map(|(_, value)| policy.statistic(value).mean).collect(),
+        half_width: policy.statistic(|run| run.response.mean_ms).half_width,
     };
     StackedBars {
         y_label: "mean response time, ms".into(),

@@ -1,10 +1,10 @@
 //! What came out of an experiment: one entry for each policy and seed, and statistics over the seeds.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::file::{Experiment, Metric, PaperFigure};
+use super::file::{Experiment, Figure, Metric, PaperFigure};
 use crate::drive::Measured;
-use crate::latency::{Latencies, Summary};
+use crate::latency::Summary;
 
 /// A mean over seeds with its 95% confidence interval (Student's t), `None` with one seed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -47,7 +47,7 @@ impl std::fmt::Display for Statistic {
 }
 
 /// One run: a policy with a seed. Times in milliseconds of virtual time, means over operations.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SeedResult {
     /// The seed.
     pub seed: u64,
@@ -94,6 +94,8 @@ pub struct PolicyResult {
     pub profile: String,
     /// How it reads.
     pub read: String,
+    /// Sites whose storage service died after the warm-up.
+    pub failed_sites: u32,
     /// For each seed.
     pub seeds: Vec<SeedResult>,
     /// (response time in ms, share of operations at or below it), over all seeds.
@@ -124,6 +126,9 @@ pub struct Results {
     pub time: &'static str,
     /// The program's commit.
     pub commit: String,
+    /// The figures and tables of the paper that they stand for.
+    #[serde(skip)]
+    pub figures: Vec<Figure>,
     /// P, A or D.
     pub calibration: String,
     /// What blocks, phases and interval were divided by.
@@ -174,6 +179,8 @@ impl SeedResult {
     fn metric(&self, metric: Metric) -> f64 {
         match metric {
             Metric::Mean => self.response.mean_ms,
+            Metric::P95 => self.response.percentile(95.0),
+            Metric::P99 => self.response.percentile(99.0),
             Metric::Retrieve => self.retrieve_ms,
             Metric::ImbalanceOverMean => self.imbalance_over_mean,
             Metric::ImbalanceOverOracle => self.imbalance_over_oracle,
@@ -185,14 +192,6 @@ impl PolicyResult {
     /// A figure over the seeds.
     pub fn statistic(&self, value: impl Fn(&SeedResult) -> f64) -> Statistic {
         Statistic::of(&self.seeds.iter().map(value).collect::<Vec<_>>())
-    }
-
-    /// The shares at which the distribution is reported.
-    pub fn cdf_of(latencies: &Latencies) -> Vec<(f64, f64)> {
-        let below = (1..=90).map(f64::from);
-        let tail = (901..=999).map(|permille| f64::from(permille) / 10.0);
-        let percentiles = below.chain(tail);
-        percentiles.map(|percent| (latencies.at_percentile_ms(percent), percent / 100.0)).collect()
     }
 }
 
@@ -206,6 +205,7 @@ impl Results {
             title: experiment.title.clone(),
             time: "virtual",
             commit: super::COMMIT.to_owned(),
+            figures: experiment.figures.clone(),
             calibration: experiment.calibration.clone(),
             scale: experiment.scale,
             blocks: experiment.scaled_blocks(),
@@ -223,23 +223,25 @@ fn compare(figure: &PaperFigure, policies: &[PolicyResult]) -> Option<Comparison
     let of = find(&figure.of)?;
     let name = match figure.metric {
         Metric::Mean => "mean response time",
+        Metric::P95 => "95th percentile",
+        Metric::P99 => "99th percentile",
         Metric::Retrieve => "mean time to retrieve chunks",
         Metric::ImbalanceOverMean => "λ over the actual mean",
         Metric::ImbalanceOverOracle => "λ over the oracle's mean",
     };
-    let (what, values): (String, Vec<f64>) = match &figure.over {
-        None => (
-            format!("{name}, {}", figure.of),
-            of.seeds.iter().map(|seed| seed.metric(figure.metric)).collect(),
-        ),
-        Some(over) => {
-            let pairs = of.seeds.iter().zip(&find(over)?.seeds);
-            let ratio =
-                |(a, b): (&SeedResult, &SeedResult)| a.metric(figure.metric) / b.metric(figure.metric);
-            (format!("{name}, {} / {over}", figure.of), pairs.map(ratio).collect())
-        }
+    let values = |policy: &PolicyResult| -> Vec<f64> {
+        policy.seeds.iter().map(|seed| seed.metric(figure.metric)).collect()
     };
-    let ours = Statistic::of(&values);
+    let (mut what, mut ours) = (format!("{name}, {}", figure.of), values(of));
+    if let Some(other) = &figure.over {
+        what = format!("{what} / {other}");
+        ours.iter_mut().zip(values(find(other)?)).for_each(|(value, other)| *value /= other);
+    }
+    if let Some(other) = &figure.minus {
+        what = format!("{what} − {other}");
+        ours.iter_mut().zip(values(find(other)?)).for_each(|(value, other)| *value -= other);
+    }
+    let ours = Statistic::of(&ours);
     Some(Comparison { what, paper: figure.value, source: figure.source.clone(), ours })
 }
 

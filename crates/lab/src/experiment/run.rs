@@ -1,23 +1,33 @@
-//! Runs an experiment: every policy with every seed, each in a world of its own.
+//! Runs an experiment: every policy with every seed, each in a world of its own, some of them at the same time.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use rand::seq::SliceRandom;
+use striate_core::SiteId;
 use striate_runtime::{Runtime, run_in_virtual_time};
+use striate_site::Site;
 
-use super::file::{Experiment, PolicyUnderTest};
+use super::cells::{Cell, Cells};
+use super::file::{Experiment, PolicyUnderTest, WorkloadUnderTest};
 use super::results::{PolicyResult, Results, SeedResult};
 use crate::drive::{DriveOptions, Measured, drive};
 use crate::latency::Latencies;
 use crate::workload::EcStoreScans;
 use crate::world::{World, WorldOptions};
 
+/// How often a run tells where it is.
+const STEPS: u32 = 100;
+
 /// A run that did not end well, with all that is needed to see it again.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{experiment}, policy {policy}: {reason}\nseed {seed}, commit {}; see it again with\n  \
-     striate lab run --experiment {experiment} --seed {seed} --seeds 1 --scale {scale}",
+     striate lab run --experiment {experiment} --policy {policy:?} --seed {seed} --seeds 1 --scale {scale}",
     super::COMMIT
 )]
 pub struct RunFailure {
@@ -33,53 +43,151 @@ pub struct RunFailure {
     pub reason: String,
 }
 
-/// Runs the experiment with the seeds from `first_seed` on, and tells `progress` after each run. `clock` is the
-/// machine's real clock.
-///
-/// # Errors
-/// At the first run that fails or panics, or in which an operation failed.
-pub fn run(
-    experiment: &Experiment,
-    first_seed: u64,
-    clock: &Runtime,
-    mut progress: impl FnMut(&str, &SeedResult),
-) -> Result<Results, RunFailure> {
-    let mut policies = Vec::new();
-    for policy in &experiment.policies {
-        let mut all = Latencies::default();
-        let mut seeds = Vec::new();
-        for seed in first_seed..first_seed + u64::from(experiment.seeds) {
-            let failure = |reason| RunFailure {
-                experiment: experiment.name.clone(),
-                policy: policy.name.clone(),
-                seed,
-                scale: experiment.scale,
-                reason,
-            };
-            let (latencies, result) = run_seed(experiment, policy, seed, clock).map_err(failure)?;
-            all.merge(&latencies);
-            progress(&policy.name, &result);
-            seeds.push(result);
-        }
-        policies.push(PolicyResult {
-            name: policy.name.clone(),
-            profile: policy.profile.to_string(),
-            read: policy.read.clone(),
-            cdf: PolicyResult::cdf_of(&all),
-            seeds,
-        });
-    }
-    Ok(Results::new(experiment, policies))
+/// How an experiment is run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The seeds go from this one on.
+    pub first_seed: u64,
+    /// Runs at the same time, each in a thread of its own.
+    pub jobs: usize,
+    /// Where finished runs are kept and looked for.
+    pub cells: Option<Cells>,
 }
 
-fn run_seed(
-    experiment: &Experiment,
-    policy: &PolicyUnderTest,
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { first_seed: 1, jobs: 1, cells: None }
+    }
+}
+
+/// How far the runs are.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// A run has come this far, in seconds of virtual time.
+    At {
+        /// Number of the run.
+        cell: usize,
+        /// Its policy and seed.
+        name: &'a str,
+        /// Virtual seconds since its beginning.
+        virtual_s: f64,
+    },
+    /// A run has ended.
+    Done {
+        /// Number of the run.
+        cell: usize,
+        /// Its policy.
+        policy: &'a str,
+        /// What it found.
+        result: &'a SeedResult,
+        /// It had been finished before.
+        kept: bool,
+    },
+}
+
+/// A run to be made, by its number in the order of policies and seeds.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    cell: usize,
+    policy: usize,
     seed: u64,
+}
+
+enum Message {
+    At(Task, f64),
+    Done(Task, Box<Result<(Cell, bool), String>>),
+}
+
+/// Runs the experiment and tells `progress` how far it is. `clock` is the machine's real clock.
+///
+/// # Errors
+/// At the first run that fails or panics, or in which an operation failed, or whose results cannot be kept.
+pub fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
     clock: &Runtime,
-) -> Result<(Latencies, SeedResult), String> {
+    mut progress: impl FnMut(Progress<'_>),
+) -> Result<Results, RunFailure> {
+    let seeds = experiment.seeds as usize;
+    let tasks = (0..experiment.policies.len() * seeds).map(|cell| Task {
+        cell,
+        policy: cell / seeds,
+        seed: options.first_seed + (cell % seeds) as u64,
+    });
+    let waiting = Mutex::new(tasks.collect::<VecDeque<_>>());
+    let mut cells: Vec<Option<Cell>> = vec![None; experiment.policies.len() * seeds];
+    let mut failed = None;
+    std::thread::scope(|scope| {
+        let (sender, messages) = channel();
+        for _ in 0..options.jobs.max(1) {
+            let (waiting, sender) = (&waiting, sender.clone());
+            scope.spawn(move || work(experiment, options, clock, waiting, &sender));
+        }
+        drop(sender);
+        for message in messages {
+            match message {
+                Message::At(task, virtual_s) => {
+                    let name = format!("{}, seed {}", experiment.policies[task.policy].name, task.seed);
+                    progress(Progress::At { cell: task.cell, name: &name, virtual_s });
+                }
+                Message::Done(task, result) => match *result {
+                    Ok((cell, kept)) => {
+                        let policy = &experiment.policies[task.policy].name;
+                        progress(Progress::Done { cell: task.cell, policy, result: &cell.result, kept });
+                        cells[task.cell] = Some(cell);
+                    }
+                    Err(reason) => {
+                        waiting.lock().clear();
+                        failed.get_or_insert((task, reason));
+                    }
+                },
+            }
+        }
+    });
+    match failed {
+        Some((task, reason)) => Err(RunFailure {
+            experiment: experiment.name.clone(),
+            policy: experiment.policies[task.policy].name.clone(),
+            seed: task.seed,
+            scale: experiment.scale,
+            reason,
+        }),
+        None => Ok(gathered(experiment, cells.into_iter().flatten().collect())),
+    }
+}
+
+/// Makes runs until none waits.
+fn work(
+    experiment: &Experiment,
+    options: &RunOptions,
+    clock: &Runtime,
+    waiting: &Mutex<VecDeque<Task>>,
+    sender: &Sender<Message>,
+) {
+    loop {
+        let Some(task) = waiting.lock().pop_front() else { return };
+        let result = run_cell(experiment, options, task, clock, sender);
+        // Who asked is gone only if it panicked, and then this scope ends as well.
+        let _ = sender.send(Message::Done(task, Box::new(result)));
+    }
+}
+
+fn run_cell(
+    experiment: &Experiment,
+    options: &RunOptions,
+    task: Task,
+    clock: &Runtime,
+    sender: &Sender<Message>,
+) -> Result<(Cell, bool), String> {
+    let policy = &experiment.policies[task.policy];
+    let kept = options.cells.as_ref().and_then(|cells| cells.load(experiment, policy, task.seed));
+    if let Some(cell) = kept {
+        return Ok((cell, true));
+    }
     let began = clock.uptime();
-    let ran = catch_unwind(AssertUnwindSafe(|| measure(experiment, policy, seed)));
+    let tell = sender.clone();
+    let at = move |virtual_s| drop(tell.send(Message::At(task, virtual_s)));
+    let ran = catch_unwind(AssertUnwindSafe(|| measure(experiment, policy, task.seed, at)));
     let (measured, trace) = match ran {
         Ok(result) => result?,
         Err(panic) => return Err(panic_message(panic.as_ref())),
@@ -90,8 +198,31 @@ fn run_seed(
     let [_, length, interval] = experiment.scaled_times();
     let intervals = (length.as_secs_f64() / interval.as_secs_f64()).round() as usize;
     let real_s = (clock.uptime() - began).as_secs_f64();
-    let result = SeedResult::new(seed, trace, &measured, intervals, real_s);
-    Ok((measured.latencies, result))
+    let result = SeedResult::new(task.seed, trace, &measured, intervals, real_s);
+    let cell = Cell { result, latencies: measured.latencies };
+    if let Some(cells) = &options.cells {
+        let stored = cells.store(experiment, policy, task.seed, &cell);
+        stored.map_err(|error| format!("its results cannot be kept: {error}"))?;
+    }
+    Ok((cell, false))
+}
+
+/// The cells of each policy together, in the order of the seeds.
+fn gathered(experiment: &Experiment, cells: Vec<Cell>) -> Results {
+    let of_policies = experiment.policies.iter().zip(cells.chunks(experiment.seeds as usize));
+    let policies = of_policies.map(|(policy, cells)| {
+        let mut all = Latencies::default();
+        cells.iter().for_each(|cell| all.merge(&cell.latencies));
+        PolicyResult {
+            name: policy.name.clone(),
+            profile: policy.profile.to_string(),
+            read: policy.read.clone(),
+            failed_sites: policy.failed_sites,
+            cdf: all.cdf(),
+            seeds: cells.iter().map(|cell| cell.result.clone()).collect(),
+        }
+    });
+    Results::new(experiment, policies.collect())
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
@@ -105,6 +236,7 @@ fn measure(
     experiment: &Experiment,
     policy: &PolicyUnderTest,
     seed: u64,
+    at: impl Fn(f64) + Send + 'static,
 ) -> Result<(Measured, String), String> {
     let world_options = WorldOptions {
         calibration: experiment.calibration(),
@@ -127,13 +259,41 @@ fn measure(
         interval,
         client_work: Duration::from_secs_f64(experiment.calibration().client_work_ms / 1e3),
     };
-    let (blocks, exponent) = (u64::from(experiment.scaled_blocks()), experiment.zipf_exponent);
+    let (blocks, failed_sites) = (u64::from(experiment.scaled_blocks()), policy.failed_sites);
+    let WorkloadUnderTest::EcStoreScans = experiment.workload;
+    let exponent = experiment.zipf_exponent;
     run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {
         let world = World::build(runtime, &world_options).await.map_err(|error| error.to_string())?;
         let world = Arc::new(world);
+        tell(&world.runtime, (warm_up + length) / STEPS, at);
         let warm_up = DriveOptions { length: warm_up, ..options };
         drive(&world, warm_up, || EcStoreScans::warm_up(blocks)).await;
+        fail_sites(&world, failed_sites);
         let measured = drive(&world, options, || EcStoreScans::measured(blocks, exponent)).await;
         Ok((measured, world.trace.digest().to_string()))
     })
+}
+
+/// Tells the virtual time after each step, until the run ends.
+fn tell(runtime: &Runtime, step: Duration, at: impl Fn(f64) + Send + 'static) {
+    let of_task = runtime.clone();
+    runtime.spawn(async move {
+        loop {
+            of_task.sleep(step).await;
+            at(of_task.uptime().as_secs_f64());
+        }
+    });
+}
+
+/// The storage services of some machines die and are not repaired (EC-Store §VI-C4). Their clients live on, and all
+/// clients are told at once, as by the paper's repair service: what they would meet until then is not measured.
+fn fail_sites(world: &World, count: u32) {
+    let mut machines: Vec<_> = world.machines.iter().collect();
+    machines.shuffle(&mut world.runtime.rng());
+    let dead: Vec<SiteId> = machines.iter().take(count as usize).map(|machine| machine.site.id()).collect();
+    machines.iter().take(count as usize).for_each(|machine| machine.store.crash());
+    for client in world.clients.iter().filter(|_| count > 0) {
+        let views = client.sites().into_iter().map(|view| view.site);
+        client.set_sites(views.filter(|site| !dead.contains(&site.id())).collect());
+    }
 }

@@ -34,8 +34,19 @@ pub struct StackedBars {
     pub y_label: String,
     /// Names of the parts, lowest first.
     pub parts: Vec<String>,
-    /// Name and parts of each bar.
-    pub bars: Vec<(String, Vec<f64>)>,
+    /// The bars.
+    pub bars: Vec<Bar>,
+}
+
+/// One bar.
+#[derive(Clone, Debug, Default)]
+pub struct Bar {
+    /// Under it.
+    pub name: String,
+    /// Its parts, lowest first.
+    pub parts: Vec<f64>,
+    /// Half the width of the confidence interval of their sum, drawn at its top.
+    pub half_width: Option<f64>,
 }
 
 /// The drawing area and its scales.
@@ -186,12 +197,14 @@ impl LinePlot {
 impl StackedBars {
     /// The plot's SVG.
     pub fn render(&self) -> String {
-        let highest = self.bars.iter().map(|(_, parts)| parts.iter().sum()).fold(0.0, f64::max);
+        let top = |bar: &Bar| bar.parts.iter().sum::<f64>() + bar.half_width.unwrap_or(0.0);
+        let highest = self.bars.iter().map(top).fold(0.0, f64::max);
         let count = self.bars.len().max(1) as f64;
+        let font_size = if self.bars.len() > 6 { 9 } else { 12 };
         let frame = Frame { x: (0.0, count), y: with_room(0.0, highest) };
         let mut svg = frame.open(self.parts.len());
         frame.y_axis(&mut svg, &self.y_label);
-        for (i, (name, parts)) in self.bars.iter().enumerate() {
+        for (i, Bar { name, parts, half_width }) in self.bars.iter().enumerate() {
             let (left, right) = (frame.at_x(i as f64 + 0.2), frame.at_x(i as f64 + 0.8));
             let mut below = 0.0;
             for (part, value) in parts.iter().enumerate() {
@@ -205,9 +218,19 @@ impl StackedBars {
                 );
                 below += value;
             }
+            if let Some(half_width) = half_width {
+                let x = (left + right) / 2.0;
+                let (low, high) = (frame.at_y((below - half_width).max(0.0)), frame.at_y(below + half_width));
+                let _ = write!(
+                    svg,
+                    "<path d=\"M{x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h8M{:.1} {high:.1}h8\" stroke=\"#333\"/>",
+                    x - 4.0,
+                    x - 4.0
+                );
+            }
             let _ = write!(
                 svg,
-                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\" font-size=\"{font_size}\">{}</text>",
                 (left + right) / 2.0,
                 HEIGHT - BOTTOM + 16.0,
                 escape(name)
@@ -247,9 +270,13 @@ mod tests {
         }
         let bars = StackedBars {
             parts: vec!["p".into(), "q".into()],
-            bars: vec![("x".into(), vec![1.0, 2.0]), ("y".into(), vec![2.0, 0.5])],
+            bars: vec![
+                Bar { name: "x".into(), parts: vec![1.0, 2.0], half_width: Some(0.5) },
+                Bar { name: "y".into(), parts: vec![2.0, 0.5], half_width: None },
+            ],
             ..StackedBars::default()
         };
+        assert_eq!(bars.render().matches("<path").count(), 1, "one confidence interval");
         // The background, four parts, two legend entries.
         assert_eq!(bars.render().matches("<rect").count(), 7);
     }

@@ -12,6 +12,15 @@ pub enum LabCommand {
     List,
     /// Run an experiment and write its results.
     Run(LabRunArgs),
+    /// Run what stands for one figure or table of the EC-Store paper, and draw it.
+    Figure(LabFigureArgs),
+    /// Run every experiment and write the pages of docs/results; goes on where it was interrupted.
+    Results(LabResultsArgs),
+    /// Measure what encoding, decoding and planning cost on this machine.
+    #[command(after_long_help = "Example:\n  striate lab costs")]
+    Costs,
+    /// Hold the lab against real processes with modelled media.
+    Reality(LabRealityArgs),
     /// Measure how fast the lab is on this machine.
     Speed(LabSpeedArgs),
 }
@@ -38,10 +47,123 @@ pub struct LabRunArgs {
     /// How many seeds to run, instead of what the experiment says.
     #[arg(long, value_name = "COUNT")]
     pub seeds: Option<u32>,
+    /// Only this policy, by its name; can be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub policy: Vec<String>,
+    /// How it is run.
+    #[command(flatten)]
+    pub how: LabHowArgs,
+    /// Where the results are written.
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    pub out: PathBuf,
+}
+
+/// How experiments are run.
+#[derive(Clone, Debug, Args)]
+pub struct LabHowArgs {
     /// What blocks, phases and reporting interval are divided by, instead of what the experiment says.
     #[arg(long)]
     pub scale: Option<f64>,
+    /// Runs at the same time, each on a core of its own.
+    #[arg(long, default_value_t = 1)]
+    pub jobs: usize,
+    /// Where finished runs are kept, so that none is made twice by the same program.
+    #[arg(long, value_name = "DIR", default_value = "lab-results/cells")]
+    pub cells: PathBuf,
+}
+
+/// `striate lab figure`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run what stands for one figure or table of the EC-Store paper, and draw it.\n\n\
+        4a to 4d and table-2 are five views of the same runs, 4e has blocks of 1 MB, 4f failed sites. Runs that are \
+        finished are not made again. Written are FIGURE-CALIBRATION.svg and the whole report.",
+    after_long_help = "Examples:\n  striate lab figure 4c\n  striate lab figure table-2 --calibration A --scale 100"
+)]
+pub struct LabFigureArgs {
+    /// 4a to 4f, or table-2.
+    pub figure: String,
+    /// P, A or D.
+    #[arg(long, default_value = "P")]
+    pub calibration: String,
+    /// How many seeds to run, instead of what the experiment says.
+    #[arg(long, value_name = "COUNT")]
+    pub seeds: Option<u32>,
+    /// How it is run.
+    #[command(flatten)]
+    pub how: LabHowArgs,
     /// Where the results are written.
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    pub out: PathBuf,
+}
+
+/// `striate lab results`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run every experiment and write the pages of docs/results.\n\n\
+        Each built-in experiment with all its seeds, and one unscaled run for each calibration, which validates the \
+        scale. It takes a night. Whatever ends it, Ctrl-C or a power cut, the same command goes on with what is \
+        missing: every finished run is kept.",
+    after_long_help = "Examples:\n  striate lab results --jobs 2\n  striate lab results --scale 1000 --seeds 2 --out /tmp/results"
+)]
+pub struct LabResultsArgs {
+    /// Only these experiments; without it all, and the unscaled runs.
+    #[arg(long, value_name = "NAME")]
+    pub experiment: Vec<String>,
+    /// How many seeds to run, instead of what the experiments say.
+    #[arg(long, value_name = "COUNT")]
+    pub seeds: Option<u32>,
+    /// Leave the unscaled runs out.
+    #[arg(long)]
+    pub no_unscaled: bool,
+    /// How they are run.
+    #[command(flatten)]
+    pub how: LabHowArgs,
+    /// Where the pages are written.
+    #[arg(long, value_name = "DIR", default_value = "docs/results")]
+    pub out: PathBuf,
+}
+
+/// `striate lab reality`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Hold the lab against real processes.\n\n\
+        Starts `striate site` processes on this machine whose stores are as slow as the lab's model of a disk, runs a \
+        small workload on them with the real client over the network, runs the same in the lab, and compares means \
+        and 99th percentiles. Written are reality.json and reality.html, with both curves of response times. Times \
+        are real here, so the machine should have nothing else to do; the share of the processors that others took is \
+        reported.",
+    after_long_help = "Examples:\n  striate lab reality\n  striate lab reality --calibration D --length 20"
+)]
+pub struct LabRealityArgs {
+    /// Only the cases of this calibration, P or D.
+    #[arg(long, value_name = "CALIBRATION")]
+    pub calibration: Option<String>,
+    /// Sites, each a process.
+    #[arg(long, default_value_t = 8)]
+    pub sites: u32,
+    /// Closed-loop clients.
+    #[arg(long, default_value_t = 2)]
+    pub clients: u32,
+    /// Blocks of 100 KB.
+    #[arg(long, default_value_t = 500)]
+    pub blocks: u32,
+    /// Seconds of each real run, after a warm-up of a tenth of it; virtual seconds of each run in the lab.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    pub length: f64,
+    /// Real runs of each case, each with other media and places.
+    #[arg(long, default_value_t = 2)]
+    pub rounds: u32,
+    /// Runs of each case in the lab.
+    #[arg(long, default_value_t = 10)]
+    pub lab_seeds: u32,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where the sites' directories are made, and removed at the end. Default: the system's temporary folder.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where the report is written.
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     pub out: PathBuf,
 }

@@ -9,7 +9,9 @@ mod serve;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub use bench::{BenchArgs, PreloadName, WorkloadName};
-pub use lab::{LabCommand, LabRunArgs, LabSpeedArgs};
+pub use lab::{
+    LabCommand, LabFigureArgs, LabHowArgs, LabRealityArgs, LabResultsArgs, LabRunArgs, LabSpeedArgs,
+};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
     AdminArgs, AdminCommand, DiskCommand, HealArgs, KeysCommand, MetaCommand, StatusArgs, VerifyArgs,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use striate_core::Profile;
+use striate_lab::calibration::Calibration;
 
 /// Where to listen: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +134,10 @@ pub struct ServerArgs {
     pub listen: ListenArgs,
 }
 
+fn calibration(name: &str) -> Result<Calibration, String> {
+    Calibration::named(name).ok_or_else(|| format!("there is no calibration {name:?}: write P, A or D"))
+}
+
 /// `striate site`.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -169,6 +174,15 @@ pub struct SiteArgs {
     /// Where the site listens for gateways.
     #[arg(long, value_name = "HOST:PORT", default_value = ":9100")]
     pub address: HostPort,
+
+    /// For experiments: makes every read and write take as long as on the disks of one of the lab's calibrations,
+    /// P, A or D, whatever the real disk can do.
+    #[arg(long, value_name = "CALIBRATION", hide_short_help = true, value_parser = calibration)]
+    pub medium: Option<Calibration>,
+
+    /// What the times of --medium are drawn from.
+    #[arg(long, value_name = "SEED", hide_short_help = true, default_value_t = 1)]
+    pub medium_seed: u64,
 
     /// Write a new random cluster secret to FILE (mode 0600) and stop.
     #[arg(long, value_name = "FILE")]

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use striate_core::{ClusterId, RackId};
+use striate_lab::calibration::SiteModel;
+use striate_lab::medium::DelayedStore;
 use striate_runtime::Runtime;
 use striate_site::disk::{DiskStore, DiskStoreOptions};
 use striate_site::filesystem::{FileSystem, RealFileSystem};
@@ -18,6 +20,15 @@ use crate::admin::find::STATE_FOLDER;
 pub struct DiskSite {
     site: Arc<LocalSite>,
     store: Arc<DiskStore>,
+}
+
+/// A medium that a site is made as slow as, for experiments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Medium {
+    /// How slow, and how many requests it serves at once.
+    pub model: SiteModel,
+    /// What its draws depend on.
+    pub seed: u64,
 }
 
 /// The metadata's folder of a directory.
@@ -36,25 +47,32 @@ impl DiskSite {
     /// # Errors
     /// When the directory is not this member's, or its store cannot be opened; the reason names the way out.
     pub async fn open(runtime: &Runtime, cluster: ClusterId, member: &Member) -> Result<Self, String> {
-        Self::open_in_rack(runtime, cluster, member, None).await
+        Self::open_as(runtime, cluster, member, None, None).await
     }
 
-    /// As [`DiskSite::open`], in a failure domain with a label of its own.
+    /// As [`DiskSite::open`], in a failure domain with a label of its own, or as slow as a modelled medium.
     ///
     /// # Errors
     /// As [`DiskSite::open`].
-    pub async fn open_in_rack(
+    pub async fn open_as(
         runtime: &Runtime,
         cluster: ClusterId,
         member: &Member,
         rack: Option<RackId>,
+        medium: Option<Medium>,
     ) -> Result<Self, String> {
         let (rt, member) = (runtime.clone(), member.clone());
         let rack = rack.unwrap_or_else(|| rack_of(&member));
         let opened = runtime.run_blocking(move || open_store(&rt, cluster, &member, rack)).await;
         let (store, identity) = opened?;
-        let dynamic: Arc<dyn ChunkStore> = store.clone();
-        let site = LocalSite::new(runtime.clone(), identity, dynamic, QueueLimits::default());
+        let (served, limits): (Arc<dyn ChunkStore>, _) = match medium {
+            None => (store.clone(), QueueLimits::default()),
+            Some(Medium { model, seed }) => {
+                let delayed = DelayedStore::new(runtime.clone(), store.clone(), model, seed);
+                (Arc::new(delayed), QueueLimits { workers: model.workers, ..QueueLimits::default() })
+            }
+        };
+        let site = LocalSite::new(runtime.clone(), identity, served, limits);
         Ok(Self { site: Arc::new(site), store })
     }
 

@@ -1,0 +1,111 @@
+//! Measures what the processor costs that virtual time does not see: encoding, decoding, planning.
+//!
+//! The work is the client's own on blocks of 100 KB, over more data than the inner caches hold. Of many rounds the
+//! fastest counts, because whatever else the machine does only makes them slower.
+
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use striate_codec::{Code, crc32c, crc32c_append};
+use striate_core::SiteId;
+use striate_plan::{QueryBlock, ReadPolicy, plan_query};
+use striate_runtime::Runtime;
+
+use crate::calibration::ProcessorCost;
+
+const CHUNK_LEN: usize = 50_000;
+const GRANULE_LEN: usize = 64 << 10;
+/// Blocks in a round: 25 MB of chunks.
+const BLOCKS: usize = 128;
+const ROUNDS: usize = 40;
+/// Queries in a round, each of this many blocks.
+const QUERIES: usize = 1_000;
+const QUERY_BLOCKS: usize = 10;
+const SITES: u32 = 32;
+
+/// The costs on this machine, for RS(2,2). `clock` is the machine's real clock.
+pub fn measure(clock: &Runtime) -> ProcessorCost {
+    let code: Code = "rs(2,2)".parse().expect("a code");
+    let mut stripes: Vec<Vec<Vec<u8>>> = (0..BLOCKS as u64).map(random_data).collect();
+    let encode_s = fastest(clock, || stripes.iter_mut().for_each(|chunks| encode(&code, chunks)));
+    let stripes: Vec<Vec<Bytes>> =
+        stripes.into_iter().map(|chunks| chunks.into_iter().map(Bytes::from).collect()).collect();
+    let decode_s = fastest(clock, || {
+        let crc = stripes.iter().fold(0, |crc, chunks| crc ^ decode(&code, chunks));
+        std::hint::black_box(crc);
+    });
+    let plan_s = plan(clock, &code);
+    let bytes = (BLOCKS * 2 * CHUNK_LEN) as f64;
+    ProcessorCost {
+        encode_bytes_per_s: bytes / encode_s,
+        decode_bytes_per_s: bytes / decode_s,
+        plan_ns_per_chunk: 1e9 * plan_s / (QUERIES * QUERY_BLOCKS * 2) as f64,
+    }
+}
+
+/// Two data chunks, and room for two parities.
+fn random_data(seed: u64) -> Vec<Vec<u8>> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut chunks = vec![vec![0; CHUNK_LEN]; 4];
+    chunks[..2].iter_mut().for_each(|chunk| rng.fill_bytes(chunk));
+    chunks
+}
+
+/// The parities and the checksums of all four chunks, in one pass as a write does it.
+fn encode(code: &Code, chunks: &mut [Vec<u8>]) {
+    let (data, parity) = chunks.split_at_mut(2);
+    let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+    let checksums = code.encode_and_checksum(&[&data[0], &data[1]], &mut parity, GRANULE_LEN);
+    std::hint::black_box(checksums.expect("chunks of equal length").chunk_checksum(3));
+}
+
+/// The first data chunk from a parity and the second, and the block's checksum.
+fn decode(code: &Code, chunks: &[Bytes]) -> u32 {
+    let plan = code.decode_plan(&[1, 2], &[0]).expect("two chunks suffice");
+    let sources: Vec<&[u8]> = plan.sources().iter().map(|&index| &chunks[index][..]).collect();
+    let mut missing = vec![0; CHUNK_LEN];
+    plan.apply(&sources, &mut [&mut missing]).expect("chunks of equal length");
+    crc32c_append(crc32c(&missing), &chunks[1])
+}
+
+/// Seconds for a round of queries of random chunks.
+fn plan(clock: &Runtime, code: &Code) -> f64 {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut place = || -> Vec<SiteId> {
+        let first = rng.next_u32() % SITES;
+        (0..4).map(|index| SiteId(1 + (first + 7 * index) % SITES)).collect()
+    };
+    let places: Vec<Vec<SiteId>> = (0..QUERIES + QUERY_BLOCKS).map(|_| place()).collect();
+    let blocks: Vec<_> = places.iter().map(|sites| QueryBlock { code, sites }).collect();
+    fastest(clock, || {
+        let mut rng = SmallRng::seed_from_u64(2);
+        for query in blocks.windows(QUERY_BLOCKS).take(QUERIES) {
+            let planned = plan_query(ReadPolicy::Random, query, |_| Some(1.0), &mut rng);
+            std::hint::black_box(planned.expect("every chunk can be had"));
+        }
+    })
+}
+
+fn fastest(clock: &Runtime, mut round: impl FnMut()) -> f64 {
+    let times = (0..ROUNDS).map(|_| {
+        let began = clock.uptime();
+        round();
+        (clock.uptime() - began).as_secs_f64()
+    });
+    times.fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is timed is the work that it says: the decoded chunk is the one that was encoded.
+    #[test]
+    fn the_measured_work_is_right() {
+        let code: Code = "rs(2,2)".parse().unwrap();
+        let mut chunks = random_data(3);
+        encode(&code, &mut chunks);
+        let chunks: Vec<Bytes> = chunks.into_iter().map(Bytes::from).collect();
+        assert_eq!(decode(&code, &chunks), crc32c(&[&chunks[0][..], &chunks[1][..]].concat()));
+    }
+}

@@ -1,0 +1,152 @@
+"""The lab's claims, each taken from what `striate lab` prints or writes."""
+
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+from pathlib import Path
+
+from .claims import spread
+from .servers import striate_binary
+
+EXPERIMENT = "ec-store-ycsb-p"
+SPEED_LINE = re.compile(r"(\d+) sites, .*: ([\d.]+) million chunk reads a minute .*built in ([\d.]+) s, peak memory (\d+) MiB")
+# Two-sided 95% quantile of Student's t for 4 degrees of freedom, that is for five seeds.
+STUDENT_T_5 = 2.776
+
+
+class Laboratory:
+    """Runs `striate lab …` with its files in a folder of its own."""
+
+    def __init__(self, folder, full):
+        self.folder, self.full = Path(folder), full
+
+    def run(self, *arguments):
+        done = subprocess.run([striate_binary(), "lab", *map(str, arguments)], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"striate lab {' '.join(map(str, arguments))}: {done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def experiment(self, out, *arguments, name=EXPERIMENT):
+        """Runs an experiment into folder `out`; returns its results."""
+        out = self.folder / out
+        self.run("run", "--experiment", name, "--out", out, "--cells", out / "cells", *arguments)
+        return json.loads((out / f"{name}.json").read_text())
+
+
+def traces(results):
+    return {(policy["name"], run["seed"]): run["trace"] for policy in results["policies"] for run in policy["seeds"]}
+
+
+def prove_determinism(ledger, laboratory):
+    short = ("--scale", 2000, "--seeds", 2)
+    first = traces(laboratory.experiment("one", *short))
+    again = traces(laboratory.experiment("two", *short, "--jobs", 2))
+    events = sum(int(trace.split(" over ")[1].split()[0]) for trace in first.values())
+    same = sum(first[run] == again[run] for run in first)
+    ledger.add("the same runs in two processes, alone and two at a time: equal hashes of all events",
+               f"{same} of {len(first)} runs, {events:,} events", same == len(first), "all")
+    by_policy = {}
+    for (policy, _), trace in first.items():
+        by_policy.setdefault(policy, []).append(trace)
+    differ = sum(len(set(of_seeds)) == len(of_seeds) for of_seeds in by_policy.values())
+    ledger.add("two seeds of a policy: different hashes", f"{differ} of {len(by_policy)} policies",
+               differ == len(by_policy), "all")
+
+
+def prove_speed(ledger, laboratory):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    rounds = [SPEED_LINE.findall(laboratory.run("speed", "--blocks", 1_000_000, "--length", 3)) for _ in range(2)]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    for index, bar in ((0, 3.0), (1, None)):
+        sites = rounds[0][index][0]
+        speeds = [float(lines[index][1]) for lines in rounds]
+        ledger.add(f"chunk reads a minute of real time, one core, {sites} sites, EC, millions",
+                   f"{max(speeds):.2f}", max(speeds) >= bar if bar else None, f"≥ {bar}" if bar else "", spread(speeds))
+    memory = max(int(lines[1][3]) for lines in rounds)
+    ledger.add("memory of 1,000 sites with 1,000,000 blocks", f"{memory} MiB", memory < 4096, "< 4 GiB")
+    ledger.note(f"{cpu:.0f} s of processor time; a load average of {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+def prove_reality(ledger, laboratory):
+    out = laboratory.folder / "reality"
+    length, rounds = (120, 3) if laboratory.full else (20, 2)
+    laboratory.run("reality", "--length", length, "--rounds", rounds, "--lab-seeds", 20, "--out", out,
+                   "--dir", laboratory.folder)
+    for case in json.loads((out / "reality.json").read_text()):
+        name = f"{case['name']}, calibration {case['calibration']}, {case['sites']} sites, {case['clients']} clients"
+        for what, key, bar in (("mean", "mean", 0.10), ("p99", "p99", 0.20)):
+            error, real, lab = (case[f"{key}_error"], case["real"][f"{key}_ms"], case["lab"][f"{key}_ms"])
+            ledger.add(f"{name}: {what}, lab / real − 1", f"{error:+.1%}", abs(error) <= bar, f"within {bar:.0%}",
+                       f"{lab:.2f} and {real:.2f} ms; {case['lab']['count']:,} and {case['real']['count']:,} requests")
+        shares = case["processors"]
+        ledger.note(f"{name}: sites and clients took {shares['own_share']:.0%} of the processors, "
+                    f"{shares['own_ms_per_operation']:.2f} ms for each request; others took {shares['other_share']:.0%}")
+    ledger.record("reality", json.loads((out / "reality.json").read_text()))
+
+
+def interval(values):
+    """Mean and half the width of its 95% confidence interval."""
+    half = STUDENT_T_5 * statistics.stdev(values) / len(values) ** 0.5 if len(values) == 5 else float("nan")
+    return statistics.mean(values), half
+
+
+def percentile(run, percent):
+    return dict(map(tuple, run["response"]["percentiles_ms"]))[percent]
+
+
+def prove_ec_store(ledger, laboratory):
+    scale = () if laboratory.full else ("--scale", 150)
+    results = laboratory.experiment("ec-store", *scale, "--seeds", 5, "--jobs", os.cpu_count())
+    runs = {policy["name"]: policy["seeds"] for policy in results["policies"]}
+    fewest = min(run["response"]["count"] for of_policy in runs.values() for run in of_policy)
+    ledger.add("requests of each run after the warm-up, 5 seeds", f"at least {fewest:,}", fewest >= 20_000, "≥ 20,000")
+    ledger.note(f"scale 1/{results['scale']:g}: {results['blocks']:,} blocks, {results['measured_s']:g} s of virtual time")
+
+    def ratio(of, over, value):
+        return interval([value(a) / value(b) for a, b in zip(runs[of], runs[over])])
+
+    def mean(run):
+        return run["response"]["mean_ms"]
+
+    def claim_ratio(claim, of, over, value, low, high):
+        got, half = ratio(of, over, value)
+        bar = None if high is None else low <= got <= high
+        text = "" if high is None else (f"{low}–{high}" if low else f"< {high:g}")
+        ledger.add(claim, f"{got:.3f}", bar, text, f"± {half:.3f} over 5 seeds")
+
+    claim_ratio("R / EC, mean response time (the fit of P; paper 0.75)", "R", "EC", mean, 0, None)
+    claim_ratio("EC+LB / EC, mean response time", "EC+LB", "EC", mean, 0.75, 0.95)
+    claim_ratio("EC+LB cancelled / EC, mean response time", "EC+LB, cancelled", "EC", mean, 0, None)
+    claim_ratio("R least loaded / EC, mean response time", "R, least loaded", "EC", mean, 0, None)
+    for percent in (95.0, 99.0):
+        def tail(run, percent=percent):
+            return percentile(run, percent)
+        claim_ratio(f"4c's tails: R / EC, p{percent:g}", "R", "EC", tail, 0, 1.0)
+        claim_ratio(f"4c's tails: EC+LB / EC, p{percent:g}", "EC+LB", "EC", tail, 0, 1.0)
+        claim_ratio(f"4c's tails: EC+LB cancelled / EC, p{percent:g}", "EC+LB, cancelled", "EC", tail, 0, None)
+    prove_table_2(ledger, runs)
+    ledger.record("ec-store", {name: [{key: run[key] for key in ("seed", "response", "imbalance_over_mean",
+                                                                 "imbalance_over_oracle")} for run in of_policy]
+                               for name, of_policy in runs.items()})
+
+
+def prove_table_2(ledger, runs):
+    """λ over the actual mean; what is ordered are the means over the seeds, and the differences' intervals are told."""
+    def imbalance(name):
+        return [run["imbalance_over_mean"] for run in runs[name]]
+
+    def order(above, below, bar=True):
+        mean_above, mean_below = statistics.mean(imbalance(above)), statistics.mean(imbalance(below))
+        _, half = interval([a - b for a, b in zip(imbalance(above), imbalance(below))])
+        ledger.add(f"Table II, λ over the mean: {above} above {below}", f"{mean_above:.1f} and {mean_below:.1f}",
+                   mean_above > mean_below if bar else None, f"{above} > {below}" if bar else "",
+                   f"difference ± {half:.1f} over 5 seeds")
+
+    order("R", "EC")
+    order("EC", "EC+LB")
+    order("EC", "EC+LB, cancelled", bar=False)
