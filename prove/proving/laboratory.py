@@ -13,6 +13,11 @@ from .servers import striate_binary
 
 EXPERIMENT = "ec-store-ycsb-p"
 SPEED_LINE = re.compile(r"(\d+) sites, .*: ([\d.]+) million chunk reads a minute .*built in ([\d.]+) s, peak memory (\d+) MiB")
+FOUND = re.compile(r"found after (\d+) seeds?, (\w+) is broken")
+# Defects that are planted, by their names in `striate lab faults --mutation`.
+MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "write-quorum-off-by-one",
+             "clean-up-after-unknown-outcome", "collector-ignores-live-upload", "condition-outside-transaction",
+             "stale-mirror-wins", "recovery-stops-at-hole", "record-cache"]
 # Two-sided 95% quantile of Student's t for 4 degrees of freedom, that is for five seeds.
 STUDENT_T_5 = 2.776
 
@@ -150,3 +155,20 @@ def prove_table_2(ledger, runs):
     order("R", "EC")
     order("EC", "EC+LB")
     order("EC", "EC+LB, cancelled", bar=False)
+
+
+def prove_faults(ledger, laboratory):
+    seeds = 200 if laboratory.full else 30
+    try:
+        laboratory.run("faults", "--seeds", seeds)
+        verdict, holds = f"{seeds} seeds clean", True
+    except RuntimeError as error:
+        verdict, holds = str(error)[-300:], False
+    ledger.add("the store as it is, under random faults", verdict, holds, f"{seeds} seeds, no invariant broken")
+    for mutation in MUTATIONS:
+        try:
+            found = FOUND.search(laboratory.run("faults", "--mutation", mutation, "--seeds", 200))
+            verdict, holds = (f"found after {found[1]} seeds, by {found[2]}", True) if found else ("no verdict", False)
+        except RuntimeError as error:
+            verdict, holds = str(error)[-300:], False
+        ledger.add(f"planted: {mutation}", verdict, holds, "found within 200 seeds")
