@@ -13,6 +13,7 @@
 
 mod buffer;
 mod exact;
+mod process;
 mod virtual_time;
 
 use std::future::Future;
@@ -26,6 +27,7 @@ use rand::rngs::{SmallRng, StdRng};
 use rand::{RngCore, SeedableRng};
 
 pub use buffer::{Buffer, BufferPool};
+pub use process::Process;
 pub use tokio::task::JoinHandle;
 pub use tokio::time::Instant;
 pub use virtual_time::run_in_virtual_time;
@@ -50,6 +52,8 @@ enum Blocking {
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
+    /// Whose tasks it starts, in a simulation of several processes.
+    process: Option<Process>,
 }
 
 /// Where time comes from.
@@ -115,7 +119,13 @@ impl Runtime {
             secure: Mutex::new(secure),
             buffers: BufferPool::new(POOLED_BYTES),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), process: None }
+    }
+
+    /// This runtime for one process of a simulation: tasks that are started through it end when that is killed.
+    pub fn process(&self) -> (Self, Process) {
+        let process = Process::new();
+        (Self { inner: Arc::clone(&self.inner), process: Some(process.clone()) }, process)
     }
 
     /// The monotonic clock.
@@ -191,7 +201,11 @@ impl Runtime {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        tokio::spawn(future)
+        let task = tokio::spawn(future);
+        if let Some(process) = &self.process {
+            process.adopt(task.abort_handle());
+        }
+        task
     }
 
     /// Runs blocking work off the event loop (inline in virtual time). A panic of `work` is resumed here.
@@ -312,6 +326,28 @@ mod tests {
             assert!(runtime.now() >= deadline, "{wait:?}");
         }
         runtime.sleep_until_exactly(runtime.now() - Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_killed_process_ends_all_its_tasks_and_starts_no_others() {
+        let runtime = Runtime::deterministic(1, Duration::ZERO);
+        let (of_process, process) = runtime.process();
+        let inner = of_process.clone();
+        let outer = of_process.spawn(async move {
+            let sleeper = inner.clone();
+            inner.spawn(async move { sleeper.sleep(Duration::from_secs(9)).await }).await
+        });
+        let other = runtime.spawn({
+            let process = process.clone();
+            async move { process.killed().await }
+        });
+        runtime.sleep(Duration::from_secs(1)).await;
+        assert!(!outer.is_finished() && !other.is_finished());
+        process.kill();
+        assert!(outer.await.is_err_and(|error| error.is_cancelled()));
+        other.await.expect("a task of another process goes on");
+        assert!(of_process.spawn(async {}).await.is_err());
+        assert_eq!(runtime.uptime(), Duration::from_secs(1));
     }
 
     #[tokio::test]

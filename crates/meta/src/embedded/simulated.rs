@@ -139,6 +139,11 @@ impl Machine {
         self.state.lock().off
     }
 
+    /// Cuts the power now.
+    pub fn cut_power(&self) {
+        self.state.lock().off = true;
+    }
+
     /// Cuts the power, if it did not fail, loses a part of what was not synced, and starts again.
     pub fn restart(&self) {
         let state = &mut *self.state.lock();

@@ -143,6 +143,11 @@ impl SimulatedFileSystem {
         self.world.lock().dies_at = Some(change);
     }
 
+    /// Whether the program has died.
+    pub fn is_dead(&self) -> bool {
+        self.world.lock().is_dead
+    }
+
     /// Fails some calls from now on.
     pub fn inject(&self, fault: Fault) {
         self.world.lock().faults.push(fault);
@@ -497,7 +502,8 @@ fn part(content: &[u8], offset: u64, len: usize) -> Vec<u8> {
 
 impl File for SimulatedFile {
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
-        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
         let mut world = self.fs.world.lock();
         let was_dead = world.is_dead;
         match world.enter(Call::Write) {
@@ -542,6 +548,9 @@ impl File for SimulatedFile {
         let mut world = self.fs.call(Call::Read)?;
         // A direct read first writes out what is dirty, without making it durable.
         let node = world.node(self.inode);
+        if node.pending.is_empty() {
+            return Ok(part(&node.durable, offset, len));
+        }
         let mut content = node.durable.clone();
         node.pending.iter().for_each(|change| change.apply(&mut content));
         Ok(part(&content, offset, len))
