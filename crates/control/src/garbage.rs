@@ -5,7 +5,7 @@
 //! begins anew. Rows of whole segments are first taken down into rows of single stripes, and so are, after
 //! the same grace, the parts of multipart objects and uploads that are gone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,7 +49,7 @@ impl GarbageCollector {
         let retired = retired_sites(client).await?;
         let now = client.runtime().now();
         let grace = client.options().garbage_grace;
-        let (mut seen, mut consumed) = (HashSet::new(), 0);
+        let (mut seen, mut consumed) = (BTreeSet::new(), 0);
         let mut rows = Rows::with_prefix(keys::GARBAGE);
         while let Some(page) = rows.next(client).await? {
             let mut due = Vec::new();
@@ -74,7 +74,7 @@ impl GarbageCollector {
         &mut self,
         client: &Client,
         now: Instant,
-        seen: &mut HashSet<Bytes>,
+        seen: &mut BTreeSet<Bytes>,
     ) -> Result<(), ClientError> {
         let mut last = None;
         loop {
@@ -97,8 +97,8 @@ impl GarbageCollector {
 }
 
 /// Removes what the rows name, then the rows whose removals all succeeded.
-async fn consume(client: &Client, rows: &[Row], retired: &HashSet<SiteId>) -> Result<u64, ClientError> {
-    let mut by_site: HashMap<SiteId, Vec<ChunkId>> = HashMap::new();
+async fn consume(client: &Client, rows: &[Row], retired: &BTreeSet<SiteId>) -> Result<u64, ClientError> {
+    let mut by_site: BTreeMap<SiteId, Vec<ChunkId>> = BTreeMap::new();
     let mut records = Vec::with_capacity(rows.len());
     for row in rows {
         let record: Garbage = row.record()?;
@@ -112,7 +112,7 @@ async fn consume(client: &Client, rows: &[Row], retired: &HashSet<SiteId>) -> Re
         }
         records.push((row, chunks));
     }
-    let mut failed = HashSet::new();
+    let mut failed = BTreeSet::new();
     for (site, chunks) in by_site {
         let request = DeleteRequest { chunks, epoch: client.epoch() };
         let deleted = match client.site(site) {

@@ -9,7 +9,7 @@
 //! for a site: another try changes nothing for them until the set of sites changes. Rounds that make no
 //! further stripe whole are bounded; the report then names what is left.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -87,10 +87,10 @@ pub async fn heal(
         client,
         tell: progress,
         progress: HealProgress::default(),
-        gone: HashSet::new(),
+        gone: BTreeSet::new(),
         takers: BTreeSet::new(),
-        left: HashMap::new(),
-        healed: HashSet::new(),
+        left: BTreeMap::new(),
+        healed: BTreeSet::new(),
     };
     heal.run().await
 }
@@ -101,13 +101,13 @@ struct Heal<'a, P> {
     tell: P,
     progress: HealProgress,
     /// Sites whose chunks count as lost in this round.
-    gone: HashSet<SiteId>,
+    gone: BTreeSet<SiteId>,
     /// Sites that take chunks in this round.
     takers: BTreeSet<SiteId>,
     /// Stripes that were looked at and are not whole.
-    left: HashMap<StripeId, Left>,
+    left: BTreeMap<StripeId, Left>,
     /// Stripes that this heal has made whole.
-    healed: HashSet<StripeId>,
+    healed: BTreeSet<StripeId>,
 }
 
 /// What a stripe lacks after it was looked at.
@@ -182,7 +182,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         (self.gone, self.takers) = (gone, takers);
         let mut work = endangered(self.client, &self.gone).await?;
         // What is not listed any more was deleted, or repaired by somebody else.
-        let listed: HashSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
+        let listed: BTreeSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
         self.left.retain(|stripe, _| listed.contains(stripe));
         if !sites_changed {
             work.retain(|(stripe, _)| self.left.get(stripe).is_none_or(|left| !left.wants_only_a_site()));
@@ -254,8 +254,8 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
 }
 
 /// Stripes that may have lost chunks, most endangered first, and whether each is in debt and must be examined.
-async fn endangered(client: &Client, gone: &HashSet<SiteId>) -> Result<Vec<(StripeId, bool)>, ClientError> {
-    let mut stripes: HashMap<StripeId, (usize, bool)> = HashMap::new();
+async fn endangered(client: &Client, gone: &BTreeSet<SiteId>) -> Result<Vec<(StripeId, bool)>, ClientError> {
+    let mut stripes: BTreeMap<StripeId, (usize, bool)> = BTreeMap::new();
     for (placement, lost) in endangered_placements(client, gone).await? {
         let mut rows = Rows::with_prefix(&keys::reverses(placement));
         while let Some(page) = rows.next(client).await? {
@@ -279,9 +279,9 @@ async fn endangered(client: &Client, gone: &HashSet<SiteId>) -> Result<Vec<(Stri
 /// Sets of sites that contain one that is gone, and how many of theirs are.
 async fn endangered_placements(
     client: &Client,
-    gone: &HashSet<SiteId>,
-) -> Result<HashMap<u64, usize>, ClientError> {
-    let mut placements = HashMap::new();
+    gone: &BTreeSet<SiteId>,
+) -> Result<BTreeMap<u64, usize>, ClientError> {
+    let mut placements = BTreeMap::new();
     for &site in gone {
         let mut rows = Rows::with_prefix(&keys::placements(site));
         while let Some(page) = rows.next(client).await? {

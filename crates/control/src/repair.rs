@@ -7,7 +7,7 @@
 //! swap removes only chunks of its own generation, so two repairers, or a repairer and a mover, cannot take a
 //! live chunk from each other (design.md §10.4). A crash leaves at most orphans.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
@@ -69,7 +69,7 @@ impl Learned {
 pub async fn repair_stripe(
     client: &Client,
     id: StripeId,
-    gone: &HashSet<SiteId>,
+    gone: &BTreeSet<SiteId>,
     examine: bool,
 ) -> Result<RepairOutcome, ClientError> {
     let mut learned = Learned::default();
@@ -93,7 +93,7 @@ impl<'a> Job<'a> {
     async fn open(
         client: &'a Client,
         id: StripeId,
-        gone: &HashSet<SiteId>,
+        gone: &BTreeSet<SiteId>,
         learned: &Learned,
     ) -> Result<Option<Self>, ClientError> {
         let Some(row) = client.meta().get(&keys::stripe(id)).await? else {
@@ -178,7 +178,7 @@ impl<'a> Job<'a> {
     /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
     fn destinations(&self, learned: &Learned) -> Vec<SiteId> {
         let locations = self.record.locations.iter().zip(&self.states);
-        let kept: HashSet<SiteId> = locations
+        let kept: BTreeSet<SiteId> = locations
             .filter(|(_, state)| **state != ChunkState::Lost)
             .map(|(location, _)| SiteId(location.site))
             .collect();

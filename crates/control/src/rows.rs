@@ -1,6 +1,6 @@
 //! Walking through ranges of metadata rows page by page.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use striate_client::{Client, ClientError};
@@ -44,8 +44,8 @@ fn successor(key: &[u8]) -> Bytes {
 }
 
 /// Sites that the metadata knows and that were given up.
-pub(crate) async fn retired_sites(client: &Client) -> Result<HashSet<SiteId>, ClientError> {
-    let mut retired = HashSet::new();
+pub(crate) async fn retired_sites(client: &Client) -> Result<BTreeSet<SiteId>, ClientError> {
+    let mut retired = BTreeSet::new();
     let mut rows = Rows::with_prefix(keys::SITES);
     while let Some(page) = rows.next(client).await? {
         for row in page {
@@ -60,11 +60,11 @@ pub(crate) async fn retired_sites(client: &Client) -> Result<HashSet<SiteId>, Cl
 
 /// Sites whose chunks count as lost: those that the metadata knows and that were given up, are not here, or
 /// take no writes because their disk failed.
-pub(crate) async fn gone_sites(client: &Client) -> Result<HashSet<SiteId>, ClientError> {
+pub(crate) async fn gone_sites(client: &Client) -> Result<BTreeSet<SiteId>, ClientError> {
     let views = client.sites();
     let well = views.iter().filter(|view| view.readable && (view.writable || view.draining));
-    let well: HashSet<SiteId> = well.map(|view| view.site.id()).collect();
-    let mut gone = HashSet::new();
+    let well: BTreeSet<SiteId> = well.map(|view| view.site.id()).collect();
+    let mut gone = BTreeSet::new();
     let mut rows = Rows::with_prefix(keys::SITES);
     while let Some(page) = rows.next(client).await? {
         for row in page {

@@ -3,7 +3,7 @@
 //! Damage is put on heal's list as debt. Afterwards the sites' chunks are listed and compared with the
 //! metadata: chunks first, metadata second, so that a put in progress is never taken for an orphan.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use futures::stream::{self, StreamExt};
@@ -180,8 +180,8 @@ async fn count_orphans(client: &Client, site_id: SiteId) -> Result<u64, ClientEr
 }
 
 /// Writers that may still be about to name what they wrote.
-async fn live_writers(client: &Client) -> Result<HashSet<u64>, ClientError> {
-    let mut writers = HashSet::new();
+async fn live_writers(client: &Client) -> Result<BTreeSet<u64>, ClientError> {
+    let mut writers = BTreeSet::new();
     let mut rows = Rows::with_prefix(keys::INTENTS);
     while let Some(page) = rows.next(client).await? {
         for row in page {

@@ -4,7 +4,7 @@
 //! [`crate::ClientOptions::write_surplus`] of them; the indices that are missing are named as debt in the
 //! stripe record (design.md §10.1).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -45,7 +45,7 @@ pub(crate) struct StoredBlock {
 pub(crate) struct PutSession {
     stripes: Stripes,
     /// Stripes with chunks on sites that no committed row names.
-    open: Mutex<HashMap<StripeId, OpenStripe>>,
+    open: Mutex<BTreeMap<StripeId, OpenStripe>>,
     committing: bool,
 }
 
@@ -256,8 +256,8 @@ impl Drop for PutSession {
 }
 
 /// Removes the chunks of stripes that no commit named.
-async fn discard(stripes: &Stripes, open: HashMap<StripeId, OpenStripe>) {
-    let mut by_site: HashMap<SiteId, Vec<ChunkId>> = HashMap::new();
+async fn discard(stripes: &Stripes, open: BTreeMap<StripeId, OpenStripe>) {
+    let mut by_site: BTreeMap<SiteId, Vec<ChunkId>> = BTreeMap::new();
     for (site, chunk) in open.values().flat_map(|stripe| &stripe.chunks) {
         by_site.entry(*site).or_default().push(*chunk);
     }

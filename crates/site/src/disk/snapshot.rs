@@ -22,7 +22,7 @@
 //! that is missing, damaged or of another version is ignored, and one that is old is completed from the segments
 //! (the module `recovery` says how).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use striate_codec::crc32c;
@@ -47,7 +47,7 @@ pub(super) struct Snapshot {
     pub active: Option<u32>,
     pub next_segment: u32,
     pub segments: Vec<ListedSegment>,
-    pub extra_copies: HashMap<ChunkId, Vec<u32>>,
+    pub extra_copies: BTreeMap<ChunkId, Vec<u32>>,
     pub index: Index,
 }
 

@@ -1,6 +1,6 @@
 //! What a store knows in memory: the index, the segments, and how much of each is alive.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use striate_core::{ChunkId, FencingEpoch};
@@ -16,7 +16,7 @@ pub(super) struct State {
     pub segments: BTreeMap<u32, SegmentState>,
     /// Segments that hold further copies of a live chunk: from a write that was repeated after a failed sync, or a
     /// compaction that a crash cut short. A delete must cover them all.
-    pub extra_copies: HashMap<ChunkId, Vec<u32>>,
+    pub extra_copies: BTreeMap<ChunkId, Vec<u32>>,
     /// The highest fencing epoch seen.
     pub epoch: FencingEpoch,
     pub payload_bytes: u64,

@@ -10,7 +10,7 @@
 //! from then on and still tries to read. A sync is never just repeated, because Linux forgets the pages that it
 //! failed to write (design.md §10.1).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -204,7 +204,7 @@ impl Writer {
             // A caller that has gone away does not want the answer.
             let _ = reply.send(result.clone());
         }
-        let deleted_in: HashSet<u32> = group
+        let deleted_in: BTreeSet<u32> = group
             .records
             .iter()
             .filter_map(|(record, _)| match record {
