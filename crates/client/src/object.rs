@@ -436,6 +436,8 @@ pub struct ClientOptions {
     pub read_policy: ReadPolicy,
     /// How long chunks stay after nothing names them: longer than the longest read of one block.
     pub garbage_grace: Duration,
+    /// Least length of all parts of an upload but the last; S3's is [`MIN_PART_LEN`].
+    pub min_part_len: u64,
     /// Copies of the metadata that are kept; decides up to which size an object is kept inline in it.
     pub mirrors: usize,
 }
@@ -456,6 +458,7 @@ impl Default for ClientOptions {
             read_deadline: Duration::from_secs(10),
             read_policy: ReadPolicy::Normal,
             garbage_grace: Duration::from_secs(60),
+            min_part_len: MIN_PART_LEN,
             mirrors: 3,
         }
     }

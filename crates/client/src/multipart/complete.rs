@@ -19,7 +19,7 @@ use super::{OpenUpload, parse_id, part};
 use crate::commit::{Change, CommitFailure, Committed, NewVersion, abandon_parts};
 use crate::condition::check_write;
 use crate::digest::{WholeDigests, verify_whole};
-use crate::object::{MAX_OBJECT_LEN, MAX_PART_NUMBER, MIN_PART_LEN};
+use crate::object::{MAX_OBJECT_LEN, MAX_PART_NUMBER};
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, CompleteUpload, CompletedPart, ObjectInfo};
 
@@ -105,6 +105,7 @@ impl Client {
         let (algorithm, full) = checksum_of(upload, request)?;
         let mut checker = Checker {
             wanted: &request.parts,
+            min_part_len: self.inner.options.min_part_len,
             digests: WholeDigests::new(algorithm, full),
             size: 0,
             runs: Vec::new(),
@@ -196,6 +197,7 @@ fn check_order(parts: &[CompletedPart]) -> Result<(), ClientError> {
 struct Checker<'a> {
     /// Not seen yet.
     wanted: &'a [CompletedPart],
+    min_part_len: u64,
     digests: WholeDigests,
     size: u64,
     runs: Vec<PartRun>,
@@ -221,7 +223,7 @@ impl Checker<'_> {
         if !part::has_checksums(&row.checksums, &wanted.checksums) {
             return Err(invalid("its checksum differs from the one that was given".to_owned()));
         }
-        if !rest.is_empty() && row.size < MIN_PART_LEN {
+        if !rest.is_empty() && row.size < self.min_part_len {
             return Err(ClientError::EntityTooSmall { number, size: row.size });
         }
         self.size += row.size;
