@@ -87,6 +87,19 @@ impl<E: Into<ClientError>> From<E> for CommitFailure {
 }
 
 impl CommitFailure {
+    /// What the last submission says holds for that one only: if an earlier one may have been committed, the caller
+    /// must hear that.
+    fn after_submissions(last: MetaError, unknown: bool) -> Self {
+        let error = match last {
+            MetaError::UnknownOutcome(_) => last,
+            last if unknown => {
+                MetaError::UnknownOutcome(format!("it may have been committed before this happened: {last}"))
+            }
+            last => last,
+        };
+        Self { error: error.into(), unknown }
+    }
+
     pub(crate) fn into_error(self) -> ClientError {
         self.error
     }
@@ -250,11 +263,11 @@ impl Client {
                     last = error;
                 }
                 Err(error @ MetaError::Unavailable(_)) => last = error,
-                Err(error) => return Err(CommitFailure { error: error.into(), unknown }),
+                Err(error) => return Err(CommitFailure::after_submissions(error, unknown)),
             }
             self.back_off(attempt + 2).await;
         }
-        Err(CommitFailure { error: last.into(), unknown })
+        Err(CommitFailure::after_submissions(last, unknown))
     }
 
     /// Submits a transaction that names no chunks. `false`: a precondition does not hold.
