@@ -26,6 +26,7 @@ pub mod contents;
 pub mod costs;
 pub mod drive;
 pub mod experiment;
+pub mod faults;
 pub mod history;
 pub mod medium;
 pub mod metadata;

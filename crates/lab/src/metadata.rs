@@ -24,11 +24,19 @@ impl DistantMeta {
         Self { network, here, there, engine }
     }
 
-    async fn call<T>(&self, operation: impl Future<Output = T>) -> T {
-        self.network.travel(self.here, self.there, 0).await;
+    /// There and back again. An operation that changes nothing need not go on when nobody waits any more.
+    async fn call<T>(&self, operation: impl Future<Output = Result<T, MetaError>>) -> Result<T, MetaError> {
+        let Some(arrives) = self.network.send(self.here, self.there, 0) else { return self.silence().await };
+        self.network.wait_until(arrives).await;
         let output = operation.await;
-        self.network.travel(self.there, self.here, 0).await;
+        let Some(arrives) = self.network.send(self.there, self.here, 0) else { return self.silence().await };
+        self.network.wait_until(arrives).await;
         output
+    }
+
+    async fn silence<T>(&self) -> Result<T, MetaError> {
+        self.network.wait_in_vain().await;
+        Err(MetaError::Unavailable("it did not answer in time".to_owned()))
     }
 }
 
@@ -50,8 +58,12 @@ impl MetaStore for DistantMeta {
         self.call(self.engine.scan_back(range, limit)).await
     }
 
+    /// A transaction that was sent may be committed whatever becomes of its sender and of the answer.
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
-        self.call(self.engine.commit(transaction)).await
+        let engine = Arc::clone(&self.engine);
+        let commit = async move { engine.commit(transaction).await };
+        let answer = self.network.carry(self.here, self.there, (0, 0), commit).await;
+        answer.unwrap_or_else(|| Err(MetaError::UnknownOutcome("no answer came in time".to_owned())))
     }
 
     async fn grant_lease(&self, ttl: Duration) -> Result<Lease, MetaError> {

@@ -26,6 +26,7 @@ use striate_site::{
     ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream, Site, SiteError,
     SiteStatus, SliceStream, WriteRequest,
 };
+use tokio::sync::oneshot;
 
 use crate::trace::{Event, Trace};
 
@@ -45,6 +46,8 @@ pub struct NetworkModel {
     pub uplink_bytes_per_s: Option<f64>,
     /// Share of messages that are lost at a sending.
     pub loss: f64,
+    /// After how long without an answer a request fails at its sender.
+    pub reply_timeout: Duration,
 }
 
 /// A machine's number, from 0, and its rack's.
@@ -73,6 +76,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     rng: SmallRng,
+    loss: f64,
     /// When each link is free again.
     free_at: std::collections::BTreeMap<Link, Instant>,
     /// (from, to)
@@ -91,7 +95,8 @@ enum Link {
 impl Network {
     /// A network without faults.
     pub fn new(runtime: Runtime, trace: Trace, model: NetworkModel) -> Self {
-        let state = State { rng: runtime.rng(), free_at: Default::default(), cut: BTreeSet::new() };
+        let state =
+            State { rng: runtime.rng(), loss: model.loss, free_at: Default::default(), cut: BTreeSet::new() };
         Self { shared: Arc::new(Shared { runtime, trace, model, state: Mutex::new(state) }) }
     }
 
@@ -117,6 +122,12 @@ impl Network {
         self.shared.state.lock().cut.clear();
     }
 
+    /// Fault: changes the share of messages that are lost at a sending.
+    pub fn set_loss(&self, loss: f64) {
+        self.shared.trace.record(Event::Fault, (loss * 1e6) as u64, 3 << 32);
+        self.shared.state.lock().loss = loss;
+    }
+
     /// When a message of `bytes` bytes that is sent now arrives; `None` if the link is cut. Within a machine
     /// it arrives at once.
     pub fn send(&self, from: Machine, to: Machine, bytes: u64) -> Option<Instant> {
@@ -132,7 +143,7 @@ impl Network {
         }
         // Sent again later, a message passes the links then; they are not kept for it meanwhile.
         let mut retransmissions = 0;
-        while model.loss > 0.0 && state.rng.random::<f64>() < model.loss {
+        while state.loss > 0.0 && state.rng.random::<f64>() < state.loss {
             trace.record(Event::Lost, u64::from(to.number), 0);
             retransmissions += 1;
         }
@@ -157,6 +168,48 @@ impl Network {
             Some(at) => self.shared.runtime.sleep_until(at).await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Waits for a message that arrives at `at`.
+    pub async fn wait_until(&self, at: Instant) {
+        self.shared.runtime.sleep_until(at).await;
+    }
+
+    /// Waits for as long as a sender waits for an answer.
+    pub async fn wait_in_vain(&self) {
+        self.shared.runtime.sleep(self.shared.model.reply_timeout).await;
+    }
+
+    /// Has `operation` done at another machine: there and back again, `bytes` being those of request and reply.
+    /// `None` when no answer came in time. A request that was sent arrives and is carried out, also when whoever
+    /// sent it has gone meanwhile.
+    pub async fn carry<T: Send + 'static>(
+        &self,
+        from: Machine,
+        to: Machine,
+        bytes: (u64, u64),
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let runtime = &self.shared.runtime;
+        let (reply, answer) = oneshot::channel();
+        if let Some(arrives) = self.send(from, to, bytes.0) {
+            let network = self.clone();
+            runtime.spawn(async move {
+                let runtime = &network.shared.runtime;
+                runtime.sleep_until(arrives).await;
+                let output = operation.await;
+                if let Some(arrives) = network.send(to, from, bytes.1) {
+                    runtime.sleep_until(arrives).await;
+                    // Who asked may have gone.
+                    let _ = reply.send(output);
+                } else {
+                    network.wait_in_vain().await;
+                }
+            });
+            return runtime.timeout(self.shared.model.reply_timeout, answer).await.ok()?.ok();
+        }
+        self.wait_in_vain().await;
+        None
     }
 }
 
@@ -184,12 +237,18 @@ impl DistantSite {
     }
 
     /// There and back again: `bytes` are those of the request and of the reply.
-    async fn call<T>(&self, bytes: (u64, u64), operation: impl Future<Output = T>) -> T {
-        let Way { network, here, there, .. } = &self.way;
-        network.travel(*here, *there, bytes.0).await;
-        let output = operation.await;
-        network.travel(*there, *here, bytes.1).await;
-        output
+    async fn call<T, F>(
+        &self,
+        bytes: (u64, u64),
+        operation: impl FnOnce(Arc<dyn Site>) -> F,
+    ) -> Result<T, SiteError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SiteError>> + Send + 'static,
+    {
+        let Way { network, here, there, site } = &self.way;
+        let answer = network.carry(*here, *there, bytes, operation(Arc::clone(site))).await;
+        answer.unwrap_or_else(|| Err(SiteError::Unavailable("it did not answer in time".to_owned())))
     }
 
     fn note(&self, load: &Result<LoadReport, SiteError>) {
@@ -243,23 +302,23 @@ impl Site for DistantSite {
 
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
         let bytes = request.payload.len() as u64;
-        let load = self.call((bytes, 0), self.way.site.write(request)).await;
+        let load = self.call((bytes, 0), |site| async move { site.write(request).await }).await;
         self.note(&load);
         load
     }
 
     async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
-        let load = self.call((0, 0), self.way.site.delete(request)).await;
+        let load = self.call((0, 0), |site| async move { site.delete(request).await }).await;
         self.note(&load);
         load
     }
 
     async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
-        self.call((0, 0), self.way.site.list(from, limit)).await
+        self.call((0, 0), move |site| async move { site.list(from, limit).await }).await
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
-        self.call((0, 0), self.way.site.verify(chunk)).await
+        self.call((0, 0), move |site| async move { site.verify(chunk).await }).await
     }
 
     /// The request's way there takes no time of its own: the first slice's way back is long enough.
@@ -277,7 +336,7 @@ impl Site for DistantSite {
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {
-        let status = self.call((0, 0), self.way.site.status()).await?;
+        let status = self.call((0, 0), |site| async move { site.status().await }).await?;
         note_load(&self.last_load, status.load);
         Ok(status)
     }
@@ -409,6 +468,7 @@ mod tests {
         card_bytes_per_s: None,
         uplink_bytes_per_s: None,
         loss: 0.0,
+        reply_timeout: SILENCE,
     };
 
     fn network(runtime: &Runtime, model: NetworkModel) -> Network {

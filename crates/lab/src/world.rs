@@ -16,7 +16,7 @@ use striate_site::{LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity};
 use crate::calibration::Calibration;
 use crate::contents::GeneratedStripes;
 use crate::metadata::DistantMeta;
-use crate::network::{DistantSite, Machine, Network, NetworkModel};
+use crate::network::{DistantSite, Machine, Network, NetworkModel, SILENCE};
 use crate::store::ModelledStore;
 use crate::trace::Trace;
 
@@ -136,6 +136,7 @@ impl World {
             card_bytes_per_s: options.card_bytes_per_s,
             uplink_bytes_per_s: options.uplink_bytes_per_s,
             loss: options.loss,
+            reply_timeout: SILENCE,
         };
         let network = Network::new(runtime.clone(), trace.clone(), model);
         let (stripes, first_blocks) = generate(&runtime, options, sizes)?;

@@ -1,0 +1,203 @@
+//! Which operations were under way during which faults.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use parking_lot::Mutex;
+
+use super::operation::Kind;
+
+/// Kinds of faults, as columns of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A site's process is killed and started again later.
+    SiteKill,
+    /// A site loses its power, and what it had not synced.
+    PowerCut,
+    /// The metadata's machine loses its power.
+    EngineCrash,
+    /// A gateway is killed at some await and started again later.
+    GatewayKill,
+    /// A disk does not answer for a while.
+    HungDisk,
+    /// A disk takes a hundred times as long.
+    SlowDisk,
+    /// A disk takes no more bytes.
+    FullDisk,
+    /// Reads of a disk fail with EIO.
+    ReadError,
+    /// Writes of a disk fail with EIO, in part.
+    WriteError,
+    /// Syncs of a disk fail with EIO and lose what they had to write.
+    SyncError,
+    /// Bits of a segment flip.
+    BitFlip,
+    /// A disk is replaced by a blank one.
+    BlankDisk,
+    /// Messages get lost and are sent again.
+    Loss,
+    /// Some machines cannot reach some others, in both directions.
+    Partition,
+    /// What one machine sends does not arrive at another.
+    OneWayCut,
+    /// A disk with a metadata mirror fails.
+    MirrorFault,
+    /// A disk with a metadata mirror is replaced by a blank one.
+    MirrorBlank,
+}
+
+impl FaultKind {
+    /// All, in the order of the table.
+    pub const ALL: [Self; 17] = [
+        Self::SiteKill,
+        Self::PowerCut,
+        Self::EngineCrash,
+        Self::GatewayKill,
+        Self::HungDisk,
+        Self::SlowDisk,
+        Self::FullDisk,
+        Self::ReadError,
+        Self::WriteError,
+        Self::SyncError,
+        Self::BitFlip,
+        Self::BlankDisk,
+        Self::Loss,
+        Self::Partition,
+        Self::OneWayCut,
+        Self::MirrorFault,
+        Self::MirrorBlank,
+    ];
+
+    /// Its name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SiteKill => "kill",
+            Self::PowerCut => "power",
+            Self::EngineCrash => "engine",
+            Self::GatewayKill => "gateway",
+            Self::HungDisk => "hang",
+            Self::SlowDisk => "slow",
+            Self::FullDisk => "full",
+            Self::ReadError => "EIO r",
+            Self::WriteError => "EIO w",
+            Self::SyncError => "EIO s",
+            Self::BitFlip => "flip",
+            Self::BlankDisk => "blank",
+            Self::Loss => "loss",
+            Self::Partition => "part.",
+            Self::OneWayCut => "1-way",
+            Self::MirrorFault => "mirror",
+            Self::MirrorBlank => "m. blank",
+        }
+    }
+}
+
+/// How often each operation met each fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    cells: BTreeMap<(Kind, FaultKind), u64>,
+}
+
+impl Table {
+    fn hit(&mut self, kind: Kind, fault: FaultKind) {
+        *self.cells.entry((kind, fault)).or_default() += 1;
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        other.cells.iter().for_each(|(cell, count)| *self.cells.entry(*cell).or_default() += count);
+    }
+
+    /// Cells that were never hit.
+    pub fn unhit(&self) -> Vec<(Kind, FaultKind)> {
+        let all = Kind::ALL.into_iter().flat_map(|kind| FaultKind::ALL.map(|fault| (kind, fault)));
+        all.filter(|cell| !self.cells.contains_key(cell)).collect()
+    }
+
+    /// Cells with their counts, to be kept in a file.
+    pub fn to_text(&self) -> String {
+        let cells = self.cells.iter();
+        let texts: Vec<_> =
+            cells.map(|((kind, fault), count)| format!("{}/{}={count}", kind.name(), fault.name())).collect();
+        texts.join(";")
+    }
+
+    /// What [`Table::to_text`] wrote; cells that are not known any more are left out.
+    pub fn from_text(text: &str) -> Self {
+        let mut table = Self::default();
+        for cell in text.split(';') {
+            let Some((names, count)) = cell.split_once('=') else { continue };
+            let Some((kind, fault)) = names.split_once('/') else { continue };
+            let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
+            let fault = FaultKind::ALL.into_iter().find(|known| known.name() == fault);
+            if let (Some(kind), Some(fault), Ok(count)) = (kind, fault, count.parse()) {
+                table.cells.insert((kind, fault), count);
+            }
+        }
+        table
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<12}", "")?;
+        FaultKind::ALL.iter().try_for_each(|fault| write!(f, "{:>9}", fault.name()))?;
+        for kind in Kind::ALL {
+            write!(f, "\n{:<12}", kind.name())?;
+            for fault in FaultKind::ALL {
+                write!(f, "{:>9}", self.cells.get(&(kind, fault)).copied().unwrap_or(0))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is under way, and the table that follows.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    operations: BTreeMap<Kind, u32>,
+    faults: BTreeMap<FaultKind, u32>,
+    table: Table,
+}
+
+impl Coverage {
+    /// An operation begins.
+    pub fn begin(&self, kind: Kind) {
+        let mut state = self.state.lock();
+        *state.operations.entry(kind).or_default() += 1;
+        let State { faults, table, .. } = &mut *state;
+        faults.iter().filter(|(_, count)| **count > 0).for_each(|(fault, _)| table.hit(kind, *fault));
+    }
+
+    /// An operation ends.
+    pub fn end(&self, kind: Kind) {
+        if let Some(count) = self.state.lock().operations.get_mut(&kind) {
+            *count -= 1;
+        }
+    }
+
+    /// A fault begins.
+    pub fn begin_fault(&self, fault: FaultKind) {
+        let mut state = self.state.lock();
+        *state.faults.entry(fault).or_default() += 1;
+        let State { operations, table, .. } = &mut *state;
+        operations.iter().filter(|(_, count)| **count > 0).for_each(|(kind, _)| table.hit(*kind, fault));
+    }
+
+    /// A fault ends.
+    pub fn end_fault(&self, fault: FaultKind) {
+        if let Some(count) = self.state.lock().faults.get_mut(&fault) {
+            *count -= 1;
+        }
+    }
+
+    /// The table so far.
+    pub fn table(&self) -> Table {
+        self.state.lock().table.clone()
+    }
+}

@@ -1,0 +1,30 @@
+//! Random faults on a whole cluster of the real code, in virtual time.
+//!
+//! In the spirit of FoundationDB's simulation (Zhou et al., “FoundationDB: A Distributed Unbundled Transactional Key
+//! Value Store”, SIGMOD 2021, §4) and of TigerBeetle's simulator: clients work on few contended keys while machines
+//! crash, disks lose, damage and refuse data, and messages get lost; a reference model says afterwards whether the
+//! answers that they got can be true. The injector knows for every stripe how many good chunks are left and never
+//! takes more than the code tolerates, so *any* lost or wrong byte is a defect; then it takes more, and demands a
+//! clean error.
+//!
+//! - [`site`], [`engine`]: machines with the real chunk store and the real metadata engine on simulated disks.
+//! - [`gateway`]: processes with a client service, which are killed and started again.
+//! - [`cluster`]: all of them on one network.
+//! - [`operation`], [`worker`]: what is asked, and by whom.
+//! - [`injector`], [`ledger`]: the faults, and how many of them the cluster must bear.
+//! - [`invariants`]: I1 to I14 of reliability.md as code.
+//! - [`run`], [`campaign`]: one seed, and many.
+//! - [`mutation`]: defects planted on purpose, which a run must find.
+
+pub mod cluster;
+pub mod coverage;
+pub mod engine;
+pub mod gateway;
+pub mod injector;
+pub mod invariants;
+pub mod ledger;
+pub mod mutation;
+pub mod operation;
+pub mod run;
+pub mod site;
+pub mod worker;
