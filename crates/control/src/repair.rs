@@ -325,6 +325,7 @@ impl<'a> Job<'a> {
             (location.site, location.generation) = (site.0, generation.0);
             self.states[index] = ChunkState::Good(site);
         }
+        replaced.extend(self.give_up_sites_of_lost_chunks(written));
         let mut tx = self.client.transaction();
         tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
         self.write_record(&mut tx, &old_holders).await?;
@@ -341,6 +342,21 @@ impl<'a> Job<'a> {
             self.client.stripe_repaired(self.id);
         }
         Ok(done.then_some(outcome))
+    }
+
+    /// A lost chunk's site may have taken another chunk of the stripe, while the one that was to take the lost chunk's
+    /// place failed: then the lost one is named nowhere, so that no site is named twice (I6). Answers what was named.
+    fn give_up_sites_of_lost_chunks(&mut self, written: &[(usize, SiteId)]) -> Vec<GarbageChunk> {
+        let mut given_up = Vec::new();
+        for (index, location) in self.record.locations.iter_mut().enumerate() {
+            let is_taken = |&(other, site): &(usize, SiteId)| other != index && site.0 == location.site;
+            if self.states[index] == ChunkState::Lost && written.iter().any(is_taken) {
+                let (site, generation) = (location.site, location.generation);
+                given_up.push(GarbageChunk { index: index as u32, site, generation });
+                location.site = 0;
+            }
+        }
+        given_up
     }
 
     /// Adds to `tx` the changed record and, when the set of sites changed, its place in the reverse index.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::cluster::{Cluster, content, go_on};
 use striate_client::ClientError;
 use striate_control::{heal, verify};
+use striate_meta::records::Stripe;
+use striate_meta::{ScanRange, keys};
 
 const OBJECTS: usize = 40;
 
@@ -220,4 +222,29 @@ async fn a_hung_site_is_read_around() {
     fill(&cluster).await;
     cluster.sites[..2].iter().for_each(|site| *site.hung.lock() = true);
     assert_all_read(&cluster).await;
+}
+
+/// The chunk that is rebuilt lies where the lost one was; that one could not be rebuilt elsewhere.
+#[tokio::test(start_paused = true)]
+async fn i6_a_repair_that_succeeds_in_part_names_no_site_twice() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    fill(&cluster).await;
+    cluster.sites[..2].iter().for_each(|site| site.chunks.lock().clear());
+    *cluster.sites[0].full.lock() = true;
+    assert_eq!(verify(&cluster.client, go_on).await.unwrap().queued, OBJECTS as u64);
+    let report = heal(&cluster.client, go_on).await.unwrap();
+    assert_eq!((report.left, report.still_lost), (OBJECTS as u64, OBJECTS as u64), "{report:?}");
+    let rows = cluster.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await.unwrap();
+    for row in rows {
+        let stripe: Stripe = row.record().unwrap();
+        let mut sites: Vec<u32> =
+            stripe.locations.iter().map(|at| at.site).filter(|&site| site != 0).collect();
+        let named = sites.len();
+        sites.sort_unstable();
+        sites.dedup();
+        assert_eq!(sites.len(), named, "{stripe:?}");
+    }
+    *cluster.sites[0].full.lock() = false;
+    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
+    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
 }
