@@ -20,6 +20,8 @@ pub enum Fault {
     RequestLost,
     /// Nothing was written, and that is known.
     Unavailable,
+    /// The first hit is committed and its answer lost; from then on the engine is unavailable, as after a crash.
+    LostThenUnavailable,
 }
 
 /// The engine in memory with faults.
@@ -101,10 +103,14 @@ impl MetaStore for Unreliable {
         if self.forgetful {
             transaction.id = TxId(u128::from(self.ids.fetch_add(1, Ordering::SeqCst)) << 64);
         }
-        let hit = is_object && self.commits.fetch_add(1, Ordering::SeqCst).is_multiple_of(self.every);
+        let number = if is_object { self.commits.fetch_add(1, Ordering::SeqCst) } else { 0 };
+        let hit = is_object && number.is_multiple_of(self.every);
         let lost = || MetaError::UnknownOutcome("the answer was lost".to_owned());
         match self.fault {
-            Fault::AnswerLost if hit => {
+            Fault::LostThenUnavailable if hit && number > 0 => {
+                Err(MetaError::Unavailable("it crashed".to_owned()))
+            }
+            Fault::AnswerLost | Fault::LostThenUnavailable if hit => {
                 self.inner.commit(transaction).await?;
                 Err(lost())
             }

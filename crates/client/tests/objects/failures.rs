@@ -49,6 +49,19 @@ fn after_an_unknown_outcome_nothing_is_deleted() {
     });
 }
 
+/// The engine crashes during the commit and stays away for longer than the writer tries: that the last try certainly
+/// failed says nothing of the first one.
+#[test]
+fn a_commit_that_may_have_happened_is_not_answered_as_failed_because_its_retries_did() {
+    with_faults(Fault::LostThenUnavailable, 1, false, async |cluster| {
+        let bytes = noise(2_500, 1);
+        let error = cluster.put("key", &bytes).await.unwrap_err();
+        assert!(matches!(error, ClientError::Meta(MetaError::UnknownOutcome(_))), "{error}");
+        assert_eq!(cluster.read("key").await.unwrap(), bytes);
+        invariants::check(&cluster).await;
+    });
+}
+
 #[test]
 fn a_put_that_certainly_failed_leaves_no_chunks() {
     with_faults(Fault::Unavailable, 1, false, async |cluster| {
