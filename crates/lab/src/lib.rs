@@ -13,6 +13,7 @@
 //! - [`metadata`]: the modelled way to the metadata store.
 //! - [`world`]: all of it put together.
 //! - [`trace`]: the event log whose hash tells two runs apart.
+//! - [`faults`]: random faults on the real store, and what must hold all the same.
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
 //! - [`history`]: the reference model: whether what clients were answered is what S3 allows.
 //! - [`experiment`]: experiments as files, and their reports.

@@ -25,7 +25,6 @@ use parking_lot::Mutex;
 use striate_core::{ChunkId, Generation, LoadReport, RackId, SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{Location, Stripe};
-use striate_plan::rack_limit;
 use striate_site::{
     ChunkInfo, ChunkPage, ChunkStore, CombineRequest, DeleteRequest, ReadRequest, ReadStream, Site,
     SiteError, SiteStatus, SliceStream, WriteRequest,
@@ -193,8 +192,7 @@ fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
         record.locations.iter().map(|location| location.site).filter(|&site| site != 0).collect();
     let distinct: BTreeSet<u32> = held.iter().copied().collect();
     // Every site is a rack of its own here, so that distinct sites are distinct racks.
-    let limit = rack_limit(record.locations.len(), 1, cluster.sites().len()).min(1);
-    if distinct.len() * limit < held.len() {
+    if distinct.len() < held.len() {
         cluster.broken.report(Invariant::I6, format!("stripe {id} has two chunks on one site: {held:?}"));
     }
     let debt = record.locations.len() - held.len();

@@ -16,6 +16,7 @@
 //! - [`run`], [`campaign`]: one seed, and many.
 //! - [`mutation`]: defects planted on purpose, which a run must find.
 
+pub mod campaign;
 pub mod cluster;
 pub mod coverage;
 pub mod engine;

@@ -96,23 +96,72 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Puts a value.
-    Put { key: String, value: Value, condition: Condition, kind: Kind },
+    Put {
+        /// Where.
+        key: String,
+        /// What.
+        value: Value,
+        /// On what condition.
+        condition: Condition,
+        /// Its row of the table.
+        kind: Kind,
+    },
     /// Reads an object or a range of it.
-    Get { key: String, range: ReadRange },
+    Get {
+        /// Which.
+        key: String,
+        /// Which part.
+        range: ReadRange,
+    },
     /// Deletes an object.
-    Delete { key: String, condition: Condition },
+    Delete {
+        /// Which.
+        key: String,
+        /// On what condition.
+        condition: Condition,
+    },
     /// Lists a page.
-    List { prefix: String, after: String },
+    List {
+        /// Of keys that begin with this,
+        prefix: String,
+        /// and come after this one.
+        after: String,
+    },
     /// Begins an upload.
-    CreateUpload { key: String },
+    CreateUpload {
+        /// Where the object will be.
+        key: String,
+    },
     /// Uploads a part.
-    UploadPart { upload: Upload, number: u32, bytes: Bytes },
+    UploadPart {
+        /// Of which upload.
+        upload: Upload,
+        /// Its number.
+        number: u32,
+        /// Its bytes.
+        bytes: Bytes,
+    },
     /// Makes parts of an upload an object.
-    CompleteUpload { upload: Upload, condition: Condition },
+    CompleteUpload {
+        /// Which.
+        upload: Upload,
+        /// On what condition.
+        condition: Condition,
+    },
     /// Aborts an upload.
-    AbortUpload { upload: Upload },
+    AbortUpload {
+        /// Which.
+        upload: Upload,
+    },
     /// Copies an object.
-    Copy { from: String, to: String, condition: Condition },
+    Copy {
+        /// Which.
+        from: String,
+        /// Where to.
+        to: String,
+        /// On what condition.
+        condition: Condition,
+    },
 }
 
 /// An upload that has begun.

@@ -198,7 +198,7 @@ async fn settle(shared: &Arc<Shared>, options: RunOptions) {
     }
     read_all(shared, &gateway, "after everything was made whole").await;
     check_history(shared);
-    if options.seed.is_multiple_of(LOSSES_EVERY) {
+    if (options.seed / LOSSES_EVERY + options.seed).is_multiple_of(LOSSES_EVERY) {
         lose_chunks(shared, &gateway).await;
     }
 }
@@ -308,15 +308,15 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
 fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealReport>) {
     let tolerance = cluster.profile().code.tolerance();
     let good = |stripe: &Surveyed| stripe.chunks.iter().filter(|chunk| **chunk == Condition::Good).count();
-    let hopeless: Vec<&Surveyed> =
-        damaged.iter().filter(|stripe| good(stripe) + tolerance < stripe.chunks.len()).collect();
+    let Some(after) = invariants::survey(cluster) else { return };
+    let is_hopeless = |stripe: &&Surveyed| good(stripe) + tolerance < stripe.chunks.len();
+    let hopeless = after.iter().filter(is_hopeless).count();
     let named = healed.as_ref().map_or(0, |report| report.unrepairable as usize);
-    if named != hopeless.len() {
-        let what = format!("{} stripes cannot be repaired, heal names {named}: {healed:?}", hopeless.len());
+    if named != hopeless {
+        let what = format!("{hopeless} stripes cannot be repaired, heal names {named}: {healed:?}");
         cluster.broken.report(Invariant::I1, what);
     }
-    let Some(after) = invariants::survey(cluster) else { return };
-    for stripe in hopeless {
+    for stripe in damaged.iter().filter(is_hopeless) {
         let now = after.iter().find(|now| now.id == stripe.id);
         if now.is_none_or(|now| good(now) < good(stripe)) {
             let what = format!("stripe {} has lost more for being damaged: {now:?}", stripe.id);

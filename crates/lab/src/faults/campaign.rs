@@ -1,0 +1,180 @@
+//! Many seeds, one after the other, and what they have shown so far, in a file from which the next call goes on.
+
+use std::fs;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::coverage::Table;
+use super::mutation::Mutation;
+use super::run::{Report, RunOptions, run};
+use crate::experiment::COMMIT;
+
+/// Which seeds, and of what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// The first seed.
+    pub from: u64,
+    /// How many.
+    pub seeds: u64,
+    /// Operations of each, at least.
+    pub operations: u64,
+    /// Faults of each.
+    pub faults: u64,
+    /// What is planted. A campaign with a mutation ends with the first seed that finds it.
+    pub mutation: Mutation,
+    /// Where the state is kept; `None`: nowhere.
+    pub out: Option<PathBuf>,
+}
+
+/// A seed that broke an invariant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// The seed.
+    pub seed: u64,
+    /// The invariant's name, or `panic`.
+    pub invariant: String,
+    /// How it was broken.
+    pub what: String,
+}
+
+/// What a campaign has shown so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Of what code: its commit, and what was asked of it. Results of other code do not count.
+    code: String,
+    /// The seed to go on with.
+    pub next: u64,
+    /// Seeds that broke nothing.
+    pub clean: u64,
+    /// Those that did.
+    pub failed: Vec<Failed>,
+    /// Operations and faults of all of them.
+    pub operations: u64,
+    /// Faults injected.
+    pub faults: u64,
+    table: String,
+}
+
+impl Shown {
+    /// Which operation met which fault.
+    pub fn table(&self) -> Table {
+        Table::from_text(&self.table)
+    }
+
+    fn add(&mut self, seed: u64, result: Result<Report, String>) {
+        self.next = seed + 1;
+        let broken = match result {
+            Ok(report) => {
+                let mut table = self.table();
+                table.add(&report.table);
+                self.table = table.to_text();
+                self.operations += report.operations;
+                self.faults += report.faults;
+                report.broken.map(|(invariant, what)| (invariant.to_string(), what))
+            }
+            Err(panic) => Some(("panic".to_owned(), panic)),
+        };
+        match broken {
+            Some((invariant, what)) => self.failed.push(Failed { seed, invariant, what }),
+            None => self.clean += 1,
+        }
+    }
+}
+
+impl Campaign {
+    fn code(&self) -> String {
+        let Self { from, operations, faults, mutation, .. } = self;
+        format!("{COMMIT}, from seed {from}, {operations} operations, {faults} faults, mutation {mutation}")
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        Some(self.out.as_ref()?.join(format!("faults-{}.json", self.mutation)))
+    }
+
+    /// What an earlier call with the same code has shown.
+    fn resume(&self) -> io::Result<Shown> {
+        let new = Shown { code: self.code(), next: self.from, ..Shown::default() };
+        let Some(path) = self.file() else { return Ok(new) };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(new),
+            Err(error) => return Err(error),
+        };
+        let shown: Shown = serde_json::from_str(&text).unwrap_or_default();
+        Ok(if shown.code == new.code { shown } else { new })
+    }
+
+    fn keep(&self, shown: &Shown) -> io::Result<()> {
+        let Some(path) = self.file() else { return Ok(()) };
+        let unfinished = path.with_extension("tmp");
+        fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        fs::write(&unfinished, serde_json::to_string_pretty(shown)?)?;
+        fs::rename(unfinished, path)
+    }
+
+    /// Runs all seeds that are left; tells after each.
+    ///
+    /// # Errors
+    /// When the state cannot be read or written.
+    pub fn run(&self, mut tell: impl FnMut(&Shown)) -> io::Result<Shown> {
+        let mut shown = self.resume()?;
+        while shown.next < self.from + self.seeds {
+            if self.mutation != Mutation::None && !shown.failed.is_empty() {
+                break;
+            }
+            let seed = shown.next;
+            shown.add(seed, run_caught(self.options(seed)));
+            self.keep(&shown)?;
+            tell(&shown);
+        }
+        Ok(shown)
+    }
+
+    fn options(&self, seed: u64) -> RunOptions {
+        RunOptions {
+            seed,
+            operations: self.operations,
+            faults: self.faults,
+            mutation: self.mutation,
+            verbose: false,
+        }
+    }
+}
+
+/// Runs a seed; a panic is as good as a broken invariant.
+fn run_caught(options: RunOptions) -> Result<Report, String> {
+    catch_unwind(AssertUnwindSafe(|| run(options))).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_campaign_goes_on_where_it_was_ended_and_begins_anew_for_other_code() {
+        let directory = std::env::temp_dir().join(format!("striate-faults-{}", std::process::id()));
+        let campaign = Campaign {
+            from: 5,
+            seeds: 10,
+            operations: 500,
+            faults: 16,
+            mutation: Mutation::None,
+            out: Some(directory.clone()),
+        };
+        let mut shown = campaign.resume().unwrap();
+        assert_eq!(shown.next, 5);
+        shown.add(5, Err("as intended".to_owned()));
+        campaign.keep(&shown).unwrap();
+        assert_eq!(campaign.resume().unwrap(), shown);
+        assert_eq!((shown.next, shown.failed.len(), shown.clean), (6, 1, 0));
+        let other = Campaign { operations: 600, ..campaign };
+        assert_eq!(other.resume().unwrap().next, 5);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
