@@ -8,7 +8,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # The benchmark crate builds ISA-L when its codec feature is on; without it, it is checked like the others.
 ALL := --workspace --all-targets
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak neon clients bench codec-bench prove-store prove-lab results compare-minio
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak faults neon clients bench codec-bench prove-store prove-lab results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ build: ## Build the release binary, installing what is missing for it
 	@tools/install.sh build
 	cargo build --release
 
-test: lint docs unit clients ## Everything that CI runs
+test: lint docs unit faults clients ## Everything that CI runs
 	@echo "make test: all of it passed"
 
 lint: fmt clippy purity links deny ## Formatting, clippy with the bans, purity, links, dependencies
@@ -53,6 +53,11 @@ unit: ## The tests of all crates
 
 soak: ## The property and crash tests with ever new seeds, until one fails or SECONDS (default 600) have passed
 	@tools/soak $(or $(SECONDS),600)
+
+# The development build serves here too: a seed takes half a second of one core.
+faults: ## 200 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
+	cargo build --quiet --package striate
+	"$(TARGET)/debug/striate" lab faults --seeds $(or $(SEEDS),200) $(if $(OUT),--out "$(OUT)")
 
 neon: ## The codec's tests on its NEON kernels, emulated by qemu-user
 	@tools/install.sh build bench

@@ -1,6 +1,7 @@
 //! `striate lab`: experiments in virtual time, and what holds them against reality.
 
 mod experiments;
+mod faults;
 mod processors;
 mod reality;
 
@@ -29,6 +30,7 @@ pub async fn run(runtime: Runtime, command: LabCommand) -> Outcome {
         LabCommand::Costs => runtime.run_blocking(move || measure_costs(&clock)).await,
         LabCommand::Reality(args) => reality::run(&runtime, &args).await,
         LabCommand::Speed(args) => runtime.run_blocking(move || measure_speed(&clock, &args)).await,
+        LabCommand::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
     }
 }
 

@@ -23,6 +23,8 @@ pub enum LabCommand {
     Reality(LabRealityArgs),
     /// Measure how fast the lab is on this machine.
     Speed(LabSpeedArgs),
+    /// Try the store under random faults.
+    Faults(LabFaultsArgs),
 }
 
 /// `striate lab run`.
@@ -189,4 +191,43 @@ pub struct LabSpeedArgs {
     /// The seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// `striate lab faults`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Try the store under random faults.\n\n\
+        Every seed is a cluster in virtual time with the real chunk stores and the real metadata engine on simulated \
+        disks: clients work on few contended keys while machines crash, disks lose, damage and refuse data, and \
+        messages get lost; afterwards every answer and every stored byte is judged. Prints how often each operation \
+        met each fault; a cell without a hit is a failure, and so is a seed that broke an invariant. It is named with \
+        the commit, and --seed shows it again. With --out, the next call goes on after the last seed.",
+    after_long_help = "Examples:\n  \
+        striate lab faults\n  \
+        striate lab faults --seeds 10000 --out lab-results\n  \
+        striate lab faults --seed 77\n  \
+        striate lab faults --mutation skip-fsync"
+)]
+pub struct LabFaultsArgs {
+    /// How many seeds.
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    pub seeds: u64,
+    /// The first seed.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub from: u64,
+    /// Only this seed, with every operation and fault on standard error.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Plants a defect, which the first seeds must find; `all` for one after the other.
+    #[arg(long)]
+    pub mutation: Option<String>,
+    /// Operations of a seed, at least.
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    pub operations: u64,
+    /// Faults of a seed.
+    #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    pub faults: u64,
+    /// Keeps the state in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub use bench::{BenchArgs, PreloadName, WorkloadName};
 pub use lab::{
-    LabCommand, LabFigureArgs, LabHowArgs, LabRealityArgs, LabResultsArgs, LabRunArgs, LabSpeedArgs,
+    LabCommand, LabFaultsArgs, LabFigureArgs, LabHowArgs, LabRealityArgs, LabResultsArgs, LabRunArgs, LabSpeedArgs,
 };
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
