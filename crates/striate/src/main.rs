@@ -17,7 +17,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let is_service = matches!(cli.command, Command::Server(_) | Command::Site(_) | Command::Gateway(_));
-    logging::start(cli.log_format, if is_service { "info,s3s=off" } else { "warn" });
+    let default = match &cli.command {
+        // Its faults are meant to happen; what comes of them is its output.
+        Command::Lab(_) => "off",
+        _ if is_service => "info,s3s=off",
+        _ => "warn",
+    };
+    logging::start(cli.log_format, default);
     // One worker for each core; `new_multi_thread` counts them. Threads that wait for disks come in bursts and keep
     // memory of their own: they end soon when there is nothing to wait for.
     let built = tokio::runtime::Builder::new_multi_thread()
