@@ -13,7 +13,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -387,7 +386,7 @@ mod tests {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let mut stripes = GeneratedStripes::new("rs(2,2)", "rs(2,2)".parse().unwrap(), 100);
             for first in 0..20 {
-                stripes.add(&[1, 2, 3, 4].map(|site| SiteId((first + site) % 5)));
+                stripes.add(&[1, 2, 3, 4].map(|site| SiteId((first + site) % 5)), 100);
             }
             let (trace, model) = (Trace::new(runtime.clone()), Calibration::A.site);
             let stripes = Arc::new(stripes);

@@ -396,11 +396,14 @@ fn set_bit(words: &mut Vec<u64>, bit: usize) {
     words[bit / 64] |= 1 << (bit % 64);
 }
 
+/// A configuration without its `used`.
+type Visit = (usize, Vec<u64>, State, Option<State>);
+
 /// Configurations that were visited: for each set of steps that must happen and each state, the least sets of
 /// the others.
 #[derive(Default)]
 struct Visited {
-    used: HashMap<(usize, Vec<u64>, State, Option<State>), Vec<Vec<u64>>>,
+    used: HashMap<Visit, Vec<Vec<u64>>>,
 }
 
 impl Visited {

@@ -31,7 +31,7 @@ use crate::calibration::Calibration;
 use crate::contents::{GeneratedStripes, WRITER};
 use crate::drive::{DriveOptions, drive};
 use crate::latency::Latencies;
-use crate::workload::{EcStoreScans, Operation, Workload};
+use crate::workload::{EcStoreScans, Objects, Operation, Workload};
 use crate::world::{World, WorldOptions, load_metadata};
 
 /// Blocks of the longest scan: a quarter of the paper's, so that the machine's processors, which serve all sites and
@@ -146,10 +146,20 @@ impl Setting {
 struct ShortScans(EcStoreScans);
 
 impl Workload for ShortScans {
+    fn objects(&self) -> u64 {
+        self.0.objects()
+    }
+
+    fn size(&self, object: u64) -> u64 {
+        self.0.size(object)
+    }
+
     fn next(&mut self, rng: &mut SmallRng) -> Operation {
         match self.0.next(rng) {
             // The long lengths are a multiple of the short ones, so all of these are as likely.
-            Operation::Read { first, count } => Operation::Read { first, count: (count - 1) % MAX_SCAN + 1 },
+            Operation::Read(Objects::Run { first, count }) => {
+                Operation::read_run(first, (count - 1) % MAX_SCAN + 1)
+            }
             other => other,
         }
     }
@@ -263,7 +273,8 @@ async fn write_chunks(sites: &[Arc<dyn Site>], stripes: &GeneratedStripes) -> Re
     });
     let writes = chunks.map(async |(site, chunk)| {
         let failed = |error: &dyn std::fmt::Display| RealityError::Write { site, reason: error.to_string() };
-        let range = ChunkRange { chunk, offset: 0, len: stripes.chunk_len() };
+        let len = stripes.chunk_len(chunk.stripe).ok_or_else(|| failed(&"it is not among the stripes"))?;
+        let range = ChunkRange { chunk, offset: 0, len };
         let payload = stripes.read(site, range).map_err(|error| failed(&error))?;
         let there = sites.iter().find(|other| other.id() == site);
         let there = there.ok_or_else(|| failed(&"it is not among the sites given"))?;
@@ -296,8 +307,8 @@ impl ClosedLoop {
             if began >= self.ends {
                 return Ok(latencies);
             }
-            let Operation::Read { first, count } = self.scans.next(&mut self.rng) else { continue };
-            let blocks: Vec<_> = (first..first + count).map(|key| self.stripes.block(key as usize)).collect();
+            let Operation::Read(wanted) = self.scans.next(&mut self.rng) else { continue };
+            let blocks: Vec<_> = wanted.iter().map(|key| self.stripes.block(key as usize)).collect();
             self.client.read_blocks(&blocks).await?;
             runtime.sleep_until_exactly(runtime.now() + self.work).await;
             latencies.record(runtime.now() - began);

@@ -10,7 +10,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub use bench::{BenchArgs, PreloadName, WorkloadName};
 pub use lab::{
-    LabCommand, LabFaultsArgs, LabFigureArgs, LabHowArgs, LabRealityArgs, LabResultsArgs, LabRunArgs, LabSpeedArgs,
+    LabCommand, LabFaultsArgs, LabFigureArgs, LabHowArgs, LabRealityArgs, LabResultsArgs, LabRunArgs,
+    LabSpeedArgs,
 };
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
