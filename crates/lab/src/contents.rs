@@ -95,8 +95,8 @@ impl GeneratedStripes {
         assert_eq!(sites.len(), self.code.n(), "a stripe has n sites");
         let chunk_len = len.div_ceil(self.code.k() as u32);
         assert!((1..=self.chunk_len).contains(&chunk_len), "a block of {len} bytes");
-        self.chunk_lens.push(chunk_len);
         let sequence = self.len() as u64;
+        self.chunk_lens.push(chunk_len);
         self.sites.extend(sites.iter().map(|site| site.0));
         StripeId::new(WRITER, sequence)
     }
