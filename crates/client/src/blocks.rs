@@ -12,7 +12,7 @@ use striate_meta::records::{
 };
 use striate_meta::{ScanRange, keys};
 
-use crate::record::id16;
+use crate::record::{self, ShowParts, id16};
 use crate::{Client, ClientError};
 
 /// Block rows read at once.
@@ -67,6 +67,24 @@ fn spans(blocks: Vec<Block>, range: Range<u64>) -> impl Iterator<Item = Span> {
         let (from, to) = (range.start.max(start), range.end.min(end));
         (from < to).then(|| Span { block, range: (from - start) as u32..(to - start) as u32 })
     })
+}
+
+impl Client {
+    /// The blocks of an object in order, as [`Client::read_blocks`] takes them; all of them are in memory. None if the
+    /// object is kept inline in its record.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`], or when the metadata cannot be read.
+    pub async fn blocks_of(&self, bucket: &str, key: &str) -> Result<Vec<Block>, ClientError> {
+        let object = self.current_object(bucket, key).await?;
+        let (info, body) = record::open(key.to_owned(), object, &self.inner.profiles, ShowParts::No)?;
+        let mut walk = BlockWalk::new(self.clone(), body, 0..info.size)?;
+        let mut blocks = Vec::new();
+        while let Some(span) = walk.next().await? {
+            blocks.push(span.block);
+        }
+        Ok(blocks)
+    }
 }
 
 impl BlockWalk {

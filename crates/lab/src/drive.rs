@@ -5,11 +5,12 @@
 //! answered; those of a workload that has times of its own, such as a trace, at these.
 //!
 //! A response time is what a user of the client service sees: metadata, planning, retrieval, decoding, and the
-//! client's own work. Planning and decoding run for real, which takes no virtual time; their cost is charged
-//! from [`ProcessorCost`].
+//! client's own work. Planning, encoding and decoding run for real, which takes no virtual time; their cost is
+//! charged from [`ProcessorCost`].
 //!
-//! What it does not do yet: run the writes of a workload. It refuses them.
+//! What is written stays in memory until the world ends, replaced versions too: nothing collects garbage.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub struct DriveOptions {
 pub struct Measured {
     /// Response times of the operations sent in the time.
     pub latencies: Latencies,
+    /// The same by kind of operation.
+    pub by_kind: BTreeMap<Kind, Latencies>,
     /// The same in the order in which they were answered: sum in seconds and count for each interval.
     pub over_time: Vec<(f64, u64)>,
     /// Sums over all operations.
@@ -66,6 +69,21 @@ pub struct Measured {
     pub first_failure: Option<String>,
 }
 
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Reads.
+    Read,
+    /// Writes what is there anew.
+    Update,
+    /// Writes what is not there yet.
+    Insert,
+    /// Reads, then writes anew.
+    ReadModifyWrite,
+    /// Removes.
+    Delete,
+}
+
 /// Where the time of operations went, as sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Breakdown {
@@ -77,6 +95,8 @@ pub struct Breakdown {
     pub retrieve: Duration,
     /// Decoding.
     pub decode: Duration,
+    /// Writes and deletions, encoding included.
+    pub write: Duration,
     /// The client's own work.
     pub client_work: Duration,
 }
@@ -84,30 +104,27 @@ pub struct Breakdown {
 /// One run under way.
 struct Run {
     options: DriveOptions,
+    /// One for all clients, so that no two insert the same object.
+    workload: Mutex<Box<dyn Workload>>,
     started: Instant,
     measured: Mutex<Measured>,
 }
 
-/// Runs a workload to its end: until every operation that was sent is answered. `workload` makes one source
-/// of operations for each closed-loop client, or one for all in an open loop.
-pub async fn drive<W: Workload + 'static>(
-    world: &Arc<World>,
-    options: DriveOptions,
-    mut workload: impl FnMut() -> W,
-) -> Measured {
+/// Runs a workload to its end: until every operation that was sent is answered.
+pub async fn drive(world: &Arc<World>, options: DriveOptions, workload: impl Workload + 'static) -> Measured {
     let before: Vec<u64> = world.machines.iter().map(|machine| machine.store.read_bytes()).collect();
-    let run =
-        Arc::new(Run { options, started: world.runtime.now(), measured: Mutex::new(Measured::default()) });
-    let first = workload();
-    if options.rate_per_s.is_some() || first.due() != Due::Whenever {
-        open_loop(world, &run, first).await;
+    let is_open = options.rate_per_s.is_some() || workload.due() != Due::Whenever;
+    let run = Arc::new(Run {
+        options,
+        workload: Mutex::new(Box::new(workload)),
+        started: world.runtime.now(),
+        measured: Mutex::new(Measured::default()),
+    });
+    if is_open {
+        open_loop(world, &run).await;
     } else {
-        let more = std::iter::repeat_with(workload);
-        let workloads = std::iter::once(first).chain(more).take(options.clients as usize);
-        let clients = (0..).zip(workloads).map(|(number, workload)| {
-            world.runtime.spawn(closed_loop(Arc::clone(world), Arc::clone(&run), number, workload))
-        });
-        for task in clients.collect::<Vec<_>>() {
+        let client = |number| world.runtime.spawn(closed_loop(Arc::clone(world), Arc::clone(&run), number));
+        for task in (0..options.clients).map(client).collect::<Vec<_>>() {
             task.await.expect("a client does not panic");
         }
     }
@@ -117,7 +134,7 @@ pub async fn drive<W: Workload + 'static>(
     measured
 }
 
-async fn closed_loop(world: Arc<World>, run: Arc<Run>, number: u32, mut workload: impl Workload) {
+async fn closed_loop(world: Arc<World>, run: Arc<Run>, number: u32) {
     let client = &world.clients[number as usize % world.clients.len()];
     let mut rng = world.runtime.rng();
     loop {
@@ -125,16 +142,18 @@ async fn closed_loop(world: Arc<World>, run: Arc<Run>, number: u32, mut workload
         if due - run.started >= run.options.length {
             return;
         }
-        run.operate(&world, client, number, workload.next(&mut rng), due).await;
+        let operation = run.workload.lock().next(&mut rng);
+        run.operate(&world, client, number, operation, due).await;
     }
 }
 
-async fn open_loop(world: &Arc<World>, run: &Arc<Run>, mut workload: impl Workload) {
+async fn open_loop(world: &Arc<World>, run: &Arc<Run>) {
     let mut rng: SmallRng = world.runtime.rng();
     let mut due = run.started;
     let mut tasks = Vec::new();
     for number in 0u32.. {
-        match (workload.due(), run.options.rate_per_s) {
+        let next = run.workload.lock().due();
+        match (next, run.options.rate_per_s) {
             (Due::Never, _) | (Due::Whenever, None) => break,
             (Due::After(time), _) => due = run.started + time,
             (Due::Whenever, Some(rate_per_s)) => {
@@ -145,7 +164,7 @@ async fn open_loop(world: &Arc<World>, run: &Arc<Run>, mut workload: impl Worklo
             break;
         }
         world.runtime.sleep_until(due).await;
-        let operation = workload.next(&mut rng);
+        let operation = run.workload.lock().next(&mut rng);
         let (task_world, run) = (Arc::clone(world), Arc::clone(run));
         tasks.push(world.runtime.spawn(async move {
             let client = &task_world.clients[number as usize % task_world.clients.len()];
@@ -157,34 +176,29 @@ async fn open_loop(world: &Arc<World>, run: &Arc<Run>, mut workload: impl Worklo
     }
 }
 
+/// What one operation took, but for the client's own work.
+#[derive(Default)]
+struct Cost {
+    read: ReadStats,
+    block_bytes: u64,
+    plan: Duration,
+    decode: Duration,
+    write: Duration,
+}
+
 impl Run {
     /// One operation that was due at `due`.
     async fn operate(&self, world: &World, client: &Client, number: u32, operation: Operation, due: Instant) {
-        let read = read(world, client, operation).await;
-        let costs = ProcessorCost::MEASURED;
-        let (plan, decode) = match &read {
-            Ok((stats, _)) => (costs.plan(stats.chunks), costs.decode(stats.decoded_bytes)),
-            Err(_) => Default::default(),
-        };
-        let work = plan + decode + self.options.client_work;
-        if work > Duration::ZERO {
-            world.runtime.sleep(work).await;
-        }
+        let kind = Kind::of(&operation);
+        let done = self.execute(world, client, operation).await;
+        world.runtime.sleep(self.options.client_work).await;
         let took = world.runtime.now() - due;
         world.trace.record(Event::Answered, u64::from(number), took.as_nanos() as u64);
         let mut measured = self.measured.lock();
-        match read {
-            Ok((stats, bytes)) => {
-                let breakdown = &mut measured.breakdown;
-                breakdown.metadata += stats.metadata;
-                breakdown.plan += plan;
-                breakdown.retrieve += stats.retrieve;
-                breakdown.decode += decode;
-                breakdown.client_work += self.options.client_work;
-                measured.block_bytes += bytes;
-                measured.chunks += stats.chunks as u64;
-                measured.site_reads += stats.sites as u64;
-                measured.read_alone += stats.read_alone as u64;
+        match done {
+            Ok(cost) => {
+                measured.add(&cost, self.options.client_work);
+                measured.by_kind.entry(kind).or_default().record(took);
                 measured.add_time(took, world.runtime.now() - self.started, self.options.interval);
             }
             Err(error) => {
@@ -193,9 +207,95 @@ impl Run {
             }
         }
     }
+
+    async fn execute(
+        &self,
+        world: &World,
+        client: &Client,
+        operation: Operation,
+    ) -> Result<Cost, ClientError> {
+        let mut cost = Cost::default();
+        match operation {
+            Operation::Read(objects) => {
+                let objects: Vec<u64> = objects.iter().collect();
+                cost.read(world, client, &objects).await?;
+            }
+            Operation::Update(object) => self.write(world, client, object, &mut cost).await?,
+            Operation::Insert(object) => {
+                let written = self.write(world, client, object, &mut cost).await;
+                self.workload.lock().inserted(object, written.is_ok());
+                written?;
+            }
+            Operation::ReadModifyWrite(object) => {
+                cost.read(world, client, &[object]).await?;
+                self.write(world, client, object, &mut cost).await?;
+            }
+            Operation::Delete(object) => {
+                let began = world.runtime.now();
+                world.delete_object(client, object).await?;
+                cost.write = world.runtime.now() - began;
+            }
+        }
+        Ok(cost)
+    }
+
+    async fn write(
+        &self,
+        world: &World,
+        client: &Client,
+        object: u64,
+        cost: &mut Cost,
+    ) -> Result<(), ClientError> {
+        let (key, len) = {
+            let workload = self.workload.lock();
+            (workload.key(object), workload.size(object))
+        };
+        let began = world.runtime.now();
+        world.runtime.sleep(ProcessorCost::MEASURED.encode(len)).await;
+        world.write_object(client, object, key, len).await?;
+        cost.write = world.runtime.now() - began;
+        Ok(())
+    }
+}
+
+impl Cost {
+    /// Reads, and lets planning and decoding take their time.
+    async fn read(&mut self, world: &World, client: &Client, objects: &[u64]) -> Result<(), ClientError> {
+        (self.read, self.block_bytes) = world.read_objects(client, objects).await?;
+        let costs = ProcessorCost::MEASURED;
+        (self.plan, self.decode) = (costs.plan(self.read.chunks), costs.decode(self.read.decoded_bytes));
+        world.runtime.sleep(self.plan + self.decode).await;
+        Ok(())
+    }
+}
+
+impl Kind {
+    fn of(operation: &Operation) -> Self {
+        match operation {
+            Operation::Read(_) => Self::Read,
+            Operation::Update(_) => Self::Update,
+            Operation::Insert(_) => Self::Insert,
+            Operation::ReadModifyWrite(_) => Self::ReadModifyWrite,
+            Operation::Delete(_) => Self::Delete,
+        }
+    }
 }
 
 impl Measured {
+    fn add(&mut self, cost: &Cost, client_work: Duration) {
+        let Breakdown { metadata, plan, retrieve, decode, write, client_work: own } = &mut self.breakdown;
+        *metadata += cost.read.metadata;
+        *plan += cost.plan;
+        *retrieve += cost.read.retrieve;
+        *decode += cost.decode;
+        *write += cost.write;
+        *own += client_work;
+        self.block_bytes += cost.block_bytes;
+        self.chunks += cost.read.chunks as u64;
+        self.site_reads += cost.read.sites as u64;
+        self.read_alone += cost.read.read_alone as u64;
+    }
+
     fn add_time(&mut self, took: Duration, at: Duration, interval: Duration) {
         self.latencies.record(took);
         let slot = (at.as_secs_f64() / interval.as_secs_f64()) as usize;
@@ -223,14 +323,4 @@ impl Measured {
     pub fn imbalance_over_oracle(&self) -> f64 {
         self.imbalance(self.block_bytes as f64 / self.site_bytes.len() as f64)
     }
-}
-
-async fn read(world: &World, client: &Client, operation: Operation) -> Result<(ReadStats, u64), ClientError> {
-    let Operation::Read(objects) = operation else {
-        return Err(ClientError::InvalidArgument("the lab does not run the writes of workloads".to_owned()));
-    };
-    let blocks: Vec<_> = objects.iter().flat_map(|object| world.blocks_of(object)).collect();
-    let read = client.read_blocks(&blocks).await?;
-    let bytes = read.blocks.iter().flatten().map(|piece| piece.len() as u64).sum();
-    Ok((read.stats, bytes))
 }

@@ -12,6 +12,7 @@
 //! - [`network`]: racks, links, faults, and the modelled way to a site.
 //! - [`metadata`]: the modelled way to the metadata store.
 //! - [`world`]: all of it put together.
+//! - [`objects`]: reads and writes of objects in it.
 //! - [`trace`]: the event log whose hash tells two runs apart.
 //! - [`faults`]: random faults on the real store, and what must hold all the same.
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
@@ -32,6 +33,7 @@ pub mod history;
 pub mod medium;
 pub mod metadata;
 pub mod network;
+pub mod objects;
 pub mod reality;
 pub mod speed;
 pub mod store;

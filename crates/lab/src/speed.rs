@@ -68,7 +68,7 @@ pub fn measure(
             client_work: Duration::from_secs_f64(options.calibration.client_work_ms / 1e3),
         };
         let virtual_began = world.runtime.now();
-        let measured = drive(&world, drive_options, || EcStoreScans::measured(u64::from(blocks), 1.0)).await;
+        let measured = drive(&world, drive_options, EcStoreScans::measured(u64::from(blocks), 1.0)).await;
         Ok(Speed {
             sites,
             blocks,

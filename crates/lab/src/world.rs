@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use striate_client::{Client, ClientError, ClientOptions};
+use striate_client::{Client, ClientError, ClientOptions, CreateBucket};
 use striate_core::{ClusterId, Profile, RackId, SiteId};
 use striate_meta::records::Block;
 use striate_meta::store::limits;
@@ -17,6 +17,7 @@ use crate::calibration::Calibration;
 use crate::contents::GeneratedStripes;
 use crate::metadata::DistantMeta;
 use crate::network::{DistantSite, Machine, Network, NetworkModel, SILENCE};
+use crate::objects::{BUCKET, Changes};
 use crate::store::ModelledStore;
 use crate::trace::Trace;
 
@@ -82,6 +83,8 @@ pub struct World {
     pub stripes: Arc<GeneratedStripes>,
     /// The number of the first block of each object, and after them the number of all blocks.
     first_blocks: Vec<u32>,
+    /// Objects that are not as they were at the start.
+    pub(crate) changes: Changes,
     /// The machines with sites, by number.
     pub machines: Vec<SiteMachine>,
     /// The client services, on the first machines.
@@ -155,6 +158,7 @@ impl World {
             engine,
             stripes,
             first_blocks,
+            changes: Changes::default(),
             machines,
             clients: Vec::new(),
             _directories: directories,
@@ -168,10 +172,14 @@ impl World {
                 world.client(world.machines[number as usize].machine, options.client_options()).await?;
             world.clients.push(client);
         }
+        if let Some(client) = world.clients.first() {
+            let bucket = CreateBucket { name: BUCKET.to_owned(), ..CreateBucket::default() };
+            client.create_bucket(bucket).await?;
+        }
         Ok(world)
     }
 
-    /// The blocks of an object that exists from the start.
+    /// The blocks of an object as it exists from the start.
     ///
     /// # Panics
     /// If there is no such object.
@@ -206,6 +214,8 @@ impl WorldOptions {
             profile: self.profile,
             block_len: self.block_len,
             read_policy: self.policy,
+            // Nothing is inline: an object has blocks, whatever its size.
+            mirrors: usize::from(u16::MAX),
             hedge_after: defaults.read_deadline,
             ..defaults
         }

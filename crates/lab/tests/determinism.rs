@@ -46,7 +46,7 @@ fn scenario(seed: u64, policy: &str, profile: &str) -> Digest {
             interval: Duration::from_millis(100),
             client_work: Duration::from_millis(1),
         };
-        let measured = drive(&world, options, || EcStoreScans::measured(2_000, 1.0)).await;
+        let measured = drive(&world, options, EcStoreScans::measured(2_000, 1.0)).await;
         faults.await.unwrap();
         let answered = measured.latencies.summary().count;
         assert!(

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use striate_client::ClientOptions;
+use striate_client::{ClientError, ClientOptions};
 use striate_lab::calibration::Calibration;
-use striate_lab::drive::{DriveOptions, Measured, drive};
+use striate_lab::drive::{DriveOptions, Kind, Measured, drive};
+use striate_lab::objects::BUCKET;
 use striate_lab::workload::trace::{self, ReplayOptions};
 use striate_lab::workload::{EcStoreScans, Pages, Workload, Ycsb, YcsbWorkload};
 use striate_lab::world::{World, WorldOptions};
 use striate_runtime::run_in_virtual_time;
+use striate_site::ChunkStore;
 
 const LENGTH: Duration = Duration::from_secs(2);
 
@@ -29,7 +31,7 @@ fn run_open(rate_per_s: f64) -> Measured {
             interval: LENGTH / 4,
             client_work: Duration::ZERO,
         };
-        drive(&world, options, || EcStoreScans::warm_up(200)).await
+        drive(&world, options, EcStoreScans::warm_up(200)).await
     })
 }
 
@@ -61,7 +63,7 @@ fn a_closed_loop_has_as_many_operations_under_way_as_clients() {
             interval: LENGTH,
             client_work: Duration::from_millis(1),
         };
-        drive(&world, options, || EcStoreScans::measured(200, 1.0)).await
+        drive(&world, options, EcStoreScans::measured(200, 1.0)).await
     });
     // Little's law over the sending time; what was under way at its end was answered a little later.
     let summary = measured.latencies.summary();
@@ -70,21 +72,67 @@ fn a_closed_loop_has_as_many_operations_under_way_as_clients() {
     assert!(busy_s >= expected && busy_s < expected + 10.0 * summary.percentile(100.0) / 1e3, "{busy_s}");
 }
 
-#[test]
-fn writes_are_refused_and_not_passed_over() {
-    let measured = run_in_virtual_time(5, Duration::ZERO, |runtime| async move {
+fn run_ycsb(workload: YcsbWorkload) -> (Measured, String) {
+    run_in_virtual_time(5, Duration::ZERO, move |runtime| async move {
         let world = Arc::new(World::build(runtime, &small(Calibration::A)).await.unwrap());
         let options = DriveOptions {
-            clients: 0,
-            rate_per_s: Some(100.0),
+            clients: 8,
+            rate_per_s: None,
             length: LENGTH,
             interval: LENGTH,
             client_work: Duration::ZERO,
         };
-        drive(&world, options, || Ycsb::new(YcsbWorkload::A, 200)).await
+        let measured = drive(&world, options, Ycsb::new(workload, 200)).await;
+        // n chunks of each write are on the sites, whether or not a later one replaced it.
+        let written = measured.by_kind.iter().filter(|(kind, _)| **kind != Kind::Read);
+        let written: u64 = written.map(|(_, latencies)| latencies.summary().count).sum();
+        let chunks: u64 = world.machines.iter().map(|machine| machine.store.status().chunks).sum();
+        assert!(chunks >= 4 * written, "{chunks} chunks of {written} writes");
+        (measured, world.trace.digest().to_string())
+    })
+}
+
+#[test]
+fn the_writes_of_ycsb_go_the_way_of_the_store_and_are_read_back() {
+    for (workload, kind, share) in [
+        (YcsbWorkload::A, Kind::Update, 0.5),
+        (YcsbWorkload::B, Kind::Update, 0.05),
+        (YcsbWorkload::D, Kind::Insert, 0.05),
+        (YcsbWorkload::F, Kind::ReadModifyWrite, 0.5),
+    ] {
+        let (measured, trace) = run_ycsb(workload);
+        assert_eq!((measured.failed, &measured.first_failure), (0, &None), "{workload:?}");
+        let count = |kind| measured.by_kind.get(&kind).map_or(0, |latencies| latencies.summary().count);
+        let all = measured.latencies.summary().count;
+        let writes = count(kind);
+        assert_eq!(writes + count(Kind::Read), all, "{workload:?} has no other kinds");
+        let deviation = (all as f64 * share * (1.0 - share)).sqrt();
+        assert!(
+            (writes as f64 - all as f64 * share).abs() < 4.0 * deviation,
+            "{workload:?}: {writes} of {all}"
+        );
+        let mean = |kind| measured.by_kind[&kind].summary().mean_ms;
+        assert!(kind != Kind::ReadModifyWrite || mean(kind) > mean(Kind::Read), "it reads too");
+        assert!(measured.breakdown.write > Duration::ZERO);
+        assert_eq!(trace, run_ycsb(workload).1, "{workload:?}: the same seed twice");
+    }
+}
+
+#[test]
+fn what_was_deleted_is_not_read_and_what_was_written_is() {
+    run_in_virtual_time(5, Duration::ZERO, |runtime| async move {
+        let world = World::build(runtime, &small(Calibration::A)).await.unwrap();
+        let client = &world.clients[0];
+        assert_eq!(world.read_objects(client, &[3, 4]).await.unwrap().1, 200_000);
+        world.write_object(client, 4, "four".to_owned(), 250_000).await.unwrap();
+        assert_eq!(world.read_objects(client, &[3, 4]).await.unwrap().1, 350_000);
+        for object in [3, 4] {
+            world.delete_object(client, object).await.unwrap();
+            let error = world.read_objects(client, &[object]).await.unwrap_err();
+            assert!(matches!(error, ClientError::NoSuchKey(_)), "{error}");
+        }
+        assert!(client.blocks_of(BUCKET, "four").await.is_err());
     });
-    assert!(measured.failed > 50 && measured.latencies.summary().count > 50);
-    assert!(measured.first_failure.unwrap().contains("writes"));
 }
 
 /// Objects of many sizes, from less than a block to several, are read whole, and all those of a page at once.
@@ -109,7 +157,7 @@ fn pages_of_images_of_all_sizes_are_read_whole() {
             interval: LENGTH,
             client_work: Duration::ZERO,
         };
-        drive(&Arc::new(world), options, || of_world.clone()).await
+        drive(&Arc::new(world), options, of_world.clone()).await
     });
     let count = measured.latencies.summary().count;
     assert!(measured.failed == 0 && count > 10, "{measured:?}");
@@ -134,7 +182,7 @@ fn a_trace_runs_at_its_own_times() {
             interval: LENGTH,
             client_work: Duration::ZERO,
         };
-        let measured = drive(&world, options, || replay.clone()).await;
+        let measured = drive(&world, options, replay.clone()).await;
         assert!(world.runtime.now() - began >= Duration::from_millis(1_500));
         measured
     });

@@ -267,9 +267,9 @@ fn measure(
         let world = Arc::new(world);
         tell(&world.runtime, (warm_up + length) / STEPS, at);
         let warm_up = DriveOptions { length: warm_up, ..options };
-        drive(&world, warm_up, || EcStoreScans::warm_up(blocks)).await;
+        drive(&world, warm_up, EcStoreScans::warm_up(blocks)).await;
         fail_sites(&world, failed_sites);
-        let measured = drive(&world, options, || EcStoreScans::measured(blocks, exponent)).await;
+        let measured = drive(&world, options, EcStoreScans::measured(blocks, exponent)).await;
         Ok((measured, world.trace.digest().to_string()))
     })
 }

@@ -182,7 +182,7 @@ pub fn run_lab(setting: &Setting, seed: u64) -> Result<Latencies, ClientError> {
                 interval: length,
                 client_work: setting.client_work(),
             };
-            latencies = drive(&world, options, || scans).await.latencies;
+            latencies = drive(&world, options, scans).await.latencies;
         }
         Ok(latencies)
     })

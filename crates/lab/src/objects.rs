@@ -1,0 +1,131 @@
+//! The objects of a world: those that exist from the start, as generated blocks, and those that were written since,
+//! as objects of the store, through the real write path.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_client::{
+    Client, ClientError, ExpectedDigests, ObjectAttributes, PutBody, PutRequest, ReadStats, WriteCondition,
+};
+
+use crate::world::World;
+
+/// Where written objects are.
+pub const BUCKET: &str = "lab";
+/// How often a read of objects begins anew because one of them was replaced under it.
+const MAX_RESTARTS: usize = 8;
+
+/// What became of an object that is not as it was at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Change {
+    /// It is in the store, under this key.
+    Written(String),
+    Deleted,
+}
+
+/// Which objects are not as they were at the start.
+#[derive(Debug, Default)]
+pub struct Changes(Mutex<BTreeMap<u64, Change>>);
+
+impl World {
+    /// Reads objects, all at once, by the client's policy. Answers with what it took and the bytes of their blocks.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchKey`] for one that was deleted; others as the client has them.
+    pub async fn read_objects(
+        &self,
+        client: &Client,
+        objects: &[u64],
+    ) -> Result<(ReadStats, u64), ClientError> {
+        let mut restarts = 0;
+        loop {
+            let mut blocks = Vec::new();
+            let began = self.runtime.now();
+            let mut is_written = false;
+            for &object in objects {
+                let change = self.changes.0.lock().get(&object).cloned();
+                match change {
+                    None => blocks.extend(self.blocks_of(object)),
+                    Some(Change::Written(key)) => {
+                        is_written = true;
+                        blocks.extend(client.blocks_of(BUCKET, &key).await?);
+                    }
+                    Some(Change::Deleted) => return Err(ClientError::NoSuchKey(object.to_string())),
+                }
+            }
+            let looked_up = self.runtime.now() - began;
+            match client.read_blocks(&blocks).await {
+                Ok(read) => {
+                    let bytes = read.blocks.iter().flatten().map(|piece| piece.len() as u64).sum();
+                    let mut stats = read.stats;
+                    stats.metadata += looked_up;
+                    return Ok((stats, bytes));
+                }
+                // Blocks of a version that was replaced since its record was read may be gone.
+                Err(_) if is_written && restarts < MAX_RESTARTS => restarts += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes an object anew, or for the first time.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    pub async fn write_object(
+        &self,
+        client: &Client,
+        object: u64,
+        key: String,
+        len: u64,
+    ) -> Result<(), ClientError> {
+        client.put(put(key.clone(), len)).await?;
+        self.changes.0.lock().insert(object, Change::Written(key));
+        Ok(())
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// As [`Client::delete`].
+    pub async fn delete_object(&self, client: &Client, object: u64) -> Result<(), ClientError> {
+        let change = self.changes.0.lock().insert(object, Change::Deleted);
+        match change {
+            Some(Change::Written(key)) => {
+                client.delete(BUCKET, &key, WriteCondition::default()).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn put(key: String, len: u64) -> PutRequest {
+    PutRequest {
+        bucket: BUCKET.to_owned(),
+        key,
+        attributes: ObjectAttributes::default(),
+        condition: WriteCondition::default(),
+        profile: None,
+        content_len: Some(len),
+        digests: ExpectedDigests::default(),
+        body: Box::new(Zeros { left: len }),
+    }
+}
+
+/// A body of zeros, whose pieces share one buffer: what it holds does not matter, and checksums hold all the same.
+struct Zeros {
+    left: u64,
+}
+
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+#[async_trait]
+impl PutBody for Zeros {
+    async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+        let len = self.left.min(ZEROS.len() as u64);
+        self.left -= len;
+        (len > 0).then(|| Ok(Bytes::from_static(&ZEROS[..len as usize])))
+    }
+}
