@@ -5,8 +5,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FlockOperation, Mode, OFlags};
@@ -105,14 +105,32 @@ struct RealFile {
     nowait: AtomicBool,
     /// A second descriptor with `O_DIRECT`, opened at the first use; `None` inside when it is refused.
     direct: Mutex<Option<Option<Arc<fs::File>>>>,
+    /// A second descriptor whose reads the kernel does not extend, opened at the first large read.
+    exact: OnceLock<Option<fs::File>>,
 }
 
-/// Reads of more bytes than this are announced to the kernel.
-const READ_AHEAD_FROM: usize = 128 << 10;
+/// A read of more bytes than this is one for the kernel too: all of it is asked of the medium at once, and nothing
+/// behind it. Taking neighbouring chunks for a sequential reader, the kernel would read ahead into parities, which
+/// nobody wants: an eighth more than was asked for. Smaller reads profit from being extended.
+const EXACT_FROM: usize = 128 << 10;
 
 impl RealFile {
     fn new(file: fs::File) -> Self {
-        Self { file, nowait: AtomicBool::new(true), direct: Mutex::new(None) }
+        Self { file, nowait: AtomicBool::new(true), direct: Mutex::new(None), exact: OnceLock::new() }
+    }
+
+    /// The descriptor for a read through the page cache of so many bytes.
+    fn for_read(&self, len: usize) -> &fs::File {
+        if len <= EXACT_FROM {
+            return &self.file;
+        }
+        let open = || {
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            rustix::fs::fadvise(&file, 0, None, Advice::Random).ok()?;
+            Some(fs::File::from(file))
+        };
+        self.exact.get_or_init(open).as_ref().unwrap_or(&self.file)
     }
 
     fn direct(&self) -> Option<Arc<fs::File>> {
@@ -201,15 +219,10 @@ impl File for RealFile {
     }
 
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        // The kernel's own read-ahead begins with small requests; what is known to be wanted is asked for at once.
-        if buffer.len() > READ_AHEAD_FROM {
-            let len = std::num::NonZeroU64::new(buffer.len() as u64);
-            // Only advice: without it the read is slower.
-            let _ = rustix::fs::fadvise(&self.file, offset, len, Advice::WillNeed);
-        }
+        let file = self.for_read(buffer.len());
         let mut filled = 0;
         while filled < buffer.len() {
-            match rustix::io::pread(&self.file, &mut buffer[filled..], offset + filled as u64) {
+            match rustix::io::pread(file, &mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(Errno::INTR) => {}
@@ -224,8 +237,9 @@ impl File for RealFile {
             return Ok(false);
         }
         let len = buffer.len();
+        let file = self.for_read(len);
         let mut parts = [IoSliceMut::new(buffer)];
-        match rustix::io::preadv2(self.file.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
+        match rustix::io::preadv2(file.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
             // Fewer: a part that is cached, or the end of the file; the blocking read tells which.
             Ok(count) => Ok(count == len),
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
