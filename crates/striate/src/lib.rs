@@ -11,7 +11,7 @@
 //! | [`lab`] | experiments in virtual time |
 //! | [`s3_client`] | a small client of any S3 store |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
-//! | [`bench`] | workloads against any S3 store, measured |
+//! | [`mod@bench`] | workloads against any S3 store, measured |
 //! | [`interruption`] | Ctrl-C |
 //!
 //! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.

@@ -58,7 +58,7 @@ pub struct BenchArgs {
     /// The CDN's histogram of popularity, in the same format.
     #[arg(long, value_name = "FILE")]
     pub cdn_popularity: Option<PathBuf>,
-    /// The trace: CSV with the headings time_s,op,key,size[,group], as it is or compressed by gzip.
+    /// The trace: CSV with the headings `time_s,op,key,size[,group]`, as it is or compressed by gzip.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// How many times as fast as it was recorded the trace is replayed.
