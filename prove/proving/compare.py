@@ -114,6 +114,10 @@ class Comparison:
                           for figure in ("operations_per_s", "p50_ms", "p99_ms", "cpu_ms_per_operation")]
                 rate, p50, p99, cpu = values
                 self.ledger.note(f"{operation} {name}: {server.name} {rate:.0f}, {p50:.1f}, {p99:.1f}, {cpu:.2f}")
+        for name in SIZES if ("get cold", "10 MiB") in self.rounds else ():
+            for server in self.servers:
+                read = self.middle("get cold", name, server.name, "medium_bytes_per_byte")
+                self.ledger.note(f"get cold {name}: {server.name} read {read:.2f} bytes from the disk for each that it sent")
         for server in self.servers:
             disk = ", ".join(f"{name} {self.disk[server.name, name]:.2f}" for name in SIZES)
             memory = server.peak_memory_bytes() / MIB

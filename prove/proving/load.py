@@ -26,12 +26,13 @@ def run(server, bucket, op, size, *, seconds=None, ops=None, objects=None, prefi
             command += [f"--{name}", str(value)]
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": server.credentials.access_key,
                    "AWS_SECRET_ACCESS_KEY": server.credentials.secret_key}
-    cpu_before = server.cpu_ms()
+    cpu_before, read_before = server.cpu_ms(), server.medium_read_bytes()
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if not done.stdout.strip():
         raise RuntimeError(f"{' '.join(map(str, command[1:]))}: {done.stderr}")
     figures = json.loads(done.stdout)
     figures["cpu_ms_per_operation"] = (server.cpu_ms() - cpu_before) / max(1, figures["operations"])
+    figures["medium_bytes_per_byte"] = (server.medium_read_bytes() - read_before) / max(1, figures["operations"] * size)
     if strict and figures["errors"]:
         raise RuntimeError(f"{server.name}: {figures['errors']} of the {op} operations failed, "
                            f"the first with: {figures['first_error']}")

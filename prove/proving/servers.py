@@ -121,6 +121,13 @@ class Server:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) * 1000 / CLOCK_TICKS_PER_S
 
+    def medium_read_bytes(self):
+        """Bytes that the process made the disk deliver so far, read-ahead included."""
+        for line in Path(f"/proc/{self.process.pid}/io").read_text().splitlines():
+            if line.startswith("read_bytes:"):
+                return int(line.split()[1])
+        raise RuntimeError("no read_bytes in /proc")
+
     def peak_memory_bytes(self):
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

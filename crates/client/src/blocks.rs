@@ -70,7 +70,7 @@ fn spans(blocks: Vec<Block>, range: Range<u64>) -> impl Iterator<Item = Span> {
 }
 
 impl Client {
-    /// The blocks of an object in order, as [`Client::read_blocks`] takes them; all of them are in memory. None if the
+    /// The blocks of an object in order, as [`Client::read_blocks`] takes them; all of them are in memory. Empty if the
     /// object is kept inline in its record.
     ///
     /// # Errors
