@@ -23,7 +23,7 @@ use striate_runtime::Instant;
 use crate::calibration::ProcessorCost;
 use crate::latency::Latencies;
 use crate::trace::Event;
-use crate::workload::{Due, Operation, Workload};
+use crate::workload::{Due, Kind, Operation, Workload};
 use crate::world::World;
 
 /// Who runs a workload, and for how long.
@@ -67,21 +67,6 @@ pub struct Measured {
     pub failed: u64,
     /// The first failure.
     pub first_failure: Option<String>,
-}
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Reads.
-    Read,
-    /// Writes what is there anew.
-    Update,
-    /// Writes what is not there yet.
-    Insert,
-    /// Reads, then writes anew.
-    ReadModifyWrite,
-    /// Removes.
-    Delete,
 }
 
 /// Where the time of operations went, as sums.
@@ -189,7 +174,7 @@ struct Cost {
 impl Run {
     /// One operation that was due at `due`.
     async fn operate(&self, world: &World, client: &Client, number: u32, operation: Operation, due: Instant) {
-        let kind = Kind::of(&operation);
+        let kind = operation.kind();
         let done = self.execute(world, client, operation).await;
         world.runtime.sleep(self.options.client_work).await;
         let took = world.runtime.now() - due;
@@ -266,18 +251,6 @@ impl Cost {
         (self.plan, self.decode) = (costs.plan(self.read.chunks), costs.decode(self.read.decoded_bytes));
         world.runtime.sleep(self.plan + self.decode).await;
         Ok(())
-    }
-}
-
-impl Kind {
-    fn of(operation: &Operation) -> Self {
-        match operation {
-            Operation::Read(_) => Self::Read,
-            Operation::Update(_) => Self::Update,
-            Operation::Insert(_) => Self::Insert,
-            Operation::ReadModifyWrite(_) => Self::ReadModifyWrite,
-            Operation::Delete(_) => Self::Delete,
-        }
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use striate_client::{ClientError, ClientOptions};
 use striate_lab::calibration::Calibration;
-use striate_lab::drive::{DriveOptions, Kind, Measured, drive};
+use striate_lab::drive::{DriveOptions, Measured, drive};
 use striate_lab::objects::BUCKET;
 use striate_lab::workload::trace::{self, ReplayOptions};
-use striate_lab::workload::{EcStoreScans, Pages, Workload, Ycsb, YcsbWorkload};
+use striate_lab::workload::{EcStoreScans, Kind, Pages, Workload, Ycsb, YcsbWorkload};
 use striate_lab::world::{World, WorldOptions};
 use striate_runtime::run_in_virtual_time;
 use striate_site::ChunkStore;

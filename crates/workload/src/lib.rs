@@ -36,7 +36,7 @@ pub use analytics::Analytics;
 pub use cdn::{Cdn, CdnError};
 pub use ec_store::EcStoreScans;
 pub use keys::{KeyDistribution, Keys, Zipf};
-pub use operation::{Objects, Operation};
+pub use operation::{Kind, Objects, Operation};
 pub use pages::Pages;
 pub use partitions::Partitions;
 pub use sizes::{SizeDistribution, Sizes};

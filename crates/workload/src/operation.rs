@@ -15,6 +15,34 @@ pub enum Operation {
     Delete(u64),
 }
 
+/// What an operation does; results are counted by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Reads one object, or many at once.
+    Read,
+    /// Writes an object that is there anew.
+    Update,
+    /// Writes one that is not there yet.
+    Insert,
+    /// Reads an object and then writes it anew.
+    ReadModifyWrite,
+    /// Removes one.
+    Delete,
+}
+
+impl Kind {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Update => "update",
+            Self::Insert => "insert",
+            Self::ReadModifyWrite => "read-modify-write",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 /// What a read wants: at least one object, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Objects {
@@ -38,6 +66,17 @@ impl Operation {
     /// A read of neighbours.
     pub fn read_run(first: u64, count: u64) -> Self {
         Self::Read(Objects::Run { first, count })
+    }
+
+    /// What it does.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Read(_) => Kind::Read,
+            Self::Update(_) => Kind::Update,
+            Self::Insert(_) => Kind::Insert,
+            Self::ReadModifyWrite(_) => Kind::ReadModifyWrite,
+            Self::Delete(_) => Kind::Delete,
+        }
     }
 
     /// How many objects it is about.

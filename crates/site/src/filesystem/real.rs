@@ -105,13 +105,13 @@ struct RealFile {
     nowait: AtomicBool,
     /// A second descriptor with `O_DIRECT`, opened at the first use; `None` inside when it is refused.
     direct: Mutex<Option<Option<Arc<fs::File>>>>,
-    /// A second descriptor whose reads the kernel does not extend, opened at the first large read.
+    /// A third descriptor, whose reads the kernel does not extend, opened at the first large read.
     exact: OnceLock<Option<fs::File>>,
 }
 
 /// A read of more bytes than this is one for the kernel too: all of it is asked of the medium at once, and nothing
 /// behind it. Taking neighbouring chunks for a sequential reader, the kernel would read ahead into parities, which
-/// nobody wants: an eighth more than was asked for. Smaller reads profit from being extended.
+/// nobody wants: an eighth more than was asked for. Smaller reads are left to its judgement.
 const EXACT_FROM: usize = 128 << 10;
 
 impl RealFile {

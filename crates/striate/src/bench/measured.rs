@@ -3,37 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use striate_workload::Kind;
 use striate_workload::latency::Latencies;
 
 use super::request::{Moved, Problem};
-
-/// Kinds of operations, as they are reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Of one object or of many at once.
-    Read,
-    /// A write of an object that was there.
-    Update,
-    /// A write of one that was not.
-    Insert,
-    /// A read and then a write.
-    ReadModifyWrite,
-    /// A removal.
-    Delete,
-}
-
-impl Kind {
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Update => "update",
-            Self::Insert => "insert",
-            Self::ReadModifyWrite => "read-modify-write",
-            Self::Delete => "delete",
-        }
-    }
-}
 
 /// Operations of one kind.
 #[derive(Clone, Debug, Default)]

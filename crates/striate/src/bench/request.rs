@@ -8,10 +8,9 @@ use http::{Method, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use striate_workload::{Operation, Workload};
+use striate_workload::{Kind, Operation, Workload};
 
 use super::contents::Contents;
-use super::measured::Kind;
 use crate::s3_client::{Call, Refusal, S3Endpoint, SendError};
 
 /// An error's answer is read up to this many bytes.
@@ -88,22 +87,17 @@ impl Request {
     pub fn new(operation: &Operation, workload: &dyn Workload) -> Self {
         let read = |object| (object, workload.key(object));
         let write = |object| Some(Change::Write { key: workload.key(object), size: workload.size(object) });
-        let (kind, reads, change) = match operation {
-            Operation::Read(objects) => (Kind::Read, objects.iter().map(read).collect(), None),
-            Operation::Update(object) => (Kind::Update, Vec::new(), write(*object)),
-            Operation::Insert(object) => (Kind::Insert, Vec::new(), write(*object)),
-            Operation::ReadModifyWrite(object) => {
-                (Kind::ReadModifyWrite, vec![read(*object)], write(*object))
-            }
-            Operation::Delete(object) => {
-                (Kind::Delete, Vec::new(), Some(Change::Delete { key: workload.key(*object) }))
-            }
+        let (reads, change) = match operation {
+            Operation::Read(objects) => (objects.iter().map(read).collect(), None),
+            Operation::Update(object) | Operation::Insert(object) => (Vec::new(), write(*object)),
+            Operation::ReadModifyWrite(object) => (vec![read(*object)], write(*object)),
+            Operation::Delete(object) => (Vec::new(), Some(Change::Delete { key: workload.key(*object) })),
         };
         let inserted = match operation {
             Operation::Insert(object) => Some(*object),
             _ => None,
         };
-        Self { kind, inserted, reads, change }
+        Self { kind: operation.kind(), inserted, reads, change }
     }
 }
 
