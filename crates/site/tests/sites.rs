@@ -2,9 +2,11 @@
 //! the network: strangers, bad bytes, restarts, shutdown, combine trees over several sites.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -13,13 +15,13 @@ use striate_codec::accumulate;
 use striate_core::{ChunkId, ChunkRange, ClusterId, LoadReport, RackId, SiteId};
 use striate_runtime::{JoinHandle, Runtime};
 use striate_site::protocol::frame::{READ_HEAD_LEN, ReadBody, WriteHead};
-use striate_site::protocol::limits::{MAX_REQUEST_LEN, ServiceLimits};
+use striate_site::protocol::limits::{MAX_CANCELLED, MAX_REQUEST_LEN, ServiceLimits};
 use striate_site::protocol::session::{ClusterSecret, Hello, Session, Signed, Welcome};
 use striate_site::transport_conformance::{self, GatedStore, chunk, payload};
 use striate_site::{
-    ChunkStore, CombineRequest, CombineSource, LocalSite, MemoryStore, Priority, QueueLimits, ReadRequest,
-    RemoteOptions, RemoteSite, Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest,
-    connect, serve_site,
+    ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, LocalSite, MemoryStore, Priority,
+    QueueLimits, ReadRequest, RemoteOptions, RemoteSite, Site, SiteDirectory, SiteError, SiteIdentity,
+    TcpConnector, WriteRequest, connect, serve_site,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -264,11 +266,12 @@ impl Raw {
 
 fn read_body() -> Bytes {
     let ranges = vec![ChunkRange { chunk: chunk(1), offset: 0, len: 100 }];
-    ReadBody { ranges, priority: Priority::Foreground, time_left: None }.encode()
+    ReadBody { id: 1, ranges, priority: Priority::Foreground, time_left: None }.encode()
 }
 
 const READ: &str = "/striate/v1/read";
 const CHUNK: &str = "/striate/v1/chunk";
+const CANCEL: &str = "/striate/v1/cancel";
 
 async fn served_memory_site(runtime: &Runtime, limits: ServiceLimits) -> (LocalSite, Served) {
     let site = local(runtime, 1, Arc::new(MemoryStore::default()), QueueLimits::default());
@@ -281,7 +284,9 @@ async fn served_memory_site(runtime: &Runtime, limits: ServiceLimits) -> (LocalS
 async fn nothing_is_answered_without_authentication_and_nothing_twice() {
     let runtime = Runtime::real();
     let (_, served) = served_memory_site(&runtime, ServiceLimits::default()).await;
-    for (method, path) in [("POST", READ), ("PUT", CHUNK), ("POST", "/striate/v1/combine"), ("GET", "/")] {
+    let paths =
+        [("POST", READ), ("POST", CANCEL), ("PUT", CHUNK), ("POST", "/striate/v1/combine"), ("GET", "/")];
+    for (method, path) in paths {
         assert_eq!(Raw::open(&served.address).await.send(method, path, None, &read_body()).await.0, 401);
     }
     let mut raw = Raw::greeted(&runtime, &served.address).await;
@@ -353,6 +358,10 @@ async fn malformed_and_oversized_requests_are_refused_and_touch_nothing() {
         assert_eq!(signed("POST", READ, bad).await.0, 400);
     }
     assert_eq!(signed("POST", READ, &vec![0; MAX_REQUEST_LEN + 1]).await.0, 413);
+    for bad in [&[][..], &[0; 7], &[0; 9], &[0; 8 * (MAX_CANCELLED + 1)]] {
+        assert_eq!(signed("POST", CANCEL, bad).await.0, 400);
+    }
+    assert_eq!(signed("POST", CANCEL, &[7; 8]).await.0, 200, "a read that is not known may have ended");
     assert_eq!(signed("POST", "/striate/v1/combine", b"\xff\xff").await.0, 400);
     assert_eq!(signed("GET", "/striate/v1/other", b"").await.0, 400);
     let mut head =
@@ -422,6 +431,65 @@ async fn a_client_outlives_a_restart_of_its_site() {
     assert_eq!(read().await, Ok(payload(1, 1_000)));
     assert!(remote.status().await.is_ok());
     assert_ne!(remote.last_load(), LoadReport::default());
+}
+
+/// Counts the connections that are made.
+#[derive(Debug, Default)]
+struct Counting(AtomicUsize);
+
+#[async_trait]
+impl Connector for Counting {
+    async fn connect(&self, address: &str) -> std::io::Result<Box<dyn ByteStream>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        TcpConnector.connect(address).await
+    }
+}
+
+/// Drops reads after their first reply, each while the site is at its second chunk and the third waits. How many
+/// connections ten of them took.
+async fn connections_of_dropped_reads(options: RemoteOptions) -> usize {
+    let runtime = Runtime::real();
+    let store = Arc::new(GatedStore::default());
+    let site = local(&runtime, 1, store.clone(), QueueLimits { workers: 1, ..QueueLimits::default() });
+    for number in 1..=3 {
+        site.write(write_request(number, 1_000)).await.unwrap();
+    }
+    let served = serve(&runtime, site.clone(), ServiceLimits::default()).await;
+    let connector = Arc::new(Counting::default());
+    let (address, made) = (&served.address, Arc::clone(&connector));
+    let remote = RemoteSite::new(runtime.clone(), connector, address, identity(1), secret(1), options);
+    for _ in 0..10 {
+        store.hold(chunk(2));
+        let ranges = (1..=3).map(|number| ChunkRange { chunk: chunk(number), offset: 0, len: 1_000 });
+        let request =
+            ReadRequest { ranges: ranges.collect(), priority: Priority::Foreground, deadline: None };
+        let mut replies = remote.read(request);
+        assert_eq!(replies.next().await.unwrap().result, Ok(payload(1, 1_000)));
+        store.wait_begun(chunk(2)).await;
+        drop(replies);
+        while site.report_load().queue_bytes > 1_000 {
+            runtime.sleep(Duration::from_millis(1)).await;
+        }
+        store.release(chunk(2));
+        while site.report_load().queue_requests > 0 {
+            runtime.sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(store.take_begun(), [chunk(1), chunk(2)], "what waited is never begun");
+    }
+    made.0.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn a_read_that_is_dropped_leaves_the_queue_and_keeps_its_connection() {
+    let connections = connections_of_dropped_reads(RemoteOptions::default()).await;
+    // A read that begins before the last one is taken back to its end needs one more.
+    assert!(connections <= 5, "{connections}");
+}
+
+#[tokio::test]
+async fn where_a_read_cannot_be_cancelled_its_connection_is_closed() {
+    let options = RemoteOptions { max_in_flight: 1, ..RemoteOptions::default() };
+    assert_eq!(connections_of_dropped_reads(options).await, 10);
 }
 
 #[tokio::test]

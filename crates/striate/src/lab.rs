@@ -1,5 +1,6 @@
 //! `striate lab`: experiments in virtual time, and what holds them against reality.
 
+mod awake;
 mod experiments;
 mod faults;
 mod processors;

@@ -12,10 +12,13 @@
 //!           | sequence | queue     |cpu|io | queue       | chunks | used | free |
 //!           | u64      | requests  |permille| bytes      |        |      | bytes|
 //!
-//! read      0          1    4       8               16                   16 + 32·count
-//!           | priority | 0  | count | deadline, µs  | count × range
+//! read      0          1    4       8               16     24               24 + 32·count
+//!           | priority | 0  | count | deadline, µs  | id   | count × range
 //! range     0          21   24       28      32
 //!           | chunk    | 0  | offset | len   |
+//!
+//! cancel    0    8
+//!           | id | id …
 //!
 //! write     0       21         22       24    28            32           32 + 4·granules
 //!           | chunk | priority | 0      | len | granules    | crc32c of each granule | len bytes …
@@ -25,7 +28,7 @@
 //! are the range's or the slice's; otherwise they are the detail of the error: the chunk's name, the two
 //! epochs, or a text. The checksum covers the bytes of the frame, so that what the network damages is
 //! noticed; a damaged header shows as an impossible length, item or status. A deadline counts from the
-//! arrival of the request; all ones means none.
+//! arrival of the request; all ones means none. A read's id is random, so that other clients do not cancel it by accident.
 
 use std::time::Duration;
 
@@ -33,14 +36,14 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use striate_codec::crc32c;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch, LoadReport};
 
-use super::limits::{MAX_CHUNK_LEN, MAX_ERROR_LEN, MAX_RANGES};
+use super::limits::{MAX_CANCELLED, MAX_CHUNK_LEN, MAX_ERROR_LEN, MAX_RANGES};
 use crate::api::{Priority, SiteError};
 use crate::granule;
 
 /// Length of a frame's header in bytes.
 pub const FRAME_HEADER_LEN: usize = 64;
 /// Length of the fixed part of a read request in bytes.
-pub const READ_HEAD_LEN: usize = 16;
+pub const READ_HEAD_LEN: usize = 24;
 /// Length of one range of a read request in bytes.
 pub const RANGE_LEN: usize = 32;
 /// Length of the fixed part of a write's head in bytes.
@@ -210,6 +213,8 @@ pub fn decode_priority(number: u8) -> Result<Priority, String> {
 /// A read request as it travels: the deadline as time that is left.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadBody {
+    /// What it is cancelled by.
+    pub id: u64,
     /// What to read.
     pub ranges: Vec<ChunkRange>,
     /// Its place in the queue.
@@ -226,6 +231,7 @@ impl ReadBody {
         out.put_bytes(0, 3);
         out.put_u32_le(self.ranges.len() as u32);
         out.put_u64_le(self.time_left.map_or(u64::MAX, |left| left.as_micros() as u64));
+        out.put_u64_le(self.id);
         for range in &self.ranges {
             out.put_slice(&range.chunk.to_bytes());
             out.put_bytes(0, 3);
@@ -244,7 +250,7 @@ impl ReadBody {
             bytes.split_at_checked(READ_HEAD_LEN).ok_or("the read request is cut off")?;
         let priority = decode_priority(head.get_u8())?;
         head.advance(3);
-        let (count, left) = (head.get_u32_le() as usize, head.get_u64_le());
+        let (count, left, id) = (head.get_u32_le() as usize, head.get_u64_le(), head.get_u64_le());
         if count == 0 || count > MAX_RANGES {
             return Err(format!("{count} ranges; allowed are 1 to {MAX_RANGES}"));
         }
@@ -253,7 +259,7 @@ impl ReadBody {
         }
         let ranges = ranges.chunks_exact(RANGE_LEN).map(decode_range).collect::<Result<_, _>>()?;
         let time_left = (left != u64::MAX).then(|| Duration::from_micros(left));
-        Ok(Self { ranges, priority, time_left })
+        Ok(Self { id, ranges, priority, time_left })
     }
 }
 
@@ -266,6 +272,23 @@ fn decode_range(bytes: &[u8]) -> Result<ChunkRange, String> {
         return Err(format!("a range of {len} bytes from {offset} of chunk {chunk}"));
     }
     Ok(ChunkRange { chunk, offset, len })
+}
+
+/// The reads that are to be cancelled, by their ids.
+pub fn encode_cancel(ids: &[u64]) -> Bytes {
+    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+}
+
+/// The inverse of [`encode_cancel`].
+///
+/// # Errors
+/// A text when these are no ids, or too many.
+pub fn decode_cancel(bytes: &[u8]) -> Result<Vec<u64>, String> {
+    let (ids, rest) = bytes.as_chunks::<8>();
+    if ids.is_empty() || ids.len() > MAX_CANCELLED || !rest.is_empty() {
+        return Err(format!("{} bytes; allowed are 1 to {MAX_CANCELLED} ids of 8", bytes.len()));
+    }
+    Ok(ids.iter().map(|id| u64::from_le_bytes(*id)).collect())
 }
 
 /// The part of a write before the chunk's bytes.
@@ -397,13 +420,23 @@ mod tests {
         fn read_requests_survive_their_bytes_and_no_shorter_ones_pass(
             ranges in prop::collection::vec((chunk_ids(), 0u32..1000, 1u32..MAX_CHUNK_LEN), 1..20),
             time_left in prop::option::of(0u64..u64::from(u32::MAX)),
+            id: u64,
         ) {
             let ranges = ranges.into_iter().map(|(chunk, offset, len)| ChunkRange { chunk, offset, len });
             let time_left = time_left.map(Duration::from_micros);
-            let body = ReadBody { ranges: ranges.collect(), priority: Priority::Repair, time_left };
+            let body = ReadBody { id, ranges: ranges.collect(), priority: Priority::Repair, time_left };
             let bytes = body.encode();
             prop_assert_eq!(ReadBody::decode(&bytes), Ok(body));
             prop_assert!(ReadBody::decode(&bytes[..bytes.len() - 1]).is_err());
+        }
+
+        #[test]
+        fn cancellations_survive_their_bytes_and_no_shorter_ones_pass(
+            ids in prop::collection::vec(any::<u64>(), 1..=MAX_CANCELLED),
+        ) {
+            let bytes = encode_cancel(&ids);
+            prop_assert_eq!(decode_cancel(&bytes), Ok(ids));
+            prop_assert!(decode_cancel(&bytes[..bytes.len() - 1]).is_err());
         }
 
         #[test]
@@ -418,6 +451,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_decoders_panic(bytes: Vec<u8>, status: u8) {
             let _ = ReadBody::decode(&bytes);
+            let _ = decode_cancel(&bytes);
             let _ = WriteHead::decode(&bytes);
             let _ = decode_error(status, &bytes);
         }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Most ranges of one read.
 pub const MAX_RANGES: usize = 4096;
+/// Most reads that one message cancels.
+pub const MAX_CANCELLED: usize = 1024;
 /// Longest chunk, in bytes.
 pub const MAX_CHUNK_LEN: u32 = 64 << 20;
 /// Longest detail of an error, in bytes.

@@ -9,11 +9,13 @@
 //! |--|--|--|
 //! | `POST /striate/v1/hello` | [`session::Hello`] | [`session::Welcome`] |
 //! | `POST /striate/v1/read` | [`frame::ReadBody`] | a frame for each range, in order of arrival |
+//! | `POST /striate/v1/cancel` | [`frame::encode_cancel`] | one frame |
 //! | `PUT /striate/v1/chunk` | [`frame::WriteHead`], then the chunk | one frame |
 //! | `POST /striate/v1/combine` | `striate.site.v1.Combine` | a frame for each slice |
 //! | `POST /striate.site.v1.SiteControl/…` | gRPC | gRPC |
 //!
-//! Closing the connection cancels its request. Every reply carries the site's load report. Every connection
+//! A cancelled read ends its reply early and leaves the connection open; closing the connection cancels its request
+//! too. Every reply carries the site's load report. Every connection
 //! begins with a hello, which settles the version, the cluster and the keys of the requests that follow
 //! ([`session`]). What a peer refuses before it looks at the request (no or a wrong authentication, another
 //! version or cluster, malformed or too large) is answered by an HTTP status and a text.
@@ -30,6 +32,8 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const HELLO_PATH: &str = "/striate/v1/hello";
 /// Path of reads.
 pub const READ_PATH: &str = "/striate/v1/read";
+/// Path of cancellations.
+pub const CANCEL_PATH: &str = "/striate/v1/cancel";
 /// Path of writes.
 pub const CHUNK_PATH: &str = "/striate/v1/chunk";
 /// Path of combinations.

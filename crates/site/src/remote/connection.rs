@@ -254,6 +254,11 @@ impl Pool {
         &self.endpoint
     }
 
+    /// Whether another exchange could begin now.
+    pub(super) fn has_place(&self) -> bool {
+        self.in_flight.available_permits() > 0
+    }
+
     fn keep(&self, connection: Connection) {
         let mut idle = self.idle.lock();
         if idle.len() < self.endpoint.options.max_idle {

@@ -6,11 +6,12 @@
 //!
 //! Nothing waits for ever: connecting, the wait for a reply and the pause between its parts are limited
 //! through the runtime's clock, and exchanges at the same time are bounded. A read begins when its stream is
-//! first polled; dropping the stream before its end closes the connection, which takes what is queued at the
-//! site out of its queue.
+//! first polled; dropping the stream before its end takes what is queued at the site out of its queue.
 
+mod cancel;
 mod connection;
 mod control;
+mod read;
 mod replies;
 
 use std::fmt;
@@ -26,22 +27,24 @@ use striate_core::{ChunkId, ClusterId, LoadReport, RackId, SiteId};
 use striate_runtime::Runtime;
 
 use crate::api::{
-    ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream, Site, SiteError,
-    SiteStatus, SliceStream, WriteRequest,
+    ChunkPage, CombineRequest, DeleteRequest, ReadRequest, ReadStream, Site, SiteError, SiteStatus,
+    SliceStream, WriteRequest,
 };
 use crate::combine;
 use crate::granule;
 use crate::local::SiteIdentity;
 use crate::protocol::control::messages;
 use crate::protocol::control::{self as convert};
-use crate::protocol::frame::{ReadBody, WriteHead};
-use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_RANGES};
+use crate::protocol::frame::WriteHead;
+use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS};
 use crate::protocol::session::{ClusterSecret, Welcome};
-use crate::protocol::{CHUNK_PATH, COMBINE_PATH, READ_PATH};
+use crate::protocol::{CHUNK_PATH, COMBINE_PATH};
 use crate::store::ChunkInfo;
+use cancel::Canceller;
 use connection::{Call, Endpoint, Pool};
 pub use connection::{Connector, TcpConnector};
 use control::{ControlChannel, error_of};
+use read::RemoteRead;
 use replies::Frames;
 
 /// Time-outs and bounds of a client of one site.
@@ -83,6 +86,7 @@ struct Inner {
     load: Mutex<LoadReport>,
     pool: Arc<Pool>,
     control: ControlChannel,
+    canceller: Canceller,
 }
 
 /// Asks who answers at `address` and makes a client of that site.
@@ -137,7 +141,9 @@ impl RemoteSite {
         });
         let control = ControlChannel::new(Arc::clone(&endpoint));
         let pool = Arc::new(Pool::new(endpoint));
-        let inner = Inner { site, rack: Mutex::new(rack), load: Mutex::default(), pool, control };
+        let (rack, load) = (Mutex::new(rack), Mutex::default());
+        let canceller = Canceller::new(Arc::clone(&pool));
+        let inner = Inner { site, rack, load, pool, control, canceller };
         Self { inner: Arc::new(inner) }
     }
 }
@@ -166,20 +172,6 @@ impl Inner {
         Ok(Frames::new(exchange, body))
     }
 
-    async fn open_read(&self, request: &ReadRequest) -> Result<Frames, SiteError> {
-        let now = self.endpoint().runtime.now();
-        let time_left = request.deadline.map(|deadline| deadline.saturating_duration_since(now));
-        if time_left.is_some_and(|left| left.is_zero()) {
-            return Err(SiteError::Deadline);
-        }
-        if request.ranges.len() > MAX_RANGES {
-            return Err(SiteError::BadRequest(format!("a read of more than {MAX_RANGES} ranges")));
-        }
-        let body = ReadBody { ranges: request.ranges.clone(), priority: request.priority, time_left };
-        let (method, head, payload) = (Method::POST, body.encode(), Bytes::new());
-        self.open(&Call { method, path: READ_PATH, head, payload, is_read: true }).await
-    }
-
     async fn open_combine(&self, request: &CombineRequest) -> Result<Frames, SiteError> {
         let (method, head, payload) = (Method::POST, convert::encode_combine(request), Bytes::new());
         self.open(&Call { method, path: COMBINE_PATH, head, payload, is_read: true }).await
@@ -203,74 +195,6 @@ impl Inner {
     ) -> Result<LoadReport, SiteError> {
         let load = load.map_or_else(|| *self.load.lock(), |load| self.note_load(convert::load_report(load)));
         error.map_or(Ok(load), |error| Err(convert::site_error(error)))
-    }
-}
-
-/// A read under way.
-struct RemoteRead {
-    site: Arc<Inner>,
-    request: ReadRequest,
-    answered: Vec<bool>,
-    left: usize,
-    phase: ReadPhase,
-}
-
-enum ReadPhase {
-    New,
-    Open(Box<Frames>),
-    /// The ranges that are left have this answer.
-    Failed(SiteError),
-}
-
-impl RemoteRead {
-    async fn next(&mut self) -> Option<ReadReply> {
-        while self.left > 0 {
-            match std::mem::replace(&mut self.phase, ReadPhase::Failed(SiteError::Busy)) {
-                ReadPhase::New => {
-                    self.phase = match self.site.open_read(&self.request).await {
-                        Ok(frames) => ReadPhase::Open(Box::new(frames)),
-                        Err(error) => ReadPhase::Failed(error),
-                    };
-                }
-                ReadPhase::Open(frames) => match self.next_frame(frames).await {
-                    Ok(reply) => return Some(reply),
-                    Err(error) => self.phase = ReadPhase::Failed(error),
-                },
-                ReadPhase::Failed(error) => {
-                    self.phase = ReadPhase::Failed(error.clone());
-                    let item = self.answered.iter().position(|answered| !answered);
-                    let item = item.expect("a range is left");
-                    let load = *self.site.load.lock();
-                    self.mark(item);
-                    return Some(ReadReply { item, result: Err(error), load });
-                }
-            }
-        }
-        None
-    }
-
-    fn mark(&mut self, item: usize) {
-        self.answered[item] = true;
-        self.left -= 1;
-    }
-
-    async fn next_frame(&mut self, mut frames: Box<Frames>) -> Result<ReadReply, SiteError> {
-        let site = Arc::clone(&self.site);
-        let expected_len = |item: u32| {
-            let item = item as usize;
-            self.request.ranges.get(item).filter(|_| !self.answered[item]).map(|range| range.len)
-        };
-        let received = frames.next(site.endpoint(), expected_len).await?;
-        let received = received.ok_or_else(|| site.endpoint().unavailable("the reply ended early"))?;
-        let item = received.header.item as usize;
-        self.mark(item);
-        if self.left == 0 {
-            frames.finish(site.endpoint()).await;
-        } else {
-            self.phase = ReadPhase::Open(frames);
-        }
-        let load = site.note_load(received.header.load);
-        Ok(ReadReply { item, result: received.result, load })
     }
 }
 
@@ -324,13 +248,7 @@ impl Site for RemoteSite {
     }
 
     fn read(&self, request: ReadRequest) -> ReadStream {
-        let left = request.ranges.len();
-        let site = Arc::clone(&self.inner);
-        let read = RemoteRead { site, request, answered: vec![false; left], left, phase: ReadPhase::New };
-        Box::pin(stream::unfold(read, |mut read| async move {
-            let reply = read.next().await?;
-            Some((reply, read))
-        }))
+        RemoteRead::new(Arc::clone(&self.inner), request).replies()
     }
 
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {

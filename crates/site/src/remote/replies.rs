@@ -69,6 +69,15 @@ impl Frames {
         }
     }
 
+    /// Lets what is still to come pass, and gives the connection back.
+    pub(super) async fn drain(mut self, endpoint: &Endpoint) -> Result<(), SiteError> {
+        while self.more(endpoint).await? {
+            self.rest.clear();
+        }
+        self.exchange.finish();
+        Ok(())
+    }
+
     /// Waits until something is there to be taken; false at the end.
     async fn more(&mut self, endpoint: &Endpoint) -> Result<bool, SiteError> {
         while self.rest.is_empty() {

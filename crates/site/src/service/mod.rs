@@ -4,10 +4,11 @@
 //! when idle for [`ServiceLimits::idle`] or when the peer stops taking or sending bytes for
 //! [`ServiceLimits::stall`], and may send only what [`crate::protocol::limits`] allows.
 //!
-//! When the peer closes its connection, the request's future and the body of the reply are dropped, and with
-//! them whatever still waits in the site's queue.
+//! When the peer cancels a read or closes its connection, the body of the reply is dropped, and with it whatever
+//! still waits in the site's queue.
 
 mod control;
+mod reads;
 mod replies;
 mod requests;
 mod stall;

@@ -16,15 +16,16 @@ use tokio::sync::watch;
 use tower_service::Service as _;
 
 use super::control::Control;
+use super::reads::Reads;
 use super::replies::{ReplyBody, refuse};
 use crate::api::{ReadRequest, Site, SiteError, WriteRequest};
 use crate::local::LocalSite;
 use crate::protocol::control::decode_combine;
 use crate::protocol::control::messages::site_control_server::SiteControlServer;
-use crate::protocol::frame::{ReadBody, WRITE_HEAD_LEN, WriteHead, encode_frame};
+use crate::protocol::frame::{ReadBody, WRITE_HEAD_LEN, WriteHead, decode_cancel, encode_frame};
 use crate::protocol::limits::{MAX_REQUEST_LEN, ServiceLimits};
 use crate::protocol::session::{ClusterSecret, HELLO_LEN, Hello, Refusal, Session, Signed, Welcome};
-use crate::protocol::{AUTH_HEADER, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH};
+use crate::protocol::{AUTH_HEADER, CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH};
 
 /// What all connections share.
 pub(super) struct Service {
@@ -33,6 +34,7 @@ pub(super) struct Service {
     secret: ClusterSecret,
     limits: ServiceLimits,
     receiving_bytes: AtomicU64,
+    reads: Arc<Reads>,
     cut_off: watch::Sender<bool>,
 }
 
@@ -62,7 +64,8 @@ impl Service {
         limits: ServiceLimits,
     ) -> Self {
         let (cut_off, _) = watch::channel(false);
-        Self { runtime, site, secret, limits, receiving_bytes: AtomicU64::new(0), cut_off }
+        let (receiving_bytes, reads) = (AtomicU64::new(0), Arc::default());
+        Self { runtime, site, secret, limits, receiving_bytes, reads, cut_off }
     }
 
     pub(super) fn runtime(&self) -> &Runtime {
@@ -115,6 +118,7 @@ impl Service {
         peer.accept(parts, bytes.len() as u64, &bytes)?;
         match (&parts.method, parts.uri.path()) {
             (&Method::POST, READ_PATH) => self.read(&bytes),
+            (&Method::POST, CANCEL_PATH) => self.cancel(&bytes),
             (&Method::POST, COMBINE_PATH) => self.combine(&bytes),
             (&Method::POST, path) if path.starts_with("/striate.site.v1.SiteControl/") => {
                 Ok(self.control(parts, bytes).await)
@@ -134,10 +138,18 @@ impl Service {
     }
 
     fn read(&self, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
-        let ReadBody { ranges, priority, time_left } = ReadBody::decode(bytes).map_err(Refusal::Malformed)?;
+        let body = ReadBody::decode(bytes).map_err(Refusal::Malformed)?;
+        let ReadBody { id, ranges, priority, time_left } = body;
         let deadline = time_left.and_then(|left| self.runtime.now().checked_add(left));
         let replies = self.site.read(ReadRequest { ranges, priority, deadline });
-        Ok(Response::new(ReplyBody::Ranges(replies, None)))
+        Ok(Response::new(ReplyBody::Ranges(self.reads.cancellable(id, replies), None)))
+    }
+
+    fn cancel(&self, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
+        let ids = decode_cancel(bytes).map_err(Refusal::Malformed)?;
+        ids.into_iter().for_each(|id| self.reads.cancel(id));
+        let frame = encode_frame(0, Ok(Bytes::new()), self.site.report_load());
+        Ok(Response::new(ReplyBody::frame(frame)))
     }
 
     fn combine(&self, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {

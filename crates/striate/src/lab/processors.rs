@@ -12,6 +12,8 @@ pub struct Usage {
     pub processors: usize,
     /// Of this process and those that were named.
     pub own_s: f64,
+    /// Of those that only keep the processors awake.
+    pub awake_s: f64,
     /// Of the whole machine.
     pub busy_s: f64,
     /// Of the whole machine, idle time included.
@@ -19,22 +21,26 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Since the start of the machine and the processes: this one and `children`.
+    /// Since the start of the machine and the processes: this one and `children`, and `awake`, which keep the
+    /// processors awake.
     ///
     /// # Errors
     /// Where there is no `/proc` as on Linux, or a process has ended.
-    pub fn read(children: &[u32]) -> Outcome<Self> {
+    pub fn read(children: &[u32], awake: &[u32]) -> Outcome<Self> {
         let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
-        let mut own_ticks = 0;
-        for pid in children.iter().copied().chain([std::process::id()]) {
-            let text = read(&format!("/proc/{pid}/stat"))?;
-            own_ticks += process_ticks(&text).ok_or_else(|| unknown("/proc/PID/stat"))?;
-        }
+        let own_ticks = ticks_of(children)? + ticks_of(&[std::process::id()])?;
+        let awake_ticks = ticks_of(awake)?;
         let text = read("/proc/stat")?;
         let (busy, total) = machine_ticks(&text).ok_or_else(|| unknown("/proc/stat"))?;
         let seconds = |ticks: u64| ticks as f64 / ticks_per_s;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self { processors, own_s: seconds(own_ticks), busy_s: seconds(busy), total_s: seconds(total) })
+        Ok(Self {
+            processors,
+            own_s: seconds(own_ticks),
+            awake_s: seconds(awake_ticks),
+            busy_s: seconds(busy),
+            total_s: seconds(total),
+        })
     }
 
     /// Share of all processors' time.
@@ -44,7 +50,7 @@ impl Usage {
 
     /// Share that others took.
     pub fn other_share(&self) -> f64 {
-        (self.busy_s - self.own_s).max(0.0) / self.total_s.max(f64::MIN_POSITIVE)
+        (self.busy_s - self.own_s - self.awake_s).max(0.0) / self.total_s.max(f64::MIN_POSITIVE)
     }
 }
 
@@ -55,6 +61,7 @@ impl Add for Usage {
         Self {
             processors: self.processors.max(other.processors),
             own_s: self.own_s + other.own_s,
+            awake_s: self.awake_s + other.awake_s,
             busy_s: self.busy_s + other.busy_s,
             total_s: self.total_s + other.total_s,
         }
@@ -68,10 +75,20 @@ impl Sub for Usage {
         Self {
             processors: self.processors,
             own_s: self.own_s - before.own_s,
+            awake_s: self.awake_s - before.awake_s,
             busy_s: self.busy_s - before.busy_s,
             total_s: self.total_s - before.total_s,
         }
     }
+}
+
+fn ticks_of(pids: &[u32]) -> Outcome<u64> {
+    let mut ticks = 0;
+    for pid in pids {
+        let text = read(&format!("/proc/{pid}/stat"))?;
+        ticks += process_ticks(&text).ok_or_else(|| unknown("/proc/PID/stat"))?;
+    }
+    Ok(ticks)
 }
 
 fn read(path: &str) -> Outcome<String> {
@@ -110,7 +127,7 @@ mod tests {
         assert_eq!(process_ticks(stat), Some(42));
         assert_eq!(machine_ticks("cpu  1 2 3 100 10 4 5 6 900 900\ncpu0 …"), Some((21, 131)));
         assert_eq!((process_ticks("7 (a"), machine_ticks("intr 1")), (None, None));
-        let usage = Usage::read(&[]).unwrap();
+        let usage = Usage::read(&[], &[]).unwrap();
         assert!(usage.own_share() > 0.0 && usage.own_share() + usage.other_share() <= 1.0);
     }
 }

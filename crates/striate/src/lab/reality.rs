@@ -15,6 +15,7 @@ use striate_lab::reality::{CASES, Setting, prepare, run_lab, run_real};
 use striate_runtime::Runtime;
 use striate_site::Site;
 
+use super::awake::Awake;
 use super::processors::Usage;
 use super::write_file;
 use crate::args::LabRealityArgs;
@@ -32,6 +33,9 @@ const POLL: Duration = Duration::from_millis(50);
 /// When a process does not start, a run fails, or the report cannot be written. That the two sides do not agree is
 /// said, and is no error.
 pub async fn run(runtime: &Runtime, args: &LabRealityArgs) -> Outcome {
+    let awake = Awake::start().map_err(|error| {
+        Failure::failed(format!("chrt (util-linux), which keeps the processors awake: {error}"))
+    })?;
     let mut outcomes = Vec::new();
     for (name, calibration, profile, policy) in CASES {
         if args.calibration.as_deref().is_some_and(|only| only != calibration) {
@@ -48,7 +52,7 @@ pub async fn run(runtime: &Runtime, args: &LabRealityArgs) -> Outcome {
             warm_up: Duration::from_secs_f64(args.length / 10.0),
             length: Duration::from_secs_f64(args.length),
         };
-        let compared = compare(runtime, name, setting, args).await?;
+        let compared = compare(runtime, name, setting, args, &awake).await?;
         println!("{}", line(&compared));
         outcomes.push(compared);
     }
@@ -65,15 +69,16 @@ async fn compare(
     name: &str,
     setting: Setting,
     args: &LabRealityArgs,
+    awake: &Awake,
 ) -> Outcome<Compared> {
     let (mut real, mut usage) = (Vec::new(), Usage::default());
     for seed in args.seed..args.seed + u64::from(args.rounds) {
         let sites = SiteProcesses::start(runtime, &setting, seed, args).await?;
         let prepared =
             prepare(runtime, &setting, seed, sites.connect(runtime)?).await.map_err(Failure::failed)?;
-        let before = Usage::read(&sites.pids())?;
+        let before = Usage::read(&sites.pids(), &awake.pids())?;
         real.push(run_real(runtime, &setting, seed, &prepared).await.map_err(Failure::failed)?);
-        usage = usage + (Usage::read(&sites.pids())? - before);
+        usage = usage + (Usage::read(&sites.pids(), &awake.pids())? - before);
     }
     let seeds = args.seed..args.seed + u64::from(args.lab_seeds);
     let lab = runtime.run_blocking(move || {

@@ -1,0 +1,129 @@
+//! A read of a remote site: one exchange, whose frames come in the order in which the site has them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use http::Method;
+
+use super::Inner;
+use super::connection::Call;
+use super::replies::Frames;
+use crate::api::{ReadReply, ReadRequest, ReadStream, SiteError};
+use crate::protocol::READ_PATH;
+use crate::protocol::frame::ReadBody;
+use crate::protocol::limits::MAX_RANGES;
+
+/// A read under way. Dropping it before its end takes it back.
+pub(super) struct RemoteRead {
+    site: Arc<Inner>,
+    request: ReadRequest,
+    answered: Vec<bool>,
+    left: usize,
+    phase: Phase,
+}
+
+enum Phase {
+    New,
+    Open {
+        /// What the site knows this read by.
+        id: u64,
+        frames: Box<Frames>,
+    },
+    /// The ranges that are left have this answer.
+    Failed(SiteError),
+    Ended,
+}
+
+impl RemoteRead {
+    pub(super) fn new(site: Arc<Inner>, request: ReadRequest) -> Self {
+        let left = request.ranges.len();
+        Self { site, request, answered: vec![false; left], left, phase: Phase::New }
+    }
+
+    pub(super) fn replies(self) -> ReadStream {
+        Box::pin(stream::unfold(self, |mut read| async move {
+            let reply = read.next().await?;
+            Some((reply, read))
+        }))
+    }
+
+    async fn next(&mut self) -> Option<ReadReply> {
+        while self.left > 0 {
+            match &self.phase {
+                Phase::New => {
+                    self.phase = match self.open().await {
+                        Ok((id, frames)) => Phase::Open { id, frames: Box::new(frames) },
+                        Err(error) => Phase::Failed(error),
+                    };
+                }
+                Phase::Open { .. } => match self.next_frame().await {
+                    Ok(reply) => return Some(reply),
+                    Err(error) => self.phase = Phase::Failed(error),
+                },
+                Phase::Failed(error) => {
+                    let error = error.clone();
+                    let item = self.answered.iter().position(|answered| !answered);
+                    let item = item.expect("a range is left");
+                    let load = *self.site.load.lock();
+                    self.mark(item);
+                    return Some(ReadReply { item, result: Err(error), load });
+                }
+                Phase::Ended => unreachable!("a read ends with its last range"),
+            }
+        }
+        None
+    }
+
+    async fn open(&self) -> Result<(u64, Frames), SiteError> {
+        let ReadRequest { ranges, priority, deadline } = &self.request;
+        let runtime = &self.site.endpoint().runtime;
+        let time_left = deadline.map(|deadline| deadline.saturating_duration_since(runtime.now()));
+        if time_left.is_some_and(|left| left.is_zero()) {
+            return Err(SiteError::Deadline);
+        }
+        if ranges.len() > MAX_RANGES {
+            return Err(SiteError::BadRequest(format!("a read of more than {MAX_RANGES} ranges")));
+        }
+        self.site.canceller.start();
+        let id = runtime.random_u64();
+        let body = ReadBody { id, ranges: ranges.clone(), priority: *priority, time_left };
+        let (method, head, payload) = (Method::POST, body.encode(), Bytes::new());
+        let call = Call { method, path: READ_PATH, head, payload, is_read: true };
+        Ok((id, self.site.open(&call).await?))
+    }
+
+    fn mark(&mut self, item: usize) {
+        self.answered[item] = true;
+        self.left -= 1;
+    }
+
+    /// The phase stays open while this waits, so that a read that is dropped meanwhile can be taken back.
+    async fn next_frame(&mut self) -> Result<ReadReply, SiteError> {
+        let Self { site, request, answered, phase, .. } = self;
+        let Phase::Open { frames, .. } = phase else { unreachable!("only an open read has frames") };
+        let expected_len = |item: u32| {
+            let item = item as usize;
+            request.ranges.get(item).filter(|_| !answered[item]).map(|range| range.len)
+        };
+        let received = frames.next(site.endpoint(), expected_len).await?;
+        let received = received.ok_or_else(|| site.endpoint().unavailable("the reply ended early"))?;
+        let load = site.note_load(received.header.load);
+        let item = received.header.item as usize;
+        self.mark(item);
+        if self.left == 0
+            && let Phase::Open { frames, .. } = std::mem::replace(&mut self.phase, Phase::Ended)
+        {
+            frames.finish(self.site.endpoint()).await;
+        }
+        Ok(ReadReply { item, result: received.result, load })
+    }
+}
+
+impl Drop for RemoteRead {
+    fn drop(&mut self) {
+        if let Phase::Open { id, frames } = std::mem::replace(&mut self.phase, Phase::Ended) {
+            self.site.canceller.cancel(id, *frames);
+        }
+    }
+}
