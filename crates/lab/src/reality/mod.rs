@@ -5,6 +5,7 @@
 //! the site protocol, the disks' files, the processors and the schedulers. What the lab says of its models'
 //! consequences is right as far as the two agree.
 //!
+//! - [`way`]: what the way between processes costs, which the lab's network then does too.
 //! - [`run_lab`]: a run in virtual time.
 //! - [`prepare`], [`run_real`]: the same against sites that are given, wherever they run.
 //! - [`outcome`]: the two beside each other, and whether they agree.
@@ -12,6 +13,7 @@
 //! What it does not do: start processes.
 
 pub mod outcome;
+pub mod way;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,7 @@ use crate::drive::{DriveOptions, drive};
 use crate::latency::Latencies;
 use crate::workload::{EcStoreScans, Objects, Operation, Workload};
 use crate::world::{World, WorldOptions, load_metadata};
+use way::Way;
 
 /// Blocks of the longest scan: a quarter of the paper's, so that the machine's processors, which serve all sites and
 /// clients at once, are not what is measured.
@@ -46,6 +49,8 @@ const WRITES_IN_FLIGHT: usize = 64;
 pub struct Setting {
     /// Media, and the clients' own work.
     pub calibration: Calibration,
+    /// Between sites and clients, in the lab. The calibration's own round trip is that of another network.
+    pub way: Way,
     /// Code of the blocks.
     pub profile: Profile,
     /// Which chunks the clients ask for.
@@ -78,6 +83,14 @@ pub enum RealityError {
     /// A chunk could not be written before the run.
     #[error("site {site} does not take a chunk: {reason}")]
     Write {
+        /// The site.
+        site: SiteId,
+        /// What it said.
+        reason: String,
+    },
+    /// What the way to a site costs could not be measured.
+    #[error("the way to site {site}: {reason}")]
+    Way {
         /// The site.
         site: SiteId,
         /// What it said.
@@ -122,11 +135,13 @@ impl Responses {
 
 impl Setting {
     fn world(&self) -> WorldOptions {
+        let calibration = Calibration { round_trip_ms: self.way.round_trip_ms, ..self.calibration };
         WorldOptions {
             sites: self.sites,
             clients: 1,
             block_len: self.block_len,
-            ..WorldOptions::ec_store(self.calibration, self.profile, self.blocks, self.policy)
+            card_bytes_per_s: Some(self.way.card_bytes_per_s),
+            ..WorldOptions::ec_store(calibration, self.profile, self.blocks, self.policy)
         }
     }
 

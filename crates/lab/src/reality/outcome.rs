@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::way::Way;
 use super::{Responses, Setting};
 use crate::experiment::results::Statistic;
 use crate::experiment::svg::{LinePlot, escape};
@@ -42,6 +43,8 @@ pub struct Outcome {
     pub sites: u32,
     /// Closed-loop clients.
     pub clients: u32,
+    /// Between sites and clients, as measured and in the lab.
+    pub way: Way,
     /// Length of the measured phase of each run, in seconds.
     pub measured_s: f64,
     /// On real processes, over all runs.
@@ -91,6 +94,7 @@ impl Outcome {
             policy: setting.policy.to_string(),
             sites: setting.sites,
             clients: setting.clients,
+            way: setting.way,
             measured_s: setting.length.as_secs_f64(),
             real_mean_ms: over(real, mean),
             real_p99_ms: over(real, p99),

@@ -8,9 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use striate_core::Profile;
 use striate_lab::calibration::Calibration;
 use striate_lab::latency::Latencies;
 use striate_lab::reality::outcome::{self, Outcome as Compared, Processors};
+use striate_lab::reality::way::{self, Way};
 use striate_lab::reality::{CASES, Setting, prepare, run_lab, run_real};
 use striate_runtime::Runtime;
 use striate_site::Site;
@@ -25,6 +27,7 @@ use crate::site_process::{cluster_of, read_secret};
 
 /// How long the processes may take to answer.
 const START: Duration = Duration::from_secs(30);
+const BLOCK_LEN: u32 = 100_000;
 const POLL: Duration = Duration::from_millis(50);
 
 /// Runs every case on both sides and writes `reality.json` and `reality.html`.
@@ -41,14 +44,16 @@ pub async fn run(runtime: &Runtime, args: &LabRealityArgs) -> Outcome {
         if args.calibration.as_deref().is_some_and(|only| only != calibration) {
             continue;
         }
+        let profile: Profile = profile.parse().map_err(Failure::failed)?;
         let setting = Setting {
+            way: measure_way(runtime, BLOCK_LEN / profile.code.data_count() as u32, args).await?,
             calibration: Calibration::named(calibration).expect("the cases name calibrations"),
-            profile: profile.parse().map_err(Failure::failed)?,
+            profile,
             policy: policy.parse().map_err(Failure::failed)?,
             sites: args.sites,
             clients: args.clients,
             blocks: args.blocks,
-            block_len: 100_000,
+            block_len: BLOCK_LEN,
             warm_up: Duration::from_secs_f64(args.length / 10.0),
             length: Duration::from_secs_f64(args.length),
         };
@@ -64,6 +69,13 @@ pub async fn run(runtime: &Runtime, args: &LabRealityArgs) -> Outcome {
     write_file(&args.out.join("reality.html"), &outcome::html(&outcomes))
 }
 
+/// To sites like those of the runs, without media.
+async fn measure_way(runtime: &Runtime, chunk_len: u32, args: &LabRealityArgs) -> Outcome<Way> {
+    let processes = SiteProcesses::start(runtime, args.sites, None, args).await?;
+    let sites = processes.connect(runtime)?;
+    way::measure(runtime, &sites, chunk_len).await.map_err(Failure::failed)
+}
+
 async fn compare(
     runtime: &Runtime,
     name: &str,
@@ -73,7 +85,8 @@ async fn compare(
 ) -> Outcome<Compared> {
     let (mut real, mut usage) = (Vec::new(), Usage::default());
     for seed in args.seed..args.seed + u64::from(args.rounds) {
-        let sites = SiteProcesses::start(runtime, &setting, seed, args).await?;
+        let medium = Some((setting.calibration.name, seed));
+        let sites = SiteProcesses::start(runtime, setting.sites, medium, args).await?;
         let prepared =
             prepare(runtime, &setting, seed, sites.connect(runtime)?).await.map_err(Failure::failed)?;
         let before = Usage::read(&sites.pids(), &awake.pids())?;
@@ -98,10 +111,12 @@ async fn compare(
 
 fn line(compared: &Compared) -> String {
     format!(
-        "{} on {}: mean {} ms on processes, {} in the lab ({:+.1}%); p99 {} and {} ({:+.1}%); {} and {} requests; \
+        "{} on {} (a round trip of {:.2} ms and {:.0} MB/s between processes): mean {} ms on processes, {} in the lab ({:+.1}%); p99 {} and {} ({:+.1}%); {} and {} requests; \
          processors: {:.0}% ours, {:.0}% others'; {}",
         compared.name,
         compared.calibration,
+        compared.way.round_trip_ms,
+        compared.way.card_bytes_per_s / 1e6,
         compared.real_mean_ms,
         compared.lab_mean_ms,
         100.0 * compared.mean_error,
@@ -136,7 +151,13 @@ impl Drop for SiteProcesses {
 }
 
 impl SiteProcesses {
-    async fn start(runtime: &Runtime, setting: &Setting, seed: u64, args: &LabRealityArgs) -> Outcome<Self> {
+    /// Sites whose media are as slow as a calibration's, or no slower than they are.
+    async fn start(
+        runtime: &Runtime,
+        sites: u32,
+        medium: Option<(&str, u64)>,
+        args: &LabRealityArgs,
+    ) -> Outcome<Self> {
         let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
         let folder = base.join(format!("striate-reality-{}", std::process::id()));
         let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", folder.display()));
@@ -150,13 +171,15 @@ impl SiteProcesses {
             return Err(Failure::failed("`striate site --make-secret` failed"));
         }
         let mut list = String::new();
-        for number in 1..=setting.sites {
+        for number in 1..=sites {
             let address = format!("127.0.0.1:{}", free_port()?);
             list.push_str(&format!("{number} {address} rack-{number}\n"));
             let mut command = Command::new(&program);
             command.args(["site", "--id", &number.to_string(), "--address", &address]);
-            command.args(["--medium", setting.calibration.name]);
-            command.args(["--medium-seed", &(seed << 16 | u64::from(number)).to_string()]);
+            if let Some((calibration, seed)) = medium {
+                command.args(["--medium", calibration]);
+                command.args(["--medium-seed", &(seed << 16 | u64::from(number)).to_string()]);
+            }
             command.arg("--secret").arg(&secret).arg(folder.join(format!("disk{number}")));
             let log = fs::File::create(processes.log(number)).map_err(fail)?;
             // On a machine of its own a site has its cores; here all of them share a few.
