@@ -6,6 +6,7 @@
 //! other workload, and of both tails; no page of more than 200 images; no image over 20 MB; an image is on one page
 //! only.
 
+use rand::Rng;
 use rand::rngs::SmallRng;
 
 use crate::keys::Permutation;
@@ -29,7 +30,8 @@ pub struct Pages {
     /// The number of the first image of each page, and after them the number of all images.
     firsts: Vec<u64>,
     sizes: Sizes,
-    popularity: Zipf,
+    /// `None`: every page is as likely.
+    popularity: Option<Zipf>,
     places: Permutation,
 }
 
@@ -39,22 +41,43 @@ impl Pages {
     /// # Panics
     /// For no pages, and an exponent or scale that is not above 0.
     pub fn new(pages: u64, exponent: f64, scale: f64, seed: u64) -> Self {
+        let counts = counts(seed).take(pages as usize);
+        Self::of(counts, exponent, scale, seed)
+    }
+
+    /// As many pages as have `images` images, the last of them shortened.
+    ///
+    /// # Panics
+    /// As [`Pages::new`], for no images.
+    pub fn of_images(images: u64, exponent: f64, scale: f64, seed: u64) -> Self {
+        let counts = counts(seed).scan(images, |left, count| {
+            let count = count.min(*left);
+            *left -= count;
+            (count > 0).then_some(count)
+        });
+        Self::of(counts, exponent, scale, seed)
+    }
+
+    fn of(counts: impl Iterator<Item = u64>, exponent: f64, scale: f64, seed: u64) -> Self {
         assert!(scale > 0.0, "sizes are above 0");
-        // What is cut off after the point makes the median 10.
-        let counts = PowerLaw::with_median(MEDIAN_IMAGES as f64 + 0.5, MAX_IMAGES as f64 + 1.0, TAIL);
-        let count = |page| counts.quantile(unit(mix(!seed ^ mix(page)))) as u64;
         let mut firsts = vec![0];
-        firsts.extend((0..pages).scan(0, |images, page| {
-            *images += count(page);
+        firsts.extend(counts.scan(0, |images, count| {
+            *images += count;
             Some(*images)
         }));
+        let pages = firsts.len() as u64 - 1;
         let sizes = PowerLaw::with_median(MEDIAN_SIZE as f64 * scale, MAX_SIZE as f64 * scale, TAIL);
         Self {
             firsts,
             sizes: Sizes::new(SizeDistribution::PowerLaw(sizes), seed),
-            popularity: Zipf::new(pages, exponent),
+            popularity: Some(Zipf::new(pages, exponent)),
             places: Permutation::new(pages, seed),
         }
+    }
+
+    /// The same pages, each as likely as any other: a warm-up.
+    pub fn evenly(self) -> Self {
+        Self { popularity: None, ..self }
     }
 
     /// Number of pages.
@@ -84,7 +107,11 @@ impl Workload for Pages {
     }
 
     fn next(&mut self, rng: &mut SmallRng) -> Operation {
-        let (first, count) = self.images(self.places.of(self.popularity.rank(rng) - 1));
+        let rank = match &self.popularity {
+            Some(zipf) => zipf.rank(rng) - 1,
+            None => rng.random_range(0..self.pages()),
+        };
+        let (first, count) = self.images(self.places.of(rank));
         Operation::read_run(first, count)
     }
 
@@ -99,6 +126,12 @@ impl Workload for Pages {
         let (first, count) = (page < self.pages()).then(|| self.images(page))?;
         (image < count && self.key(first + image) == key).then_some(first + image)
     }
+}
+
+/// How many images each page has. What is cut off after the point makes the median 10.
+fn counts(seed: u64) -> impl Iterator<Item = u64> {
+    let counts = PowerLaw::with_median(MEDIAN_IMAGES as f64 + 0.5, MAX_IMAGES as f64 + 1.0, TAIL);
+    (0..).map(move |page| counts.quantile(unit(mix(!seed ^ mix(page)))) as u64)
 }
 
 #[cfg(test)]
@@ -143,6 +176,20 @@ mod tests {
         assert!((reads[0] - 0.1336).abs() < 0.005, "{}", reads[0]);
         let head: f64 = reads[..10].iter().sum();
         assert!((head - 0.3913).abs() < 0.01, "{head}");
+    }
+
+    #[test]
+    fn pages_can_be_made_for_a_number_of_images_and_be_read_evenly() {
+        let (some, exactly) = (Pages::new(100, 1.0, 1.0, 4), Pages::of_images(1_000, 1.0, 1.0, 4));
+        assert_eq!(exactly.objects(), 1_000);
+        assert!((0..exactly.pages() - 1).all(|page| exactly.images(page) == some.images(page)));
+        let (count, mut rng) = (exactly.pages(), SmallRng::seed_from_u64(5));
+        let (mut even, mut reads) = (exactly.evenly(), vec![0.0f64; count as usize]);
+        for _ in 0..100_000 {
+            let Operation::Read(Objects::Run { first, .. }) = even.next(&mut rng) else { panic!("no page") };
+            reads[even.page_of(first) as usize] += count as f64 / 100_000.0;
+        }
+        assert!(reads.iter().all(|share| (0.8..1.2).contains(share)), "{reads:?}");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("ec-store-ycsb-p-10k", include_str!("../../../../lab/experiments/ec-store-ycsb-p-10k.toml")),
     ("ec-store-ycsb-p-1m", include_str!("../../../../lab/experiments/ec-store-ycsb-p-1m.toml")),
     ("ec-store-failures-p", include_str!("../../../../lab/experiments/ec-store-failures-p.toml")),
+    ("ec-store-wikipedia-p", include_str!("../../../../lab/experiments/ec-store-wikipedia-p.toml")),
 ];
 
 /// Why an experiment cannot be had.
@@ -69,7 +70,7 @@ pub struct Experiment {
     pub workload: WorkloadUnderTest,
     /// Blocks that exist.
     pub blocks: u32,
-    /// Length of a block, in bytes.
+    /// Length of a block, or of the longest where they differ, in bytes.
     pub block_len: u32,
     /// Exponent of the measured phase's Zipf distribution.
     pub zipf_exponent: f64,
@@ -116,6 +117,8 @@ pub enum WorkloadUnderTest {
     /// [`EcStoreScans`](crate::workload::EcStoreScans): uniform in the warm-up, then Zipf.
     #[default]
     EcStoreScans,
+    /// [`Pages`](crate::workload::Pages): all images of a page, each a block; uniform in the warm-up, then Zipf.
+    Pages,
 }
 
 /// A figure or table of the paper, and the plot that stands for it.
@@ -344,7 +347,7 @@ mod tests {
                 experiment.calibration
             );
         }
-        for figure in ["4a", "4b", "4c", "4d", "4e", "4f", "table-2"] {
+        for figure in ["4a", "4b", "4c", "4d", "4e", "4f", "4g", "4h", "table-2"] {
             assert!(Experiment::of_figure(figure, "P").is_ok(), "{figure}");
         }
         let unknown = Experiment::of_figure("4z", "P").unwrap_err().to_string();

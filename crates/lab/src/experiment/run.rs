@@ -17,7 +17,7 @@ use super::file::{Experiment, PolicyUnderTest, WorkloadUnderTest};
 use super::results::{PolicyResult, Results, SeedResult};
 use crate::drive::{DriveOptions, Measured, drive};
 use crate::latency::Latencies;
-use crate::workload::EcStoreScans;
+use crate::workload::{EcStoreScans, Pages, Workload};
 use crate::world::{World, WorldOptions};
 
 /// How often a run tells where it is.
@@ -231,47 +231,76 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     format!("panicked: {}", text.unwrap_or("(no message)"))
 }
 
-/// The paper's protocol: a uniform warm-up, then the measured phase.
+/// One policy with one seed.
 fn measure(
     experiment: &Experiment,
     policy: &PolicyUnderTest,
     seed: u64,
     at: impl Fn(f64) + Send + 'static,
 ) -> Result<(Measured, String), String> {
-    let world_options = WorldOptions {
-        calibration: experiment.calibration(),
-        sites: experiment.sites,
-        racks: experiment.racks,
-        clients: experiment.client_services,
-        profile: policy.profile,
-        block_len: experiment.block_len,
-        blocks: experiment.scaled_blocks(),
-        policy: policy.read_policy()?,
-        card_bytes_per_s: None,
-        uplink_bytes_per_s: None,
-        loss: 0.0,
-    };
-    let [warm_up, length, interval] = experiment.scaled_times();
-    let options = DriveOptions {
-        clients: experiment.clients,
-        rate_per_s: None,
-        length,
-        interval,
-        client_work: Duration::from_secs_f64(experiment.calibration().client_work_ms / 1e3),
-    };
-    let (blocks, failed_sites) = (u64::from(experiment.scaled_blocks()), policy.failed_sites);
-    let WorkloadUnderTest::EcStoreScans = experiment.workload;
+    let blocks = u64::from(experiment.scaled_blocks());
     let exponent = experiment.zipf_exponent;
-    run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {
-        let world = World::build(runtime, &world_options).await.map_err(|error| error.to_string())?;
-        let world = Arc::new(world);
-        tell(&world.runtime, (warm_up + length) / STEPS, at);
-        let warm_up = DriveOptions { length: warm_up, ..options };
-        drive(&world, warm_up, EcStoreScans::warm_up(blocks)).await;
-        fail_sites(&world, failed_sites);
-        let measured = drive(&world, options, EcStoreScans::measured(blocks, exponent)).await;
-        Ok((measured, world.trace.digest().to_string()))
-    })
+    let protocol = Protocol::of(experiment, policy)?;
+    match experiment.workload {
+        WorkloadUnderTest::EcStoreScans => {
+            let sizes = std::iter::repeat_n(u64::from(experiment.block_len), blocks as usize);
+            let measured = EcStoreScans::measured(blocks, exponent);
+            protocol.run(seed, sizes, EcStoreScans::warm_up(blocks), measured, at)
+        }
+        WorkloadUnderTest::Pages => {
+            let pages = Pages::of_images(blocks, exponent, 1.0, seed);
+            let images = pages.clone();
+            let sizes = (0..blocks).map(move |image| images.size(image));
+            protocol.run(seed, sizes, pages.clone().evenly(), pages, at)
+        }
+    }
+}
+
+/// The paper's protocol: a warm-up, then the measured phase, with all that is the same for every workload.
+struct Protocol {
+    world: WorldOptions,
+    warm_up: DriveOptions,
+    measured: DriveOptions,
+    failed_sites: u32,
+}
+
+impl Protocol {
+    fn of(experiment: &Experiment, policy: &PolicyUnderTest) -> Result<Self, String> {
+        let calibration = experiment.calibration();
+        let world = WorldOptions {
+            sites: experiment.sites,
+            racks: experiment.racks,
+            clients: experiment.client_services,
+            block_len: experiment.block_len,
+            ..WorldOptions::ec_store(calibration, policy.profile, 0, policy.read_policy()?)
+        };
+        let [warm_up, length, interval] = experiment.scaled_times();
+        let client_work = Duration::from_secs_f64(calibration.client_work_ms / 1e3);
+        let measured =
+            DriveOptions { clients: experiment.clients, rate_per_s: None, length, interval, client_work };
+        let warm_up = DriveOptions { length: warm_up, ..measured };
+        Ok(Self { world, warm_up, measured, failed_sites: policy.failed_sites })
+    }
+
+    /// Runs it over objects of these sizes.
+    fn run<W: Workload + 'static>(
+        self,
+        seed: u64,
+        sizes: impl Iterator<Item = u64> + Send + 'static,
+        warm_up: W,
+        measured: W,
+        at: impl Fn(f64) + Send + 'static,
+    ) -> Result<(Measured, String), String> {
+        run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {
+            let world = World::build_of(runtime, &self.world, sizes).await;
+            let world = Arc::new(world.map_err(|error| error.to_string())?);
+            tell(&world.runtime, (self.warm_up.length + self.measured.length) / STEPS, at);
+            drive(&world, self.warm_up, warm_up).await;
+            fail_sites(&world, self.failed_sites);
+            let measured = drive(&world, self.measured, measured).await;
+            Ok((measured, world.trace.digest().to_string()))
+        })
+    }
 }
 
 /// Tells the virtual time after each step, until the run ends.

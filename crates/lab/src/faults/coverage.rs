@@ -32,6 +32,8 @@ pub enum FaultKind {
     SyncError,
     /// Bits of a segment flip.
     BitFlip,
+    /// A disk writes what belongs to one place of its segments to another too.
+    Misdirected,
     /// A disk is replaced by a blank one.
     BlankDisk,
     /// Messages get lost and are sent again.
@@ -48,7 +50,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::SiteKill,
         Self::PowerCut,
         Self::EngineCrash,
@@ -60,6 +62,7 @@ impl FaultKind {
         Self::WriteError,
         Self::SyncError,
         Self::BitFlip,
+        Self::Misdirected,
         Self::BlankDisk,
         Self::Loss,
         Self::Partition,
@@ -82,6 +85,7 @@ impl FaultKind {
             Self::WriteError => "EIO w",
             Self::SyncError => "EIO s",
             Self::BitFlip => "flip",
+            Self::Misdirected => "misdir.",
             Self::BlankDisk => "blank",
             Self::Loss => "loss",
             Self::Partition => "part.",

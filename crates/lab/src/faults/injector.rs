@@ -20,7 +20,7 @@ use super::cluster::Cluster;
 use super::coverage::FaultKind;
 use super::engine::TOLERANCE;
 use super::invariants::{self, Invariant};
-use super::site::{self, Crash, SiteMachine};
+use super::site::{self, Crash, SECTOR, SiteMachine};
 use super::worker::Shared;
 use crate::network::Machine;
 use crate::trace::Event;
@@ -91,7 +91,7 @@ impl Injector {
             FaultKind::ReadError => self.fail_calls(kind, &[Call::Read]).await,
             FaultKind::WriteError => self.fail_calls(kind, &[Call::Write, Call::Create, Call::Rename]).await,
             FaultKind::SyncError => self.fail_calls(kind, &[Call::Sync, Call::SyncDirectory]).await,
-            FaultKind::BitFlip => self.flip_bits(kind).await,
+            FaultKind::BitFlip | FaultKind::Misdirected => self.damage(kind).await,
             FaultKind::BlankDisk => self.blank_disk(kind).await,
             FaultKind::Loss => self.lose_messages(kind).await,
             FaultKind::Partition => self.partition(kind).await,
@@ -274,9 +274,11 @@ impl Injector {
         self.cluster.profile().code.tolerance().saturating_sub(self.cluster.most_debt())
     }
 
-    async fn flip_bits(&self, kind: FaultKind) {
+    async fn damage(&self, kind: FaultKind) {
         let Some(site) = self.take_site() else { return };
-        if self.cluster.ledger.may_hurt(site.id(), self.victims_allowed()) && self.flip(&site) {
+        if self.cluster.ledger.may_hurt(site.id(), self.victims_allowed())
+            && self.damage_segments(&site, kind)
+        {
             self.begin(kind, u64::from(site.id().0));
             self.pause(1_000, 5_000).await;
             self.end(kind);
@@ -284,29 +286,26 @@ impl Injector {
         self.give_back(&site);
     }
 
-    /// Flips a few bits in segments of a site, and notes which chunks it has hit.
-    fn flip(&self, site: &SiteMachine) -> bool {
-        let Some(before) = invariants::survey(&self.cluster) else { return false };
+    /// Damages segments of a site in a few places, and notes which chunks it has hit.
+    fn damage_segments(&self, site: &SiteMachine, kind: FaultKind) -> bool {
+        let Some(before) = site.whole_chunks() else { return false };
         let files: Vec<_> = site.fs().files().into_iter().filter(|path| site::is_segment(path)).collect();
-        let mut flipped = false;
+        let mut changed = false;
         for _ in 0..1 + self.cluster.draw(4) {
             let Some(path) = self.cluster.choose(&files) else { return false };
-            let (place, bit) = (self.cluster.draw(1 << 40), self.cluster.draw(8) as u32);
-            flipped |= site.flip(&path, place, bit);
+            let place = self.cluster.draw(1 << 40);
+            changed |= if kind == FaultKind::BitFlip {
+                site.flip(&path, place, self.cluster.draw(8) as u32)
+            } else {
+                let from = self.cluster.choose(&files).expect("there are some");
+                // From one sector to several small chunks with their headers.
+                let len = SECTOR << self.cluster.draw(8);
+                site.misdirect((&from, self.cluster.draw(1 << 40)), (&path, place), len)
+            };
         }
-        let Some(after) = invariants::survey(&self.cluster) else { return flipped };
-        let here =
-            |stripe: &invariants::Surveyed, index: usize| stripe.record.locations[index].site == site.id().0;
-        let mut hurt = Vec::new();
-        for (before, after) in before.iter().zip(&after) {
-            for index in 0..after.chunks.len() {
-                if here(after, index) && before.chunks[index] != after.chunks[index] {
-                    hurt.push(after.chunk(index));
-                }
-            }
-        }
-        self.cluster.ledger.hurt(site.id(), hurt);
-        flipped
+        let after = site.whole_chunks().unwrap_or_default();
+        self.cluster.ledger.hurt(site.id(), before.difference(&after).copied());
+        changed
     }
 
     async fn blank_disk(&self, kind: FaultKind) {

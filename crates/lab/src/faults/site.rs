@@ -6,7 +6,7 @@
 //!
 //! The disk takes a few milliseconds for a request, and can be made slow or hang. The work itself takes no time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,8 @@ use crate::trace::{Event, Trace};
 
 /// Size of a disk, in bytes, when it is not made smaller.
 pub const CAPACITY: u64 = 1 << 30;
+/// Bytes that a disk writes at once.
+pub const SECTOR: usize = 512;
 /// Mean time of a request.
 const SERVICE: Duration = Duration::from_millis(2);
 /// How much longer a slow disk takes.
@@ -68,7 +70,7 @@ pub struct SiteMachine {
 struct State {
     fs: SimulatedFileSystem,
     running: Option<Running>,
-    /// Where bits were flipped since the last start.
+    /// Where segments were damaged since the last start.
     holes: BTreeMap<PathBuf, usize>,
 }
 
@@ -179,6 +181,15 @@ impl SiteMachine {
         self.state.lock().running.as_ref().map(|running| Arc::clone(&running.store))
     }
 
+    /// The chunks on its disk that are as they were written, whether a committed stripe names them or will; `None` when
+    /// it is down.
+    pub fn whole_chunks(&self) -> Option<BTreeSet<ChunkId>> {
+        let store = self.store()?;
+        let page = store.list(None, usize::MAX).now_or_never()?.ok()?;
+        let whole = |chunk: &ChunkId| matches!(store.verify(*chunk).now_or_never(), Some(Ok(_)));
+        Some(page.chunks.into_iter().map(|stored| stored.chunk).filter(whole).collect())
+    }
+
     /// Fault: flips a bit of a file, counted from its beginning and around its end. False if the file is empty.
     pub fn flip(&self, path: &Path, place: u64, bit: u32) -> bool {
         let mut flipped = None;
@@ -189,7 +200,32 @@ impl SiteMachine {
                 flipped = Some(place);
             }
         });
-        let Some(place) = flipped else { return false };
+        flipped.is_some_and(|place| self.note_hole(path, place))
+    }
+
+    /// Fault: bytes of one place are written over those of another, both in whole sectors and counted from the beginning
+    /// of a file and around its end. False if nothing changes.
+    pub fn misdirect(&self, from: (&Path, u64), to: (&Path, u64), len: usize) -> bool {
+        let (fs, sectors) = (self.fs(), |bytes: &[u8]| bytes.len().div_ceil(SECTOR).max(1) as u64);
+        let mut moved = Vec::new();
+        fs.damage(from.0, |bytes| {
+            let begin = (from.1 % sectors(bytes)) as usize * SECTOR;
+            moved = bytes[begin..bytes.len().min(begin + len)].to_vec();
+        });
+        let mut changed = None;
+        fs.damage(to.0, |bytes| {
+            let begin = (to.1 % sectors(bytes)) as usize * SECTOR;
+            let over = bytes.len().min(begin + moved.len());
+            let there = &mut bytes[begin..over];
+            if *there != moved[..there.len()] {
+                there.copy_from_slice(&moved[..there.len()]);
+                changed = Some(begin);
+            }
+        });
+        changed.is_some_and(|place| self.note_hole(to.0, place))
+    }
+
+    fn note_hole(&self, path: &Path, place: usize) -> bool {
         let holes = &mut self.state.lock().holes;
         let first = holes.entry(path.to_owned()).or_insert(place);
         *first = place.min(*first);
