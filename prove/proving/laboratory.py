@@ -79,7 +79,7 @@ def prove_speed(ledger, laboratory):
 
 def prove_reality(ledger, laboratory):
     out = laboratory.folder / "reality"
-    length, rounds = (120, 3) if laboratory.full else (20, 2)
+    length, rounds = (120, 3) if laboratory.full else (15, 3)
     laboratory.run("reality", "--length", length, "--rounds", rounds, "--lab-seeds", 20, "--out", out,
                    "--dir", laboratory.folder)
     for case in json.loads((out / "reality.json").read_text()):
@@ -89,6 +89,9 @@ def prove_reality(ledger, laboratory):
             ledger.add(f"{name}: {what}, lab / real − 1", f"{error:+.1%}", abs(error) <= bar, f"within {bar:.0%}",
                        f"{lab:.2f} and {real:.2f} ms; {case['lab']['count']:,} and {case['real']['count']:,} requests")
         shares = case["processors"]
+        way = case["way"]
+        ledger.note(f"{name}: measured between processes and taken by the lab: {way['round_trip_ms']:.2f} ms there and "
+                    f"back, {way['card_bytes_per_s'] / 1e6:.0f} MB/s")
         ledger.note(f"{name}: sites and clients took {shares['own_share']:.0%} of the processors, "
                     f"{shares['own_ms_per_operation']:.2f} ms for each request; others took {shares['other_share']:.0%}")
     ledger.record("reality", json.loads((out / "reality.json").read_text()))

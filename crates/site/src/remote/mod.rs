@@ -142,8 +142,7 @@ impl RemoteSite {
         let control = ControlChannel::new(Arc::clone(&endpoint));
         let pool = Arc::new(Pool::new(endpoint));
         let (rack, load) = (Mutex::new(rack), Mutex::default());
-        let canceller = Canceller::new(Arc::clone(&pool));
-        let inner = Inner { site, rack, load, pool, control, canceller };
+        let inner = Inner { site, rack, load, pool, control, canceller: Canceller::default() };
         Self { inner: Arc::new(inner) }
     }
 }
@@ -177,7 +176,7 @@ impl Inner {
         self.open(&Call { method, path: COMBINE_PATH, head, payload, is_read: true }).await
     }
 
-    /// The one frame that answers a write.
+    /// The one frame that answers a write or a cancellation.
     async fn answer(&self, call: &Call) -> Result<LoadReport, SiteError> {
         let mut frames = self.open(call).await?;
         let received = frames.next(self.endpoint(), |item| (item == 0).then_some(0)).await?;

@@ -7,6 +7,7 @@ use futures::stream;
 use http::Method;
 
 use super::Inner;
+use super::cancel::Dropped;
 use super::connection::Call;
 use super::replies::Frames;
 use crate::api::{ReadReply, ReadRequest, ReadStream, SiteError};
@@ -85,7 +86,7 @@ impl RemoteRead {
         if ranges.len() > MAX_RANGES {
             return Err(SiteError::BadRequest(format!("a read of more than {MAX_RANGES} ranges")));
         }
-        self.site.canceller.start();
+        self.site.canceller.start(runtime);
         let id = runtime.random_u64();
         let body = ReadBody { id, ranges: ranges.clone(), priority: *priority, time_left };
         let (method, head, payload) = (Method::POST, body.encode(), Bytes::new());
@@ -123,7 +124,7 @@ impl RemoteRead {
 impl Drop for RemoteRead {
     fn drop(&mut self) {
         if let Phase::Open { id, frames } = std::mem::replace(&mut self.phase, Phase::Ended) {
-            self.site.canceller.cancel(id, *frames);
+            self.site.canceller.cancel(Dropped { site: Arc::clone(&self.site), id, frames: *frames });
         }
     }
 }

@@ -11,8 +11,7 @@ use parking_lot::Mutex;
 
 use crate::api::{ReadReply, ReadStream};
 
-/// By id. Ids are random: of two reads with the same, the later is kept, and the other can be cancelled only by closing
-/// its connection.
+/// By id. Ids are random; should two reads have the same, closing their connections still cancels both.
 #[derive(Debug, Default)]
 pub(super) struct Reads(Mutex<HashMap<u64, AbortHandle>>);
 
