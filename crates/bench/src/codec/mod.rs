@@ -74,7 +74,8 @@ fn measure(options: &Options) -> io::Result<bool> {
         Box::new(Klauspost::start(options.arena_mib << 20)?),
     ];
     let names = libraries.each_ref().map(|library| library.name());
-    println!("kernel {}, {} rounds", striate_codec::Kernel::best().name(), options.rounds);
+    let kernel = striate_codec::Kernel::best().name();
+    println!("kernel {kernel}, {} rounds", options.rounds);
     let mut measurements = Measurements::default();
     for round in 0..options.rounds.max(1) {
         for case in &cases {
@@ -88,7 +89,7 @@ fn measure(options: &Options) -> io::Result<bool> {
         eprintln!("round {} of {}", round + 1, options.rounds);
     }
     report::print_speeds(&measurements, &cases, &names, &mut json)?;
-    let all_hold = report::print_claims(&measurements, &mut json)?;
+    let all_hold = report::print_claims(&measurements, kernel, &mut json)?;
     json.flush()?;
     Ok(all_hold)
 }
