@@ -8,7 +8,10 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # The benchmark crate builds ISA-L when its codec feature is on; without it, it is checked like the others.
 ALL := --workspace --all-targets
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak faults neon clients bench codec-bench prove-store prove-lab results compare-minio
+# One thing after the other: the parts of `make test` build on each other.
+.NOTPARALLEL:
+
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients bench codec-bench prove-store prove-lab results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +25,9 @@ build: ## Build the release binary, installing what is missing for it
 	@tools/install.sh build
 	cargo build --release
 
+# The tests build the program too, with their own features of its dependencies: what follows them uses that program,
+# or every dependency would be compiled once more.
+test: export STRIATE := $(abspath $(TARGET))/debug/striate
 test: lint docs unit faults clients ## Everything that CI runs
 	@echo "make test: all of it passed"
 
@@ -54,20 +60,23 @@ unit: ## The tests of all crates
 soak: ## The property and crash tests with ever new seeds, until one fails or SECONDS (default 600) have passed
 	@tools/soak $(or $(SECONDS),600)
 
-# The development build serves here too: a seed takes half a second of one core.
-faults: ## 200 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
-	cargo build --quiet --package striate
-	"$(TARGET)/debug/striate" lab faults --seeds $(or $(SEEDS),200) $(if $(OUT),--out "$(OUT)")
+# The program that faults and clients run, unless STRIATE names another. The development build serves: its dependencies
+# are optimised, a seed of faults takes half a second of one core, and nothing is compiled twice.
+PROGRAM = $(or $(STRIATE),$(abspath $(TARGET))/debug/striate)
+
+program:
+	@test -n "$(STRIATE)" || cargo build --quiet --package striate
+
+faults: program ## 200 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
+	"$(PROGRAM)" lab faults --seeds $(or $(SEEDS),200) $(if $(OUT),--out "$(OUT)")
 
 neon: ## The codec's tests on its NEON kernels, emulated by qemu-user
 	@tools/install.sh build bench
 	crates/codec/test-neon.sh
 
-# The development build serves here: its dependencies are optimised, and nothing is compiled twice.
-clients: ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input against a real server (FULL=1: 1 GiB, 10,000 keys)
+clients: program ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input against a real server (FULL=1: 1 GiB, 10,000 keys)
 	@tools/install.sh clients
-	cargo build --quiet --package striate
-	STRIATE="$${STRIATE:-$(abspath $(TARGET))/debug/striate}" FULL="$(FULL)" \
+	STRIATE="$(PROGRAM)" FULL="$(FULL)" \
 		.tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/clients
 
 bench: codec-bench compare-minio ## All benchmarks, beside their peers

@@ -99,9 +99,9 @@ install_minio() {
         go_install "github.com/minio/minio@$MINIO_VERSION"
 }
 
-# cargo-deny from source, with little optimisation: it runs for a second and would compile for ten minutes.
+# cargo-deny from source, without optimisation: it runs for seconds and would compile for ten minutes.
 build_deny() {
-    CARGO_TARGET_DIR="$tools/deny-target" CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off \
+    CARGO_TARGET_DIR="$tools/deny-target" CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
         CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
         nice cargo install cargo-deny --version "$DENY_VERSION" --locked --root "$tools"
     rm -rf "$tools/deny-target"
