@@ -141,10 +141,11 @@ impl Runtime {
     /// Wall-clock time since the Unix epoch. For people and protocols (dates, signatures) only: nothing may
     /// be ordered by it.
     pub fn wall_time(&self) -> Duration {
-        match self.inner.wall_base {
+        let time = match self.inner.wall_base {
             Some(base) => base + self.uptime(),
             None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-        }
+        };
+        self.process.as_ref().map_or(time, |process| process.wall_time_at(time))
     }
 
     /// Completes after `duration`.
@@ -314,6 +315,21 @@ mod tests {
         let runtime = Runtime::deterministic(1, Duration::from_secs(1_000));
         runtime.sleep(Duration::from_secs(3_600)).await;
         assert_eq!(runtime.wall_time(), Duration::from_secs(4_600));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_whose_wall_clock_jumps_still_counts_time_as_the_others_do() {
+        let runtime = Runtime::deterministic(1, Duration::from_secs(1_000));
+        let (of_process, process) = runtime.process();
+        process.set_clock_ahead(5_000);
+        assert_eq!(of_process.wall_time(), Duration::from_secs(1_005));
+        assert_eq!(runtime.wall_time(), Duration::from_secs(1_000));
+        of_process.sleep(Duration::from_secs(1)).await;
+        process.set_clock_ahead(-900_000);
+        assert_eq!(of_process.wall_time(), Duration::from_secs(101));
+        assert_eq!(of_process.now(), runtime.now());
+        process.set_clock_ahead(i64::MIN);
+        assert_eq!(of_process.wall_time(), Duration::ZERO);
     }
 
     /// A wait that ended early would be a wrong model; how late it ends is the scheduler's business.

@@ -3,9 +3,11 @@
 //! A simulated cluster runs many processes in one executor. Each gets a [`Runtime`](crate::Runtime) of its own by
 //! [`Runtime::process`](crate::Runtime::process): the same clock and randomness, but every task that is started
 //! through it, or through a clone of it, belongs to the process and is dropped at its next await when that is
-//! killed.
+//! killed. Its wall clock can be set wrong; the clock that deadlines are counted by cannot.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -16,6 +18,8 @@ use tokio::task::AbortHandle;
 pub struct Process {
     tasks: Arc<Mutex<Tasks>>,
     killed: watch::Sender<bool>,
+    /// Milliseconds by which its wall clock is ahead.
+    clock_ahead_ms: Arc<AtomicI64>,
 }
 
 #[derive(Debug, Default)]
@@ -27,7 +31,7 @@ struct Tasks {
 
 impl Process {
     pub(crate) fn new() -> Self {
-        Self { tasks: Arc::default(), killed: watch::Sender::new(false) }
+        Self { tasks: Arc::default(), killed: watch::Sender::new(false), clock_ahead_ms: Arc::default() }
     }
 
     pub(crate) fn adopt(&self, task: AbortHandle) {
@@ -48,6 +52,18 @@ impl Process {
         self.killed.send_replace(true);
         let handles = std::mem::take(&mut self.tasks.lock().handles);
         handles.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Sets its wall clock ahead of the simulation's by so many milliseconds, or behind it.
+    pub fn set_clock_ahead(&self, by_ms: i64) {
+        self.clock_ahead_ms.store(by_ms, Ordering::Relaxed);
+    }
+
+    /// What its wall clock shows when the simulation's shows `time`; never before the epoch.
+    pub(crate) fn wall_time_at(&self, time: Duration) -> Duration {
+        let ahead_ms = self.clock_ahead_ms.load(Ordering::Relaxed);
+        let ahead = Duration::from_millis(ahead_ms.unsigned_abs());
+        if ahead_ms < 0 { time.saturating_sub(ahead) } else { time.saturating_add(ahead) }
     }
 
     /// Whether it was killed.

@@ -42,6 +42,10 @@ pub enum FaultKind {
     Partition,
     /// What one machine sends does not arrive at another.
     OneWayCut,
+    /// Writes and deletes reach a site a second time, seconds later and in another order.
+    Replay,
+    /// A gateway's wall clock jumps, forth or back.
+    ClockJump,
     /// A disk with a metadata mirror fails.
     MirrorFault,
     /// A disk with a metadata mirror is replaced by a blank one.
@@ -50,7 +54,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::SiteKill,
         Self::PowerCut,
         Self::EngineCrash,
@@ -67,6 +71,8 @@ impl FaultKind {
         Self::Loss,
         Self::Partition,
         Self::OneWayCut,
+        Self::Replay,
+        Self::ClockJump,
         Self::MirrorFault,
         Self::MirrorBlank,
     ];
@@ -90,6 +96,8 @@ impl FaultKind {
             Self::Loss => "loss",
             Self::Partition => "part.",
             Self::OneWayCut => "1-way",
+            Self::Replay => "replay",
+            Self::ClockJump => "clock",
             Self::MirrorFault => "mirror",
             Self::MirrorBlank => "m. blank",
         }

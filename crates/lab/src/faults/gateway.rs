@@ -64,6 +64,13 @@ impl Gateway {
         }
     }
 
+    /// Fault: the wall clock of its process jumps ahead by so many milliseconds, or back.
+    pub fn set_clock_ahead(&self, by_ms: i64) {
+        if let Some(running) = self.running() {
+            running.process.set_clock_ahead(by_ms);
+        }
+    }
+
     /// The process, if it runs.
     pub fn running(&self) -> Option<Running> {
         self.running.lock().clone()

@@ -96,6 +96,8 @@ impl Injector {
             FaultKind::Loss => self.lose_messages(kind).await,
             FaultKind::Partition => self.partition(kind).await,
             FaultKind::OneWayCut => self.cut_one_way(kind).await,
+            FaultKind::Replay => self.replay(kind).await,
+            FaultKind::ClockJump => self.jump_clock(kind).await,
             FaultKind::MirrorFault | FaultKind::MirrorBlank => self.fail_mirror(kind).await,
         }
     }
@@ -363,6 +365,35 @@ impl Injector {
         self.cluster.network.mend();
         self.end(kind);
         self.leave(FaultKind::Partition);
+    }
+
+    async fn replay(&self, kind: FaultKind) {
+        let Some(site) = self.take_site() else { return };
+        self.begin(kind, u64::from(site.id().0));
+        site.set_replays(true);
+        self.pause(500, 4_000).await;
+        site.set_replays(false);
+        // The last of them may still be on its way.
+        self.cluster.runtime.sleep(site::REPLAYED_WITHIN).await;
+        self.end(kind);
+        self.give_back(&site);
+    }
+
+    /// A gateway's wall clock jumps a few times, by up to seventeen years, and is set right again.
+    async fn jump_clock(&self, kind: FaultKind) {
+        let Some(gateway) = self.cluster.choose(&self.cluster.gateways) else { return };
+        if gateway.running().is_none() || !self.take(kind) {
+            return;
+        }
+        self.begin(kind, u64::from(gateway.machine.number));
+        for _ in 0..1 + self.cluster.draw(3) {
+            let by_ms = (1_i64 << self.cluster.draw(39)) + self.cluster.draw(1_000) as i64;
+            gateway.set_clock_ahead(if self.cluster.draw(2) == 0 { by_ms } else { -by_ms });
+            self.pause(300, 2_000).await;
+        }
+        gateway.set_clock_ahead(0);
+        self.end(kind);
+        self.leave(kind);
     }
 
     /// A disk of the metadata fails, or is replaced by a blank one; never more at a time than may be lost.

@@ -38,6 +38,8 @@ pub const SECTOR: usize = 512;
 const SERVICE: Duration = Duration::from_millis(2);
 /// How much longer a slow disk takes.
 const SLOWNESS: u32 = 100;
+/// How much later a message may arrive a second time.
+pub const REPLAYED_WITHIN: Duration = Duration::from_secs(4);
 /// Pause between two looks of a hung request.
 const HUNG_LOOK: Duration = Duration::from_millis(20);
 /// Pause between two steps of the store's own upkeep.
@@ -62,7 +64,7 @@ pub struct SiteMachine {
     runtime: Runtime,
     trace: Trace,
     mutation: Mutation,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     disk: Arc<Mutex<Disk>>,
 }
 
@@ -72,6 +74,8 @@ struct State {
     running: Option<Running>,
     /// Where segments were damaged since the last start.
     holes: BTreeMap<PathBuf, usize>,
+    /// What draws which writes and deletes arrive once more; `None` while none does.
+    replays: Option<SmallRng>,
 }
 
 /// The site's process.
@@ -114,7 +118,8 @@ impl SiteMachine {
     ) -> Self {
         let fs = SimulatedFileSystem::new(runtime.random_u64(), CAPACITY);
         let disk = Disk { rng: runtime.rng(), hung: false, slow: false };
-        let state = Mutex::new(State { fs, running: None, holes: BTreeMap::new() });
+        let state = State { fs, running: None, holes: BTreeMap::new(), replays: None };
+        let state = Arc::new(Mutex::new(state));
         Self { machine, identity, runtime, trace, mutation, state, disk: Arc::new(Mutex::new(disk)) }
     }
 
@@ -242,6 +247,37 @@ impl SiteMachine {
         self.disk.lock().slow = slow;
     }
 
+    /// Fault: about half of the writes and deletes arrive once more, up to [`REPLAYED_WITHIN`] later; or none does.
+    pub fn set_replays(&self, on: bool) {
+        self.state.lock().replays = on.then(|| self.runtime.rng());
+    }
+
+    /// Runs a request again later, if it is drawn; nobody hears the answer.
+    fn replay<T, F>(&self, request: impl FnOnce(LocalSite) -> F + Send + 'static)
+    where
+        F: Future<Output = Result<T, SiteError>> + Send,
+    {
+        let after = {
+            let mut state = self.state.lock();
+            let Some(rng) = &mut state.replays else { return };
+            if rng.random() {
+                return;
+            }
+            REPLAYED_WITHIN.mul_f64(rng.random())
+        };
+        let (state, runtime) = (Arc::clone(&self.state), self.runtime.clone());
+        self.runtime.spawn(async move {
+            runtime.sleep(after).await;
+            let running = state.lock().running.clone();
+            let Some(Running { site, process, .. }) = running else { return };
+            tokio::select! {
+                biased;
+                () = process.killed() => {}
+                _ = request(site) => {}
+            }
+        });
+    }
+
     fn running(&self) -> Result<Running, SiteError> {
         self.state.lock().running.clone().ok_or_else(broken)
     }
@@ -339,10 +375,14 @@ impl Site for SiteMachine {
     }
 
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
+        let again = request.clone();
+        self.replay(|site| async move { site.write(again).await });
         self.ask(|site| async move { site.write(request).await }).await
     }
 
     async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
+        let again = request.clone();
+        self.replay(|site| async move { site.delete(again).await });
         self.ask(|site| async move { site.delete(request).await }).await
     }
 
