@@ -32,7 +32,8 @@ fn planted_defects_are_found() {
         (Mutation::SkipFsync, &["I7"][..]),
         (Mutation::DeleteBeforeCommit, &["I8"]),
         (Mutation::WrongChecksumScope, &["I1", "I2", "I13"]),
-        (Mutation::ConditionOutsideTransaction, &["I3", "I4"]),
+        // Which part of a key's history shows it first depends on the seed: values, listings or deletions.
+        (Mutation::ConditionOutsideTransaction, &["I3", "I4", "I9"]),
     ] {
         let shown = campaign(1, 200, mutation).run(|_| {}).unwrap();
         let found = shown.failed.first().unwrap_or_else(|| panic!("{mutation} was not found"));
