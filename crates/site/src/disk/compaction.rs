@@ -10,7 +10,8 @@
 //! 2. rename, sync the directory: every copied chunk now lies twice, under the same sequence, and either will do;
 //! 3. point the index at the copies. A chunk that was deleted meanwhile has a dead copy in the new segment that its
 //!    tombstone does not name: a further tombstone for it becomes durable. (A crash before that is seen at the next
-//!    start, where dead copies without a tombstone that names them are buried first.)
+//!    start, where dead copies without a tombstone that names them are buried first.) The same for a chunk that is moved
+//!    while the tombstone for its old place is being written: whoever applies the tombstone sees the new place.
 //! 4. unlink the old segments, sync the directory. Only then are tombstones for copies in them superfluous.
 //!
 //! A tombstone is copied along until the segment it names is durably gone (design.md §10.11). A live record that is
@@ -30,6 +31,7 @@ use super::record::{ChunkRecord, Record};
 use super::scan::{Scanner, read_payload};
 use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentName, create_segment};
 use super::state::{DeadCopy, SegmentState};
+use super::writer::Writer;
 use super::{Shared, snapshot};
 use crate::filesystem::File;
 
@@ -380,6 +382,14 @@ impl Shared {
 
     /// Makes tombstones durable for dead copies that none names.
     pub(super) fn bury_uncovered(&self) -> io::Result<()> {
+        if self.state.read().uncovered.is_empty() {
+            return Ok(());
+        }
+        self.bury(&mut self.writer.lock())
+    }
+
+    /// As [`Shared::bury_uncovered`]; after it there are none until `writer` serves again or an index is moved.
+    pub(super) fn bury(&self, writer: &mut Writer) -> io::Result<()> {
         let (uncovered, epoch) = {
             let state = self.state.read();
             (state.uncovered.clone(), state.epoch)
@@ -392,7 +402,6 @@ impl Shared {
             (Record::Tombstone { chunk, sequence, target: segment, epoch }, Bytes::new())
         };
         let records: Vec<_> = uncovered.iter().map(tombstone).collect();
-        let mut writer = self.writer.lock();
         let locations = writer.append_as_they_are(self, &records)?;
         let mut state = self.state.write();
         for ((record, _), location) in records.iter().zip(locations) {

@@ -55,7 +55,7 @@ enum Fact {
 }
 
 /// One step of a workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Write(u8),
     Delete(Vec<u8>),
@@ -564,6 +564,45 @@ fn a_chunk_deleted_during_its_compaction_stays_deleted() {
     }
     drop(store);
     check_after(&known, &fs.after_kill());
+}
+
+/// A compaction ends while the tombstone for a chunk that it moves is being synced: the tombstone names the old place,
+/// and once that is gone nothing keeps the tombstone.
+#[test]
+fn a_chunk_deleted_while_its_compaction_ends_stays_deleted() {
+    use Step::{Checkpoint, Compact, Delete, Write};
+    for (last, with_snapshot) in [(Compact, false), (Checkpoint, true), (Checkpoint, false)] {
+        let fs = SimulatedFileSystem::new(0, CAPACITY);
+        let (mut known, store) = (Known::default(), Arc::new(open(&fs).expect("opens")));
+        // The first segment is full, and half of it dies.
+        for step in (0..19).map(Write).chain([Delete((6..12).collect())]) {
+            assert!(known.step(&store, &step));
+        }
+        assert_eq!(store.compact_step(), CompactionStep::Progress, "a job has begun");
+        let old_place = {
+            let state = store.shared.state.read();
+            let location = state.index.get(name(1)).expect("stored");
+            assert!(state.segments[&location.segment].compacting, "{location:?}");
+            location.segment
+        };
+        let ending = Arc::clone(&store);
+        fs.before_next_sync(Box::new(move || {
+            while ending.shared.state.read().segments.contains_key(&old_place) {
+                assert_eq!(ending.compact_step(), CompactionStep::Progress);
+            }
+        }));
+        assert!(known.step(&store, &Delete(vec![1])));
+        assert!(!store.shared.state.read().segments.contains_key(&old_place), "the job ended in the middle");
+        // The tombstone's segment goes in its turn.
+        for step in [Delete((13..19).collect()), last.clone()].into_iter().chain((0..12).map(|_| Compact)) {
+            assert!(known.step(&store, &step));
+        }
+        if last == Checkpoint && !with_snapshot {
+            fs.unlink(&snapshot::path(&store.shared.directory)).expect("there was one");
+        }
+        drop(store);
+        check_after(&known, &fs.after_kill());
+    }
 }
 
 #[test]

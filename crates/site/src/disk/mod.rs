@@ -367,7 +367,12 @@ impl Shared {
         if self.suspect.lock().is_some() {
             return Ok(());
         }
-        let content = self.snapshot(&self.writer.lock());
+        let content = {
+            let mut writer = self.writer.lock();
+            // A start from the snapshot does not look for them: it trusts what the snapshot covers.
+            self.bury(&mut writer)?;
+            self.snapshot(&writer)
+        };
         filesystem::write_atomically(&*self.fs, &snapshot::path(&self.directory), &content)?;
         compaction.bytes_at_snapshot = self.state.read().disk_bytes();
         Ok(())

@@ -20,8 +20,8 @@ pub(super) struct State {
     /// The highest fencing epoch seen.
     pub epoch: FencingEpoch,
     pub payload_bytes: u64,
-    /// Dead copies that no tombstone names, left by a crash during a compaction. Until tombstones for them are
-    /// durable no segment may go.
+    /// Dead copies that no tombstone names: a compaction moved a chunk while its deletion was written, or was cut short
+    /// by a crash. Until tombstones for them are durable no segment may go, and no snapshot may be taken.
     pub uncovered: Vec<DeadCopy>,
 }
 

@@ -23,7 +23,7 @@ use super::index::Location;
 use super::layout::{Appended, Layout};
 use super::record::{ChunkRecord, Record, chunk_record_len};
 use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentName, create_segment};
-use super::state::SegmentState;
+use super::state::{DeadCopy, SegmentState};
 use crate::api::SiteError;
 use crate::filesystem::File;
 use crate::granule;
@@ -369,6 +369,15 @@ impl Group {
     }
 }
 
+/// The copies that tombstones among `records` name: chunk and segment.
+fn named_copies(records: &[(Record, Bytes)]) -> HashSet<(ChunkId, u32)> {
+    let named = records.iter().filter_map(|(record, _)| match record {
+        Record::Tombstone { chunk, target, .. } => Some((*chunk, *target)),
+        _ => None,
+    });
+    named.collect()
+}
+
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -395,11 +404,17 @@ impl Shared {
     /// The index learns what has become durable.
     pub(super) fn apply(&self, records: &[(Record, Bytes)], locations: &[Location]) {
         let mut state = self.state.write();
+        let named = named_copies(records);
         for ((record, _), location) in records.iter().zip(locations) {
             state.grow(location.segment, u64::from(location.offset) + record.len());
             match record {
                 Record::Chunk(chunk) => state.put(chunk.chunk, *location),
-                Record::Tombstone { chunk, target, epoch, .. } => {
+                Record::Tombstone { chunk, sequence, target, epoch } => {
+                    // A compaction may have moved the chunk since its tombstones were made.
+                    let mut copies = state.copies(*chunk);
+                    copies.retain(|segment| !named.contains(&(*chunk, *segment)));
+                    let dead = |segment| DeadCopy { chunk: *chunk, sequence: *sequence, segment };
+                    state.uncovered.extend(copies.into_iter().map(dead));
                     state.remove(*chunk);
                     state.add_tombstone(location.segment, *target);
                     state.see_epoch(location.segment, *epoch);

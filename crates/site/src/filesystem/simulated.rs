@@ -89,6 +89,17 @@ struct World {
     changes: u64,
     dies_at: Option<u64>,
     is_dead: bool,
+    /// What happens in the middle of the next sync.
+    interruption: Option<Interruption>,
+}
+
+/// What another thread does meanwhile.
+struct Interruption(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Interruption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Interruption")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -128,6 +139,7 @@ impl SimulatedFileSystem {
             changes: 0,
             dies_at: None,
             is_dead: false,
+            interruption: None,
         };
         Self { world: Arc::new(Mutex::new(world)) }
     }
@@ -141,6 +153,12 @@ impl SimulatedFileSystem {
     /// and everything later fails.
     pub fn die_at(&self, change: u64) {
         self.world.lock().dies_at = Some(change);
+    }
+
+    /// Runs `what` when the next file is about to be synced, before that takes effect: what another thread does while
+    /// this one waits for the medium.
+    pub fn before_next_sync(&self, what: Box<dyn FnOnce() + Send>) {
+        self.world.lock().interruption = Some(Interruption(what));
     }
 
     /// Whether the program has died.
@@ -243,6 +261,7 @@ impl World {
             faults: Vec::new(),
             changes: 0,
             dies_at: None,
+            interruption: None,
             is_dead: false,
         }
     }
@@ -557,6 +576,10 @@ impl File for SimulatedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let interruption = self.fs.world.lock().interruption.take();
+        if let Some(Interruption(happens)) = interruption {
+            happens();
+        }
         let mut world = self.fs.world.lock();
         if let Err(error) = world.enter(Call::Sync) {
             // A program that dies in a sync loses nothing that the machine still has in memory.
