@@ -8,6 +8,7 @@
 //!
 //! Plans are values. The crates that execute them make no choices.
 
+pub mod access;
 pub mod check;
 pub mod placement;
 pub mod query;

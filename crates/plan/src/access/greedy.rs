@@ -1,0 +1,136 @@
+//! Good plans for any component, by prices and exchanges: what the search starts from.
+
+use super::component::Component;
+
+/// A set of open sites, with what its plan costs and how that changes with one site.
+#[derive(Clone, Debug, Default)]
+pub struct OpenSites {
+    /// Which sites are open.
+    pub open: Vec<bool>,
+    /// o_j of the open sites, and of each block the cheapest transfers; infinite while a block lacks some.
+    pub cost: f64,
+    /// Of each block: its need-th cheapest transfer from an open site, infinite when it lacks sites.
+    last: Vec<f64>,
+    /// Of each block: the next transfer after `last`, infinite when there is none.
+    next: Vec<f64>,
+    /// The transfers of a block.
+    transfers: Vec<f64>,
+    /// The sites of the exchange that is tried.
+    dropped: Vec<usize>,
+}
+
+impl OpenSites {
+    /// Takes these sites as open.
+    pub fn set(&mut self, component: &Component, open: impl Iterator<Item = bool>) {
+        self.open.clear();
+        self.open.extend(open);
+        for list in [&mut self.last, &mut self.next] {
+            list.clear();
+            list.resize(component.block_count(), f64::INFINITY);
+        }
+        (0..component.block_count()).for_each(|block| self.look_at(component, block));
+        self.cost = self.evaluate(component);
+    }
+
+    /// Opens sites in ascending order of reduced cost, for blocks that lack some, then closes what is not worth its
+    /// cost, dearest first. `order` holds the sites by reduced cost.
+    pub fn complete(&mut self, component: &Component, order: &[usize]) {
+        for &site in order {
+            let is_lacked = |&block: &usize| self.last[block].is_infinite();
+            if !self.open[site] && component.blocks_at(site).iter().any(is_lacked) {
+                self.flip(component, site);
+            }
+        }
+        self.cost = self.evaluate(component);
+        self.drop_sites(component, order.iter().rev().copied(), usize::MAX);
+    }
+
+    /// Opens a closed site and closes what is no longer worth its cost, as long as that helps somewhere.
+    pub fn improve(&mut self, component: &Component) {
+        let sites = component.site_count();
+        let (mut site, mut unhelpful) = (0, 0);
+        while unhelpful < sites {
+            unhelpful += 1;
+            if !self.open[site] {
+                let before = self.cost;
+                self.cost += self.opening(component, site);
+                self.flip(component, site);
+                self.drop_sites(component, 0..sites, site);
+                if self.cost < before * (1.0 - 1e-12) {
+                    unhelpful = 0;
+                } else {
+                    self.take_back(component, site, before);
+                }
+            }
+            site = (site + 1) % sites;
+        }
+    }
+
+    fn take_back(&mut self, component: &Component, site: usize, cost: f64) {
+        while let Some(dropped) = self.dropped.pop() {
+            self.flip(component, dropped);
+        }
+        self.flip(component, site);
+        self.cost = cost;
+    }
+
+    /// Closes every site of these but `kept` that costs more than it saves.
+    fn drop_sites(&mut self, component: &Component, order: impl Iterator<Item = usize>, kept: usize) {
+        self.dropped.clear();
+        for site in order {
+            if self.open[site] && site != kept {
+                let change = self.closing(component, site);
+                if change < 0.0 {
+                    self.cost += change;
+                    self.flip(component, site);
+                    self.dropped.push(site);
+                }
+            }
+        }
+    }
+
+    /// What opening a site adds to the cost.
+    fn opening(&self, component: &Component, site: usize) -> f64 {
+        let blocks = component.blocks_at(site).iter().zip(component.transfers_at(site));
+        let saved = blocks.map(|(&block, transfer)| (self.last[block] - transfer).max(0.0));
+        component.overheads[site] - saved.sum::<f64>()
+    }
+
+    /// What closing a site adds to the cost.
+    fn closing(&self, component: &Component, site: usize) -> f64 {
+        let blocks = component.blocks_at(site).iter().zip(component.transfers_at(site));
+        let used = blocks.filter(|(block, transfer)| **transfer <= self.last[**block]);
+        used.map(|(&block, transfer)| self.next[block] - transfer).sum::<f64>() - component.overheads[site]
+    }
+
+    fn flip(&mut self, component: &Component, site: usize) {
+        self.open[site] = !self.open[site];
+        component.blocks_at(site).iter().for_each(|&block| self.look_at(component, block));
+    }
+
+    fn look_at(&mut self, component: &Component, block: usize) {
+        let need = component.needs[block];
+        self.transfers.clear();
+        let open = component.choices(block).iter().filter(|choice| self.open[choice.site]);
+        self.transfers.extend(open.map(|choice| choice.transfer));
+        self.transfers.sort_unstable_by(f64::total_cmp);
+        self.last[block] = self.transfers.get(need - 1).copied().unwrap_or(f64::INFINITY);
+        self.next[block] = self.transfers.get(need).copied().unwrap_or(f64::INFINITY);
+    }
+
+    fn evaluate(&mut self, component: &Component) -> f64 {
+        let open = (0..component.site_count()).filter(|&site| self.open[site]);
+        let mut cost = open.map(|site| component.overheads[site]).sum::<f64>();
+        for (block, &need) in component.needs.iter().enumerate() {
+            self.transfers.clear();
+            let open = component.choices(block).iter().filter(|choice| self.open[choice.site]);
+            self.transfers.extend(open.map(|choice| choice.transfer));
+            self.transfers.sort_unstable_by(f64::total_cmp);
+            cost += match self.transfers.get(..need) {
+                Some(cheapest) => cheapest.iter().sum(),
+                None => f64::INFINITY,
+            };
+        }
+        cost
+    }
+}

@@ -1,0 +1,210 @@
+//! Preparation: what can be settled without search is, and the rest falls into components.
+//!
+//! - A block that needs every chunk it has opens the sites of all of them. Together with the sites that cost nothing
+//!   they are *settled*: open, and paid.
+//! - A block whose transfers cost the same from everywhere takes what it can from settled sites; what it lacks is its
+//!   need in the search.
+//! - Of every block's transfers the least is paid in any case, need_i times, and taken off.
+//! - Blocks that share no undecided site, directly or through others, do not concern each other.
+//!
+//! O(chunks), with a sort of each component's sites.
+
+use super::component::{Choice, Component};
+use super::{AccessBlock, AccessError, AccessOption, AccessProblem};
+
+/// What is kept from problem to problem, and what preparation finds.
+#[derive(Debug, Default)]
+pub struct Preparation {
+    /// Of each site of the problem: whether its use is settled, and it is open.
+    pub settled: Vec<bool>,
+    /// What every plan pays: o_j of settled sites and the least transfers.
+    pub constant: f64,
+    /// The first block of each component.
+    heads: Vec<usize>,
+    /// The next block in the component of a block.
+    next: Vec<usize>,
+    /// Of each block: whether it is not settled.
+    is_searched: Vec<bool>,
+    /// Of each site: the site above it in the tree of its component.
+    parents: Vec<usize>,
+    /// Of each site, by its root: the last block so far of the component.
+    tails: Vec<usize>,
+    /// Of each site: how many undecided blocks of the component at hand have a chunk there.
+    degrees: Vec<usize>,
+    /// Of each site: its number in the component at hand.
+    local: Vec<usize>,
+    /// Of each site: the last block seen that has a chunk there.
+    last_block: Vec<usize>,
+    /// The options of a block by cost: transfer, and whether the site is undecided.
+    order: Vec<(f64, bool)>,
+}
+
+const NONE: usize = usize::MAX;
+
+impl Preparation {
+    /// Settles what it can, and finds the components.
+    pub fn run(&mut self, problem: &AccessProblem) -> Result<(), AccessError> {
+        let sites = problem.overheads().len();
+        self.reset(sites, problem.block_count());
+        self.validate(problem)?;
+        self.settle(problem);
+        for block in problem.blocks() {
+            let is_searched = !self.is_settled(block);
+            self.is_searched.push(is_searched);
+            if is_searched {
+                self.constant += block.need as f64 * least_transfer(block);
+                self.join_sites(block);
+            }
+        }
+        self.list_components(problem);
+        Ok(())
+    }
+
+    pub fn component_count(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Builds component `index` into `component`.
+    pub fn build(&mut self, problem: &AccessProblem, index: usize, component: &mut Component) {
+        component.clear();
+        let mut block = self.heads[index];
+        while block != NONE {
+            let of = problem.block(block);
+            let (is_flat, least) = (is_flat(of), least_transfer(of));
+            let mut need = of.need;
+            for option in of.options {
+                if is_flat && self.settled[option.site] {
+                    need -= 1;
+                    continue;
+                }
+                if self.degrees[option.site] == 0 {
+                    component.sites.push(option.site);
+                }
+                self.degrees[option.site] += 1;
+            }
+            let kept = of.options.iter().filter(|option| !(is_flat && self.settled[option.site]));
+            component.push_block(
+                need,
+                kept.map(|option| Choice { site: option.site, transfer: option.transfer - least }),
+            );
+            block = self.next[block];
+        }
+        let settled = &self.settled;
+        let overhead = |site: usize| if settled[site] { 0.0 } else { problem.overheads()[site] };
+        component.finish(overhead, &self.degrees, &mut self.local);
+        component.sites.iter().for_each(|&site| self.degrees[site] = 0);
+    }
+
+    fn reset(&mut self, sites: usize, blocks: usize) {
+        self.constant = 0.0;
+        self.heads.clear();
+        self.is_searched.clear();
+        self.next.clear();
+        self.next.resize(blocks, NONE);
+        self.settled.clear();
+        self.settled.resize(sites, false);
+        self.parents.clear();
+        self.parents.extend(0..sites);
+        for list in [&mut self.tails, &mut self.last_block] {
+            list.clear();
+            list.resize(sites, NONE);
+        }
+        for list in [&mut self.degrees, &mut self.local] {
+            list.clear();
+            list.resize(sites, 0);
+        }
+    }
+
+    fn validate(&mut self, problem: &AccessProblem) -> Result<(), AccessError> {
+        let is_cost = |cost: f64| cost.is_finite() && cost >= 0.0;
+        if let Some(&cost) = problem.overheads().iter().find(|cost| !is_cost(**cost)) {
+            return Err(AccessError::NotACost { cost });
+        }
+        for (block, of) in problem.blocks().enumerate() {
+            for &AccessOption { site, transfer } in of.options {
+                let last = self.last_block.get_mut(site).ok_or(AccessError::UnknownSite { block, site })?;
+                if std::mem::replace(last, block) == block {
+                    return Err(AccessError::SiteTwice { block, site });
+                }
+                if !is_cost(transfer) {
+                    return Err(AccessError::NotACost { cost: transfer });
+                }
+            }
+            if of.options.len() < of.need {
+                return Err(AccessError::TooFewOptions { block, need: of.need, options: of.options.len() });
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, problem: &AccessProblem) {
+        for (site, &overhead) in problem.overheads().iter().enumerate() {
+            self.settled[site] = overhead == 0.0;
+        }
+        for block in problem.blocks().filter(|block| block.need == block.options.len()) {
+            for option in block.options {
+                if !std::mem::replace(&mut self.settled[option.site], true) {
+                    self.constant += problem.overheads()[option.site];
+                }
+            }
+        }
+    }
+
+    /// Whether the settled sites have the cheapest chunks of this block, as many as it needs; then adds their cost.
+    fn is_settled(&mut self, block: AccessBlock<'_>) -> bool {
+        let Self { settled, order, .. } = self;
+        let of = |option: &AccessOption| (option.transfer, !settled[option.site]);
+        order.clear();
+        order.extend(block.options.iter().map(of));
+        order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let cheapest = &order[..block.need];
+        let is_settled = cheapest.iter().all(|&(_, is_undecided)| !is_undecided);
+        if is_settled {
+            self.constant += cheapest.iter().map(|(transfer, _)| transfer).sum::<f64>();
+        }
+        is_settled
+    }
+
+    /// One tree of the undecided sites that that a block hangs together.
+    fn join_sites(&mut self, block: AccessBlock<'_>) {
+        let mut first = NONE;
+        for option in block.options.iter().filter(|option| !self.settled[option.site]) {
+            let root = find(&mut self.parents, option.site);
+            if first == NONE {
+                first = root;
+            }
+            self.parents[root] = first;
+        }
+    }
+
+    /// Chains the blocks of each component, in their order.
+    fn list_components(&mut self, problem: &AccessProblem) {
+        for (block, of) in problem.blocks().enumerate().filter(|(block, _)| self.is_searched[*block]) {
+            let undecided = of.options.iter().find(|option| !self.settled[option.site]);
+            let site = undecided.expect("a block whose sites are all settled is settled").site;
+            let root = find(&mut self.parents, site);
+            match std::mem::replace(&mut self.tails[root], block) {
+                NONE => self.heads.push(block),
+                tail => self.next[tail] = block,
+            }
+        }
+    }
+}
+
+/// The root of a site's tree; halves the path to it.
+fn find(parents: &mut [usize], mut site: usize) -> usize {
+    while parents[site] != site {
+        parents[site] = parents[parents[site]];
+        site = parents[site];
+    }
+    site
+}
+
+fn least_transfer(block: AccessBlock<'_>) -> f64 {
+    block.options.iter().map(|option| option.transfer).fold(f64::INFINITY, f64::min)
+}
+
+/// Whether every chunk costs the same to transfer.
+fn is_flat(block: AccessBlock<'_>) -> bool {
+    block.options.windows(2).all(|pair| pair[0].transfer == pair[1].transfer)
+}
