@@ -148,6 +148,10 @@ impl Dual {
         }
     }
 
+    pub fn undecided_count(&self) -> usize {
+        self.decisions.iter().filter(|decision| **decision == Decision::Undecided).count()
+    }
+
     /// The undecided site whose reduced cost says least for the cost that it has.
     pub fn most_doubtful(&self, component: &Component) -> Option<usize> {
         let undecided = (0..component.site_count()).filter(|&site| self.decisions[site] == Decision::Undecided);

@@ -1,7 +1,7 @@
 //! The solver: preparation, good plans, bounds, search.
 
-use super::branch::{Branching, PRECISION};
-use super::complement::{Counters, MOST_SITES, Packing, Search};
+use super::branch::Branching;
+use super::complement::Packing;
 use super::component::Component;
 use super::dual::{Decision, Dual};
 use super::greedy::OpenSites;
@@ -49,7 +49,6 @@ pub struct AccessWorkspace {
     component: Component,
     root: Dual,
     packing: Packing,
-    search: Search,
     branching: Branching,
     sites: Vec<usize>,
     closed: Vec<bool>,
@@ -103,88 +102,41 @@ impl AccessWorkspace {
             }
         }
         let bound = self.root.bound(&self.component);
-        if Packing::fits(&self.component) {
-            let most = (0..self.component.block_count()).map(|block| self.component.slack(block)).max();
-            return match most.unwrap_or(0) {
-                0..2 => self.solve_complement::<1>(bound),
-                2..4 => self.solve_complement::<2>(bound),
-                4..8 => self.solve_complement::<3>(bound),
-                _ => self.solve_complement::<4>(bound),
-            };
+        let is_packing = Packing::fits(&self.component);
+        if is_packing {
+            self.packing.load(&self.component);
+            self.start_from_packing();
+        } else {
+            self.start_from_prices();
         }
-        self.solve_by_branching(bound)
+        self.branching.work = self.work;
+        self.branching.limit = self.budget;
+        self.branching.run(&self.component, is_packing.then_some(&self.packing), &self.root);
+        self.work = self.branching.work;
+        self.open.clone_from(&self.branching.best_open);
+        let cost = self.branching.best;
+        let unexplored = self.branching.unexplored;
+        (cost, if unexplored < cost { unexplored.max(bound).min(cost) } else { cost })
     }
 
-    fn solve_complement<const PLANES: usize>(&mut self, bound: f64) -> (f64, f64) {
+    fn start_from_packing(&mut self) {
         let component = &self.component;
-        let sites = component.site_count();
-        self.packing.load(component);
-        let start = Counters::<PLANES>::new(component.block_count(), |block| component.slack(block));
         self.order.clear();
         self.order.extend(self.root.reduced.iter().copied().zip(0..));
         self.order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         self.closed.clear();
-        self.closed.resize(sites, false);
+        self.closed.resize(component.site_count(), false);
         let order = self.order.iter().map(|&(_, site)| site);
-        let weight = self.packing.close_in_order(component, &mut start.clone(), order, &mut self.closed);
-        let weight = self.packing.improve(component, start, &mut self.closed, &mut self.trial, weight);
+        let mut counters = self.packing.start;
+        let weight = self.packing.close_in_order(component, &mut counters, order, &mut self.closed);
+        let weight = self.packing.improve(component, &mut self.closed, &mut self.trial, weight);
         let total: f64 = component.overheads.iter().sum();
-        let cost = total - weight;
-        self.open.clear();
-        self.open.extend(self.closed.iter().map(|closed| !closed));
-        let threshold = cost - total * PRECISION;
-        if bound >= threshold {
-            return (cost, cost);
-        }
-        self.root.decide(bound, threshold);
-        let mut counters = start;
-        let slack_value = (0..component.block_count())
-            .map(|block| component.slack(block) as f64 * self.root.prices[block])
-            .sum::<f64>();
-        let (mut fixed, mut reduced) = (0.0, slack_value);
-        self.sites.clear();
-        for site in 0..sites {
-            match self.root.decisions[site] {
-                Decision::Open => {}
-                Decision::Closed => {
-                    if counters.full() & self.packing.blocks_at[site] != 0 {
-                        // Two sites that each must be closed in a better plan cannot be: there is none.
-                        return (cost, cost);
-                    }
-                    counters.add(self.packing.blocks_at[site]);
-                    fixed += component.overheads[site];
-                    reduced += self.root.reduced[site];
-                }
-                Decision::Undecided => self.sites.push(site),
-            }
-        }
-        let full = counters.full();
-        self.sites.retain(|&site| self.packing.blocks_at[site] & full == 0);
-        if self.sites.len() > MOST_SITES {
-            return self.solve_by_branching(bound);
-        }
-        self.search.load(component, &self.packing, &self.root.reduced, &self.sites);
-        self.search.best = total - threshold;
-        self.search.nodes = 0;
-        self.search.limit = self.budget.saturating_sub(self.work);
-        let candidates = if self.sites.len() == 64 { u64::MAX } else { (1 << self.sites.len()) - 1 };
-        self.search.run(candidates, counters, fixed, reduced);
-        self.work += self.search.nodes;
-        let mut cost = cost;
-        if let Some(closed) = self.search.best_closed {
-            for (site, open) in self.open.iter_mut().enumerate() {
-                *open = self.root.decisions[site] != Decision::Closed;
-            }
-            for (index, &site) in self.sites.iter().enumerate() {
-                self.open[site] = closed >> index & 1 == 0;
-            }
-            cost = total - self.search.best;
-        }
-        let unexplored = total - self.search.unexplored;
-        (cost, if unexplored < cost { unexplored.max(bound).min(cost) } else { cost })
+        self.branching.best = total - weight;
+        self.branching.best_open.clear();
+        self.branching.best_open.extend(self.closed.iter().map(|closed| !closed));
     }
 
-    fn solve_by_branching(&mut self, bound: f64) -> (f64, f64) {
+    fn start_from_prices(&mut self) {
         let component = &self.component;
         self.order.clear();
         self.order.extend(self.root.reduced.iter().copied().zip(0..));
@@ -198,14 +150,6 @@ impl AccessWorkspace {
         self.incumbent.improve(component);
         self.branching.best = self.incumbent.cost;
         self.branching.best_open.clone_from(&self.incumbent.open);
-        self.branching.work = self.work;
-        self.branching.limit = self.budget;
-        self.branching.run(component, &self.root);
-        self.work = self.branching.work;
-        self.open.clone_from(&self.branching.best_open);
-        let cost = self.branching.best;
-        let unexplored = self.branching.unexplored;
-        (cost, if unexplored < cost { unexplored.max(bound).min(cost) } else { cost })
     }
 
     /// Takes for each block the cheapest chunks from open sites; what that costs.
