@@ -1,22 +1,22 @@
 //! The dual: lower bounds on the cost of a component, from a price for every block's chunks.
 //!
-//! Let y_i be what a chunk of block i is worth. A site j that sells chunks at these prices is worth opening when its
-//! *reduced cost* ρ_j = o_j − Σ_i max(0, y_i − m_j z_i) is negative, so for any prices y
+//! Let y_i be what a chunk of block i is worth. A site j that delivers chunks at these prices is worth opening when its
+//! *reduced cost* ρ_j = o_j − Σ_i max(0, y_i − m_j·z_i) is negative, so that for any prices y ≥ 0
 //!
 //! ```text
 //! D(y) = Σ_i need_i · y_i + Σ_{j open} ρ_j + Σ_{j undecided} min(0, ρ_j)
 //! ```
 //!
 //! is at most the cost of every plan (the Lagrangian of Eq. 2, whose greatest value is that of the linear relaxation
-//! with s_ij ≤ a_j). Further, a plan that opens j costs at least D(y) + max(0, ρ_j), and one that does not
-//! D(y) + max(0, −ρ_j), which decides sites without search.
+//! with s_ij ≤ a_j). A plan that opens j costs at least D(y) + ρ_j, and one that does not at least D(y) − ρ_j, which
+//! decides sites without search.
 //!
-//! D is concave and piecewise linear. Prices are raised one block at a time to where D is greatest with the others
-//! fixed: the need-th to the next of the prices at which a further site would sell.
+//! D is concave and piecewise linear. It is raised one price at a time, to where it is greatest with the others fixed:
+//! from the need-th to the next of the prices at which a further site would deliver.
 
 use super::component::Component;
 
-/// Whether a site may be open.
+/// Whether a site is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Undecided,
@@ -33,23 +33,90 @@ pub struct Dual {
     pub reduced: Vec<f64>,
     /// What is known of each site.
     pub decisions: Vec<Decision>,
-    /// The prices at which the sites of a block begin to sell.
+    /// The prices at which the sites of a block begin to deliver.
     steps: Vec<f64>,
 }
 
+/// How often all prices are gone through in a node.
+const ROUNDS: usize = 4;
+/// What part of the distance to the cost to beat a round must gain for another to be tried.
+const ENOUGH: f64 = 0.05;
+/// What part of the bound a round must gain at first, when there is no cost to beat.
+const ENOUGH_AT_FIRST: f64 = 0.002;
+/// Options of which an ascent costs one work unit, some 50 ns.
+const OPTIONS_PER_WORK: u64 = 8;
+
 impl Dual {
-    /// Prices of nothing; sites that cost nothing are open.
-    pub fn reset(&mut self, component: &Component) {
+    /// Prices from nothing; D(y). Sites that cost nothing are open.
+    pub fn start(&mut self, component: &Component, work: &mut u64) -> f64 {
         self.prices.clear();
         self.prices.resize(component.block_count(), 0.0);
         self.reduced.clone_from(&component.overheads);
-        self.decisions.clear();
         let is_free = |&overhead: &f64| if overhead == 0.0 { Decision::Open } else { Decision::Undecided };
+        self.decisions.clear();
         self.decisions.extend(component.overheads.iter().map(is_free));
+        let mut bound = 0.0;
+        for _ in 0..ROUNDS {
+            self.ascend_all(component, work).expect("preparation has seen enough options");
+            let raised = self.bound(component);
+            let gained = raised - std::mem::replace(&mut bound, raised);
+            if gained < ENOUGH_AT_FIRST * raised {
+                break;
+            }
+        }
+        bound
+    }
+
+    /// The same as another, in memory that is there.
+    pub fn copy_from(&mut self, other: &Dual) {
+        self.prices.clone_from(&other.prices);
+        self.reduced.clone_from(&other.reduced);
+        self.decisions.clone_from(&other.decisions);
+    }
+
+    /// Raises D at the blocks of `site`, whose decision is new, then everywhere while that helps, and decides sites
+    /// that no plan below `threshold` would open, or close. D(y), or `None` when a block cannot be had.
+    pub fn tighten(
+        &mut self,
+        component: &Component,
+        site: Option<usize>,
+        threshold: f64,
+        work: &mut u64,
+    ) -> Option<f64> {
+        for &block in site.map_or(&[][..], |site| component.blocks_at(site)) {
+            self.ascend(component, block, work)?;
+        }
+        let mut bound = self.bound(component);
+        for _ in 0..ROUNDS {
+            self.decide(bound, threshold);
+            if bound >= threshold {
+                break;
+            }
+            self.ascend_all(component, work)?;
+            let raised = self.bound(component);
+            let gained = raised - std::mem::replace(&mut bound, raised);
+            if gained < ENOUGH * (threshold - raised) {
+                break;
+            }
+        }
+        self.decide(bound, threshold);
+        Some(bound)
+    }
+
+    /// How many sites are not decided.
+    pub fn undecided_count(&self) -> usize {
+        self.decisions.iter().filter(|decision| **decision == Decision::Undecided).count()
+    }
+
+    /// The undecided site whose reduced cost says least, for the o_j that it has.
+    pub fn most_doubtful(&self, component: &Component) -> Option<usize> {
+        let undecided = (0..component.site_count()).filter(|&site| self.decisions[site] == Decision::Undecided);
+        let doubt = |site: usize| self.reduced[site].abs() / component.overheads[site];
+        undecided.min_by(|&a, &b| doubt(a).total_cmp(&doubt(b)))
     }
 
     /// D(y).
-    pub fn bound(&self, component: &Component) -> f64 {
+    fn bound(&self, component: &Component) -> f64 {
         let needs = component.needs.iter().zip(&self.prices).map(|(&need, price)| need as f64 * price);
         let sites = self.decisions.iter().zip(&self.reduced).map(|(decision, &reduced)| match decision {
             Decision::Open => reduced,
@@ -59,88 +126,8 @@ impl Dual {
         needs.sum::<f64>() + sites.sum::<f64>()
     }
 
-    /// Raises D over the price of one block; false if its sites that are not closed are too few for it.
-    pub fn ascend(&mut self, component: &Component, block: usize) -> bool {
-        let (need, price) = (component.needs[block], self.prices[block]);
-        self.steps.clear();
-        for choice in component.choices(block) {
-            let sells_at = match self.decisions[choice.site] {
-                Decision::Closed => continue,
-                Decision::Open => choice.transfer,
-                Decision::Undecided => {
-                    let without = self.reduced[choice.site] + (price - choice.transfer).max(0.0);
-                    choice.transfer + without.max(0.0)
-                }
-            };
-            self.steps.push(sells_at);
-        }
-        if self.steps.len() < need {
-            return false;
-        }
-        self.steps.sort_unstable_by(f64::total_cmp);
-        // Anything between the two is as good for this block; the middle leaves most to the others.
-        let low = self.steps[need - 1];
-        let high = self.steps.get(need).copied().unwrap_or(low);
-        self.set_price(component, block, 0.5 * (low + high));
-        true
-    }
-
-    fn set_price(&mut self, component: &Component, block: usize, price: f64) {
-        let before = std::mem::replace(&mut self.prices[block], price);
-        for choice in component.choices(block) {
-            let (old, new) = ((before - choice.transfer).max(0.0), (price - choice.transfer).max(0.0));
-            self.reduced[choice.site] += old - new;
-        }
-    }
-
-    /// The same, in memory that is there.
-    pub fn copy_from(&mut self, other: &Dual) {
-        self.prices.clone_from(&other.prices);
-        self.reduced.clone_from(&other.reduced);
-        self.decisions.clone_from(&other.decisions);
-    }
-
-    /// Raises D at the blocks of `site` whose decision is new, then everywhere while that helps, and decides sites
-    /// that no plan below `threshold` would open, or close. D(y), or `None` when a block cannot be had.
-    pub fn tighten(
-        &mut self,
-        component: &Component,
-        site: Option<usize>,
-        threshold: f64,
-        work: &mut u64,
-    ) -> Option<f64> {
-        if let Some(site) = site {
-            for &block in component.blocks_at(site) {
-                *work += 1;
-                if !self.ascend(component, block) {
-                    return None;
-                }
-            }
-        }
-        let mut bound = self.bound(component);
-        for _ in 0..ROUNDS {
-            if bound >= threshold {
-                break;
-            }
-            for block in 0..component.block_count() {
-                *work += 1;
-                if !self.ascend(component, block) {
-                    return None;
-                }
-            }
-            let raised = self.bound(component);
-            let gained = raised - bound;
-            bound = raised;
-            self.decide(bound, threshold);
-            if gained < ENOUGH * (threshold - bound) {
-                break;
-            }
-        }
-        Some(bound)
-    }
-
     /// Decides the sites whose other state costs more than what is left below the threshold.
-    pub fn decide(&mut self, bound: f64, threshold: f64) {
+    fn decide(&mut self, bound: f64, threshold: f64) {
         for (decision, &reduced) in self.decisions.iter_mut().zip(&self.reduced) {
             if *decision == Decision::Undecided && bound + reduced.abs() >= threshold {
                 *decision = if reduced > 0.0 { Decision::Closed } else { Decision::Open };
@@ -148,19 +135,40 @@ impl Dual {
         }
     }
 
-    pub fn undecided_count(&self) -> usize {
-        self.decisions.iter().filter(|decision| **decision == Decision::Undecided).count()
+    fn ascend_all(&mut self, component: &Component, work: &mut u64) -> Option<()> {
+        (0..component.block_count()).try_for_each(|block| self.ascend(component, block, work))
     }
 
-    /// The undecided site whose reduced cost says least for the cost that it has.
-    pub fn most_doubtful(&self, component: &Component) -> Option<usize> {
-        let undecided = (0..component.site_count()).filter(|&site| self.decisions[site] == Decision::Undecided);
-        let doubt = |&site: &usize| self.reduced[site].abs() / component.overheads[site];
-        undecided.min_by(|a, b| doubt(a).total_cmp(&doubt(b)))
+    /// Raises D over the price of one block; `None` if its sites that are not closed are too few for it.
+    fn ascend(&mut self, component: &Component, block: usize, work: &mut u64) -> Option<()> {
+        let (need, price) = (component.needs[block], self.prices[block]);
+        let choices = component.choices(block);
+        *work += 1 + choices.len() as u64 / OPTIONS_PER_WORK;
+        self.steps.clear();
+        for choice in choices {
+            let delivers_at = match self.decisions[choice.site] {
+                Decision::Closed => continue,
+                Decision::Open => choice.transfer,
+                Decision::Undecided => {
+                    let without = self.reduced[choice.site] + (price - choice.transfer).max(0.0);
+                    choice.transfer + without.max(0.0)
+                }
+            };
+            self.steps.push(delivers_at);
+        }
+        if self.steps.len() < need {
+            return None;
+        }
+        self.steps.sort_unstable_by(f64::total_cmp);
+        // Anything between the two is as good for this block. Their middle keeps the others from getting stuck early.
+        let low = self.steps[need - 1];
+        let high = self.steps.get(need).copied().unwrap_or(low);
+        let raised = 0.5 * (low + high);
+        for choice in choices {
+            let (before, after) = ((price - choice.transfer).max(0.0), (raised - choice.transfer).max(0.0));
+            self.reduced[choice.site] += before - after;
+        }
+        self.prices[block] = raised;
+        Some(())
     }
 }
-
-/// How often all prices are gone through in a node.
-const ROUNDS: usize = 4;
-/// What part of the distance to the threshold a round must gain for another to be tried.
-const ENOUGH: f64 = 0.05;

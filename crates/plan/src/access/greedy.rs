@@ -15,9 +15,12 @@ pub struct OpenSites {
     next: Vec<f64>,
     /// The transfers of a block.
     transfers: Vec<f64>,
-    /// The sites of the exchange that is tried.
-    dropped: Vec<usize>,
+    /// The sites that the exchange at hand has closed.
+    closed: Vec<usize>,
 }
+
+/// Work units of opening or closing a site for trial.
+const TRIAL_WORK: u64 = 8;
 
 impl OpenSites {
     /// Takes these sites as open.
@@ -28,35 +31,38 @@ impl OpenSites {
             list.clear();
             list.resize(component.block_count(), f64::INFINITY);
         }
-        (0..component.block_count()).for_each(|block| self.look_at(component, block));
+        for block in 0..component.block_count() {
+            self.look_at(component, block);
+        }
         self.cost = self.evaluate(component);
     }
 
-    /// Opens sites in ascending order of reduced cost, for blocks that lack some, then closes what is not worth its
-    /// cost, dearest first. `order` holds the sites by reduced cost.
-    pub fn complete(&mut self, component: &Component, order: &[usize]) {
-        for &site in order {
+    /// Opens sites in this order, for blocks that lack some, then closes what is not worth its cost, last first.
+    pub fn complete(&mut self, component: &Component, order: impl DoubleEndedIterator<Item = usize> + Clone) {
+        for site in order.clone() {
             let is_lacked = |&block: &usize| self.last[block].is_infinite();
             if !self.open[site] && component.blocks_at(site).iter().any(is_lacked) {
                 self.flip(component, site);
             }
         }
         self.cost = self.evaluate(component);
-        self.drop_sites(component, order.iter().rev().copied(), usize::MAX);
+        self.close_sites(component, order.rev(), None);
     }
 
-    /// Opens a closed site and closes what is no longer worth its cost, as long as that helps somewhere.
-    pub fn improve(&mut self, component: &Component) {
+    /// Opens a closed site and closes what is no longer worth its cost, as long as that helps somewhere and `limit` is
+    /// not reached.
+    pub fn improve(&mut self, component: &Component, work: &mut u64, limit: u64) {
         let sites = component.site_count();
         let (mut site, mut unhelpful) = (0, 0);
-        while unhelpful < sites {
+        while unhelpful < sites && *work < limit {
             unhelpful += 1;
             if !self.open[site] {
                 let before = self.cost;
                 self.cost += self.opening(component, site);
                 self.flip(component, site);
-                self.drop_sites(component, 0..sites, site);
-                if self.cost < before * (1.0 - 1e-12) {
+                self.close_sites(component, 0..sites, Some(site));
+                *work += TRIAL_WORK * (1 + self.closed.len() as u64);
+                if self.cost < before * (1.0 - f64::EPSILON * sites as f64) {
                     unhelpful = 0;
                 } else {
                     self.take_back(component, site, before);
@@ -67,23 +73,23 @@ impl OpenSites {
     }
 
     fn take_back(&mut self, component: &Component, site: usize, cost: f64) {
-        while let Some(dropped) = self.dropped.pop() {
-            self.flip(component, dropped);
+        while let Some(closed) = self.closed.pop() {
+            self.flip(component, closed);
         }
         self.flip(component, site);
         self.cost = cost;
     }
 
     /// Closes every site of these but `kept` that costs more than it saves.
-    fn drop_sites(&mut self, component: &Component, order: impl Iterator<Item = usize>, kept: usize) {
-        self.dropped.clear();
+    fn close_sites(&mut self, component: &Component, order: impl Iterator<Item = usize>, kept: Option<usize>) {
+        self.closed.clear();
         for site in order {
-            if self.open[site] && site != kept {
+            if self.open[site] && Some(site) != kept {
                 let change = self.closing(component, site);
                 if change < 0.0 {
                     self.cost += change;
                     self.flip(component, site);
-                    self.dropped.push(site);
+                    self.closed.push(site);
                 }
             }
         }

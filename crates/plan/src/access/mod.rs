@@ -2,6 +2,7 @@
 
 mod branch;
 mod check;
+mod closing;
 mod complement;
 mod component;
 mod dual;

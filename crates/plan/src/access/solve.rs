@@ -1,9 +1,9 @@
-//! The solver: preparation, good plans, bounds, search.
+//! The solver: preparation, then for each component prices, a good plan, and the search for a better one.
 
 use super::branch::Branching;
 use super::complement::Packing;
 use super::component::Component;
-use super::dual::{Decision, Dual};
+use super::dual::Dual;
 use super::greedy::OpenSites;
 use super::prepare::Preparation;
 use super::{AccessError, AccessProblem};
@@ -17,16 +17,16 @@ pub struct AccessChunk {
     pub option: usize,
 }
 
-/// What is fetched, what that costs, and how far from the least cost that can be.
+/// What is fetched, what that costs, and what is proved about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessPlan<'a> {
     /// need_i chunks of each block, in the order of blocks and options.
     pub chunks: &'a [AccessChunk],
     /// Eq. 1 of these chunks.
     pub cost: f64,
-    /// No plan costs less, up to rounding. Equal to the cost when the plan is optimal.
+    /// No plan costs less, up to 1e-9 of it; equal to the cost when the plan is optimal.
     pub lower_bound: f64,
-    /// Work units spent, of the budget.
+    /// Work units spent.
     pub work: u64,
 }
 
@@ -36,7 +36,7 @@ impl AccessPlan<'_> {
         self.lower_bound >= self.cost
     }
 
-    /// By what part of its own cost the plan may be dearer than the cheapest one; 0 when it is optimal.
+    /// What part of its cost the cheapest plan may save at most; 0 when this one is optimal.
     pub fn gap(&self) -> f64 {
         if self.is_optimal() { 0.0 } else { (self.cost - self.lower_bound) / self.cost }
     }
@@ -47,127 +47,107 @@ impl AccessPlan<'_> {
 pub struct AccessWorkspace {
     preparation: Preparation,
     component: Component,
-    root: Dual,
+    prices: Dual,
     packing: Packing,
+    greedy: OpenSites,
     branching: Branching,
-    sites: Vec<usize>,
     closed: Vec<bool>,
-    trial: Vec<bool>,
-    /// Of each site of the component: whether the best plan opens it.
-    open: Vec<bool>,
-    incumbent: OpenSites,
+    /// Whether the plan fetches from a site of the problem.
+    accessed: Vec<bool>,
+    /// Sites by reduced cost, or the options of a block by transfer.
     order: Vec<(f64, usize)>,
     chunks: Vec<AccessChunk>,
-    work: u64,
-    budget: u64,
 }
 
-/// Finds the cheapest plan, or in `budget` work units a good one with a proved bound.
+/// Finds the cheapest plan, or in about `budget` work units a good one with a proved bound.
+///
+/// A work unit is some 50 ns, in deterministic steps of the search: the result depends on nothing but the arguments.
+/// Preparation and a first plan are made whatever the budget.
 ///
 /// # Errors
-/// The block whose options are fewer than its need; costs and sites that are none.
+/// Names the block whose options are fewer than its need, or what is no cost or no site.
 pub fn solve<'a>(
     problem: &AccessProblem,
     budget: u64,
     workspace: &'a mut AccessWorkspace,
 ) -> Result<AccessPlan<'a>, AccessError> {
-    workspace.work = 0;
-    workspace.budget = budget;
+    workspace.branching.work = 0;
+    workspace.branching.limit = budget;
     workspace.preparation.run(problem)?;
-    let mut lower_bound = workspace.preparation.constant;
-    let mut is_optimal = true;
+    let (mut lower_bound, mut is_optimal) = (workspace.preparation.constant, true);
     for index in 0..workspace.preparation.component_count() {
-        let AccessWorkspace { preparation, component, .. } = workspace;
-        preparation.build(problem, index, component);
+        workspace.preparation.build(problem, index, &mut workspace.component);
         let (cost, bound) = workspace.solve_component();
         is_optimal &= bound >= cost;
         lower_bound += bound;
-        let AccessWorkspace { preparation, component, open, .. } = workspace;
-        for (&site, &is_open) in component.sites.iter().zip(open.iter()) {
-            preparation.settled[site] |= is_open;
+        for (&site, &is_open) in workspace.component.sites.iter().zip(&workspace.branching.open) {
+            workspace.preparation.settled[site] |= is_open;
         }
     }
     let cost = workspace.fetch(problem);
     let lower_bound = if is_optimal { cost } else { lower_bound.min(cost) };
-    Ok(AccessPlan { chunks: &workspace.chunks, cost, lower_bound, work: workspace.work })
+    Ok(AccessPlan { chunks: &workspace.chunks, cost, lower_bound, work: workspace.branching.work })
 }
 
 impl AccessWorkspace {
-    /// Leaves the sites of the best plan in `open`; its cost, and a bound that equals it when that is proved.
+    /// Leaves the sites of a plan in `branching.open`; its cost, and a bound that equals it when it is optimal.
     fn solve_component(&mut self) -> (f64, f64) {
-        self.root.reset(&self.component);
-        for _ in 0..4 {
-            for block in 0..self.component.block_count() {
-                self.root.ascend(&self.component, block);
-            }
-        }
-        let bound = self.root.bound(&self.component);
-        let is_packing = Packing::fits(&self.component);
+        let Self { component, prices, packing, branching, order, .. } = self;
+        let bound = prices.start(component, &mut branching.work);
+        order.clear();
+        order.extend(prices.reduced.iter().copied().zip(0..));
+        order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let is_packing = Packing::fits(component);
         if is_packing {
-            self.packing.load(&self.component);
-            self.start_from_packing();
+            packing.load(component);
+            self.close_greedily();
         } else {
-            self.start_from_prices();
+            self.open_greedily();
         }
-        self.branching.work = self.work;
-        self.branching.limit = self.budget;
-        self.branching.run(&self.component, is_packing.then_some(&self.packing), &self.root);
-        self.work = self.branching.work;
-        self.open.clone_from(&self.branching.best_open);
-        let cost = self.branching.best;
-        let unexplored = self.branching.unexplored;
+        let Self { component, prices, packing, branching, .. } = self;
+        branching.run(component, is_packing.then_some(&*packing), prices);
+        let (cost, unexplored) = (branching.best, branching.unexplored);
         (cost, if unexplored < cost { unexplored.max(bound).min(cost) } else { cost })
     }
 
-    fn start_from_packing(&mut self) {
-        let component = &self.component;
-        self.order.clear();
-        self.order.extend(self.root.reduced.iter().copied().zip(0..));
-        self.order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        self.closed.clear();
-        self.closed.resize(component.site_count(), false);
-        let order = self.order.iter().map(|&(_, site)| site);
-        let mut counters = self.packing.start;
-        let weight = self.packing.close_in_order(component, &mut counters, order, &mut self.closed);
-        let weight = self.packing.improve(component, &mut self.closed, &mut self.trial, weight);
-        let total: f64 = component.overheads.iter().sum();
-        self.branching.best = total - weight;
-        self.branching.best_open.clear();
-        self.branching.best_open.extend(self.closed.iter().map(|closed| !closed));
+    /// A first plan by closing sites, those of the greatest reduced cost first.
+    fn close_greedily(&mut self) {
+        let Self { component, packing, branching, closed, order, .. } = self;
+        let dearest_first = order.iter().rev().map(|&(_, site)| site);
+        let limit = branching.limit;
+        let weight = packing.close_greedily(component, dearest_first, closed, &mut branching.work, limit);
+        branching.best = component.overheads.iter().sum::<f64>() - weight;
+        branching.open.clear();
+        branching.open.extend(closed.iter().map(|closed| !closed));
     }
 
-    fn start_from_prices(&mut self) {
-        let component = &self.component;
-        self.order.clear();
-        self.order.extend(self.root.reduced.iter().copied().zip(0..));
-        self.order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        self.sites.clear();
-        self.sites.extend(self.order.iter().map(|&(_, site)| site));
-        let decisions = self.root.decisions.iter().zip(&self.root.reduced);
-        let is_open = |(&decision, &reduced): (&Decision, &f64)| decision == Decision::Open || reduced <= 0.0;
-        self.incumbent.set(component, decisions.map(is_open));
-        self.incumbent.complete(component, &self.sites);
-        self.incumbent.improve(component);
-        self.branching.best = self.incumbent.cost;
-        self.branching.best_open.clone_from(&self.incumbent.open);
+    /// A first plan by opening sites, those of the least reduced cost first.
+    fn open_greedily(&mut self) {
+        let Self { component, prices, branching, greedy, order, .. } = self;
+        let is_worth_it = prices.reduced.iter().zip(&component.overheads);
+        greedy.set(component, is_worth_it.map(|(&reduced, &overhead)| reduced <= 0.0 || overhead == 0.0));
+        greedy.complete(component, order.iter().map(|&(_, site)| site));
+        greedy.improve(component, &mut branching.work, branching.limit);
+        branching.best = greedy.cost;
+        branching.open.clone_from(&greedy.open);
     }
 
     /// Takes for each block the cheapest chunks from open sites; what that costs.
     fn fetch(&mut self, problem: &AccessProblem) -> f64 {
-        let Self { preparation, chunks, order, trial, .. } = self;
+        let Self { preparation, chunks, order, accessed, .. } = self;
         chunks.clear();
-        trial.clear();
-        trial.resize(problem.overheads().len(), false);
+        accessed.clear();
+        accessed.resize(problem.overheads().len(), false);
         let mut cost = 0.0;
         for (block, of) in problem.blocks().enumerate() {
-            order.clear();
             let open = of.options.iter().enumerate().filter(|(_, option)| preparation.settled[option.site]);
+            order.clear();
             order.extend(open.map(|(index, option)| (option.transfer, index)));
             order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             let start = chunks.len();
             for &(transfer, option) in &order[..of.need] {
                 let site = of.options[option].site;
-                if !std::mem::replace(&mut trial[site], true) {
+                if !std::mem::replace(&mut accessed[site], true) {
                     cost += problem.overheads()[site];
                 }
                 cost += transfer;
