@@ -1,5 +1,6 @@
 //! Every decision of the store, as pure functions of their arguments: no clock, no I/O, no global randomness.
 //!
+//! - [`access`]: which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B).
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
 //! - [`read`]: which chunks of a block are fetched, and what is decoded from them (design.md §5).
 //! - [`query`]: which chunks of many blocks are asked of which sites, by a [`ReadPolicy`] (design.md §5).

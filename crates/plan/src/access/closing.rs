@@ -160,7 +160,8 @@ impl Closing {
             for (bit, site) in (first..self.sites.len().min(first + 8)).enumerate() {
                 for subset in 0..1 << bit {
                     let (weight, reduced) = sums[subset];
-                    sums[subset | 1 << bit] = (weight + self.weights[site], reduced + self.reduced[site].max(0.0));
+                    sums[subset | 1 << bit] =
+                        (weight + self.weights[site], reduced + self.reduced[site].max(0.0));
                 }
             }
             self.sums.push(sums);

@@ -161,7 +161,8 @@ impl Component {
         let (a, b) = (&self.choices[from], &self.choices[to]);
         (0..a.len()).all(|i| {
             (0..i).all(|j| {
-                let (x, y) = (a[i].transfer.total_cmp(&a[j].transfer), b[i].transfer.total_cmp(&b[j].transfer));
+                let (x, y) =
+                    (a[i].transfer.total_cmp(&a[j].transfer), b[i].transfer.total_cmp(&b[j].transfer));
                 x != y.reverse() || x.is_eq()
             })
         })

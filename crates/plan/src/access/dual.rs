@@ -110,7 +110,8 @@ impl Dual {
 
     /// The undecided site whose reduced cost says least, for the o_j that it has.
     pub fn most_doubtful(&self, component: &Component) -> Option<usize> {
-        let undecided = (0..component.site_count()).filter(|&site| self.decisions[site] == Decision::Undecided);
+        let undecided =
+            (0..component.site_count()).filter(|&site| self.decisions[site] == Decision::Undecided);
         let doubt = |site: usize| self.reduced[site].abs() / component.overheads[site];
         undecided.min_by(|&a, &b| doubt(a).total_cmp(&doubt(b)))
     }

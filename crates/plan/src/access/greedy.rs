@@ -81,7 +81,12 @@ impl OpenSites {
     }
 
     /// Closes every site of these but `kept` that costs more than it saves.
-    fn close_sites(&mut self, component: &Component, order: impl Iterator<Item = usize>, kept: Option<usize>) {
+    fn close_sites(
+        &mut self,
+        component: &Component,
+        order: impl Iterator<Item = usize>,
+        kept: Option<usize>,
+    ) {
         self.closed.clear();
         for site in order {
             if self.open[site] && Some(site) != kept {

@@ -1,0 +1,59 @@
+//! The access planner allocates nothing once its workspace has grown.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use rand::rngs::SmallRng;
+use rand::seq::index::sample;
+use rand::{Rng, SeedableRng};
+use striate_plan::access::{AccessOption, AccessProblem, AccessWorkspace, solve};
+
+/// The system's allocator, counting what each thread asks of it.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on unchanged; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn fill(problem: &mut AccessProblem, seed: u64, sites: usize, blocks: usize, spread: f64) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    problem.reset((0..sites).map(|_| rng.random_range(1.0..20.0)));
+    for _ in 0..blocks {
+        let placed = sample(&mut rng, sites, 4);
+        let transfer = |site: usize| 1.0 + spread * site as f64;
+        problem.push_block(2, placed.iter().map(|site| AccessOption { site, transfer: transfer(site) }));
+    }
+}
+
+#[test]
+fn solving_allocates_nothing_once_the_workspace_has_grown() {
+    let mut workspace = AccessWorkspace::default();
+    let mut problem = AccessProblem::default();
+    let mut allocations_of = |seed: u64| {
+        let spread = if seed % 2 == 0 { 0.0 } else { 0.01 };
+        fill(&mut problem, seed, 32, 1 + seed as usize % 40, spread);
+        let before = ALLOCATIONS.with(Cell::get);
+        solve(&problem, 20_000, &mut workspace).expect("a plan");
+        ALLOCATIONS.with(Cell::get) - before
+    };
+    let first: u64 = (0..400).map(&mut allocations_of).sum();
+    let again: u64 = (0..400).map(&mut allocations_of).sum();
+    assert!(first > 0 && again == 0, "{first} allocations first, {again} the second time");
+}
