@@ -10,7 +10,11 @@ use clap::{Parser, Subcommand};
 
 #[cfg(feature = "codec-bench")]
 mod codec;
+#[cfg(feature = "plan-bench")]
+mod plan;
 mod s3;
+#[cfg(any(feature = "codec-bench", feature = "plan-bench"))]
+mod stopwatch;
 
 /// Measures Striate beside its peers.
 #[derive(Parser)]
@@ -26,6 +30,9 @@ enum Benchmark {
     /// Encode and decode beside ISA-L and klauspost/reedsolomon; exits with 1 if a claim does not hold.
     #[cfg(feature = "codec-bench")]
     Codec(codec::Options),
+    /// Plan reads of many blocks beside HiGHS; exits with 1 if a claim does not hold.
+    #[cfg(feature = "plan-bench")]
+    Plan(plan::Options),
     /// Load an S3 endpoint with PUTs or GETs and print operations per second and latencies as JSON.
     S3(Box<s3::Options>),
 }
@@ -34,6 +41,8 @@ fn main() -> ExitCode {
     match Arguments::parse().benchmark {
         #[cfg(feature = "codec-bench")]
         Benchmark::Codec(options) => codec::run(&options),
+        #[cfg(feature = "plan-bench")]
+        Benchmark::Plan(options) => plan::run(&options),
         Benchmark::S3(options) => s3::run(&options),
     }
 }

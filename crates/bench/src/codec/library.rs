@@ -6,7 +6,8 @@ use std::io;
 use super::cases::{Case, Operation};
 use super::isal;
 use super::klauspost::Klauspost;
-use super::memory::{Arena, Stopwatch};
+use super::memory::Arena;
+use crate::stopwatch::Stopwatch;
 use striate_codec::{Code, DecodePlan, Kernel, Stores};
 
 /// Striate with its ordinary stores.

@@ -1,9 +1,6 @@
-//! The memory that stripes lie in, and the clock.
+//! The memory that stripes lie in.
 
 use std::collections::HashMap;
-use std::time::Duration;
-
-use rustix::time::{ClockId, clock_gettime};
 
 use super::cases::Case;
 
@@ -55,24 +52,5 @@ impl Arena {
             }
         }
         (inputs, outputs)
-    }
-}
-
-/// The processor time of this thread, which does not run on while something else has the processor.
-pub struct Stopwatch(Duration);
-
-impl Stopwatch {
-    pub fn start() -> Stopwatch {
-        Stopwatch(Stopwatch::now())
-    }
-
-    pub fn nanoseconds(&self) -> u64 {
-        let elapsed = Stopwatch::now() - self.0;
-        u64::try_from(elapsed.as_nanos()).expect("a measurement takes less than centuries")
-    }
-
-    fn now() -> Duration {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::try_from(time).expect("processor time is not negative")
     }
 }

@@ -23,6 +23,7 @@ mod complement;
 mod component;
 mod dual;
 mod greedy;
+pub mod instances;
 mod prepare;
 mod problem;
 pub mod published;
@@ -33,4 +34,4 @@ mod tests;
 
 pub use check::{AccessFault, check_access};
 pub use problem::{AccessBlock, AccessError, AccessOption, AccessProblem};
-pub use solve::{AccessChunk, AccessPlan, AccessWorkspace, solve};
+pub use solve::{AccessChunk, AccessPlan, AccessWorkspace, BUDGET_OF_200_US, solve};

@@ -59,6 +59,9 @@ pub struct AccessWorkspace {
     chunks: Vec<AccessChunk>,
 }
 
+/// Work units that take about 200 µs on the machine that this was written on.
+pub const BUDGET_OF_200_US: u64 = 2_000;
+
 /// Finds the cheapest plan, or in about `budget` work units a good one with a proved bound.
 ///
 /// A work unit is some 50 ns, in deterministic steps of the search: the result depends on nothing but the arguments.

@@ -1,0 +1,104 @@
+//! The access planner beside HiGHS: the same optima, how much sooner, and how good plans are where none is proved.
+//!
+//! Times are processor time of one thread, the best of five runs for each instance; their 99th percentile is over
+//! instances. HiGHS runs in this process with one thread, after a first call.
+
+mod beyond;
+mod claims;
+mod highs;
+mod race;
+mod speed;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use claims::Claims;
+
+/// Options of `striate-bench plan`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// More instances, and 60 s of HiGHS for each that is hard: hours.
+    #[arg(long)]
+    full: bool,
+    /// Where to write the figures, one JSON object for each line.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Only write the optima that HiGHS finds for 2,000 seeds, the table that the planner's tests hold it against.
+    #[arg(long, value_name = "FILE")]
+    write_optima: Option<PathBuf>,
+}
+
+/// Work units within which small requests are proved.
+const AMPLE: u64 = 1_000_000_000;
+/// Lines of the table of optima.
+const OPTIMA: u64 = 2_000;
+
+/// How much is measured.
+struct Extent {
+    race_instances: u64,
+    speed_instances: u64,
+    ratio_instances: u64,
+    gap_instances: u64,
+    /// What HiGHS is given for each of these.
+    gap_limit_s: f64,
+    /// Work units that take about 200 µs.
+    budget: u64,
+}
+
+impl Extent {
+    fn short() -> Extent {
+        let budget = striate_plan::access::BUDGET_OF_200_US;
+        Extent {
+            race_instances: 1_500,
+            speed_instances: 1_000,
+            ratio_instances: 100,
+            gap_instances: 5,
+            gap_limit_s: 10.0,
+            budget,
+        }
+    }
+
+    fn full() -> Extent {
+        let short = Extent::short();
+        Extent {
+            race_instances: 5_000,
+            speed_instances: 5_000,
+            ratio_instances: 500,
+            gap_instances: 20,
+            gap_limit_s: 60.0,
+            ..short
+        }
+    }
+}
+
+/// Runs the measurements and prints the claims; fails if one does not hold.
+pub fn run(options: &Options) -> ExitCode {
+    let done = match &options.write_optima {
+        Some(path) => race::write_optima(path, OPTIMA).map(|()| true),
+        None => measure(options),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("striate-bench plan: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(options: &Options) -> io::Result<bool> {
+    let json: Box<dyn Write> = match &options.out {
+        Some(path) => Box::new(File::create(path)?),
+        None => Box::new(io::sink()),
+    };
+    let extent = if options.full { Extent::full() } else { Extent::short() };
+    let mut claims = Claims::new(json);
+    speed::claim_speeds(&mut claims, &extent)?;
+    race::claim_optima(&mut claims, &extent)?;
+    speed::claim_ratios(&mut claims, &extent)?;
+    beyond::claim_gaps(&mut claims, &extent)?;
+    Ok(claims.all_hold())
+}
