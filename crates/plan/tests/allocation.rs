@@ -47,7 +47,7 @@ fn solving_allocates_nothing_once_the_workspace_has_grown() {
     let mut workspace = AccessWorkspace::default();
     let mut problem = AccessProblem::default();
     let mut allocations_of = |seed: u64| {
-        let spread = if seed % 2 == 0 { 0.0 } else { 0.01 };
+        let spread = if seed.is_multiple_of(2) { 0.0 } else { 0.01 };
         fill(&mut problem, seed, 32, 1 + seed as usize % 40, spread);
         let before = ALLOCATIONS.with(Cell::get);
         solve(&problem, 20_000, &mut workspace).expect("a plan");

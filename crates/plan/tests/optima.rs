@@ -17,7 +17,11 @@ fn every_optimum_is_that_of_highs() {
         let plan = solve(&problem, u64::MAX, &mut workspace).expect("every instance has a plan");
         check_access(&problem, &plan).expect("a legal plan");
         assert!(plan.is_optimal(), "seed {seed}: not proved");
-        assert!((plan.cost - cost).abs() <= TOLERANCE * cost.max(1.0), "seed {seed}: {} or {cost}", plan.cost);
+        assert!(
+            (plan.cost - cost).abs() <= TOLERANCE * cost.max(1.0),
+            "seed {seed}: {} or {cost}",
+            plan.cost
+        );
         compared += 1;
     }
     assert!(compared >= 1_900, "only {compared} optima in the table");

@@ -12,7 +12,7 @@ use super::dual::{Decision, Dual};
 use super::greedy::OpenSites;
 
 /// Proofs are up to this part of the cost: what sums of floating-point numbers lose.
-const PRECISION: f64 = 1e-10;
+pub const PRECISION: f64 = 1e-10;
 
 /// With how many sites in doubt the complement is searched. 98 sites, RS(6,3), 20 blocks: slowest with fewer than 30,
 /// and again with more than 40.

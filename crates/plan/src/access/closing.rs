@@ -5,7 +5,7 @@
 //! bounds cut a node off:
 //!
 //! - the weights of all candidates, and with the prices y of the dual Σ r_i·y_i + Σ ρ_j over what is closed and over
-//!   the candidates with positive ρ_j, both by tables of eight sites;
+//!   the candidates with positive ρ_j, both by tables of six sites;
 //! - cliques that cover the candidates, each counted with its heaviest site.
 //!
 //! Otherwise candidates are covered from the lightest on until they could make a better set: one of the rest must be
@@ -23,6 +23,9 @@ type SiteSet = u64;
 /// How many sites can be searched.
 pub const MOST_SITES: usize = SiteSet::BITS as usize;
 
+/// Sites of a table of sums: more make fewer look-ups of a node and longer preparation.
+const TABLE_SITES: usize = 6;
+
 /// Work units of a node.
 const NODE_WORK: u64 = 4;
 
@@ -38,8 +41,8 @@ pub struct Closing {
     sites_of: Vec<SiteSet>,
     /// Of each site: itself, and the sites that stay open with it.
     implied: Vec<SiteSet>,
-    /// For each eight sites and each subset of them: the sum of the weights, and that of the positive ρ_j.
-    sums: Vec<[(f64, f64); 256]>,
+    /// For each six sites and each subset of them: the sum of the weights, and that of the positive ρ_j.
+    sums: Vec<[(f64, f64); 1 << TABLE_SITES]>,
     /// For each depth: the rivals of each site in the parent. The first is that of the root, of no rivals.
     rivals: Vec<[SiteSet; MOST_SITES]>,
     /// Of each site and each other: the rivals that closing the one makes for the other, in blocks that let two be
@@ -155,9 +158,9 @@ impl Closing {
 
     fn load_sums(&mut self) {
         self.sums.clear();
-        for first in (0..self.sites.len()).step_by(8) {
-            let mut sums = [(0.0, 0.0); 256];
-            for (bit, site) in (first..self.sites.len().min(first + 8)).enumerate() {
+        for first in (0..self.sites.len()).step_by(TABLE_SITES) {
+            let mut sums = [(0.0, 0.0); 1 << TABLE_SITES];
+            for (bit, site) in (first..self.sites.len().min(first + TABLE_SITES)).enumerate() {
                 for subset in 0..1 << bit {
                     let (weight, reduced) = sums[subset];
                     sums[subset | 1 << bit] =
@@ -236,10 +239,10 @@ impl Closing {
         let (mut weight, mut priced) = (node.weight, node.priced);
         let mut rest = node.candidates;
         for sums in &self.sums {
-            let (weights, reduced) = sums[(rest & 255) as usize];
+            let (weights, reduced) = sums[rest as usize & (sums.len() - 1)];
             weight += weights;
             priced += reduced;
-            rest >>= 8;
+            rest >>= TABLE_SITES;
         }
         weight.min(priced)
     }

@@ -94,12 +94,13 @@ impl Packing {
 
     /// Closes sites in this order, where the blocks allow it, and gives the sum of their o_j. Then looks for a heavier
     /// set by closing one more site, opening the lightest that are in its way, and closing whatever then can be;
-    /// until no site helps, or `limit` is reached. A trial costs two steps of some 2 ns for each site.
+    /// until no site helps, the weight is `enough`, or `limit` is reached. A trial costs two steps of some 2 ns for each site.
     pub fn close_greedily(
         &mut self,
         component: &Component,
         order: impl Iterator<Item = usize>,
         closed: &mut Vec<bool>,
+        enough: f64,
         work: &mut u64,
         limit: u64,
     ) -> f64 {
@@ -109,7 +110,7 @@ impl Packing {
         let mut trial = std::mem::take(&mut self.trial);
         let mut weight = self.close(component, &mut self.start.clone(), order, closed);
         let (mut site, mut unhelpful) = (0, 0);
-        while unhelpful < sites && *work < limit {
+        while unhelpful < sites && weight < enough && *work < limit {
             unhelpful += 1;
             if !closed[site] {
                 *work += 1 + sites as u64 / SITES_PER_WORK;

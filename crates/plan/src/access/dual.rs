@@ -160,7 +160,7 @@ impl Dual {
         if self.steps.len() < need {
             return None;
         }
-        self.steps.sort_unstable_by(f64::total_cmp);
+        sort_few(&mut self.steps);
         // Anything between the two is as good for this block. Their middle keeps the others from getting stuck early.
         let low = self.steps[need - 1];
         let high = self.steps.get(need).copied().unwrap_or(low);
@@ -171,5 +171,21 @@ impl Dual {
         }
         self.prices[block] = raised;
         Some(())
+    }
+}
+
+/// Sorts numbers of which there are rarely more than a dozen.
+#[inline(always)]
+fn sort_few(numbers: &mut [f64]) {
+    if numbers.len() > 20 {
+        return numbers.sort_unstable_by(f64::total_cmp);
+    }
+    for end in 1..numbers.len() {
+        let (number, mut at) = (numbers[end], end);
+        while at > 0 && numbers[at - 1] > number {
+            numbers[at] = numbers[at - 1];
+            at -= 1;
+        }
+        numbers[at] = number;
     }
 }

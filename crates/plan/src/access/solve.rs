@@ -1,6 +1,6 @@
 //! The solver: preparation, then for each component prices, a good plan, and the search for a better one.
 
-use super::branch::Branching;
+use super::branch::{Branching, PRECISION};
 use super::complement::Packing;
 use super::component::Component;
 use super::dual::Dual;
@@ -60,7 +60,7 @@ pub struct AccessWorkspace {
 }
 
 /// Work units that take about 200 µs on the machine that this was written on.
-pub const BUDGET_OF_200_US: u64 = 2_000;
+pub const BUDGET_OF_200_US: u64 = 1_600;
 
 /// Finds the cheapest plan, or in about `budget` work units a good one with a proved bound.
 ///
@@ -103,7 +103,7 @@ impl AccessWorkspace {
         let is_packing = Packing::fits(component);
         if is_packing {
             packing.load(component);
-            self.close_greedily();
+            self.close_greedily(bound);
         } else {
             self.open_greedily();
         }
@@ -114,12 +114,15 @@ impl AccessWorkspace {
     }
 
     /// A first plan by closing sites, those of the greatest reduced cost first.
-    fn close_greedily(&mut self) {
+    fn close_greedily(&mut self, bound: f64) {
         let Self { component, packing, branching, closed, order, .. } = self;
+        let total = component.overheads.iter().sum::<f64>();
         let dearest_first = order.iter().rev().map(|&(_, site)| site);
+        let enough = (total - bound) * (1.0 - PRECISION);
         let limit = branching.limit;
-        let weight = packing.close_greedily(component, dearest_first, closed, &mut branching.work, limit);
-        branching.best = component.overheads.iter().sum::<f64>() - weight;
+        let weight =
+            packing.close_greedily(component, dearest_first, closed, enough, &mut branching.work, limit);
+        branching.best = total - weight;
         branching.open.clear();
         branching.open.extend(closed.iter().map(|closed| !closed));
     }
