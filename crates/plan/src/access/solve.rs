@@ -54,13 +54,13 @@ pub struct AccessWorkspace {
     closed: Vec<bool>,
     /// Whether the plan fetches from a site of the problem.
     accessed: Vec<bool>,
-    /// Sites by reduced cost, or the options of a block by transfer.
+    /// Sites by reduced cost or value, or the options of a block by transfer.
     order: Vec<(f64, usize)>,
     chunks: Vec<AccessChunk>,
 }
 
 /// Work units that take about 200 µs on the machine that this was written on.
-pub const BUDGET_OF_200_US: u64 = 1_600;
+pub const BUDGET_OF_200_US: u64 = 2_000;
 
 /// Finds the cheapest plan, or in about `budget` work units a good one with a proved bound.
 ///
@@ -99,7 +99,7 @@ impl AccessWorkspace {
         let bound = prices.start(component, &mut branching.work);
         order.clear();
         order.extend(prices.reduced.iter().copied().zip(0..));
-        order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        sort_by_key(order);
         let is_packing = Packing::fits(component);
         if is_packing {
             packing.load(component);
@@ -113,18 +113,33 @@ impl AccessWorkspace {
         (cost, if unexplored < cost { unexplored.max(bound).min(cost) } else { cost })
     }
 
-    /// A first plan by closing sites, those of the greatest reduced cost first.
+    /// A first plan by closing sites: those of the greatest reduced cost first, and if that is not proved to be optimal,
+    /// those that cost most for the blocks they have. The second start makes the first plan optimal in half of the
+    /// cases in which it was not (32 sites, RS(2,2), 10 to 100 blocks).
     fn close_greedily(&mut self, bound: f64) {
         let Self { component, packing, branching, closed, order, .. } = self;
         let total = component.overheads.iter().sum::<f64>();
-        let dearest_first = order.iter().rev().map(|&(_, site)| site);
         let enough = (total - bound) * (1.0 - PRECISION);
-        let limit = branching.limit;
-        let weight =
-            packing.close_greedily(component, dearest_first, closed, enough, &mut branching.work, limit);
-        branching.best = total - weight;
-        branching.open.clear();
-        branching.open.extend(closed.iter().map(|closed| !closed));
+        let mut heaviest = f64::NEG_INFINITY;
+        let value = |site: usize| component.overheads[site] / (component.blocks_at(site).len() as f64).sqrt();
+        for start in 0..2 {
+            if start == 1 {
+                order.iter_mut().for_each(|(key, site)| *key = value(*site));
+                sort_by_key(order);
+            }
+            let dearest_first = order.iter().rev().map(|&(_, site)| site);
+            let (work, limit) = (&mut branching.work, branching.limit);
+            let weight = packing.close_greedily(component, dearest_first, closed, enough, work, limit);
+            if weight > heaviest {
+                heaviest = weight;
+                branching.open.clear();
+                branching.open.extend(closed.iter().map(|closed| !closed));
+            }
+            if heaviest >= enough {
+                break;
+            }
+        }
+        branching.best = total - heaviest;
     }
 
     /// A first plan by opening sites, those of the least reduced cost first.
@@ -149,7 +164,7 @@ impl AccessWorkspace {
             let open = of.options.iter().enumerate().filter(|(_, option)| preparation.settled[option.site]);
             order.clear();
             order.extend(open.map(|(index, option)| (option.transfer, index)));
-            order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            sort_by_key(order);
             let start = chunks.len();
             for &(transfer, option) in &order[..of.need] {
                 let site = of.options[option].site;
@@ -163,4 +178,9 @@ impl AccessWorkspace {
         }
         cost
     }
+}
+
+/// Ascending; equal ones in the order of what they stand for.
+fn sort_by_key(order: &mut [(f64, usize)]) {
+    order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
 }
