@@ -5,13 +5,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DATA ?= $(CURDIR)/striate-data
 FULL ?=
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-# The benchmark crate builds ISA-L when its codec feature is on; without it, it is checked like the others.
+# The benchmark crate builds ISA-L when its codec feature is on, and HiGHS when its plan feature is; without it, it is checked like the others.
 ALL := --workspace --all-targets
 
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients bench codec-bench prove-store prove-lab results compare-minio
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients bench codec-bench plan-bench prove-store prove-lab results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,11 +79,15 @@ clients: program ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input agai
 	STRIATE="$(PROGRAM)" FULL="$(FULL)" \
 		.tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/clients
 
-bench: codec-bench compare-minio ## All benchmarks, beside their peers
+bench: codec-bench plan-bench compare-minio ## All benchmarks, beside their peers
 
 codec-bench: ## Encode and decode beside ISA-L and klauspost/reedsolomon
 	@tools/install.sh build bench
 	cargo run --release --package striate-bench --features codec-bench -- codec
+
+plan-bench: ## Plan reads beside HiGHS, after minutes of compiling it (FULL=1: hours, with 60 s of HiGHS for each hard case)
+	@tools/install.sh build highs
+	cargo run --release --package striate-bench --features plan-bench -- plan $(if $(FULL),--full)
 
 compare-minio: build ## PUT and GET beside MinIO (FULL=1: after 1 GB of each size)
 	@tools/install.sh minio

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what Striate is built and proved with. Groups, in any number: build, clients, minio, deny, bench.
+# Installs what Striate is built and proved with. Groups, in any number: build, clients, minio, deny, bench, highs.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -118,10 +118,15 @@ install_bench() {
     step bench "installing what the codec's benchmark builds ISA-L with" sh tools/install-bench-deps.sh
 }
 
-[ $# -gt 0 ] || fail "name what to install: build clients minio deny bench"
+# What the planner's benchmark compiles HiGHS and its bindings with.
+install_highs() {
+    packages highs g++ cmake libclang-dev
+}
+
+[ $# -gt 0 ] || fail "name what to install: build clients minio deny bench highs"
 for group in "$@"; do
     case "$group" in
-        build | clients | minio | deny | bench) "install_$group" ;;
-        *) fail "unknown group '$group': use build, clients, minio, deny or bench" ;;
+        build | clients | minio | deny | bench | highs) "install_$group" ;;
+        *) fail "unknown group '$group': use build, clients, minio, deny, bench or highs" ;;
     esac
 done

@@ -73,6 +73,8 @@ pub struct Packing {
     pub blocks_at: Vec<BlockSet>,
     /// The counters while every site is open.
     pub start: Counters,
+    /// Whether each site is closed, as the last search for a good set has left it.
+    pub closed: Vec<bool>,
     trial: Vec<bool>,
 }
 
@@ -92,27 +94,28 @@ impl Packing {
         self.start = Counters::new(component.block_count(), |block| component.slack(block));
     }
 
-    /// Closes sites in this order, where the blocks allow it, and gives the sum of their o_j. Then looks for a heavier
-    /// set by closing one more site, opening the lightest that are in its way, and closing whatever then can be;
-    /// until no site helps, the weight is `enough`, or `limit` is reached. A trial costs two steps of some 2 ns for each site.
+    /// Closes sites in this order, where the blocks allow it, and gives the sum of their o_j; `closed` says which. Then looks for a heavier
+    /// set by closing one more site, opening the lightest that are in its way, and closing whatever then can be; until
+    /// no site helps, or `limit` is reached. A trial costs two steps of some 2 ns for each site. Sites are not tried
+    /// that no heavier set has: none weighs more than `most`, nor more than `most` + ρ_j if it has site j.
     pub fn close_greedily(
         &mut self,
         component: &Component,
         order: impl Iterator<Item = usize>,
-        closed: &mut Vec<bool>,
-        enough: f64,
+        most: f64,
+        reduced: &[f64],
         work: &mut u64,
         limit: u64,
     ) -> f64 {
         let sites = component.site_count();
+        let (mut closed, mut trial) = (std::mem::take(&mut self.closed), std::mem::take(&mut self.trial));
         closed.clear();
         closed.resize(sites, false);
-        let mut trial = std::mem::take(&mut self.trial);
-        let mut weight = self.close(component, &mut self.start.clone(), order, closed);
+        let mut weight = self.close(component, &mut self.start.clone(), order, &mut closed);
         let (mut site, mut unhelpful) = (0, 0);
-        while unhelpful < sites && weight < enough && *work < limit {
+        while unhelpful < sites && *work < limit {
             unhelpful += 1;
-            if !closed[site] {
+            if !closed[site] && most + reduced[site].min(0.0) > weight {
                 *work += 1 + sites as u64 / SITES_PER_WORK;
                 trial.clear();
                 trial.resize(sites, false);
@@ -124,13 +127,13 @@ impl Packing {
                 changed += self.close(component, &mut counters, 0..sites, &mut trial);
                 if changed > weight * (1.0 + f64::EPSILON * sites as f64) {
                     weight = changed;
-                    std::mem::swap(closed, &mut trial);
+                    std::mem::swap(&mut closed, &mut trial);
                     unhelpful = 0;
                 }
             }
             site = (site + 1) % sites;
         }
-        self.trial = trial;
+        (self.closed, self.trial) = (closed, trial);
         weight
     }
 

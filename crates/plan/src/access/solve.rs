@@ -51,7 +51,6 @@ pub struct AccessWorkspace {
     packing: Packing,
     greedy: OpenSites,
     branching: Branching,
-    closed: Vec<bool>,
     /// Whether the plan fetches from a site of the problem.
     accessed: Vec<bool>,
     /// Sites by reduced cost or value, or the options of a block by transfer.
@@ -117,9 +116,9 @@ impl AccessWorkspace {
     /// those that cost most for the blocks they have. The second start makes the first plan optimal in half of the
     /// cases in which it was not (32 sites, RS(2,2), 10 to 100 blocks).
     fn close_greedily(&mut self, bound: f64) {
-        let Self { component, packing, branching, closed, order, .. } = self;
+        let Self { component, prices, packing, branching, order, .. } = self;
         let total = component.overheads.iter().sum::<f64>();
-        let enough = (total - bound) * (1.0 - PRECISION);
+        let most = (total - bound) * (1.0 - PRECISION);
         let mut heaviest = f64::NEG_INFINITY;
         let value = |site: usize| component.overheads[site] / (component.blocks_at(site).len() as f64).sqrt();
         for start in 0..2 {
@@ -129,13 +128,13 @@ impl AccessWorkspace {
             }
             let dearest_first = order.iter().rev().map(|&(_, site)| site);
             let (work, limit) = (&mut branching.work, branching.limit);
-            let weight = packing.close_greedily(component, dearest_first, closed, enough, work, limit);
+            let weight = packing.close_greedily(component, dearest_first, most, &prices.reduced, work, limit);
             if weight > heaviest {
                 heaviest = weight;
                 branching.open.clear();
-                branching.open.extend(closed.iter().map(|closed| !closed));
+                branching.open.extend(packing.closed.iter().map(|closed| !closed));
             }
-            if heaviest >= enough {
+            if heaviest >= most {
                 break;
             }
         }
