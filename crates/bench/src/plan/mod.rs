@@ -97,6 +97,7 @@ fn measure(options: &Options) -> io::Result<bool> {
     let extent = if options.full { Extent::full() } else { Extent::short() };
     let mut claims = Claims::new(json);
     speed::claim_speeds(&mut claims, &extent)?;
+    speed::state_heuristic(&mut claims, &extent)?;
     race::claim_optima(&mut claims, &extent)?;
     speed::claim_ratios(&mut claims, &extent)?;
     beyond::claim_gaps(&mut claims, &extent)?;

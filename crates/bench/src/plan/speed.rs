@@ -2,7 +2,10 @@
 
 use std::io;
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use striate_plan::access::instances::Shape;
+use striate_plan::access::published::{cost_of, plan_greedily};
 use striate_plan::access::{AccessProblem, AccessWorkspace, check_access, solve};
 
 use super::claims::{Bar, Claims, quantile, sorted};
@@ -118,6 +121,28 @@ fn claim_speed(claims: &mut Claims, case: &Case) -> io::Result<()> {
 /// How a shape is called in claims.
 pub fn name(shape: &Shape) -> String {
     format!("{} sites, RS({},{}), {} blocks", shape.sites, shape.k, shape.r, shape.blocks)
+}
+
+/// What the published heuristic costs more.
+pub fn state_heuristic(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
+    let (mut problem, mut workspace) = (AccessProblem::default(), AccessWorkspace::default());
+    for blocks in [5, 10, 20, 50, 100] {
+        let shape = Shape { sites: 32, k: 2, r: 2, blocks, hot: 0.0, spread: 0.0 };
+        let mut above = Vec::new();
+        for seed in 0..extent.ratio_instances {
+            shape.draw(seed, &mut problem);
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let chunks = plan_greedily(&problem, &mut rng).expect("every instance has a plan");
+            let least = solve(&problem, AMPLE, &mut workspace).expect("every instance has a plan").cost;
+            above.push(100.0 * (cost_of(&problem, &chunks) / least - 1.0));
+        }
+        let mean = above.iter().sum::<f64>() / above.len() as f64;
+        let above = sorted(above);
+        let spread = format!("quartiles {:.1}–{:.1}", quantile(&above, 0.25), quantile(&above, 0.75));
+        let claim = format!("{}: cost of the published heuristic above the least, mean, %", name(&shape));
+        claims.judge(&claim, Bar::Stated, mean, &spread, true)?;
+    }
+    Ok(())
 }
 
 /// Against HiGHS, which has been called before and is given the better of two runs.

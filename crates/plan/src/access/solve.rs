@@ -59,7 +59,7 @@ pub struct AccessWorkspace {
 }
 
 /// Work units that take about 200 µs on the machine that this was written on.
-pub const BUDGET_OF_200_US: u64 = 2_000;
+pub const BUDGET_OF_200_US: u64 = 1_600;
 
 /// Finds the cheapest plan, or in about `budget` work units a good one with a proved bound.
 ///
