@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use striate_codec::{Code, crc32c, crc32c_append};
 use striate_core::SiteId;
-use striate_plan::{QueryBlock, ReadPolicy, plan_query};
+use striate_plan::{QueryBlock, QueryPlanner, ReadPolicy};
 use striate_runtime::Runtime;
 
 use crate::calibration::ProcessorCost;
@@ -34,12 +34,13 @@ pub fn measure(clock: &Runtime) -> ProcessorCost {
         let crc = stripes.iter().fold(0, |crc, chunks| crc ^ decode(&code, chunks));
         std::hint::black_box(crc);
     });
-    let plan_s = plan(clock, &code);
+    let plan_s = |policy| plan(clock, &code, policy) / (QUERIES * QUERY_BLOCKS * 2) as f64;
     let bytes = (BLOCKS * 2 * CHUNK_LEN) as f64;
     ProcessorCost {
         encode_bytes_per_s: bytes / encode_s,
         decode_bytes_per_s: bytes / decode_s,
-        plan_ns_per_chunk: 1e9 * plan_s / (QUERIES * QUERY_BLOCKS * 2) as f64,
+        plan_ns_per_chunk: 1e9 * plan_s(ReadPolicy::Random),
+        optimise_ns_per_chunk: 1e9 * plan_s(ReadPolicy::CostModel { extra_reads: 0 }),
     }
 }
 
@@ -68,8 +69,8 @@ fn decode(code: &Code, chunks: &[Bytes]) -> u32 {
     crc32c_append(crc32c(&missing), &chunks[1])
 }
 
-/// Seconds for a round of queries of random chunks.
-fn plan(clock: &Runtime, code: &Code) -> f64 {
+/// Seconds for a round of queries, of sites whose costs differ.
+fn plan(clock: &Runtime, code: &Code, policy: ReadPolicy) -> f64 {
     let mut rng = SmallRng::seed_from_u64(1);
     let mut place = || -> Vec<SiteId> {
         let first = rng.next_u32() % SITES;
@@ -78,9 +79,9 @@ fn plan(clock: &Runtime, code: &Code) -> f64 {
     let places: Vec<Vec<SiteId>> = (0..QUERIES + QUERY_BLOCKS).map(|_| place()).collect();
     let blocks: Vec<_> = places.iter().map(|sites| QueryBlock { code, sites }).collect();
     fastest(clock, || {
-        let mut rng = SmallRng::seed_from_u64(2);
+        let (mut rng, mut planner) = (SmallRng::seed_from_u64(2), QueryPlanner::default());
         for query in blocks.windows(QUERY_BLOCKS).take(QUERIES) {
-            let planned = plan_query(ReadPolicy::Random, query, |_| Some(1.0), &mut rng);
+            let planned = planner.plan(policy, query, |site| Some(1.0 + f64::from(site.0 % 7)), &mut rng);
             std::hint::black_box(planned.expect("every chunk can be had"));
         }
     })

@@ -248,7 +248,8 @@ impl Cost {
     async fn read(&mut self, world: &World, client: &Client, objects: &[u64]) -> Result<(), ClientError> {
         (self.read, self.block_bytes) = world.read_objects(client, objects).await?;
         let costs = ProcessorCost::MEASURED;
-        (self.plan, self.decode) = (costs.plan(self.read.chunks), costs.decode(self.read.decoded_bytes));
+        (self.plan, self.decode) =
+            (costs.plan(world.policy, self.read.chunks), costs.decode(self.read.decoded_bytes));
         world.runtime.sleep(self.plan + self.decode).await;
         Ok(())
     }

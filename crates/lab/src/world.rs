@@ -89,6 +89,8 @@ pub struct World {
     pub machines: Vec<SiteMachine>,
     /// The client services, on the first machines.
     pub clients: Vec<Client>,
+    /// What they read by.
+    pub policy: ReadPolicy,
     _directories: Vec<Arc<Directory>>,
 }
 
@@ -161,6 +163,7 @@ impl World {
             changes: Changes::default(),
             machines,
             clients: Vec::new(),
+            policy: options.policy,
             _directories: directories,
         };
         for directory in world._directories.iter().zip(&world.machines) {

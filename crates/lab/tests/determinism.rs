@@ -67,6 +67,7 @@ fn one_seed_gives_one_trace_and_another_seed_another() {
         ("late-binding(1)", "rs(2,2)"),
         ("late-binding(1,keep)", "rs(2,2)"),
         ("least-loaded", "replica(3)"),
+        ("cost-model", "rs(2,2)"),
     ] {
         let block_fits = |seed| scenario(seed, policy, profile);
         let first = block_fits(7);

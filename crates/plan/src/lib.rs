@@ -18,6 +18,6 @@ pub mod repair;
 
 pub use check::{PlacementFault, check_placement};
 pub use placement::{Candidate, choose_sites, rack_limit};
-pub use query::{QueryBlock, QueryChunk, QueryPlan, ReadPolicy, SiteRead, plan_query};
+pub use query::{QueryBlock, QueryChunk, QueryPlan, QueryPlanner, ReadPolicy, SiteRead};
 pub use read::{BlockRead, plan_block_read};
 pub use repair::{ChunkState, StripeRepair, plan_repair};

@@ -4,7 +4,7 @@
 //! [`ReadPolicy`] chooses the chunks of every block, and the choice is grouped by site, because a site is asked
 //! once however many chunks it gives (the o_j of EC-Store Eq. 1 is paid for a request, not for a chunk).
 //!
-//! Cost: O(chunks of the query), and a sort by site.
+//! Cost: O(chunks of the query), and a sort by site; by the cost model, what [`access::solve`] takes besides.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,12 @@ use std::str::FromStr;
 use rand::Rng;
 use striate_codec::{Code, CodecError};
 use striate_core::SiteId;
+
+use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
+
+/// m_j · z_i of every chunk, where asking an idle site costs 1: EC-Store measured a fifth (§V-B3). It decides nothing
+/// as long as it is the same for all chunks.
+const TRANSFER: f64 = 0.2;
 
 /// How the chunks of a query are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,13 +39,20 @@ pub enum ReadPolicy {
     /// The chunks on the sites of least cost; each chunk chosen makes its site dearer for the rest of the
     /// query (load-aware R, for replicated blocks).
     LeastLoaded,
+    /// The chunks of the whole query that cost least by EC-Store's Eq. 1, of which the number of sites is a part: the
+    /// optimal plan, or the best found in about 200 µs (EC+C, and EC+C+LB with extra reads). The first sufficient ones to
+    /// arrive are used, and what is still queued for a complete block is taken back.
+    CostModel {
+        /// δ: chunks asked beyond a sufficient set.
+        extra_reads: usize,
+    },
 }
 
 /// Why a text is no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a read policy: write normal, random, least-loaded, late-binding(D) or late-binding(D,keep), \
-     where D is the number of extra chunks"
+    "{0:?} is not a read policy: write normal, random, least-loaded, cost-model, cost-model(D), late-binding(D) or \
+     late-binding(D,keep), where D is the number of extra chunks"
 )]
 pub struct PolicyError(String);
 
@@ -81,7 +94,7 @@ impl ReadPolicy {
     /// δ: chunks asked beyond a sufficient set.
     pub fn extra_reads(self) -> usize {
         match self {
-            Self::LateBinding { extra_reads, .. } => extra_reads,
+            Self::LateBinding { extra_reads, .. } | Self::CostModel { extra_reads } => extra_reads,
             _ => 0,
         }
     }
@@ -98,6 +111,8 @@ impl fmt::Display for ReadPolicy {
             Self::Normal => f.write_str("normal"),
             Self::Random => f.write_str("random"),
             Self::LeastLoaded => f.write_str("least-loaded"),
+            Self::CostModel { extra_reads: 0 } => f.write_str("cost-model"),
+            Self::CostModel { extra_reads } => write!(f, "cost-model({extra_reads})"),
             Self::LateBinding { extra_reads, cancel: true } => write!(f, "late-binding({extra_reads})"),
             Self::LateBinding { extra_reads, cancel: false } => write!(f, "late-binding({extra_reads},keep)"),
         }
@@ -113,45 +128,107 @@ impl FromStr for ReadPolicy {
             "normal" => return Ok(Self::Normal),
             "random" => return Ok(Self::Random),
             "least-loaded" => return Ok(Self::LeastLoaded),
+            "cost-model" => return Ok(Self::CostModel { extra_reads: 0 }),
             _ => {}
         }
-        let inner = text.strip_prefix("late-binding(").and_then(|rest| rest.strip_suffix(')'));
-        let inner = inner.ok_or_else(error)?;
+        let (name, inner) = text.strip_suffix(')').and_then(|rest| rest.split_once('(')).ok_or_else(error)?;
         let (number, cancel) = match inner.strip_suffix(",keep") {
             Some(number) => (number, false),
             None => (inner, true),
         };
-        Ok(Self::LateBinding { extra_reads: number.trim().parse().map_err(|_| error())?, cancel })
+        let extra_reads = number.trim().parse().map_err(|_| error())?;
+        match name {
+            "late-binding" => Ok(Self::LateBinding { extra_reads, cancel }),
+            "cost-model" if cancel => Ok(Self::CostModel { extra_reads }),
+            _ => Err(error()),
+        }
     }
 }
 
-/// Plans a query. `cost` is the cost of asking a site, in any unit, or `None` when it cannot be asked.
-///
-/// # Errors
-/// [`CodecError::Insufficient`] when a block's chunks that can be had do not determine it.
-pub fn plan_query(
-    policy: ReadPolicy,
-    blocks: &[QueryBlock<'_>],
-    cost: impl Fn(SiteId) -> Option<f64>,
-    rng: &mut impl Rng,
-) -> Result<QueryPlan, CodecError> {
-    let mut chosen: Vec<(SiteId, QueryChunk)> = Vec::with_capacity(blocks.len() * 4);
-    let mut order = Vec::new();
-    for (block, of) in blocks.iter().enumerate() {
-        order.clear();
-        order.extend(
-            (0..of.sites.len()).filter(|&index| of.sites[index].0 != 0 && cost(of.sites[index]).is_some()),
-        );
-        match policy {
-            ReadPolicy::Normal => {}
-            ReadPolicy::Random | ReadPolicy::LateBinding { .. } => shuffle(&mut order, rng),
-            ReadPolicy::LeastLoaded => sort_by_cost(&mut order, of.sites, &cost, &chosen),
+/// Plans queries; what it keeps from one to the next is memory.
+#[derive(Debug, Default)]
+pub struct QueryPlanner {
+    problem: AccessProblem,
+    workspace: AccessWorkspace,
+    /// The problem's sites, ascending.
+    sites: Vec<SiteId>,
+    /// The chunks of the plan of least cost.
+    cheapest: Vec<QueryChunk>,
+}
+
+impl QueryPlanner {
+    /// Plans a query. `cost` is the cost of asking a site, where 1 is an idle one, or `None` when it cannot be asked.
+    ///
+    /// # Errors
+    /// [`CodecError::Insufficient`] when a block's chunks that can be had do not determine it.
+    pub fn plan(
+        &mut self,
+        policy: ReadPolicy,
+        blocks: &[QueryBlock<'_>],
+        cost: impl Fn(SiteId) -> Option<f64>,
+        rng: &mut impl Rng,
+    ) -> Result<QueryPlan, CodecError> {
+        if let ReadPolicy::CostModel { extra_reads } = policy {
+            self.find_cheapest(blocks, extra_reads, &cost, rng);
         }
-        let enough = sufficient_prefix(of.code, &order)?;
-        let asked = order.iter().take(enough + policy.extra_reads());
-        chosen.extend(asked.map(|&index| (of.sites[index], QueryChunk { block, index })));
+        let mut chosen: Vec<(SiteId, QueryChunk)> = Vec::with_capacity(blocks.len() * 4);
+        let mut order = Vec::new();
+        for (block, of) in blocks.iter().enumerate() {
+            order.clear();
+            order.extend(available(of, &cost));
+            match policy {
+                ReadPolicy::Normal => {}
+                ReadPolicy::Random | ReadPolicy::LateBinding { .. } => shuffle(&mut order, rng),
+                ReadPolicy::LeastLoaded => sort_by_cost(&mut order, of.sites, &cost, &chosen),
+                // Others come behind: some sets of k chunks of a local reconstruction code are not sufficient.
+                ReadPolicy::CostModel { .. } => order
+                    .sort_by_key(|&index| self.cheapest.binary_search(&QueryChunk { block, index }).is_err()),
+            }
+            let enough = sufficient_prefix(of.code, &order)?;
+            let asked = order.iter().take(enough + policy.extra_reads());
+            chosen.extend(asked.map(|&index| (of.sites[index], QueryChunk { block, index })));
+        }
+        Ok(QueryPlan { reads: group_by_site(chosen) })
     }
-    Ok(QueryPlan { reads: group_by_site(chosen) })
+
+    /// Solves Eq. 1 for k + δ chunks of every block, or as many as there are. Nothing is cheapest if there is no plan.
+    fn find_cheapest(
+        &mut self,
+        blocks: &[QueryBlock<'_>],
+        extra_reads: usize,
+        cost: &impl Fn(SiteId) -> Option<f64>,
+        rng: &mut impl Rng,
+    ) {
+        let Self { problem, workspace, sites, cheapest } = self;
+        cheapest.clear();
+        sites.clear();
+        sites.extend(blocks.iter().flat_map(|of| available(of, cost).map(|index| of.sites[index])));
+        sites.sort_unstable();
+        sites.dedup();
+        // Among plans that cost the same, clients that see the same loads shall not all choose one.
+        let mut drawn = |site: &SiteId| cost(*site).unwrap_or(0.0).max(0.0) * rng.random_range(0.99..1.01);
+        problem.reset(sites.iter().map(&mut drawn));
+        for of in blocks {
+            let need = (of.code.k() + extra_reads).min(available(of, cost).count());
+            let option = |index: usize| {
+                let site = sites.binary_search(&of.sites[index]).unwrap_or_else(|place| place);
+                AccessOption { site, transfer: TRANSFER }
+            };
+            problem.push_block(need, available(of, cost).map(option));
+        }
+        let Ok(plan) = access::solve(problem, BUDGET_OF_200_US, workspace) else { return };
+        for chunk in plan.chunks {
+            // Options are the chunks that can be had, in their order.
+            let index = available(&blocks[chunk.block], cost).nth(chunk.option);
+            cheapest.extend(index.map(|index| QueryChunk { block: chunk.block, index }));
+        }
+    }
+}
+
+/// The chunks of a block that can be had.
+fn available(block: &QueryBlock<'_>, cost: &impl Fn(SiteId) -> Option<f64>) -> impl Iterator<Item = usize> {
+    let sites = block.sites;
+    (0..sites.len()).filter(move |&index| sites[index].0 != 0 && cost(sites[index]).is_some())
 }
 
 fn shuffle(order: &mut [usize], rng: &mut impl Rng) {
@@ -206,12 +283,14 @@ mod tests {
 
     use super::*;
 
-    const POLICIES: [ReadPolicy; 5] = [
+    const POLICIES: [ReadPolicy; 7] = [
         ReadPolicy::Normal,
         ReadPolicy::Random,
         ReadPolicy::LateBinding { extra_reads: 1, cancel: true },
         ReadPolicy::LateBinding { extra_reads: 2, cancel: false },
         ReadPolicy::LeastLoaded,
+        ReadPolicy::CostModel { extra_reads: 0 },
+        ReadPolicy::CostModel { extra_reads: 1 },
     ];
 
     fn code(text: &str) -> Code {
@@ -223,7 +302,8 @@ mod tests {
     }
 
     fn plan(policy: ReadPolicy, blocks: &[QueryBlock<'_>], seed: u64) -> QueryPlan {
-        plan_query(policy, blocks, |_| Some(1.0), &mut SmallRng::seed_from_u64(seed)).expect("enough chunks")
+        let rng = &mut SmallRng::seed_from_u64(seed);
+        QueryPlanner::default().plan(policy, blocks, |_| Some(1.0), rng).expect("enough chunks")
     }
 
     proptest! {
@@ -231,7 +311,7 @@ mod tests {
         /// block, with no more than δ beyond; or the losses are truly too many.
         #[test]
         fn plans_ask_each_site_once_for_sufficient_chunks(
-            which in 0usize..4, policy in 0usize..5, down: u16, gone: u16, seed: u64, overlap in 1u32..5,
+            which in 0usize..4, policy in 0usize..7, down: u16, gone: u16, seed: u64, overlap in 1u32..5,
         ) {
             let code = code(["rs(2,2)", "rs(4,2)", "lrc(6,2,2)", "replica(3)"][which]);
             let policy = POLICIES[policy];
@@ -243,7 +323,8 @@ mod tests {
                 (0..code.n()).filter(|&i| block.sites[i].0 != 0 && is_up(block.sites[i])).collect()
             };
             let cost = |site| is_up(site).then_some(f64::from(site.0));
-            match plan_query(policy, &blocks, cost, &mut SmallRng::seed_from_u64(seed)) {
+            let rng = &mut SmallRng::seed_from_u64(seed);
+            match QueryPlanner::default().plan(policy, &blocks, cost, rng) {
                 Err(_) => prop_assert!(blocks.iter().any(|block| !code.is_sufficient(&had(block)))),
                 Ok(plan) => {
                     prop_assert!(plan.reads.is_sorted_by(|a, b| a.site < b.site));
@@ -266,7 +347,7 @@ mod tests {
         }
 
         #[test]
-        fn policies_survive_their_text(which in 0usize..5) {
+        fn policies_survive_their_text(which in 0usize..7) {
             prop_assert_eq!(POLICIES[which].to_string().parse(), Ok(POLICIES[which]));
         }
     }
@@ -298,14 +379,32 @@ mod tests {
         let blocks = [QueryBlock { code: &code, sites: &sites }; 4];
         let cost = |site: SiteId| Some(if site.0 == 2 { 9.0 } else { 1.0 });
         let rng = &mut SmallRng::seed_from_u64(1);
-        let asked = plan_query(ReadPolicy::LeastLoaded, &blocks, cost, rng).unwrap();
+        let asked = QueryPlanner::default().plan(ReadPolicy::LeastLoaded, &blocks, cost, rng).unwrap();
         let counts: Vec<_> = asked.reads.iter().map(|read| (read.site.0, read.chunks.len())).collect();
         assert_eq!(counts, [(1, 2), (3, 2)]);
     }
 
+    /// Blocks on overlapping sites: few sites are asked, and a dear one only if nothing else will do.
+    #[test]
+    fn the_cost_model_asks_few_and_cheap_sites() {
+        let code = code("rs(2,2)");
+        let placed = [[1, 2, 3, 4], [3, 4, 5, 6], [3, 4, 7, 8]].map(|of| of.map(SiteId));
+        let blocks = [0, 1, 2].map(|block| QueryBlock { code: &code, sites: &placed[block] });
+        let asked = |cost: fn(SiteId) -> Option<f64>| {
+            let policy = ReadPolicy::CostModel { extra_reads: 0 };
+            let plan = QueryPlanner::default().plan(policy, &blocks, cost, &mut SmallRng::seed_from_u64(1));
+            plan.unwrap().reads.iter().map(|read| read.site.0).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(|_| Some(1.0)), [3, 4]);
+        assert_eq!(asked(|site| Some(if site.0 == 3 { 9.0 } else { 1.0 })).len(), 4);
+        assert!(!asked(|site| (site.0 != 4).then_some(1.0)).contains(&4));
+    }
+
     #[test]
     fn what_is_no_policy_is_refused_with_the_way_out() {
-        for text in ["", "Random", "late-binding", "late-binding(x)", "late-binding(1,keep"] {
+        for text in
+            ["", "Random", "late-binding", "late-binding(x)", "late-binding(1,keep", "cost-model(1,keep)"]
+        {
             let error = text.parse::<ReadPolicy>().unwrap_err().to_string();
             assert!(
                 error.contains("late-binding(D,keep)") && error.contains(&format!("{text:?}")),

@@ -27,6 +27,7 @@ use rand::rngs::SmallRng;
 use striate_codec::Code;
 use striate_core::{FencingEpoch, Profile, SiteId};
 use striate_meta::{MetaStore, Transaction, TxId, keys, records};
+use striate_plan::QueryPlanner;
 use striate_runtime::Runtime;
 use striate_site::Site;
 
@@ -60,6 +61,7 @@ struct Shared {
     patience: Patience,
     writer: Writer,
     rng: Mutex<SmallRng>,
+    planner: Mutex<QueryPlanner>,
     codes: RwLock<HashMap<Profile, Code>>,
     profiles: ProfileTexts,
     /// Placements whose rows are known to exist.
@@ -81,6 +83,7 @@ impl Stripes {
             sites: Sites::new(runtime.clone(), sites),
             patience: Patience::new(options.hedge_after, options.read_deadline),
             rng: Mutex::new(runtime.rng()),
+            planner: Mutex::default(),
             runtime,
             meta,
             options,

@@ -24,7 +24,7 @@ use striate_codec::crc32c_append;
 use striate_core::{ChunkId, ChunkRange, Generation, SiteId};
 use striate_meta::keys;
 use striate_meta::records::Block;
-use striate_plan::{QueryBlock, QueryChunk, QueryPlan, ReadPolicy, SiteRead, plan_block_read, plan_query};
+use striate_plan::{QueryBlock, QueryChunk, QueryPlan, ReadPolicy, SiteRead, plan_block_read};
 use striate_site::{Priority, ReadReply, ReadRequest, ReadStream, SiteError};
 
 use super::read::OpenedStripe;
@@ -127,7 +127,7 @@ impl Stripes {
             .collect();
         let sites = self.shared.sites.snapshot();
         let cost = |site| sites.cost(site);
-        plan_query(policy, &blocks, cost, &mut *self.shared.rng.lock()).ok()
+        self.shared.planner.lock().plan(policy, &blocks, cost, &mut *self.shared.rng.lock()).ok()
     }
 
     /// Asks the sites and takes what comes until every block is complete, nothing more can come, or the read
