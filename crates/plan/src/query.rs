@@ -217,6 +217,7 @@ impl QueryPlanner {
             problem.push_block(need, available(of, cost).map(option));
         }
         let Ok(plan) = access::solve(problem, BUDGET_OF_200_US, workspace) else { return };
+        debug_assert_eq!(access::check_access(problem, &plan), Ok(()));
         for chunk in plan.chunks {
             // Options are the chunks that can be had, in their order.
             let index = available(&blocks[chunk.block], cost).nth(chunk.option);
