@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DATA ?= $(CURDIR)/striate-data
 FULL ?=
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-# The benchmark crate builds ISA-L when its codec feature is on, and HiGHS when its plan feature is; without it, it is checked like the others.
+# The benchmark crate builds ISA-L and HiGHS only with the features codec-bench and plan-bench; here it has neither.
 ALL := --workspace --all-targets
 
 # One thing after the other: the parts of `make test` build on each other.
@@ -56,12 +56,13 @@ docs:
 # Property tests draw the same cases every time here, so that a failure is the change's; `make soak` draws others.
 unit: ## The tests of all crates
 	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-2018} cargo test --workspace --lib --bins --tests
+	cargo test --package striate-codec --doc
 
 soak: ## The property and crash tests with ever new seeds, until one fails or SECONDS (default 600) have passed
 	@tools/soak $(or $(SECONDS),600)
 
-# The program that faults and clients run, unless STRIATE names another. The development build serves: its dependencies
-# are optimised, a seed of faults takes half a second of one core, and nothing is compiled twice.
+# The program that faults and clients run, unless STRIATE names another. The development build serves: what takes the
+# time in it is optimised, and nothing is compiled twice.
 PROGRAM = $(or $(STRIATE),$(abspath $(TARGET))/debug/striate)
 
 program:

@@ -2,6 +2,9 @@
 
 Both servers run on six fresh directories with two parities, both acknowledge only what is durable. While one is loaded
 the other is idle. Every figure of a claim is a ratio within one round; the claim is about the median of the rounds.
+
+A warm GET is preceded by a pass over its objects that does not count: both servers write past the page cache, and the cold
+GETs of the round before have emptied it, so that without the pass whoever comes second would read from the disk.
 """
 
 import os
@@ -25,6 +28,8 @@ RATE_BARS = {
 GET_CPU_BARS = {"10 KiB": 0.5, "100 KiB": 0.5, "1 MiB": 0.5}
 MEMORY_BAR = 0.25
 DISK_BARS = {"10 KiB": 2.5}
+# How often a size is measured in each round; a load of large objects has too few operations for a tail.
+TURNS = {"10 MiB": 2}
 
 
 @dataclass
@@ -37,7 +42,7 @@ class Extent:
 
     @classmethod
     def short(cls):
-        return cls(3, 2.0, {"10 KiB": 4000, "100 KiB": 2000, "1 MiB": 300, "10 MiB": 48})
+        return cls(3, 2.0, {"10 KiB": 4000, "100 KiB": 2000, "1 MiB": 300, "10 MiB": 96})
 
     @classmethod
     def full(cls):
@@ -71,32 +76,39 @@ class Comparison:
             self.ledger.note(f"filled with {count} objects of {name}")
 
     def measure(self, cold_possible):
-        for turn in range(self.extent.rounds):
-            order = self.servers if turn % 2 == 0 else self.servers[::-1]
+        operations = ["put", "get", "get cold"] if cold_possible else ["put", "get"]
+        for number in range(self.extent.rounds):
             for name in SIZES:
-                self.one_round(turn, name, "put", order)
-                self.one_round(turn, name, "get", order)
-                if cold_possible:
-                    self.one_round(turn, name, "get cold", order)
-            self.ledger.note(f"round {turn + 1} of {self.extent.rounds} done")
+                for turn in range(TURNS.get(name, 1)):
+                    order = self.servers if (number + turn) % 2 == 0 else self.servers[::-1]
+                    for operation in operations:
+                        self.one_round(f"{number}-{turn}", name, operation, order)
+            self.ledger.note(f"round {number + 1} of {self.extent.rounds} done")
 
-    def one_round(self, turn, name, operation, order):
+    def one_round(self, label, name, operation, order):
         figures = {}
         for server in order:
             os.sync()  # nobody pays for what the other left dirty
+            if operation == "get":
+                self.read_all(server, name)
             if operation == "get cold":
                 drop_caches()
-            figures[server.name] = self.one_load(server, turn, name, operation)
+            figures[server.name] = self.one_load(server, label, name, operation)
         self.rounds.setdefault((operation, name), []).append(figures)
 
-    def one_load(self, server, turn, name, operation):
-        size, seconds = SIZES[name], self.extent.seconds
-        if operation == "put":
-            return load.run(server, BUCKET, "put", size, seconds=seconds, prefix=f"round-{turn}-{size}-")
-        objects = self.extent.objects[name]
-        once = objects if operation == "get cold" else None  # a second cycle would be warm
+    def read_all(self, server, name, seconds=None):
+        """Reads every object once, or for so many seconds in cycles."""
+        size, objects = SIZES[name], self.extent.objects[name]
+        once = None if seconds else objects
         return load.run(server, BUCKET, "get", size, seconds=seconds, ops=once, objects=objects,
                         prefix=f"fill-{size}-")
+
+    def one_load(self, server, label, name, operation):
+        size, seconds = SIZES[name], self.extent.seconds
+        if operation == "put":
+            return load.run(server, BUCKET, "put", size, seconds=seconds, prefix=f"round-{label}-{size}-")
+        # A second cycle of a cold GET would be warm.
+        return self.read_all(server, name, seconds if operation == "get" else None)
 
     def middle(self, operation, name, server, figure):
         return median([figures[server][figure] for figures in self.rounds[operation, name]])
