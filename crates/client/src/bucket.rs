@@ -65,6 +65,12 @@ impl Client {
                 request.block_len.unwrap_or_default()
             )));
         }
+        if request.group_len.is_some_and(|len| len == 0 || len > MAX_GROUP_LEN) {
+            return Err(ClientError::InvalidArgument(format!(
+                "1 to {MAX_GROUP_LEN} neighbouring blocks may go to the same sites, not {}",
+                request.group_len.unwrap_or_default()
+            )));
+        }
         let bucket = Bucket {
             name: request.name.clone(),
             created_unix_ms: self.now_unix_ms(),
@@ -72,6 +78,7 @@ impl Client {
             profile: request.profile.map(|profile| profile.to_string()).unwrap_or_default(),
             region: request.region,
             block_len: request.block_len.unwrap_or(0),
+            group_len: request.group_len.unwrap_or(0),
             ..Bucket::default()
         };
         let key = keys::bucket(&request.name);
@@ -250,6 +257,10 @@ impl Client {
 
 /// The largest block that a bucket may ask for, in bytes.
 pub const MAX_BLOCK_LEN: u32 = 64 << 20;
+
+/// The most neighbouring blocks that go to the same sites: beyond some 8, the sites of the most popular group are the
+/// hottest by far.
+pub const MAX_GROUP_LEN: u32 = 64;
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ use crate::budget::Share;
 use crate::commit::CommitFailure;
 use crate::digest::{BodyDigests, Digests};
 use crate::object::{ExpectedDigests, MAX_PUT_LEN, PutBody};
-use crate::stripe::{MAX_LISTED_BLOCKS, PutSession, SegmentWriter, StoredBlock};
+use crate::stripe::{MAX_LISTED_BLOCKS, Neighbours, PutSession, SegmentWriter, StoredBlock};
 use crate::task::joined;
 use crate::{Client, ClientError};
 
@@ -25,6 +25,8 @@ use crate::{Client, ClientError};
 pub(crate) struct Ingest {
     pub(crate) profile: Profile,
     pub(crate) block_len: u32,
+    /// Whose neighbours its blocks are.
+    pub(crate) neighbours: Neighbours,
     /// Bodies of at most this many bytes are not striped but handed back.
     pub(crate) inline_limit: usize,
     pub(crate) content_len: Option<u64>,
@@ -72,7 +74,7 @@ impl Client {
         if how.content_len.is_some_and(|len| len > MAX_PUT_LEN) {
             return Err(ClientError::EntityTooLarge { limit: MAX_PUT_LEN });
         }
-        let mut writer = BlockWriter::new(self.clone(), how.profile, how.block_len);
+        let mut writer = BlockWriter::new(self.clone(), how.profile, how.block_len, how.neighbours.clone());
         match self.receive(body.as_mut(), &mut writer, how).await {
             Ok((size, digests, Some(bytes))) => Ok(Ingested { size, digests, stored: Stored::Inline(bytes) }),
             Ok((size, digests, None)) => match writer.finish().await {
@@ -247,6 +249,7 @@ struct BlockWriter {
     client: Client,
     profile: Profile,
     block_len: u32,
+    neighbours: Neighbours,
     session: Option<Arc<PutSession>>,
     in_flight: VecDeque<JoinHandle<Result<StoredBlock, ClientError>>>,
     listed: Vec<StoredBlock>,
@@ -254,9 +257,9 @@ struct BlockWriter {
 }
 
 impl BlockWriter {
-    fn new(client: Client, profile: Profile, block_len: u32) -> Self {
+    fn new(client: Client, profile: Profile, block_len: u32, neighbours: Neighbours) -> Self {
         let (in_flight, listed) = (VecDeque::new(), Vec::new());
-        Self { client, profile, block_len, session: None, in_flight, listed, segment: None }
+        Self { client, profile, block_len, neighbours, session: None, in_flight, listed, segment: None }
     }
 
     /// No block was given to it yet.
@@ -275,7 +278,7 @@ impl BlockWriter {
     /// Writes the body's only block.
     async fn write_only(&mut self, data: Bytes) -> Result<(), ClientError> {
         let session = self.session().await?;
-        self.listed.push(session.write_block(data, &self.profile).await?);
+        self.listed.push(session.write_block(data, &self.profile, &self.neighbours).await?);
         Ok(())
     }
 
@@ -284,9 +287,9 @@ impl BlockWriter {
         while self.in_flight.len() >= self.client.inner.options.blocks_in_flight.max(1) {
             self.settle_oldest().await?;
         }
-        let (session, profile) = (self.session().await?, self.profile);
+        let (session, profile, neighbours) = (self.session().await?, self.profile, self.neighbours.clone());
         self.in_flight.push_back(self.client.inner.runtime.spawn(async move {
-            let stored = session.write_block(data, &profile).await;
+            let stored = session.write_block(data, &profile, &neighbours).await;
             drop((session, share));
             stored
         }));

@@ -32,7 +32,7 @@ mod task;
 mod walk;
 
 pub use abandoned::AbandonedParts;
-pub use bucket::{MAX_BLOCK_LEN, check_bucket_name};
+pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
 pub use client::Client;
 pub use error::ClientError;
 pub use object::*;

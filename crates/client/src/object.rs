@@ -410,6 +410,8 @@ pub struct CreateBucket {
     pub region: String,
     /// The largest block in bytes; `None` for the default.
     pub block_len: Option<u32>,
+    /// Neighbouring blocks that go to the same sites, at most [`crate::MAX_GROUP_LEN`]; `None` for the default.
+    pub group_len: Option<u32>,
 }
 
 /// Limits and defaults of a client.
@@ -419,6 +421,9 @@ pub struct ClientOptions {
     pub profile: Profile,
     /// Largest block, in bytes.
     pub block_len: u32,
+    /// Neighbouring blocks (of one object, and of keys in one folder that are written one after the other) that go to
+    /// the same sites where a bucket does not say; 1: each goes to sites of its own.
+    pub group_len: u32,
     /// Bytes of bodies in memory at once, over all requests; more wait.
     pub in_flight_bytes: usize,
     /// Blocks of one put that are encoded and written at the same time.
@@ -434,6 +439,8 @@ pub struct ClientOptions {
     pub read_deadline: Duration,
     /// Which chunks a read of many blocks asks for.
     pub read_policy: ReadPolicy,
+    /// How often the published policy asks all sites for their load.
+    pub probe_interval: Duration,
     /// How long chunks stay after nothing names them: longer than the longest read of one block.
     pub garbage_grace: Duration,
     /// Least length of all parts of an upload but the last; S3's is [`MIN_PART_LEN`].
@@ -443,13 +450,14 @@ pub struct ClientOptions {
 }
 
 impl Default for ClientOptions {
-    /// `rs(4,2)`, blocks of 4 MiB, 64 MiB of bodies in memory, a surplus of one site, 10 s for a write or read
+    /// `rs(4,2)`, blocks of 4 MiB in groups of 8, 64 MiB of bodies in memory, a surplus of one site, 10 s for a write or read
     /// of one site, hedging after 250 ms, a minute of grace for garbage.
     fn default() -> Self {
         let code = striate_core::CodeSpec::Rs { data: 4, parity: 2 };
         Self {
             profile: Profile { code, layout: striate_core::Layout::Split, tier: striate_core::Tier::Disk },
             block_len: 4 << 20,
+            group_len: 8,
             in_flight_bytes: 64 << 20,
             blocks_in_flight: 2,
             write_surplus: 1,
@@ -457,6 +465,7 @@ impl Default for ClientOptions {
             hedge_after: Duration::from_millis(250),
             read_deadline: Duration::from_secs(10),
             read_policy: ReadPolicy::Normal,
+            probe_interval: Duration::from_secs(5),
             garbage_grace: Duration::from_secs(60),
             min_part_len: MIN_PART_LEN,
             mirrors: 3,

@@ -10,6 +10,7 @@ use crate::commit::{Change, Committed, Current, NewVersion, fenced};
 use crate::condition::check_write;
 use crate::ingest::{Ingest, Ingested};
 use crate::record::{self, ShowParts, check_key};
+use crate::stripe::Neighbours;
 use crate::{Client, ClientError, ObjectInfo, PutRequest, WriteCondition};
 
 /// The most that is ever kept inline, in bytes: LIST reads inline bodies along with the rows.
@@ -65,6 +66,7 @@ impl Client {
         let how = Ingest {
             profile,
             block_len: self.block_len_for(&current.bucket),
+            neighbours: Neighbours::new(&request.bucket, &request.key, self.group_len_for(&current.bucket)),
             inline_limit: self.inline_limit_for(&profile),
             content_len: request.content_len,
             digests: request.digests,
@@ -97,6 +99,14 @@ impl Client {
     pub(crate) fn block_len_for(&self, bucket: &Bucket) -> u32 {
         match bucket.block_len {
             0 => self.inner.options.block_len.max(1),
+            len => len,
+        }
+    }
+
+    /// The number of neighbouring blocks that go to the same sites.
+    pub(crate) fn group_len_for(&self, bucket: &Bucket) -> u32 {
+        match bucket.group_len {
+            0 => self.inner.options.group_len,
             len => len,
         }
     }

@@ -14,6 +14,8 @@ pub struct LoadReport {
     pub queue_requests: u32,
     /// Bytes those requests ask for.
     pub queue_bytes: u64,
+    /// Chunks that are served at the same time; what is asked beyond waits.
+    pub workers: u32,
     /// Share of the site's processor time in use, in thousandths.
     pub cpu_permille: u16,
     /// Share of time in which the disk was busy, in thousandths.

@@ -9,7 +9,7 @@ use striate_core::{ClusterId, Profile, RackId, SiteId};
 use striate_meta::records::Block;
 use striate_meta::store::limits;
 use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
-use striate_plan::{Candidate, ReadPolicy, choose_sites, rack_limit};
+use striate_plan::{Candidate, Grouping, ReadPolicy, choose_sites, rack_limit};
 use striate_runtime::Runtime;
 use striate_site::{LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity};
 
@@ -38,8 +38,12 @@ pub struct WorldOptions {
     pub block_len: u32,
     /// Objects of one such block that exist from the start.
     pub blocks: u32,
+    /// Neighbouring blocks that go to the same sites; 1: each to random ones.
+    pub group_len: usize,
     /// Which chunks the clients ask for.
     pub policy: ReadPolicy,
+    /// How often the published policy asks all sites for their load.
+    pub probe_interval: Duration,
     /// Of each machine's network card; `None`: never the bottleneck.
     pub card_bytes_per_s: Option<f64>,
     /// Of each rack's uplink; `None`: never the bottleneck.
@@ -60,7 +64,9 @@ impl WorldOptions {
             profile,
             block_len: 100_000,
             blocks,
+            group_len: 1,
             policy,
+            probe_interval: Duration::from_secs(5),
             card_bytes_per_s: None,
             uplink_bytes_per_s: None,
             loss: 0.0,
@@ -126,7 +132,7 @@ impl World {
     }
 
     /// Builds the cluster and objects of these sizes in bytes, instead of those that the options count. An object is
-    /// cut into blocks of [`WorldOptions::block_len`], of which the last may be shorter; each is placed at random.
+    /// cut into blocks of [`WorldOptions::block_len`], of which the last may be shorter; each is placed as [`WorldOptions::group_len`] says.
     ///
     /// # Errors
     /// As [`World::build`].
@@ -217,6 +223,7 @@ impl WorldOptions {
             profile: self.profile,
             block_len: self.block_len,
             read_policy: self.policy,
+            probe_interval: self.probe_interval,
             // Nothing is inline: an object has blocks, whatever its size.
             mirrors: usize::from(u16::MAX),
             hedge_after: defaults.read_deadline,
@@ -265,7 +272,7 @@ fn site_machine(
     SiteMachine { machine, site: LocalSite::new(runtime, identity, store.clone(), limits), store }
 }
 
-/// Cuts every object into blocks and places these at random, by the real placement. Answers with the blocks the
+/// Cuts every object into blocks and places these by the real placement. Answers with the blocks the
 /// number of each object's first, and after them the number of all.
 fn generate(
     runtime: &Runtime,
@@ -285,13 +292,18 @@ fn generate(
     let limit = rack_limit(n, tolerance, options.racks as usize);
     let mut stripes = GeneratedStripes::new(&options.profile.to_string(), code, options.block_len);
     let mut rng = runtime.rng();
+    let mut grouping = Grouping::default();
     let mut first_blocks = vec![0];
     for size in sizes {
         let mut rest = size;
         while rest > 0 {
             let len = rest.min(u64::from(options.block_len));
             rest -= len;
-            let sites = choose_sites(&mut rng, &candidates, n, limit, &HashMap::new());
+            let mut sites = match options.group_len {
+                0 | 1 => choose_sites(&mut rng, &candidates, n, limit, &HashMap::new()),
+                group_len => grouping.place((), group_len, &candidates, n, limit, &mut rng),
+            };
+            sites.truncate(n);
             if sites.len() < n {
                 let reason =
                     format!("{} sites in {} racks do not take {n} chunks", options.sites, options.racks);

@@ -48,9 +48,19 @@ pub fn choose_sites(
         })
         .collect();
     drawn.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.site.cmp(&b.1.site)));
+    take_within_racks(drawn.into_iter().map(|(_, candidate)| candidate), n, rack_limit, taken)
+}
+
+/// The first `n` candidates, at most `rack_limit` in a rack beyond those that `taken` counts there.
+pub(crate) fn take_within_racks<'a>(
+    candidates: impl Iterator<Item = &'a Candidate>,
+    n: usize,
+    rack_limit: usize,
+    taken: &HashMap<RackId, usize>,
+) -> Vec<SiteId> {
     let mut in_rack = taken.clone();
     let mut chosen = Vec::with_capacity(n);
-    for (_, candidate) in drawn {
+    for candidate in candidates {
         if chosen.len() == n {
             break;
         }

@@ -46,13 +46,22 @@ pub enum ReadPolicy {
         /// δ: chunks asked beyond a sufficient set.
         extra_reads: usize,
     },
+    /// The cost model as published: a heuristic, a cache of optimal plans that are found in the background, and costs from
+    /// probes alone ([`crate::published`]; the paper's EC+C, and EC+C+LB with extra reads, which are not taken back).
+    Published {
+        /// δ: chunks asked beyond a sufficient set.
+        extra_reads: usize,
+    },
+    /// The cost model, with one extra read only while queues are short, and other chunks asked when some are later
+    /// than predicted. When queues are short and what is late is for the client to say ([`QueryBlock::awaited`]).
+    Adaptive,
 }
 
 /// Why a text is no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a read policy: write normal, random, least-loaded, cost-model, cost-model(D), late-binding(D) or \
-     late-binding(D,keep), where D is the number of extra chunks"
+    "{0:?} is not a read policy: write adaptive, normal, random, least-loaded, cost-model, cost-model(D), \
+     published, published(D), late-binding(D) or late-binding(D,keep), where D is the number of extra chunks"
 )]
 pub struct PolicyError(String);
 
@@ -63,6 +72,17 @@ pub struct QueryBlock<'a> {
     pub code: &'a Code,
     /// The site of each of its n chunks; site 0 means that the chunk does not exist.
     pub sites: &'a [SiteId],
+    /// Chunks that were asked for before, and are not asked for again.
+    pub asked: &'a [usize],
+    /// Of those, the ones that came or are still expected: they count towards a sufficient set.
+    pub awaited: &'a [usize],
+}
+
+impl<'a> QueryBlock<'a> {
+    /// A block of which nothing was asked for.
+    pub fn new(code: &'a Code, sites: &'a [SiteId]) -> Self {
+        Self { code, sites, asked: &[], awaited: &[] }
+    }
 }
 
 /// One chunk of a query.
@@ -84,24 +104,38 @@ pub struct SiteRead {
 }
 
 /// The plan of a query: each site at most once, in ascending order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueryPlan {
     /// What the sites are asked.
     pub reads: Vec<SiteRead>,
+    /// What it costs, if the policy minimises that.
+    pub cost: Option<PlanCost>,
+}
+
+/// What a plan costs by EC-Store's Eq. 1, where asking an idle site costs 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlanCost {
+    /// Of this plan.
+    pub cost: f64,
+    /// No plan costs less. Equal to `cost` if the plan was proved optimal.
+    pub lower_bound: f64,
 }
 
 impl ReadPolicy {
-    /// δ: chunks asked beyond a sufficient set.
+    /// δ: chunks asked beyond a sufficient set; of [`ReadPolicy::Adaptive`], while queues are short.
     pub fn extra_reads(self) -> usize {
         match self {
-            Self::LateBinding { extra_reads, .. } | Self::CostModel { extra_reads } => extra_reads,
+            Self::LateBinding { extra_reads, .. }
+            | Self::CostModel { extra_reads }
+            | Self::Published { extra_reads } => extra_reads,
+            Self::Adaptive => 1,
             _ => 0,
         }
     }
 
     /// Whether reads that are no longer needed are taken back.
     pub fn cancels(self) -> bool {
-        !matches!(self, Self::LateBinding { cancel: false, .. })
+        !matches!(self, Self::LateBinding { cancel: false, .. } | Self::Published { .. })
     }
 }
 
@@ -111,8 +145,11 @@ impl fmt::Display for ReadPolicy {
             Self::Normal => f.write_str("normal"),
             Self::Random => f.write_str("random"),
             Self::LeastLoaded => f.write_str("least-loaded"),
+            Self::Adaptive => f.write_str("adaptive"),
             Self::CostModel { extra_reads: 0 } => f.write_str("cost-model"),
             Self::CostModel { extra_reads } => write!(f, "cost-model({extra_reads})"),
+            Self::Published { extra_reads: 0 } => f.write_str("published"),
+            Self::Published { extra_reads } => write!(f, "published({extra_reads})"),
             Self::LateBinding { extra_reads, cancel: true } => write!(f, "late-binding({extra_reads})"),
             Self::LateBinding { extra_reads, cancel: false } => write!(f, "late-binding({extra_reads},keep)"),
         }
@@ -128,7 +165,9 @@ impl FromStr for ReadPolicy {
             "normal" => return Ok(Self::Normal),
             "random" => return Ok(Self::Random),
             "least-loaded" => return Ok(Self::LeastLoaded),
+            "adaptive" => return Ok(Self::Adaptive),
             "cost-model" => return Ok(Self::CostModel { extra_reads: 0 }),
+            "published" => return Ok(Self::Published { extra_reads: 0 }),
             _ => {}
         }
         let (name, inner) = text.strip_suffix(')').and_then(|rest| rest.split_once('(')).ok_or_else(error)?;
@@ -140,6 +179,7 @@ impl FromStr for ReadPolicy {
         match name {
             "late-binding" => Ok(Self::LateBinding { extra_reads, cancel }),
             "cost-model" if cancel => Ok(Self::CostModel { extra_reads }),
+            "published" if cancel => Ok(Self::Published { extra_reads }),
             _ => Err(error()),
         }
     }
@@ -157,20 +197,25 @@ pub struct QueryPlanner {
 }
 
 impl QueryPlanner {
-    /// Plans a query. `cost` is the cost of asking a site, where 1 is an idle one, or `None` when it cannot be asked.
+    /// Plans a query of a sufficient set and `extra_reads` (δ) chunks more of every block. `cost` is the cost of asking
+    /// a site, where 1 is an idle one, or `None` when it cannot be asked.
     ///
     /// # Errors
     /// [`CodecError::Insufficient`] when a block's chunks that can be had do not determine it.
     pub fn plan(
         &mut self,
         policy: ReadPolicy,
+        extra_reads: usize,
         blocks: &[QueryBlock<'_>],
         cost: impl Fn(SiteId) -> Option<f64>,
         rng: &mut impl Rng,
     ) -> Result<QueryPlan, CodecError> {
-        if let ReadPolicy::CostModel { extra_reads } = policy {
-            self.find_cheapest(blocks, extra_reads, &cost, rng);
-        }
+        let plan_cost = match policy {
+            ReadPolicy::CostModel { .. } | ReadPolicy::Adaptive => {
+                self.find_cheapest(blocks, extra_reads, &cost, rng)
+            }
+            _ => None,
+        };
         let mut chosen: Vec<(SiteId, QueryChunk)> = Vec::with_capacity(blocks.len() * 4);
         let mut order = Vec::new();
         for (block, of) in blocks.iter().enumerate() {
@@ -178,17 +223,21 @@ impl QueryPlanner {
             order.extend(available(of, &cost));
             match policy {
                 ReadPolicy::Normal => {}
-                ReadPolicy::Random | ReadPolicy::LateBinding { .. } => shuffle(&mut order, rng),
+                // What a published plan does not deliver is read at random.
+                ReadPolicy::Random | ReadPolicy::LateBinding { .. } | ReadPolicy::Published { .. } => {
+                    shuffle(&mut order, rng)
+                }
                 ReadPolicy::LeastLoaded => sort_by_cost(&mut order, of.sites, &cost, &chosen),
                 // Others come behind: some sets of k chunks of a local reconstruction code are not sufficient.
-                ReadPolicy::CostModel { .. } => order
+                ReadPolicy::CostModel { .. } | ReadPolicy::Adaptive => order
                     .sort_by_key(|&index| self.cheapest.binary_search(&QueryChunk { block, index }).is_err()),
             }
-            let enough = sufficient_prefix(of.code, &order)?;
-            let asked = order.iter().take(enough + policy.extra_reads());
+            order.splice(0..0, of.awaited.iter().copied());
+            let enough = sufficient_prefix(of.code, &order)?.max(of.awaited.len());
+            let asked = order.iter().take(enough + extra_reads).skip(of.awaited.len());
             chosen.extend(asked.map(|&index| (of.sites[index], QueryChunk { block, index })));
         }
-        Ok(QueryPlan { reads: group_by_site(chosen) })
+        Ok(QueryPlan { reads: group_by_site(chosen), cost: plan_cost })
     }
 
     /// Solves Eq. 1 for k + δ chunks of every block, or as many as there are. Nothing is cheapest if there is no plan.
@@ -198,7 +247,7 @@ impl QueryPlanner {
         extra_reads: usize,
         cost: &impl Fn(SiteId) -> Option<f64>,
         rng: &mut impl Rng,
-    ) {
+    ) -> Option<PlanCost> {
         let Self { problem, workspace, sites, cheapest } = self;
         cheapest.clear();
         sites.clear();
@@ -209,27 +258,33 @@ impl QueryPlanner {
         let mut drawn = |site: &SiteId| cost(*site).unwrap_or(0.0).max(0.0) * rng.random_range(0.99..1.01);
         problem.reset(sites.iter().map(&mut drawn));
         for of in blocks {
-            let need = (of.code.k() + extra_reads).min(available(of, cost).count());
+            let need = (of.code.k() + extra_reads).saturating_sub(of.awaited.len());
+            let need = need.min(available(of, cost).count());
             let option = |index: usize| {
                 let site = sites.binary_search(&of.sites[index]).unwrap_or_else(|place| place);
                 AccessOption { site, transfer: TRANSFER }
             };
             problem.push_block(need, available(of, cost).map(option));
         }
-        let Ok(plan) = access::solve(problem, BUDGET_OF_200_US, workspace) else { return };
+        let plan = access::solve(problem, BUDGET_OF_200_US, workspace).ok()?;
         debug_assert_eq!(access::check_access(problem, &plan), Ok(()));
         for chunk in plan.chunks {
             // Options are the chunks that can be had, in their order.
             let index = available(&blocks[chunk.block], cost).nth(chunk.option);
             cheapest.extend(index.map(|index| QueryChunk { block: chunk.block, index }));
         }
+        Some(PlanCost { cost: plan.cost, lower_bound: plan.lower_bound })
     }
 }
 
-/// The chunks of a block that can be had.
-fn available(block: &QueryBlock<'_>, cost: &impl Fn(SiteId) -> Option<f64>) -> impl Iterator<Item = usize> {
-    let sites = block.sites;
-    (0..sites.len()).filter(move |&index| sites[index].0 != 0 && cost(sites[index]).is_some())
+/// The chunks of a block that can be had and were not asked for.
+pub(crate) fn available(
+    block: &QueryBlock<'_>,
+    cost: &impl Fn(SiteId) -> Option<f64>,
+) -> impl Iterator<Item = usize> {
+    let (sites, asked) = (block.sites, block.asked);
+    (0..sites.len())
+        .filter(move |&index| sites[index].0 != 0 && !asked.contains(&index) && cost(sites[index]).is_some())
 }
 
 fn shuffle(order: &mut [usize], rng: &mut impl Rng) {
@@ -266,7 +321,7 @@ fn sufficient_prefix(code: &Code, order: &[usize]) -> Result<usize, CodecError> 
     }
 }
 
-fn group_by_site(mut chosen: Vec<(SiteId, QueryChunk)>) -> Vec<SiteRead> {
+pub(crate) fn group_by_site(mut chosen: Vec<(SiteId, QueryChunk)>) -> Vec<SiteRead> {
     chosen.sort_unstable();
     let groups = chosen.chunk_by(|a, b| a.0 == b.0);
     groups
@@ -284,7 +339,7 @@ mod tests {
 
     use super::*;
 
-    const POLICIES: [ReadPolicy; 7] = [
+    const POLICIES: [ReadPolicy; 9] = [
         ReadPolicy::Normal,
         ReadPolicy::Random,
         ReadPolicy::LateBinding { extra_reads: 1, cancel: true },
@@ -292,6 +347,8 @@ mod tests {
         ReadPolicy::LeastLoaded,
         ReadPolicy::CostModel { extra_reads: 0 },
         ReadPolicy::CostModel { extra_reads: 1 },
+        ReadPolicy::Adaptive,
+        ReadPolicy::Published { extra_reads: 1 },
     ];
 
     fn code(text: &str) -> Code {
@@ -304,7 +361,9 @@ mod tests {
 
     fn plan(policy: ReadPolicy, blocks: &[QueryBlock<'_>], seed: u64) -> QueryPlan {
         let rng = &mut SmallRng::seed_from_u64(seed);
-        QueryPlanner::default().plan(policy, blocks, |_| Some(1.0), rng).expect("enough chunks")
+        QueryPlanner::default()
+            .plan(policy, policy.extra_reads(), blocks, |_| Some(1.0), rng)
+            .expect("enough chunks")
     }
 
     proptest! {
@@ -312,20 +371,20 @@ mod tests {
         /// block, with no more than δ beyond; or the losses are truly too many.
         #[test]
         fn plans_ask_each_site_once_for_sufficient_chunks(
-            which in 0usize..4, policy in 0usize..7, down: u16, gone: u16, seed: u64, overlap in 1u32..5,
+            which in 0usize..4, policy in 0usize..9, down: u16, gone: u16, seed: u64, overlap in 1u32..5,
         ) {
             let code = code(["rs(2,2)", "rs(4,2)", "lrc(6,2,2)", "replica(3)"][which]);
             let policy = POLICIES[policy];
             let mut placed: Vec<Vec<SiteId>> = (0..3).map(|i| sites(1 + i * overlap, code.n())).collect();
             placed[1].iter_mut().enumerate().for_each(|(i, site)| if gone >> i & 1 == 1 { site.0 = 0 });
             let is_up = |site: SiteId| down >> (site.0 % 16) & 1 == 0;
-            let blocks: Vec<_> = placed.iter().map(|sites| QueryBlock { code: &code, sites }).collect();
+            let blocks: Vec<_> = placed.iter().map(|sites| QueryBlock::new(&code, sites)).collect();
             let had = |block: &QueryBlock<'_>| -> Vec<usize> {
                 (0..code.n()).filter(|&i| block.sites[i].0 != 0 && is_up(block.sites[i])).collect()
             };
             let cost = |site| is_up(site).then_some(f64::from(site.0));
             let rng = &mut SmallRng::seed_from_u64(seed);
-            match QueryPlanner::default().plan(policy, &blocks, cost, rng) {
+            match QueryPlanner::default().plan(policy, policy.extra_reads(), &blocks, cost, rng) {
                 Err(_) => prop_assert!(blocks.iter().any(|block| !code.is_sufficient(&had(block)))),
                 Ok(plan) => {
                     prop_assert!(plan.reads.is_sorted_by(|a, b| a.site < b.site));
@@ -348,7 +407,7 @@ mod tests {
         }
 
         #[test]
-        fn policies_survive_their_text(which in 0usize..7) {
+        fn policies_survive_their_text(which in 0usize..9) {
             prop_assert_eq!(POLICIES[which].to_string().parse(), Ok(POLICIES[which]));
         }
     }
@@ -356,7 +415,7 @@ mod tests {
     #[test]
     fn a_random_read_takes_every_chunk_as_often_as_any_other() {
         let (code, sites) = (code("rs(2,2)"), sites(1, 4));
-        let block = QueryBlock { code: &code, sites: &sites };
+        let block = QueryBlock::new(&code, &sites);
         let mut counts = [0; 4];
         for seed in 0..4_000 {
             for read in plan(ReadPolicy::Random, &[block], seed).reads {
@@ -370,17 +429,17 @@ mod tests {
     #[test]
     fn the_normal_read_takes_the_data_chunks() {
         let (code, sites) = (code("rs(4,2)"), sites(1, 6));
-        let asked = plan(ReadPolicy::Normal, &[QueryBlock { code: &code, sites: &sites }], 1);
+        let asked = plan(ReadPolicy::Normal, &[QueryBlock::new(&code, &sites)], 1);
         assert_eq!(asked.reads.iter().map(|read| read.site.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]
     fn the_least_loaded_read_avoids_busy_sites_and_spreads_over_equals() {
         let (code, sites) = (code("replica(3)"), sites(1, 3));
-        let blocks = [QueryBlock { code: &code, sites: &sites }; 4];
+        let blocks = [QueryBlock::new(&code, &sites); 4];
         let cost = |site: SiteId| Some(if site.0 == 2 { 9.0 } else { 1.0 });
         let rng = &mut SmallRng::seed_from_u64(1);
-        let asked = QueryPlanner::default().plan(ReadPolicy::LeastLoaded, &blocks, cost, rng).unwrap();
+        let asked = QueryPlanner::default().plan(ReadPolicy::LeastLoaded, 0, &blocks, cost, rng).unwrap();
         let counts: Vec<_> = asked.reads.iter().map(|read| (read.site.0, read.chunks.len())).collect();
         assert_eq!(counts, [(1, 2), (3, 2)]);
     }
@@ -390,15 +449,29 @@ mod tests {
     fn the_cost_model_asks_few_and_cheap_sites() {
         let code = code("rs(2,2)");
         let placed = [[1, 2, 3, 4], [3, 4, 5, 6], [3, 4, 7, 8]].map(|of| of.map(SiteId));
-        let blocks = [0, 1, 2].map(|block| QueryBlock { code: &code, sites: &placed[block] });
+        let blocks = [0, 1, 2].map(|block| QueryBlock::new(&code, &placed[block]));
         let asked = |cost: fn(SiteId) -> Option<f64>| {
             let policy = ReadPolicy::CostModel { extra_reads: 0 };
-            let plan = QueryPlanner::default().plan(policy, &blocks, cost, &mut SmallRng::seed_from_u64(1));
+            let plan =
+                QueryPlanner::default().plan(policy, 0, &blocks, cost, &mut SmallRng::seed_from_u64(1));
             plan.unwrap().reads.iter().map(|read| read.site.0).collect::<Vec<_>>()
         };
         assert_eq!(asked(|_| Some(1.0)), [3, 4]);
         assert_eq!(asked(|site| Some(if site.0 == 3 { 9.0 } else { 1.0 })).len(), 4);
         assert!(!asked(|site| (site.0 != 4).then_some(1.0)).contains(&4));
+    }
+
+    /// A block of which chunk 1 came and chunk 0 is late: one more completes it, and not chunk 0 again.
+    #[test]
+    fn what_was_asked_before_is_counted_if_awaited_and_not_asked_again() {
+        let (code, sites) = (code("rs(2,2)"), sites(1, 4));
+        for policy in POLICIES {
+            let block = QueryBlock { asked: &[0, 1], awaited: &[1], ..QueryBlock::new(&code, &sites) };
+            let rng = &mut SmallRng::seed_from_u64(1);
+            let plan = QueryPlanner::default().plan(policy, 0, &[block], |_| Some(1.0), rng).unwrap();
+            let asked: Vec<_> = plan.reads.iter().flat_map(|read| &read.chunks).collect();
+            assert!(matches!(asked[..], [QueryChunk { index: 2 | 3, .. }]), "{policy}: {asked:?}");
+        }
     }
 
     #[test]

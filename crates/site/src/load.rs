@@ -69,15 +69,15 @@ impl Drop for StoreOperation<'_> {
 }
 
 impl LoadMeter {
-    /// A meter over a queue's counts and a store.
-    pub fn new(runtime: Runtime, counts: Arc<Counts>, store: Arc<dyn ChunkStore>) -> Self {
+    /// A meter over the counts of a queue that `workers` serve, and a store.
+    pub fn new(runtime: Runtime, counts: Arc<Counts>, workers: u32, store: Arc<dyn ChunkStore>) -> Self {
         let now = runtime.now();
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
         let mut sample = Sample {
             at: now,
             cpu_time: cpu_time(&runtime),
             busy_time: Duration::ZERO,
-            report: LoadReport::default(),
+            report: LoadReport { workers, ..LoadReport::default() },
         };
         sample.read_store(store.as_ref());
         Self {

@@ -74,7 +74,8 @@ impl LocalSite {
         limits: QueueLimits,
     ) -> Self {
         let queue = Queue::new(limits);
-        let load = LoadMeter::new(runtime.clone(), Arc::clone(queue.counts()), Arc::clone(&store));
+        let load =
+            LoadMeter::new(runtime.clone(), Arc::clone(queue.counts()), limits.workers, Arc::clone(&store));
         let directory = OnceLock::new();
         Self { inner: Arc::new(Inner { runtime, identity, store, queue, load, directory }) }
     }

@@ -123,8 +123,9 @@ pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
 /// When no server answers or it refuses.
 pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
     match command {
-        BucketCommand::Create { name, profile, block_kib, admin } => {
-            let wish = NewBucket { name, profile, block_len: block_kib.map(|kib| kib << 10) };
+        BucketCommand::Create { name, profile, block_kib, group, admin } => {
+            let wish =
+                NewBucket { name, profile, block_len: block_kib.map(|kib| kib << 10), group_len: group };
             let made: BucketInfo = AdminClient::find(runtime, &admin)?.post("/v1/buckets", &wish).await?;
             println!("bucket {} with profile {}", made.name, made.profile);
         }

@@ -80,6 +80,7 @@ impl Client {
                 initiator: request.initiator.clone(),
                 completing: false,
                 block_len: self.block_len_for(&now.bucket),
+                group_len: self.group_len_for(&now.bucket),
             };
             let mut tx = self.transaction();
             tx.require_unchanged(now.bucket_row.key.clone(), Some(&now.bucket_row));

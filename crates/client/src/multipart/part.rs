@@ -10,6 +10,7 @@ use crate::copy::{CopyFailure, MAX_RESTARTS, StoredBody};
 use crate::get::Budget;
 use crate::ingest::{Ingest, Stored};
 use crate::object::{ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
+use crate::stripe::Neighbours;
 use crate::{Client, ClientError, CopyPartRequest, GetRequest, PartInfo, UploadPartRequest};
 
 /// Where a part goes.
@@ -113,6 +114,7 @@ impl Client {
         let how = Ingest {
             profile: self.inner.profiles.parse(template.map_or("", |template| &template.profile))?,
             block_len: upload.record.block_len.max(1),
+            neighbours: Neighbours::new(&target.bucket, &target.key, upload.record.group_len),
             inline_limit: 0,
             content_len: source.content_len,
             digests,

@@ -4,13 +4,21 @@
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
 //! - [`write`]: encode a block, write its chunks, name it in a transaction.
 //! - [`segment`]: the block rows of large objects.
+//! - [`load`]: o_j, the estimate of a site's queue.
 //! - [`query`]: a read of many blocks by a policy, with one request for each site.
-//! - [`patience`]: how long a read waits before it asks other chunks.
+//! - [`answers`]: the requests of a query that are under way, and which of them are late.
+//! - [`arrival`]: when a chunk of a query should have come.
+//! - [`patience`]: how long a read waits before it asks other chunks, where nothing is predicted.
+//! - [`probes`]: what the published policy learns and solves in the background.
 //! - [`read`]: the normal read, and the degraded one around missing, slow or corrupt chunks.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
 
+mod answers;
+mod arrival;
 mod intent;
+mod load;
 mod patience;
+mod probes;
 mod query;
 mod read;
 mod release;
@@ -25,15 +33,16 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use striate_codec::Code;
-use striate_core::{FencingEpoch, Profile, SiteId};
+use striate_core::{FencingEpoch, Profile, SiteId, StripeId};
 use striate_meta::{MetaStore, Transaction, TxId, keys, records};
-use striate_plan::QueryPlanner;
+use striate_plan::{Grouping, PublishedPlanner, QueryPlanner, ReadPolicy};
 use striate_runtime::Runtime;
 use striate_site::Site;
 
 use crate::error::ClientError;
 use crate::object::ClientOptions;
 use crate::record::ProfileTexts;
+use arrival::{Arrivals, HedgeBudget};
 use intent::Writer;
 use patience::Patience;
 pub use query::{BlocksRead, ReadStats};
@@ -41,7 +50,8 @@ pub use release::{add_garbage, release_stripe};
 pub(crate) use segment::SegmentWriter;
 pub use sites::SiteView;
 pub(crate) use sites::Sites;
-pub(crate) use write::{PutSession, StoredBlock};
+use write::Folder;
+pub(crate) use write::{Neighbours, PutSession, StoredBlock};
 
 /// Objects of at most this many blocks carry their block list in their own record; the transaction that
 /// replaces one such object by another then stays under the limits of design.md §10.8.
@@ -59,15 +69,19 @@ struct Shared {
     options: ClientOptions,
     sites: Sites,
     patience: Patience,
+    arrivals: Arrivals,
+    hedge_budget: HedgeBudget,
     writer: Writer,
     rng: Mutex<SmallRng>,
     planner: Mutex<QueryPlanner>,
+    published: Mutex<PublishedPlanner<StripeId>>,
+    grouping: Mutex<Grouping<Folder>>,
     codes: RwLock<HashMap<Profile, Code>>,
     profiles: ProfileTexts,
     /// Placements whose rows are known to exist.
     placements: RwLock<HashSet<u64>>,
     /// Stripes reported as damaged by this client, so that one bad chunk is not reported at every read.
-    reported: Mutex<HashSet<striate_core::StripeId>>,
+    reported: Mutex<HashSet<StripeId>>,
 }
 
 impl Stripes {
@@ -82,8 +96,12 @@ impl Stripes {
         let shared = Shared {
             sites: Sites::new(runtime.clone(), sites),
             patience: Patience::new(options.hedge_after, options.read_deadline),
+            arrivals: Arrivals::new(),
+            hedge_budget: HedgeBudget::default(),
             rng: Mutex::new(runtime.rng()),
             planner: Mutex::default(),
+            published: Mutex::default(),
+            grouping: Mutex::default(),
             runtime,
             meta,
             options,
@@ -93,7 +111,11 @@ impl Stripes {
             placements: RwLock::default(),
             reported: Mutex::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        let stripes = Self { shared: Arc::new(shared) };
+        if let ReadPolicy::Published { .. } = stripes.shared.options.read_policy {
+            stripes.probe_in_background();
+        }
+        Ok(stripes)
     }
 
     /// The sites known now.
@@ -149,9 +171,9 @@ impl Stripes {
 }
 
 /// The stripe id in a block record.
-pub(crate) fn stripe_id(bytes: &Bytes) -> Result<striate_core::StripeId, ClientError> {
+pub(crate) fn stripe_id(bytes: &Bytes) -> Result<StripeId, ClientError> {
     let id: Result<[u8; 16], _> = bytes.as_ref().try_into();
-    id.map(striate_core::StripeId::from_bytes).map_err(|_| ClientError::Inconsistent {
+    id.map(StripeId::from_bytes).map_err(|_| ClientError::Inconsistent {
         what: "a block".to_owned(),
         reason: format!("its stripe id has {} bytes instead of 16", bytes.len()),
     })

@@ -4,34 +4,35 @@
 //! A block is complete as soon as the chunks that came determine it (*late binding*, when more were asked than
 //! are needed); a site's read is dropped once no block needs anything of it any more, which takes what is
 //! still queued there out of its queue. A block that its chunks do not complete, because one of them was
-//! missing or damaged, is read by itself around them, as [`super::read`] does. When nobody has answered for
-//! the hedge time, the blocks that still lack chunks are planned anew around the sites that are silent; a site
-//! that never answers costs that time and no more.
+//! missing or damaged, is read by itself around them, as [`super::read`] does.
+//!
+//! Sites that are late are planned around, and whoever is first is used. With the adaptive policy a site is late when
+//! it takes longer than its queue lets expect ([`super::arrival`]), within a budget; with any policy it is when it
+//! has answered nothing for the hedge time. A site that never answers costs that time and no more.
 //!
 //! All blocks of a query are in memory at the end. They count against the client's byte budget, chunks beyond
 //! the needed ones included, from before the sites are asked until the caller drops [`BlocksRead`]. A query
 //! that is larger than the budget takes all of it and so runs alone; what it then holds is the caller's choice.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::stream::{FuturesUnordered, StreamExt};
 use striate_codec::crc32c_append;
-use striate_core::{ChunkId, ChunkRange, Generation, SiteId};
+use striate_core::SiteId;
 use striate_meta::keys;
 use striate_meta::records::Block;
-use striate_plan::{QueryBlock, QueryChunk, QueryPlan, ReadPolicy, SiteRead, plan_block_read};
-use striate_site::{Priority, ReadReply, ReadRequest, ReadStream, SiteError};
+use striate_plan::{PlanCost, QueryBlock, QueryPlan, ReadPolicy, SiteRead};
+use striate_site::SiteError;
 
+use super::answers::{Answer, Answers};
 use super::read::OpenedStripe;
-use super::sites::{InFlight, SitesSnapshot};
 use super::{Stripes, stripe_id};
 use crate::budget::{ByteBudget, Share};
 use crate::error::ClientError;
+
+/// The adaptive policy asks for an extra chunk while so many requests wait for each worker, in the mean over the
+/// sites that have chunks of the query.
+const MOST_WAITING_FOR_EXTRA_READS: f64 = 0.1;
 
 /// The blocks of a query, in its order. They count against the client's byte budget until this is dropped:
 /// whoever keeps one while it waits for another query, get or put may wait for itself.
@@ -45,7 +46,7 @@ pub struct BlocksRead {
 }
 
 /// What a query took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReadStats {
     /// Time to look up the stripes.
     pub metadata: Duration,
@@ -59,17 +60,29 @@ pub struct ReadStats {
     pub decoded_bytes: u64,
     /// Blocks that the plan did not deliver and that were read by themselves.
     pub read_alone: usize,
+    /// Of the chunks that were asked for, those beyond a sufficient set at once (δ).
+    pub extra_chunks: usize,
+    /// Of the chunks that were asked for, those asked because others were late.
+    pub hedged_chunks: usize,
+    /// Reads of a site that were taken back before they had ended.
+    pub cancelled: usize,
+    /// A cached plan served (the published policy).
+    pub cached_plan: bool,
+    /// What the plan costs, if the policy minimises that.
+    pub plan: Option<PlanCost>,
 }
 
 /// A block while its chunks arrive.
-struct Gathering {
-    stripe: OpenedStripe,
+pub(super) struct Gathering {
+    pub(super) stripe: OpenedStripe,
     sites: Vec<SiteId>,
     /// Whole chunks that came, with their indices.
     got: Vec<(usize, Bytes)>,
     /// Chunks that were asked for.
-    asked: Vec<usize>,
-    complete: bool,
+    pub(super) asked: Vec<usize>,
+    /// Of those, the ones that came or are still expected in time.
+    pub(super) awaited: Vec<usize>,
+    pub(super) complete: bool,
 }
 
 impl Stripes {
@@ -87,10 +100,15 @@ impl Stripes {
         let needed: usize = gathering.iter().map(|block| block.bytes_in_memory(policy)).sum();
         let share = budget.acquire(needed).await;
         // Blocks for which there is no plan at all fail below, with the reason.
-        if let Some(plan) = self.plan(policy, &gathering) {
+        let extra_reads = self.extra_reads(policy, &gathering);
+        let (hits, _) = self.shared.published.lock().hits_and_misses();
+        if let Some(plan) = self.plan(policy, extra_reads, &gathering) {
+            stats.cached_plan = self.shared.published.lock().hits_and_misses().0 > hits;
             stats.sites = plan.reads.len();
-            stats.chunks = plan.reads.iter().map(|read| read.chunks.len()).sum();
-            stats.chunks += self.execute(policy, plan, &mut gathering).await;
+            stats.chunks = chunk_count(&plan.reads);
+            stats.extra_chunks = extra_reads * gathering.len();
+            stats.plan = plan.cost;
+            self.execute(policy, plan, &mut gathering, &mut stats).await;
         }
         stats.retrieve = self.shared.runtime.now() - located;
         let mut read = Vec::with_capacity(blocks.len());
@@ -115,45 +133,81 @@ impl Stripes {
             let stripe = self.opened(id, row)?;
             let sites = stripe.record.locations.iter().map(|location| SiteId(location.site)).collect();
             let got = Vec::with_capacity(stripe.code.k());
-            Ok(Gathering { stripe, sites, got, asked: Vec::new(), complete: false })
+            Ok(Gathering { stripe, sites, got, asked: Vec::new(), awaited: Vec::new(), complete: false })
         });
         opened.collect()
     }
 
-    fn plan(&self, policy: ReadPolicy, gathering: &[Gathering]) -> Option<QueryPlan> {
-        let blocks: Vec<_> = gathering
-            .iter()
-            .map(|block| QueryBlock { code: &block.stripe.code, sites: &block.sites })
-            .collect();
+    /// δ now: the adaptive policy asks for one chunk more as long as that makes nobody wait.
+    fn extra_reads(&self, policy: ReadPolicy, gathering: &[Gathering]) -> usize {
+        if policy != ReadPolicy::Adaptive {
+            return policy.extra_reads();
+        }
+        let sites = self.shared.sites.snapshot();
+        let all = gathering.iter().flat_map(|block| &block.sites);
+        let waiting: Vec<f64> =
+            all.filter_map(|site| sites.queue(*site)).map(|queue| queue.waiting).collect();
+        let mean = waiting.iter().sum::<f64>() / waiting.len().max(1) as f64;
+        if mean <= MOST_WAITING_FOR_EXTRA_READS { policy.extra_reads() } else { 0 }
+    }
+
+    fn plan(&self, policy: ReadPolicy, extra_reads: usize, gathering: &[Gathering]) -> Option<QueryPlan> {
+        let blocks: Vec<_> = gathering.iter().map(Gathering::for_plan).collect();
         let sites = self.shared.sites.snapshot();
         let cost = |site| sites.cost(site);
-        self.shared.planner.lock().plan(policy, &blocks, cost, &mut *self.shared.rng.lock()).ok()
+        let mut rng = self.shared.rng.lock();
+        let plan = match policy {
+            ReadPolicy::Published { .. } => {
+                let ids: Vec<_> = gathering.iter().map(|block| block.stripe.id).collect();
+                let can_be_asked = |site| sites.cost(site).is_some();
+                let mut planner = self.shared.published.lock();
+                let plan = planner.plan(&ids, &blocks, extra_reads, can_be_asked, &mut *rng);
+                if planner.is_wanted() {
+                    self.solve_in_background();
+                }
+                plan.ok()?
+            }
+            _ => self.shared.planner.lock().plan(policy, extra_reads, &blocks, cost, &mut *rng).ok()?,
+        };
+        self.shared.hedge_budget.earn(chunk_count(&plan.reads));
+        Some(plan)
     }
 
     /// Asks the sites and takes what comes until every block is complete, nothing more can come, or the read
-    /// deadline has passed. Answers how many chunks were asked for around silent sites.
-    async fn execute(&self, policy: ReadPolicy, plan: QueryPlan, gathering: &mut [Gathering]) -> usize {
-        let sites = self.shared.sites.snapshot();
-        let mut answers = Answers::default();
-        answers.ask(&sites, plan.reads, gathering);
-        let mut incomplete = gathering.len();
-        let mut around = 0;
+    /// deadline has passed.
+    async fn execute(
+        &self,
+        policy: ReadPolicy,
+        plan: QueryPlan,
+        gathering: &mut [Gathering],
+        stats: &mut ReadStats,
+    ) {
         let runtime = &self.shared.runtime;
+        let mut answers = Answers::new(self.clone(), policy == ReadPolicy::Adaptive);
+        answers.ask(plan.reads, gathering);
+        let mut incomplete = gathering.len();
+        let mut is_more_asked_than_needed = stats.extra_chunks > 0;
         let arrivals = async {
             while incomplete > 0 {
-                let Ok(next) = runtime.timeout(self.shared.options.hedge_after, answers.next()).await else {
-                    let reads = self.plan_around(gathering);
-                    around += reads.iter().map(|read| read.chunks.len()).sum::<usize>();
-                    answers.ask(&sites, reads, gathering);
-                    continue;
+                let late_at =
+                    answers.late_at().unwrap_or_else(|| runtime.now() + self.shared.options.read_deadline);
+                let next = tokio::select! {
+                    biased;
+                    next = answers.next() => next,
+                    () = runtime.sleep_until(late_at) => {
+                        let hedged = self.ask_around(policy, &mut answers, gathering);
+                        stats.hedged_chunks += hedged;
+                        is_more_asked_than_needed |= hedged > 0;
+                        continue;
+                    }
                 };
-                let Some((site, chunk, result)) = next else { break };
+                let Some(Answer { site, chunk, result }) = next else { break };
                 match result {
                     Ok(bytes) => {
                         let completes = gathering[chunk.block].take(chunk.index, bytes);
                         incomplete -= usize::from(completes);
-                        if completes && policy.extra_reads() > 0 && policy.cancels() {
-                            answers.drop_unneeded(gathering);
+                        if completes && is_more_asked_than_needed && policy.cancels() {
+                            stats.cancelled += answers.drop_unneeded(gathering);
                         }
                     }
                     Err(error) => self.shared.sites.note_failure(site, &error),
@@ -161,6 +215,7 @@ impl Stripes {
             }
         };
         let arrived = runtime.timeout(self.shared.options.read_deadline, arrivals).await;
+        stats.chunks += stats.hedged_chunks;
         if arrived.is_err() {
             let silent = answers.silent().into_iter();
             silent.for_each(|site| self.shared.sites.note_failure(site, &SiteError::Deadline));
@@ -173,24 +228,35 @@ impl Stripes {
                 let _ = clock.timeout(deadline, rest).await;
             });
         }
-        around
     }
 
-    /// The chunks that complete the incomplete blocks without those that are being waited for, as far as there
-    /// are others.
-    fn plan_around(&self, gathering: &mut [Gathering]) -> Vec<SiteRead> {
+    /// Asks for chunks in the place of those that are late now, as far as there are others. Answers how many.
+    fn ask_around(&self, policy: ReadPolicy, answers: &mut Answers, gathering: &mut [Gathering]) -> usize {
+        answers.give_up_late(gathering, &self.shared.hedge_budget);
         let sites = self.shared.sites.snapshot();
-        let mut reads: BTreeMap<SiteId, Vec<QueryChunk>> = BTreeMap::new();
-        for (number, block) in gathering.iter_mut().enumerate().filter(|(_, block)| !block.complete) {
-            let costs: Vec<_> = (0..block.sites.len()).map(|index| block.cost(index, &sites)).collect();
-            let wanted: Vec<usize> = (0..block.stripe.code.k()).collect();
-            let Ok(plan) = plan_block_read(&block.stripe.code, &wanted, &costs) else { continue };
-            for index in plan.fetch.into_iter().filter(|index| !block.asked.contains(index)) {
-                reads.entry(block.sites[index]).or_default().push(QueryChunk { block: number, index });
-            }
+        let short: Vec<usize> = (0..gathering.len()).filter(|&block| gathering[block].is_short()).collect();
+        let can_be_had = |site| sites.cost(site).is_some();
+        let short: Vec<usize> =
+            short.into_iter().filter(|&block| gathering[block].can_be_completed(can_be_had)).collect();
+        let blocks: Vec<_> = short.iter().map(|&block| gathering[block].for_plan()).collect();
+        if blocks.is_empty() {
+            return 0;
         }
-        reads.into_iter().map(|(site, chunks)| SiteRead { site, chunks }).collect()
+        let cost = |site| sites.cost(site);
+        let mut rng = self.shared.rng.lock();
+        let Ok(mut plan) = self.shared.planner.lock().plan(policy, 0, &blocks, cost, &mut *rng) else {
+            return 0;
+        };
+        let chunks = plan.reads.iter_mut().flat_map(|read| &mut read.chunks);
+        chunks.for_each(|chunk| chunk.block = short[chunk.block]);
+        let hedged = chunk_count(&plan.reads);
+        answers.ask(plan.reads, gathering);
+        hedged
     }
+}
+
+fn chunk_count(reads: &[SiteRead]) -> usize {
+    reads.iter().map(|read| read.chunks.len()).sum()
 }
 
 impl Gathering {
@@ -200,12 +266,27 @@ impl Gathering {
         (code.k() + policy.extra_reads()).min(code.n()) * self.stripe.record.chunk_len as usize
     }
 
-    /// What fetching a chunk costs. `None` for one that cannot be had, and for one that was asked for and is late.
-    fn cost(&self, index: usize, sites: &SitesSnapshot) -> Option<f64> {
-        if self.got.iter().any(|(got, _)| *got == index) {
-            return Some(0.0);
-        }
-        if self.asked.contains(&index) { None } else { sites.cost(self.sites[index]) }
+    /// What a plan for the rest of it starts from.
+    fn for_plan(&self) -> QueryBlock<'_> {
+        QueryBlock { code: &self.stripe.code, sites: &self.sites, asked: &self.asked, awaited: &self.awaited }
+    }
+
+    /// What came and is still expected in time does not complete it.
+    fn is_short(&self) -> bool {
+        !self.complete && !self.stripe.code.is_sufficient(&self.awaited)
+    }
+
+    /// With the chunks that were not asked for, on sites where they can be had, it can be completed.
+    fn can_be_completed(&self, can_be_had: impl Fn(SiteId) -> bool) -> bool {
+        let mut all = self.awaited.clone();
+        let others = (0..self.sites.len()).filter(|index| !self.asked.contains(index));
+        all.extend(others.filter(|&index| self.sites[index].0 != 0 && can_be_had(self.sites[index])));
+        self.stripe.code.is_sufficient(&all)
+    }
+
+    /// Whether a chunk came.
+    pub(super) fn has(&self, index: usize) -> bool {
+        self.got.iter().any(|(got, _)| *got == index)
     }
 
     /// Takes a chunk that came; true if the block became complete by it.
@@ -214,6 +295,9 @@ impl Gathering {
             return false;
         }
         self.got.push((index, bytes));
+        if !self.awaited.contains(&index) {
+            self.awaited.push(index);
+        }
         let indices: Vec<usize> = self.got.iter().map(|(index, _)| *index).collect();
         self.complete = self.stripe.code.is_sufficient(&indices);
         self.complete
@@ -261,104 +345,5 @@ impl Gathering {
         let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| output.as_mut()).collect();
         plan.apply(&inputs?, &mut refs).ok()?;
         Some(outputs.into_iter().map(BytesMut::freeze).collect())
-    }
-}
-
-/// What one site still has to answer.
-struct SiteAnswers {
-    read: SiteRead,
-    /// `None` once it has ended or nobody needs it.
-    stream: Option<(ReadStream, InFlight)>,
-}
-
-impl SiteAnswers {
-    fn ask(sites: &SitesSnapshot, read: SiteRead, gathering: &mut [Gathering]) -> Option<Self> {
-        let (site, in_flight) = sites.ask(read.site)?;
-        read.chunks.iter().for_each(|chunk| gathering[chunk.block].asked.push(chunk.index));
-        let range = |chunk: &QueryChunk| {
-            let stripe = &gathering[chunk.block].stripe;
-            let generation = Generation(stripe.record.locations[chunk.index].generation);
-            let chunk = ChunkId { stripe: stripe.id, index: chunk.index as u8, generation };
-            ChunkRange { chunk, offset: 0, len: stripe.record.chunk_len }
-        };
-        let ranges = read.chunks.iter().map(range).collect();
-        let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
-        Some(Self { stream: Some((site.read(request), in_flight)), read })
-    }
-
-    /// Drops the read if every block it is for is complete; true if it was dropped.
-    fn drop_if_unneeded(&mut self, gathering: &[Gathering]) -> bool {
-        let unneeded =
-            self.stream.is_some() && self.read.chunks.iter().all(|chunk| gathering[chunk.block].complete);
-        if unneeded {
-            self.stream = None;
-        }
-        unneeded
-    }
-}
-
-/// Resolves to the site with its next answer, or `None` when it has no more. Never, once the site's read was
-/// dropped.
-struct NextAnswer(Option<SiteAnswers>);
-
-impl Future for NextAnswer {
-    type Output = (SiteAnswers, Option<ReadReply>);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let site = self.0.as_mut().expect("polled after it was ready");
-        let Some((stream, _)) = &mut site.stream else { return Poll::Pending };
-        let Poll::Ready(reply) = stream.as_mut().poll_next(context) else { return Poll::Pending };
-        let mut site = self.0.take().expect("it was there above");
-        if reply.is_none() {
-            site.stream = None;
-        }
-        Poll::Ready((site, reply))
-    }
-}
-
-/// The reads of a query that are under way.
-#[derive(Default)]
-struct Answers {
-    next: FuturesUnordered<NextAnswer>,
-    /// Sites whose reads have neither ended nor been dropped.
-    active: usize,
-}
-
-impl Answers {
-    fn ask(&mut self, sites: &SitesSnapshot, reads: Vec<SiteRead>, gathering: &mut [Gathering]) {
-        for site in reads.into_iter().filter_map(|read| SiteAnswers::ask(sites, read, gathering)) {
-            self.active += 1;
-            self.next.push(NextAnswer(Some(site)));
-        }
-    }
-
-    /// The next answer, with what was asked of its site; `None` when nothing more can come.
-    async fn next(&mut self) -> Option<(SiteId, QueryChunk, Result<Bytes, SiteError>)> {
-        while self.active > 0 {
-            let (site, reply) = self.next.next().await?;
-            let Some(reply) = reply else {
-                self.active -= 1;
-                continue;
-            };
-            let answer = (site.read.site, site.read.chunks[reply.item], reply.result);
-            self.next.push(NextAnswer(Some(site)));
-            return Some(answer);
-        }
-        None
-    }
-
-    /// Drops the reads that no incomplete block needs.
-    fn drop_unneeded(&mut self, gathering: &[Gathering]) {
-        for next in self.next.iter_mut() {
-            if next.0.as_mut().is_some_and(|site| site.drop_if_unneeded(gathering)) {
-                self.active -= 1;
-            }
-        }
-    }
-
-    /// Sites that still have something to answer.
-    fn silent(&self) -> Vec<SiteId> {
-        let sites = self.next.iter().filter_map(|next| next.0.as_ref());
-        sites.filter(|site| site.stream.is_some()).map(|site| site.read.site).collect()
     }
 }

@@ -5,14 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use striate_core::{RackId, SiteId};
 use striate_plan::Candidate;
-use striate_runtime::Runtime;
+use striate_runtime::{Instant, Runtime};
 use striate_site::{Site, SiteError};
+
+use super::load::{Queue, SiteLoad, UsualQueue};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -20,6 +22,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Sites {
     runtime: Runtime,
     table: RwLock<Arc<BTreeMap<SiteId, Entry>>>,
+    usual_queue: Arc<UsualQueue>,
 }
 
 #[derive(Clone)]
@@ -36,40 +39,59 @@ struct Health {
     no_reads: AtomicBool,
     draining: AtomicBool,
     probing: AtomicBool,
-    /// Reads of this client's queries that are under way there.
-    in_flight: AtomicU32,
+    load: SiteLoad,
 }
 
 /// The sites at one moment.
-pub(crate) struct SitesSnapshot(Arc<BTreeMap<SiteId, Entry>>);
+pub(crate) struct SitesSnapshot {
+    at: Instant,
+    table: Arc<BTreeMap<SiteId, Entry>>,
+    usual_queue: Arc<UsualQueue>,
+}
 
 /// A read under way at a site, until dropped.
-pub(crate) struct InFlight(Arc<Health>);
+pub(crate) struct InFlight {
+    entry: Entry,
+    usual_queue: Arc<UsualQueue>,
+}
+
+impl InFlight {
+    /// A reply came: takes note of the report that it brought.
+    pub(crate) fn hear(&self, now: Instant) {
+        self.entry.health.load.hear(&self.entry.site.last_load(), now, &self.usual_queue);
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.entry.health.load.end();
     }
 }
 
 impl SitesSnapshot {
     fn readable(&self, site: SiteId) -> Option<&Entry> {
-        self.0.get(&site).filter(|entry| !entry.health.no_reads.load(Ordering::Relaxed))
+        self.table.get(&site).filter(|entry| !entry.health.no_reads.load(Ordering::Relaxed))
     }
 
-    /// What asking a site costs, in requests that would be before this one: those it reported last, and those
-    /// of this client, which its last report may not have seen. `None` if it does not answer.
-    pub(crate) fn cost(&self, site: SiteId) -> Option<f64> {
+    /// The site's queue. `None` if it does not answer.
+    pub(crate) fn queue(&self, site: SiteId) -> Option<Queue> {
         let entry = self.readable(site)?;
-        let reported = f64::from(entry.site.last_load().queue_requests);
-        Some(1.0 + reported + f64::from(entry.health.in_flight.load(Ordering::Relaxed)))
+        entry.health.load.hear(&entry.site.last_load(), self.at, &self.usual_queue);
+        Some(entry.health.load.queue(self.at, &self.usual_queue))
+    }
+
+    /// What asking a site costs: 1 if it is idle, and 1 more for each request before this one. `None` if it does not
+    /// answer.
+    pub(crate) fn cost(&self, site: SiteId) -> Option<f64> {
+        self.queue(site).map(|queue| 1.0 + queue.requests)
     }
 
     /// The site, if it answers, for one read.
     pub(crate) fn ask(&self, site: SiteId) -> Option<(&dyn Site, InFlight)> {
         let entry = self.readable(site)?;
-        entry.health.in_flight.fetch_add(1, Ordering::Relaxed);
-        Some((entry.site.as_ref(), InFlight(Arc::clone(&entry.health))))
+        entry.health.load.begin();
+        let in_flight = InFlight { entry: entry.clone(), usual_queue: Arc::clone(&self.usual_queue) };
+        Some((entry.site.as_ref(), in_flight))
     }
 }
 
@@ -89,7 +111,7 @@ pub struct SiteView {
 impl Sites {
     pub(crate) fn new(runtime: Runtime, sites: Vec<Arc<dyn Site>>) -> Self {
         let table = RwLock::new(Arc::default());
-        let this = Self { runtime, table };
+        let this = Self { runtime, table, usual_queue: Arc::default() };
         this.replace(sites);
         this
     }
@@ -108,7 +130,11 @@ impl Sites {
 
     /// The sites now.
     pub(crate) fn snapshot(&self) -> SitesSnapshot {
-        SitesSnapshot(self.table.read().clone())
+        SitesSnapshot {
+            at: self.runtime.now(),
+            table: self.table.read().clone(),
+            usual_queue: Arc::clone(&self.usual_queue),
+        }
     }
 
     /// The site, if it is known.
@@ -131,7 +157,7 @@ impl Sites {
             writable: entry.is_writable(),
             draining: entry.health.draining.load(Ordering::Relaxed),
         };
-        self.snapshot().0.values().map(view).collect()
+        self.table.read().values().map(view).collect()
     }
 
     /// Sites that take new chunks.
@@ -145,13 +171,13 @@ impl Sites {
                 queue_requests: load.queue_requests,
             }
         };
-        self.snapshot().0.values().filter(|entry| entry.is_writable()).map(candidate).collect()
+        self.table.read().values().filter(|entry| entry.is_writable()).map(candidate).collect()
     }
 
     /// Number of racks among all sites, whether they answer or not.
     pub(crate) fn rack_count(&self) -> usize {
         let racks: std::collections::HashSet<RackId> =
-            self.snapshot().0.values().map(|entry| entry.site.rack()).collect();
+            self.table.read().values().map(|entry| entry.site.rack()).collect();
         racks.len()
     }
 

@@ -26,6 +26,24 @@ use crate::error::ClientError;
 /// The generation of a stripe's first placement.
 const FIRST: Generation = Generation(1);
 
+/// A bucket and the part of a key up to its last slash.
+pub(super) type Folder = (String, String);
+
+/// What a block's neighbours are, and how many of them go to the same sites ([`striate_plan::grouping`]).
+#[derive(Clone, Debug)]
+pub(crate) struct Neighbours {
+    folder: Folder,
+    group_len: u32,
+}
+
+impl Neighbours {
+    /// Of the blocks of the object `key`.
+    pub(crate) fn new(bucket: &str, key: &str, group_len: u32) -> Self {
+        let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+        Self { folder: (bucket.to_owned(), folder.to_owned()), group_len }
+    }
+}
+
 /// A block whose chunks are durable and that no metadata names yet.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredBlock {
@@ -88,12 +106,13 @@ impl PutSession {
         &self,
         data: Bytes,
         profile: &Profile,
+        neighbours: &Neighbours,
     ) -> Result<StoredBlock, ClientError> {
         assert!(!data.is_empty(), "an empty block has no stripe");
         let code = self.stripes.code(profile)?;
         let encoded = encode(&code, &data, self.stripes.shared.runtime.buffers());
         let name = self.stripes.shared.writer.name_stripe().await?;
-        let sites = self.place(&code)?;
+        let sites = self.place(&code, neighbours)?;
         let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
         let block = Block {
             stripe: name.id.to_bytes().to_vec().into(),
@@ -112,12 +131,19 @@ impl PutSession {
     }
 
     /// Sites for the stripe's chunks, and spare ones behind them.
-    fn place(&self, code: &Code) -> Result<Vec<SiteId>, ClientError> {
+    fn place(&self, code: &Code, neighbours: &Neighbours) -> Result<Vec<SiteId>, ClientError> {
         let shared = &self.stripes.shared;
         let candidates = shared.sites.candidates();
         let limit = rack_limit(code.n(), code.tolerance(), shared.sites.rack_count());
-        let all = candidates.len();
-        let sites = choose_sites(&mut *shared.rng.lock(), &candidates, all, limit, &HashMap::new());
+        let mut rng = shared.rng.lock();
+        let sites = match neighbours.group_len {
+            0 | 1 => choose_sites(&mut *rng, &candidates, candidates.len(), limit, &HashMap::new()),
+            group_len => {
+                let (folder, group_len) = (neighbours.folder.clone(), group_len as usize);
+                shared.grouping.lock().place(folder, group_len, &candidates, code.n(), limit, &mut *rng)
+            }
+        };
+        drop(rng);
         let needed = self.stripes.sites_needed(code);
         if sites.len() < needed {
             return Err(ClientError::TooFewSites {

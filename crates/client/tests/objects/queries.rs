@@ -8,7 +8,7 @@ use striate_meta::records::Block;
 
 use crate::cluster::{Cluster, in_virtual_time, noise, options};
 
-const POLICIES: [&str; 7] = [
+const POLICIES: [&str; 9] = [
     "normal",
     "random",
     "least-loaded",
@@ -16,6 +16,8 @@ const POLICIES: [&str; 7] = [
     "late-binding(2,keep)",
     "cost-model",
     "cost-model(1)",
+    "published",
+    "adaptive",
 ];
 const LEN: usize = 20_500;
 
@@ -45,7 +47,7 @@ fn every_policy_reads_the_right_bytes_with_one_request_for_each_site() {
                 assert_eq!(bytes_of(&read), noise(LEN, 7), "{policy}");
                 assert!(read.stats.sites <= 6 && read.stats.read_alone == 0, "{policy}: {:?}", read.stats);
                 let extra: usize = match policy {
-                    "late-binding(1)" | "cost-model(1)" => 1,
+                    "late-binding(1)" | "cost-model(1)" | "adaptive" => 1,
                     "late-binding(2,keep)" => 2,
                     _ => 0,
                 };
@@ -67,7 +69,8 @@ fn lost_chunks_are_read_around_and_too_many_are_an_error() {
             // With both extra chunks asked for, two losses cost nothing; nor when neither of the sites is asked, as the
             // cost model may choose.
             let is_cheap = read.stats.read_alone == 0;
-            let may_be = policy.starts_with("cost-model") || policy == "late-binding(2,keep)";
+            let may_be = ["cost-model", "cost-model(1)", "published", "adaptive"].contains(&policy)
+                || policy == "late-binding(2,keep)";
             assert!(!is_cheap || may_be, "{policy}: {:?}", read.stats);
             assert!(is_cheap || policy != "late-binding(2,keep)", "{policy}: {:?}", read.stats);
             // What is kept counts against the budget, which the next read needs.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use striate_client::ClientOptions;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch};
+use striate_meta::records::Block;
 use striate_runtime::Runtime;
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
 
@@ -64,6 +66,14 @@ impl ChunkStore for TimedStore {
 
 /// Six sites, one object of `blocks` blocks, and its bytes.
 fn with_object(blocks: usize, test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<u8>)) {
+    with_object_of(options(), blocks, test);
+}
+
+fn with_object_of(
+    options: ClientOptions,
+    blocks: usize,
+    test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<u8>),
+) {
     in_virtual_time(1, |runtime| async move {
         let store = |_| TimedStore {
             inner: MemoryStore::new(1 << 40),
@@ -74,7 +84,7 @@ fn with_object(blocks: usize, test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<T
         let stores: Vec<Arc<TimedStore>> = (0..6).map(|site| Arc::new(store(site))).collect();
         let meta = Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
         let sites = stores.iter().map(|store| store.clone() as Arc<dyn ChunkStore>).collect();
-        let cluster = Cluster::open_on(runtime.clone(), meta, options(), sites).await;
+        let cluster = Cluster::open_on(runtime.clone(), meta, options, sites).await;
         let bytes = noise(blocks * BLOCK_LEN as usize, 1);
         cluster.put("object", &bytes).await.unwrap();
         test(runtime, cluster, stores, bytes).await;
@@ -121,5 +131,72 @@ fn a_silent_site_is_read_around_after_the_least_time() {
         assert_eq!(cluster.read("object").await.unwrap(), bytes);
         let took = runtime.now() - began;
         assert!(took < Duration::from_millis(20 * 260), "no block waited for longer: {took:?}");
+    });
+}
+
+/// Six sites that take a while, a client that reads by the adaptive policy and knows them, and an object of six blocks.
+fn with_known_sites(test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<Block>)) {
+    let options = ClientOptions { read_policy: "adaptive".parse().unwrap(), ..options() };
+    with_object_of(options, 6, async |runtime, cluster, stores, _| {
+        set(&stores, QUICK * 10);
+        let blocks = cluster.client.blocks_of("bucket", "object").await.unwrap();
+        for _ in 0..50 {
+            let read = cluster.client.read_blocks(&blocks).await.unwrap();
+            assert_eq!(read.stats.hedged_chunks, 0, "every site takes what it always takes");
+        }
+        test(runtime, cluster, stores, blocks).await;
+    });
+}
+
+#[test]
+fn a_site_that_takes_longer_than_its_queue_tells_is_read_around() {
+    with_known_sites(async |runtime, cluster, stores, blocks| {
+        // With one, the extra chunk would do.
+        set(&stores[2..4], QUICK * 3_000);
+        let (mut hedged, mut cancelled) = (0, 0);
+        for _ in 0..10 {
+            let began = runtime.now();
+            let read = cluster.client.read_blocks(&blocks).await.unwrap();
+            let took = runtime.now() - began;
+            assert!(
+                took < QUICK * 200,
+                "late after tens of milliseconds, not after the hedge time: {took:?}"
+            );
+            assert_eq!(read.stats.read_alone, 0);
+            (hedged, cancelled) = (hedged + read.stats.hedged_chunks, cancelled + read.stats.cancelled);
+        }
+        assert!(hedged > 0 && cancelled > 0, "{hedged} chunks hedged, {cancelled} reads taken back");
+    });
+}
+
+#[test]
+fn when_all_sites_become_slow_the_hedges_stay_within_their_budget() {
+    with_known_sites(async |_, cluster, stores, blocks| {
+        set(&stores, QUICK * 60);
+        let (mut asked, mut hedged) = (0, 0);
+        for _ in 0..40 {
+            let stats = cluster.client.read_blocks(&blocks).await.unwrap().stats;
+            (asked, hedged) = (asked + stats.chunks, hedged + stats.hedged_chunks);
+        }
+        // A tenth of what is asked, and what was saved up before.
+        assert!(hedged <= asked / 10 + 64, "{hedged} of {asked} chunks");
+    });
+}
+
+#[test]
+fn an_extra_chunk_is_asked_for_only_while_nobody_waits() {
+    with_known_sites(async |runtime, cluster, stores, blocks| {
+        let read = cluster.client.read_blocks(&blocks).await.unwrap();
+        assert_eq!(read.stats.extra_chunks, blocks.len());
+        drop(read);
+        set(&stores, QUICK * 50);
+        let client = &cluster.client;
+        // Each of these asks every site, so that the queues grow longer than the sites have workers.
+        let many = futures::future::join_all((0..40).map(|_| async {
+            runtime.sleep(QUICK).await;
+            client.read_blocks(&blocks[..1]).await.map(|read| read.stats)
+        }));
+        let stats: Vec<_> = many.await.into_iter().map(Result::unwrap).collect();
+        assert!(stats.iter().any(|stats| stats.extra_chunks == 0), "all 40 asked for an extra chunk");
     });
 }

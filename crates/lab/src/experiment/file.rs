@@ -105,9 +105,16 @@ pub struct PolicyUnderTest {
     pub profile: Profile,
     /// A [`ReadPolicy`].
     pub read: String,
+    /// Neighbouring blocks that were written to the same sites; 1: each to random ones.
+    #[serde(default = "ungrouped")]
+    pub group: usize,
     /// Sites, chosen at random, whose storage service dies after the warm-up.
     #[serde(default)]
     pub failed_sites: u32,
+}
+
+fn ungrouped() -> usize {
+    1
 }
 
 /// What the clients of an experiment ask for.

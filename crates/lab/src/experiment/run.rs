@@ -20,6 +20,9 @@ use crate::latency::Latencies;
 use crate::workload::{EcStoreScans, Pages, Workload};
 use crate::world::{World, WorldOptions};
 
+/// How often EC-Store's client services learn the sites' loads; divided by the scale like every interval.
+const PROBE_INTERVAL_S: f64 = 5.0;
+
 /// How often a run tells where it is.
 const STEPS: u32 = 100;
 
@@ -272,6 +275,8 @@ impl Protocol {
             racks: experiment.racks,
             clients: experiment.client_services,
             block_len: experiment.block_len,
+            group_len: policy.group,
+            probe_interval: Duration::from_secs_f64(PROBE_INTERVAL_S / experiment.scale),
             ..WorldOptions::ec_store(calibration, policy.profile, 0, policy.read_policy()?)
         };
         let [warm_up, length, interval] = experiment.scaled_times();

@@ -29,6 +29,7 @@ pub fn load_message(load: LoadReport) -> messages::Load {
         chunks: load.chunks,
         used_bytes: load.used_bytes,
         free_bytes: load.free_bytes,
+        workers: load.workers,
     }
 }
 
@@ -43,6 +44,7 @@ pub fn load_report(load: messages::Load) -> LoadReport {
         chunks: load.chunks,
         used_bytes: load.used_bytes,
         free_bytes: load.free_bytes,
+        workers: load.workers,
     }
 }
 

@@ -6,9 +6,9 @@
 //! ```text
 //! frame     0        4       5    8        12        16                       64
 //!           | item   | status| 0  | len    | crc32c  | load report            | len bytes …
-//!           | u32    | u8    |    | u32    | u32     | 48 bytes               |
+//!           | u32    | u8    |    | u32    | u32     | 52 bytes               |
 //!
-//! load      0          8           12  14  16            24       32     40     48
+//! load      0          8           12       16  18  20            28       36     44     52
 //!           | sequence | queue     |cpu|io | queue       | chunks | used | free |
 //!           | u64      | requests  |permille| bytes      |        |      | bytes|
 //!
@@ -98,12 +98,13 @@ pub fn encode_frame(item: u32, result: Result<Bytes, SiteError>, load: LoadRepor
 }
 
 /// Length of an encoded load report in bytes.
-pub const LOAD_LEN: usize = 48;
+pub const LOAD_LEN: usize = 52;
 
 /// Appends a load report.
 pub fn put_load(out: &mut BytesMut, load: &LoadReport) {
     out.put_u64_le(load.sequence);
     out.put_u32_le(load.queue_requests);
+    out.put_u32_le(load.workers);
     out.put_u16_le(load.cpu_permille);
     out.put_u16_le(load.io_permille);
     out.put_u64_le(load.queue_bytes);
@@ -120,6 +121,7 @@ pub fn get_load(input: &mut &[u8]) -> LoadReport {
     LoadReport {
         sequence: input.get_u64_le(),
         queue_requests: input.get_u32_le(),
+        workers: input.get_u32_le(),
         cpu_permille: input.get_u16_le(),
         io_permille: input.get_u16_le(),
         queue_bytes: input.get_u64_le(),
@@ -366,13 +368,15 @@ mod tests {
     }
 
     fn loads() -> impl Strategy<Value = LoadReport> {
-        (any::<[u64; 5]>(), any::<u32>(), any::<[u16; 2]>()).prop_map(|(numbers, queue_requests, shares)| {
+        (any::<[u64; 5]>(), any::<[u32; 2]>(), any::<[u16; 2]>()).prop_map(|(numbers, requests, shares)| {
             let [sequence, queue_bytes, chunks, used_bytes, free_bytes] = numbers;
+            let [queue_requests, workers] = requests;
             let [cpu_permille, io_permille] = shares;
             LoadReport {
                 sequence,
                 queue_requests,
                 queue_bytes,
+                workers,
                 cpu_permille,
                 io_permille,
                 chunks,

@@ -109,6 +109,9 @@ pub struct NewBucket {
     pub profile: Option<Profile>,
     /// Its largest block in bytes; none is the store's default.
     pub block_len: Option<u32>,
+    /// Neighbouring blocks that go to the same sites; none is the store's default.
+    #[serde(default)]
+    pub group_len: Option<u32>,
 }
 
 /// A bucket.
@@ -126,6 +129,8 @@ pub struct BucketInfo {
     pub owner: String,
     /// Its largest block in bytes; 0 is the store's default.
     pub block_len: u32,
+    /// Neighbouring blocks that go to the same sites; 0 is the store's default.
+    pub group_len: u32,
 }
 
 /// A disk to be admitted in the place of a lost one.

@@ -28,6 +28,10 @@ pub enum BucketCommand {
         /// The largest block in KiB; larger objects become several blocks.
         #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(64..=65_536))]
         block_kib: Option<u32>,
+        /// So many neighbouring blocks go to the same sites: of one object, and of keys in one folder that are written one
+        /// after the other. Reads of neighbours then ask few sites. 1: none [default: 8]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+        group: Option<u32>,
         /// Which server.
         #[command(flatten)]
         admin: AdminArgs,

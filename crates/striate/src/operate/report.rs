@@ -183,10 +183,16 @@ pub fn bucket(bucket: &BucketInfo) -> String {
         0 => "default".to_owned(),
         len => human_bytes(len.into()),
     };
+    let group = match bucket.group_len {
+        0 => "default".to_owned(),
+        1 => "none".to_owned(),
+        len => format!("{len} neighbouring blocks on the same sites"),
+    };
     table(&[
         cells(["bucket", &bucket.name]),
         cells(["profile", &bucket.profile]),
         cells(["largest block", &block]),
+        cells(["groups", &group]),
         cells(["owner", &bucket.owner]),
         cells(["created", &date(bucket.created_unix_ms)]),
     ])

@@ -43,6 +43,7 @@ impl AdminService {
             name: wish.name,
             profile: wish.profile,
             block_len: wish.block_len,
+            group_len: wish.group_len,
             ..CreateBucket::default()
         };
         let bucket = self.shared.cluster.client().create_bucket(request).await.map_err(Failure::failed)?;
@@ -76,6 +77,7 @@ impl AdminService {
             created_unix_ms: bucket.created_unix_ms,
             owner: bucket.owner,
             block_len: bucket.block_len,
+            group_len: bucket.group_len,
         }
     }
 }

@@ -1,0 +1,54 @@
+//! EC-Store's probes and its solver in the background, for the published policy alone ([`striate_plan::published`]).
+//!
+//! Every [`ClientOptions::probe_interval`](crate::ClientOptions::probe_interval) all sites are asked for their load,
+//! decoupled from reads (§V-A); all cached plans are found anew with it. Queries without a plan wait for the solver, which
+//! takes [`SOLVE_TIME`] for all that have come.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::future::join_all;
+use striate_core::SiteId;
+
+use super::{Shared, Stripes};
+
+/// What HiGHS takes for a query of ten blocks, about (`make plan-bench`).
+const SOLVE_TIME: Duration = Duration::from_millis(10);
+
+impl Stripes {
+    /// Probes until the client is gone.
+    pub(super) fn probe_in_background(&self) {
+        let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
+        let interval = self.shared.options.probe_interval;
+        self.shared.runtime.spawn(async move {
+            while probe(&shared).await {
+                runtime.sleep(interval).await;
+            }
+        });
+    }
+
+    /// Finds plans for the queries that had none, after a while.
+    pub(super) fn solve_in_background(&self) {
+        let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
+        self.shared.runtime.spawn(async move {
+            runtime.sleep(SOLVE_TIME).await;
+            if let Some(shared) = shared.upgrade() {
+                shared.published.lock().solve_wanted();
+            }
+        });
+    }
+}
+
+/// Asks all sites. False when the client is gone.
+async fn probe(shared: &Weak<Shared>) -> bool {
+    let Some(shared) = shared.upgrade() else { return false };
+    let views = shared.sites.views();
+    let statuses = join_all(views.iter().map(|view| view.site.status())).await;
+    let loads: Vec<(SiteId, f64)> = statuses
+        .into_iter()
+        .flatten()
+        .map(|status| (status.site, 1.0 + f64::from(status.load.queue_requests)))
+        .collect();
+    shared.published.lock().reload(&loads);
+    true
+}
