@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -36,6 +37,8 @@ pub struct DriveOptions {
     pub rate_per_s: Option<f64>,
     /// How long operations are sent, in virtual time.
     pub length: Duration,
+    /// At most so many are sent.
+    pub operations: Option<u64>,
     /// Width of the intervals in which mean response times over time are reported.
     pub interval: Duration,
     /// A client's own work for each operation.
@@ -92,6 +95,8 @@ struct Run {
     /// One for all clients, so that no two insert the same object.
     workload: Mutex<Box<dyn Workload>>,
     started: Instant,
+    /// Operations that were sent.
+    sent: AtomicU64,
     measured: Mutex<Measured>,
 }
 
@@ -103,6 +108,7 @@ pub async fn drive(world: &Arc<World>, options: DriveOptions, workload: impl Wor
         options,
         workload: Mutex::new(Box::new(workload)),
         started: world.runtime.now(),
+        sent: AtomicU64::new(0),
         measured: Mutex::new(Measured::default()),
     });
     if is_open {
@@ -124,7 +130,7 @@ async fn closed_loop(world: Arc<World>, run: Arc<Run>, number: u32) {
     let mut rng = world.runtime.rng();
     loop {
         let due = world.runtime.now();
-        if due - run.started >= run.options.length {
+        if run.is_over(due) {
             return;
         }
         let operation = run.workload.lock().next(&mut rng);
@@ -145,7 +151,7 @@ async fn open_loop(world: &Arc<World>, run: &Arc<Run>) {
                 due += Duration::from_secs_f64(-(1.0 - rng.random::<f64>()).ln() / rate_per_s);
             }
         }
-        if due - run.started >= run.options.length {
+        if run.is_over(due) {
             break;
         }
         world.runtime.sleep_until(due).await;
@@ -172,6 +178,12 @@ struct Cost {
 }
 
 impl Run {
+    /// Whether nothing is sent any more; if not, an operation is.
+    fn is_over(&self, due: Instant) -> bool {
+        due - self.started >= self.options.length
+            || self.options.operations.is_some_and(|most| self.sent.fetch_add(1, Ordering::Relaxed) >= most)
+    }
+
     /// One operation that was due at `due`.
     async fn operate(&self, world: &World, client: &Client, number: u32, operation: Operation, due: Instant) {
         let kind = operation.kind();

@@ -64,6 +64,7 @@ pub fn measure(
             clients: 100,
             rate_per_s: None,
             length,
+            operations: None,
             interval: length,
             client_work: Duration::from_secs_f64(options.calibration.client_work_ms / 1e3),
         };

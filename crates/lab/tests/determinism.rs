@@ -43,6 +43,7 @@ fn scenario(seed: u64, policy: &str, profile: &str) -> Digest {
             clients: 20,
             rate_per_s: None,
             length: Duration::from_millis(500),
+            operations: None,
             interval: Duration::from_millis(100),
             client_work: Duration::from_millis(1),
         };

@@ -28,6 +28,7 @@ fn run_open(rate_per_s: f64) -> Measured {
             clients: 0,
             rate_per_s: Some(rate_per_s),
             length: LENGTH,
+            operations: None,
             interval: LENGTH / 4,
             client_work: Duration::ZERO,
         };
@@ -60,6 +61,7 @@ fn a_closed_loop_has_as_many_operations_under_way_as_clients() {
             clients: 10,
             rate_per_s: None,
             length: LENGTH,
+            operations: None,
             interval: LENGTH,
             client_work: Duration::from_millis(1),
         };
@@ -79,6 +81,7 @@ fn run_ycsb(workload: YcsbWorkload) -> (Measured, String) {
             clients: 8,
             rate_per_s: None,
             length: LENGTH,
+            operations: None,
             interval: LENGTH,
             client_work: Duration::ZERO,
         };
@@ -154,6 +157,7 @@ fn pages_of_images_of_all_sizes_are_read_whole() {
             clients: 3,
             rate_per_s: None,
             length: LENGTH,
+            operations: None,
             interval: LENGTH,
             client_work: Duration::ZERO,
         };
@@ -179,6 +183,7 @@ fn a_trace_runs_at_its_own_times() {
             clients: 0,
             rate_per_s: None,
             length: LENGTH,
+            operations: None,
             interval: LENGTH,
             client_work: Duration::ZERO,
         };
@@ -211,7 +216,10 @@ fn a_hung_disk_is_planned_around() {
                 assert_eq!(read.stats.read_alone, 0, "{policy}");
                 hedged |= took >= hedge_after;
             }
-            assert!(hedged || policy.starts_with("late") || policy == "adaptive", "{policy}: no query needed the disk that hangs");
+            assert!(
+                hedged || policy.starts_with("late") || policy == "adaptive",
+                "{policy}: no query needed the disk that hangs"
+            );
         });
     }
 }

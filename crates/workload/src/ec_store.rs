@@ -30,6 +30,12 @@ impl EcStoreScans {
         Self { starts: Keys::new(KeyDistribution::Zipf { exponent }, blocks), size: DEFAULT_SIZE }
     }
 
+    /// The measured scans, from starts whose popularity has nothing to do with their place in key order.
+    pub fn scrambled(blocks: u64, exponent: f64) -> Self {
+        let distribution = KeyDistribution::ScrambledZipf { exponent };
+        Self { starts: Keys::new(distribution, blocks), size: DEFAULT_SIZE }
+    }
+
     /// The same over blocks of this many bytes.
     pub fn with_size(self, size: u64) -> Self {
         Self { size, ..self }
@@ -62,7 +68,9 @@ mod tests {
     #[test]
     fn scans_stay_inside_and_have_every_length() {
         let mut rng = SmallRng::seed_from_u64(1);
-        for mut scans in [EcStoreScans::warm_up(30), EcStoreScans::measured(30, 1.0)] {
+        let kinds =
+            [EcStoreScans::warm_up(30), EcStoreScans::measured(30, 1.0), EcStoreScans::scrambled(30, 1.0)];
+        for mut scans in kinds {
             let mut seen = [false; MAX_SCAN as usize + 1];
             for _ in 0..10_000 {
                 let Operation::Read(Objects::Run { first, count }) = scans.next(&mut rng) else {

@@ -4,6 +4,7 @@
 //! - [`mod@run`]: runs every policy with every seed.
 //! - [`cells`]: finished runs, kept so that none is made twice.
 //! - [`results`]: what came out, with confidence intervals; the machine-readable form.
+//! - `trace`: the reads of a trace file.
 //! - [`report`], [`svg`]: one self-contained HTML page; [`pages`]: the index of them all.
 
 pub mod cells;
@@ -13,6 +14,7 @@ pub mod report;
 pub mod results;
 pub mod run;
 pub mod svg;
+mod trace;
 
 pub use cells::Cells;
 pub use file::{BUILT_IN, Experiment, ExperimentError, Plot, PolicyUnderTest};

@@ -15,6 +15,8 @@ use striate_site::Site;
 use super::cells::{Cell, Cells};
 use super::file::{Experiment, PolicyUnderTest, WorkloadUnderTest};
 use super::results::{PolicyResult, Results, SeedResult};
+use super::trace::TraceReads;
+use crate::calibration::Episodes;
 use crate::drive::{DriveOptions, Measured, drive};
 use crate::latency::Latencies;
 use crate::workload::{EcStoreScans, Pages, Workload};
@@ -247,14 +249,23 @@ fn measure(
     match experiment.workload {
         WorkloadUnderTest::EcStoreScans => {
             let sizes = std::iter::repeat_n(u64::from(experiment.block_len), blocks as usize);
-            let measured = EcStoreScans::measured(blocks, exponent);
-            protocol.run(seed, sizes, EcStoreScans::warm_up(blocks), measured, at)
+            let measured = match policy.scrambled {
+                true => EcStoreScans::scrambled(blocks, exponent),
+                false => EcStoreScans::measured(blocks, exponent),
+            };
+            protocol.run(seed, sizes, Some(EcStoreScans::warm_up(blocks)), measured, at)
         }
         WorkloadUnderTest::Pages => {
             let pages = Pages::of_images(blocks, exponent, 1.0, seed);
             let images = pages.clone();
             let sizes = (0..blocks).map(move |image| images.size(image));
-            protocol.run(seed, sizes, pages.clone().evenly(), pages, at)
+            protocol.run(seed, sizes, Some(pages.clone().evenly()), pages, at)
+        }
+        WorkloadUnderTest::Trace => {
+            let reads = TraceReads::open(experiment)?;
+            let of_sizes = reads.clone();
+            let sizes = (0..reads.objects()).map(move |object| of_sizes.size(object));
+            protocol.run(seed, sizes, None, reads, at)
         }
     }
 }
@@ -269,7 +280,13 @@ struct Protocol {
 
 impl Protocol {
     fn of(experiment: &Experiment, policy: &PolicyUnderTest) -> Result<Self, String> {
-        let calibration = experiment.calibration();
+        let mut calibration = experiment.calibration();
+        if let Some(slow) = policy.slow {
+            calibration.site.episodes =
+                Episodes { factor: slow.factor, length_s: slow.length_s, gap_s: slow.gap_s };
+            (calibration.site.slow_share, calibration.site.slow_factor) =
+                (slow.request_share, slow.request_factor);
+        }
         let world = WorldOptions {
             sites: experiment.sites,
             racks: experiment.racks,
@@ -281,9 +298,15 @@ impl Protocol {
         };
         let [warm_up, length, interval] = experiment.scaled_times();
         let client_work = Duration::from_secs_f64(calibration.client_work_ms / 1e3);
-        let measured =
-            DriveOptions { clients: experiment.clients, rate_per_s: None, length, interval, client_work };
-        let warm_up = DriveOptions { length: warm_up, ..measured };
+        let measured = DriveOptions {
+            clients: experiment.clients,
+            rate_per_s: None,
+            length,
+            operations: experiment.operations,
+            interval,
+            client_work,
+        };
+        let warm_up = DriveOptions { length: warm_up, operations: None, ..measured };
         Ok(Self { world, warm_up, measured, failed_sites: policy.failed_sites })
     }
 
@@ -292,7 +315,7 @@ impl Protocol {
         self,
         seed: u64,
         sizes: impl Iterator<Item = u64> + Send + 'static,
-        warm_up: W,
+        warm_up: Option<W>,
         measured: W,
         at: impl Fn(f64) + Send + 'static,
     ) -> Result<(Measured, String), String> {
@@ -300,7 +323,9 @@ impl Protocol {
             let world = World::build_of(runtime, &self.world, sizes).await;
             let world = Arc::new(world.map_err(|error| error.to_string())?);
             tell(&world.runtime, (self.warm_up.length + self.measured.length) / STEPS, at);
-            drive(&world, self.warm_up, warm_up).await;
+            if let Some(warm_up) = warm_up {
+                drive(&world, self.warm_up, warm_up).await;
+            }
             fail_sites(&world, self.failed_sites);
             let measured = drive(&world, self.measured, measured).await;
             Ok((measured, world.trace.digest().to_string()))

@@ -194,6 +194,7 @@ pub fn run_lab(setting: &Setting, seed: u64) -> Result<Latencies, ClientError> {
                 clients: setting.clients,
                 rate_per_s: None,
                 length,
+                operations: None,
                 interval: length,
                 client_work: setting.client_work(),
             };

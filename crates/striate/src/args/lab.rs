@@ -52,6 +52,9 @@ pub struct LabRunArgs {
     /// Only this policy, by its name; can be given several times.
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
+    /// The trace file that an experiment replays: CSV with time_s, op, key, size and group, as it is or gzipped.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// How it is run.
     #[command(flatten)]
     pub how: LabHowArgs,

@@ -40,6 +40,9 @@ pub fn run(clock: &Runtime, args: &LabRunArgs) -> Outcome {
     if !args.policy.is_empty() {
         experiment.keep_policies(&args.policy).map_err(Failure::refused)?;
     }
+    if args.trace.is_some() {
+        experiment.trace = args.trace.clone();
+    }
     let results = results_of(clock, experiment, args.seed, &args.how)?;
     print_comparisons(&results);
     write_report(&results, &args.out)

@@ -69,6 +69,12 @@ impl Replay {
         reading.finish()
     }
 
+    /// The same without what writes or deletes.
+    pub fn reads_only(mut self) -> Self {
+        self.operations.retain(|timed| matches!(timed.operation, Operation::Read(_)));
+        self
+    }
+
     /// How many operations there are.
     pub fn len(&self) -> usize {
         self.operations.len()
