@@ -11,7 +11,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients bench codec-bench plan-bench prove-store prove-lab results compare-minio
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients bench codec-bench plan-bench prove-store prove-lab prove-plans results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,11 @@ prove-store: build ## Prove the store's claims, one line each, in at most 15 min
 
 prove-lab: build ## Prove the lab's claims, one line each, in at most 15 minutes (FULL=1: without cuts)
 	prove/lab $(if $(FULL),--full)
+
+prove-plans: build ## Prove the read plans' claims, one line each, in at most 15 minutes (FULL=1: hours; TRACE=FILE)
+	@tools/install.sh build highs
+	cargo build --release --package striate-bench --features plan-bench
+	prove/plans $(if $(FULL),--full) $(if $(TRACE),--trace "$(TRACE)")
 
 # Whatever ends it, the next run goes on with what is missing, as long as the program is the same.
 results: build ## Every experiment of the lab, overnight, into docs/results; resumable

@@ -35,11 +35,11 @@ class Laboratory:
             raise RuntimeError(f"striate lab {' '.join(map(str, arguments))}: {done.stderr.strip()[-500:]}")
         return done.stdout
 
-    def experiment(self, out, *arguments, name=EXPERIMENT):
-        """Runs an experiment into folder `out`; returns its results."""
+    def experiment(self, out, *arguments, name=EXPERIMENT, stem=None):
+        """Runs an experiment, a built-in one or a file of the name `stem`, into folder `out`; returns its results."""
         out = self.folder / out
         self.run("run", "--experiment", name, "--out", out, "--cells", out / "cells", *arguments)
-        return json.loads((out / f"{name}.json").read_text())
+        return json.loads((out / f"{stem or name}.json").read_text())
 
 
 def traces(results):
@@ -80,7 +80,8 @@ def prove_speed(ledger, laboratory):
 def prove_reality(ledger, laboratory):
     out = laboratory.folder / "reality"
     length, rounds = (120, 3) if laboratory.full else (15, 3)
-    laboratory.run("reality", "--length", length, "--rounds", rounds, "--lab-seeds", 20, "--out", out,
+    cases = [argument for name in ("R", "EC", "EC+LB") for argument in ("--case", name)]
+    laboratory.run("reality", *cases, "--length", length, "--rounds", rounds, "--lab-seeds", 20, "--out", out,
                    "--dir", laboratory.folder)
     for case in json.loads((out / "reality.json").read_text()):
         name = f"{case['name']}, calibration {case['calibration']}, {case['sites']} sites, {case['clients']} clients"

@@ -62,6 +62,12 @@ pub struct Measured {
     pub block_bytes: u64,
     /// Chunks that were asked of sites.
     pub chunks: u64,
+    /// Of these, the ones beyond a sufficient set at once (δ).
+    pub extra_chunks: u64,
+    /// Of these, the ones asked for because others were late.
+    pub hedged_chunks: u64,
+    /// Operations that a cached plan served.
+    pub cached_plans: u64,
     /// Sites that were asked, over all operations.
     pub site_reads: u64,
     /// Blocks that had to be read by themselves.
@@ -278,6 +284,9 @@ impl Measured {
         *own += client_work;
         self.block_bytes += cost.block_bytes;
         self.chunks += cost.read.chunks as u64;
+        self.extra_chunks += cost.read.extra_chunks as u64;
+        self.hedged_chunks += cost.read.hedged_chunks as u64;
+        self.cached_plans += u64::from(cost.read.cached_plan);
         self.site_reads += cost.read.sites as u64;
         self.read_alone += cost.read.read_alone as u64;
     }

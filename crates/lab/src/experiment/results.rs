@@ -77,6 +77,12 @@ pub struct SeedResult {
     pub sites_per_operation: f64,
     /// Chunks asked for in the measured phase.
     pub chunks: u64,
+    /// Of these, the ones beyond a sufficient set at once (δ).
+    pub extra_chunks: u64,
+    /// Of these, the ones asked for because others were late.
+    pub hedged_chunks: u64,
+    /// Operations that a cached plan served.
+    pub cached_plans: u64,
     /// Blocks that were read by themselves around a failure.
     pub read_alone: u64,
     /// Mean response time in each interval; `None` where none was answered.
@@ -168,6 +174,9 @@ impl SeedResult {
             read_amplification: read_bytes as f64 / measured.block_bytes.max(1) as f64,
             sites_per_operation: measured.site_reads as f64 / operations,
             chunks: measured.chunks,
+            extra_chunks: measured.extra_chunks,
+            hedged_chunks: measured.hedged_chunks,
+            cached_plans: measured.cached_plans,
             read_alone: measured.read_alone,
             // What was sent in the last interval may be answered after it.
             over_time_ms: measured.over_time.iter().take(intervals).map(interval).collect(),

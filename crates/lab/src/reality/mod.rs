@@ -70,11 +70,12 @@ pub struct Setting {
 }
 
 /// The policies and calibrations that are compared: (name, calibration, profile, policy).
-pub const CASES: [(&str, &str, &str, &str); 4] = [
+pub const CASES: [(&str, &str, &str, &str); 5] = [
     ("R", "P", "replica(3)", "random"),
     ("EC", "P", "rs(2,2)", "random"),
     ("EC+LB", "P", "rs(2,2)", "late-binding(1)"),
     ("EC", "D", "rs(2,2)", "random"),
+    ("default", "P", "rs(2,2)", "adaptive"),
 ];
 
 /// Why a real run ended early.

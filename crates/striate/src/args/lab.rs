@@ -141,6 +141,9 @@ pub struct LabResultsArgs {
     after_long_help = "Examples:\n  striate lab reality\n  striate lab reality --calibration D --length 20"
 )]
 pub struct LabRealityArgs {
+    /// Only the cases of this name: R, EC, EC+LB, default; can be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub case: Vec<String>,
     /// Only the cases of this calibration, P or D.
     #[arg(long, value_name = "CALIBRATION")]
     pub calibration: Option<String>,

@@ -41,7 +41,8 @@ pub async fn run(runtime: &Runtime, args: &LabRealityArgs) -> Outcome {
     })?;
     let mut outcomes = Vec::new();
     for (name, calibration, profile, policy) in CASES {
-        if args.calibration.as_deref().is_some_and(|only| only != calibration) {
+        let is_of_calibration = args.calibration.as_deref().is_none_or(|only| only == calibration);
+        if !is_of_calibration || !(args.case.is_empty() || args.case.iter().any(|case| case == name)) {
             continue;
         }
         let profile: Profile = profile.parse().map_err(Failure::failed)?;
@@ -62,7 +63,9 @@ pub async fn run(runtime: &Runtime, args: &LabRealityArgs) -> Outcome {
         outcomes.push(compared);
     }
     if outcomes.is_empty() {
-        return Err(Failure::refused("no case has this calibration; the cases are of P and D"));
+        return Err(Failure::refused(
+            "there is no such case; there are R, EC, EC+LB and default of P, and EC of D",
+        ));
     }
     let json = serde_json::to_string_pretty(&outcomes).map_err(Failure::failed)?;
     write_file(&args.out.join("reality.json"), &json)?;
