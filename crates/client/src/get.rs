@@ -6,29 +6,24 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_meta::keys;
 use striate_meta::records::{Object, UploadPart, object::Body};
-use striate_runtime::JoinHandle;
 
 use crate::blocks::{BlockWalk, Span, gone};
 use crate::budget::Share;
 use crate::condition::{check_read, resolve_range};
 use crate::object::{ObjectStream, ReadRange};
 use crate::record::{self, ShowParts};
-use crate::task::joined;
+use crate::task::Task;
 use crate::{Client, ClientError, GetObject, GetRequest, ObjectInfo};
 
 /// Blocks that are read beyond the one that is being sent.
 const READ_AHEAD: usize = 2;
 /// How often a get begins anew because the object was replaced under it.
 const MAX_RESTARTS: usize = 8;
-/// Reads of one [`Client::read_many`] at the same time.
-const CONCURRENT_READS: usize = 16;
 
 /// Whose memory the blocks of a read count against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +64,18 @@ impl Client {
         budget: Budget,
         check: impl Fn(&crate::ReadCondition, &ObjectInfo) -> Result<(), ClientError>,
     ) -> Result<GetObject, ClientError> {
-        let mut object = self.current_object(&request.bucket, &request.key).await?;
+        let object = self.current_object(&request.bucket, &request.key).await?;
+        self.get_from(object, request, budget, check).await
+    }
+
+    /// As [`Client::get_with`], with the object's record just read.
+    pub(crate) async fn get_from(
+        &self,
+        mut object: Object,
+        request: GetRequest,
+        budget: Budget,
+        check: impl Fn(&crate::ReadCondition, &ObjectInfo) -> Result<(), ClientError>,
+    ) -> Result<GetObject, ClientError> {
         for _ in 0..MAX_RESTARTS {
             let version = object.version.clone();
             let (mut info, body) =
@@ -91,19 +97,6 @@ impl Client {
             }
         }
         Err(ClientError::Busy)
-    }
-
-    /// Reads many objects or ranges in one call; answers in the order of the requests. A few are read at the
-    /// same time.
-    pub async fn read_many(
-        &self,
-        requests: Vec<GetRequest>,
-    ) -> Vec<Result<(ObjectInfo, Bytes), ClientError>> {
-        let reads = requests.into_iter().map(|request| async {
-            let object = self.get(request).await?;
-            Ok((object.info, collect(object.body).await?))
-        });
-        stream::iter(reads).buffered(CONCURRENT_READS).collect().await
     }
 
     /// The record of a key's current object, in one read when there is one.
@@ -147,13 +140,7 @@ impl Client {
             return Ok(stream::empty().boxed());
         }
         if let Body::Inline(bytes) = &body {
-            let (len, end) = (bytes.len(), range.end as usize);
-            if end > len {
-                let reason = format!("{len} bytes are inline, {end} expected");
-                return Err(ClientError::Inconsistent { what: "an object".to_owned(), reason });
-            }
-            let bytes = bytes.slice(range.start as usize..end);
-            return Ok(stream::iter([Ok(bytes)]).boxed());
+            return Ok(stream::iter([Ok(inline(bytes, range)?)]).boxed());
         }
         let walk = BlockWalk::new(self.clone(), body, range.clone())?;
         let mut reader = Reader {
@@ -174,36 +161,23 @@ impl Client {
     }
 }
 
-/// All bytes of a stream; without a copy when it has one piece.
-pub(crate) async fn collect(mut body: ObjectStream) -> Result<Bytes, ClientError> {
-    let Some(first) = body.next().await.transpose()? else { return Ok(Bytes::new()) };
-    let Some(second) = body.next().await.transpose()? else { return Ok(first) };
-    let mut bytes = BytesMut::with_capacity(2 * (first.len() + second.len()));
-    bytes.extend_from_slice(&first);
-    bytes.extend_from_slice(&second);
-    while let Some(piece) = body.next().await.transpose()? {
-        bytes.extend_from_slice(&piece);
+/// The bytes `range` of an object that is kept inline.
+///
+/// # Errors
+/// [`ClientError::Inconsistent`] when there are fewer bytes.
+pub(crate) fn inline(bytes: &Bytes, range: Range<u64>) -> Result<Bytes, ClientError> {
+    let (len, end) = (bytes.len(), range.end as usize);
+    if end > len {
+        let reason = format!("{len} bytes are inline, {end} expected");
+        return Err(ClientError::Inconsistent { what: "an object".to_owned(), reason });
     }
-    Ok(bytes.freeze())
+    Ok(bytes.slice(range.start as usize..end))
 }
 
-type BlockBytes = Result<(Vec<Bytes>, Option<Share>), ClientError>;
-
-/// A read in a task of its own; given up when dropped.
-struct ReadTask(JoinHandle<BlockBytes>);
-
-impl Future for ReadTask {
-    type Output = BlockBytes;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BlockBytes> {
-        Pin::new(&mut self.0).poll(cx).map(joined)
-    }
-}
-
-impl Drop for ReadTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// The error of a body that has `left` bytes fewer than its object's record says.
+pub(crate) fn ends_early(left: u64) -> ClientError {
+    let reason = format!("its blocks end {left} bytes early");
+    ClientError::Inconsistent { what: "an object".to_owned(), reason }
 }
 
 /// An object on its way to a receiver.
@@ -214,7 +188,7 @@ struct Reader {
     /// Taken from the walk, not yet begun.
     pending: Option<Span>,
     /// Begun, in order.
-    ahead: VecDeque<ReadTask>,
+    ahead: VecDeque<Task<(Vec<Bytes>, Option<Share>)>>,
     /// What is left of the current block.
     pieces: std::vec::IntoIter<Bytes>,
     share: Option<Share>,
@@ -234,11 +208,7 @@ impl Reader {
             match reader.open_next().await {
                 Ok(true) => {}
                 Ok(false) if reader.left == 0 => return None,
-                Ok(false) => {
-                    let reason = format!("its blocks end {} bytes early", reader.left);
-                    let error = ClientError::Inconsistent { what: "an object".to_owned(), reason };
-                    return Some((Err(error), None));
-                }
+                Ok(false) => return Some((Err(ends_early(reader.left)), None)),
                 Err(error) => return Some((Err(error), None)),
             }
         }
@@ -286,10 +256,10 @@ impl Reader {
                 break;
             };
             let client = self.client.clone();
-            self.ahead.push_back(ReadTask(self.client.inner.runtime.spawn(async move {
+            self.ahead.push_back(Task::spawn(&self.client.inner.runtime, async move {
                 let pieces = client.inner.stripes.read_block(&span.block, span.range).await?;
                 Ok((pieces, Some(share)))
-            })));
+            }));
         }
         Ok(())
     }

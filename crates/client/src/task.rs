@@ -1,5 +1,9 @@
 //! Work in tasks of its own.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use striate_runtime::{JoinHandle, Runtime};
 use tokio::task::JoinError;
 
 use crate::{Client, ClientError};
@@ -11,6 +15,32 @@ pub(crate) fn joined<T>(result: Result<Result<T, ClientError>, JoinError>) -> Re
         Ok(panic) => std::panic::resume_unwind(panic),
         Err(_) => Err(ClientError::Busy),
     })
+}
+
+/// Work in a task of its own, given up when this is dropped.
+pub(crate) struct Task<T>(JoinHandle<Result<T, ClientError>>);
+
+impl<T: Send + 'static> Task<T> {
+    pub(crate) fn spawn(
+        runtime: &Runtime,
+        work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
+    ) -> Self {
+        Self(runtime.spawn(work))
+    }
+}
+
+impl<T> Future for Task<T> {
+    type Output = Result<T, ClientError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(joined)
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Client {

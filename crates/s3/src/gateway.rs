@@ -31,7 +31,7 @@ use crate::keys::KeyStore;
 use crate::options::GatewayOptions;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
-use crate::translate::{Carried, CorsQuestion, CorsRules, Translator, parse_rules};
+use crate::translate::{BatchOf, Carried, CorsQuestion, CorsRules, Translator, parse_rules};
 
 /// Says whether the store can serve, for the health paths. Called on the event loop: it must not block.
 pub trait Readiness: Send + Sync {
@@ -104,7 +104,8 @@ impl Gateway {
     ) -> Result<Self, GatewayError> {
         let domains = Domains::new(&options.domains).map_err(GatewayError::Domain)?;
         let translator = Translator { client: client.clone(), region: options.region.clone() };
-        let mut builder = S3ServiceBuilder::new(translator);
+        let mut builder = S3ServiceBuilder::new(translator.clone());
+        builder.set_route(translator);
         let mut config = S3Config::default();
         config.xml_max_body_size = options.limits.xml_bytes;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
@@ -235,6 +236,9 @@ impl Gateway {
         strip_signature(&mut parts, verified.presigned);
         let (identity, payload) = (Identity { access_key: verified.access_key }, verified.payload);
         let headers = set_apart(&mut parts);
+        if is_batch(&parts, &address) {
+            parts.extensions.insert(BatchOf { bucket: address.bucket.clone() });
+        }
         let held_len = is_held(&parts, &address).then(|| held_len(&parts, limits)).transpose()?;
         let decoded_len = unframe(&mut parts, &payload)?;
         let trailers = match &payload {
@@ -420,14 +424,26 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
+/// The names of a query's parameters.
+fn query_names(parts: &Parts) -> impl Iterator<Item = &str> {
+    parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""))
+}
+
+/// Whether this reads many objects of a bucket.
+fn is_batch(parts: &Parts, address: &Address) -> bool {
+    let of_bucket = !address.bucket.is_empty() && address.key.is_empty();
+    parts.method == Method::POST && of_bucket && query_names(parts).any(|name| name == "batch")
+}
+
 /// Whether the body is a document for s3s to parse, not an object's bytes.
 fn is_held(parts: &Parts, address: &Address) -> bool {
     const OBJECT_DOCUMENTS: [&str; 7] =
         ["acl", "tagging", "retention", "legal-hold", "restore", "select", "uploads"];
-    let names = || parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""));
     match parts.method {
         Method::POST => true,
-        Method::PUT => address.key.is_empty() || names().any(|name| OBJECT_DOCUMENTS.contains(&name)),
+        Method::PUT => {
+            address.key.is_empty() || query_names(parts).any(|name| OBJECT_DOCUMENTS.contains(&name))
+        }
         _ => false,
     }
 }

@@ -34,9 +34,9 @@ pub struct Limits {
     pub body_window: Duration,
     /// Bytes of a request's body that must arrive in each window, unless the body ends.
     pub body_window_bytes: u64,
-    /// Bytes of an XML request body.
+    /// Bytes of a request body that is a document (XML, or the JSON of a batch read).
     pub xml_bytes: usize,
-    /// Bytes of all XML bodies and fields of forms held in memory at once; more are answered 503.
+    /// Bytes of all such documents and fields of forms held in memory at once; more are answered 503.
     pub buffered_bytes: usize,
     /// Requests in flight may go on for this long after a shutdown began.
     pub drain: Duration,

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use striate::args::HostPort;
 use striate::failure::{Failure, Outcome};
 use striate::start::cluster::{Cluster, Opened, Settings};
@@ -104,8 +105,10 @@ async fn try_put(cluster: &Cluster, key: &str, byte: u8) -> Result<(), ClientErr
 
 async fn assert_reads(cluster: &Cluster, key: &str, byte: u8) {
     let request = GetRequest { bucket: "bucket".to_owned(), key: key.to_owned(), ..GetRequest::default() };
-    let answer = cluster.client().read_many(vec![request]).await.remove(0);
-    let (_, bytes) = answer.unwrap_or_else(|error| panic!("{key}: {error}"));
+    let object = cluster.client().get(request).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+    let pieces: Vec<bytes::Bytes> =
+        object.body.try_collect().await.unwrap_or_else(|error| panic!("{key}: {error}"));
+    let bytes = pieces.concat();
     assert_eq!(bytes.len(), 300_000);
     assert!(bytes.iter().all(|&found| found == byte), "{key} reads other bytes");
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use striate_client::{
     Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes,
-    ObjectInfo, PutBody, PutRequest, ReadRange, WriteCondition,
+    ObjectHead, ObjectInfo, PartStream, PutBody, PutRequest, ReadOrder, ReadRange, WriteCondition,
 };
 use striate_core::{ClusterId, RackId, SiteId};
 use striate_meta::MetaStore;
@@ -110,10 +110,42 @@ impl Cluster {
         Ok(bytes.into())
     }
 
+    /// Reads many, and puts together what came. Answers in the order of the requests.
+    pub async fn read_many(&self, requests: Vec<GetRequest>, order: ReadOrder) -> Vec<Whole> {
+        whole(requests.len(), self.client.read_many(requests, order)).await
+    }
+
     /// Chunks on all sites.
     pub fn chunk_count(&self) -> u64 {
         self.stores.iter().map(|store| store.status().chunks).sum()
     }
+}
+
+/// The answer to one request among many.
+pub type Whole = Result<(ObjectInfo, Bytes), ClientError>;
+
+/// What became of `count` requests; each was answered as it must be.
+pub async fn whole(count: usize, mut parts: PartStream) -> Vec<Whole> {
+    let mut answers: Vec<Option<Whole>> = (0..count).map(|_| None).collect();
+    let mut open: Vec<Option<(ObjectHead, Vec<u8>)>> = (0..count).map(|_| None).collect();
+    while let Some((position, part)) = parts.next().await {
+        assert!(answers[position].is_none(), "an answer goes on after its end");
+        let part = match part {
+            Ok(part) => part,
+            Err(error) => {
+                answers[position] = Some(Err(error));
+                continue;
+            }
+        };
+        assert_eq!(part.head.is_some(), open[position].is_none(), "the head comes first and once");
+        let (head, bytes) = open[position].get_or_insert_with(|| (*part.head.unwrap(), Vec::new()));
+        part.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        if part.is_last {
+            assert_eq!(bytes.len() as u64, head.range.end - head.range.start);
+            answers[position] = Some(Ok((head.info.clone(), Bytes::from(std::mem::take(bytes)))));
+        }
+    }
+    answers.into_iter().map(|answer| answer.expect("every request is answered")).collect()
 }
 
 /// A deterministic store in virtual time, for the length of a test.

@@ -7,6 +7,7 @@ mod failures;
 mod interleavings;
 mod invariants;
 mod listing;
+mod many;
 mod model;
 mod multipart;
 mod queries;

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use proptest::prelude::*;
 use striate_client::{
     ClientError, CompleteUpload, CompletedPart, CopyPartRequest, CopyRequest, CreateUpload, GetRequest,
-    ListRequest, ObjectAttributes, PutRequest, ReadRange, UploadPartRequest, WriteCondition,
+    ListRequest, ObjectAttributes, PutRequest, ReadOrder, ReadRange, UploadPartRequest, WriteCondition,
 };
 
 use crate::cluster::{BUCKET, Cluster, Frames, get, if_absent, if_match, in_virtual_time, noise, put};
@@ -362,9 +362,11 @@ impl Run {
             assert_eq!(info.attributes.content_type, object.content_type);
         }
         let requests: Vec<GetRequest> = self.model.keys().map(|key| get(BUCKET, key)).collect();
-        let many = self.cluster.client.read_many(requests).await;
-        for (result, object) in many.into_iter().zip(self.model.values()) {
-            assert_eq!(result.unwrap().1, object.bytes);
+        for order in [ReadOrder::Completion, ReadOrder::Requests] {
+            let many = self.cluster.read_many(requests.clone(), order).await;
+            for (result, object) in many.into_iter().zip(self.model.values()) {
+                assert_eq!(result.unwrap().1, object.bytes);
+            }
         }
     }
 }

@@ -63,10 +63,14 @@ fn read_range(range: Option<Range>, part: Option<i32>) -> Result<ReadRange, Refu
     }
 }
 
-/// `bytes 0-9/100`, for answers to a range.
-fn content_range(asked: ReadRange, answered: &Bounds<u64>, size: u64) -> Option<String> {
-    let partial = asked != ReadRange::Whole && !answered.is_empty();
-    partial.then(|| format!("bytes {}-{}/{size}", answered.start, answered.end - 1))
+/// `bytes 0-9/100`, for answers to a range, which is not empty.
+pub(crate) fn content_range(answered: &Bounds<u64>, size: u64) -> String {
+    format!("bytes {}-{}/{size}", answered.start, answered.end.saturating_sub(1))
+}
+
+/// Whether what is answered has a range of its own.
+fn is_partial(asked: ReadRange, answered: &Bounds<u64>) -> bool {
+    asked != ReadRange::Whole && !answered.is_empty()
 }
 
 /// The checksums that hold for what is answered: the object's for all of it, a part's for a part.
@@ -121,7 +125,7 @@ macro_rules! describe {
             content_encoding: given(&attributes.content_encoding),
             content_language: given(&attributes.content_language),
             content_length: Some((range.end - range.start) as i64),
-            content_range: content_range(asked, range, info.size),
+            content_range: is_partial(asked, range).then(|| content_range(range, info.size)),
             content_type: Some(content_type(&attributes.content_type)),
             e_tag: Some(etag(info.etag.clone())),
             last_modified: Some(timestamp(info.modified_unix_ms)),
@@ -321,9 +325,10 @@ mod tests {
     #[test]
     fn only_answers_to_ranges_have_a_content_range() {
         let asked = ReadRange::Bytes { first: 2, last: Some(4) };
-        assert_eq!(content_range(asked, &(2..5), 9).as_deref(), Some("bytes 2-4/9"));
-        assert_eq!(content_range(ReadRange::Whole, &(0..9), 9), None);
-        assert_eq!(content_range(ReadRange::Part(1), &(0..0), 0), None);
+        assert!(is_partial(asked, &(2..5)));
+        assert!(!is_partial(ReadRange::Whole, &(0..9)));
+        assert!(!is_partial(ReadRange::Part(1), &(0..0)));
+        assert_eq!(content_range(&(2..5), 9), "bytes 2-4/9");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod acl;
 mod attributes;
+mod batch;
 mod bucket;
 mod copy;
 mod cors;
@@ -29,7 +30,9 @@ use crate::body::Trailers;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
+pub(crate) use batch::BatchOf;
 pub(crate) use cors::{CorsAnswer, CorsQuestion, CorsRules, parse_rules};
+pub(crate) use get::content_range;
 pub(crate) use tagging::tags_header;
 
 /// The header that names a profile (`rs(4,2)`) for a new bucket, object or upload.
@@ -38,6 +41,7 @@ pub const PROFILE_HEADER: &str = "x-striate-profile";
 const NULL_VERSION: &str = "null";
 
 /// s3s's S3 service over the client service.
+#[derive(Clone)]
 pub(crate) struct Translator {
     pub client: Client,
     pub region: String,

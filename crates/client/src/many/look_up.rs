@@ -1,0 +1,340 @@
+//! From requests to what is to be read: one look-up of many rows, and the groups that follow from them.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use striate_meta::records::{Block, Object, object::Body};
+use striate_meta::{Row, keys};
+
+use super::{ObjectHead, ObjectPart, ReadOrder};
+use crate::condition::{check_read, resolve_range};
+use crate::get::inline;
+use crate::record::{self, ShowParts};
+use crate::{Client, ClientError, GetRequest, ReadRange};
+
+/// Objects up to this many bytes are read in groups, and handed out whole.
+pub(super) const LARGE_LEN: u64 = 1 << 20;
+/// What a small range weighs among the reads that are under way.
+const LEAST_WEIGHT: u64 = LARGE_LEN / 4;
+/// Blocks of one group.
+const GROUP_BLOCKS: usize = 64;
+/// Bytes of one group, where the client's budget is large.
+const GROUP_BYTES: u64 = 8 << 20;
+
+/// What is read in one go.
+pub(super) enum Step {
+    /// Small objects, together. May hold answers that are known already.
+    Group(Vec<Entry>),
+    /// A range or a large object.
+    Alone(Alone),
+}
+
+/// One request of a group.
+pub(super) struct Entry {
+    pub(super) position: usize,
+    request: GetRequest,
+    pub(super) found: Found,
+}
+
+/// What is known of a request without reading a block.
+pub(super) enum Found {
+    Answer(Result<ObjectPart, ClientError>),
+    /// All blocks of an object are wanted.
+    Blocks {
+        head: Box<ObjectHead>,
+        blocks: Vec<Block>,
+    },
+}
+
+/// A request that is read as a get does.
+pub(super) struct Alone {
+    pub(super) position: usize,
+    pub(super) request: GetRequest,
+    /// The object's row, if it is fresh.
+    pub(super) row: Option<Row>,
+    /// How much it counts among the reads that are under way: the bytes wanted, within limits.
+    pub(super) weight: u64,
+}
+
+impl Step {
+    /// Number of requests.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Group(entries) => entries.len(),
+            Self::Alone(_) => 1,
+        }
+    }
+
+    /// For requests that could not be looked up.
+    pub(super) fn failed(positions: &[usize], error: &ClientError) -> Self {
+        let entry = |&position: &usize| {
+            let found = Found::Answer(Err(error.clone()));
+            Entry { position, request: GetRequest::default(), found }
+        };
+        Self::Group(positions.iter().map(entry).collect())
+    }
+}
+
+impl Entry {
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self.found, Found::Answer(_))
+    }
+
+    pub(super) fn blocks(&self) -> &[Block] {
+        match &self.found {
+            Found::Answer(_) => &[],
+            Found::Blocks { blocks, .. } => blocks,
+        }
+    }
+
+    /// What is to be done for this request after its group failed: everything anew, because the failure may
+    /// come from an object that was replaced meanwhile.
+    pub(super) fn by_itself(self) -> Step {
+        match self.found {
+            Found::Answer(_) => Step::Group(vec![self]),
+            Found::Blocks { head, .. } => {
+                let weight = weight(head.info.size);
+                Step::Alone(Alone { position: self.position, request: self.request, row: None, weight })
+            }
+        }
+    }
+}
+
+fn weight(len: u64) -> u64 {
+    len.clamp(LEAST_WEIGHT, LARGE_LEN)
+}
+
+/// Bytes that a read of `range` answers at most.
+fn most_wanted(range: ReadRange, size: u64) -> u64 {
+    match range {
+        ReadRange::Whole | ReadRange::Part(_) => size,
+        ReadRange::Bytes { first, last } => {
+            last.unwrap_or(u64::MAX).saturating_add(1).min(size).saturating_sub(first)
+        }
+        ReadRange::Suffix { len } => len.min(size),
+    }
+}
+
+impl Client {
+    /// Looks up the objects of a window of requests and says how they are read.
+    pub(super) async fn look_up(&self, requests: Vec<(usize, GetRequest)>, order: ReadOrder) -> Vec<Step> {
+        let group_bytes = GROUP_BYTES.min(self.inner.options.in_flight_bytes as u64 / 4);
+        let mut grouping = Grouping::new(order, group_bytes);
+        let is_key = |request: &GetRequest| record::check_key(&request.key).is_ok();
+        let named = requests.iter().filter(|(_, request)| is_key(request));
+        let keys: Vec<Bytes> =
+            named.map(|(_, request)| keys::object(&request.bucket, &request.key)).collect();
+        let mut rows = match self.inner.meta.get_many(&keys).await {
+            Ok(rows) => Ok(rows.into_iter()),
+            Err(error) => Err(ClientError::from(error)),
+        };
+        let mut buckets = HashMap::new();
+        for (position, request) in requests {
+            let row = match (record::check_key(&request.key), &mut rows) {
+                (Err(error), _) => Err(error),
+                (_, Err(error)) => Err(error.clone()),
+                (_, Ok(rows)) => match rows.next().flatten() {
+                    Some(row) => Ok(row),
+                    None => Err(self.why_missing(&request, &mut buckets).await),
+                },
+            };
+            match row.and_then(|row| self.find(&request, row)) {
+                Ok(Way::Group(found)) => grouping.add(Entry { position, request, found }),
+                Ok(Way::Alone { row, weight }) => {
+                    grouping.add_alone(Alone { position, request, row: Some(row), weight });
+                }
+                Err(error) => {
+                    grouping.add(Entry { position, request, found: Found::Answer(Err(error)) });
+                }
+            }
+        }
+        grouping.finish()
+    }
+
+    /// No row: no such bucket, or no such key in it. Each bucket is asked for once.
+    async fn why_missing(
+        &self,
+        request: &GetRequest,
+        buckets: &mut HashMap<String, Option<ClientError>>,
+    ) -> ClientError {
+        if !buckets.contains_key(&request.bucket) {
+            let error = self.bucket(&request.bucket).await.err();
+            buckets.insert(request.bucket.clone(), error);
+        }
+        let of_bucket = buckets.get(&request.bucket).cloned().flatten();
+        of_bucket.unwrap_or_else(|| ClientError::NoSuchKey(request.key.clone()))
+    }
+
+    /// How the object of a row is read.
+    fn find(&self, request: &GetRequest, row: Row) -> Result<Way, ClientError> {
+        let object: Object = row.record()?;
+        let weight = weight(most_wanted(request.range, object.size));
+        let is_listed = matches!(object.body, Some(Body::Inline(_) | Body::Blocks(_)));
+        if !is_listed || matches!(request.range, ReadRange::Part(_)) {
+            return Ok(Way::Alone { row, weight });
+        }
+        let (info, body) = record::open(request.key.clone(), object, &self.inner.profiles, ShowParts::Yes)?;
+        check_read(&request.condition, &info)?;
+        let range = resolve_range(request.range, &info)?;
+        let is_whole = range == (0..info.size) && info.size <= LARGE_LEN;
+        let found = match body {
+            Body::Inline(bytes) => {
+                let pieces = if range.is_empty() { Vec::new() } else { vec![inline(&bytes, range.clone())?] };
+                let head = Some(Box::new(ObjectHead { info, range }));
+                Found::Answer(Ok(ObjectPart { head, pieces, is_last: true }))
+            }
+            Body::Blocks(list) if is_whole => {
+                Found::Blocks { head: Box::new(ObjectHead { info, range }), blocks: list.blocks }
+            }
+            _ => return Ok(Way::Alone { row, weight }),
+        };
+        Ok(Way::Group(found))
+    }
+}
+
+/// Where a request goes.
+enum Way {
+    Group(Found),
+    Alone { row: Row, weight: u64 },
+}
+
+/// Makes steps of requests.
+struct Grouping {
+    order: ReadOrder,
+    group_bytes: u64,
+    steps: Vec<Step>,
+    /// The group that is being gathered, its bytes and blocks.
+    group: Vec<Entry>,
+    bytes: u64,
+    blocks: usize,
+    /// Answers that need not wait for a group.
+    answers: Vec<Entry>,
+}
+
+impl Grouping {
+    fn new(order: ReadOrder, group_bytes: u64) -> Self {
+        let (steps, group, answers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { order, group_bytes, steps, group, bytes: 0, blocks: 0, answers }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        if entry.is_answer() && self.order == ReadOrder::Completion {
+            return self.answers.push(entry);
+        }
+        let bytes: u64 = entry.blocks().iter().map(|block| u64::from(block.len)).sum();
+        let blocks = entry.blocks().len();
+        let is_full = self.bytes + bytes > self.group_bytes || self.blocks + blocks > GROUP_BLOCKS;
+        if self.blocks > 0 && blocks > 0 && is_full {
+            self.end_group();
+        }
+        self.bytes += bytes;
+        self.blocks += blocks;
+        self.group.push(entry);
+    }
+
+    fn add_alone(&mut self, alone: Alone) {
+        if self.order == ReadOrder::Requests {
+            self.end_group();
+        }
+        self.steps.push(Step::Alone(alone));
+    }
+
+    fn end_group(&mut self) {
+        if !self.group.is_empty() {
+            self.steps.push(Step::Group(std::mem::take(&mut self.group)));
+        }
+        (self.bytes, self.blocks) = (0, 0);
+    }
+
+    fn finish(mut self) -> Vec<Step> {
+        self.end_group();
+        if !self.answers.is_empty() {
+            self.steps.insert(0, Step::Group(self.answers));
+        }
+        self.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(position: usize, lens: &[u32]) -> Entry {
+        let blocks: Vec<Block> = lens.iter().map(|&len| Block { len, ..Block::default() }).collect();
+        let found = match blocks.is_empty() {
+            true => Found::Answer(Err(ClientError::Busy)),
+            false => {
+                let size = lens.iter().map(|&len| u64::from(len)).sum();
+                let info = crate::ObjectInfo {
+                    key: String::new(),
+                    version: [0; 16],
+                    size,
+                    modified_unix_ms: 0,
+                    etag: String::new(),
+                    attributes: crate::ObjectAttributes::default(),
+                    checksums: Vec::new(),
+                    parts: Vec::new(),
+                    profile: None,
+                };
+                Found::Blocks { head: Box::new(ObjectHead { info, range: 0..size }), blocks }
+            }
+        };
+        Entry { position, request: GetRequest::default(), found }
+    }
+
+    fn alone(position: usize) -> Alone {
+        Alone { position, request: GetRequest::default(), row: None, weight: LEAST_WEIGHT }
+    }
+
+    /// The positions of each step.
+    fn steps(grouping: Grouping) -> Vec<Vec<usize>> {
+        let positions = |step: &Step| match step {
+            Step::Group(entries) => entries.iter().map(|entry| entry.position).collect(),
+            Step::Alone(alone) => vec![alone.position],
+        };
+        grouping.finish().iter().map(positions).collect()
+    }
+
+    fn grouping(order: ReadOrder) -> Grouping {
+        let mut grouping = Grouping::new(order, 100);
+        grouping.add(entry(0, &[40]));
+        grouping.add(entry(1, &[]));
+        grouping.add_alone(alone(2));
+        grouping.add(entry(3, &[30, 30]));
+        grouping.add(entry(4, &[1]));
+        grouping.add(entry(5, &[]));
+        grouping.add(entry(6, &[500]));
+        grouping
+    }
+
+    #[test]
+    fn in_order_of_completion_answers_come_first_and_groups_are_full() {
+        assert_eq!(
+            steps(grouping(ReadOrder::Completion)),
+            [vec![1, 5], vec![2], vec![0, 3], vec![4], vec![6]]
+        );
+    }
+
+    #[test]
+    fn in_order_of_requests_steps_are_so_too() {
+        let steps = steps(grouping(ReadOrder::Requests));
+        assert_eq!(steps, [vec![0, 1], vec![2], vec![3, 4, 5], vec![6]]);
+    }
+
+    #[test]
+    fn a_group_has_a_bounded_number_of_blocks() {
+        let mut grouping = Grouping::new(ReadOrder::Requests, 1_000_000);
+        (0..150).for_each(|position| grouping.add(entry(position, &[1])));
+        let lens: Vec<usize> = steps(grouping).iter().map(Vec::len).collect();
+        assert_eq!(lens, [64, 64, 22]);
+    }
+
+    #[test]
+    fn a_range_wants_what_is_left_of_the_object() {
+        let bytes = |first, last| most_wanted(ReadRange::Bytes { first, last }, 100);
+        assert_eq!((bytes(0, None), bytes(10, Some(19)), bytes(90, Some(u64::MAX))), (100, 10, 10));
+        assert_eq!((bytes(100, None), bytes(9, Some(3))), (0, 0));
+        assert_eq!(most_wanted(ReadRange::Suffix { len: 7 }, 100), 7);
+        assert_eq!(most_wanted(ReadRange::Suffix { len: 700 }, 100), 100);
+    }
+}

@@ -1,0 +1,210 @@
+//! Reading many objects or ranges in one call (EC-Store §IV-B: a query asks for many blocks).
+//!
+//! The rows of all objects are looked up together, in windows. What they hold inline is answered at once. The
+//! blocks of small objects are read together in *groups*, each a query of its own with one request for each
+//! site; ranges of a block and large objects are read *alone*, as a get does, and come in parts.
+//!
+//! The answer is a stream, and whoever takes it sets the pace: nothing is looked up or begun but while it is
+//! polled, and what is under way is bounded, whatever the number of requests. What waits for memory or for a
+//! site runs in tasks of its own, so that a receiver that pauses does not make sites look late.
+//!
+//! Memory counts against the client's byte budget until it is handed out. Nobody waits in a circle: a task
+//! that waits for its share holds none; and what holds one is handed out without waiting for another task's,
+//! because everything that was read is handed out first, and nothing is begun that has to be handed out
+//! before it. In the order of the requests, therefore, a read begins when all before it are in memory.
+
+mod look_up;
+mod running;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, SelectAll, StreamExt};
+
+use crate::stripe::BlocksRead;
+use crate::{Client, ClientError, GetRequest, ObjectInfo};
+use look_up::{Entry, Found, Step};
+use running::Event;
+
+/// Requests whose rows are looked up together.
+const LOOKED_UP_AT_ONCE: usize = 128;
+/// Groups that are read at the same time.
+const GROUPS_AT_ONCE: usize = 2;
+/// The weight of what is read alone at the same time: four large objects, or sixteen small ranges.
+const MAX_WEIGHT: u64 = 4 * look_up::LARGE_LEN;
+
+/// In which order [`Client::read_many`] answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOrder {
+    /// What is read first comes first; parts of different objects may alternate.
+    Completion,
+    /// That of the requests, each object whole before the next one.
+    Requests,
+}
+
+/// What a get tells before the bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectHead {
+    /// The object.
+    pub info: ObjectInfo,
+    /// The bytes that are answered.
+    pub range: Range<u64>,
+}
+
+/// A part of the answer to one request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectPart {
+    /// With the first part.
+    pub head: Option<Box<ObjectHead>>,
+    /// The next bytes, as ready pieces: at most a block, or a whole object of 1 MiB or less.
+    pub pieces: Vec<Bytes>,
+    /// Whether the answer to this request is complete.
+    pub is_last: bool,
+}
+
+/// Parts, each with the position of its request. Every request has parts in order up to one that is the last
+/// or is an error, which also ends an answer whose first parts came: they are to be discarded then.
+pub type PartStream = BoxStream<'static, (usize, Result<ObjectPart, ClientError>)>;
+
+impl Client {
+    /// Reads many objects or ranges, each as [`Client::get`] does; one that fails does not fail the others.
+    ///
+    /// What was handed out is the receiver's, and does not count against
+    /// [`ClientOptions::in_flight_bytes`](crate::ClientOptions::in_flight_bytes) any more when the stream is
+    /// polled again.
+    pub fn read_many(&self, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
+        let many = Many {
+            client: self.clone(),
+            order,
+            requests: requests.into_iter().enumerate(),
+            looking_up: false,
+            steps: VecDeque::new(),
+            running: SelectAll::new(),
+            groups: 0,
+            weight: 0,
+            ready: VecDeque::new(),
+            _read: None,
+        };
+        stream::unfold(many, |mut many| async { many.next().await.map(|part| (part, many)) }).boxed()
+    }
+}
+
+/// A read of many objects on its way to a receiver.
+struct Many {
+    client: Client,
+    order: ReadOrder,
+    /// Not looked up yet.
+    requests: std::iter::Enumerate<std::vec::IntoIter<GetRequest>>,
+    looking_up: bool,
+    /// Looked up and not begun.
+    steps: VecDeque<Step>,
+    running: SelectAll<BoxStream<'static, Event>>,
+    /// Groups among what is running.
+    groups: usize,
+    /// The weight of what is read alone.
+    weight: u64,
+    /// To be handed out.
+    ready: VecDeque<(usize, Result<ObjectPart, ClientError>)>,
+    /// The group whose parts are in `ready`; it holds their share of the budget.
+    _read: Option<BlocksRead>,
+}
+
+impl Many {
+    /// The stream's next item.
+    async fn next(&mut self) -> Option<(usize, Result<ObjectPart, ClientError>)> {
+        loop {
+            self.begin();
+            if let Some(part) = self.ready.pop_front() {
+                return Some(part);
+            }
+            self._read = None;
+            // Where nothing is running, nothing is left: all that could be begun was begun.
+            let event = self.running.next().await?;
+            self.take(event);
+        }
+    }
+
+    /// Begins what may be under way at the same time.
+    fn begin(&mut self) {
+        let waiting: usize = self.steps.iter().map(Step::len).sum();
+        if !self.looking_up && waiting < LOOKED_UP_AT_ONCE && self.requests.len() > 0 {
+            self.looking_up = true;
+            let window: Vec<_> = self.requests.by_ref().take(LOOKED_UP_AT_ONCE).collect();
+            self.running.push(running::look_up(&self.client, window, self.order));
+        }
+        while let Some(step) = self.next_step() {
+            match step {
+                Step::Group(entries) if entries.iter().all(Entry::is_answer) => self.hand_out(entries, None),
+                Step::Group(entries) => {
+                    self.groups += 1;
+                    self.running.push(running::group(&self.client, entries));
+                }
+                Step::Alone(alone) => {
+                    self.weight += alone.weight;
+                    self.running.push(running::alone(&self.client, alone));
+                }
+            }
+        }
+    }
+
+    /// The next step that may begin now.
+    fn next_step(&mut self) -> Option<Step> {
+        let (groups, weight) = (self.groups, self.weight);
+        let may_begin = |step: &Step| match step {
+            Step::Group(_) => groups < GROUPS_AT_ONCE,
+            Step::Alone(alone) => weight + alone.weight <= MAX_WEIGHT,
+        };
+        match self.order {
+            ReadOrder::Completion => {
+                let position = self.steps.iter().position(may_begin)?;
+                self.steps.remove(position)
+            }
+            ReadOrder::Requests if groups == 0 && weight == 0 => self.steps.pop_front(),
+            ReadOrder::Requests => None,
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::LookedUp(steps) => {
+                self.looking_up = false;
+                self.steps.extend(steps);
+            }
+            Event::Group(entries, Ok(read)) => {
+                self.groups -= 1;
+                self.hand_out(entries, Some(read));
+            }
+            Event::Group(entries, Err(error)) => {
+                self.groups -= 1;
+                tracing::debug!(%error, objects = entries.len(), "a group is read one by one");
+                entries.into_iter().rev().for_each(|entry| self.steps.push_front(entry.by_itself()));
+            }
+            Event::Part { position, weight, result } => {
+                if result.as_ref().map_or(true, |part| part.is_last) {
+                    self.weight -= weight;
+                }
+                self.ready.push_back((position, result));
+            }
+        }
+    }
+
+    /// Puts the answers of a group into `ready`, with the blocks that were read for it.
+    fn hand_out(&mut self, entries: Vec<Entry>, mut read: Option<BlocksRead>) {
+        let blocks = read.as_mut().map(|read| std::mem::take(&mut read.blocks)).unwrap_or_default();
+        let mut blocks = blocks.into_iter();
+        for Entry { position, found, .. } in entries {
+            let answer = match found {
+                Found::Answer(answer) => answer,
+                Found::Blocks { head, blocks: wanted } => {
+                    let pieces = blocks.by_ref().take(wanted.len()).flatten().collect();
+                    Ok(ObjectPart { head: Some(head), pieces, is_last: true })
+                }
+            };
+            self.ready.push_back((position, answer));
+        }
+        if read.is_some() {
+            self._read = read;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What is under way of a read of many objects: each in a task of its own, given up when it is dropped.
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use striate_meta::records::Block;
+use tokio::sync::mpsc::{self, Sender};
+
+use super::look_up::{Alone, Entry, Step};
+use super::{ObjectHead, ObjectPart, ReadOrder};
+use crate::condition::check_read;
+use crate::get::{Budget, ends_early};
+use crate::stripe::BlocksRead;
+use crate::task::Task;
+use crate::{Client, ClientError, GetObject, GetRequest};
+
+/// What became of something that was under way.
+pub(super) enum Event {
+    /// Rows came.
+    LookedUp(Vec<Step>),
+    /// The blocks of a group came, or one of them cannot be read.
+    Group(Vec<Entry>, Result<BlocksRead, ClientError>),
+    /// The next part of an object that is read alone.
+    Part { position: usize, weight: u64, result: Result<ObjectPart, ClientError> },
+}
+
+/// Looks up a window of requests.
+pub(super) fn look_up(
+    client: &Client,
+    requests: Vec<(usize, GetRequest)>,
+    order: ReadOrder,
+) -> BoxStream<'static, Event> {
+    let positions: Vec<usize> = requests.iter().map(|(position, _)| *position).collect();
+    let of_task = client.clone();
+    let task = Task::spawn(&client.inner.runtime, async move { Ok(of_task.look_up(requests, order).await) });
+    let looked_up = async move {
+        let steps = task.await;
+        // A task that was stopped has not answered anybody.
+        let steps = steps.unwrap_or_else(|error| vec![Step::failed(&positions, &error)]);
+        Event::LookedUp(steps)
+    };
+    stream::once(looked_up).boxed()
+}
+
+/// Reads the blocks of a group.
+pub(super) fn group(client: &Client, entries: Vec<Entry>) -> BoxStream<'static, Event> {
+    let blocks: Vec<Block> = entries.iter().flat_map(Entry::blocks).cloned().collect();
+    let of_task = client.clone();
+    let task = Task::spawn(&client.inner.runtime, async move { of_task.read_blocks(&blocks).await });
+    stream::once(async move { Event::Group(entries, task.await) }).boxed()
+}
+
+/// Reads one object or range.
+pub(super) fn alone(client: &Client, alone: Alone) -> BoxStream<'static, Event> {
+    let (position, weight) = (alone.position, alone.weight);
+    let (sender, parts) = mpsc::channel(1);
+    let of_task = client.clone();
+    let task = Task::spawn(&client.inner.runtime, async move {
+        send_parts(of_task, alone, sender).await;
+        Ok(())
+    });
+    let next = move |state: Option<(mpsc::Receiver<_>, Task<()>)>| async move {
+        let (mut parts, task) = state?;
+        let result: Result<ObjectPart, ClientError> = match parts.recv().await {
+            Some(result) => result,
+            // It ended before its last part: it panicked, or was stopped.
+            None => return Some((Err(task.await.err().unwrap_or(ClientError::Busy)), None)),
+        };
+        let goes_on = result.as_ref().is_ok_and(|part| !part.is_last);
+        Some((result, goes_on.then_some((parts, task))))
+    };
+    let parts = stream::unfold(Some((parts, task)), next);
+    parts.map(move |result| Event::Part { position, weight, result }).boxed()
+}
+
+/// Sends an object's parts, each when the one before it was taken: what is read and not yet taken then counts
+/// against the byte budget.
+async fn send_parts(client: Client, alone: Alone, parts: Sender<Result<ObjectPart, ClientError>>) {
+    let GetObject { info, range, mut body } = match client.open_alone(alone).await {
+        Ok(object) => object,
+        // An error means that nobody receives any more, here and below.
+        Err(error) => return parts.send(Err(error)).await.unwrap_or_default(),
+    };
+    let mut left = range.end - range.start;
+    let mut head = Some(Box::new(ObjectHead { info, range }));
+    loop {
+        let Ok(room) = parts.reserve().await else { return };
+        let piece = match body.next().await.transpose() {
+            Ok(None) if left > 0 => Err(ends_early(left)),
+            piece => piece,
+        };
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(error) => return room.send(Err(error)),
+        };
+        left = left.saturating_sub(piece.as_ref().map_or(0, Bytes::len) as u64);
+        let is_last = left == 0;
+        room.send(Ok(ObjectPart { head: head.take(), pieces: piece.into_iter().collect(), is_last }));
+        if is_last {
+            // The last piece counts until it is taken.
+            return parts.reserve().await.map(drop).unwrap_or_default();
+        }
+    }
+}
+
+impl Client {
+    async fn open_alone(&self, alone: Alone) -> Result<GetObject, ClientError> {
+        match alone.row {
+            Some(row) => self.get_from(row.record()?, alone.request, Budget::Own, check_read).await,
+            None => self.get(alone.request).await,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Reading many objects in one request: `POST /{bucket}?batch`, which is Striate's own (docs/src/batch-read.md).
+//!
+//! - [`request`]: the JSON that names the items, and its limits.
+//! - [`frames`]: the answer as frames, in order of completion.
+//! - [`archive`]: the answer as a TAR, in order of the items.
+
+pub(crate) mod archive;
+pub(crate) mod frames;
+pub(crate) mod request;
+
+use striate_client::ClientError;
+
+use crate::failure::code_of;
+use crate::refusal::Refusal;
+
+/// What an answer must know of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub key: String,
+    /// Whether a range was asked for: the item is answered 206.
+    pub is_range: bool,
+}
+
+/// Why an item cannot be answered, as S3 says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub status: u16,
+    pub code: &'static str,
+    pub message: String,
+}
+
+impl From<&ClientError> for Failure {
+    fn from(error: &ClientError) -> Self {
+        let (status, code) = code_of(error);
+        Self { status: status.as_u16(), code, message: error.to_string() }
+    }
+}
+
+impl From<&Refusal> for Failure {
+    fn from(refusal: &Refusal) -> Self {
+        Self { status: refusal.status.as_u16(), code: refusal.code, message: refusal.message.clone() }
+    }
+}

@@ -1,0 +1,188 @@
+//! What a batch read asks for.
+//!
+//! The JSON is read strictly: a misspelt `range` would otherwise answer whole objects. An item whose range or
+//! ETag cannot be read fails by itself, a document that cannot be read fails the request.
+
+use std::fmt;
+
+use s3s::dto::{ETagCondition, Range};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use striate_client::{GetRequest, ReadCondition, ReadRange};
+
+use super::Item;
+use crate::refusal::Refusal;
+
+/// Items of one request.
+pub(crate) const MAX_ITEMS: usize = 4_096;
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    #[default]
+    Frames,
+    Tar,
+}
+
+/// The document.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchRequest {
+    pub items: Items,
+    #[serde(default)]
+    pub format: Format,
+}
+
+/// One object or range.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AskedItem {
+    pub key: String,
+    pub range: Option<String>,
+    pub if_match: Option<String>,
+}
+
+/// At least one and at most [`MAX_ITEMS`], never more in memory.
+#[derive(Debug)]
+pub(crate) struct Items(pub Vec<AskedItem>);
+
+impl<'de> Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bounded;
+
+        impl<'de> Visitor<'de> for Bounded {
+            type Value = Vec<AskedItem>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "1 to {MAX_ITEMS} items")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    if all.len() == MAX_ITEMS {
+                        return Err(A::Error::custom(format!("more than {MAX_ITEMS} items")));
+                    }
+                    all.push(item);
+                }
+                if all.is_empty() {
+                    return Err(A::Error::invalid_length(0, &self));
+                }
+                Ok(all)
+            }
+        }
+
+        deserializer.deserialize_seq(Bounded).map(Self)
+    }
+}
+
+/// Reads the document.
+///
+/// # Errors
+/// 400 with what is wrong and where.
+pub(crate) fn parse(json: &[u8]) -> Result<BatchRequest, Refusal> {
+    serde_json::from_slice(json).map_err(|error| {
+        let message = format!(
+            "The body is not a batch read: {error}. It is JSON such as {{\"items\": [{{\"key\": \"a\"}}]}}."
+        );
+        Refusal::bad("InvalidRequest", message)
+    })
+}
+
+impl AskedItem {
+    /// What is read for it, and what its answer must know; or why it cannot be read.
+    pub fn open(self, bucket: &str) -> (Item, Result<GetRequest, Refusal>) {
+        let (range, condition) = (self.read_range(), self.condition());
+        let item = Item { key: self.key, is_range: self.range.is_some() };
+        let request = range.and_then(|range| {
+            let (bucket, key) = (bucket.to_owned(), item.key.clone());
+            Ok(GetRequest { bucket, key, condition: condition?, range })
+        });
+        (item, request)
+    }
+
+    fn read_range(&self) -> Result<ReadRange, Refusal> {
+        let Some(text) = &self.range else { return Ok(ReadRange::Whole) };
+        match Range::parse(text) {
+            Ok(Range::Int { first, last }) => Ok(ReadRange::Bytes { first, last }),
+            Ok(Range::Suffix { length }) => Ok(ReadRange::Suffix { len: length }),
+            Err(_) => Err(Refusal::bad(
+                "InvalidArgument",
+                "range must be one range of bytes: bytes=0-99, bytes=100- or bytes=-100.",
+            )),
+        }
+    }
+
+    /// ETags are taken with quotes, as answers have them, and without.
+    fn condition(&self) -> Result<ReadCondition, Refusal> {
+        let Some(text) = &self.if_match else { return Ok(ReadCondition::default()) };
+        let is_bare = !text.contains('"') && text != "*";
+        let quoted = if is_bare { format!("\"{text}\"") } else { text.clone() };
+        let etag = match ETagCondition::parse_http_header(quoted.as_bytes()) {
+            Ok(ETagCondition::Any) => "*".to_owned(),
+            Ok(ETagCondition::ETag(etag)) => etag.into_value(),
+            Err(_) => return Err(Refusal::bad("InvalidArgument", "if_match must be an ETag or *.")),
+        };
+        Ok(ReadCondition { if_match: Some(vec![etag]), ..ReadCondition::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(count: usize) -> String {
+        format!("{{\"items\": [{}]}}", vec!["{\"key\": \"k\"}"; count].join(","))
+    }
+
+    #[test]
+    fn one_to_4096_items_are_read_and_frames_are_the_default() {
+        let request = parse(items(MAX_ITEMS).as_bytes()).unwrap();
+        assert_eq!((request.items.0.len(), request.format), (MAX_ITEMS, Format::Frames));
+        let tar = parse(br#"{"items": [{"key": "a"}], "format": "tar"}"#).unwrap();
+        assert_eq!(tar.format, Format::Tar);
+    }
+
+    #[test]
+    fn what_is_no_batch_read_is_refused_with_the_place() {
+        for (json, reason) in [
+            (items(0), "1 to 4096 items"),
+            (items(MAX_ITEMS + 1), "more than 4096 items"),
+            ("{\"items\": [{\"key\": \"a\", \"rnage\": \"x\"}]}".to_owned(), "`rnage`"),
+            ("{\"items\": [{}]}".to_owned(), "missing field `key`"),
+            ("{\"items\": [{\"key\": \"a\"}], \"format\": \"zip\"}".to_owned(), "`zip`"),
+            ("{\"items\": [{\"key\": \"a\"}]} x".to_owned(), "trailing characters"),
+            ("{\"items\": ".to_owned(), "EOF"),
+            (String::new(), "EOF"),
+            ("[".repeat(100_000), "expected struct BatchRequest"),
+        ] {
+            let refusal = parse(json.as_bytes()).unwrap_err();
+            assert_eq!((refusal.code, refusal.status.as_u16()), ("InvalidRequest", 400));
+            assert!(refusal.message.contains(reason), "{reason}: {}", refusal.message);
+        }
+    }
+
+    fn open(range: Option<&str>, if_match: Option<&str>) -> Result<GetRequest, Refusal> {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        let item = AskedItem { key: "k".to_owned(), range: own(range), if_match: own(if_match) };
+        let (opened, request) = item.open("b");
+        assert_eq!(opened, Item { key: "k".to_owned(), is_range: range.is_some() });
+        request
+    }
+
+    #[test]
+    fn ranges_and_etags_are_those_of_headers() {
+        let range = |text| open(Some(text), None).unwrap().range;
+        assert_eq!(range("bytes=0-99"), ReadRange::Bytes { first: 0, last: Some(99) });
+        assert_eq!(range("bytes=7-"), ReadRange::Bytes { first: 7, last: None });
+        assert_eq!(range("bytes=-5"), ReadRange::Suffix { len: 5 });
+        for text in ["", "0-99", "bytes=0-1,3-4", "bytes=9-3", "bytes=-", "lines=1-2"] {
+            assert_eq!(open(Some(text), None).unwrap_err().code, "InvalidArgument", "{text}");
+        }
+        for (text, etag) in [("\"abc\"", "abc"), ("abc", "abc"), ("*", "*")] {
+            let condition = open(None, Some(text)).unwrap().condition;
+            assert_eq!(condition.if_match, Some(vec![etag.to_owned()]));
+        }
+        assert_eq!(open(None, Some("\"a\", \"b\"")).unwrap_err().code, "InvalidArgument");
+    }
+}
