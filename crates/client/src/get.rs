@@ -30,6 +30,8 @@ const MAX_RESTARTS: usize = 8;
 pub(crate) enum Budget {
     /// The client's byte budget.
     Own,
+    /// The client's byte budget; nothing is read ahead.
+    BlockByBlock,
     /// The reader has taken a share already (a copy); nothing is read ahead.
     Readers,
 }
@@ -154,7 +156,7 @@ impl Client {
             left: range.end - range.start,
         };
         // Who reads on a share of their own has not taken it yet.
-        if budget == Budget::Own {
+        if budget != Budget::Readers {
             reader.open_next().await?;
         }
         Ok(stream::unfold(Some(reader), Reader::step).boxed())
@@ -225,7 +227,9 @@ impl Reader {
             None => {
                 let Some(span) = self.next_span().await? else { return Ok(false) };
                 let share = match self.budget {
-                    Budget::Own => Some(self.client.inner.budget.acquire(span.range.len()).await),
+                    Budget::Own | Budget::BlockByBlock => {
+                        Some(self.client.inner.budget.acquire(span.range.len()).await)
+                    }
                     Budget::Readers => None,
                 };
                 self.read_ahead().await?;

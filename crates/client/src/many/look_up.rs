@@ -6,20 +6,16 @@ use bytes::Bytes;
 use striate_meta::records::{Block, Object, object::Body};
 use striate_meta::{Row, keys};
 
-use super::{ObjectHead, ObjectPart, ReadOrder};
+use super::{Limits, ObjectHead, ObjectPart, ReadOrder};
 use crate::condition::{check_read, resolve_range};
 use crate::get::inline;
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, GetRequest, ReadRange};
 
-/// Objects up to this many bytes are read in groups, and handed out whole.
-pub(super) const LARGE_LEN: u64 = 1 << 20;
-/// What a small range weighs among the reads that are under way.
-const LEAST_WEIGHT: u64 = LARGE_LEN / 4;
+/// Objects up to this many bytes are read in groups, and handed out whole, if a group may have as many.
+const LARGE_LEN: u64 = 1 << 20;
 /// Blocks of one group.
 const GROUP_BLOCKS: usize = 64;
-/// Bytes of one group, where the client's budget is large.
-const GROUP_BYTES: u64 = 8 << 20;
 
 /// What is read in one go.
 pub(super) enum Step {
@@ -52,7 +48,7 @@ pub(super) struct Alone {
     pub(super) request: GetRequest,
     /// The object's row, if it is fresh.
     pub(super) row: Option<Row>,
-    /// How much it counts among the reads that are under way: the bytes wanted, within limits.
+    /// Its part of [`Limits::alone_bytes`].
     pub(super) weight: u64,
 }
 
@@ -89,19 +85,15 @@ impl Entry {
 
     /// What is to be done for this request after its group failed: everything anew, because the failure may
     /// come from an object that was replaced meanwhile.
-    pub(super) fn by_itself(self) -> Step {
+    pub(super) fn by_itself(self, limits: Limits) -> Step {
         match self.found {
             Found::Answer(_) => Step::Group(vec![self]),
             Found::Blocks { head, .. } => {
-                let weight = weight(head.info.size);
+                let weight = limits.weight(head.info.size);
                 Step::Alone(Alone { position: self.position, request: self.request, row: None, weight })
             }
         }
     }
-}
-
-fn weight(len: u64) -> u64 {
-    len.clamp(LEAST_WEIGHT, LARGE_LEN)
 }
 
 /// Bytes that a read of `range` answers at most.
@@ -117,9 +109,13 @@ fn most_wanted(range: ReadRange, size: u64) -> u64 {
 
 impl Client {
     /// Looks up the objects of a window of requests and says how they are read.
-    pub(super) async fn look_up(&self, requests: Vec<(usize, GetRequest)>, order: ReadOrder) -> Vec<Step> {
-        let group_bytes = GROUP_BYTES.min(self.inner.options.in_flight_bytes as u64 / 4);
-        let mut grouping = Grouping::new(order, group_bytes);
+    pub(super) async fn look_up(
+        &self,
+        requests: Vec<(usize, GetRequest)>,
+        order: ReadOrder,
+        limits: Limits,
+    ) -> Vec<Step> {
+        let mut grouping = Grouping::new(order, limits.group_bytes);
         let is_key = |request: &GetRequest| record::check_key(&request.key).is_ok();
         let named = requests.iter().filter(|(_, request)| is_key(request));
         let keys: Vec<Bytes> =
@@ -138,7 +134,7 @@ impl Client {
                     None => Err(self.why_missing(&request, &mut buckets).await),
                 },
             };
-            match row.and_then(|row| self.find(&request, row)) {
+            match row.and_then(|row| self.find(&request, row, limits)) {
                 Ok(Way::Group(found)) => grouping.add(Entry { position, request, found }),
                 Ok(Way::Alone { row, weight }) => {
                     grouping.add_alone(Alone { position, request, row: Some(row), weight });
@@ -166,9 +162,9 @@ impl Client {
     }
 
     /// How the object of a row is read.
-    fn find(&self, request: &GetRequest, row: Row) -> Result<Way, ClientError> {
+    fn find(&self, request: &GetRequest, row: Row, limits: Limits) -> Result<Way, ClientError> {
         let object: Object = row.record()?;
-        let weight = weight(most_wanted(request.range, object.size));
+        let weight = limits.weight(most_wanted(request.range, object.size));
         let is_listed = matches!(object.body, Some(Body::Inline(_) | Body::Blocks(_)));
         if !is_listed || matches!(request.range, ReadRange::Part(_)) {
             return Ok(Way::Alone { row, weight });
@@ -176,7 +172,7 @@ impl Client {
         let (info, body) = record::open(request.key.clone(), object, &self.inner.profiles, ShowParts::Yes)?;
         check_read(&request.condition, &info)?;
         let range = resolve_range(request.range, &info)?;
-        let is_whole = range == (0..info.size) && info.size <= LARGE_LEN;
+        let is_whole = range == (0..info.size) && info.size <= LARGE_LEN.min(limits.group_bytes);
         let found = match body {
             Body::Inline(bytes) => {
                 let pieces = if range.is_empty() { Vec::new() } else { vec![inline(&bytes, range.clone())?] };
@@ -283,7 +279,7 @@ mod tests {
     }
 
     fn alone(position: usize) -> Alone {
-        Alone { position, request: GetRequest::default(), row: None, weight: LEAST_WEIGHT }
+        Alone { position, request: GetRequest::default(), row: None, weight: 1 }
     }
 
     /// The positions of each step.

@@ -31,8 +31,33 @@ use running::Event;
 const LOOKED_UP_AT_ONCE: usize = 128;
 /// Groups that are read at the same time.
 const GROUPS_AT_ONCE: usize = 2;
-/// The weight of what is read alone at the same time: four large objects, or sixteen small ranges.
-const MAX_WEIGHT: u64 = 4 * look_up::LARGE_LEN;
+/// Bytes of one group, where the client's budget is large.
+const GROUP_BYTES: u64 = 4 << 20;
+/// Bytes of what is read alone at the same time, where the client's budget is large.
+const ALONE_BYTES: u64 = 16 << 20;
+
+/// How much may be in memory. Together less than half of the client's budget, so that a receiver that pauses
+/// does not hold up others: at most three groups (one is being handed out), and what is read alone.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Bytes of one group.
+    group_bytes: u64,
+    /// Bytes of what is read alone at the same time.
+    alone_bytes: u64,
+}
+
+impl Limits {
+    fn of(in_flight_bytes: usize) -> Self {
+        let budget = in_flight_bytes as u64;
+        Self { group_bytes: GROUP_BYTES.min(budget / 16), alone_bytes: ALONE_BYTES.min(budget / 4).max(16) }
+    }
+
+    /// What a read of `len` bytes counts: four large objects, of which a block each is in memory, or sixteen
+    /// small ranges are read at the same time.
+    fn weight(&self, len: u64) -> u64 {
+        len.clamp(self.alone_bytes / 16, self.alone_bytes / 4)
+    }
+}
 
 /// In which order [`Client::read_many`] answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +102,7 @@ impl Client {
         let many = Many {
             client: self.clone(),
             order,
+            limits: Limits::of(self.inner.options.in_flight_bytes),
             requests: requests.into_iter().enumerate(),
             looking_up: false,
             steps: VecDeque::new(),
@@ -94,6 +120,7 @@ impl Client {
 struct Many {
     client: Client,
     order: ReadOrder,
+    limits: Limits,
     /// Not looked up yet.
     requests: std::iter::Enumerate<std::vec::IntoIter<GetRequest>>,
     looking_up: bool,
@@ -131,7 +158,7 @@ impl Many {
         if !self.looking_up && waiting < LOOKED_UP_AT_ONCE && self.requests.len() > 0 {
             self.looking_up = true;
             let window: Vec<_> = self.requests.by_ref().take(LOOKED_UP_AT_ONCE).collect();
-            self.running.push(running::look_up(&self.client, window, self.order));
+            self.running.push(running::look_up(&self.client, window, self.order, self.limits));
         }
         while let Some(step) = self.next_step() {
             match step {
@@ -150,10 +177,10 @@ impl Many {
 
     /// The next step that may begin now.
     fn next_step(&mut self) -> Option<Step> {
-        let (groups, weight) = (self.groups, self.weight);
+        let (groups, weight, most) = (self.groups, self.weight, self.limits.alone_bytes);
         let may_begin = |step: &Step| match step {
             Step::Group(_) => groups < GROUPS_AT_ONCE,
-            Step::Alone(alone) => weight + alone.weight <= MAX_WEIGHT,
+            Step::Alone(alone) => weight + alone.weight <= most,
         };
         match self.order {
             ReadOrder::Completion => {
@@ -178,7 +205,10 @@ impl Many {
             Event::Group(entries, Err(error)) => {
                 self.groups -= 1;
                 tracing::debug!(%error, objects = entries.len(), "a group is read one by one");
-                entries.into_iter().rev().for_each(|entry| self.steps.push_front(entry.by_itself()));
+                entries
+                    .into_iter()
+                    .rev()
+                    .for_each(|entry| self.steps.push_front(entry.by_itself(self.limits)));
             }
             Event::Part { position, weight, result } => {
                 if result.as_ref().map_or(true, |part| part.is_last) {

@@ -6,7 +6,7 @@ use striate_meta::records::Block;
 use tokio::sync::mpsc::{self, Sender};
 
 use super::look_up::{Alone, Entry, Step};
-use super::{ObjectHead, ObjectPart, ReadOrder};
+use super::{Limits, ObjectHead, ObjectPart, ReadOrder};
 use crate::condition::check_read;
 use crate::get::{Budget, ends_early};
 use crate::stripe::BlocksRead;
@@ -28,10 +28,12 @@ pub(super) fn look_up(
     client: &Client,
     requests: Vec<(usize, GetRequest)>,
     order: ReadOrder,
+    limits: Limits,
 ) -> BoxStream<'static, Event> {
     let positions: Vec<usize> = requests.iter().map(|(position, _)| *position).collect();
     let of_task = client.clone();
-    let task = Task::spawn(&client.inner.runtime, async move { Ok(of_task.look_up(requests, order).await) });
+    let task =
+        Task::spawn(&client.inner.runtime, async move { Ok(of_task.look_up(requests, order, limits).await) });
     let looked_up = async move {
         let steps = task.await;
         // A task that was stopped has not answered anybody.
@@ -103,10 +105,12 @@ async fn send_parts(client: Client, alone: Alone, parts: Sender<Result<ObjectPar
 }
 
 impl Client {
+    /// As a get, without reading ahead: others of the same receiver are read meanwhile.
     async fn open_alone(&self, alone: Alone) -> Result<GetObject, ClientError> {
-        match alone.row {
-            Some(row) => self.get_from(row.record()?, alone.request, Budget::Own, check_read).await,
-            None => self.get(alone.request).await,
+        let Alone { request, row, .. } = alone;
+        match row {
+            Some(row) => self.get_from(row.record()?, request, Budget::BlockByBlock, check_read).await,
+            None => self.get_with(request, Budget::BlockByBlock, check_read).await,
         }
     }
 }

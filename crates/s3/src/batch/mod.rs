@@ -8,6 +8,9 @@ pub(crate) mod archive;
 pub(crate) mod frames;
 pub(crate) mod request;
 
+#[cfg(test)]
+mod tests;
+
 use striate_client::ClientError;
 
 use crate::failure::code_of;
