@@ -2,12 +2,15 @@
 
 import io
 import json
+import re
 import socket
 import struct
 import tarfile
 import zlib
+from pathlib import Path
 
 import pytest
+import yaml
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
@@ -119,17 +122,17 @@ def test_ranges_conditions_missing_keys_and_large_objects_beside_each_other(s3, 
 
 
 def test_an_archive_has_the_order_of_its_items_and_says_what_failed(s3, bucket, body, batch):
-    contents = {"a/../b": b"dots", "/rooted": b"slash", "ünï/日本語" * 9: body(3 << 20), "empty": b"", "end/": b"x"}
+    contents = {"a/../b": b"dots", "/rooted": b"slash", "ünï/日本語" * 9: body(3 << 20), "empty": b"", "end/": b"x", "e\nf": b"line"}
     for key, content in contents.items():
         s3.put_object(Bucket=bucket, Key=key, Body=content)
-    keys = ["ünï/日本語" * 9, "none", "a/../b", "/rooted", "empty", "end/"]
+    keys = ["ünï/日本語" * 9, "none", "a/../b", "/rooted", "empty", "end/", "e\nf"]
     answer = batch([*({"key": key} for key in keys), {"key": "empty", "range": "y"}], format="tar")
     assert (answer.status, answer.headers["content-type"]) == (200, "application/x-tar")
     archive = tarfile.open(fileobj=io.BytesIO(answer.body))
     members = archive.getmembers()
     # `tarfile` takes a slash off the end of a name.
-    assert [member.pax_headers["path"] for member in members] == [keys[0], "__errors__/1", *keys[2:], "__errors__/6"]
-    for position in (0, 2, 3, 4, 5):
+    assert [member.pax_headers["path"] for member in members] == [keys[0], "__errors__/1", *keys[2:], "__errors__/7"]
+    for position in (0, 2, 3, 4, 5, 6):
         member = members[position]
         assert archive.extractfile(member).read() == contents[keys[position]]
         assert member.isreg() and member.pax_headers["STRIATE.position"] == str(position)
@@ -137,7 +140,7 @@ def test_an_archive_has_the_order_of_its_items_and_says_what_failed(s3, bucket, 
     assert members[2].pax_headers["STRIATE.etag"] == etag
     records = members[1].pax_headers
     assert (records["STRIATE.key"], records["STRIATE.status"], records["STRIATE.code"]) == ("none", "404", "NoSuchKey")
-    assert members[6].pax_headers["STRIATE.status"] == "400"
+    assert members[7].pax_headers["STRIATE.status"] == "400"
 
 
 @pytest.mark.parametrize("document, reason", [
@@ -197,6 +200,19 @@ def test_presigned_urls_and_virtual_hosts(raw, server, s3, bucket):
     sigv4.sign_headers(request, server.credentials, host)
     answer = raw.send_raw("POST", request.target(), request.headers, document)
     assert answers(answer.body)[0][2] == b"bytes"
+
+
+def test_its_description_is_yaml_that_names_what_there_is():
+    text = (Path(__file__).resolve().parents[2] / "docs" / "src" / "openapi.yaml").read_text()
+    described = yaml.safe_load(text)
+    assert described["openapi"].startswith("3.1.")
+    post = described["paths"]["/{bucket}"]["post"]
+    assert "batch" in [parameter["name"] for parameter in post["parameters"]]
+    assert set(post["responses"]["200"]["content"]) == {"application/vnd.striate.frames", "application/x-tar"}
+    item = described["components"]["schemas"]["Item"]["properties"]
+    assert set(item) == {"key", "range", "if_match"}
+    for name in set(re.findall(r"#/components/schemas/(\w+)", text)):
+        assert name in described["components"]["schemas"]
 
 
 def test_a_bucket_that_is_not_there_fails_the_request(raw):

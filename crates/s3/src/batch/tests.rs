@@ -157,7 +157,7 @@ async fn archive_of(
 #[tokio::test]
 async fn an_archive_is_read_by_others_with_any_key_and_says_what_failed() {
     let long = "ä".repeat(400);
-    let keys = ["../up", "b", &long, "d", "e\nf"];
+    let keys = ["../up", "b", &long, "d", "e\tf"];
     let refused = vec![(1, Refusal::bad("InvalidArgument", "why"))];
     let sent = vec![
         (0, part(head(512), &[500], false)),
@@ -194,7 +194,7 @@ async fn an_archive_is_read_by_others_with_any_key_and_says_what_failed() {
             ("__errors__/1".to_owned(), failed("b", 400, "InvalidArgument", "why"), 0),
             (long.clone(), of(2), 1_000),
             ("__errors__/3".to_owned(), failed("d", 404, "NoSuchKey", "there is no object \"d\""), 0),
-            ("e\nf".to_owned(), of(4), 0),
+            ("e\tf".to_owned(), of(4), 0),
         ]
     );
 }
