@@ -1,5 +1,6 @@
 """Many objects in one request (docs/src/batch-read.md): frames and TAR, read by code that shares nothing with the server's."""
 
+import http.client
 import io
 import json
 import re
@@ -15,7 +16,7 @@ from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from proving import sigv4
-from proving.servers import DOMAIN
+from proving.servers import DOMAIN, Striate
 
 pytestmark = pytest.mark.minio_differs("it has no batch read")
 
@@ -231,6 +232,29 @@ def test_every_cut_and_every_altered_byte_is_noticed(s3, bucket, body, batch):
         altered = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]
         with pytest.raises(Broken):
             list(frames(altered))
+
+
+def test_a_server_that_dies_is_noticed(tmp_path, body):
+    """The whole answer is larger than what lies in sockets when the server is killed."""
+    items = [{"key": "large"}] * 40
+    document = json.dumps({"items": items}).encode()
+    with Striate(tmp_path) as own:
+        client = own.client()
+        assert client.send("PUT", "/bucket").status == 200
+        assert client.send("PUT", "/bucket/large", body=body(2 << 20)).status == 200
+        connection = http.client.HTTPConnection(client.host, timeout=60)
+        request = sigv4.Request("POST", "/bucket", [("batch", "")], {}, document)
+        sigv4.sign_headers(request, own.credentials, client.host)
+        connection.request("POST", request.target(), document, request.headers)
+        response = connection.getresponse()
+        received = response.read(3 << 20)
+        own.kill()
+        with pytest.raises((http.client.HTTPException, OSError)):
+            while more := response.read1(1 << 20):
+                received += more
+        with pytest.raises(Broken):
+            list(frames(received))
+        assert len(received) < len(items) * (2 << 20)
 
 
 def test_a_receiver_that_goes_away_holds_up_nobody(s3, server, bucket, body, batch):
