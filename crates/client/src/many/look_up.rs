@@ -22,7 +22,7 @@ pub(super) enum Step {
     /// Small objects, together. May hold answers that are known already.
     Group(Vec<Entry>),
     /// A range or a large object.
-    Alone(Alone),
+    Alone(Box<Alone>),
 }
 
 /// One request of a group.
@@ -90,7 +90,8 @@ impl Entry {
             Found::Answer(_) => Step::Group(vec![self]),
             Found::Blocks { head, .. } => {
                 let weight = limits.weight(head.info.size);
-                Step::Alone(Alone { position: self.position, request: self.request, row: None, weight })
+                let alone = Alone { position: self.position, request: self.request, row: None, weight };
+                Step::Alone(Box::new(alone))
             }
         }
     }
@@ -232,7 +233,7 @@ impl Grouping {
         if self.order == ReadOrder::Requests {
             self.end_group();
         }
-        self.steps.push(Step::Alone(alone));
+        self.steps.push(Step::Alone(Box::new(alone)));
     }
 
     fn end_group(&mut self) {

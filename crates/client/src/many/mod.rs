@@ -169,7 +169,7 @@ impl Many {
                 }
                 Step::Alone(alone) => {
                     self.weight += alone.weight;
-                    self.running.push(running::alone(&self.client, alone));
+                    self.running.push(running::alone(&self.client, *alone));
                 }
             }
         }
