@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use s3s::dto::{ETagCondition, Range};
+use s3s::dto::Range;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use striate_client::{GetRequest, ReadCondition, ReadRange};
 
@@ -116,14 +116,12 @@ impl AskedItem {
     /// ETags are taken with quotes, as answers have them, and without.
     fn condition(&self) -> Result<ReadCondition, Refusal> {
         let Some(text) = &self.if_match else { return Ok(ReadCondition::default()) };
-        let is_bare = !text.contains('"') && text != "*";
-        let quoted = if is_bare { format!("\"{text}\"") } else { text.clone() };
-        let etag = match ETagCondition::parse_http_header(quoted.as_bytes()) {
-            Ok(ETagCondition::Any) => "*".to_owned(),
-            Ok(ETagCondition::ETag(etag)) => etag.into_value(),
-            Err(_) => return Err(Refusal::bad("InvalidArgument", "if_match must be an ETag or *.")),
-        };
-        Ok(ReadCondition { if_match: Some(vec![etag]), ..ReadCondition::default() })
+        let unquoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let etag = unquoted.unwrap_or(text);
+        if etag.is_empty() || etag.contains('"') {
+            return Err(Refusal::bad("InvalidArgument", "if_match must be one ETag or *."));
+        }
+        Ok(ReadCondition { if_match: Some(vec![etag.to_owned()]), ..ReadCondition::default() })
     }
 }
 
@@ -183,6 +181,8 @@ mod tests {
             let condition = open(None, Some(text)).unwrap().condition;
             assert_eq!(condition.if_match, Some(vec![etag.to_owned()]));
         }
-        assert_eq!(open(None, Some("\"a\", \"b\"")).unwrap_err().code, "InvalidArgument");
+        for text in ["\"a\", \"b\"", "W/\"a\"", "", "\"\""] {
+            assert_eq!(open(None, Some(text)).unwrap_err().code, "InvalidArgument", "{text}");
+        }
     }
 }
