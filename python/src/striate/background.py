@@ -1,0 +1,60 @@
+"""One event loop in a thread of its own, for everything that is called without `await`.
+
+A forked child has no such thread; the first call there starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, Optional, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: Optional[asyncio.AbstractEventLoop] = None
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """The running loop of this process."""
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="striate", daemon=True).start()
+        return _loop
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Waits for the coroutine, also inside another running loop. When the wait is interrupted, the coroutine is cancelled."""
+    target = loop()
+    if _is_running(target):
+        coroutine.close()
+        raise RuntimeError("a call without await from Striate's own event loop would wait for itself; use AsyncClient")
+    future = asyncio.run_coroutine_threadsafe(coroutine, target)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _is_running(target: asyncio.AbstractEventLoop) -> bool:
+    """Whether this very call comes from that loop."""
+    try:
+        return asyncio.get_running_loop() is target
+    except RuntimeError:
+        return False
+
+
+def _forget() -> None:
+    global _loop, _lock
+    # The parent's loop shares its selector with this process: it must neither run nor be collected here.
+    _inherited.append(_loop)
+    _loop, _lock = None, threading.Lock()
+
+
+_inherited: list[Optional[asyncio.AbstractEventLoop]] = []
+os.register_at_fork(after_in_child=_forget)

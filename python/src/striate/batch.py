@@ -1,0 +1,175 @@
+"""Many objects in one request: `POST /{bucket}?batch`, asked again for what is missing, with single GETs where the
+server knows no batch read.
+
+An answer that breaks off costs nothing that came whole before: only the items still missing are asked for again. Whether a
+server knows the batch read is decided once, by its first answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Optional
+
+from .errors import ProtocolError, S3Error, is_transient, s3_error
+from .frames import Answer, Assembler, FrameParser
+from .objects import Item, Result, info_of_head
+from .transport import BROKEN, Tries, Transport, refusal
+
+MOST_ITEMS = 4096
+CONTENT_TYPE = "application/vnd.striate.frames"
+# How servers without a batch read answer this POST: AWS, Striate before it had one, MinIO.
+UNKNOWN_STATUSES = (405, 501)
+UNKNOWN_CODES = ("MethodNotAllowed", "NotImplemented", "NoSuchUpload", "BadRequest", "PreconditionFailed")
+
+Deliver = Callable[[Result], Awaitable[None]]
+ReadOne = Callable[[str, Item], Awaitable[Result]]
+
+
+class _NoBatch(Exception):
+    """The server knows no batch read."""
+
+
+class BatchReader:
+    """Reads many items of a bucket; `read_one` is the way of a single GET."""
+
+    def __init__(self, transport: Transport, read_one: ReadOne) -> None:
+        self._transport = transport
+        self._read_one = read_one
+        self.supported: Optional[bool] = None
+
+    async def read(self, bucket: str, items: Sequence[Item], deliver: Deliver) -> None:
+        """Hands every item's result to `deliver`, in the order of completion. Raises what concerns the whole request."""
+        left: dict[int, Item] = {}
+        for position, item in enumerate(items):
+            if item.is_empty:
+                await deliver(Result(position, item, b""))
+            else:
+                left[position] = item
+        if self.supported is None and len(left) > MOST_ITEMS:
+            first = dict(list(left.items())[:MOST_ITEMS])
+            await self._read_part(bucket, first, deliver)
+            left = {position: item for position, item in left.items() if position >= max(first) + 1}
+        if self.supported is False:
+            await self._read_singly(bucket, left, deliver)
+        else:
+            await _all([self._read_part(bucket, part, deliver) for part in _parts(left)])
+
+    async def _read_part(self, bucket: str, left: dict[int, Item], deliver: Deliver) -> None:
+        """At most `MOST_ITEMS` items, until each has its result."""
+        tries = Tries(self._transport.settings.retries)
+        while left:
+            missing = len(left)
+            failed: dict[int, S3Error] = {}  # items that the server may give later
+            error: Optional[BaseException] = None
+            try:
+                await self._ask(bucket, left, failed, deliver)
+            except _NoBatch:
+                await self._read_singly(bucket, left, deliver)
+                return
+            except S3Error as refused:
+                if not is_transient(refused.status):
+                    raise
+                error = refused
+            except BROKEN as broken:
+                error = self._transport.unreachable(broken)
+            if len(left) < missing:
+                tries.progressed()
+            if left:
+                try:
+                    await tries.failed(error or next(iter(failed.values())))
+                except S3Error:
+                    if error is not None:
+                        raise
+                    for position in list(left):
+                        await deliver(Result(position, left.pop(position), error=failed[position]))
+
+    async def _ask(
+        self, bucket: str, left: dict[int, Item], failed: dict[int, S3Error], deliver: Deliver
+    ) -> None:
+        """One request. Takes from `left` what it delivers; what failed for now is noted in `failed`."""
+        positions = list(left)
+        body = json.dumps({"items": [_request(left[position]) for position in positions], "format": "frames"}).encode()
+        parser, assembler = FrameParser(), Assembler(len(positions))
+        headers = {"content-type": "application/json"}
+        async with self._transport.open("POST", bucket, "", [("batch", "")], headers, body) as answer:
+            if answer.status != 200 or answer.content_type != CONTENT_TYPE:
+                self._refused(refusal(answer, await answer.read(), bucket, ""), answer.status)
+            self.supported = True
+            while True:
+                data = await answer.content.readany()
+                if not data:
+                    break
+                for frame in parser.feed(data):
+                    complete = assembler.push(frame)
+                    if complete is None:
+                        continue
+                    position = positions[complete.item]
+                    result = _result(position, left[position], complete, bucket)
+                    if result.error is not None and is_transient(result.error.status):
+                        failed[position] = result.error
+                    else:
+                        del left[position]
+                        await deliver(result)
+            parser.close()
+
+    def _refused(self, error: S3Error, status: int) -> None:
+        unknown = status == 200 or status in UNKNOWN_STATUSES or error.code in UNKNOWN_CODES
+        if unknown and not self.supported:
+            self.supported = False
+            raise _NoBatch
+        if status == 200:
+            raise ProtocolError("the answer to a batch read has another content type")
+        raise error
+
+    async def _read_singly(self, bucket: str, left: dict[int, Item], deliver: Deliver) -> None:
+        """As many GETs at a time as there may be connections."""
+        waiting = iter(list(left.items()))
+
+        async def work() -> None:
+            for position, item in waiting:
+                result = await self._read_one(bucket, item)
+                await deliver(result._replace(position=position))
+
+        await _all([work() for _ in range(min(len(left), self._transport.settings.connections))])
+
+
+async def _all(coroutines: list[Any]) -> None:
+    """Waits for all; when one fails, the others are cancelled and waited for."""
+    if len(coroutines) == 1:
+        await coroutines[0]
+        return
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def _parts(left: dict[int, Item]) -> list[dict[int, Item]]:
+    """Even parts of at most `MOST_ITEMS`."""
+    entries = list(left.items())
+    count = -(-len(entries) // MOST_ITEMS)
+    bounds = [len(entries) * number // count for number in range(count + 1)] if count else []
+    return [dict(entries[start:end]) for start, end in zip(bounds, bounds[1:])]
+
+
+def _request(item: Item) -> dict[str, str]:
+    request = {"key": item.key}
+    wanted = item.range()
+    if wanted is not None:
+        request["range"] = wanted
+    if item.if_match is not None:
+        request["if_match"] = item.if_match
+    return request
+
+
+def _result(position: int, item: Item, answer: Answer, bucket: str) -> Result:
+    if answer.status >= 400:
+        code, message = str(answer.head.get("code", "UnknownError")), str(answer.head.get("message", ""))
+        return Result(position, item, error=s3_error(answer.status, code, message, bucket, item.key))
+    return Result(position, item, answer.data, info=info_of_head(item.key, answer.head))

@@ -1,0 +1,282 @@
+"""The asynchronous client: buckets, objects, and many objects in one request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Optional, Union, overload
+
+from . import xml
+from .batch import BatchReader
+from .download import Download
+from .errors import S3Error
+from .headers import content_md5, write_headers
+from .merge import Merger
+from .objects import AnyItem, Bucket, Item, ObjectInfo, Page, Result, info_of_headers, item_of
+from .settings import Settings
+from .stream import ResultStream
+from .transport import Body, Transport
+from .upload import PART_BYTES, SliceReader, Upload, copy_object, part_sizes, upload_parts
+
+Missing = Literal["raise", "return"]
+Path = Union[str, os.PathLike[str]]
+DELETE_AT_ONCE = 1000
+
+
+class AsyncClient:
+    """A client of one store, for any event loop; the arguments are those of `Settings`.
+
+    Errors are `S3Error` (an `OSError`; a missing key is also a `FileNotFoundError`) and `UnreachableError`, after all
+    tries. What the answers say of bytes is checked: lengths always, checksums in batch reads.
+    """
+
+    def __init__(self, endpoint: Optional[str] = None, **options: Any) -> None:
+        self.settings = Settings(endpoint, **options)
+        self._transport = Transport(self.settings)
+        self._reader = BatchReader(self._transport, self._read_one)
+        self._merger = Merger(self._reader, self._read_one)
+
+    @property
+    def endpoint(self) -> str:
+        return self._transport.resolved.endpoint
+
+    @property
+    def batch_supported(self) -> Optional[bool]:
+        """Whether the server knows the batch read; None until one has been tried."""
+        return self._reader.supported
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.endpoint!r})"
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self.settings)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections that this event loop opened. The client can be used again."""
+        await self._transport.close()
+
+    # Buckets
+
+    async def create_bucket(self, bucket: str) -> None:
+        await self._transport.request("PUT", bucket)
+
+    async def delete_bucket(self, bucket: str) -> None:
+        await self._transport.request("DELETE", bucket)
+
+    async def bucket_exists(self, bucket: str) -> bool:
+        return (await self._transport.request("HEAD", bucket, accept=(404,))).status != 404
+
+    async def list_buckets(self) -> list[Bucket]:
+        return xml.buckets_of((await self._transport.request("GET")).body)
+
+    # Objects
+
+    async def put(
+        self, bucket: str, key: str, data: Body, *, content_type: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None, if_match: Optional[str] = None, if_none_match: Optional[str] = None,
+    ) -> ObjectInfo:
+        """Writes an object. `if_none_match="*"` only makes a new one, `if_match` only replaces the one with this ETag."""
+        headers = write_headers(content_type, metadata, if_match, if_none_match)
+        etag = await self.write(bucket, key, data, headers)
+        return ObjectInfo(key, len(data), etag, content_type=content_type, metadata=metadata or {})
+
+    async def write(
+        self, bucket: str, key: str, data: Body, headers: Mapping[str, str], part_bytes: Optional[int] = None
+    ) -> str:
+        """Writes an object with these headers, in parts if it is larger than `part_bytes`; returns its ETag."""
+        if part_bytes is not None and len(data) > part_bytes:
+            sizes = part_sizes(len(data), part_bytes)
+            return await upload_parts(self.upload(bucket, key, headers), sizes, SliceReader(data))
+        return (await self._transport.request("PUT", bucket, key, headers=headers, body=data)).headers.get("ETag", "")
+
+    async def get(self, bucket: str, key: str, *, if_match: Optional[str] = None) -> bytes:
+        return (await self._read_one(bucket, Item(key, if_match=if_match))).unwrap()
+
+    async def get_range(
+        self, bucket: str, key: str, start: int, end: Optional[int] = None, *, if_match: Optional[str] = None
+    ) -> bytes:
+        """Bytes `start` to `end` (without it, or to the object's end); a negative `start` means the last bytes."""
+        return (await self._read_one(bucket, Item(key, start, end, if_match))).unwrap()
+
+    async def get_merged(self, bucket: str, item: AnyItem) -> bytes:
+        """As `get` and `get_range`, but calls that come at about the same time share a batch read."""
+        return (await self._merger.read(bucket, item_of(item))).unwrap()
+
+    async def head(self, bucket: str, key: str) -> ObjectInfo:
+        return info_of_headers(key, (await self._transport.request("HEAD", bucket, key)).headers)
+
+    async def exists(self, bucket: str, key: str) -> bool:
+        return (await self._transport.request("HEAD", bucket, key, accept=(404,))).status != 404
+
+    async def copy(self, bucket: str, key: str, to_bucket: str, to_key: str) -> None:
+        """Copies an object inside the store."""
+        size = (await self.head(bucket, key)).size
+        await copy_object(self._transport, bucket, key, size, to_bucket, to_key)
+
+    async def delete(self, bucket: str, key: str) -> None:
+        """Deletes an object; that it does not exist is no error."""
+        await self._transport.request("DELETE", bucket, key)
+
+    async def delete_many(self, bucket: str, keys: Iterable[str]) -> list[S3Error]:
+        """Deletes up to 1,000 objects a request; returns an error for each key that stays."""
+        left, errors = list(keys), []
+        for start in range(0, len(left), DELETE_AT_ONCE):
+            body = xml.delete_request(left[start:start + DELETE_AT_ONCE])
+            headers = {"content-type": "application/xml", "content-md5": content_md5(body)}
+            answer = await self._transport.request("POST", bucket, "", [("delete", "")], headers, body)
+            errors += xml.delete_errors(answer.body, bucket)
+        return errors
+
+    # Listings
+
+    async def page(
+        self, bucket: str, prefix: str = "", *, delimiter: str = "", start_after: str = "", token: Optional[str] = None,
+        most: int = 1000,
+    ) -> Page:
+        """One page of at most `most` keys from `start_after` on, or from where the page with this token ended."""
+        query = [("list-type", "2"), ("encoding-type", "url"), ("max-keys", str(most)), ("prefix", prefix)]
+        optional = {"delimiter": delimiter, "start-after": start_after, "continuation-token": token}
+        query += [(name, value) for name, value in optional.items() if value]
+        return xml.page_of((await self._transport.request("GET", bucket, query=query)).body)
+
+    async def pages(self, bucket: str, prefix: str = "", *, delimiter: str = "") -> AsyncIterator[Page]:
+        token: Optional[str] = None
+        while True:
+            page = await self.page(bucket, prefix, delimiter=delimiter, token=token)
+            yield page
+            token = page.token
+            if token is None:
+                return
+
+    # Many objects in one request
+
+    @overload
+    async def read_many(self, bucket: str, items: Sequence[AnyItem]) -> list[bytes]: ...
+    @overload
+    async def read_many(self, bucket: str, items: Sequence[AnyItem], missing: Literal["raise"]) -> list[bytes]: ...
+    @overload
+    async def read_many(
+        self, bucket: str, items: Sequence[AnyItem], missing: Literal["return"]
+    ) -> list[Union[bytes, S3Error]]: ...
+    @overload
+    async def read_many(
+        self, bucket: str, items: Sequence[AnyItem], missing: Missing
+    ) -> Union[list[bytes], list[Union[bytes, S3Error]]]: ...
+
+    async def read_many(
+        self, bucket: str, items: Sequence[AnyItem], missing: Missing = "raise"
+    ) -> Union[list[bytes], list[Union[bytes, S3Error]]]:
+        """The bytes of many objects or ranges, in the order of `items`, read in batches of up to 4,096.
+
+        An item that failed has its error in its place when `missing` is "return"; else the first of them is raised.
+        What concerns the whole request, such as a missing bucket, is raised in any case.
+        """
+        wanted = [item_of(item) for item in items]
+        results: list[Any] = [None] * len(wanted)
+
+        async def deliver(result: Result) -> None:
+            results[result.position] = result.data if result.error is None else result.error
+
+        await self._reader.read(bucket, wanted, deliver)
+        if missing == "raise":
+            for result in results:
+                if isinstance(result, S3Error):
+                    raise result
+        return results
+
+    def iter_many(self, bucket: str, items: Sequence[AnyItem]) -> ResultStream:
+        """Results in the order of completion: `async for result in client.iter_many(...)`."""
+        return ResultStream(self._reader, bucket, [item_of(item) for item in items])
+
+    # Files and streams
+
+    async def get_file(
+        self, bucket: str, key: str, path: Path, progress: Optional[Callable[[int], object]] = None
+    ) -> ObjectInfo:
+        """Writes an object to a local file, which appears when it is whole; `progress` is told of bytes as they come."""
+        path = os.fspath(path)
+        temporary = f"{path}.{os.getpid()}-{id(path):x}.part"
+        try:
+            with open(temporary, "xb") as file:
+
+                def write(data: bytes) -> None:
+                    file.write(data)
+                    if progress is not None:
+                        progress(len(data))
+
+                info = await self.download(bucket, Item(key), write)
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        return info
+
+    async def put_file(
+        self, bucket: str, key: str, path: Path, *, content_type: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None, if_match: Optional[str] = None, if_none_match: Optional[str] = None,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """Writes a local file to an object, in parts if it is large."""
+        headers = write_headers(content_type, metadata, if_match, if_none_match)
+        await self.write_file(bucket, key, path, headers, part_bytes)
+
+    async def write_file(
+        self, bucket: str, key: str, path: Path, headers: Mapping[str, str], part_bytes: int = PART_BYTES
+    ) -> None:
+        """As `put_file`, with these headers."""
+        with open(path, "rb") as source:
+            total = os.fstat(source.fileno()).st_size
+            if total > part_bytes:
+                await upload_parts(self.upload(bucket, key, headers), part_sizes(total, part_bytes), source)
+            else:
+                data = await asyncio.to_thread(source.read)
+                await self.write(bucket, key, data, headers)
+
+    def upload(self, bucket: str, key: str, headers: Optional[Mapping[str, str]] = None) -> Upload:
+        """A multipart upload; nothing is sent before its first part."""
+        return Upload(self._transport, bucket, key, headers or {})
+
+    async def presigned_url(self, bucket: str, key: str, expires_s: int = 3600, method: str = "GET") -> str:
+        """A URL that anybody may use for so many seconds."""
+        return await self._transport.presigned(method, bucket, key, expires_s)
+
+    async def download(self, bucket: str, item: AnyItem, sink: Callable[[bytes], object]) -> ObjectInfo:
+        """Hands the bytes to `sink` as they come. A connection that breaks is continued at its last byte, as long as the
+        object is the same."""
+        return await Download(self._transport, bucket, item_of(item), sink).run()
+
+    async def _read_one(self, bucket: str, item: Item) -> Result:
+        """By a GET; errors of the object are in the result, others are raised."""
+        if item.is_empty:
+            return Result(0, item, b"")
+        pieces: list[bytes] = []
+        try:
+            info = await self.download(bucket, item, pieces.append)
+        except S3Error as error:
+            if error.code in ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
+                raise
+            return Result(0, item, error=error)
+        return Result(0, item, b"".join(pieces), info=info)
+
+    # Last, as its name hides the type in what follows it.
+    async def list(self, bucket: str, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """All objects whose keys begin with `prefix`, in the order of their keys."""
+        async for page in self.pages(bucket, prefix):
+            for entry in page.objects:
+                yield entry
+
+
+def _rebuild(kind: Any, settings: Settings) -> Any:
+    client = kind.__new__(kind)
+    fields = dict(vars(settings))
+    kind.__init__(client, fields.pop("endpoint"), **fields)
+    return client

@@ -1,0 +1,151 @@
+"""Where the store is and who asks: from arguments, Striate's environment variables, then AWS's as botocore resolves them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+from urllib.parse import urlsplit
+
+from .errors import ConfigurationError
+from .signing import Keys
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a client was given. It can be pickled: a worker process makes its own client from it.
+
+    - `endpoint`: URL of the store; else `STRIATE_ENDPOINT`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, the profile's.
+    - `access_key`, `secret_key`, `session_token`: else `STRIATE_ACCESS_KEY` and `STRIATE_SECRET_KEY`, else what botocore
+      finds for `profile` (environment, `~/.aws`, container and instance roles).
+    - `anonymous`: requests are not signed.
+    - `region`: else `STRIATE_REGION`, `AWS_REGION`, `AWS_DEFAULT_REGION`, the profile's, `us-east-1`.
+    - `ca`: file of certificates to trust; else `STRIATE_CA_FILE`, `AWS_CA_BUNDLE`, the system's.
+    - `connections`: at most this many at a time, and this many single requests of one call.
+    - `retries`: tries beyond the first that bring nothing new before a request is given up.
+    - `connect_timeout_s`, `read_timeout_s`: for a connection to open, and for any bytes to come.
+    """
+
+    endpoint: Optional[str] = None
+    access_key: Optional[str] = None
+    secret_key: Optional[str] = None
+    session_token: Optional[str] = None
+    profile: Optional[str] = None
+    anonymous: bool = False
+    region: Optional[str] = None
+    ca: Optional[str] = None
+    connections: int = 32
+    retries: int = 5
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 60.0
+
+    def resolved(self) -> Resolved:
+        """Everything but the keys, which may have to be fetched."""
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ConfigurationError("give both access_key and secret_key, or neither")
+        profile = _Profile(self.profile)
+        endpoint = self.endpoint or _environment("STRIATE_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+        endpoint = (endpoint or profile.endpoint() or "").rstrip("/")
+        if not endpoint:
+            raise ConfigurationError("where is the store? Give endpoint=, or set STRIATE_ENDPOINT or AWS_ENDPOINT_URL")
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path:
+            raise ConfigurationError(f"{endpoint!r} is not an endpoint: it should look like https://store.example:9000")
+        region = self.region or _environment("STRIATE_REGION", "AWS_REGION", "AWS_DEFAULT_REGION")
+        ca = self.ca or _environment("STRIATE_CA_FILE", "AWS_CA_BUNDLE")
+        return Resolved(endpoint, parts.netloc, region or profile.region() or "us-east-1", ca or None, KeySource(self))
+
+    def with_options(self, **options: Any) -> Settings:
+        return replace(self, **options)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    endpoint: str
+    host: str
+    region: str
+    ca: Optional[str]
+    keys: KeySource
+
+
+class KeySource:
+    """Gives the keys for the next request; botocore renews temporary ones."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._fixed = _fixed_keys(settings)
+        self._credentials: Any = None
+
+    async def keys(self) -> Optional[Keys]:
+        """None for anonymous requests."""
+        if self._settings.anonymous:
+            return None
+        if self._fixed is not None:
+            return self._fixed
+        if self._credentials is None:
+            self._credentials = await asyncio.to_thread(_botocore_credentials, self._settings.profile)
+        renews = getattr(self._credentials, "refresh_needed", None)
+        if renews is not None and renews():  # it may ask a server
+            frozen = await asyncio.to_thread(self._credentials.get_frozen_credentials)
+        else:
+            frozen = self._credentials.get_frozen_credentials()
+        return Keys(frozen.access_key, frozen.secret_key, frozen.token)
+
+
+def _fixed_keys(settings: Settings) -> Optional[Keys]:
+    if settings.access_key and settings.secret_key:
+        return Keys(settings.access_key, settings.secret_key, settings.session_token)
+    access_key, secret_key = _environment("STRIATE_ACCESS_KEY"), _environment("STRIATE_SECRET_KEY")
+    if settings.profile is None and access_key and secret_key:
+        return Keys(access_key, secret_key)
+    return None
+
+
+def _botocore_credentials(profile: Optional[str]) -> Any:
+    found = _botocore_session(profile).get_credentials()
+    if found is None:
+        raise ConfigurationError(
+            "no keys: give access_key= and secret_key=, set STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY "
+            "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write them to ~/.aws/credentials"
+        )
+    return found
+
+
+def _botocore_session(profile: Optional[str]) -> Any:
+    import botocore.session  # takes a third of a second, and is not needed when everything is given
+
+    return botocore.session.Session(profile=profile)
+
+
+def _environment(*names: str) -> Optional[str]:
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+class _Profile:
+    """The settings of a profile in `~/.aws/config`, read when something is wanted of it."""
+
+    def __init__(self, name: Optional[str]) -> None:
+        self._name = name
+        self._session: Any = None
+
+    def _config(self) -> Mapping[str, Any]:
+        if self._name is None and not os.path.exists(os.path.expanduser(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config")):
+            return {}
+        if self._session is None:
+            self._session = _botocore_session(self._name)
+        config: Mapping[str, Any] = self._session.get_scoped_config()
+        return config
+
+    def region(self) -> Optional[str]:
+        return self._config().get("region")
+
+    def endpoint(self) -> Optional[str]:
+        """That of the profile's `services` section for S3 comes before its general one."""
+        config = self._config()
+        services: Mapping[str, Any] = {}
+        if self._session is not None and "services" in config:
+            services = self._session.full_config.get("services", {}).get(config["services"], {})
+        s3 = services.get("s3", {})
+        return (s3.get("endpoint_url") if isinstance(s3, Mapping) else None) or config.get("endpoint_url")

@@ -1,0 +1,231 @@
+"""Signed requests over pooled connections, tried again when that may help.
+
+Sessions of aiohttp belong to an event loop and must not cross a fork: each process and loop gets its own, so that one
+client serves any number of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import hashlib
+import os
+import random
+import ssl
+import xml.etree.ElementTree as ElementTree
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple, Optional, Union
+from weakref import WeakSet, finalize
+
+import aiohttp
+import yarl
+
+from .errors import ProtocolError, S3Error, UnreachableError, is_transient, s3_error
+from .settings import Settings
+from .signing import EMPTY_HASH, Query, Signer, encode_path, encode_query
+from .xml import error_within
+
+Body = Union[bytes, bytearray, memoryview]
+Sessions = dict[asyncio.AbstractEventLoop, aiohttp.ClientSession]
+
+BACKOFF_S, MOST_BACKOFF_S = 0.1, 5.0
+# What is sent in one piece; a larger body goes in slices, so that sending does not hold up the event loop.
+SLICE_BYTES = 1 << 18
+READ_BUFFER_BYTES = 1 << 20
+BROKEN = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ProtocolError)
+
+
+class Response(NamedTuple):
+    """A whole answer; the headers' names in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Tries:
+    """Counts what failed since something last came, and waits longer each time, by a random share."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._failed = 0
+
+    def progressed(self) -> None:
+        self._failed = 0
+
+    async def failed(self, error: BaseException) -> None:
+        """Returns when the next try may begin; raises `error` when there is none left."""
+        self._failed += 1
+        if self._failed > self._limit:
+            raise error
+        longest = min(MOST_BACKOFF_S, BACKOFF_S * 2 ** (self._failed - 1))
+        await asyncio.sleep(random.uniform(longest / 2, longest))
+
+
+class Transport:
+    """Sends requests to one endpoint."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.resolved = settings.resolved()
+        self.signer = Signer(self.resolved.region)
+        self._tls: Optional[ssl.SSLContext] = None
+        if self.resolved.endpoint.startswith("https:"):
+            self._tls = ssl.create_default_context(cafile=self.resolved.ca)
+        self._sessions: Sessions = {}
+        finalize(self, _dispose_all, self._sessions).atexit = False
+        _transports.add(self)
+
+    async def request(
+        self, method: str, bucket: str = "", key: str = "", query: Query = [],  # noqa: B006, it is only read
+        headers: Optional[Mapping[str, str]] = None, body: Body = b"", accept: tuple[int, ...] = (),
+        errors_in_body: bool = False,
+    ) -> Response:
+        """The whole answer. Statuses from 300 are errors, but for those that the caller accepts.
+
+        `errors_in_body`: a long operation answers 200 before it knows how it ends, so an error may be in the body.
+        """
+
+        async def once() -> Response:
+            async with self.open(method, bucket, key, query, headers, body) as answer:
+                content = await answer.read()
+                if answer.status >= 300 and answer.status not in accept:
+                    raise refusal(answer, content, bucket, key)
+                error = error_within(content, bucket, key) if errors_in_body else None
+                if error is not None:
+                    raise error
+                return Response(answer.status, answer.headers, content)
+
+        tries = Tries(self.settings.retries)
+        while True:
+            try:
+                return await once()
+            except S3Error as refused:
+                if not is_transient(refused.status):
+                    raise
+                await tries.failed(refused)
+            except BROKEN as broken:
+                await tries.failed(self.unreachable(broken))
+
+    def unreachable(self, cause: BaseException) -> UnreachableError:
+        reason = "it did not answer in time" if isinstance(cause, asyncio.TimeoutError) else cause
+        error = UnreachableError(f"no whole answer from {self.resolved.endpoint}: {reason}")
+        error.__cause__ = cause
+        return error
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, bucket: str, key: str, query: Query, headers: Optional[Mapping[str, str]], body: Body
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One try; the answer's body is still to be read, whatever the status."""
+        path = encode_path("/" + "/".join(part for part in (bucket, key) if part))
+        text = encode_query(query)
+        sent = {name.lower(): value for name, value in (headers or {}).items()}
+        sent["host"] = self.resolved.host
+        keys = await self.resolved.keys.keys()
+        if keys is not None:
+            digest = hashlib.sha256(body).hexdigest() if body else EMPTY_HASH
+            self.signer.sign(keys, method, path, text, sent, digest)
+        url = yarl.URL(self.resolved.endpoint + path + ("?" + text if text else ""), encoded=True)
+        if body or method in ("PUT", "POST"):
+            sent["content-length"] = str(len(body))
+        async with self._session().request(
+            method, url, headers=sent, data=_slices(body) if len(body) > SLICE_BYTES else body or None,
+            allow_redirects=False,
+        ) as answer:
+            yield answer
+
+    async def presigned(self, method: str, bucket: str, key: str, expires_s: int) -> str:
+        path = encode_path(f"/{bucket}/{key}")
+        keys = await self.resolved.keys.keys()
+        if keys is None:
+            return self.resolved.endpoint + path
+        query = self.signer.presign(keys, method, self.resolved.host, path, expires_s)
+        return f"{self.resolved.endpoint}{path}?{query}"
+
+    def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None or session.closed:
+            for other in [other for other in self._sessions if other.is_closed()]:
+                _dispose(other, self._sessions.pop(other))
+            session = self._sessions[loop] = self._open_session()
+        return session
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        limit = self.settings.connections
+        connector = aiohttp.TCPConnector(limit=limit, ssl=self._tls if self._tls is not None else True)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self.settings.connect_timeout_s, sock_read=self.settings.read_timeout_s
+        )
+        return aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False, read_bufsize=READ_BUFFER_BYTES,
+            headers={"user-agent": "striate-python", "accept-encoding": "identity"},
+            skip_auto_headers=("content-type",),
+        )
+
+    async def close(self) -> None:
+        """Closes the connections of the running event loop."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+
+async def _slices(body: Body) -> AsyncIterator[memoryview]:
+    view = memoryview(body).cast("B")
+    for start in range(0, len(view), SLICE_BYTES):
+        yield view[start:start + SLICE_BYTES]
+
+
+def refusal(answer: aiohttp.ClientResponse, content: bytes, bucket: str, key: str) -> S3Error:
+    """The error in an answer's XML; answers to HEAD have none, only a status."""
+    code = message = ""
+    try:
+        root = ElementTree.fromstring(content)
+        code, message = root.findtext("Code") or "", root.findtext("Message") or ""
+    except ElementTree.ParseError:
+        pass
+    code = code or {404: "NoSuchKey" if key else "NoSuchBucket", 403: "AccessDenied", 412: "PreconditionFailed"}.get(
+        answer.status, answer.reason or "UnknownError"
+    )
+    return s3_error(answer.status, code, message, bucket or None, key or None)
+
+
+def _dispose(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) -> Optional[Future[None]]:
+    """Closes a session from outside its loop; what is returned is done when that is."""
+    if loop.is_running():
+        return asyncio.run_coroutine_threadsafe(session.close(), loop)
+    connector = session.connector
+    session.detach()
+    if connector is not None:
+        closing = connector.close().__await__()
+        with suppress(StopIteration, RuntimeError):
+            next(closing)  # its first step closes the connections; for the rest there is no loop
+    return None
+
+
+def _dispose_all(sessions: Sessions) -> list[Future[None]]:
+    closing = [_dispose(*sessions.popitem()) for _ in range(len(sessions))]
+    return [future for future in closing if future is not None]
+
+
+_transports: WeakSet[Transport] = WeakSet()
+_inherited: list[Sessions] = []
+
+
+def _after_fork() -> None:
+    """A parent's sessions are kept for good: collecting them would take its connections from its event loop."""
+    for transport in _transports:
+        _inherited.append(dict(transport._sessions))
+        transport._sessions.clear()
+
+
+def _at_exit() -> None:
+    for transport in list(_transports):
+        wait(_dispose_all(transport._sessions), timeout=1)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
