@@ -48,9 +48,9 @@ class BatchReader:
             else:
                 left[position] = item
         if self.supported is None and len(left) > MOST_ITEMS:
-            first = dict(list(left.items())[:MOST_ITEMS])
-            await self._read_part(bucket, first, deliver)
-            left = {position: item for position, item in left.items() if position >= max(first) + 1}
+            entries = list(left.items())  # the first part shows whether the server knows the batch read
+            await self._read_part(bucket, dict(entries[:MOST_ITEMS]), deliver)
+            left = dict(entries[MOST_ITEMS:])
         if self.supported is False:
             await self._read_singly(bucket, left, deliver)
         else:

@@ -24,6 +24,7 @@ import json
 import struct
 import zlib
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
 from .errors import ProtocolError
@@ -55,17 +56,16 @@ class FrameParser:
         self._header_bytes = b""
         self.ended = False
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes."""
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that `data` completes; those before a wrong one are given before the error is raised."""
         if data:
             self._pieces.append(memoryview(data))
             self._available += len(data)
-        frames: list[Frame] = []
         while True:
             frame = self._next()
             if frame is None:
-                return frames
-            frames.append(frame)
+                return
+            yield frame
 
     def close(self) -> None:
         """To be called when the connection delivers no more."""

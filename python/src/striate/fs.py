@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Optional, Union
 
-from fsspec.asyn import AsyncFileSystem
+from fsspec.asyn import AsyncFileSystem, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.utils import tokenize
 
@@ -147,31 +147,30 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return out
 
     async def _get_file(self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **_: Any) -> None:
+        bucket, key = self.split_path(rpath)
+        if callable(getattr(lpath, "write", None)):
+            await self.client.download(bucket, key, lpath.write)
+            return
         if os.path.isdir(lpath):
             return
-        bucket, key = self.split_path(rpath)
-        if not key or await self._is_only_directory(rpath):
+        if not key or self._is_only_directory(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
-        if not callable(getattr(lpath, "write", None)):
-            info = await self.client.get_file(bucket, key, lpath, progress=callback.relative_update)
-        else:
-            info = await self.client.download(bucket, key, lpath.write)
+        info = await self.client.get_file(bucket, key, lpath, progress=callback.relative_update)
         callback.set_size(info.size)
 
-    async def _is_only_directory(self, path: str) -> bool:
+    def _is_only_directory(self, path: str) -> bool:
         """From the cache alone: a copy of a tree has just listed it, and other GETs need no request before them."""
-        try:
-            listed = self._from_cache(self._strip_protocol(path))
-        except FileNotFoundError:
-            return False
+        listed = self._from_cache(self._strip_protocol(path))
         return listed is not None and listed["type"] == "directory"
 
     def _open(
         self, path: str, mode: str = "rb", block_size: Optional[int] = None, autocommit: bool = True,
         cache_type: Optional[str] = None, cache_options: Optional[Mapping[str, Any]] = None, **more: Any,
     ) -> StriateFile:
-        self._object_of(path)
+        bucket, key = self._object_of(path)
+        if mode == "xb" and background.run(self.client.exists(bucket, key)):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         return StriateFile(
             self, path, mode, block_size or self.default_block_size, autocommit=autocommit,
             cache_type=cache_type or self.default_cache_type, cache_options=dict(cache_options or {}), **more,
@@ -293,6 +292,8 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         else:
             await self.client.delete_bucket(bucket)
         self._forget_tree(path)
+
+    rmdir = sync_wrapper(_rmdir)
 
     async def _info(self, path: str, refresh: bool = False, **_: Any) -> Entry:
         path = self._strip_protocol(path)
