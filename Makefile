@@ -11,7 +11,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients bench codec-bench plan-bench prove-store prove-lab prove-plans results compare-minio
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients python python-package prove-python bench codec-bench plan-bench prove-store prove-lab prove-plans results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ build: ## Build the release binary, installing what is missing for it
 # The tests build the program too, with their own features of its dependencies: what follows them uses that program,
 # or every dependency would be compiled once more.
 test: export STRIATE := $(abspath $(TARGET))/debug/striate
-test: lint docs unit faults clients ## Everything that CI runs
+test: lint docs unit faults clients python ## Everything that CI runs
 	@echo "make test: all of it passed"
 
 lint: fmt clippy purity links deny ## Formatting, clippy with the bans, purity, links, dependencies
@@ -61,7 +61,7 @@ unit: ## The tests of all crates
 soak: ## The property and crash tests with ever new seeds, until one fails or SECONDS (default 600) have passed
 	@tools/soak $(or $(SECONDS),600)
 
-# The program that faults and clients run, unless STRIATE names another. The development build serves: what takes the
+# The program that faults, clients and python run, unless STRIATE names another. The development build serves: what takes the
 # time in it is optimised, and nothing is compiled twice.
 PROGRAM = $(or $(STRIATE),$(abspath $(TARGET))/debug/striate)
 
@@ -79,6 +79,15 @@ clients: program ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input agai
 	@tools/install.sh clients
 	STRIATE="$(PROGRAM)" FULL="$(FULL)" \
 		.tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/clients
+
+# As people install it, but offline: what builds it is in the environment.
+python-package:
+	@tools/install.sh python
+	@.tools/python/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall ./python
+
+python: program python-package ## The Python package: types, fsspec's suite, pandas, pyarrow, zarr and data loaders on a real server
+	cd python && ../.tools/python/bin/mypy --cache-dir ../.tools/mypy
+	STRIATE="$(PROGRAM)" .tools/python/bin/python -m pytest -q -p no:cacheprovider python/tests
 
 bench: codec-bench plan-bench compare-minio ## All benchmarks, beside their peers
 
@@ -103,10 +112,13 @@ prove-store: build ## Prove the store's claims, one line each, in at most 15 min
 prove-lab: build ## Prove the lab's claims, one line each, in at most 15 minutes (FULL=1: without cuts)
 	prove/lab $(if $(FULL),--full)
 
-prove-plans: build ## Prove the read plans' claims, one line each, in at most 15 minutes (FULL=1: hours; TRACE=FILE)
+prove-plans: build python-package ## Prove the read plans' claims, one line each, in at most 15 minutes (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh build highs
 	cargo build --release --package striate-bench --features plan-bench
-	prove/plans $(if $(FULL),--full) $(if $(TRACE),--trace "$(TRACE)")
+	.tools/python/bin/python prove/plans $(if $(FULL),--full) $(if $(TRACE),--trace "$(TRACE)")
+
+prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
+	.tools/python/bin/python prove/python $(if $(FULL),--full)
 
 # Whatever ends it, the next run goes on with what is missing, as long as the program is the same.
 results: build ## Every experiment of the lab, overnight, into docs/results; resumable

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what Striate is built and proved with. Groups, in any number: build, clients, minio, deny, bench, highs.
+# Installs what Striate is built and proved with. Groups, in any number: build, clients, python, minio, deny, bench, highs.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -11,6 +11,10 @@ MINIO_VERSION="v0.0.0-20260212201848-7aac2a2c5b7c"
 MC_VERSION="v0.0.0-20250313080218-cf909e1063a9"
 DENY_VERSION="0.20.2"
 PYTHON_PACKAGES="awscli==1.46.2 boto3==1.44.5 botocore==1.44.5 pytest==9.2.0"
+# What the Python package is built, checked, used and compared with. It is another environment than the clients': s3fs
+# allows an older botocore only.
+LIBRARY_PACKAGES="flit_core==3.12.0 aiohttp==3.14.5 botocore==1.43.117 fsspec==2026.9.0 pytest==9.2.0 mypy==2.4.1
+    numpy==2.4.6 pandas==3.1.1 pyarrow==26.0.1 zarr==3.1.6 s3fs==2026.9.0 aiobotocore==3.10.0"
 
 tools="$PWD/.tools"
 mkdir -p "$tools/bin" "$tools/done"
@@ -77,19 +81,32 @@ install_build() {
         fail "Rust is missing. Install it with:  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
 }
 
+# make_venv NAME PACKAGES: a Python environment with these packages.
 make_venv() {
-    python3 -m venv "$tools/venv"
+    python3 -m venv "$tools/$1"
     # shellcheck disable=SC2086 # a list of packages
-    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check $PYTHON_PACKAGES
+    "$tools/$1/bin/pip" install --quiet --disable-pip-version-check $2
+}
+
+need_python() {
+    python3 -c 'import ensurepip' 2>/dev/null || packages python python3 python3-venv
 }
 
 install_clients() {
     packages clients rclone restic s3cmd ca-certificates
-    python3 -c 'import ensurepip' 2>/dev/null || packages python python3 python3-venv
-    step "python-$(echo "$PYTHON_PACKAGES" | cksum | cut -d' ' -f1)" "installing aws-cli, boto3 and pytest" make_venv
+    need_python
+    step "python-$(echo "$PYTHON_PACKAGES" | cksum | cut -d' ' -f1)" "installing aws-cli, boto3 and pytest" \
+        make_venv venv "$PYTHON_PACKAGES"
     [ -x "$tools/bin/mc" ] && return
     need_go
     step "mc-$MC_VERSION" "building MinIO's mc (about a minute)" go_install "github.com/minio/mc@$MC_VERSION"
+}
+
+install_python() {
+    need_python
+    command -v openssl >/dev/null || packages openssl openssl
+    step "libraries-$(echo "$LIBRARY_PACKAGES" | cksum | cut -d' ' -f1)" "installing pandas, pyarrow, zarr and s3fs" \
+        make_venv python "$LIBRARY_PACKAGES"
 }
 
 install_minio() {
@@ -123,10 +140,10 @@ install_highs() {
     packages highs g++ cmake libclang-dev
 }
 
-[ $# -gt 0 ] || fail "name what to install: build clients minio deny bench highs"
+[ $# -gt 0 ] || fail "name what to install: build clients python minio deny bench highs"
 for group in "$@"; do
     case "$group" in
-        build | clients | minio | deny | bench | highs) "install_$group" ;;
-        *) fail "unknown group '$group': use build, clients, minio, deny, bench or highs" ;;
+        build | clients | python | minio | deny | bench | highs) "install_$group" ;;
+        *) fail "unknown group '$group': use build, clients, python, minio, deny, bench or highs" ;;
     esac
 done

@@ -74,15 +74,3 @@ def bucket(client):
 def body():
     """Bytes that do not compress, the same for the same length and seed."""
     return lambda length, seed=0: random.Random(f"{seed}/{length}").randbytes(length)
-
-
-@pytest.fixture
-def posts(server):
-    """Counts requests by method, from the server's own metrics."""
-    import urllib.request
-
-    def count():
-        text = urllib.request.urlopen(f"{server.console}/metrics").read().decode()
-        return text
-
-    return count

@@ -159,7 +159,8 @@ def test_the_asynchronous_client_does_the_same(options, bucket, body):
             seen = [result.position async for result in client.iter_many(bucket, keys)]
             assert sorted(seen) == list(range(50))
             assert {info.key async for info in client.list(bucket)} == set(keys)
-            merged = await asyncio.gather(*[client.get_merged(bucket, key) for key in [*keys, "nothing"]], return_exceptions=True)
+            reads = [client.get_merged(bucket, key) for key in [*keys, "nothing"]]
+            merged = await asyncio.gather(*reads, return_exceptions=True)
             assert merged[:50] == [body(number) for number in range(50)] and isinstance(merged[50], NotFound)
 
     asyncio.run(scenario())

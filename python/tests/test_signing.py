@@ -61,8 +61,7 @@ def test_presigned_urls_are_those_of_botocore(keys):
     ours = Signer("eu-test-1").presign(keys, "GET", "store.example", path, 77, NOW)
     request = AWSRequest("GET", "https://store.example" + path)
     S3SigV4QueryAuth(Credentials(*keys), "s3", "eu-test-1", expires=77).add_auth(request)
-    query = lambda text: set(text.partition("?")[2].split("&"))  # noqa: E731
-    assert query("?" + ours) == query(request.url)
+    assert set(ours.split("&")) == set(request.url.partition("?")[2].split("&"))
 
 
 def test_another_day_or_secret_has_another_signing_key():

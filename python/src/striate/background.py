@@ -57,4 +57,5 @@ def _forget() -> None:
 
 
 _inherited: list[Optional[asyncio.AbstractEventLoop]] = []
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_forget)

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 
 from . import xml
 from .batch import BatchReader
@@ -15,10 +15,13 @@ from .errors import S3Error
 from .headers import content_md5, write_headers
 from .merge import Merger
 from .objects import AnyItem, Bucket, Item, ObjectInfo, Page, Result, info_of_headers, item_of
-from .settings import Settings
+from .settings import Options, Settings
 from .stream import ResultStream
 from .transport import Body, Transport
 from .upload import PART_BYTES, SliceReader, Upload, copy_object, part_sizes, upload_parts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # only for type checkers, who have it
 
 Missing = Literal["raise", "return"]
 Path = Union[str, os.PathLike[str]]
@@ -32,7 +35,7 @@ class AsyncClient:
     tries. What the answers say of bytes is checked: lengths always, checksums in batch reads.
     """
 
-    def __init__(self, endpoint: Optional[str] = None, **options: Any) -> None:
+    def __init__(self, endpoint: Optional[str] = None, **options: Unpack[Options]) -> None:
         self.settings = Settings(endpoint, **options)
         self._transport = Transport(self.settings)
         self._reader = BatchReader(self._transport, self._read_one)
@@ -160,12 +163,15 @@ class AsyncClient:
 
     @overload
     async def read_many(self, bucket: str, items: Sequence[AnyItem]) -> list[bytes]: ...
+
     @overload
     async def read_many(self, bucket: str, items: Sequence[AnyItem], missing: Literal["raise"]) -> list[bytes]: ...
+
     @overload
     async def read_many(
         self, bucket: str, items: Sequence[AnyItem], missing: Literal["return"]
     ) -> list[Union[bytes, S3Error]]: ...
+
     @overload
     async def read_many(
         self, bucket: str, items: Sequence[AnyItem], missing: Missing

@@ -6,10 +6,14 @@ A loader that has `__getitems__` called for it, as PyTorch's has since 2.0, gets
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast, overload
 
 from .objects import AnyItem, item_of
+from .settings import Options
 from .sync import Client
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # only for type checkers, who have it
 
 T = TypeVar("T")
 
@@ -21,9 +25,21 @@ class ObjectDataset(Generic[T]):
     `Settings`) unless one is given. The data set can be pickled, if `decode` can, and used after a fork.
     """
 
+    @overload
+    def __init__(
+        self: ObjectDataset[bytes], bucket: str, items: Sequence[AnyItem], *, client: Optional[Client] = None,
+        **options: Unpack[Options],
+    ) -> None: ...
+
+    @overload
     def __init__(
         self, bucket: str, items: Sequence[AnyItem], decode: Optional[Callable[[str, bytes], T]] = None, *,
-        client: Optional[Client] = None, **options: Any,
+        client: Optional[Client] = None, **options: Unpack[Options],
+    ) -> None: ...
+
+    def __init__(
+        self, bucket: str, items: Sequence[AnyItem], decode: Optional[Callable[[str, bytes], T]] = None, *,
+        client: Optional[Client] = None, **options: Unpack[Options],
     ) -> None:
         if client is not None and options:
             raise TypeError("give a client, or options to make one of, not both")
@@ -33,7 +49,7 @@ class ObjectDataset(Generic[T]):
     @classmethod
     def of_prefix(
         cls, bucket: str, prefix: str = "", decode: Optional[Callable[[str, bytes], T]] = None, *,
-        client: Optional[Client] = None, **options: Any,
+        client: Optional[Client] = None, **options: Unpack[Options],
     ) -> ObjectDataset[T]:
         """All objects whose keys begin with `prefix`, in the order of their keys, as they are now."""
         client = client if client is not None else Client(**options)

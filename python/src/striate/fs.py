@@ -11,7 +11,7 @@ import asyncio
 import errno
 import mimetypes
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from fsspec.asyn import AsyncFileSystem, sync_wrapper
@@ -20,7 +20,7 @@ from fsspec.utils import tokenize
 
 from . import background, options
 from .client import AsyncClient
-from .errors import AlreadyExists, InvalidRange, NotFound, PreconditionFailed, S3Error
+from .errors import AlreadyExists, InvalidRange, NotFound, PreconditionFailed
 from .file import StriateFile
 from .headers import write_headers
 from .listings import Entry, bucket_entry, directory_entry, file_entry, is_marker, page_entries, tree
@@ -354,28 +354,27 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if not bucket or (maxdepth is not None and not (maxdepth == 1 and prefix)):
             return await super()._find(path, maxdepth, withdirs, detail=detail, refresh=refresh)
         below = key + "/" if key else ""
-        out: dict[str, Entry] = {}
         if maxdepth == 1:
             entries = await self._list(bucket, below, prefix)
         else:
             entries = await self._flat(path, bucket, below, prefix)
-            if withdirs and entries and not prefix:
-                out[path] = directory_entry(path)
-        for entry in entries:
-            if withdirs or entry["type"] == "file":
-                out.setdefault(entry["name"], entry)
-                if entry["type"] == "file":
-                    out[entry["name"]] = entry
         if not entries and not prefix and key:
-            try:
-                info = await self._info(path)
-            except FileNotFoundError:
-                pass
-            else:
-                if withdirs or info["type"] == "file":
-                    out[path] = info
-        names = sorted(out)
-        return {name: out[name] for name in names} if detail else names
+            entries = await self._alone(path)
+        elif withdirs and not prefix:
+            entries.append(directory_entry(path))
+        out: dict[str, Entry] = {}
+        for entry in sorted(entries, key=lambda entry: str(entry["name"])):
+            # A file and a directory may have the same name: then it is the file.
+            if entry["type"] == "file" or (withdirs and entry["name"] not in out):
+                out[entry["name"]] = entry
+        return out if detail else list(out)
+
+    async def _alone(self, path: str) -> list[Entry]:
+        """What a path is below which there is nothing: a file, a directory that is only marked, or nothing."""
+        try:
+            return [await self._info(path)]
+        except FileNotFoundError:
+            return []
 
     async def _flat(self, path: str, bucket: str, below: str, prefix: str) -> list[Entry]:
         epoch = self._epoch

@@ -5,12 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Optional
+from dataclasses import dataclass
+from typing import Any, Optional, TypedDict
 from urllib.parse import urlsplit
 
 from .errors import ConfigurationError
 from .signing import Keys
+
+
+class Options(TypedDict, total=False):
+    """The fields of `Settings` but for the endpoint, as keyword arguments of whatever makes a client."""
+
+    access_key: Optional[str]
+    secret_key: Optional[str]
+    session_token: Optional[str]
+    profile: Optional[str]
+    anonymous: bool
+    region: Optional[str]
+    ca: Optional[str]
+    connections: int
+    retries: int
+    connect_timeout_s: float
+    read_timeout_s: float
 
 
 @dataclass(frozen=True)
@@ -56,9 +72,6 @@ class Settings:
         region = self.region or _environment("STRIATE_REGION", "AWS_REGION", "AWS_DEFAULT_REGION")
         ca = self.ca or _environment("STRIATE_CA_FILE", "AWS_CA_BUNDLE")
         return Resolved(endpoint, parts.netloc, region or profile.region() or "us-east-1", ca or None, KeySource(self))
-
-    def with_options(self, **options: Any) -> Settings:
-        return replace(self, **options)
 
 
 @dataclass(frozen=True)

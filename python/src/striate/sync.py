@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 
 from . import background
 from .client import AsyncClient, Missing, Path
 from .errors import S3Error
 from .objects import AnyItem, Bucket, ObjectInfo, Result
-from .settings import Settings
+from .settings import Options, Settings
 from .transport import Body
 from .upload import PART_BYTES
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # only for type checkers, who have it
 
 
 class Client:
@@ -21,7 +24,7 @@ class Client:
     `AsyncClient`, which describes them.
     """
 
-    def __init__(self, endpoint: Optional[str] = None, **options: Any) -> None:
+    def __init__(self, endpoint: Optional[str] = None, **options: Unpack[Options]) -> None:
         self._client = AsyncClient(endpoint, **options)
 
     @property
@@ -116,12 +119,15 @@ class Client:
 
     @overload
     def read_many(self, bucket: str, items: Sequence[AnyItem]) -> list[bytes]: ...
+
     @overload
     def read_many(self, bucket: str, items: Sequence[AnyItem], missing: Literal["raise"]) -> list[bytes]: ...
+
     @overload
     def read_many(
         self, bucket: str, items: Sequence[AnyItem], missing: Literal["return"]
     ) -> list[Union[bytes, S3Error]]: ...
+
     @overload
     def read_many(
         self, bucket: str, items: Sequence[AnyItem], missing: Missing

@@ -13,7 +13,7 @@ import os
 import random
 import ssl
 import xml.etree.ElementTree as ElementTree
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, Optional, Union
@@ -227,5 +227,6 @@ def _at_exit() -> None:
         wait(_dispose_all(transport._sessions), timeout=1)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
