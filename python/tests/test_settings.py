@@ -9,7 +9,7 @@ import pytest
 from proving.servers import Striate as Server
 
 from striate import Client, ConfigurationError, Settings, UnreachableError
-from striate.settings import Options
+from striate.settings import ClientOptions, Options
 from striate.signing import Keys
 
 
@@ -81,6 +81,7 @@ def test_what_is_missing_is_said():
 def test_the_types_of_the_options_are_those_of_the_settings():
     fields = {field.name for field in dataclasses.fields(Settings)}
     assert set(Options.__annotations__) == fields - {"endpoint"}
+    assert set(ClientOptions.__annotations__) == fields
 
 
 def test_settings_can_be_pickled():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast, overload
 
 from .objects import AnyItem, item_of
-from .settings import Options
+from .settings import ClientOptions
 from .sync import Client
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ class ObjectDataset(Generic[T]):
     @overload
     def __init__(
         self: ObjectDataset[bytes], bucket: str, items: Sequence[AnyItem], *, client: Optional[Client] = None,
-        **options: Unpack[Options],
+        **options: Unpack[ClientOptions],
     ) -> None: ...
 
     @overload
     def __init__(
         self, bucket: str, items: Sequence[AnyItem], decode: Optional[Callable[[str, bytes], T]] = None, *,
-        client: Optional[Client] = None, **options: Unpack[Options],
+        client: Optional[Client] = None, **options: Unpack[ClientOptions],
     ) -> None: ...
 
     def __init__(
         self, bucket: str, items: Sequence[AnyItem], decode: Optional[Callable[[str, bytes], T]] = None, *,
-        client: Optional[Client] = None, **options: Unpack[Options],
+        client: Optional[Client] = None, **options: Unpack[ClientOptions],
     ) -> None:
         if client is not None and options:
             raise TypeError("give a client, or options to make one of, not both")
@@ -49,7 +49,7 @@ class ObjectDataset(Generic[T]):
     @classmethod
     def of_prefix(
         cls, bucket: str, prefix: str = "", decode: Optional[Callable[[str, bytes], T]] = None, *,
-        client: Optional[Client] = None, **options: Unpack[Options],
+        client: Optional[Client] = None, **options: Unpack[ClientOptions],
     ) -> ObjectDataset[T]:
         """All objects whose keys begin with `prefix`, in the order of their keys, as they are now."""
         client = client if client is not None else Client(**options)

@@ -29,6 +29,12 @@ class Options(TypedDict, total=False):
     read_timeout_s: float
 
 
+class ClientOptions(Options, total=False):
+    """All fields of `Settings`."""
+
+    endpoint: Optional[str]
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a client was given. It can be pickled: a worker process makes its own client from it.
