@@ -191,6 +191,19 @@ def test_a_failed_request_fails_all_reads_that_share_it_and_no_others(store):
     merged(store, work)
 
 
+@pytest.mark.parametrize("item", ["", "\ud800", Item("k", -5, 7), Item("k", 0, -7)])
+def test_an_impossible_item_fails_alone_and_before_it_is_sent(store, item):
+    async def work(client):
+        reads = [client.get_merged("bucket", key) for key in KEYS[:3]]
+        *values, error = await asyncio.gather(*reads, client.get_merged("bucket", item), return_exceptions=True)
+        assert values == VALUES[:3] and isinstance(error, ValueError)
+        with pytest.raises(ValueError):
+            await client.read_many("bucket", ["k01", item])
+        assert store.posts == [KEYS[:3]]
+
+    merged(store, work)
+
+
 def test_a_cancelled_read_leaves_the_others_alone(store):
     async def work(client):
         tasks = [asyncio.ensure_future(client.get_merged("bucket", key)) for key in KEYS]

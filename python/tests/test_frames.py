@@ -76,29 +76,31 @@ def test_every_flipped_bit_is_seen():
                 read([bytes(broken)])
 
 
-@pytest.mark.parametrize("data", [
-    pytest.param(frame(3, head=head(0)) + end(3), id="an item that nobody asked for"),
-    pytest.param(frame(0, head=head(0)) * 2, id="an item twice"),
-    pytest.param(frame(0, flags=LAST, body=b"x"), id="no first frame"),
-    pytest.param(frame(0, flags=FIRST, head=head(2), body=b"x") * 2, id="two first frames"),
-    pytest.param(frame(0, head=head(2), body=b"x"), id="fewer bytes than announced"),
-    pytest.param(frame(0, head=head(2), body=b"xyz"), id="more bytes than announced"),
-    pytest.param(frame(0, head=b"not JSON"), id="a head that is no JSON"),
-    pytest.param(frame(0, head=b"[1]"), id="a head that is no object"),
-    pytest.param(frame(0, 404, FIRST, head=b"{}"), id="a failure that goes on"),
-    pytest.param(frame(0, 404, head=b"{}", body=b"x"), id="a failure with a body"),
-    pytest.param(end(3), id="an end before all items"),
-    pytest.param(whole() + b"\0", id="bytes behind the end"),
-    pytest.param(whole() + end(3), id="two ends"),
-    pytest.param(whole()[:-24] + end(2), id="an end with another count"),
-    pytest.param(whole()[:-24] + frame(3, flags=END, body=b"x"), id="an end with a body"),
-    pytest.param(whole()[:-24] + frame(3, flags=END | LAST), id="an end that is also an item's"),
-    pytest.param(frame(0, flags=8, head=head(0)), id="an unknown flag"),
-    pytest.param(HEADER.pack(b"STR1", 0, 200, 3, 0, 0, 1 << 31, 0), id="an absurd length"),
-    pytest.param(HEADER.pack(b"STR2", 0, 200, 3, 0, 0, 0, 0), id="another version"),
+@pytest.mark.parametrize(("data", "why"), [
+    (frame(3, head=head(0)), "item 3, which was not asked for"),
+    (frame(0, head=head(0)) * 2, "item 0, which was not asked for or is complete"),
+    (frame(0, flags=LAST, body=b"x"), "out of order"),
+    (frame(0, flags=FIRST, head=head(2), body=b"x") * 2, "out of order"),
+    (frame(0, head=head(2), body=b"x"), "1 bytes instead of 2"),
+    (frame(0, head=head(2), body=b"xyz"), "3 bytes instead of 2"),
+    (frame(0, head=b"not JSON"), "not JSON"),
+    (frame(0, head=b"[1]"), "not a JSON object"),
+    (frame(0, 404, FIRST, head=b"{}"), "goes on"),
+    (frame(0, 404, head=b"{}", body=b"x"), "goes on"),
+    (end(3), "after 0 of 3 items"),
+    (whole() + b"\0", "bytes follow"),
+    (whole() + end(3), "bytes follow"),
+    (whole()[:-24] + end(2), "after 3 of 3 items"),
+    (whole()[:-24] + frame(3, flags=END, body=b"x"), "end frame carries"),
+    (whole()[:-24] + frame(3, flags=END | LAST), "end frame carries"),
+    (frame(0, flags=8, head=head(0)), "not the beginning"),
+    (HEADER.pack(b"STR1", 0, 200, 3, 0, 0, 1 << 31, 0), "2147483648 of body"),
+    (HEADER.pack(b"STR1", 0, 200, 3, 0, 1 << 20, 0, 0), "1048576 bytes of head"),
+    (HEADER.pack(b"STR2", 0, 200, 3, 0, 0, 0, 0), "not the beginning"),
+    (whole()[:-1], "before its end frame"),
 ])
-def test_what_the_protocol_does_not_allow_is_refused(data):
-    with pytest.raises(ProtocolError):
+def test_what_the_protocol_does_not_allow_is_refused(data, why):
+    with pytest.raises(ProtocolError, match=why):
         read([data])
 
 

@@ -25,7 +25,7 @@ class Item(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Whether it asks for no bytes, which HTTP has no words for."""
-        return self.end is not None and self.end <= max(0, self.start or 0)
+        return self.end is not None and 0 <= self.end <= (self.start or 0)
 
     def range(self) -> Optional[str]:
         """The value of the HTTP header `Range`; None for the whole object."""
@@ -44,7 +44,13 @@ AnyItem = Union[str, Item, tuple[str, int, int]]
 
 
 def item_of(item: AnyItem) -> Item:
-    return Item(item) if isinstance(item, str) else Item(*item)
+    """Raises `ValueError` for what nobody could answer, before it is sent together with others."""
+    found = Item(item) if isinstance(item, str) else Item(*item)
+    if not found.key.encode():  # which also fails where a key is no Unicode text
+        raise ValueError("an item needs a key")
+    if not found.is_empty:
+        found.range()
+    return found
 
 
 class Result(NamedTuple):

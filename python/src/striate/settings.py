@@ -133,7 +133,7 @@ def _botocore_credentials(profile: Optional[str]) -> Any:
 
 
 def _botocore_session(profile: Optional[str]) -> Any:
-    import botocore.session  # takes a third of a second, and is not needed when everything is given
+    import botocore.session  # takes some tenths of a second, and is not needed when everything is given
 
     return botocore.session.Session(profile=profile)
 
