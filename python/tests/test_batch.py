@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import striate.transport
 from scripted import FRAMES, Scripted, cut, refuse
 from striate import AsyncClient, Client, Item, NotFound, PreconditionFailed, S3Error, UnreachableError
+from striate.fs import StriateFileSystem
 from striate.objects import Result
 from striate.stream import MOST_WAITING, ResultStream
 from test_frames import end, frame, head
@@ -214,6 +216,23 @@ def test_a_cancelled_read_leaves_the_others_alone(store):
         assert results == VALUES[:3] + VALUES[4:]
 
     merged(store, work)
+
+
+def test_the_file_system_reads_many_paths_by_one_request(store):
+    fs = StriateFileSystem(store.endpoint, key="a", secret="b", skip_instance_cache=True)
+    assert fs.cat([f"bucket/{key}" for key in KEYS]) == {f"bucket/{key}": OBJECTS[key] for key in KEYS}
+    assert store.posts == [KEYS]
+    read = fs.cat_ranges([f"bucket/{key}" for key in KEYS], 0, None)
+    assert read == VALUES and store.posts == [KEYS, KEYS] and store.gets == []
+
+
+def test_the_file_system_merges_single_reads_of_threads(store):
+    """The first goes alone; what comes while it is under way shares requests."""
+    fs = StriateFileSystem(store.endpoint, key="a", secret="b", skip_instance_cache=True)
+    with ThreadPoolExecutor(20) as pool:
+        read = list(pool.map(lambda key: fs.cat_file(f"bucket/{key}"), KEYS * 10))
+    assert read == VALUES * 10
+    assert len(store.posts) + len(store.gets) < 200 and max(map(len, store.posts)) > 1
 
 
 def test_a_broken_download_goes_on_where_it_broke(store, client):

@@ -34,6 +34,7 @@ BACKOFF_S, MOST_BACKOFF_S = 0.1, 5.0
 # What is sent in one piece; a larger body goes in slices, so that sending does not hold up the event loop.
 SLICE_BYTES = 1 << 18
 READ_BUFFER_BYTES = 1 << 20
+UNTRUSTED = aiohttp.ClientConnectorCertificateError
 BROKEN = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ProtocolError)
 
 
@@ -56,9 +57,9 @@ class Tries:
         self._failed = 0
 
     async def failed(self, error: BaseException) -> None:
-        """Returns when the next try may begin; raises `error` when there is none left."""
+        """Returns when the next try may begin; raises `error` when there is none left, or none would help."""
         self._failed += 1
-        if self._failed > self._limit:
+        if self._failed > self._limit or isinstance(error.__cause__, UNTRUSTED):
             raise error
         longest = min(MOST_BACKOFF_S, BACKOFF_S * 2 ** (self._failed - 1))
         await asyncio.sleep(random.uniform(longest / 2, longest))
@@ -110,7 +111,9 @@ class Transport:
                 await tries.failed(self.unreachable(broken))
 
     def unreachable(self, cause: BaseException) -> UnreachableError:
-        reason = "it did not answer in time" if isinstance(cause, asyncio.TimeoutError) else cause
+        reason = "it did not answer in time" if isinstance(cause, asyncio.TimeoutError) else str(cause)
+        if isinstance(cause, UNTRUSTED):
+            reason += "; to trust its certificate, name a file with its authority by ca= or STRIATE_CA_FILE"
         error = UnreachableError(f"no whole answer from {self.resolved.endpoint}: {reason}")
         error.__cause__ = cause
         return error
