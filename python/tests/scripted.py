@@ -56,7 +56,7 @@ class Scripted:
         if request.method == "GET" and "content-length" not in answer.headers:
             answer.content_length = len(body)
         await answer.prepare(request)
-        if body:
+        if body and request.method != "HEAD":
             await answer.write(body)
         if breaks:
             await asyncio.sleep(0)

@@ -123,6 +123,18 @@ def test_a_busy_store_is_asked_again_and_a_refusal_is_final(store, client):
     assert store.script == []
 
 
+def test_single_requests_are_tried_again_when_that_may_help(store, client):
+    store.script = [refuse(503, "SlowDown"), refuse(500, "InternalError")]
+    assert client.exists("bucket", "k01") and len(store.gets) == 3
+    store.script = [refuse(503, "SlowDown")] * 3
+    with pytest.raises(S3Error, match="503"):
+        client.head("bucket", "k01")
+    store.script = [refuse(403, "AccessDenied")]
+    with pytest.raises(PermissionError):
+        client.head("bucket", "k01")
+    assert len(store.gets) == 7
+
+
 @pytest.mark.parametrize("answer", [
     refuse(405, "MethodNotAllowed"), refuse(501, "NotImplemented"), refuse(400, "BadRequest"),
     refuse(412, "PreconditionFailed"), refuse(404, "NoSuchUpload"), refuse(200, "", "text/html"),

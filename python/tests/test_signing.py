@@ -65,11 +65,11 @@ def test_presigned_urls_are_those_of_botocore(keys):
 
 
 def test_another_day_or_secret_has_another_signing_key():
-    signer = Signer("r")
-    seen = set()
-    for keys in (Keys("a", "one"), Keys("a", "two")):
-        for day in (0, 1):
-            headers = {"host": "h"}
-            signer.sign(keys, "GET", "/", "", headers, EMPTY_HASH, NOW + datetime.timedelta(days=day))
-            seen.add(headers["authorization"].partition("Signature=")[2])
-    assert len(seen) == 4
+    def signature(signer, keys, day):
+        headers = {"host": "h"}
+        signer.sign(keys, "GET", "/", "", headers, EMPTY_HASH, NOW + datetime.timedelta(days=day))
+        return headers["authorization"]
+
+    kept = Signer("r")
+    for keys, day in [(Keys("a", "one"), 0), (Keys("a", "one"), 1), (Keys("a", "two"), 1), (Keys("a", "one"), 0)]:
+        assert signature(kept, keys, day) == signature(Signer("r"), keys, day)
