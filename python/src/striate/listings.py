@@ -52,7 +52,7 @@ def tree(root: str, bucket: str, objects: Iterable[ObjectInfo]) -> dict[str, lis
     for info in objects:
         path = f"{bucket}/{info.key}"
         parent = path.rpartition("/")[0]
-        make(parent.rstrip("/") if is_marker(info) else parent)
+        make(parent)
         if not is_marker(info):
             directories[parent].append(file_entry(bucket, info))
     return directories
