@@ -2,7 +2,8 @@
 //!
 //! A query for which the cache has a plan is read by it; any other by the greedy heuristic, while an optimal plan for it
 //! is found in the background. Costs come from probes alone: the sites' loads at the last probe, scaled so that o_j is 5 in
-//! the mean, with m_j = 1 for every chunk (§V-B3). When they change, all cached plans are found anew.
+//! the mean, with m_j = 1 for every chunk (§V-B3). A plan that was found with older costs still serves, and is found anew in
+//! the background.
 //!
 //! The paper solves its integer program by a general solver; here [`access::solve`] finds the same optima. Who calls
 //! [`PublishedPlanner::solve_wanted`] decides how long that takes.
@@ -26,11 +27,13 @@ const MOST_PLANS: usize = 20_000;
 /// Plans as published. `K` names a block.
 #[derive(Debug)]
 pub struct PublishedPlanner<K> {
-    cache: PlanCache<K, usize>,
+    /// Each chunk with the number of the loads that its plan was found with.
+    cache: PlanCache<K, (u64, usize)>,
+    /// How often loads came.
+    loads: u64,
     overheads: BTreeMap<SiteId, f64>,
     wanted: Vec<Wanted<K>>,
-    /// Where the chunks of every cached block are.
-    blocks: BTreeMap<K, Placed>,
+    workspace: AccessWorkspace,
 }
 
 /// What a plan for a block needs to know of it.
@@ -48,9 +51,10 @@ impl<K: Copy + Ord + Hash> Default for PublishedPlanner<K> {
     fn default() -> Self {
         Self {
             cache: PlanCache::new(MOST_PLANS),
+            loads: 0,
             overheads: BTreeMap::new(),
             wanted: Vec::new(),
-            blocks: BTreeMap::new(),
+            workspace: AccessWorkspace::default(),
         }
     }
 }
@@ -69,15 +73,6 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
         rng: &mut impl Rng,
     ) -> Result<QueryPlan, CodecError> {
         let cost = |site: SiteId| can_be_asked(site).then_some(1.0);
-        if let Some(chunks) = self.cache.get(ids) {
-            let chosen = chunks.iter().enumerate().flat_map(|(block, of)| {
-                of.iter().map(move |&index| (blocks[block].sites[index], QueryChunk { block, index }))
-            });
-            let chosen: Vec<_> = chosen.collect();
-            if chosen.iter().all(|(site, _)| can_be_asked(*site)) {
-                return Ok(QueryPlan { reads: group_by_site(chosen), cost: None });
-            }
-        }
         let placed = |of: &QueryBlock<'_>| {
             let sites = (0..of.sites.len()).map(|index| match can_be_asked(of.sites[index]) {
                 true => of.sites[index],
@@ -89,6 +84,19 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
             }
         };
         let all: Vec<(K, Placed)> = ids.iter().copied().zip(blocks.iter().map(placed)).collect();
+        if let Some(chunks) = self.cache.get(ids) {
+            let is_old = chunks.iter().flatten().any(|&(loads, _)| loads != self.loads);
+            let chosen = chunks.iter().enumerate().flat_map(|(block, of)| {
+                of.iter().map(move |&(_, index)| (blocks[block].sites[index], QueryChunk { block, index }))
+            });
+            let chosen: Vec<_> = chosen.collect();
+            if chosen.iter().all(|(site, _)| can_be_asked(*site)) {
+                if is_old {
+                    self.wanted.push(Wanted(all));
+                }
+                return Ok(QueryPlan { reads: group_by_site(chosen), cost: None });
+            }
+        }
         let (problem, sites, options) = self.problem(all.iter().map(|(_, placed)| placed));
         let chunks = plan_greedily(&problem, rng);
         let short = blocks.iter().find(|of| available(of, &cost).count() < of.code.k());
@@ -110,29 +118,19 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
         !self.wanted.is_empty()
     }
 
-    /// Finds the optimal plans of the queries that had none, and caches them. Answers how many.
+    /// Finds the optimal plans of the queries that had none, or an old one, and caches them. Answers how many.
     pub fn solve_wanted(&mut self) -> usize {
         let wanted = std::mem::take(&mut self.wanted);
-        let count = wanted.len();
-        for Wanted(blocks) in wanted {
-            for (id, placed) in &blocks {
-                self.blocks.insert(*id, placed.clone());
-            }
-            let ids: Vec<K> = blocks.iter().map(|(id, _)| *id).collect();
-            self.solve(&ids);
-        }
-        count
+        wanted.iter().for_each(|Wanted(blocks)| self.solve(blocks));
+        wanted.len()
     }
 
-    /// Takes new loads of the sites, and finds every cached plan anew.
+    /// Takes new loads of the sites.
     pub fn reload(&mut self, loads: &[(SiteId, f64)]) {
         let mean = loads.iter().map(|(_, load)| load).sum::<f64>() / loads.len().max(1) as f64;
         let scale = MEAN_OVERHEAD / mean.max(f64::MIN_POSITIVE);
         self.overheads = loads.iter().map(|&(site, load)| (site, load * scale)).collect();
-        let all: Vec<Vec<K>> = self.cache.keys().map(|keys| keys.into_iter().copied().collect()).collect();
-        let cached: std::collections::BTreeSet<K> = all.iter().flatten().copied().collect();
-        self.blocks.retain(|id, _| cached.contains(id));
-        all.iter().for_each(|ids| self.solve(ids));
+        self.loads += 1;
     }
 
     /// Queries that were read by a cached plan, and those that were not.
@@ -141,14 +139,13 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
     }
 
     /// Finds an optimal plan and caches it.
-    fn solve(&mut self, ids: &[K]) {
-        let placed: Vec<&Placed> = ids.iter().filter_map(|id| self.blocks.get(id)).collect();
-        let (problem, _, options) = self.problem(placed.into_iter());
-        let mut workspace = AccessWorkspace::default();
-        let Ok(solved) = access::solve(&problem, BUDGET_OF_200_US, &mut workspace) else { return };
-        let mut plan: CachedPlan<K, usize> = ids.iter().map(|id| (*id, Vec::new())).collect();
+    fn solve(&mut self, blocks: &[(K, Placed)]) {
+        let (problem, _, options) = self.problem(blocks.iter().map(|(_, placed)| placed));
+        let Ok(solved) = access::solve(&problem, BUDGET_OF_200_US, &mut self.workspace) else { return };
+        let mut plan: CachedPlan<K, (u64, usize)> = blocks.iter().map(|(id, _)| (*id, Vec::new())).collect();
         for chunk in solved.chunks {
-            plan.entry(ids[chunk.block]).or_default().push(options[chunk.block][chunk.option]);
+            let index = options[chunk.block][chunk.option];
+            plan.entry(blocks[chunk.block].0).or_default().push((self.loads, index));
         }
         self.cache.insert(plan);
     }
@@ -221,10 +218,13 @@ mod tests {
         planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap();
         planner.solve_wanted();
         let loads = |busy: [u32; 2]| sites.map(|site| (site, if busy.contains(&site.0) { 9.0 } else { 1.0 }));
-        planner.reload(&loads([1, 2]));
-        assert_eq!(asked(&planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap()), [3, 4]);
-        planner.reload(&loads([3, 4]));
-        assert_eq!(asked(&planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap()), [1, 2]);
+        for (busy, others) in [([1, 2], [3, 4]), ([3, 4], [1, 2])] {
+            planner.reload(&loads(busy));
+            planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap();
+            assert_eq!(planner.solve_wanted(), 1, "the plan is older than the loads");
+            assert_eq!(asked(&planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap()), others);
+            assert_eq!(planner.solve_wanted(), 0);
+        }
         let plan = planner.plan(&[1], &block, 1, |site| site.0 != 1, &mut rng).unwrap();
         assert_eq!(asked(&plan), [2, 3, 4]);
         assert!(planner.plan(&[1], &block, 0, |site| site.0 == 1, &mut rng).is_err());

@@ -1,8 +1,8 @@
 //! EC-Store's probes and its solver in the background, for the published policy alone ([`striate_plan::published`]).
 //!
 //! Every [`ClientOptions::probe_interval`](crate::ClientOptions::probe_interval) all sites are asked for their load,
-//! decoupled from reads (§V-A); all cached plans are found anew with it. Queries without a plan wait for the solver, which
-//! takes [`SOLVE_TIME`] for all that have come.
+//! decoupled from reads (§V-A). Queries without a plan of these loads wait for the solver, which takes [`SOLVE_TIME`] for
+//! all that have come.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

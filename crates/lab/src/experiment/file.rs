@@ -127,6 +127,8 @@ pub struct PolicyUnderTest {
     pub failed_sites: u32,
     /// Other slow sites and requests than the calibration's.
     pub slow: Option<Slow>,
+    /// Seconds between probes of the published policy, whatever the scale; without it five, divided by the scale.
+    pub probe_s: Option<f64>,
     /// The popularity of keys has nothing to do with their order.
     #[serde(default)]
     pub scrambled: bool,

@@ -22,7 +22,8 @@ use crate::latency::Latencies;
 use crate::workload::{EcStoreScans, Pages, Workload};
 use crate::world::{World, WorldOptions};
 
-/// How often EC-Store's client services learn the sites' loads; divided by the scale like every interval.
+/// How often EC-Store's client services learn the sites' loads; divided by the scale like every interval, unless a policy
+/// says otherwise: queues change as fast at any scale.
 const PROBE_INTERVAL_S: f64 = 5.0;
 
 /// How often a run tells where it is.
@@ -293,7 +294,9 @@ impl Protocol {
             clients: experiment.client_services,
             block_len: experiment.block_len,
             group_len: policy.group,
-            probe_interval: Duration::from_secs_f64(PROBE_INTERVAL_S / experiment.scale),
+            probe_interval: Duration::from_secs_f64(
+                policy.probe_s.unwrap_or(PROBE_INTERVAL_S / experiment.scale),
+            ),
             ..WorldOptions::ec_store(calibration, policy.profile, 0, policy.read_policy()?)
         };
         let [warm_up, length, interval] = experiment.scaled_times();
