@@ -18,8 +18,8 @@ FOUND = re.compile(r"found after (\d+) seeds?, (\w+) is broken")
 MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "write-quorum-off-by-one",
              "clean-up-after-unknown-outcome", "collector-ignores-live-upload", "condition-outside-transaction",
              "stale-mirror-wins", "recovery-stops-at-hole", "record-cache"]
-# Two-sided 95% quantile of Student's t for 4 degrees of freedom, that is for five seeds.
-STUDENT_T_5 = 2.776
+# Two-sided 95% quantiles of Student's t, by the number of seeds.
+STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 
 
 class Laboratory:
@@ -100,7 +100,8 @@ def prove_reality(ledger, laboratory):
 
 def interval(values):
     """Mean and half the width of its 95% confidence interval."""
-    half = STUDENT_T_5 * statistics.stdev(values) / len(values) ** 0.5 if len(values) == 5 else float("nan")
+    few = len(values) not in STUDENT_T
+    half = float("nan") if few else STUDENT_T[len(values)] * statistics.stdev(values) / len(values) ** 0.5
     return statistics.mean(values), half
 
 

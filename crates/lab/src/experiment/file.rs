@@ -23,6 +23,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("ec-store-wikipedia-p", include_str!("../../../../lab/experiments/ec-store-wikipedia-p.toml")),
     ("plans-p", include_str!("../../../../lab/experiments/plans-p.toml")),
     ("plans-a", include_str!("../../../../lab/experiments/plans-a.toml")),
+    ("plans-robust-p", include_str!("../../../../lab/experiments/plans-robust-p.toml")),
     ("plans-slow-p", include_str!("../../../../lab/experiments/plans-slow-p.toml")),
     ("plans-p-10k", include_str!("../../../../lab/experiments/plans-p-10k.toml")),
     ("plans-p-1m", include_str!("../../../../lab/experiments/plans-p-1m.toml")),
