@@ -125,7 +125,7 @@ def prove_robust(ledger, laboratory):
 
 
 def prove_others(ledger, laboratory):
-    wikipedia = Experiment(ledger, laboratory, "plans-wikipedia-p", seeds=3)
+    wikipedia = Experiment(ledger, laboratory, "plans-wikipedia-p", seeds=2)
     wikipedia.mean("default", "EC", 0.8)
     wikipedia.p99("default", "EC", 0.5)
     for name, seeds in (("plans-p-10k", 3), ("plans-p-1m", 2)):
