@@ -307,7 +307,8 @@ impl Experiment {
         if self.client_services == 0 || self.client_services > self.sites {
             return Err(format!("client services run on machines with sites: 1 to {}", self.sites));
         }
-        if self.workload == WorkloadUnderTest::Trace && !(self.trace_speed > 0.0) {
+        let is_above_0 = self.trace_speed > 0.0;
+        if self.workload == WorkloadUnderTest::Trace && !is_above_0 {
             return Err("trace_speed must be above 0".to_owned());
         }
         for policy in &self.policies {
