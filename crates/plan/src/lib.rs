@@ -6,24 +6,33 @@
 //! - [`read`]: which chunks of a block are fetched, and what is decoded from them (design.md §5).
 //! - [`query`]: which chunks of many blocks are asked of which sites, by a [`ReadPolicy`] (design.md §5).
 //! - [`published`]: the same as EC-Store published it, with a heuristic and a cache of plans.
+//! - [`price`]: what such a plan costs, and what any plan must cost.
+//! - [`co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
+//! - [`site_load`]: ω_j, the load of a site (EC-Store §IV-C, §V-A).
 //! - [`check`]: says independently whether a placement is legal (I6).
 //!
 //! Plans are values. The crates that execute them make no choices.
 
 pub mod access;
 pub mod check;
+pub mod co_access;
 pub mod grouping;
 pub mod placement;
+pub mod price;
 pub mod published;
 pub mod query;
 pub mod read;
 pub mod repair;
+pub mod site_load;
 
 pub use check::{PlacementFault, check_placement};
+pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
 pub use grouping::Grouping;
 pub use placement::{Candidate, choose_sites, rack_limit};
+pub use price::price_plan;
 pub use published::PublishedPlanner;
 pub use query::{PlanCost, QueryBlock, QueryChunk, QueryPlan, QueryPlanner, ReadPolicy, SiteRead};
 pub use read::{BlockRead, plan_block_read};
 pub use repair::{ChunkState, StripeRepair, plan_repair};
+pub use site_load::{LoadWeights, SiteLoad, load_imbalances, site_loads};

@@ -17,7 +17,7 @@ use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_O
 
 /// m_j · z_i of every chunk, where asking an idle site costs 1: EC-Store measured a fifth (§V-B3). It decides nothing
 /// as long as it is the same for all chunks.
-const TRANSFER: f64 = 0.2;
+pub(crate) const TRANSFER: f64 = 0.2;
 
 /// How the chunks of a query are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -119,6 +119,13 @@ pub struct PlanCost {
     pub cost: f64,
     /// No plan costs less. Equal to `cost` if the plan was proved optimal.
     pub lower_bound: f64,
+}
+
+impl PlanCost {
+    /// What part of its cost another plan may save at most; 0 when this one is optimal.
+    pub fn gap(&self) -> f64 {
+        if self.cost > 0.0 { (1.0 - self.lower_bound / self.cost).max(0.0) } else { 0.0 }
+    }
 }
 
 impl ReadPolicy {

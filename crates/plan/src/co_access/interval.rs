@@ -1,0 +1,235 @@
+//! The requests of a sliding interval, and for each block the requests that it is in.
+//!
+//! ```text
+//! requests   | r0       | r1    | r2          |      oldest first; each has the next `len` accesses
+//! accesses   | A  B  C  | B  D  | A  B  C  D  |      oldest first; each knows its request
+//!              |  └───────┘└──────┼──┘     │        and the next access to the same block
+//!              └──────────────────┘        ┆
+//! blocks     A: first access, last access, how many
+//! ```
+//!
+//! An access leaves at the front of `accesses`, and is then the first of its block's list, so that removing it costs
+//! O(1). Requests and accesses are numbered modulo 2³², of which fewer than 2³⁰ exist at a time.
+
+use std::collections::{HashMap, VecDeque};
+
+use striate_core::StripeId;
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// The number of its first access.
+    first: u32,
+    /// Different blocks in it.
+    len: u32,
+}
+
+/// One block in one request.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    /// The block's place in `blocks`.
+    slot: u32,
+    /// The number of its request.
+    request: u32,
+    /// The number of the block's next access, if this is not its last.
+    next: u32,
+}
+
+/// A block of the interval.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    id: StripeId,
+    /// The numbers of its oldest and its newest access.
+    first: u32,
+    last: u32,
+    /// How many there are; a place with none is free.
+    count: u32,
+}
+
+/// The interval. Its owner limits what is in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interval {
+    requests: VecDeque<Request>,
+    accesses: VecDeque<Access>,
+    /// The numbers of the front elements.
+    oldest_request: u32,
+    oldest_access: u32,
+    slots: HashMap<StripeId, u32>,
+    blocks: Vec<Seen>,
+    free: Vec<u32>,
+}
+
+impl Interval {
+    pub(super) fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn accesses(&self) -> usize {
+        self.accesses.len()
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        // A hash table keeps a byte for each place beside the entry, and fills seven of eight.
+        let table = self.slots.capacity() * 8 / 7 * (size_of::<(StripeId, u32)>() + 1);
+        self.requests.capacity() * size_of::<Request>()
+            + self.accesses.capacity() * size_of::<Access>()
+            + self.blocks.capacity() * size_of::<Seen>()
+            + self.free.capacity() * size_of::<u32>()
+            + table
+    }
+
+    /// Begins a request, the newest.
+    pub(super) fn begin(&mut self) {
+        let first = self.oldest_access.wrapping_add(self.accesses.len() as u32);
+        self.requests.push_back(Request { first, len: 0 });
+    }
+
+    /// Adds a block to the newest request, which does not have it yet.
+    pub(super) fn add(&mut self, block: StripeId) {
+        let number = self.oldest_access.wrapping_add(self.accesses.len() as u32);
+        let request = self.newest();
+        let slot = self.slot_of(block, number);
+        let seen = &mut self.blocks[slot as usize];
+        seen.count += 1;
+        let before = std::mem::replace(&mut seen.last, number);
+        self.accesses.push_back(Access { slot, request, next: number });
+        let before = self.place(before);
+        self.accesses[before].next = number;
+        if let Some(newest) = self.requests.back_mut() {
+            newest.len += 1;
+        }
+    }
+
+    /// The place of a block, which has its first access at `number` if it is new.
+    fn slot_of(&mut self, block: StripeId, number: u32) -> u32 {
+        if let Some(&slot) = self.slots.get(&block) {
+            return slot;
+        }
+        let new = Seen { id: block, first: number, last: number, count: 0 };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.blocks[slot as usize] = new;
+                slot
+            }
+            None => {
+                self.blocks.push(new);
+                self.blocks.len() as u32 - 1
+            }
+        };
+        self.slots.insert(block, slot);
+        slot
+    }
+
+    /// Whether the newest request has this block.
+    pub(super) fn is_in_newest(&self, block: StripeId) -> bool {
+        let Some(seen) = self.seen(block) else { return false };
+        self.accesses[self.place(seen.last)].request == self.newest()
+    }
+
+    /// Removes the oldest request; tells each of its blocks.
+    pub(super) fn remove_oldest(&mut self, mut leaves: impl FnMut(StripeId)) {
+        let Some(request) = self.requests.pop_front() else { return };
+        self.oldest_request = self.oldest_request.wrapping_add(1);
+        for access in self.accesses.drain(..request.len as usize) {
+            let seen = &mut self.blocks[access.slot as usize];
+            leaves(seen.id);
+            seen.count -= 1;
+            seen.first = access.next;
+            if seen.count == 0 {
+                self.slots.remove(&seen.id);
+                self.free.push(access.slot);
+            }
+        }
+        self.oldest_access = self.oldest_access.wrapping_add(request.len);
+    }
+
+    /// Requests that ask for a block.
+    pub(super) fn count(&self, block: StripeId) -> usize {
+        self.seen(block).map_or(0, |seen| seen.count as usize)
+    }
+
+    /// Requests that ask for both: both lists are in the order of requests, and walked side by side.
+    pub(super) fn count_together(&self, one: StripeId, other: StripeId) -> usize {
+        let (mut a, mut b) = (self.requests_of(one).peekable(), self.requests_of(other).peekable());
+        let mut together = 0;
+        while let (Some(&of_one), Some(&of_other)) = (a.peek(), b.peek()) {
+            match of_one.cmp(&of_other) {
+                std::cmp::Ordering::Less => drop(a.next()),
+                std::cmp::Ordering::Greater => drop(b.next()),
+                std::cmp::Ordering::Equal => {
+                    together += 1;
+                    a.next();
+                    b.next();
+                }
+            }
+        }
+        together
+    }
+
+    /// Every other block that a request for `block` asks for, with how many do.
+    pub(super) fn partners(&self, block: StripeId) -> Vec<(StripeId, u32)> {
+        let mut times = vec![0_u32; self.blocks.len()];
+        let mut met = Vec::new();
+        for request in self.requests_of(block) {
+            for access in self.accesses_of(request) {
+                let slot = access.slot as usize;
+                if times[slot] == 0 && self.blocks[slot].id != block {
+                    met.push(slot);
+                }
+                times[slot] += 1;
+            }
+        }
+        met.into_iter().map(|slot| (self.blocks[slot].id, times[slot])).collect()
+    }
+
+    /// The block of an access, counted from the oldest.
+    pub(super) fn access(&self, index: usize) -> StripeId {
+        self.blocks[self.accesses[index].slot as usize].id
+    }
+
+    /// The blocks of a request, counted from the oldest.
+    pub(super) fn blocks_of(&self, request: usize) -> impl Iterator<Item = StripeId> + '_ {
+        self.accesses_of(request).map(|access| self.blocks[access.slot as usize].id)
+    }
+
+    fn newest(&self) -> u32 {
+        self.oldest_request.wrapping_add(self.requests.len() as u32).wrapping_sub(1)
+    }
+
+    fn seen(&self, block: StripeId) -> Option<&Seen> {
+        self.slots.get(&block).map(|&slot| &self.blocks[slot as usize])
+    }
+
+    /// Where an access is in `accesses`.
+    fn place(&self, number: u32) -> usize {
+        number.wrapping_sub(self.oldest_access) as usize
+    }
+
+    /// The requests that ask for a block, counted from the oldest, ascending.
+    fn requests_of(&self, block: StripeId) -> impl Iterator<Item = usize> + '_ {
+        let (mut number, count) = self.seen(block).map_or((0, 0), |seen| (seen.first, seen.count));
+        (0..count).map(move |_| {
+            let access = self.accesses[self.place(number)];
+            number = access.next;
+            access.request.wrapping_sub(self.oldest_request) as usize
+        })
+    }
+
+    fn accesses_of(&self, request: usize) -> impl Iterator<Item = &Access> + '_ {
+        let Request { first, len } = self.requests[request];
+        let first = self.place(first);
+        self.accesses.range(first..first + len as usize)
+    }
+}
+
+#[cfg(test)]
+impl Interval {
+    /// Numbers requests and accesses from here on; nothing may have been added.
+    pub(super) fn start_at(&mut self, number: u32) {
+        (self.oldest_request, self.oldest_access) = (number, number);
+    }
+}

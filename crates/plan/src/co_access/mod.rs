@@ -1,0 +1,221 @@
+//! Which blocks are asked for together: λ_{b,i} over a sliding interval of sampled requests (EC-Store §IV-C, §V-A).
+//!
+//! λ_{b,i} = P({b, i} ⊆ Q | b ∈ Q) is the share, among the sampled requests that ask for b, of those that ask for i as
+//! well. The paper counts every pair of every request and takes the pairs out again when the request leaves the
+//! interval of the last 5,000. Pairs are many (4,950 in a request of 100 blocks), so this keeps none: it keeps the
+//! requests, and for each block the list of the requests it is in ([`interval`]). Then
+//!
+//! - what is answered for the interval is *exact* for every block, popular or not, and a request that leaves is gone
+//!   without a rest;
+//! - memory is bounded by the block ids in the interval, whatever the requests look like: 100,000 ids at most, about 15 MB
+//!   when all are different, 5 MB with the ten blocks a request that the paper's workloads have;
+//! - observing costs the request's blocks, not their square; asking for b's partners costs the sizes of the requests that
+//!   asked for b, which is paid by the mover, a few times in a second.
+//!
+//! Where requests are long the interval is shorter than 5,000 of them, because its ids are what is bounded; of a request
+//! of more than 1,024 blocks the first 1,024 count.
+//!
+//! The *tail* is what the interval is too short for. Requests that leave it are remembered in a count-min [`sketch`]
+//! that is halved whenever as many have left as the interval holds, so that popularity reaches back a few intervals in
+//! fixed memory (1 MiB). A sketch of pairs is left out on purpose: its error would be e/w of *all* remembered pairs, some
+//! twenty in a counter for the paper's workloads, while pairs of the tail are seen once or twice.
+//!
+//! Statistics are hints: losing them, or a gateway that had some, does no harm. [`CoAccess::snapshot`] and
+//! [`CoAccess::merged`] bring together what several gateways saw; likelihoods of the merged interval are those of all
+//! its requests.
+
+mod interval;
+mod sketch;
+mod snapshot;
+
+#[cfg(test)]
+mod tests;
+
+use rand::Rng;
+use striate_core::StripeId;
+
+use interval::Interval;
+use sketch::Sketch;
+pub use snapshot::{CoAccessSnapshot, SnapshotError};
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoAccessLimits {
+    /// Requests in the interval.
+    pub requests: usize,
+    /// Block ids in the interval, counted in each request they are in.
+    pub blocks: usize,
+    /// Blocks of one request that count.
+    pub request_blocks: usize,
+}
+
+/// A block that is asked for together with another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Partner {
+    /// The block i.
+    pub block: StripeId,
+    /// λ_{b,i}, in (0, 1].
+    pub likelihood: f64,
+}
+
+/// What was observed, as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoAccessTotals {
+    /// Requests in the interval.
+    pub requests: usize,
+    /// Their blocks, each counted in every request it is in.
+    pub accesses: usize,
+    /// Different blocks in the interval.
+    pub blocks: usize,
+    /// Requests observed since the beginning.
+    pub observed: u64,
+    /// Blocks of over-long requests that were not counted, since the beginning.
+    pub left_out: u64,
+    /// Bytes that the statistics take, as far as their tables have grown.
+    pub memory_bytes: usize,
+}
+
+/// Co-access statistics of a sliding interval of requests.
+#[derive(Clone, Debug)]
+pub struct CoAccess {
+    limits: CoAccessLimits,
+    interval: Interval,
+    tail: Sketch,
+    /// Requests that left the interval since the tail was halved.
+    left: usize,
+    observed: u64,
+    left_out: u64,
+}
+
+impl Default for CoAccessLimits {
+    /// The paper's 5,000 requests, of up to 20 blocks on average.
+    fn default() -> Self {
+        Self { requests: 5_000, blocks: 100_000, request_blocks: 1_024 }
+    }
+}
+
+impl Default for CoAccess {
+    fn default() -> Self {
+        Self::new(CoAccessLimits::default())
+    }
+}
+
+impl CoAccess {
+    /// Nothing observed yet. Limits are taken as 1 at least, and at most 2³⁰; a request never counts more blocks than the
+    /// interval holds.
+    pub fn new(limits: CoAccessLimits) -> Self {
+        let within = |limit: usize| limit.clamp(1, 1 << 30);
+        let blocks = within(limits.blocks);
+        let request_blocks = within(limits.request_blocks).min(blocks);
+        Self {
+            limits: CoAccessLimits { requests: within(limits.requests), blocks, request_blocks },
+            interval: Interval::default(),
+            tail: Sketch::default(),
+            left: 0,
+            observed: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Takes note of a sampled request: the blocks it asks for, in any order. A block counts once in a request. The
+    /// oldest requests leave when there are too many, or too many blocks.
+    pub fn observe(&mut self, request: impl IntoIterator<Item = StripeId>) {
+        let mut request = request.into_iter().peekable();
+        if request.peek().is_none() {
+            return;
+        }
+        self.observed += 1;
+        while self.interval.requests() >= self.limits.requests {
+            self.forget_oldest();
+        }
+        self.interval.begin();
+        let mut counted = 0;
+        for block in request {
+            if self.interval.is_in_newest(block) {
+                continue;
+            }
+            if counted == self.limits.request_blocks {
+                self.left_out += 1;
+                continue;
+            }
+            while self.interval.accesses() >= self.limits.blocks {
+                self.forget_oldest();
+            }
+            self.interval.add(block);
+            counted += 1;
+        }
+    }
+
+    /// The oldest request leaves the interval, exactly, and goes into the tail.
+    fn forget_oldest(&mut self) {
+        let Self { interval, tail, left, limits, .. } = self;
+        interval.remove_oldest(|block| tail.add(block, 1));
+        *left += 1;
+        if *left >= limits.requests {
+            tail.halve();
+            *left = 0;
+        }
+    }
+
+    /// Requests in the interval that ask for `block`.
+    pub fn count(&self, block: StripeId) -> usize {
+        self.interval.count(block)
+    }
+
+    /// Requests in the interval that ask for both.
+    pub fn count_together(&self, one: StripeId, other: StripeId) -> usize {
+        self.interval.count_together(one, other)
+    }
+
+    /// λ_{b,i}: how likely a request for `b` asks for `i` too, in the interval; 0 where nobody asked for `b`.
+    pub fn likelihood(&self, b: StripeId, i: StripeId) -> f64 {
+        match self.count(b) {
+            0 => 0.0,
+            count => self.count_together(b, i) as f64 / count as f64,
+        }
+    }
+
+    /// The blocks that are asked for together with `b`, most likely first, at most `most` of them; equals in the order of
+    /// their ids. Costs the sizes of the requests that asked for `b`.
+    pub fn partners(&self, b: StripeId, most: usize) -> Vec<Partner> {
+        let count = self.count(b) as f64;
+        let mut together = self.interval.partners(b);
+        together.sort_unstable_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        together.truncate(most);
+        let partner = |(block, times)| Partner { block, likelihood: f64::from(times) / count };
+        together.into_iter().map(partner).collect()
+    }
+
+    /// The share of the interval's requests that ask for `block`: the access likelihood by which load is shifted with a
+    /// chunk (EC-Store §IV-C).
+    pub fn popularity(&self, block: StripeId) -> f64 {
+        self.count(block) as f64 / self.interval.requests().max(1) as f64
+    }
+
+    /// Requests for `block` in the interval and, fading, in some before it. Never less than the truth; more by at most
+    /// e/w ≈ 4·10⁻⁵ of all remembered accesses, with probability 98%.
+    pub fn long_count(&self, block: StripeId) -> u64 {
+        self.count(block) as u64 + u64::from(self.tail.estimate(block))
+    }
+
+    /// A block, drawn with a probability in proportion to the requests that ask for it: how the mover finds candidates
+    /// (Algorithm 1, line 1). `None` when nothing was observed.
+    pub fn draw(&self, rng: &mut impl Rng) -> Option<StripeId> {
+        match self.interval.accesses() {
+            0 => None,
+            accesses => Some(self.interval.access(rng.random_range(0..accesses))),
+        }
+    }
+
+    /// What was observed, as a whole.
+    pub fn totals(&self) -> CoAccessTotals {
+        CoAccessTotals {
+            requests: self.interval.requests(),
+            accesses: self.interval.accesses(),
+            blocks: self.interval.blocks(),
+            observed: self.observed,
+            left_out: self.left_out,
+            memory_bytes: self.interval.memory_bytes() + self.tail.memory_bytes(),
+        }
+    }
+}

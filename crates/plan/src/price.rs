@@ -1,0 +1,111 @@
+//! What a query's plan costs by EC-Store's Eq. 1, whatever policy chose it, and what any plan must cost.
+//!
+//! A plan is compared with those that read as many chunks of each block as it does, so that extra reads (δ) are not
+//! taken for a loss. The bound is the planner's own ([`access::solve`]), given more time than a read has. Blocks of codes
+//! for which not every set of k chunks suffices may have no plan that reaches it.
+//!
+//! Cost: O(chunks of the query), and the budget.
+
+use striate_core::SiteId;
+
+use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
+use crate::query::{PlanCost, QueryBlock, QueryPlan, TRANSFER};
+
+/// Work units spent on the bound, some milliseconds.
+const BUDGET: u64 = 20 * BUDGET_OF_200_US;
+
+/// Prices a plan of `blocks` that was made with these costs; see [`crate::QueryPlanner::plan`].
+pub fn price_plan(
+    blocks: &[QueryBlock<'_>],
+    plan: &QueryPlan,
+    cost: impl Fn(SiteId) -> Option<f64>,
+) -> PlanCost {
+    let overhead = |site: SiteId| cost(site).unwrap_or(0.0).max(0.0);
+    let chunks: usize = plan.reads.iter().map(|read| read.chunks.len()).sum();
+    let of_sites: f64 = plan.reads.iter().map(|read| overhead(read.site)).sum();
+    let price = of_sites + TRANSFER * chunks as f64;
+    let mut needs = vec![0; blocks.len()];
+    plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| needs[chunk.block] += 1);
+
+    let is_available = |site: &SiteId| site.0 != 0 && cost(*site).is_some();
+    let mut sites: Vec<SiteId> =
+        blocks.iter().flat_map(|of| of.sites.iter().copied()).filter(is_available).collect();
+    sites.sort_unstable();
+    sites.dedup();
+    let mut problem = AccessProblem::new(sites.iter().map(|&site| overhead(site)));
+    for (of, need) in blocks.iter().zip(needs) {
+        let places = of.sites.iter().filter_map(|site| sites.binary_search(site).ok());
+        problem.push_block(need, places.map(|site| AccessOption { site, transfer: TRANSFER }));
+    }
+    let lower_bound = access::solve(&problem, BUDGET, &mut AccessWorkspace::default())
+        .map_or(0.0, |cheapest| cheapest.lower_bound.min(price));
+    PlanCost { cost: price, lower_bound }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+    use striate_codec::Code;
+
+    use super::*;
+    use crate::{QueryPlanner, ReadPolicy};
+
+    fn placed(seed: u64, blocks: usize) -> Vec<Vec<SiteId>> {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let place = |_| {
+            rand::seq::index::sample(&mut rng, 12, 4).iter().map(|site| SiteId(site as u32 + 1)).collect()
+        };
+        (0..blocks).map(place).collect()
+    }
+
+    #[test]
+    fn the_cost_models_plan_is_near_the_bound_and_others_cost_more() {
+        let code = Code::rs(2, 2).expect("a code");
+        let (mut cheapest, mut others) = (0.0, 0.0);
+        for seed in 0..50 {
+            let sites = placed(seed, 6);
+            let blocks: Vec<_> = sites.iter().map(|sites| QueryBlock::new(&code, sites)).collect();
+            let cost = |site: SiteId| (site.0 != 5).then(|| 1.0 + f64::from(site.0 * 7 % 4));
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let mut priced = |policy: &str| {
+                let policy: ReadPolicy = policy.parse().expect("a policy");
+                let plan = QueryPlanner::default()
+                    .plan(policy, policy.extra_reads(), &blocks, cost, &mut rng)
+                    .expect("a plan");
+                price_plan(&blocks, &plan, cost)
+            };
+            let best = priced("cost-model");
+            // Its costs were drawn within 1%, so that equal plans are not always the same one.
+            assert!(best.gap() <= 0.02, "{best:?}");
+            assert!(best.cost > 0.0 && best.lower_bound > 0.0);
+            cheapest += best.cost;
+            for policy in ["normal", "random", "least-loaded"] {
+                let price = priced(policy);
+                assert!(price.cost >= best.lower_bound * (1.0 - 1e-9), "{policy}: {price:?} below {best:?}");
+                others += price.cost / 3.0;
+            }
+        }
+        assert!(cheapest < others * 0.9, "{cheapest} instead of {others}");
+    }
+
+    #[test]
+    fn extra_reads_are_no_gap_and_an_empty_plan_costs_nothing() {
+        let code = Code::rs(2, 2).expect("a code");
+        let sites: Vec<SiteId> = (1..=4).map(SiteId).collect();
+        let blocks = [QueryBlock::new(&code, &sites)];
+        let cost = |site: SiteId| Some(f64::from(site.0));
+        let policy = ReadPolicy::CostModel { extra_reads: 1 };
+        let mut rng = SmallRng::seed_from_u64(1);
+        let plan = QueryPlanner::default()
+            .plan(policy, policy.extra_reads(), &blocks, cost, &mut rng)
+            .expect("a plan");
+        let price = price_plan(&blocks, &plan, cost);
+        assert!(
+            (price.cost - (1.0 + 2.0 + 3.0 + 3.0 * TRANSFER)).abs() < 1e-9 && price.gap() < 1e-9,
+            "{price:?}"
+        );
+        let nothing = price_plan(&[], &QueryPlan::default(), cost);
+        assert_eq!((nothing.cost, nothing.lower_bound, nothing.gap()), (0.0, 0.0, 0.0));
+    }
+}
