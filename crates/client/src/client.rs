@@ -9,11 +9,14 @@ use striate_meta::{MetaStore, Transaction};
 use striate_plan::Candidate;
 use striate_runtime::Runtime;
 use striate_site::Site;
+use tracing::Instrument;
 
 use crate::budget::ByteBudget;
 use crate::error::ClientError;
+use crate::measure::ReadMeasures;
 use crate::object::ClientOptions;
 use crate::record::ProfileTexts;
+use crate::sampling::{Sample, Sampler};
 use crate::stripe::{BlocksRead, SiteView, Stripes};
 
 /// The client service: a cheap handle.
@@ -29,6 +32,7 @@ pub(crate) struct Inner {
     pub(crate) options: ClientOptions,
     pub(crate) budget: ByteBudget,
     pub(crate) profiles: ProfileTexts,
+    pub(crate) sampler: Arc<Sampler>,
 }
 
 impl Client {
@@ -45,7 +49,8 @@ impl Client {
         let stripes = Stripes::open(runtime.clone(), meta.clone(), sites, options.clone()).await?;
         let budget = ByteBudget::new(options.in_flight_bytes);
         let profiles = ProfileTexts::default();
-        Ok(Self { inner: Arc::new(Inner { runtime, meta, stripes, options, budget, profiles }) })
+        let sampler = Arc::new(Sampler::new(options.sampling));
+        Ok(Self { inner: Arc::new(Inner { runtime, meta, stripes, options, budget, profiles, sampler }) })
     }
 
     /// The runtime that it was given.
@@ -122,7 +127,25 @@ impl Client {
     /// # Errors
     /// That of the first block that cannot be read.
     pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
-        self.inner.stripes.read_blocks(blocks, &self.inner.budget).await
+        self.read_blocks_for(blocks, self.inner.sampler.begin().as_deref()).await
+    }
+
+    /// As [`Client::read_blocks`], as a part of a sampled request or of one that is not.
+    pub(crate) async fn read_blocks_for(
+        &self,
+        blocks: &[Block],
+        sample: Option<&Sample>,
+    ) -> Result<BlocksRead, ClientError> {
+        if let Some(sample) = sample {
+            blocks.iter().for_each(|block| sample.add(block));
+        }
+        let span = tracing::debug_span!("read_blocks", blocks = blocks.len() as i64);
+        self.inner.stripes.read_blocks(blocks, &self.inner.budget).instrument(span).await
+    }
+
+    /// What reads took until now.
+    pub fn read_measures(&self) -> &ReadMeasures {
+        self.inner.stripes.measures()
     }
 
     /// An empty transaction with an id of its own.

@@ -77,7 +77,7 @@ impl Client {
             condition: request.source_condition.clone(),
             ..GetRequest::default()
         };
-        let source = self.get_with(source, Budget::Readers, check_source).await;
+        let source = self.get_with(source, Budget::Readers, None, check_source).await;
         let source = source.map_err(|error| (None, error))?;
         let version = source.info.version;
         if source.info.size > MAX_PUT_LEN {

@@ -6,17 +6,21 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_meta::keys;
 use striate_meta::records::{Object, UploadPart, object::Body};
+use tracing::{Instrument, debug_span};
 
 use crate::blocks::{BlockWalk, Span, gone};
 use crate::budget::Share;
 use crate::condition::{check_read, resolve_range};
+use crate::measure::Phase;
 use crate::object::{ObjectStream, ReadRange};
 use crate::record::{self, ShowParts};
+use crate::sampling::Sample;
 use crate::task::Task;
 use crate::{Client, ClientError, GetObject, GetRequest, ObjectInfo};
 
@@ -56,18 +60,25 @@ impl Client {
     /// # Errors
     /// As [`Client::head`]; and when the first block cannot be read, why.
     pub async fn get(&self, request: GetRequest) -> Result<GetObject, ClientError> {
-        self.get_with(request, Budget::Own, check_read).await
+        let (span, sample) = (span_of(&request), self.inner.sampler.begin());
+        self.get_with(request, Budget::Own, sample, check_read).instrument(span).await
     }
 
-    /// As [`Client::get`], with another check of the conditions and another budget.
+    /// As [`Client::get`], with another check of the conditions and another budget; where it is a part of a sampled
+    /// request, its blocks are noted there.
     pub(crate) async fn get_with(
         &self,
         request: GetRequest,
         budget: Budget,
+        sample: Option<Arc<Sample>>,
         check: impl Fn(&crate::ReadCondition, &ObjectInfo) -> Result<(), ClientError>,
     ) -> Result<GetObject, ClientError> {
-        let object = self.current_object(&request.bucket, &request.key).await?;
-        self.get_from(object, request, budget, check).await
+        let (runtime, measures) = (&self.inner.runtime, self.inner.stripes.measures());
+        let began = runtime.now();
+        let object = self.current_object(&request.bucket, &request.key);
+        let object = object.instrument(debug_span!("object")).await?;
+        measures.took(Phase::Object, runtime.now() - began);
+        self.get_from(object, request, budget, sample, check).await
     }
 
     /// As [`Client::get_with`], with the object's record just read.
@@ -76,6 +87,7 @@ impl Client {
         mut object: Object,
         request: GetRequest,
         budget: Budget,
+        sample: Option<Arc<Sample>>,
         check: impl Fn(&crate::ReadCondition, &ObjectInfo) -> Result<(), ClientError>,
     ) -> Result<GetObject, ClientError> {
         for _ in 0..MAX_RESTARTS {
@@ -85,7 +97,7 @@ impl Client {
             check(&request.condition, &info)?;
             let range = resolve_range(request.range, &info)?;
             let opened = match self.describe_part(&mut info, &body, request.range).await {
-                Ok(()) => self.open_body(body, range.clone(), budget).await,
+                Ok(()) => self.open_body(body, range.clone(), budget, sample.clone()).await,
                 Err(error) => Err(error),
             };
             let error = match opened {
@@ -137,6 +149,7 @@ impl Client {
         body: Body,
         range: Range<u64>,
         budget: Budget,
+        sample: Option<Arc<Sample>>,
     ) -> Result<ObjectStream, ClientError> {
         if range.is_empty() {
             return Ok(stream::empty().boxed());
@@ -148,6 +161,8 @@ impl Client {
         let mut reader = Reader {
             client: self.clone(),
             budget,
+            sample,
+            span: tracing::Span::current(),
             walk,
             pending: None,
             ahead: VecDeque::new(),
@@ -176,6 +191,11 @@ pub(crate) fn inline(bytes: &Bytes, range: Range<u64>) -> Result<Bytes, ClientEr
     Ok(bytes.slice(range.start as usize..end))
 }
 
+/// The span of an object's read.
+pub(crate) fn span_of(request: &GetRequest) -> tracing::Span {
+    debug_span!("get", bucket = request.bucket, key = request.key)
+}
+
 /// The error of a body that has `left` bytes fewer than its object's record says.
 pub(crate) fn ends_early(left: u64) -> ClientError {
     let reason = format!("its blocks end {left} bytes early");
@@ -186,6 +206,10 @@ pub(crate) fn ends_early(left: u64) -> ClientError {
 struct Reader {
     client: Client,
     budget: Budget,
+    /// Where the blocks that are asked for are noted, if they are.
+    sample: Option<Arc<Sample>>,
+    /// What the reads of its blocks belong to.
+    span: tracing::Span,
     walk: BlockWalk,
     /// Taken from the walk, not yet begun.
     pending: Option<Span>,
@@ -207,7 +231,8 @@ impl Reader {
                 reader.left = reader.left.saturating_sub(piece.len() as u64);
                 return Some((Ok(piece), Some(reader)));
             }
-            match reader.open_next().await {
+            let span = reader.span.clone();
+            match reader.open_next().instrument(span).await {
                 Ok(true) => {}
                 Ok(false) if reader.left == 0 => return None,
                 Ok(false) => return Some((Err(ends_early(reader.left)), None)),
@@ -242,10 +267,14 @@ impl Reader {
     }
 
     async fn next_span(&mut self) -> Result<Option<Span>, ClientError> {
-        match self.pending.take() {
-            Some(span) => Ok(Some(span)),
-            None => self.walk.next().await,
+        if let Some(span) = self.pending.take() {
+            return Ok(Some(span));
         }
+        let span = self.walk.next().await?;
+        if let (Some(sample), Some(span)) = (&self.sample, &span) {
+            sample.add(&span.block);
+        }
+        Ok(span)
     }
 
     /// Begins the reads of the next blocks, as far as nobody waits for their memory.
@@ -260,10 +289,12 @@ impl Reader {
                 break;
             };
             let client = self.client.clone();
-            self.ahead.push_back(Task::spawn(&self.client.inner.runtime, async move {
+            let read = async move {
                 let pieces = client.inner.stripes.read_block(&span.block, span.range).await?;
                 Ok((pieces, Some(share)))
-            }));
+            };
+            let read = read.instrument(self.span.clone());
+            self.ahead.push_back(Task::spawn(&self.client.inner.runtime, read));
         }
         Ok(())
     }

@@ -20,13 +20,16 @@ mod condition;
 mod copy;
 mod delete;
 mod digest;
+mod explain;
 mod get;
 mod ingest;
 mod list;
 mod many;
+mod measure;
 mod multipart;
 mod put;
 mod record;
+mod sampling;
 mod stripe;
 mod tagging;
 mod task;
@@ -36,7 +39,13 @@ pub use abandoned::AbandonedParts;
 pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
 pub use client::Client;
 pub use error::ClientError;
+pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplained, ReadExplained};
 pub use many::{ObjectHead, ObjectPart, PartStream, ReadOrder};
+pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};
 pub use object::*;
 pub use put::{MAX_INLINE_LEN, inline_limit};
-pub use stripe::{BlocksRead, ReadStats, SiteView, add_garbage, holders, release_stripe};
+pub use striate_plan::{CoAccess, CoAccessSnapshot, CoAccessTotals};
+pub use stripe::{
+    BlockExplained, BlocksRead, ChunkChoice, ChunkExplained, CostPart, QueryExplained, ReadStats,
+    SiteExplained, SiteView, add_garbage, holders, release_stripe,
+};

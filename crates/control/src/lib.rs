@@ -5,6 +5,7 @@
 //! - [`verify`](mod@verify): reads every chunk from its medium and queues what is damaged.
 //! - [`garbage`]: removes chunks that nothing names, after a grace.
 //! - [`abandoned`]: collects what writers left behind that are gone.
+//! - [`statistics`]: the load of every site, ω_j.
 //!
 //! All of them work on metadata and sites through the client and may die at any instruction: what they do is
 //! idempotent, and the compare-and-swap on the stripe record decides (design.md §10.4).
@@ -13,6 +14,7 @@ pub mod abandoned;
 pub mod garbage;
 pub mod heal;
 pub mod repair;
+pub mod statistics;
 pub mod verify;
 
 mod rows;
@@ -21,4 +23,5 @@ pub use abandoned::{AbandonedReport, collect_abandoned};
 pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
 pub use repair::{RepairOutcome, repair_stripe};
+pub use statistics::{SiteLoadView, SiteStatistics};
 pub use verify::{VerifyProgress, VerifyReport, verify};

@@ -224,6 +224,8 @@ impl WorldOptions {
             block_len: self.block_len,
             read_policy: self.policy,
             probe_interval: self.probe_interval,
+            // A hundred clients would each keep statistics that nobody asks for.
+            sampling: 0.0,
             // Nothing is inline: an object has blocks, whatever its size.
             mirrors: usize::from(u16::MAX),
             hedge_after: defaults.read_deadline,

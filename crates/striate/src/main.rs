@@ -57,6 +57,7 @@ async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Cat(args) => transfer::cat(runtime, args).await,
         Command::Status(args) => operate::status(runtime, args).await,
         Command::Verify(args) => operate::verify(runtime, args).await,
+        Command::Explain(args) => operate::explain(runtime, args).await,
         Command::Heal(args) => operate::heal(runtime, args).await,
         Command::Disk(command) => operate::disk(runtime, command).await,
         Command::Admin(command) => operate::admin(runtime, command).await,

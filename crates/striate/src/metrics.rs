@@ -3,12 +3,16 @@
 //! Requests are counted by operation and class of status, their durations in a histogram by operation. The
 //! number of series is bounded: operations are the gateway's fixed set of names.
 
+mod reads;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use striate_client::{CoAccessTotals, ReadMeasures};
+use striate_control::SiteLoadView;
 use striate_s3::RequestMetrics;
 
 use crate::admin::messages::Status;
@@ -73,6 +77,16 @@ impl Operation {
     }
 }
 
+/// Figures that others keep.
+pub struct Figures<'a> {
+    /// What reads took.
+    pub reads: &'a ReadMeasures,
+    /// Which blocks are asked for together.
+    pub co_access: CoAccessTotals,
+    /// The load of sites.
+    pub loads: Vec<SiteLoadView>,
+}
+
 /// Text that is being written.
 struct Page(String);
 
@@ -95,10 +109,12 @@ fn escape(text: &str) -> String {
 }
 
 impl Metrics {
-    /// All metrics, of the S3 endpoint and of the store.
-    pub fn render(&self, status: &Status) -> String {
+    /// All metrics, of the S3 endpoint, of reads and of the store.
+    pub fn render(&self, status: &Status, figures: Figures<'_>) -> String {
         let mut page = Page(String::new());
         self.render_requests(&mut page);
+        reads::render_reads(&mut page, figures.reads);
+        reads::render_statistics(&mut page, figures.co_access, &figures.loads);
         render_store(&mut page, status);
         page.0
     }
@@ -230,7 +246,9 @@ mod tests {
             warnings: Vec::new(),
             capacity: Default::default(),
         };
-        let text = metrics.render(&status);
+        let reads = ReadMeasures::default();
+        let figures = Figures { reads: &reads, co_access: CoAccessTotals::default(), loads: Vec::new() };
+        let text = metrics.render(&status, figures);
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(name.starts_with("striate_") && value.parse::<f64>().is_ok(), "{line}");
@@ -239,6 +257,7 @@ mod tests {
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"0.005\"} 1"));
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"+Inf\"} 2"));
         assert!(text.contains("striate_debt_stripes 7"));
+        assert!(text.contains("striate_read_phase_seconds_count"));
     }
 
     #[test]

@@ -1,15 +1,19 @@
-//! The commands that operate a running server: `status`, `verify`, `heal`, `disk`, `bucket`, `admin`.
+//! The commands that operate a running server: `status`, `verify`, `explain`, `heal`, `disk`, `bucket`, `admin`.
 
+mod explain;
 mod keys;
 mod metadata;
 mod report;
 
 use serde_json::Value;
+use striate_client::ReadExplained;
 use striate_runtime::Runtime;
 
 use crate::admin::client::AdminClient;
-use crate::admin::messages::{BucketInfo, NewBucket, ReplaceDisk, Replaced, Status};
-use crate::args::{AdminCommand, BucketCommand, DiskCommand, HealArgs, MetaCommand, StatusArgs, VerifyArgs};
+use crate::admin::messages::{BucketInfo, Explain, NewBucket, ReplaceDisk, Replaced, Status};
+use crate::args::{
+    AdminCommand, BucketCommand, DiskCommand, ExplainArgs, HealArgs, MetaCommand, StatusArgs, VerifyArgs,
+};
 use crate::failure::{Failure, Outcome};
 use crate::transfer::progress::{bytes_bar, human_bytes, spinner};
 
@@ -56,6 +60,22 @@ pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
         }
     }
     if answer["clean"] == true { Ok(()) } else { Err(Failure::attention()) }
+}
+
+/// `striate explain`.
+///
+/// # Errors
+/// When no server answers, an object does not exist, or too few of its chunks can be had.
+pub async fn explain(runtime: Runtime, args: ExplainArgs) -> Outcome {
+    let server = AdminClient::find(runtime, &args.admin)?;
+    let objects = args.objects.into_iter().map(|object| (object.bucket, object.key)).collect();
+    let wish = Explain { objects, policy: args.read_policy.map(|policy| policy.to_string()) };
+    let explained: ReadExplained = server.post("/v1/explain", &wish).await?;
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&explained).map_err(Failure::failed)?),
+        false => print!("{}", explain::text(&explained)),
+    }
+    Ok(())
 }
 
 /// `striate heal`.

@@ -47,6 +47,7 @@ fn the_documented_commands_parse() {
         "striate disk replace /d3",
         "striate heal --quiet",
         "striate verify --quiet --json",
+        "striate explain s3://b/k s3://b/other/key --read-policy cost-model(1) --json",
         "striate status --json",
         "striate admin keys create --description x",
         "striate admin keys rotate KEY --grace-minutes 5",
@@ -68,6 +69,9 @@ fn the_documented_commands_parse() {
     }
     let parsed = Cli::try_parse_from(["striate", "server", "/a", "/b"]).unwrap();
     assert!(matches!(parsed.command, Command::Server(args) if args.directories == ["/a", "/b"]));
+    for wrong in [&["s3://bucket"][..], &["key"], &[], &["s3://b/k", "--read-policy", "best"]] {
+        assert!(Cli::try_parse_from(["striate", "explain"].iter().chain(wrong)).is_err(), "{wrong:?}");
+    }
     assert!(Cli::try_parse_from(["striate", "server"]).is_err());
     assert!(Cli::try_parse_from(["striate", "bucket", "create", "--profile", "raid5", "b"]).is_err());
 }

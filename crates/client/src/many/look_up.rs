@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use striate_meta::records::{Block, Object, object::Body};
 use striate_meta::{Row, keys};
+use tracing::{Instrument, debug_span};
 
 use super::{Limits, ObjectHead, ObjectPart, ReadOrder};
 use crate::condition::{check_read, resolve_range};
 use crate::get::inline;
+use crate::measure::Phase;
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, GetRequest, ReadRange};
 
@@ -121,7 +123,10 @@ impl Client {
         let named = requests.iter().filter(|(_, request)| is_key(request));
         let keys: Vec<Bytes> =
             named.map(|(_, request)| keys::object(&request.bucket, &request.key)).collect();
-        let mut rows = match self.inner.meta.get_many(&keys).await {
+        let began = self.inner.runtime.now();
+        let rows = self.inner.meta.get_many(&keys).instrument(debug_span!("object")).await;
+        self.inner.stripes.measures().took(Phase::Object, self.inner.runtime.now() - began);
+        let mut rows = match rows {
             Ok(rows) => Ok(rows.into_iter()),
             Err(error) => Err(ClientError::from(error)),
         };

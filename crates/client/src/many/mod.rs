@@ -18,11 +18,15 @@ mod running;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, SelectAll, StreamExt};
+use tracing::{Instrument, Span, debug_span};
 
+use crate::sampling::Sample;
 use crate::stripe::BlocksRead;
+use crate::task::Task;
 use crate::{Client, ClientError, GetRequest, ObjectInfo};
 use look_up::{Entry, Found, Step};
 use running::Event;
@@ -99,8 +103,9 @@ impl Client {
     /// [`ClientOptions::in_flight_bytes`](crate::ClientOptions::in_flight_bytes) any more when the stream is
     /// polled again.
     pub fn read_many(&self, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
+        let span = debug_span!("read_many", requests = requests.len() as i64);
         let many = Many {
-            client: self.clone(),
+            query: Query { client: self.clone(), sample: self.inner.sampler.begin(), span },
             order,
             limits: Limits::of(self.inner.options.in_flight_bytes),
             requests: requests.into_iter().enumerate(),
@@ -116,9 +121,28 @@ impl Client {
     }
 }
 
+/// What all that is under way of a read of many objects belongs to.
+#[derive(Clone)]
+struct Query {
+    client: Client,
+    /// Where the blocks that are asked for are noted, if they are: one request, however many objects.
+    sample: Option<Arc<Sample>>,
+    span: Span,
+}
+
+impl Query {
+    /// Work for it in a task of its own.
+    fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
+    ) -> Task<T> {
+        Task::spawn(&self.client.inner.runtime, work.instrument(self.span.clone()))
+    }
+}
+
 /// A read of many objects on its way to a receiver.
 struct Many {
-    client: Client,
+    query: Query,
     order: ReadOrder,
     limits: Limits,
     /// Not looked up yet.
@@ -158,18 +182,18 @@ impl Many {
         if !self.looking_up && waiting < LOOKED_UP_AT_ONCE && self.requests.len() > 0 {
             self.looking_up = true;
             let window: Vec<_> = self.requests.by_ref().take(LOOKED_UP_AT_ONCE).collect();
-            self.running.push(running::look_up(&self.client, window, self.order, self.limits));
+            self.running.push(running::look_up(&self.query, window, self.order, self.limits));
         }
         while let Some(step) = self.next_step() {
             match step {
                 Step::Group(entries) if entries.iter().all(Entry::is_answer) => self.hand_out(entries, None),
                 Step::Group(entries) => {
                     self.groups += 1;
-                    self.running.push(running::group(&self.client, entries));
+                    self.running.push(running::group(&self.query, entries));
                 }
                 Step::Alone(alone) => {
                     self.weight += alone.weight;
-                    self.running.push(running::alone(&self.client, *alone));
+                    self.running.push(running::alone(&self.query, *alone));
                 }
             }
         }

@@ -4,14 +4,15 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use striate_meta::records::Block;
 use tokio::sync::mpsc::{self, Sender};
+use tracing::Instrument;
 
 use super::look_up::{Alone, Entry, Step};
-use super::{Limits, ObjectHead, ObjectPart, ReadOrder};
+use super::{Limits, ObjectHead, ObjectPart, Query, ReadOrder};
 use crate::condition::check_read;
-use crate::get::{Budget, ends_early};
+use crate::get::{Budget, ends_early, span_of};
 use crate::stripe::BlocksRead;
 use crate::task::Task;
-use crate::{Client, ClientError, GetObject, GetRequest};
+use crate::{ClientError, GetObject, GetRequest};
 
 /// What became of something that was under way.
 pub(super) enum Event {
@@ -25,15 +26,14 @@ pub(super) enum Event {
 
 /// Looks up a window of requests.
 pub(super) fn look_up(
-    client: &Client,
+    query: &Query,
     requests: Vec<(usize, GetRequest)>,
     order: ReadOrder,
     limits: Limits,
 ) -> BoxStream<'static, Event> {
     let positions: Vec<usize> = requests.iter().map(|(position, _)| *position).collect();
-    let of_task = client.clone();
-    let task =
-        Task::spawn(&client.inner.runtime, async move { Ok(of_task.look_up(requests, order, limits).await) });
+    let client = query.client.clone();
+    let task = query.spawn(async move { Ok(client.look_up(requests, order, limits).await) });
     let looked_up = async move {
         let steps = task.await;
         // A task that was stopped has not answered anybody.
@@ -44,19 +44,19 @@ pub(super) fn look_up(
 }
 
 /// Reads the blocks of a group.
-pub(super) fn group(client: &Client, entries: Vec<Entry>) -> BoxStream<'static, Event> {
+pub(super) fn group(query: &Query, entries: Vec<Entry>) -> BoxStream<'static, Event> {
     let blocks: Vec<Block> = entries.iter().flat_map(Entry::blocks).cloned().collect();
-    let of_task = client.clone();
-    let task = Task::spawn(&client.inner.runtime, async move { of_task.read_blocks(&blocks).await });
+    let (client, sample) = (query.client.clone(), query.sample.clone());
+    let task = query.spawn(async move { client.read_blocks_for(&blocks, sample.as_deref()).await });
     stream::once(async move { Event::Group(entries, task.await) }).boxed()
 }
 
 /// Reads one object or range.
-pub(super) fn alone(client: &Client, alone: Alone) -> BoxStream<'static, Event> {
+pub(super) fn alone(query: &Query, alone: Alone) -> BoxStream<'static, Event> {
     let (position, weight) = (alone.position, alone.weight);
     let (sender, parts) = mpsc::channel(1);
-    let of_task = client.clone();
-    let task = Task::spawn(&client.inner.runtime, async move {
+    let of_task = query.clone();
+    let task = query.spawn(async move {
         send_parts(of_task, alone, sender).await;
         Ok(())
     });
@@ -76,8 +76,8 @@ pub(super) fn alone(client: &Client, alone: Alone) -> BoxStream<'static, Event> 
 
 /// Sends an object's parts, each when the one before it was taken: what is read and not yet taken then counts
 /// against the byte budget.
-async fn send_parts(client: Client, alone: Alone, parts: Sender<Result<ObjectPart, ClientError>>) {
-    let GetObject { info, range, mut body } = match client.open_alone(alone).await {
+async fn send_parts(query: Query, alone: Alone, parts: Sender<Result<ObjectPart, ClientError>>) {
+    let GetObject { info, range, mut body } = match query.open_alone(alone).await {
         Ok(object) => object,
         // An error means that nobody receives any more, here and below.
         Err(error) => return parts.send(Err(error)).await.unwrap_or_default(),
@@ -104,13 +104,18 @@ async fn send_parts(client: Client, alone: Alone, parts: Sender<Result<ObjectPar
     }
 }
 
-impl Client {
+impl Query {
     /// As a get, without reading ahead: others of the same receiver are read meanwhile.
     async fn open_alone(&self, alone: Alone) -> Result<GetObject, ClientError> {
         let Alone { request, row, .. } = alone;
+        let Self { client, sample, .. } = self;
+        let (span, sample, budget) = (span_of(&request), sample.clone(), Budget::BlockByBlock);
         match row {
-            Some(row) => self.get_from(row.record()?, request, Budget::BlockByBlock, check_read).await,
-            None => self.get_with(request, Budget::BlockByBlock, check_read).await,
+            Some(row) => {
+                let object = client.get_from(row.record()?, request, budget, sample, check_read);
+                object.instrument(span).await
+            }
+            None => client.get_with(request, budget, sample, check_read).instrument(span).await,
         }
     }
 }

@@ -79,7 +79,7 @@ impl Client {
             condition: request.source_condition.clone(),
             range: request.source_range,
         };
-        let source = self.get_with(source, Budget::Readers, check_source).await;
+        let source = self.get_with(source, Budget::Readers, None, check_source).await;
         let source = source.map_err(|error| (None, error))?;
         let len = source.range.end - source.range.start;
         if len > MAX_PUT_LEN {

@@ -114,18 +114,18 @@ impl Answers {
         }
     }
 
-    /// Drops the reads that no incomplete block needs; answers how many.
+    /// Drops the reads that no incomplete block needs; answers how many had not answered everything.
     pub(super) fn drop_unneeded(&mut self, gathering: &[Gathering]) -> usize {
-        let mut dropped = 0;
+        let mut taken_back = 0;
         for site in self.next.iter_mut().filter_map(|next| next.0.as_mut()) {
             if site.stream.is_some() && site.read.chunks.iter().all(|chunk| gathering[chunk.block].complete) {
                 site.note_dropped(&self.stripes, self.predicts);
                 site.stream = None;
-                dropped += 1;
+                self.active -= 1;
+                taken_back += usize::from(site.answered.contains(&false));
             }
         }
-        self.active -= dropped;
-        dropped
+        taken_back
     }
 
     /// Sites that still have something to answer.
@@ -138,7 +138,7 @@ impl Answers {
 impl SiteAnswers {
     fn ask(stripes: &Stripes, read: SiteRead, gathering: &mut [Gathering]) -> Option<Self> {
         let sites = stripes.shared.sites.snapshot();
-        let queue = sites.queue(read.site)?.requests;
+        let queue = sites.queue(read.site)?.requests();
         let (site, in_flight) = sites.ask(read.site)?;
         for chunk in &read.chunks {
             gathering[chunk.block].asked.push(chunk.index);

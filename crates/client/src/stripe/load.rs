@@ -43,10 +43,21 @@ pub(super) struct UsualQueue(Mutex<f64>);
 /// A site's queue, as estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Queue {
-    /// Requests before the next one.
-    pub(crate) requests: f64,
+    /// Requests before the next one: those of the last report, as far as it is fresh,
+    pub(crate) reported: f64,
+    /// what is usual in the place of the rest,
+    pub(crate) usual: f64,
+    /// and what this client has begun there since, less what has ended.
+    pub(crate) own: f64,
     /// Of these, for each of the site's workers, the ones that must wait.
     pub(crate) waiting: f64,
+}
+
+impl Queue {
+    /// Requests before the next one.
+    pub(crate) fn requests(&self) -> f64 {
+        self.reported + self.usual + self.own
+    }
 }
 
 impl UsualQueue {
@@ -93,13 +104,16 @@ impl SiteLoad {
     pub(super) fn queue(&self, now: Instant, usual: &UsualQueue) -> Queue {
         let in_flight = f64::from(self.in_flight.load(Ordering::Relaxed));
         let Some(heard) = *self.heard.lock() else {
-            return Queue { requests: in_flight.max(usual.get()), waiting: 0.0 };
+            let usual = usual.get();
+            return Queue { usual, own: (in_flight - usual).max(0.0), ..Queue::default() };
         };
         let weight = (-now.saturating_duration_since(heard.at).as_secs_f64() / MEMORY.as_secs_f64()).exp();
-        let then = weight * f64::from(heard.queue) + (1.0 - weight) * usual.get();
-        let requests = (then + in_flight - f64::from(heard.in_flight)).max(in_flight);
+        let (reported, usual) = (weight * f64::from(heard.queue), (1.0 - weight) * usual.get());
+        // No fewer than this client has there.
+        let own = (in_flight - f64::from(heard.in_flight)).max(in_flight - (reported + usual));
+        let queue = Queue { reported, usual, own, waiting: 0.0 };
         let workers = f64::from(heard.workers.max(1));
-        Queue { requests, waiting: (requests - workers).max(0.0) / workers }
+        Queue { waiting: (queue.requests() - workers).max(0.0) / workers, ..queue }
     }
 }
 
@@ -120,14 +134,15 @@ mod tests {
             let now = runtime.now();
             (0..3).for_each(|_| load.begin());
             load.hear(&report(1, 7), now, &usual);
-            assert_eq!(load.queue(now, &usual), Queue { requests: 7.0, waiting: 2.5 });
+            let queue = load.queue(now, &usual);
+            assert_eq!((queue.requests(), queue.waiting), (7.0, 2.5));
             load.begin();
-            assert_eq!(load.queue(now, &usual).requests, 8.0);
+            assert_eq!(load.queue(now, &usual).requests(), 8.0);
             (0..3).for_each(|_| load.end());
-            assert_eq!(load.queue(now, &usual).requests, 5.0);
+            assert_eq!(load.queue(now, &usual).requests(), 5.0);
             // The same report again changes nothing.
             load.hear(&report(1, 7), now, &usual);
-            assert_eq!(load.queue(now, &usual).requests, 5.0);
+            assert_eq!(load.queue(now, &usual).requests(), 5.0);
         });
     }
 
@@ -136,9 +151,9 @@ mod tests {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let (load, usual) = (SiteLoad::default(), UsualQueue::default());
             (0..4).for_each(|_| load.begin());
-            assert_eq!(load.queue(runtime.now(), &usual).requests, 4.0);
+            assert_eq!(load.queue(runtime.now(), &usual).requests(), 4.0);
             load.hear(&report(1, 0), runtime.now(), &usual);
-            assert_eq!(load.queue(runtime.now(), &usual).requests, 4.0);
+            assert_eq!(load.queue(runtime.now(), &usual).requests(), 4.0);
         });
     }
 
@@ -149,9 +164,9 @@ mod tests {
             let other = SiteLoad::default();
             (1..1_000).for_each(|sequence| other.hear(&report(sequence, 4), runtime.now(), &usual));
             load.hear(&report(1, 100), runtime.now(), &usual);
-            let fresh = load.queue(runtime.now(), &usual).requests;
+            let fresh = load.queue(runtime.now(), &usual).requests();
             runtime.sleep(MEMORY * 20).await;
-            let old = load.queue(runtime.now(), &usual).requests;
+            let old = load.queue(runtime.now(), &usual).requests();
             assert_eq!(fresh, 100.0);
             assert!((4.0..6.0).contains(&old), "{old}");
         });

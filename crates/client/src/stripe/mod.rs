@@ -8,6 +8,7 @@
 //! - [`query`]: a read of many blocks by a policy, with one request for each site.
 //! - [`answers`]: the requests of a query that are under way, and which of them are late.
 //! - [`arrival`]: when a chunk of a query should have come.
+//! - [`explain`]: the plan of such a read, and why it is so.
 //! - [`patience`]: how long a read waits before it asks other chunks, where nothing is predicted.
 //! - [`probes`]: what the published policy learns and solves in the background.
 //! - [`read`]: the normal read, and the degraded one around missing, slow or corrupt chunks.
@@ -15,6 +16,7 @@
 
 mod answers;
 mod arrival;
+mod explain;
 mod intent;
 mod load;
 mod patience;
@@ -40,16 +42,18 @@ use striate_runtime::Runtime;
 use striate_site::Site;
 
 use crate::error::ClientError;
+use crate::measure::ReadMeasures;
 use crate::object::ClientOptions;
 use crate::record::ProfileTexts;
 use arrival::{Arrivals, HedgeBudget};
+pub use explain::{BlockExplained, ChunkChoice, ChunkExplained, QueryExplained, SiteExplained};
 use intent::Writer;
 use patience::Patience;
 pub use query::{BlocksRead, ReadStats};
 pub use release::{add_garbage, release_stripe};
 pub(crate) use segment::SegmentWriter;
-pub use sites::SiteView;
 pub(crate) use sites::Sites;
+pub use sites::{CostPart, SiteView};
 use write::Folder;
 pub(crate) use write::{Neighbours, PutSession, StoredBlock};
 
@@ -71,6 +75,7 @@ struct Shared {
     patience: Patience,
     arrivals: Arrivals,
     hedge_budget: HedgeBudget,
+    measures: ReadMeasures,
     writer: Writer,
     rng: Mutex<SmallRng>,
     planner: Mutex<QueryPlanner>,
@@ -98,6 +103,7 @@ impl Stripes {
             patience: Patience::new(options.hedge_after, options.read_deadline),
             arrivals: Arrivals::new(),
             hedge_budget: HedgeBudget::default(),
+            measures: ReadMeasures::default(),
             rng: Mutex::new(runtime.rng()),
             planner: Mutex::default(),
             published: Mutex::default(),
@@ -121,6 +127,11 @@ impl Stripes {
     /// The sites known now.
     pub(crate) fn sites(&self) -> &Sites {
         &self.shared.sites
+    }
+
+    /// What reads took until now.
+    pub(crate) fn measures(&self) -> &ReadMeasures {
+        &self.shared.measures
     }
 
     /// The epoch that this client's deletes carry.

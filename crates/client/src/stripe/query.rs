@@ -23,12 +23,14 @@ use striate_meta::keys;
 use striate_meta::records::Block;
 use striate_plan::{PlanCost, QueryBlock, QueryPlan, ReadPolicy, SiteRead};
 use striate_site::SiteError;
+use tracing::{Instrument, debug_span, field};
 
 use super::answers::{Answer, Answers};
 use super::read::OpenedStripe;
 use super::{Stripes, stripe_id};
 use crate::budget::{ByteBudget, Share};
 use crate::error::ClientError;
+use crate::measure::Phase;
 
 /// The adaptive policy asks for an extra chunk while so many requests wait for each worker, in the mean over the
 /// sites that have chunks of the query.
@@ -93,7 +95,8 @@ impl Stripes {
         budget: &ByteBudget,
     ) -> Result<BlocksRead, ClientError> {
         let began = self.shared.runtime.now();
-        let mut gathering = self.open_blocks(blocks).await?;
+        let measures = &self.shared.measures;
+        let mut gathering = self.open_blocks(blocks).instrument(debug_span!("metadata")).await?;
         let located = self.shared.runtime.now();
         let mut stats = ReadStats { metadata: located - began, ..ReadStats::default() };
         let policy = self.shared.options.read_policy;
@@ -102,18 +105,26 @@ impl Stripes {
         // Blocks for which there is no plan at all fail below, with the reason.
         let extra_reads = self.extra_reads(policy, &gathering);
         let (hits, _) = self.shared.published.lock().hits_and_misses();
-        if let Some(plan) = self.plan(policy, extra_reads, &gathering) {
+        let plan_began = self.shared.runtime.now();
+        let plan = self.plan_measured(policy, extra_reads, &gathering);
+        let planned = self.shared.runtime.now();
+        if let Some(plan) = plan {
             stats.cached_plan = self.shared.published.lock().hits_and_misses().0 > hits;
             stats.sites = plan.reads.len();
             stats.chunks = chunk_count(&plan.reads);
             stats.extra_chunks = extra_reads * gathering.len();
             stats.plan = plan.cost;
-            self.execute(policy, plan, &mut gathering, &mut stats).await;
+            let execution = self.execute(policy, plan, &mut gathering, &mut stats);
+            execution.instrument(debug_span!("retrieve")).await;
         }
-        stats.retrieve = self.shared.runtime.now() - located;
+        let retrieved = self.shared.runtime.now();
+        stats.retrieve = retrieved - located;
+        measures.took(Phase::Metadata, stats.metadata);
+        measures.took(Phase::Plan, planned - plan_began);
+        measures.took(Phase::Retrieve, retrieved - planned);
         let mut read = Vec::with_capacity(blocks.len());
         for (block, gathered) in blocks.iter().zip(gathering) {
-            let assembled = if gathered.complete { gathered.assemble(block, &mut stats) } else { None };
+            let assembled = if gathered.complete { self.assemble(gathered, block, &mut stats) } else { None };
             read.push(match assembled {
                 Some(pieces) => pieces,
                 None => {
@@ -122,10 +133,22 @@ impl Stripes {
                 }
             });
         }
+        measures.queried(&stats);
         Ok(BlocksRead { blocks: read, stats, _share: share })
     }
 
-    async fn open_blocks(&self, blocks: &[Block]) -> Result<Vec<Gathering>, ClientError> {
+    /// As [`Gathering::assemble`], measured where it decodes.
+    fn assemble(&self, gathered: Gathering, block: &Block, stats: &mut ReadStats) -> Option<Vec<Bytes>> {
+        if gathered.has_data() {
+            return gathered.assemble(block, stats);
+        }
+        let began = self.shared.runtime.now();
+        let assembled = debug_span!("decode").in_scope(|| gathered.assemble(block, stats));
+        self.shared.measures.took(Phase::Decode, self.shared.runtime.now() - began);
+        assembled
+    }
+
+    pub(super) async fn open_blocks(&self, blocks: &[Block]) -> Result<Vec<Gathering>, ClientError> {
         let ids = blocks.iter().map(|block| stripe_id(&block.stripe)).collect::<Result<Vec<_>, _>>()?;
         let keys: Vec<Bytes> = ids.iter().map(|id| keys::stripe(*id)).collect();
         let rows = self.shared.meta.get_many(&keys).await?;
@@ -139,7 +162,7 @@ impl Stripes {
     }
 
     /// δ now: the adaptive policy asks for one chunk more as long as that makes nobody wait.
-    fn extra_reads(&self, policy: ReadPolicy, gathering: &[Gathering]) -> usize {
+    pub(super) fn extra_reads(&self, policy: ReadPolicy, gathering: &[Gathering]) -> usize {
         if policy != ReadPolicy::Adaptive {
             return policy.extra_reads();
         }
@@ -151,12 +174,35 @@ impl Stripes {
         if mean <= MOST_WAITING_FOR_EXTRA_READS { policy.extra_reads() } else { 0 }
     }
 
-    fn plan(&self, policy: ReadPolicy, extra_reads: usize, gathering: &[Gathering]) -> Option<QueryPlan> {
+    /// As [`Stripes::plan`], for a read that takes place.
+    fn plan_measured(
+        &self,
+        policy: ReadPolicy,
+        extra_reads: usize,
+        gathering: &[Gathering],
+    ) -> Option<QueryPlan> {
+        let span = debug_span!("plan", %policy, cost = field::Empty, gap = field::Empty);
+        let plan = span.in_scope(|| self.plan(policy, extra_reads, gathering))?;
+        if let Some(plan) = plan.cost {
+            span.record("cost", plan.cost).record("gap", plan.gap());
+            self.shared.measures.planned(plan);
+        }
+        self.shared.hedge_budget.earn(chunk_count(&plan.reads));
+        Some(plan)
+    }
+
+    /// The plan of a query; `None` when there is none.
+    pub(super) fn plan(
+        &self,
+        policy: ReadPolicy,
+        extra_reads: usize,
+        gathering: &[Gathering],
+    ) -> Option<QueryPlan> {
         let blocks: Vec<_> = gathering.iter().map(Gathering::for_plan).collect();
         let sites = self.shared.sites.snapshot();
         let cost = |site| sites.cost(site);
         let mut rng = self.shared.rng.lock();
-        let plan = match policy {
+        match policy {
             ReadPolicy::Published { .. } => {
                 let ids: Vec<_> = gathering.iter().map(|block| block.stripe.id).collect();
                 let can_be_asked = |site| sites.cost(site).is_some();
@@ -165,12 +211,10 @@ impl Stripes {
                 if planner.is_wanted() {
                     self.solve_in_background();
                 }
-                plan.ok()?
+                plan.ok()
             }
-            _ => self.shared.planner.lock().plan(policy, extra_reads, &blocks, cost, &mut *rng).ok()?,
-        };
-        self.shared.hedge_budget.earn(chunk_count(&plan.reads));
-        Some(plan)
+            _ => self.shared.planner.lock().plan(policy, extra_reads, &blocks, cost, &mut *rng).ok(),
+        }
     }
 
     /// Asks the sites and takes what comes until every block is complete, nothing more can come, or the read
@@ -260,6 +304,12 @@ fn chunk_count(reads: &[SiteRead]) -> usize {
 }
 
 impl Gathering {
+    /// Whether nothing must be decoded.
+    fn has_data(&self) -> bool {
+        let k = self.stripe.code.k();
+        k == 1 || (0..k).all(|index| self.got.iter().any(|(got, _)| *got == index))
+    }
+
     /// Bytes of the chunks that a policy asks for.
     fn bytes_in_memory(&self, policy: ReadPolicy) -> usize {
         let code = &self.stripe.code;
@@ -267,7 +317,7 @@ impl Gathering {
     }
 
     /// What a plan for the rest of it starts from.
-    fn for_plan(&self) -> QueryBlock<'_> {
+    pub(super) fn for_plan(&self) -> QueryBlock<'_> {
         QueryBlock { code: &self.stripe.code, sites: &self.sites, asked: &self.asked, awaited: &self.awaited }
     }
 

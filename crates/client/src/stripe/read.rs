@@ -20,9 +20,11 @@ use striate_meta::{Row, keys};
 use striate_plan::plan_block_read;
 use striate_runtime::Instant;
 use striate_site::{Priority, ReadRequest, Site, SiteError};
+use tracing::{Instrument, debug_span};
 
 use super::{Stripes, stripe_id};
 use crate::error::ClientError;
+use crate::measure::{Phase, ReadMeasures};
 
 /// How often a read begins anew because the stripe's record changed under it.
 const MAX_RESTARTS: usize = 5;
@@ -79,8 +81,16 @@ impl Stripes {
         block: &Block,
         range: Range<u32>,
     ) -> Result<Vec<Bytes>, ClientError> {
+        let span = debug_span!("read_block", bytes = i64::from(range.end - range.start));
+        self.read_block_of_now(block, range).instrument(span).await
+    }
+
+    /// Reads the block, again from the beginning where its stripe changes meanwhile.
+    async fn read_block_of_now(&self, block: &Block, range: Range<u32>) -> Result<Vec<Bytes>, ClientError> {
         let id = stripe_id(&block.stripe)?;
-        let mut stripe = self.open_stripe(id).await?;
+        let began = self.shared.runtime.now();
+        let mut stripe = self.open_stripe(id).instrument(debug_span!("metadata")).await?;
+        self.shared.measures.took(Phase::Metadata, self.shared.runtime.now() - began);
         for _ in 0..MAX_RESTARTS {
             match self.attempt(&stripe, block, range.clone()).await {
                 Ok(pieces) => return Ok(pieces),
@@ -125,9 +135,38 @@ impl Stripes {
         block: &Block,
         range: Range<u32>,
     ) -> Result<Vec<Bytes>, ClientError> {
-        let mut attempt = Attempt::new(self.wanted(stripe, range.clone()), self.shared.runtime.now());
+        let began = self.shared.runtime.now();
+        let mut attempt = Attempt::new(self.wanted(stripe, range.clone()), began);
+        let step = self.retrieve(stripe, &mut attempt).instrument(debug_span!("retrieve")).await;
+        let retrieved = self.shared.runtime.now();
+        self.shared.measures.took(Phase::Retrieve, retrieved - began);
+        self.count(&attempt);
+        self.report_damage(stripe, &attempt.failed).await;
+        match step {
+            Step::Normal(pieces) => Ok(pieces),
+            Step::Degraded(decode) => {
+                let began = self.shared.runtime.now();
+                let bytes = debug_span!("decode").in_scope(|| stripe.decoded(block, attempt, decode))?;
+                self.shared.measures.took(Phase::Decode, self.shared.runtime.now() - began);
+                Ok(vec![bytes.slice(range.start as usize..range.end as usize)])
+            }
+            Step::Wait | Step::TooFew => Err(stripe.unreadable(&attempt)),
+        }
+    }
+
+    /// Chunks asked around late ones, and requests that nobody waits for any more.
+    fn count(&self, attempt: &Attempt<'_>) {
+        let measures = &self.shared.measures;
+        if !attempt.late.is_empty() {
+            ReadMeasures::count(&measures.hedged_chunks, attempt.asked.len() - attempt.wanted.len());
+        }
+        ReadMeasures::count(&measures.cancelled_requests, attempt.fetches.len());
+    }
+
+    /// Asks and takes what comes until the range can be answered, or cannot any more.
+    async fn retrieve<'a>(&'a self, stripe: &OpenedStripe, attempt: &mut Attempt<'a>) -> Step {
         for (index, part) in attempt.wanted.clone() {
-            self.ask(stripe, &mut attempt, index, part);
+            self.ask(stripe, attempt, index, part);
         }
         let mut step = attempt.normal();
         while let Step::Wait = step {
@@ -145,20 +184,12 @@ impl Stripes {
             }
             if let Step::Wait = step {
                 step = match attempt.normal() {
-                    Step::Wait if attempt.is_degraded() => self.degrade(stripe, &mut attempt),
+                    Step::Wait if attempt.is_degraded() => self.degrade(stripe, attempt),
                     step => step,
                 };
             }
         }
-        self.report_damage(stripe, &attempt.failed).await;
-        match step {
-            Step::Normal(pieces) => Ok(pieces),
-            Step::Degraded(decode) => {
-                let bytes = stripe.decoded(block, attempt, decode)?;
-                Ok(vec![bytes.slice(range.start as usize..range.end as usize)])
-            }
-            Step::Wait | Step::TooFew => Err(stripe.unreadable(&attempt)),
-        }
+        step
     }
 
     /// What the normal read asks for; of copies, the cheapest one.

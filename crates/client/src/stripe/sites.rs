@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
 use striate_core::{RackId, SiteId};
 use striate_plan::Candidate;
 use striate_runtime::{Instant, Runtime};
@@ -40,6 +41,15 @@ struct Health {
     draining: AtomicBool,
     probing: AtomicBool,
     load: SiteLoad,
+}
+
+/// One addend of o_j.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostPart {
+    /// What it stands for.
+    pub name: String,
+    /// How much it adds, where asking an idle site costs 1.
+    pub value: f64,
 }
 
 /// The sites at one moment.
@@ -83,7 +93,19 @@ impl SitesSnapshot {
     /// What asking a site costs: 1 if it is idle, and 1 more for each request before this one. `None` if it does not
     /// answer.
     pub(crate) fn cost(&self, site: SiteId) -> Option<f64> {
-        self.queue(site).map(|queue| 1.0 + queue.requests)
+        self.queue(site).map(|queue| 1.0 + queue.reported + queue.usual + queue.own)
+    }
+
+    /// What [`SitesSnapshot::cost`] is the sum of.
+    pub(crate) fn cost_parts(&self, site: SiteId) -> Vec<CostPart> {
+        let Some(Queue { reported, usual, own, .. }) = self.queue(site) else { return Vec::new() };
+        let parts = [("request", 1.0), ("reported", reported), ("usual", usual), ("own", own)];
+        parts.map(|(name, value)| CostPart { name: name.to_owned(), value }).into()
+    }
+
+    /// The failure domain of a site.
+    pub(crate) fn rack(&self, site: SiteId) -> Option<RackId> {
+        self.table.get(&site).map(|entry| entry.site.rack())
     }
 
     /// The site, if it answers, for one read.

@@ -13,4 +13,5 @@ mod multipart;
 mod queries;
 mod races;
 mod reads;
+mod sampling;
 mod waiting;

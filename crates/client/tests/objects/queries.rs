@@ -6,7 +6,7 @@ use striate_client::{BlocksRead, ClientError, ClientOptions};
 use striate_meta::ScanRange;
 use striate_meta::records::Block;
 
-use crate::cluster::{Cluster, in_virtual_time, noise, options};
+use crate::cluster::{BUCKET, Cluster, in_virtual_time, noise, options};
 
 const POLICIES: [&str; 9] = [
     "normal",
@@ -136,5 +136,67 @@ fn extra_chunks_count_against_the_byte_budget() {
         assert!(more.is_err(), "60 chunks are held, and still 6 more are read");
         drop(held);
         cluster.client.read_blocks(&blocks[..1]).await.unwrap();
+    });
+}
+
+/// What a read took is counted by phase, and what hedging and planning did.
+#[test]
+fn reads_are_measured_by_phase() {
+    use std::sync::atomic::Ordering::Relaxed;
+    use striate_client::Phase;
+
+    in_virtual_time(13, async |runtime| {
+        let (cluster, blocks) = store(runtime, "cost-model(1)").await;
+        let measures = cluster.client.read_measures();
+        let counted = |phase| measures.phase(phase).view().counts.iter().sum::<u64>();
+        let all = || Phase::ALL.map(counted);
+        assert_eq!(all(), [0; 5]);
+        cluster.client.read_blocks(&blocks).await.unwrap();
+        let after_query = all();
+        assert_eq!(after_query[..4], [0, 1, 1, 1], "one look-up, one plan, one retrieval");
+        let (costs, gaps) = (measures.plan_costs.view(), measures.plan_gaps.view());
+        assert_eq!((costs.counts.iter().sum::<u64>(), gaps.counts.iter().sum::<u64>()), (1, 1));
+        // Five of six idle sites, and 21 blocks of five chunks.
+        cluster.client.explain(&[(BUCKET.to_owned(), "object".to_owned())], None).await.unwrap();
+        assert_eq!(all(), after_query, "an explanation is no read");
+        assert_eq!(measures.plan_costs.view(), costs);
+        assert!((costs.sum - (5.0 + 0.2 * 105.0)).abs() < 0.2, "{costs:?}");
+
+        cluster.read("object").await.unwrap();
+        let after_get = all();
+        assert_eq!(after_get[0], 1, "one object");
+        assert_eq!([after_get[1], after_get[2], after_get[3]], [1 + 21, 1, 1 + 21], "a block at a time");
+        assert_eq!(after_get[4], after_query[4], "data chunks need no decoding");
+
+        // Without the first site blocks are decoded.
+        cluster.stores[0].wipe();
+        cluster.read("object").await.unwrap();
+        assert!(counted(Phase::Decode) > after_get[4]);
+        assert_eq!((measures.read_alone.load(Relaxed), measures.extra_chunks.load(Relaxed)), (0, 21));
+        assert_eq!(measures.hedged_chunks.load(Relaxed), 0, "a missing chunk is not a late one");
+    });
+}
+
+/// The published policy draws where it has no plan, and reads by the one that it then finds.
+#[test]
+fn chunks_are_explained_by_what_chose_them() {
+    use striate_client::ChunkChoice::{self, Drawn, LeastCost, SharedSite};
+
+    in_virtual_time(14, async |runtime| {
+        let (cluster, _) = store(runtime.clone(), "normal").await;
+        cluster.put("small", &noise(1_000, 5)).await.unwrap();
+        let explain = async |key: &str, policy: &str| {
+            let objects = [(BUCKET.to_owned(), key.to_owned())];
+            let query = cluster.client.explain(&objects, Some(policy.parse().unwrap())).await.unwrap().query;
+            let chunks = query.blocks.into_iter().flat_map(|block| block.chunks);
+            chunks.map(|chunk| chunk.choice).filter(|choice| choice.is_read()).collect::<Vec<ChunkChoice>>()
+        };
+        assert_eq!(explain("small", "published").await, [Drawn; 4]);
+        runtime.sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(explain("small", "published").await, [LeastCost; 4]);
+        assert_eq!(explain("object", "published").await, [SharedSite; 84]);
+        assert_eq!(explain("small", "adaptive").await, [LeastCost; 5], "nobody waits: δ = 1");
+        assert_eq!(explain("object", "adaptive").await, [SharedSite; 105]);
+        assert_eq!(explain("object", "least-loaded").await, [LeastCost; 84]);
     });
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,6 +38,8 @@ pub struct BreakableSite {
     pub hung: Mutex<bool>,
     /// Takes no chunks.
     pub full: Mutex<bool>,
+    told: Mutex<LoadReport>,
+    asked: AtomicUsize,
 }
 
 impl BreakableSite {
@@ -47,7 +50,20 @@ impl BreakableSite {
             down: Mutex::default(),
             hung: Mutex::default(),
             full: Mutex::default(),
+            told: Mutex::new(LoadReport { free_bytes: 1 << 40, ..LoadReport::default() }),
+            asked: AtomicUsize::new(0),
         })
+    }
+
+    /// Sets what it tells of its load.
+    pub fn tell(&self, sequence: u64, cpu_permille: u16, io_permille: u16, chunks: u64) {
+        let mut told = self.told.lock();
+        *told = LoadReport { sequence, cpu_permille, io_permille, chunks, ..*told };
+    }
+
+    /// How often it was asked for its status.
+    pub fn times_asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Flips a bit of every chunk.
@@ -89,7 +105,7 @@ impl Site for BreakableSite {
     }
 
     fn last_load(&self) -> LoadReport {
-        LoadReport { free_bytes: 1 << 40, ..LoadReport::default() }
+        *self.told.lock()
     }
 
     fn read(&self, request: ReadRequest) -> ReadStream {
@@ -147,6 +163,7 @@ impl Site for BreakableSite {
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         self.up()?;
         Ok(SiteStatus {
             site: self.id,

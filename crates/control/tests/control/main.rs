@@ -3,3 +3,4 @@
 mod cluster;
 mod collection;
 mod losses;
+mod statistics;

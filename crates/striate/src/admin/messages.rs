@@ -6,6 +6,7 @@
 //! | `GET /v1/buckets`, `POST /v1/buckets`, `GET` or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
 //! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeyShown`], [`NewKey`] |
 //! | `POST /v1/disks/replace` | [`Replaced`] |
+//! | `POST /v1/explain` ([`Explain`]) | [`striate_client::ReadExplained`] |
 //! | `POST /v1/heal`, `POST /v1/verify` | lines of [`Line`] |
 //! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see [`crate::admin::service`] |
 //!
@@ -131,6 +132,15 @@ pub struct BucketInfo {
     pub block_len: u32,
     /// Neighbouring blocks that go to the same sites; 0 is the store's default.
     pub group_len: u32,
+}
+
+/// Objects whose read is to be explained.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explain {
+    /// Bucket and key of each.
+    pub objects: Vec<(String, String)>,
+    /// The read policy; none is the server's own.
+    pub policy: Option<String>,
 }
 
 /// A disk to be admitted in the place of a lost one.

@@ -5,6 +5,7 @@
 //! more, and everything that it did stays good.
 
 mod buckets;
+mod explain;
 mod keys;
 mod metadata;
 
@@ -156,6 +157,7 @@ impl AdminService {
                 Ok(ok(&self.shared.cluster.status(&self.shared.endpoint).await))
             }
             (Method::POST, ["v1", "disks", "replace"]) => self.replace(read(body).await?).await,
+            (Method::POST, ["v1", "explain"]) => self.explain(read(body).await?).await,
             (Method::POST, ["v1", "heal"]) => Ok(self.clone().heal()),
             (Method::POST, ["v1", "verify"]) => Ok(self.clone().verify()),
             (method, ["v1", "buckets", rest @ ..]) => self.buckets(method, rest, body).await,

@@ -15,7 +15,8 @@ pub use lab::{
 };
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
-    AdminArgs, AdminCommand, DiskCommand, HealArgs, KeysCommand, MetaCommand, StatusArgs, VerifyArgs,
+    AdminArgs, AdminCommand, DiskCommand, ExplainArgs, HealArgs, KeysCommand, MetaCommand, StatusArgs,
+    VerifyArgs,
 };
 pub use serve::{GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 
@@ -91,6 +92,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Read and check every chunk.
     Verify(VerifyArgs),
+    /// Show how objects would be read, and why.
+    Explain(ExplainArgs),
     /// Rebuild what was lost and pay debt.
     Heal(HealArgs),
     /// List disks and replace lost ones.

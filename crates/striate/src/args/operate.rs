@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use striate_plan::ReadPolicy;
+
+use crate::transfer::location::ObjectLocation;
 
 /// Which server to talk to.
 #[derive(Clone, Debug, Default, Args)]
@@ -47,6 +50,35 @@ pub struct VerifyArgs {
     #[arg(long, short)]
     pub quiet: bool,
     /// Write the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Which server.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+/// `striate explain`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Show how objects would be read, and why.\n\n\
+        Plans the read of these objects together, in one query, as the server would at this moment: which chunks it \
+        would ask of which sites, what asking each site costs now (o_j, where an idle site costs 1) and what that is \
+        made of, the plan's cost, and a bound below which no plan of as many chunks can be. Nothing is read but \
+        metadata.",
+    after_long_help = "Examples:\n  \
+        striate explain s3://photos/2026/a.jpg\n  \
+        striate explain s3://photos/a.jpg s3://photos/b.jpg --read-policy cost-model\n  \
+        striate explain s3://photos/a.jpg --json | jq .query.gap"
+)]
+pub struct ExplainArgs {
+    /// The objects, each as s3://BUCKET/KEY.
+    #[arg(required = true, value_name = "OBJECT", value_parser = ObjectLocation::parse_object)]
+    pub objects: Vec<ObjectLocation>,
+    /// Plan by another policy than the server's: normal, random, least-loaded, cost-model, cost-model(D),
+    /// late-binding(D) or late-binding(D,keep), where D is the number of extra chunks.
+    #[arg(long, value_name = "POLICY")]
+    pub read_policy: Option<ReadPolicy>,
+    /// Write JSON.
     #[arg(long)]
     pub json: bool,
     /// Which server.

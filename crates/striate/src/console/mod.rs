@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 
 pub use access::Access;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Figures, Metrics};
 use crate::start::cluster::Cluster;
 
 /// Connections at once; more wait.
@@ -127,7 +127,13 @@ impl Console {
                 match self.shared.access.allows(&request, peer) {
                     true => {
                         let status = self.shared.cluster.status(&self.shared.endpoint).await;
-                        let text = self.shared.metrics.render(&status);
+                        let client = self.shared.cluster.client();
+                        let figures = Figures {
+                            reads: client.read_measures(),
+                            co_access: client.co_access_totals(),
+                            loads: self.shared.cluster.statistics().view(),
+                        };
+                        let text = self.shared.metrics.render(&status, figures);
                         with_type(StatusCode::OK, "text/plain; version=0.0.4", text)
                     }
                     false => refused(),

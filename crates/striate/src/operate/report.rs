@@ -11,7 +11,7 @@ use crate::s3_client::sign::civil_date;
 use crate::transfer::progress::human_bytes;
 
 /// Columns of text, each as wide as its widest entry.
-fn table(rows: &[Vec<String>]) -> String {
+pub(super) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
@@ -26,7 +26,7 @@ fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
+pub(super) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 

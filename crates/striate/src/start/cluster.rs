@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
+use striate_control::SiteStatistics;
 use striate_core::{ClusterId, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
@@ -87,6 +88,7 @@ struct Inner {
     /// Held while mirrors are restored: the engine adds one at a time.
     restoring: tokio::sync::Mutex<()>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    statistics: SiteStatistics,
 }
 
 /// Who is here.
@@ -196,6 +198,7 @@ impl Cluster {
             changing: tokio::sync::Mutex::new(()),
             restoring: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
+            statistics: SiteStatistics::default(),
         };
         let cluster = Self { inner: Arc::new(inner) };
         for site in cluster.inner.state.lock().live.values().filter_map(|live| live.site.as_ref()) {
@@ -217,6 +220,11 @@ impl Cluster {
     /// The client service.
     pub fn client(&self) -> &Client {
         &self.inner.client
+    }
+
+    /// What is known of the sites' load; filled while the background work runs.
+    pub fn statistics(&self) -> &SiteStatistics {
+        &self.inner.statistics
     }
 
     /// The access keys.

@@ -51,6 +51,18 @@ impl ObjectLocation {
         Ok(Self { bucket: bucket.to_owned(), key: key.to_owned() })
     }
 
+    /// As [`ObjectLocation::parse`], with a key.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn parse_object(text: &str) -> Result<Self, String> {
+        let location = Self::parse(text)?;
+        match location.key.is_empty() {
+            true => Err(format!("{text:?} names no object; write s3://BUCKET/KEY")),
+            false => Ok(location),
+        }
+    }
+
     /// The location of a file called `name` that is copied here: below it when it is a prefix, else itself.
     pub fn for_file(&self, name: &str) -> Self {
         let is_prefix = self.key.is_empty() || self.key.ends_with('/');

@@ -3,7 +3,7 @@
 mod browse;
 mod copy;
 mod download;
-mod location;
+pub mod location;
 pub mod progress;
 mod store;
 mod upload;

@@ -34,6 +34,7 @@ impl Cluster {
         let runtime = &self.inner.runtime;
         let tasks = [
             runtime.spawn(GarbageCollector::default().run(self.inner.client.clone())),
+            runtime.spawn(self.inner.statistics.clone().run(self.inner.client.clone())),
             runtime.spawn(self.clone().collect_abandoned()),
             runtime.spawn(self.clone().keep_mirrors()),
             runtime.spawn(self.clone().check_mirrors()),

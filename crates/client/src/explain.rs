@@ -1,0 +1,83 @@
+//! The plan of reading objects, explained.
+
+use serde::{Deserialize, Serialize};
+use striate_meta::records::object::Body;
+use striate_plan::ReadPolicy;
+
+use crate::blocks::BlockWalk;
+use crate::record::{self, ShowParts};
+use crate::stripe::QueryExplained;
+use crate::{Client, ClientError};
+
+/// The most blocks that one explanation takes: 40 GiB of objects in blocks of 4 MiB.
+pub const MAX_EXPLAINED_BLOCKS: usize = 10_000;
+
+/// The plan of reading some objects in one query.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadExplained {
+    /// The objects, in the order in which they were named.
+    pub objects: Vec<ObjectExplained>,
+    /// The plan of all their blocks together.
+    pub query: QueryExplained,
+}
+
+/// An object of a query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectExplained {
+    /// Its bucket.
+    pub bucket: String,
+    /// Its key.
+    pub key: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// It is kept in the metadata, so that no site is asked for it.
+    pub is_inline: bool,
+    /// Its first block in the query.
+    pub first_block: usize,
+    /// How many follow.
+    pub block_count: usize,
+}
+
+impl Client {
+    /// How these objects, each a bucket and a key, would be read now in one query by a policy, the client's own where
+    /// none is given: which chunks of which sites, at what cost, and why. Reads metadata only.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for objects of more
+    /// than [`MAX_EXPLAINED_BLOCKS`]; [`ClientError::Unreadable`] when too few chunks of a block can be had.
+    pub async fn explain(
+        &self,
+        objects: &[(String, String)],
+        policy: Option<ReadPolicy>,
+    ) -> Result<ReadExplained, ClientError> {
+        let mut explained = Vec::with_capacity(objects.len());
+        let mut blocks = Vec::new();
+        for (bucket, key) in objects {
+            let object = self.current_object(bucket, key).await?;
+            let (info, body) = record::open(key.clone(), object, &self.inner.profiles, ShowParts::No)?;
+            let is_inline = matches!(body, Body::Inline(_));
+            let first_block = blocks.len();
+            let mut walk = BlockWalk::new(self.clone(), body, 0..info.size)?;
+            while let Some(span) = walk.next().await? {
+                blocks.push(span.block);
+                if blocks.len() > MAX_EXPLAINED_BLOCKS {
+                    let reason = format!(
+                        "these objects have more than {MAX_EXPLAINED_BLOCKS} blocks; name fewer or smaller ones"
+                    );
+                    return Err(ClientError::InvalidArgument(reason));
+                }
+            }
+            explained.push(ObjectExplained {
+                bucket: bucket.clone(),
+                key: key.clone(),
+                size: info.size,
+                is_inline,
+                first_block,
+                block_count: blocks.len() - first_block,
+            });
+        }
+        let policy = policy.unwrap_or(self.inner.options.read_policy);
+        let query = self.inner.stripes.explain(&blocks, policy).await?;
+        Ok(ReadExplained { objects: explained, query })
+    }
+}

@@ -1,0 +1,17 @@
+//! How objects would be read now.
+
+use http::Response;
+use striate_plan::ReadPolicy;
+
+use super::{AdminService, Body, ok};
+use crate::admin::messages::Explain;
+use crate::failure::Failure;
+
+impl AdminService {
+    pub(super) async fn explain(&self, wish: Explain) -> Result<Response<Body>, Failure> {
+        let policy = wish.policy.as_deref().map(str::parse::<ReadPolicy>).transpose();
+        let policy = policy.map_err(Failure::refused)?;
+        let explained = self.shared.cluster.client().explain(&wish.objects, policy).await;
+        Ok(ok(&explained.map_err(Failure::failed)?))
+    }
+}

@@ -1,0 +1,135 @@
+//! What reads took, and what is known of requests and sites: the client's and the statistics service's figures.
+
+use std::sync::atomic::Ordering;
+
+use striate_client::{CoAccessTotals, HistogramView, Phase, ReadMeasures};
+use striate_control::SiteLoadView;
+
+use super::Page;
+
+/// The breakdown of reads, hedging, and the plans of policies that minimise cost.
+pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
+    let name = "striate_read_phase_seconds";
+    page.head(name, "histogram", "Time of a read by phase: object, metadata, plan, retrieve, decode.");
+    for phase in Phase::ALL {
+        page.histogram(name, Some(("phase", phase.name())), &measures.phase(phase).view());
+    }
+    for (name, help, counter) in [
+        (
+            "striate_read_extra_chunks_total",
+            "Chunks that queries asked for at once beyond a sufficient set.",
+            &measures.extra_chunks,
+        ),
+        (
+            "striate_read_hedged_chunks_total",
+            "Chunks that were asked for because others were late.",
+            &measures.hedged_chunks,
+        ),
+        (
+            "striate_read_cancelled_requests_total",
+            "Requests to sites whose answer was no longer needed.",
+            &measures.cancelled_requests,
+        ),
+        (
+            "striate_read_alone_blocks_total",
+            "Blocks that the plan of a query did not deliver.",
+            &measures.read_alone,
+        ),
+    ] {
+        page.head(name, "counter", help);
+        page.value(name, &[], counter.load(Ordering::Relaxed));
+    }
+    for (name, help, histogram) in [
+        (
+            "striate_plan_cost",
+            "Cost of plans that minimise it, where asking an idle site costs 1.",
+            &measures.plan_costs,
+        ),
+        (
+            "striate_plan_gap_ratio",
+            "What part of its cost a plan may be above the cheapest.",
+            &measures.plan_gaps,
+        ),
+    ] {
+        page.head(name, "histogram", help);
+        page.histogram(name, None, &histogram.view());
+    }
+}
+
+/// The co-access statistics as a whole, and the load of every site.
+pub(super) fn render_statistics(page: &mut Page, co_access: CoAccessTotals, loads: &[SiteLoadView]) {
+    let sampled = "striate_co_access_sampled_total";
+    page.head(sampled, "counter", "Read requests that went into the co-access statistics.");
+    page.value(sampled, &[], co_access.observed);
+    for (name, help, value) in [
+        ("striate_co_access_requests", "Requests in the interval of the statistics.", co_access.requests),
+        ("striate_co_access_blocks", "Different blocks that they ask for.", co_access.blocks),
+        ("striate_co_access_bytes", "Memory of the statistics.", co_access.memory_bytes),
+    ] {
+        page.head(name, "gauge", help);
+        page.value(name, &[], value);
+    }
+    type Measure = fn(&SiteLoadView) -> f64;
+    let per_site: [(&str, &str, Measure); 2] = [
+        ("striate_site_load", "Load by processor, disk and chunks.", |view| view.omega),
+        ("striate_site_load_imbalance", "How far the load is from the average.", |view| view.imbalance),
+    ];
+    for (name, help, measure) in per_site {
+        page.head(name, "gauge", help);
+        for view in loads {
+            page.value(name, &[("site", view.site.to_string().as_str())], measure(view));
+        }
+    }
+}
+
+impl Page {
+    /// A histogram, with one label at most.
+    fn histogram(&mut self, name: &str, label: Option<(&str, &str)>, view: &HistogramView) {
+        let mut below = 0;
+        for (index, count) in view.counts.iter().enumerate() {
+            below += count;
+            let bound = view.bounds.get(index).map_or("+Inf".to_owned(), f64::to_string);
+            let labels: Vec<_> = label.into_iter().chain([("le", bound.as_str())]).collect();
+            self.value(&format!("{name}_bucket"), &labels, below);
+        }
+        let labels: Vec<_> = label.into_iter().collect();
+        self.value(&format!("{name}_sum"), &labels, view.sum);
+        self.value(&format!("{name}_count"), &labels, below);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::SiteId;
+    use striate_plan::SiteLoad;
+
+    use super::*;
+
+    #[test]
+    fn every_phase_and_site_has_its_series_and_histograms_add_up() {
+        let mut page = Page(String::new());
+        let measures = ReadMeasures::default();
+        measures.hedged_chunks.fetch_add(3, Ordering::Relaxed);
+        render_reads(&mut page, &measures);
+        let load = SiteLoad { cpu: 0.5, io: 0.25, chunks: 7.0 };
+        let view = SiteLoadView { site: SiteId(4), load, omega: 0.85, imbalance: 0.1 };
+        let totals = CoAccessTotals { observed: 9, requests: 8, ..CoAccessTotals::default() };
+        render_statistics(&mut page, totals, &[view]);
+        page.histogram("h", None, &HistogramView { bounds: &[0.5, 2.0], counts: vec![1, 2, 3], sum: 20.5 });
+        for line in page.0.lines().filter(|line| !line.starts_with('#')) {
+            let (_, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+        for line in [
+            "striate_read_phase_seconds_count{phase=\"retrieve\"} 0",
+            "striate_read_phase_seconds_bucket{phase=\"decode\",le=\"+Inf\"} 0",
+            "striate_read_hedged_chunks_total 3",
+            "striate_plan_gap_ratio_bucket{le=\"0.001\"} 0",
+            "striate_co_access_sampled_total 9",
+            "striate_site_load{site=\"4\"} 0.85",
+            "h_bucket{le=\"0.5\"} 1\nh_bucket{le=\"2\"} 3\nh_bucket{le=\"+Inf\"} 6\nh_sum 20.5\nh_count 6\n",
+        ] {
+            assert!(page.0.contains(line), "{line:?} is not in\n{}", page.0);
+        }
+    }
+}

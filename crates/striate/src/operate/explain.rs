@@ -1,0 +1,166 @@
+//! The explanation of a read, as people read it.
+
+use std::fmt::Write;
+
+use striate_client::{BlockExplained, ObjectExplained, QueryExplained, ReadExplained, SiteExplained};
+
+use super::report::{cells, table};
+use crate::transfer::progress::human_bytes;
+
+/// `striate explain`.
+pub fn text(explained: &ReadExplained) -> String {
+    let mut text = summary(explained);
+    if !explained.query.blocks.is_empty() {
+        write!(text, "\n{}", sites(&explained.query.sites)).expect("writing to a string");
+    }
+    for object in &explained.objects {
+        write!(text, "\n{}", of_object(object, &explained.query)).expect("writing to a string");
+    }
+    text
+}
+
+fn summary(explained: &ReadExplained) -> String {
+    let query = &explained.query;
+    let read = |block: &BlockExplained| block.chunks.iter().filter(|chunk| chunk.choice.is_read()).count();
+    let asked = query.sites.iter().filter(|site| site.chunks_read > 0).count();
+    let quality = match query.gap {
+        gap if gap < 1e-9 => "no plan costs less".to_owned(),
+        gap => {
+            format!("no plan costs less than {:.2}: at most {:.1}% to save", query.lower_bound, gap * 100.0)
+        }
+    };
+    format!(
+        "policy {}: {} blocks of {} objects, {} chunks from {asked} sites\n\
+         cost {:.2}; {quality}\n\
+         looked up in {:.0} µs, planned in {:.1} µs\n",
+        query.policy,
+        query.blocks.len(),
+        explained.objects.len(),
+        query.blocks.iter().map(read).sum::<usize>(),
+        query.cost,
+        query.metadata_us,
+        query.planning_us,
+    )
+}
+
+fn sites(sites: &[SiteExplained]) -> String {
+    let mut rows = vec![cells(["SITE", "RACK", "COST", "WHICH IS", "CHUNKS READ"])];
+    for site in sites {
+        let parts: Vec<_> =
+            site.parts.iter().map(|part| format!("{:.2} {}", part.value, part.name)).collect();
+        let (cost, parts) = match site.cost {
+            Some(cost) => (format!("{cost:.2}"), parts.join(" + ")),
+            None => ("-".to_owned(), "does not answer".to_owned()),
+        };
+        rows.push(vec![site.site.to_string(), site.rack.clone(), cost, parts, site.chunks_read.to_string()]);
+    }
+    table(&rows)
+}
+
+fn of_object(object: &ObjectExplained, query: &QueryExplained) -> String {
+    let name = format!("s3://{}/{}", object.bucket, object.key);
+    let size = human_bytes(object.size);
+    if object.is_inline {
+        return format!("{name}: {size}, kept in the metadata: no site is asked\n");
+    }
+    let mut text = format!("{name}: {size} in {} blocks\n", object.block_count);
+    let mut rows = vec![cells(["BLOCK", "STRIPE", "CODE", "CHUNK", "SITE", "CHOICE"])];
+    let blocks = query.blocks.iter().skip(object.first_block).take(object.block_count);
+    for (number, block) in blocks.enumerate() {
+        rows.extend(of_block(number, block));
+    }
+    text.push_str(&table(&rows));
+    text
+}
+
+/// A row for each chunk; the first one names the block.
+fn of_block(number: usize, block: &BlockExplained) -> impl Iterator<Item = Vec<String>> + '_ {
+    let chunk_len = human_bytes(block.chunk_len.into());
+    block.chunks.iter().map(move |chunk| {
+        let of_block = match chunk.index {
+            0 => [number.to_string(), block.stripe.clone(), block.profile.clone()],
+            _ => [const { String::new() }; 3],
+        };
+        let kind = if chunk.index < block.data_chunks { "data" } else { "parity" };
+        let site = if chunk.site == 0 { "-".to_owned() } else { chunk.site.to_string() };
+        let chunk_name = format!("{} {kind} {chunk_len}", chunk.index);
+        of_block.into_iter().chain([chunk_name, site, chunk.choice.reason().to_owned()]).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_client::{ChunkChoice, ChunkExplained, CostPart};
+
+    use super::*;
+
+    fn explained() -> ReadExplained {
+        let chunk = |index, site, choice| ChunkExplained { index, site, choice };
+        let block = BlockExplained {
+            stripe: "1-2".to_owned(),
+            len: 2_000,
+            profile: "rs(2,1)".to_owned(),
+            chunk_len: 1_000,
+            data_chunks: 2,
+            chunks: vec![
+                chunk(0, 1, ChunkChoice::SharedSite),
+                chunk(1, 2, ChunkChoice::NoAnswer),
+                chunk(2, 0, ChunkChoice::InDebt),
+            ],
+        };
+        let part = CostPart { name: "reported".to_owned(), value: 2.0 };
+        let site = |site, cost: Option<f64>, chunks_read| SiteExplained {
+            site,
+            rack: format!("rack-{site}"),
+            cost,
+            parts: cost.map(|_| part.clone()).into_iter().collect(),
+            chunks_read,
+        };
+        let object = |key: &str, is_inline, block_count| ObjectExplained {
+            bucket: "b".to_owned(),
+            key: key.to_owned(),
+            size: 2_000,
+            is_inline,
+            first_block: 0,
+            block_count,
+        };
+        ReadExplained {
+            objects: vec![object("k", false, 1), object("small", true, 0)],
+            query: QueryExplained {
+                policy: "cost-model".to_owned(),
+                blocks: vec![block],
+                sites: vec![site(1, Some(3.0), 1), site(2, None, 0)],
+                cost: 4.0,
+                lower_bound: 3.0,
+                gap: 0.25,
+                metadata_us: 120.0,
+                planning_us: 3.25,
+            },
+        }
+    }
+
+    #[test]
+    fn every_chunk_has_its_reason_and_every_site_its_cost() {
+        let text = text(&explained());
+        for part in [
+            "policy cost-model: 1 blocks of 2 objects, 1 chunks from 1 sites",
+            "no plan costs less than 3.00: at most 25.0% to save",
+            "3.00  2.00 reported",
+            "does not answer",
+            "0 data 1000 B",
+            "2 parity 1000 B",
+            "its site is asked anyway",
+            "never written (debt)",
+            "s3://b/small: 2.0 KiB, kept in the metadata",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_server_says_survives_the_way() {
+        let json = serde_json::to_string(&explained()).unwrap();
+        assert!(json.contains("\"choice\":\"shared_site\""), "{json}");
+        assert_eq!(serde_json::from_str::<ReadExplained>(&json).unwrap(), explained());
+    }
+}
