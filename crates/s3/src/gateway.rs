@@ -19,6 +19,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use striate_client::Client;
 use striate_runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::Instrument;
 
 use crate::address::{Address, Domains, percent_decode};
 use crate::audit::{AuditSink, RequestMetrics, Silent};
@@ -128,6 +129,17 @@ impl Gateway {
     ) -> Response<AnswerBody> {
         let shared = &self.shared;
         let trace = Trace::begin(&shared.runtime, &shared.hooks, remote, request.method());
+        let span = trace.span.clone();
+        self.answer(request, trace, lingers).instrument(span).await
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        trace: Arc<Trace>,
+        lingers: &AtomicBool,
+    ) -> Response<AnswerBody> {
+        let shared = &self.shared;
         let (parts, incoming) = request.into_parts();
         let incoming = Arriving::new(incoming, &parts.headers);
         let rest = incoming.rest();

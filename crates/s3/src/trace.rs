@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
+use tracing::{Span, field};
 
 use crate::address::Address;
 use crate::audit::AuditEntry;
@@ -19,6 +20,8 @@ pub(crate) struct Trace {
     started: Instant,
     /// Bytes read of the request's body, framing included.
     pub bytes_in: AtomicU64,
+    /// Open until the answer has ended; what is done for the request belongs to it.
+    pub span: Span,
     facts: Mutex<Facts>,
 }
 
@@ -47,7 +50,16 @@ impl Trace {
             duration_us: 0,
             user_agent: String::new(),
         };
+        let span = tracing::debug_span!(
+            "request",
+            operation = field::Empty,
+            bucket = field::Empty,
+            key = field::Empty,
+            status = field::Empty,
+            request_id = entry.request_id,
+        );
         Arc::new(Self {
+            span,
             runtime: runtime.clone(),
             hooks: hooks.clone(),
             started: runtime.now(),
@@ -61,6 +73,7 @@ impl Trace {
     }
 
     pub fn set_address(&self, address: &Address, user_agent: &str) {
+        self.span.record("bucket", &*address.bucket).record("key", &*address.key);
         let entry = &mut self.facts.lock().entry;
         entry.bucket.clone_from(&address.bucket);
         entry.key.clone_from(&address.key);
@@ -72,6 +85,7 @@ impl Trace {
     }
 
     pub fn set_operation(&self, operation: &'static str) {
+        self.span.record("operation", operation);
         self.facts.lock().entry.operation = operation;
     }
 
@@ -93,6 +107,7 @@ impl Trace {
         let elapsed = self.elapsed_us();
         let entry = &mut self.facts.lock().entry;
         entry.status = status.as_u16();
+        self.span.record("status", i64::from(status.as_u16()));
         entry.first_byte_us = elapsed;
     }
 

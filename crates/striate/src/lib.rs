@@ -7,7 +7,7 @@
 //! | [`server`] | everything wired together, until a signal |
 //! | [`site_process`], [`gateway_process`] | sites and a gateway as processes of their own |
 //! | [`admin`], [`operate`] | the admin socket: status, heal, verify, disks, keys, metadata; and its commands |
-//! | [`console`], [`metrics`] | the status page, health, metrics |
+//! | [`console`], [`metrics`], [`spans`] | the status page, health, metrics; spans for OpenTelemetry |
 //! | [`lab`] | experiments in virtual time |
 //! | [`s3_client`] | a small client of any S3 store |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
@@ -33,5 +33,6 @@ pub mod s3_client;
 pub mod server;
 pub mod site_list;
 pub mod site_process;
+pub mod spans;
 pub mod start;
 pub mod transfer;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use striate::args::{Cli, Command};
 use striate::failure::{Failure, Outcome};
+use striate::spans::Spans;
 use striate::{bench, gateway_process, lab, logging, operate, server, site_process, transfer};
 use striate_runtime::Runtime;
 
@@ -23,7 +24,6 @@ fn main() -> ExitCode {
         _ if is_service => "info,s3s=off",
         _ => "warn",
     };
-    logging::start(cli.log_format, default);
     // One worker for each core; `new_multi_thread` counts them. Threads that wait for disks come in bursts and keep
     // memory of their own: they end soon when there is nothing to wait for.
     let built = tokio::runtime::Builder::new_multi_thread()
@@ -32,7 +32,15 @@ fn main() -> ExitCode {
         .build();
     let result = match built {
         Ok(tokio) => {
+            let spans = match tokio.block_on(async { spans_of(&cli.command) }) {
+                Ok(spans) => spans,
+                Err(failure) => return failure.report(),
+            };
+            logging::start(cli.log_format, default, spans.as_ref());
             let result = tokio.block_on(async { run(Runtime::real(), cli.command).await });
+            if let Some(spans) = spans {
+                spans.stop();
+            }
             // A read of the standard input that nobody waits for any more must not hold up the end.
             tokio.shutdown_background();
             result
@@ -43,6 +51,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// What sends spans, if the command is told where to.
+fn spans_of(command: &Command) -> Outcome<Option<Spans>> {
+    let listen = match command {
+        Command::Server(args) => &args.listen,
+        Command::Gateway(args) => &args.listen,
+        _ => return Ok(None),
+    };
+    let endpoint = listen.otlp_endpoint.as_ref();
+    endpoint.map(|endpoint| Spans::start(endpoint, listen.otlp_sampling)).transpose()
 }
 
 async fn run(runtime: Runtime, command: Command) -> Outcome {

@@ -41,6 +41,7 @@ fn addresses_are_read_as_people_write_them() {
 fn the_documented_commands_parse() {
     let lines = [
         "striate server /d{1...6} --address 127.0.0.1:0 --console-address :0 --certs /c --dev",
+        "striate server /d --otlp-endpoint http://localhost:4318 --otlp-sampling 0.1",
         "striate bucket create --profile rs(4,2) photos",
         "striate bucket list --dir /d1",
         "striate cp --recursive a s3://b/",
@@ -71,6 +72,9 @@ fn the_documented_commands_parse() {
     assert!(matches!(parsed.command, Command::Server(args) if args.directories == ["/a", "/b"]));
     for wrong in [&["s3://bucket"][..], &["key"], &[], &["s3://b/k", "--read-policy", "best"]] {
         assert!(Cli::try_parse_from(["striate", "explain"].iter().chain(wrong)).is_err(), "{wrong:?}");
+    }
+    for wrong in [["--otlp-endpoint", "localhost:4318"], ["--otlp-sampling", "2"]] {
+        assert!(Cli::try_parse_from(["striate", "server", "/d"].iter().chain(&wrong)).is_err(), "{wrong:?}");
     }
     assert!(Cli::try_parse_from(["striate", "server"]).is_err());
     assert!(Cli::try_parse_from(["striate", "bucket", "create", "--profile", "raid5", "b"]).is_err());

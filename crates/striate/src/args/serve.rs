@@ -8,6 +8,8 @@ use clap::Args;
 use striate_core::Profile;
 use striate_lab::calibration::Calibration;
 
+use crate::spans::OtlpEndpoint;
+
 /// Where to listen: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
@@ -39,6 +41,12 @@ impl fmt::Display for HostPort {
             false => write!(f, "{}:{}", self.host, self.port),
         }
     }
+}
+
+/// A share, from 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("{text:?} is no share; write a number from 0 to 1"))
 }
 
 /// What every S3 front listens on and how it behaves.
@@ -75,6 +83,15 @@ pub struct ListenArgs {
     /// `Authorization: Bearer TOKEN`.
     #[arg(long, value_name = "FILE", env = "STRIATE_METRICS_TOKEN_FILE")]
     pub metrics_token_file: Option<PathBuf>,
+
+    /// Send spans of requests (look-up, plan, retrieval, decoding) to an OpenTelemetry collector, by OTLP over HTTP with
+    /// Protobuf: the collector's URL, e.g. http://localhost:4318; /v1/traces is added where it has no path.
+    #[arg(long, value_name = "URL", env = "STRIATE_OTLP_ENDPOINT", value_parser = OtlpEndpoint::parse)]
+    pub otlp_endpoint: Option<OtlpEndpoint>,
+
+    /// The share of requests whose spans are sent.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share, env = "STRIATE_OTLP_SAMPLING")]
+    pub otlp_sampling: f64,
 
     /// Memory for the bodies of requests in flight, in MiB; requests beyond it wait.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..),

@@ -1,0 +1,201 @@
+//! Spans of requests, sent to an OpenTelemetry collector by OTLP over HTTP.
+//!
+//! ```text
+//! request                     an S3 request, until its answer has ended
+//! └ get                       the object that it reads
+//!   ├ object                  the look-up of its row
+//!   └ read_block              for each block
+//!     ├ metadata              where its chunks are
+//!     ├ retrieve              from asking the sites to the last chunk that was needed
+//!     └ decode                where data is computed from other chunks
+//! ```
+//!
+//! A query of many blocks is `read_blocks`, with a `plan` between `metadata` and `retrieve`. A batch read is `read_many`,
+//! with an `object` for each look-up of rows, a `read_blocks` for each group of small objects, and a `get` for each that
+//! is read alone. Without an endpoint no span is made. Spans wait in a bounded queue and are dropped when the collector is too slow or away: they never hold a
+//! request up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_http::HttpError;
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use tracing::Subscriber;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::failure::{Failure, Outcome};
+
+/// The longest answer of a collector that is read.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// A collector must take a batch within this time.
+const SEND_WITHIN: Duration = Duration::from_secs(10);
+/// How long a stop waits for the last batch.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// Where a collector takes spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtlpEndpoint(String);
+
+/// Sends spans until it is stopped.
+pub struct Spans {
+    provider: SdkTracerProvider,
+}
+
+impl OtlpEndpoint {
+    /// A URL; `/v1/traces` is added where it has no path.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let hint = |reason: &dyn fmt::Display| {
+            format!(
+                "{text:?} is no collector's URL ({reason}); write http://HOST:4318 or https://HOST/v1/traces"
+            )
+        };
+        let uri: http::Uri = text.parse().map_err(|error| hint(&error))?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
+            return Err(hint(&"it does not begin with http:// or https:// and a host"));
+        }
+        match uri.path() {
+            "" | "/" => Ok(Self(format!("{}/v1/traces", text.trim_end_matches('/')))),
+            _ => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+impl Spans {
+    /// Begins to send, a `share` of the requests. To be called in the runtime that sends.
+    ///
+    /// # Errors
+    /// When the system's certificates or the endpoint cannot be used.
+    pub fn start(endpoint: &OtlpEndpoint, share: f64) -> Outcome<Self> {
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Collector::new(endpoint)?)
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(&endpoint.0)
+            .with_timeout(SEND_WITHIN)
+            .build()
+            .map_err(|error| Failure::refused(format!("--otlp-endpoint {}: {error}", endpoint.0)))?;
+        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(share)));
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_sampler(sampler)
+            .with_resource(Resource::builder().with_service_name("striate").build())
+            .build();
+        Ok(Self { provider })
+    }
+
+    /// Makes spans of what the S3 gateway and the client service do.
+    pub fn layer<S>(&self) -> impl Layer<S> + use<S>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+    {
+        let of_requests = Targets::new()
+            .with_target("striate_s3", LevelFilter::DEBUG)
+            .with_target("striate_client", LevelFilter::DEBUG);
+        tracing_opentelemetry::layer()
+            .with_tracer(self.provider.tracer("striate"))
+            .with_location(false)
+            .with_threads(false)
+            .with_tracked_inactivity(false)
+            .with_filter(of_requests)
+    }
+
+    /// Sends what is left. Blocks, and needs the runtime that sends.
+    pub fn stop(&self) {
+        if let Err(error) = self.provider.shutdown_with_timeout(STOP_WITHIN) {
+            tracing::warn!(%error, "the last spans were not sent");
+        }
+    }
+}
+
+/// Posts batches. The exporter calls it from a thread of its own, so that it is told which runtime has the network.
+struct Collector {
+    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    network: tokio::runtime::Handle,
+    endpoint: String,
+    /// Whether it was said that the collector does not take spans.
+    said: Arc<AtomicBool>,
+}
+
+impl Collector {
+    fn new(endpoint: &OtlpEndpoint) -> Outcome<Self> {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        let tls = crate::s3_client::client_config(None)?;
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        let http =
+            HttpClient::builder(TokioExecutor::new()).build(connector.enable_http1().wrap_connector(http));
+        let network = tokio::runtime::Handle::current();
+        Ok(Self { http, network, endpoint: endpoint.0.clone(), said: Arc::default() })
+    }
+
+    /// Says once that spans are lost, and again after some were taken.
+    fn note(&self, outcome: Result<http::StatusCode, &HttpError>) {
+        let reason = match outcome {
+            Ok(status) if status.is_success() => return self.said.store(false, Ordering::Relaxed),
+            Ok(status) => format!("it answers {status}"),
+            Err(error) => error.to_string(),
+        };
+        if !self.said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                endpoint = self.endpoint,
+                reason,
+                "the collector takes no spans; they are dropped until it does"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collector").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl opentelemetry_http::HttpClient for Collector {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let http = self.http.clone();
+        let posted = self.network.spawn(async move {
+            let answer = http.request(request.map(Full::new)).await?;
+            let (head, body) = answer.into_parts();
+            let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
+            Ok::<_, HttpError>(Response::from_parts(head, body))
+        });
+        let answer = posted.await.map_err(HttpError::from).and_then(|answer| answer);
+        self.note(answer.as_ref().map(Response::status));
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_get_the_path_that_collectors_have() {
+        let parsed = |text: &str| OtlpEndpoint::parse(text).map(|endpoint| endpoint.0);
+        assert_eq!(parsed("http://localhost:4318").unwrap(), "http://localhost:4318/v1/traces");
+        assert_eq!(parsed("https://collector/").unwrap(), "https://collector/v1/traces");
+        assert_eq!(parsed("https://collector/own/path").unwrap(), "https://collector/own/path");
+        for wrong in ["localhost:4318", "grpc://host:4317", "http://", "/v1/traces", "a b"] {
+            assert!(parsed(wrong).unwrap_err().contains("4318"), "{wrong}");
+        }
+    }
+}
