@@ -43,6 +43,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         body_memory: (args.listen.body_memory_mib as usize) << 20,
         given_key,
         write_surplus: args.listen.write_surplus.into(),
+        read_policy: args.listen.read_policy,
         remote: Some(remote),
         cluster: Some(cluster),
     };

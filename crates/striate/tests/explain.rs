@@ -15,6 +15,7 @@ use striate_client::{
     ChunkChoice, ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest, QueryExplained,
     ReadExplained,
 };
+use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 
 struct Whole(Option<Bytes>);
@@ -47,6 +48,7 @@ impl Store {
             body_memory: 32 << 20,
             given_key: None,
             write_surplus: 1,
+            read_policy: ReadPolicy::default(),
             remote: None,
             cluster: None,
         };

@@ -12,6 +12,7 @@ use striate::start::cluster::{Cluster, Opened, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
+use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 
 /// Directories `1` to `n` below a temporary one.
@@ -58,6 +59,7 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
         body_memory: 32 << 20,
         given_key: None,
         write_surplus,
+        read_policy: ReadPolicy::default(),
         remote: None,
         cluster: None,
     };

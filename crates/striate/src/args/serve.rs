@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use striate_core::Profile;
 use striate_lab::calibration::Calibration;
+use striate_plan::ReadPolicy;
 
 use crate::spans::OtlpEndpoint;
 
@@ -106,6 +107,13 @@ pub struct ListenArgs {
     #[arg(long, value_name = "SITES", default_value_t = 1, value_parser = clap::value_parser!(u8),
           env = "STRIATE_WRITE_SURPLUS")]
     pub write_surplus: u8,
+
+    /// Which chunks reads of many objects (batch reads) ask for.
+    ///
+    /// `adaptive` follows the sites' queues, asks for an extra chunk while nobody waits, and for others when some are late.
+    /// `normal` asks for the data chunks, so that nothing is decoded. The manual's page on read plans has all of them.
+    #[arg(long, value_name = "POLICY", default_value_t = ReadPolicy::Adaptive, env = "STRIATE_READ_POLICY")]
+    pub read_policy: ReadPolicy,
 
     /// For trying things out: accept the well-known access key `striate` with the secret
     /// `striate-dev-secret`. Whoever can reach the port can then read and delete everything.

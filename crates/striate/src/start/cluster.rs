@@ -20,6 +20,7 @@ use striate_control::SiteStatistics;
 use striate_core::{ClusterId, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
+use striate_plan::ReadPolicy;
 use striate_runtime::{Instant, JoinHandle, Runtime};
 use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_site::{Site, StoreStatus};
@@ -48,6 +49,8 @@ pub struct Settings {
     pub remote: Option<Vec<RemoteMember>>,
     /// Sites that must hold a chunk before a write is acknowledged, beyond k.
     pub write_surplus: usize,
+    /// Which chunks reads of many objects ask for.
+    pub read_policy: ReadPolicy,
     /// The cluster that a first start makes and a restart must find; none: a random one, any.
     pub cluster: Option<ClusterId>,
 }
@@ -182,6 +185,7 @@ impl Cluster {
             in_flight_bytes: settings.body_memory,
             mirrors: layout(&state.roster).mirrors(),
             write_surplus: settings.write_surplus,
+            read_policy: settings.read_policy,
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;

@@ -37,6 +37,8 @@ mod tests {
     use striate_runtime::Runtime;
     use striate_site::{CombineRequest, CombineSource, Priority, WriteRequest};
 
+    use striate_plan::ReadPolicy;
+
     use super::*;
     use crate::start::cluster::Settings;
     use crate::start::directories::inspect_all;
@@ -53,6 +55,7 @@ mod tests {
             body_memory: 32 << 20,
             given_key: None,
             write_surplus: 1,
+            read_policy: ReadPolicy::default(),
             remote: None,
             cluster: None,
         };
