@@ -4,13 +4,13 @@
 //! sort). A reply is a sequence of frames in an HTTP/1.1 body; nothing follows the last.
 //!
 //! ```text
-//! frame     0        4       5    8        12        16                       64
+//! frame     0        4       5    8        12        16                       68
 //!           | item   | status| 0  | len    | crc32c  | load report            | len bytes …
 //!           | u32    | u8    |    | u32    | u32     | 52 bytes               |
 //!
-//! load      0          8           12       16  18  20            28       36     44     52
-//!           | sequence | queue     |cpu|io | queue       | chunks | used | free |
-//!           | u64      | requests  |permille| bytes      |        |      | bytes|
+//! load      0          8          12       16  18  20          28       36     44     52
+//!           | sequence | queue    |workers |cpu|io | queue     | chunks | used | free |
+//!           | u64      | requests | u32    |permille| bytes    |        |      | bytes|
 //!
 //! read      0          1    4       8               16     24               24 + 32·count
 //!           | priority | 0  | count | deadline, µs  | id   | count × range
@@ -41,7 +41,7 @@ use crate::api::{Priority, SiteError};
 use crate::granule;
 
 /// Length of a frame's header in bytes.
-pub const FRAME_HEADER_LEN: usize = 64;
+pub const FRAME_HEADER_LEN: usize = 16 + LOAD_LEN;
 /// Length of the fixed part of a read request in bytes.
 pub const READ_HEAD_LEN: usize = 24;
 /// Length of one range of a read request in bytes.
