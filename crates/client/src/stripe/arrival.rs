@@ -4,8 +4,8 @@
 //! The conditions are the site's estimated queue, in quarters of powers of two, and the bytes that the site sends up to
 //! this chunk, in powers of two. A chunk is *late* when it takes longer than 95 of 100 of the recent ones did: a slow
 //! request, or a site that is slower than its queue tells. Asking others then costs little, as long as few are late;
-//! [`HedgeBudget`] keeps it so. Dean and Barroso defer a second request to the 95th percentile for all requests together ("The Tail at Scale", CACM 2013);
-//! with the conditions, what merely waits in a queue is not late.
+//! [`HedgeBudget`] keeps it so. Dean and Barroso defer a second request to the 95th percentile for all requests together
+//! ("The Tail at Scale", CACM 2013); with the conditions, what merely waits in a queue is not late.
 
 use std::time::Duration;
 
