@@ -27,6 +27,13 @@ pub(crate) struct Span {
     pub(crate) range: Range<u32>,
 }
 
+impl Span {
+    /// Whether all of the block is wanted.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.range == (0..self.block.len)
+    }
+}
+
 /// What is still to be turned into spans.
 #[derive(Debug)]
 enum Work {
@@ -131,11 +138,6 @@ impl BlockWalk {
                 Some(Work::Parts { upload, runs, range }) => self.open_parts(upload, runs, range).await?,
             }
         }
-    }
-
-    /// Whether [`BlockWalk::next`] will certainly answer `None`.
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.work.is_empty()
     }
 
     /// Reads the next page of a segment's blocks.

@@ -1,7 +1,7 @@
 //! Reads.
 //!
-//! One read of the object's row, then its blocks, a few ahead of the receiver within the byte budget. The
-//! first block is read before an answer is given, so that an object that cannot be read is an error and not
+//! One read of the object's row, then its blocks, some ahead of the receiver within the byte budget: whole ones several
+//! at a time, as one query ([`crate::Client::read_blocks`] plans in the same way). The first block is read before an answer is given, so that an object that cannot be read is an error and not
 //! an answer that breaks off. Later failures end the stream with an error, never short (design.md §10.6).
 
 use std::collections::VecDeque;
@@ -19,13 +19,17 @@ use crate::budget::Share;
 use crate::condition::{check_read, resolve_range};
 use crate::measure::Phase;
 use crate::object::{ObjectStream, ReadRange};
+use crate::read_ahead::Ahead;
 use crate::record::{self, ShowParts};
 use crate::sampling::Sample;
-use crate::task::Task;
 use crate::{Client, ClientError, GetObject, GetRequest, ObjectInfo};
 
-/// Blocks that are read beyond the one that is being sent.
-const READ_AHEAD: usize = 2;
+/// Bytes under way of one get, the block that is to be sent next included, where the client's budget is large.
+const MOST_AHEAD: u64 = 16 << 20;
+/// And as a share of the budget, so that a few receivers that pause do not hold up others.
+const MOST_OF_BUDGET: u64 = 5;
+/// Blocks of one query.
+const MOST_BLOCKS: usize = 64;
 /// How often a get begins anew because the object was replaced under it.
 const MAX_RESTARTS: usize = 8;
 
@@ -164,6 +168,7 @@ impl Client {
             sample,
             span: tracing::Span::current(),
             walk,
+            most_ahead: MOST_AHEAD.min(self.inner.options.in_flight_bytes as u64 / MOST_OF_BUDGET),
             pending: None,
             ahead: VecDeque::new(),
             pieces: Vec::new().into_iter(),
@@ -211,10 +216,12 @@ struct Reader {
     /// What the reads of its blocks belong to.
     span: tracing::Span,
     walk: BlockWalk,
+    /// Bytes that may be under way.
+    most_ahead: u64,
     /// Taken from the walk, not yet begun.
     pending: Option<Span>,
     /// Begun, in order.
-    ahead: VecDeque<Task<(Vec<Bytes>, Option<Share>)>>,
+    ahead: VecDeque<Ahead>,
     /// What is left of the current block.
     pieces: std::vec::IntoIter<Bytes>,
     share: Option<Share>,
@@ -244,25 +251,31 @@ impl Reader {
     /// Makes the next block the current one. `false` after the last.
     async fn open_next(&mut self) -> Result<bool, ClientError> {
         self.share = None;
-        let (pieces, share) = match self.ahead.pop_front() {
-            Some(task) => {
-                self.read_ahead().await?;
-                task.await?
-            }
-            None => {
-                let Some(span) = self.next_span().await? else { return Ok(false) };
-                let share = match self.budget {
-                    Budget::Own | Budget::BlockByBlock => {
-                        Some(self.client.inner.budget.acquire(span.range.len()).await)
-                    }
-                    Budget::Readers => None,
-                };
-                self.read_ahead().await?;
-                (self.client.inner.stripes.read_block(&span.block, span.range).await?, share)
-            }
-        };
-        self.pieces = pieces.into_iter();
-        self.share = share;
+        if self.budget != Budget::Own {
+            return self.open_alone().await;
+        }
+        if self.ahead.is_empty() {
+            let Some(first) = self.next_span().await? else { return Ok(false) };
+            let share = self.client.inner.budget.acquire(self.memory_of(&first)).await;
+            self.begin(first, share).await?;
+        }
+        self.read_ahead().await?;
+        let Some(first) = self.ahead.front_mut() else { return Ok(false) };
+        let (pieces, share) = first.next().await?;
+        if first.len() == 0 {
+            self.ahead.pop_front();
+        }
+        (self.pieces, self.share) = (pieces.into_iter(), Some(share));
+        Ok(true)
+    }
+
+    /// As [`Reader::open_next`], with nothing read ahead.
+    async fn open_alone(&mut self) -> Result<bool, ClientError> {
+        let Some(span) = self.next_span().await? else { return Ok(false) };
+        if self.budget == Budget::BlockByBlock {
+            self.share = Some(self.client.inner.budget.acquire(span.range.len()).await);
+        }
+        self.pieces = self.client.inner.stripes.read_block(&span.block, span.range).await?.into_iter();
         Ok(true)
     }
 
@@ -277,25 +290,58 @@ impl Reader {
         Ok(span)
     }
 
-    /// Begins the reads of the next blocks, as far as nobody waits for their memory.
+    /// Begins the reads of the next blocks when half of what may be is under way, so that several are planned together, as far as nobody waits for their memory.
     async fn read_ahead(&mut self) -> Result<(), ClientError> {
-        while self.budget == Budget::Own
-            && self.ahead.len() < READ_AHEAD
-            && !(self.pending.is_none() && self.walk.is_exhausted())
-        {
+        while self.ahead_len() <= self.most_ahead / 2 {
             let Some(span) = self.next_span().await? else { break };
-            let Some(share) = self.client.inner.budget.try_acquire(span.range.len()) else {
+            let Some(share) = self.client.inner.budget.try_acquire(self.memory_of(&span)) else {
                 self.pending = Some(span);
                 break;
             };
-            let client = self.client.clone();
-            let read = async move {
-                let pieces = client.inner.stripes.read_block(&span.block, span.range).await?;
-                Ok((pieces, Some(share)))
-            };
-            let read = read.instrument(self.span.clone());
-            self.ahead.push_back(Task::spawn(&self.client.inner.runtime, read));
+            self.begin(span, share).await?;
         }
         Ok(())
+    }
+
+    /// Begins the read of a block, together with whole ones behind it as far as nobody waits for their memory.
+    async fn begin(&mut self, first: Span, share: Share) -> Result<(), ClientError> {
+        let is_whole = first.is_whole();
+        let mut len = self.ahead_len() + first.range.len() as u64;
+        let mut window = vec![(first, share)];
+        while is_whole && window.len() < MOST_BLOCKS {
+            let Some(span) = self.next_span().await? else { break };
+            len += span.range.len() as u64;
+            let share = match span.is_whole() && len <= self.most_ahead {
+                true => self.client.inner.budget.try_acquire(self.memory_of(&span)),
+                false => None,
+            };
+            let Some(share) = share else {
+                self.pending = Some(span);
+                break;
+            };
+            window.push((span, share));
+        }
+        let is_awaited = self.ahead.is_empty();
+        let client = &self.client;
+        self.ahead.push_back(match (window.pop(), window.is_empty()) {
+            (Some((span, share)), true) if is_awaited => Ahead::when_awaited(client, span, share),
+            (Some((span, share)), true) => Ahead::now(client, span, share),
+            (last, _) => {
+                let blocks = window.into_iter().chain(last).map(|(span, share)| (span.block, share));
+                Ahead::window(client, blocks.collect())
+            }
+        });
+        Ok(())
+    }
+
+    /// Bytes that are under way.
+    fn ahead_len(&self) -> u64 {
+        self.ahead.iter().map(Ahead::len).sum()
+    }
+
+    /// What a block's read counts in the byte budget: chunks that are asked for beyond the needed ones included.
+    fn memory_of(&self, span: &Span) -> usize {
+        let extra = self.client.inner.options.read_policy.certain_extra_reads();
+        span.range.len() * if span.is_whole() { 1 + extra } else { 1 }
     }
 }

@@ -28,6 +28,7 @@ mod many;
 mod measure;
 mod multipart;
 mod put;
+mod read_ahead;
 mod record;
 mod sampling;
 mod stripe;

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use striate_codec::{Code, crc32c, crc32c_append};
 use striate_core::SiteId;
-use striate_plan::{QueryBlock, QueryPlanner, ReadPolicy};
+use striate_plan::{QueryBlock, QueryPlanner, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
 
 use crate::calibration::ProcessorCost;
@@ -77,11 +77,11 @@ fn plan(clock: &Runtime, code: &Code, policy: ReadPolicy) -> f64 {
         (0..4).map(|index| SiteId(1 + (first + 7 * index) % SITES)).collect()
     };
     let places: Vec<Vec<SiteId>> = (0..QUERIES + QUERY_BLOCKS).map(|_| place()).collect();
-    let blocks: Vec<_> = places.iter().map(|sites| QueryBlock::new(code, sites)).collect();
+    let blocks: Vec<_> = places.iter().map(|sites| QueryBlock::new(code, sites, CHUNK_LEN as u32)).collect();
     fastest(clock, || {
         let (mut rng, mut planner) = (SmallRng::seed_from_u64(2), QueryPlanner::default());
         for query in blocks.windows(QUERY_BLOCKS).take(QUERIES) {
-            let cost = |site: SiteId| Some(1.0 + f64::from(site.0 % 7));
+            let cost = |site: SiteId| Some(SiteCost::of_asking(1.0 + f64::from(site.0 % 7)));
             let planned = planner.plan(policy, policy.extra_reads(), query, cost, &mut rng);
             std::hint::black_box(planned.expect("every chunk can be had"));
         }

@@ -6,6 +6,7 @@
 //! - [`read`]: which chunks of a block are fetched, and what is decoded from them (design.md §5).
 //! - [`query`]: which chunks of many blocks are asked of which sites, by a [`ReadPolicy`] (design.md §5).
 //! - [`published`]: the same as EC-Store published it, with a heuristic and a cache of plans.
+//! - [`cost`]: what asking a site costs, and what a chunk of it does.
 //! - [`price`]: what such a plan costs, and what any plan must cost.
 //! - [`co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
@@ -17,6 +18,7 @@
 pub mod access;
 pub mod check;
 pub mod co_access;
+pub mod cost;
 pub mod grouping;
 pub mod placement;
 pub mod price;
@@ -28,6 +30,7 @@ pub mod site_load;
 
 pub use check::{PlacementFault, check_placement};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
+pub use cost::{SiteCost, USUAL_PER_BYTE};
 pub use grouping::Grouping;
 pub use placement::{Candidate, choose_sites, rack_limit};
 pub use price::price_plan;

@@ -9,7 +9,8 @@
 use striate_core::SiteId;
 
 use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
-use crate::query::{PlanCost, QueryBlock, QueryPlan, TRANSFER};
+use crate::cost::SiteCost;
+use crate::query::{PlanCost, QueryBlock, QueryPlan, SiteRead, asking};
 
 /// Work units spent on the bound, some milliseconds.
 const BUDGET: u64 = 20 * BUDGET_OF_200_US;
@@ -18,12 +19,14 @@ const BUDGET: u64 = 20 * BUDGET_OF_200_US;
 pub fn price_plan(
     blocks: &[QueryBlock<'_>],
     plan: &QueryPlan,
-    cost: impl Fn(SiteId) -> Option<f64>,
+    cost: impl Fn(SiteId) -> Option<SiteCost>,
 ) -> PlanCost {
-    let overhead = |site: SiteId| cost(site).unwrap_or(0.0).max(0.0);
-    let chunks: usize = plan.reads.iter().map(|read| read.chunks.len()).sum();
-    let of_sites: f64 = plan.reads.iter().map(|read| overhead(read.site)).sum();
-    let price = of_sites + TRANSFER * chunks as f64;
+    let transfer =
+        |of: &QueryBlock<'_>, site: SiteId| cost(site).map_or(0.0, |cost| cost.transfer(of.chunk_len));
+    let of_chunks = |read: &SiteRead| -> f64 {
+        read.chunks.iter().map(|chunk| transfer(&blocks[chunk.block], read.site)).sum()
+    };
+    let price: f64 = plan.reads.iter().map(|read| asking(cost(read.site)) + of_chunks(read)).sum();
     let mut needs = vec![0; blocks.len()];
     plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| needs[chunk.block] += 1);
 
@@ -32,10 +35,11 @@ pub fn price_plan(
         blocks.iter().flat_map(|of| of.sites.iter().copied()).filter(is_available).collect();
     sites.sort_unstable();
     sites.dedup();
-    let mut problem = AccessProblem::new(sites.iter().map(|&site| overhead(site)));
+    let mut problem = AccessProblem::new(sites.iter().map(|&site| asking(cost(site))));
     for (of, need) in blocks.iter().zip(needs) {
         let places = of.sites.iter().filter_map(|site| sites.binary_search(site).ok());
-        problem.push_block(need, places.map(|site| AccessOption { site, transfer: TRANSFER }));
+        problem
+            .push_block(need, places.map(|site| AccessOption { site, transfer: transfer(of, sites[site]) }));
     }
     let lower_bound = access::solve(&problem, BUDGET, &mut AccessWorkspace::default())
         .map_or(0.0, |cheapest| cheapest.lower_bound.min(price));
@@ -65,8 +69,12 @@ mod tests {
         let (mut cheapest, mut others) = (0.0, 0.0);
         for seed in 0..50 {
             let sites = placed(seed, 6);
-            let blocks: Vec<_> = sites.iter().map(|sites| QueryBlock::new(&code, sites)).collect();
-            let cost = |site: SiteId| (site.0 != 5).then(|| 1.0 + f64::from(site.0 * 7 % 4));
+            let blocks: Vec<_> = sites.iter().map(|sites| QueryBlock::new(&code, sites, 50_000)).collect();
+            let cost = |site: SiteId| {
+                let asking = 1.0 + f64::from(site.0 * 7 % 4);
+                let per_byte = f64::from(site.0 % 3) * 4e-6;
+                (site.0 != 5).then_some(SiteCost { asking, per_byte })
+            };
             let mut rng = SmallRng::seed_from_u64(seed);
             let mut priced = |policy: &str| {
                 let policy: ReadPolicy = policy.parse().expect("a policy");
@@ -93,18 +101,15 @@ mod tests {
     fn extra_reads_are_no_gap_and_an_empty_plan_costs_nothing() {
         let code = Code::rs(2, 2).expect("a code");
         let sites: Vec<SiteId> = (1..=4).map(SiteId).collect();
-        let blocks = [QueryBlock::new(&code, &sites)];
-        let cost = |site: SiteId| Some(f64::from(site.0));
+        let blocks = [QueryBlock::new(&code, &sites, 50_000)];
+        let cost = |site: SiteId| Some(SiteCost { asking: f64::from(site.0), per_byte: 1e-5 });
         let policy = ReadPolicy::CostModel { extra_reads: 1 };
         let mut rng = SmallRng::seed_from_u64(1);
         let plan = QueryPlanner::default()
             .plan(policy, policy.extra_reads(), &blocks, cost, &mut rng)
             .expect("a plan");
         let price = price_plan(&blocks, &plan, cost);
-        assert!(
-            (price.cost - (1.0 + 2.0 + 3.0 + 3.0 * TRANSFER)).abs() < 1e-9 && price.gap() < 1e-9,
-            "{price:?}"
-        );
+        assert!((price.cost - (1.0 + 2.0 + 3.0 + 3.0 * 0.5)).abs() < 1e-9 && price.gap() < 1e-9, "{price:?}");
         let nothing = price_plan(&[], &QueryPlan::default(), cost);
         assert_eq!((nothing.cost, nothing.lower_bound, nothing.gap()), (0.0, 0.0, 0.0));
     }

@@ -94,7 +94,7 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
                 if is_old {
                     self.wanted.push(Wanted(all));
                 }
-                return Ok(QueryPlan { reads: group_by_site(chosen), cost: None });
+                return Ok(QueryPlan { reads: group_by_site(chosen), cost: None, is_cached: true });
             }
         }
         let (problem, sites, options) = self.problem(all.iter().map(|(_, placed)| placed));
@@ -110,7 +110,7 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
             let site = sites[problem.block(chunk.block).options[chunk.option].site];
             (site, QueryChunk { block: chunk.block, index })
         });
-        Ok(QueryPlan { reads: group_by_site(chosen.collect()), cost: None })
+        Ok(QueryPlan { reads: group_by_site(chosen.collect()), cost: None, is_cached: false })
     }
 
     /// Whether a query waits for its optimal plan.
@@ -196,7 +196,7 @@ mod tests {
     fn a_query_is_read_by_the_heuristic_first_and_then_by_its_optimal_plan() {
         let code: Code = "rs(2,2)".parse().unwrap();
         let placed = [[1, 2, 3, 4], [3, 4, 5, 6], [3, 4, 7, 8]].map(|of| of.map(SiteId));
-        let blocks = [0, 1, 2].map(|block| QueryBlock::new(&code, &placed[block]));
+        let blocks = [0, 1, 2].map(|block| QueryBlock::new(&code, &placed[block], 50_000));
         let mut rng = SmallRng::seed_from_u64(5);
         let mut planner = PublishedPlanner::default();
         let first = planner.plan(&[10, 11, 12], &blocks, 0, |_| true, &mut rng).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     fn new_costs_change_cached_plans_and_lost_sites_are_not_asked() {
         let code: Code = "rs(2,2)".parse().unwrap();
         let sites = [1, 2, 3, 4].map(SiteId);
-        let block = [QueryBlock::new(&code, &sites)];
+        let block = [QueryBlock::new(&code, &sites, 50_000)];
         let mut rng = SmallRng::seed_from_u64(6);
         let mut planner = PublishedPlanner::default();
         planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap();

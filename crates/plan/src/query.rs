@@ -14,10 +14,7 @@ use striate_codec::{Code, CodecError};
 use striate_core::SiteId;
 
 use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
-
-/// m_j · z_i of every chunk, where asking an idle site costs 1: EC-Store measured a fifth (§V-B3). It decides nothing
-/// as long as it is the same for all chunks.
-pub(crate) const TRANSFER: f64 = 0.2;
+use crate::cost::SiteCost;
 
 /// How the chunks of a query are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -72,6 +69,8 @@ pub struct QueryBlock<'a> {
     pub code: &'a Code,
     /// The site of each of its n chunks; site 0 means that the chunk does not exist.
     pub sites: &'a [SiteId],
+    /// z_i: the length of each chunk, in bytes.
+    pub chunk_len: u32,
     /// Chunks that were asked for before, and are not asked for again.
     pub asked: &'a [usize],
     /// Of those, the ones that came or are still expected: they count towards a sufficient set.
@@ -80,8 +79,8 @@ pub struct QueryBlock<'a> {
 
 impl<'a> QueryBlock<'a> {
     /// A block of which nothing was asked for.
-    pub fn new(code: &'a Code, sites: &'a [SiteId]) -> Self {
-        Self { code, sites, asked: &[], awaited: &[] }
+    pub fn new(code: &'a Code, sites: &'a [SiteId], chunk_len: u32) -> Self {
+        Self { code, sites, chunk_len, asked: &[], awaited: &[] }
     }
 }
 
@@ -110,6 +109,15 @@ pub struct QueryPlan {
     pub reads: Vec<SiteRead>,
     /// What it costs, if the policy minimises that.
     pub cost: Option<PlanCost>,
+    /// It was found before, for this query or one that contains it (the published policy).
+    pub is_cached: bool,
+}
+
+impl QueryPlan {
+    /// Chunks that are asked for.
+    pub fn chunk_count(&self) -> usize {
+        self.reads.iter().map(|read| read.chunks.len()).sum()
+    }
 }
 
 /// What a plan costs by EC-Store's Eq. 1, where asking an idle site costs 1.
@@ -138,6 +146,11 @@ impl ReadPolicy {
             Self::Adaptive => 1,
             _ => 0,
         }
+    }
+
+    /// δ whatever the queues are.
+    pub fn certain_extra_reads(self) -> usize {
+        if self == Self::Adaptive { 0 } else { self.extra_reads() }
     }
 
     /// Whether reads that are no longer needed are taken back.
@@ -204,8 +217,8 @@ pub struct QueryPlanner {
 }
 
 impl QueryPlanner {
-    /// Plans a query of a sufficient set and `extra_reads` (δ) chunks more of every block. `cost` is the cost of asking
-    /// a site, where 1 is an idle one, or `None` when it cannot be asked.
+    /// Plans a query of a sufficient set and `extra_reads` (δ) chunks more of every block. `cost` is what a site
+    /// costs, or `None` when it cannot be asked.
     ///
     /// # Errors
     /// [`CodecError::Insufficient`] when a block's chunks that can be had do not determine it.
@@ -214,7 +227,7 @@ impl QueryPlanner {
         policy: ReadPolicy,
         extra_reads: usize,
         blocks: &[QueryBlock<'_>],
-        cost: impl Fn(SiteId) -> Option<f64>,
+        cost: impl Fn(SiteId) -> Option<SiteCost>,
         rng: &mut impl Rng,
     ) -> Result<QueryPlan, CodecError> {
         let plan_cost = match policy {
@@ -244,7 +257,7 @@ impl QueryPlanner {
             let asked = order.iter().take(enough + extra_reads).skip(of.awaited.len());
             chosen.extend(asked.map(|&index| (of.sites[index], QueryChunk { block, index })));
         }
-        Ok(QueryPlan { reads: group_by_site(chosen), cost: plan_cost })
+        Ok(QueryPlan { reads: group_by_site(chosen), cost: plan_cost, is_cached: false })
     }
 
     /// Solves Eq. 1 for k + δ chunks of every block, or as many as there are. Nothing is cheapest if there is no plan.
@@ -252,7 +265,7 @@ impl QueryPlanner {
         &mut self,
         blocks: &[QueryBlock<'_>],
         extra_reads: usize,
-        cost: &impl Fn(SiteId) -> Option<f64>,
+        cost: &impl Fn(SiteId) -> Option<SiteCost>,
         rng: &mut impl Rng,
     ) -> Option<PlanCost> {
         let Self { problem, workspace, sites, cheapest } = self;
@@ -262,20 +275,20 @@ impl QueryPlanner {
         sites.sort_unstable();
         sites.dedup();
         // Among plans that cost the same, clients that see the same loads shall not all choose one.
-        let mut drawn = |site: &SiteId| cost(*site).unwrap_or(0.0).max(0.0) * rng.random_range(0.99..1.01);
+        let mut drawn = |site: &SiteId| asking(cost(*site)) * rng.random_range(0.99..1.01);
         problem.reset(sites.iter().map(&mut drawn));
         for of in blocks {
             let need = (of.code.k() + extra_reads).saturating_sub(of.awaited.len());
             let need = need.min(available(of, cost).count());
             let option = |index: usize| {
                 let site = sites.binary_search(&of.sites[index]).unwrap_or_else(|place| place);
-                AccessOption { site, transfer: TRANSFER }
+                let transfer = cost(of.sites[index]).map_or(0.0, |cost| cost.transfer(of.chunk_len));
+                AccessOption { site, transfer }
             };
             problem.push_block(need, available(of, cost).map(option));
         }
         let plan = access::solve(problem, BUDGET_OF_200_US, workspace).ok()?;
         debug_assert_eq!(access::check_access(problem, &plan), Ok(()));
-        // Of the chunks on the sites that are asked anyway the first ones will do as well: data needs no decoding.
         let of_site = |of: &QueryBlock<'_>, index: usize| sites.binary_search(&of.sites[index]);
         let mut is_asked = vec![false; sites.len()];
         let mut counts = vec![0; blocks.len()];
@@ -285,17 +298,36 @@ impl QueryPlanner {
         }
         for (block, of) in blocks.iter().enumerate() {
             let on_asked = |&index: &usize| of_site(of, index).is_ok_and(|site| is_asked[site]);
-            let chosen = available(of, cost).filter(on_asked).take(counts[block]);
+            let mut chosen: Vec<usize> = available(of, cost).filter(on_asked).collect();
+            prefer_data(&mut chosen, |index| {
+                cost(of.sites[index]).map_or(0.0, |cost| cost.transfer(of.chunk_len))
+            });
+            let chosen = chosen.into_iter().take(counts[block]);
             cheapest.extend(chosen.map(|index| QueryChunk { block, index }));
         }
+        cheapest.sort_unstable();
         Some(PlanCost { cost: plan.cost, lower_bound: plan.lower_bound })
     }
 }
 
+/// Orders a block's chunks on sites that are asked anyway: data first, which needs no decoding, where its transfer costs
+/// about as little as the cheapest one, then by what the transfer costs.
+fn prefer_data(chunks: &mut [usize], transfer: impl Fn(usize) -> f64) {
+    const ABOUT: f64 = 1.25;
+    let least = chunks.iter().map(|&index| transfer(index)).fold(f64::INFINITY, f64::min);
+    let key = |index: usize| Some(transfer(index)).filter(|cost| *cost > ABOUT * least).unwrap_or(least);
+    chunks.sort_by(|&a, &b| key(a).total_cmp(&key(b)).then(a.cmp(&b)));
+}
+
+/// o_j of a site; nothing of one that cannot be asked.
+pub(crate) fn asking(cost: Option<SiteCost>) -> f64 {
+    cost.map_or(0.0, |cost| cost.asking.max(0.0))
+}
+
 /// The chunks of a block that can be had and were not asked for.
-pub(crate) fn available(
+pub(crate) fn available<Cost>(
     block: &QueryBlock<'_>,
-    cost: &impl Fn(SiteId) -> Option<f64>,
+    cost: &impl Fn(SiteId) -> Option<Cost>,
 ) -> impl Iterator<Item = usize> {
     let (sites, asked) = (block.sites, block.asked);
     (0..sites.len())
@@ -313,13 +345,13 @@ fn shuffle(order: &mut [usize], rng: &mut impl Rng) {
 fn sort_by_cost(
     order: &mut [usize],
     sites: &[SiteId],
-    cost: &impl Fn(SiteId) -> Option<f64>,
+    cost: &impl Fn(SiteId) -> Option<SiteCost>,
     chosen: &[(SiteId, QueryChunk)],
 ) {
     let cost_of = |index: &usize| {
         let site = sites[*index];
         let asked = chosen.iter().filter(|(other, _)| *other == site).count();
-        cost(site).unwrap_or(f64::INFINITY) + asked as f64
+        cost(site).map_or(f64::INFINITY, |cost| cost.asking) + asked as f64
     };
     order.sort_by(|a, b| cost_of(a).total_cmp(&cost_of(b)));
 }
@@ -366,6 +398,8 @@ mod tests {
         ReadPolicy::Published { extra_reads: 1 },
     ];
 
+    const CHUNK_LEN: u32 = 50_000;
+
     fn code(text: &str) -> Code {
         text.parse().expect("a code")
     }
@@ -377,7 +411,7 @@ mod tests {
     fn plan(policy: ReadPolicy, blocks: &[QueryBlock<'_>], seed: u64) -> QueryPlan {
         let rng = &mut SmallRng::seed_from_u64(seed);
         QueryPlanner::default()
-            .plan(policy, policy.extra_reads(), blocks, |_| Some(1.0), rng)
+            .plan(policy, policy.extra_reads(), blocks, |_| Some(SiteCost::of_asking(1.0)), rng)
             .expect("enough chunks")
     }
 
@@ -393,11 +427,11 @@ mod tests {
             let mut placed: Vec<Vec<SiteId>> = (0..3).map(|i| sites(1 + i * overlap, code.n())).collect();
             placed[1].iter_mut().enumerate().for_each(|(i, site)| if gone >> i & 1 == 1 { site.0 = 0 });
             let is_up = |site: SiteId| down >> (site.0 % 16) & 1 == 0;
-            let blocks: Vec<_> = placed.iter().map(|sites| QueryBlock::new(&code, sites)).collect();
+            let blocks: Vec<_> = placed.iter().map(|sites| QueryBlock::new(&code, sites, CHUNK_LEN)).collect();
             let had = |block: &QueryBlock<'_>| -> Vec<usize> {
                 (0..code.n()).filter(|&i| block.sites[i].0 != 0 && is_up(block.sites[i])).collect()
             };
-            let cost = |site| is_up(site).then_some(f64::from(site.0));
+            let cost = |site| is_up(site).then_some(SiteCost::of_asking(f64::from(site.0)));
             let rng = &mut SmallRng::seed_from_u64(seed);
             match QueryPlanner::default().plan(policy, policy.extra_reads(), &blocks, cost, rng) {
                 Err(_) => prop_assert!(blocks.iter().any(|block| !code.is_sufficient(&had(block)))),
@@ -430,7 +464,7 @@ mod tests {
     #[test]
     fn a_random_read_takes_every_chunk_as_often_as_any_other() {
         let (code, sites) = (code("rs(2,2)"), sites(1, 4));
-        let block = QueryBlock::new(&code, &sites);
+        let block = QueryBlock::new(&code, &sites, CHUNK_LEN);
         let mut counts = [0; 4];
         for seed in 0..4_000 {
             for read in plan(ReadPolicy::Random, &[block], seed).reads {
@@ -444,15 +478,15 @@ mod tests {
     #[test]
     fn the_normal_read_takes_the_data_chunks() {
         let (code, sites) = (code("rs(4,2)"), sites(1, 6));
-        let asked = plan(ReadPolicy::Normal, &[QueryBlock::new(&code, &sites)], 1);
+        let asked = plan(ReadPolicy::Normal, &[QueryBlock::new(&code, &sites, CHUNK_LEN)], 1);
         assert_eq!(asked.reads.iter().map(|read| read.site.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]
     fn the_least_loaded_read_avoids_busy_sites_and_spreads_over_equals() {
         let (code, sites) = (code("replica(3)"), sites(1, 3));
-        let blocks = [QueryBlock::new(&code, &sites); 4];
-        let cost = |site: SiteId| Some(if site.0 == 2 { 9.0 } else { 1.0 });
+        let blocks = [QueryBlock::new(&code, &sites, CHUNK_LEN); 4];
+        let cost = |site: SiteId| Some(SiteCost::of_asking(if site.0 == 2 { 9.0 } else { 1.0 }));
         let rng = &mut SmallRng::seed_from_u64(1);
         let asked = QueryPlanner::default().plan(ReadPolicy::LeastLoaded, 0, &blocks, cost, rng).unwrap();
         let counts: Vec<_> = asked.reads.iter().map(|read| (read.site.0, read.chunks.len())).collect();
@@ -464,16 +498,16 @@ mod tests {
     fn the_cost_model_asks_few_and_cheap_sites() {
         let code = code("rs(2,2)");
         let placed = [[1, 2, 3, 4], [3, 4, 5, 6], [3, 4, 7, 8]].map(|of| of.map(SiteId));
-        let blocks = [0, 1, 2].map(|block| QueryBlock::new(&code, &placed[block]));
-        let asked = |cost: fn(SiteId) -> Option<f64>| {
+        let blocks = [0, 1, 2].map(|block| QueryBlock::new(&code, &placed[block], CHUNK_LEN));
+        let asked = |cost: fn(SiteId) -> Option<SiteCost>| {
             let policy = ReadPolicy::CostModel { extra_reads: 0 };
             let plan =
                 QueryPlanner::default().plan(policy, 0, &blocks, cost, &mut SmallRng::seed_from_u64(1));
             plan.unwrap().reads.iter().map(|read| read.site.0).collect::<Vec<_>>()
         };
-        assert_eq!(asked(|_| Some(1.0)), [3, 4]);
-        assert_eq!(asked(|site| Some(if site.0 == 3 { 9.0 } else { 1.0 })).len(), 4);
-        assert!(!asked(|site| (site.0 != 4).then_some(1.0)).contains(&4));
+        assert_eq!(asked(|_| Some(SiteCost::of_asking(1.0))), [3, 4]);
+        assert_eq!(asked(|site| Some(SiteCost::of_asking(if site.0 == 3 { 9.0 } else { 1.0 }))).len(), 4);
+        assert!(!asked(|site| (site.0 != 4).then_some(SiteCost::of_asking(1.0))).contains(&4));
     }
 
     /// A block of which chunk 1 came and chunk 0 is late: one more completes it, and not chunk 0 again.
@@ -481,9 +515,12 @@ mod tests {
     fn what_was_asked_before_is_counted_if_awaited_and_not_asked_again() {
         let (code, sites) = (code("rs(2,2)"), sites(1, 4));
         for policy in POLICIES {
-            let block = QueryBlock { asked: &[0, 1], awaited: &[1], ..QueryBlock::new(&code, &sites) };
+            let block =
+                QueryBlock { asked: &[0, 1], awaited: &[1], ..QueryBlock::new(&code, &sites, CHUNK_LEN) };
             let rng = &mut SmallRng::seed_from_u64(1);
-            let plan = QueryPlanner::default().plan(policy, 0, &[block], |_| Some(1.0), rng).unwrap();
+            let plan = QueryPlanner::default()
+                .plan(policy, 0, &[block], |_| Some(SiteCost::of_asking(1.0)), rng)
+                .unwrap();
             let asked: Vec<_> = plan.reads.iter().flat_map(|read| &read.chunks).collect();
             assert!(matches!(asked[..], [QueryChunk { index: 2 | 3, .. }]), "{policy}: {asked:?}");
         }
@@ -493,8 +530,8 @@ mod tests {
     #[test]
     fn the_cost_model_prefers_data_chunks_on_the_sites_that_it_asks() {
         let (code, sites) = (code("rs(4,2)"), sites(1, 6));
-        let cost = |site: SiteId| Some(if site.0 == 2 { 3.0 } else { 1.0 });
-        let block = QueryBlock::new(&code, &sites);
+        let cost = |site: SiteId| Some(SiteCost::of_asking(if site.0 == 2 { 3.0 } else { 1.0 }));
+        let block = QueryBlock::new(&code, &sites, CHUNK_LEN);
         let mut decoded = 0;
         for seed in 0..20 {
             let rng = &mut SmallRng::seed_from_u64(seed);
@@ -503,8 +540,9 @@ mod tests {
             let asked: Vec<u32> = plan.reads.iter().map(|read| read.site.0).collect();
             assert_eq!(asked, [1, 3, 4, 5, 6], "five of six, without the dear one");
             let rng = &mut SmallRng::seed_from_u64(seed);
-            let plan =
-                QueryPlanner::default().plan(ReadPolicy::Adaptive, 0, &[block], |_| Some(1.0), rng).unwrap();
+            let plan = QueryPlanner::default()
+                .plan(ReadPolicy::Adaptive, 0, &[block], |_| Some(SiteCost::of_asking(1.0)), rng)
+                .unwrap();
             decoded += usize::from(plan.reads.iter().any(|read| read.site.0 > 4));
         }
         assert!(decoded > 10, "which sites are asked is drawn among equals: {decoded} of 20");

@@ -14,7 +14,7 @@ use striate_site::{Priority, ReadReply, ReadRequest, ReadStream, SiteError};
 
 use super::Stripes;
 use super::arrival::{Conditions, HedgeBudget};
-use super::query::Gathering;
+use super::gathering::Gathering;
 use super::sites::InFlight;
 
 /// A chunk, or why it does not come.
@@ -138,8 +138,8 @@ impl Answers {
 impl SiteAnswers {
     fn ask(stripes: &Stripes, read: SiteRead, gathering: &mut [Gathering]) -> Option<Self> {
         let sites = stripes.shared.sites.snapshot();
-        let queue = sites.queue(read.site)?.requests();
-        let (site, in_flight) = sites.ask(read.site)?;
+        let queue = sites.queue(read.site)?;
+        let (site, in_flight) = sites.ask(read.site, &queue)?;
         for chunk in &read.chunks {
             gathering[chunk.block].asked.push(chunk.index);
             gathering[chunk.block].awaited.push(chunk.index);
@@ -162,7 +162,7 @@ impl SiteAnswers {
             next_bytes,
             asked_at,
             heard_at: asked_at,
-            queue,
+            queue: queue.requests(),
             is_late: false,
             is_silent: false,
         })
@@ -171,10 +171,16 @@ impl SiteAnswers {
     /// Takes note of an answer.
     fn note(&mut self, stripes: &Stripes, reply: &ReadReply, predicts: bool) {
         let now = stripes.shared.runtime.now();
-        (self.answered[reply.item], self.heard_at) = (true, now);
+        let is_first = !self.answered.contains(&true);
         if let Some((_, in_flight)) = &self.stream {
             in_flight.hear(now);
+            match &reply.result {
+                Ok(bytes) if is_first => in_flight.note_first(bytes.len() as u64, now - self.asked_at),
+                Ok(bytes) => in_flight.note_next(bytes.len() as u64, now - self.heard_at),
+                Err(_) => {}
+            }
         }
+        (self.answered[reply.item], self.heard_at) = (true, now);
         if let Ok(bytes) = &reply.result {
             self.bytes += bytes.len() as u64;
             self.next_bytes = bytes.len() as u64;

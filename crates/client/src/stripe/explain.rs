@@ -10,7 +10,7 @@ use striate_core::{RackId, SiteId};
 use striate_meta::records::Block;
 use striate_plan::{QueryBlock, QueryPlan, ReadPolicy, price_plan};
 
-use super::query::Gathering;
+use super::gathering::Gathering;
 use super::sites::{CostPart, SitesSnapshot};
 use super::{Stripes, stripe_id};
 use crate::error::ClientError;
@@ -95,6 +95,8 @@ pub struct SiteExplained {
     pub rack: String,
     /// o_j; none when it cannot be asked.
     pub cost: Option<f64>,
+    /// m_j, of 64 KiB; none when it cannot be asked.
+    pub transfer: Option<f64>,
     /// What o_j is the sum of.
     pub parts: Vec<CostPart>,
     /// Chunks of this query that it would be asked for.
@@ -134,14 +136,12 @@ impl Stripes {
         let gathering = self.open_blocks(blocks).await?;
         let located = runtime.now();
         let sites = self.shared.sites.snapshot();
-        let cached_before = self.shared.published.lock().hits_and_misses().0;
         let plan = self.plan(policy, self.extra_reads(policy, &gathering), &gathering);
         let planned = runtime.now();
-        let is_cached = self.shared.published.lock().hits_and_misses().0 > cached_before;
         let Some(plan) = plan else { return Err(unreadable(blocks, &gathering, &sites)?) };
         let queried: Vec<_> = gathering.iter().map(Gathering::for_plan).collect();
         let price = price_plan(&queried, &plan, |site| sites.cost(site));
-        let choices = Choices { policy, is_cached, plan: &plan, sites: &sites };
+        let choices = Choices { policy, plan: &plan, sites: &sites };
         let explained = blocks.iter().zip(&gathering).enumerate();
         let explained = explained.map(|(number, (block, of))| choices.of_block(number, block, of));
         Ok(QueryExplained {
@@ -184,8 +184,6 @@ fn unreadable(
 /// What chooses the chunks of a query.
 struct Choices<'a> {
     policy: ReadPolicy,
-    /// The published policy had a plan for the query in its cache.
-    is_cached: bool,
     plan: &'a QueryPlan,
     sites: &'a SitesSnapshot,
 }
@@ -232,7 +230,7 @@ impl Choices<'_> {
                 ChunkChoice::SharedSite
             }
             // The heuristic looks at no cost; the plan that is cached for the query later does.
-            ReadPolicy::Published { .. } if !self.is_cached => ChunkChoice::Drawn,
+            ReadPolicy::Published { .. } if !self.plan.is_cached => ChunkChoice::Drawn,
             ReadPolicy::CostModel { .. } | ReadPolicy::Adaptive | ReadPolicy::Published { .. } => {
                 ChunkChoice::LeastCost
             }
@@ -248,7 +246,8 @@ impl Choices<'_> {
         let describe = |site: SiteId| SiteExplained {
             site: site.0,
             rack: self.sites.rack(site).map_or_else(String::new, |RackId(rack)| rack),
-            cost: self.sites.cost(site),
+            cost: self.sites.cost(site).map(|cost| cost.asking),
+            transfer: self.sites.cost(site).map(|cost| cost.transfer(64 << 10)),
             parts: self.sites.cost_parts(site),
             chunks_read: read.get(&site).copied().unwrap_or(0),
         };

@@ -5,7 +5,10 @@
 //! - [`write`]: encode a block, write its chunks, name it in a transaction.
 //! - [`segment`]: the block rows of large objects.
 //! - [`load`]: o_j, the estimate of a site's queue.
+//! - [`transfer`]: m_j, what a byte costs at a site.
 //! - [`query`]: a read of many blocks by a policy, with one request for each site.
+//! - [`planning`]: the plan of such a read.
+//! - [`gathering`]: a block of such a read while its chunks arrive.
 //! - [`answers`]: the requests of a query that are under way, and which of them are late.
 //! - [`arrival`]: when a chunk of a query should have come.
 //! - [`explain`]: the plan of such a read, and why it is so.
@@ -17,15 +20,18 @@
 mod answers;
 mod arrival;
 mod explain;
+mod gathering;
 mod intent;
 mod load;
 mod patience;
+mod planning;
 mod probes;
 mod query;
 mod read;
 mod release;
 mod segment;
 mod sites;
+mod transfer;
 mod write;
 
 use std::collections::{HashMap, HashSet};

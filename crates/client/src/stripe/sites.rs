@@ -11,11 +11,12 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use striate_core::{RackId, SiteId};
-use striate_plan::Candidate;
+use striate_plan::{Candidate, SiteCost};
 use striate_runtime::{Instant, Runtime};
 use striate_site::{Site, SiteError};
 
 use super::load::{Queue, SiteLoad, UsualQueue};
+use super::transfer::{Asking, SiteTransfer};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -23,7 +24,14 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Sites {
     runtime: Runtime,
     table: RwLock<Arc<BTreeMap<SiteId, Entry>>>,
-    usual_queue: Arc<UsualQueue>,
+    usual: Arc<Usual>,
+}
+
+/// What is known of all sites together.
+#[derive(Default)]
+struct Usual {
+    queue: UsualQueue,
+    asking: Asking,
 }
 
 #[derive(Clone)]
@@ -41,6 +49,7 @@ struct Health {
     draining: AtomicBool,
     probing: AtomicBool,
     load: SiteLoad,
+    transfer: SiteTransfer,
 }
 
 /// One addend of o_j.
@@ -56,19 +65,45 @@ pub struct CostPart {
 pub(crate) struct SitesSnapshot {
     at: Instant,
     table: Arc<BTreeMap<SiteId, Entry>>,
-    usual_queue: Arc<UsualQueue>,
+    usual: Arc<Usual>,
+}
+
+/// What sites cost at one moment.
+#[derive(Debug)]
+pub(crate) struct Costs(Vec<(SiteId, SiteCost)>);
+
+impl Costs {
+    /// What a site costs. `None` if it does not answer, or was not asked about.
+    pub(crate) fn of(&self, site: SiteId) -> Option<SiteCost> {
+        let place = self.0.binary_search_by_key(&site, |(site, _)| *site).ok()?;
+        Some(self.0[place].1)
+    }
 }
 
 /// A read under way at a site, until dropped.
 pub(crate) struct InFlight {
     entry: Entry,
-    usual_queue: Arc<UsualQueue>,
+    usual: Arc<Usual>,
+    /// Nobody waited when it began.
+    is_alone: bool,
 }
 
 impl InFlight {
     /// A reply came: takes note of the report that it brought.
     pub(crate) fn hear(&self, now: Instant) {
-        self.entry.health.load.hear(&self.entry.site.last_load(), now, &self.usual_queue);
+        self.entry.health.load.hear(&self.entry.site.last_load(), now, &self.usual.queue);
+    }
+
+    /// The first chunk came, of `len` bytes, after `took`.
+    pub(crate) fn note_first(&self, len: u64, took: Duration) {
+        if self.is_alone {
+            self.usual.asking.note_first(len, took, &self.entry.health.transfer);
+        }
+    }
+
+    /// A further chunk came, of `len` bytes, `after` the one before it.
+    pub(crate) fn note_next(&self, len: u64, after: Duration) {
+        self.entry.health.transfer.note_next(len, after);
     }
 }
 
@@ -86,17 +121,26 @@ impl SitesSnapshot {
     /// The site's queue. `None` if it does not answer.
     pub(crate) fn queue(&self, site: SiteId) -> Option<Queue> {
         let entry = self.readable(site)?;
-        entry.health.load.hear(&entry.site.last_load(), self.at, &self.usual_queue);
-        Some(entry.health.load.queue(self.at, &self.usual_queue))
+        entry.health.load.hear(&entry.site.last_load(), self.at, &self.usual.queue);
+        Some(entry.health.load.queue(self.at, &self.usual.queue))
     }
 
-    /// What asking a site costs: 1 if it is idle, and 1 more for each request before this one. `None` if it does not
+    /// What a site costs: asking it 1 if it is idle, and 1 more for each request before this one. `None` if it does not
     /// answer.
-    pub(crate) fn cost(&self, site: SiteId) -> Option<f64> {
-        self.queue(site).map(|queue| 1.0 + queue.reported + queue.usual + queue.own)
+    pub(crate) fn cost(&self, site: SiteId) -> Option<SiteCost> {
+        let asking = 1.0 + self.queue(site)?.requests();
+        Some(SiteCost { asking, per_byte: self.readable(site)?.health.transfer.per_byte(&self.usual.asking) })
     }
 
-    /// What [`SitesSnapshot::cost`] is the sum of.
+    /// What the sites cost now, of those that answer, in their order.
+    pub(crate) fn costs(&self, of: impl Iterator<Item = SiteId>) -> Costs {
+        let mut sites: Vec<SiteId> = of.collect();
+        sites.sort_unstable();
+        sites.dedup();
+        Costs(sites.into_iter().filter_map(|site| Some((site, self.cost(site)?))).collect())
+    }
+
+    /// What o_j is the sum of.
     pub(crate) fn cost_parts(&self, site: SiteId) -> Vec<CostPart> {
         let Some(Queue { reported, usual, own, .. }) = self.queue(site) else { return Vec::new() };
         let parts = [("request", 1.0), ("reported", reported), ("usual", usual), ("own", own)];
@@ -108,11 +152,12 @@ impl SitesSnapshot {
         self.table.get(&site).map(|entry| entry.site.rack())
     }
 
-    /// The site, if it answers, for one read.
-    pub(crate) fn ask(&self, site: SiteId) -> Option<(&dyn Site, InFlight)> {
+    /// The site, if it answers, for one read; `queue` is what is before it.
+    pub(crate) fn ask(&self, site: SiteId, queue: &Queue) -> Option<(&dyn Site, InFlight)> {
         let entry = self.readable(site)?;
         entry.health.load.begin();
-        let in_flight = InFlight { entry: entry.clone(), usual_queue: Arc::clone(&self.usual_queue) };
+        let is_alone = queue.waiting == 0.0;
+        let in_flight = InFlight { entry: entry.clone(), usual: Arc::clone(&self.usual), is_alone };
         Some((entry.site.as_ref(), in_flight))
     }
 }
@@ -133,7 +178,7 @@ pub struct SiteView {
 impl Sites {
     pub(crate) fn new(runtime: Runtime, sites: Vec<Arc<dyn Site>>) -> Self {
         let table = RwLock::new(Arc::default());
-        let this = Self { runtime, table, usual_queue: Arc::default() };
+        let this = Self { runtime, table, usual: Arc::default() };
         this.replace(sites);
         this
     }
@@ -155,7 +200,7 @@ impl Sites {
         SitesSnapshot {
             at: self.runtime.now(),
             table: self.table.read().clone(),
-            usual_queue: Arc::clone(&self.usual_queue),
+            usual: Arc::clone(&self.usual),
         }
     }
 

@@ -44,7 +44,7 @@ fn summary(explained: &ReadExplained) -> String {
 }
 
 fn sites(sites: &[SiteExplained]) -> String {
-    let mut rows = vec![cells(["SITE", "RACK", "COST", "WHICH IS", "CHUNKS READ"])];
+    let mut rows = vec![cells(["SITE", "RACK", "COST", "WHICH IS", "OF 64 KIB", "CHUNKS READ"])];
     for site in sites {
         let parts: Vec<_> =
             site.parts.iter().map(|part| format!("{:.2} {}", part.value, part.name)).collect();
@@ -52,7 +52,9 @@ fn sites(sites: &[SiteExplained]) -> String {
             Some(cost) => (format!("{cost:.2}"), parts.join(" + ")),
             None => ("-".to_owned(), "does not answer".to_owned()),
         };
-        rows.push(vec![site.site.to_string(), site.rack.clone(), cost, parts, site.chunks_read.to_string()]);
+        let transfer = site.transfer.map_or_else(|| "-".to_owned(), |transfer| format!("{transfer:.2}"));
+        let (number, read) = (site.site.to_string(), site.chunks_read.to_string());
+        rows.push(vec![number, site.rack.clone(), cost, parts, transfer, read]);
     }
     table(&rows)
 }
@@ -113,6 +115,7 @@ mod tests {
             site,
             rack: format!("rack-{site}"),
             cost,
+            transfer: cost.map(|_| 0.25),
             parts: cost.map(|_| part.clone()).into_iter().collect(),
             chunks_read,
         };
@@ -145,7 +148,7 @@ mod tests {
         for part in [
             "policy cost-model: 1 blocks of 2 objects, 1 chunks from 1 sites",
             "no plan costs less than 3.00: at most 25.0% to save",
-            "3.00  2.00 reported",
+            "3.00  2.00 reported  0.25",
             "does not answer",
             "0 data 1000 B",
             "2 parity 1000 B",

@@ -1,0 +1,119 @@
+//! What is read ahead of a receiver: whole blocks together, each *window* of them as one query, parts of blocks by
+//! themselves. Handed on in order; given up when dropped.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use striate_meta::records::Block;
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use crate::blocks::Span;
+use crate::budget::Share;
+use crate::task::Task;
+use crate::{Client, ClientError};
+
+/// A block's bytes with the memory that they count against.
+pub(crate) type Read = (Vec<Bytes>, Share);
+
+/// Reads that have begun, or begin when they are awaited, in the order of their bytes.
+pub(crate) enum Ahead {
+    /// A part of a block, or a whole one.
+    Alone { len: u64, read: BoxFuture<'static, Result<Read, ClientError>> },
+    /// Whole blocks.
+    Window(Window),
+}
+
+/// Whole blocks that are read as one query.
+pub(crate) struct Window {
+    task: Task<()>,
+    blocks: VecDeque<Expected>,
+}
+
+/// A block of a window.
+struct Expected {
+    len: u64,
+    pieces: oneshot::Receiver<Vec<Bytes>>,
+    share: Share,
+}
+
+impl Ahead {
+    /// A read that begins when it is awaited.
+    pub(crate) fn when_awaited(client: &Client, span: Span, share: Share) -> Self {
+        let (len, client) = (span.range.len() as u64, client.clone());
+        let read = async move {
+            let pieces = client.inner.stripes.read_block(&span.block, span.range).await?;
+            Ok((pieces, share))
+        };
+        Self::Alone { len, read: read.boxed() }
+    }
+
+    /// A read that begins now, as a part of the current span.
+    pub(crate) fn now(client: &Client, span: Span, share: Share) -> Self {
+        match Self::when_awaited(client, span, share) {
+            Self::Alone { len, read } => {
+                let task = Task::spawn(&client.inner.runtime, read.in_current_span());
+                Self::Alone { len, read: task.boxed() }
+            }
+            window => window,
+        }
+    }
+
+    /// Reads whole blocks as one query, as a part of the current span.
+    pub(crate) fn window(client: &Client, blocks: Vec<(Block, Share)>) -> Self {
+        let (mut senders, mut expected) = (Vec::with_capacity(blocks.len()), VecDeque::new());
+        let mut wanted = Vec::with_capacity(blocks.len());
+        for (block, share) in blocks {
+            let (sender, pieces) = oneshot::channel();
+            expected.push_back(Expected { len: u64::from(block.len), pieces, share });
+            senders.push(Some(sender));
+            wanted.push(block);
+        }
+        let of_task = client.clone();
+        let read = async move {
+            let hand_on = |block: usize, pieces| {
+                if let Some(sender) = senders[block].take() {
+                    // An error means that nobody wants it any more.
+                    let _ = sender.send(pieces);
+                }
+            };
+            of_task.inner.stripes.read_ahead(&wanted, hand_on).await.map(drop)
+        };
+        let task = Task::spawn(&client.inner.runtime, read.in_current_span());
+        Self::Window(Window { task, blocks: expected })
+    }
+
+    /// Bytes that it has still to hand on.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Alone { len, .. } => *len,
+            Self::Window(window) => window.blocks.iter().map(|block| block.len).sum(),
+        }
+    }
+
+    /// The next block of it. Not to be called again after an error, or when nothing is left.
+    pub(crate) async fn next(&mut self) -> Result<Read, ClientError> {
+        match self {
+            Self::Alone { len, read } => {
+                *len = 0;
+                read.await
+            }
+            Self::Window(window) => window.next().await,
+        }
+    }
+}
+
+impl Window {
+    async fn next(&mut self) -> Result<Read, ClientError> {
+        let Some(Expected { pieces, share, .. }) = self.blocks.pop_front() else {
+            return Err(ClientError::Busy);
+        };
+        match pieces.await {
+            Ok(pieces) => Ok((pieces, share)),
+            // The query has ended without it, and says why.
+            Err(_) => (&mut self.task).await.and(Err(ClientError::Busy)),
+        }
+    }
+}

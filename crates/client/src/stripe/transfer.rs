@@ -1,0 +1,117 @@
+//! m_j: what a byte costs at a site, calibrated from what reads take (EC-Store §V-B3, where it is measured once).
+//!
+//! The chunks of one request arrive one after the other. What passes between two of them is the price of the later one,
+//! and does not depend on the site's queue, which the first one waited for. What the first one took at a site where
+//! nobody waited, less the price of its own bytes, is the price of asking: the unit of Eq. 1. Both are means that begin
+//! with the first reads of a client and follow slowly, so that what a single read took does not turn plans over.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use striate_plan::USUAL_PER_BYTE;
+
+/// Fewer measurements tell nothing.
+const LEAST: u32 = 16;
+/// So many recent ones count, about.
+const MEMORY: u32 = 256;
+/// m_j is kept within this factor of the usual one: beyond it the measurement means something else.
+const MOST: f64 = 64.0;
+
+/// A mean that forgets slowly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    value: f64,
+    count: u32,
+}
+
+impl Mean {
+    fn note(&mut self, value: f64) {
+        self.count = (self.count + 1).min(MEMORY);
+        self.value += (value - self.value) / f64::from(self.count);
+    }
+
+    fn known(&self) -> Option<f64> {
+        (self.count >= LEAST).then_some(self.value)
+    }
+}
+
+/// Seconds for each byte of one site.
+#[derive(Debug, Default)]
+pub(super) struct SiteTransfer(Mutex<Mean>);
+
+/// Seconds for asking a site where nobody waits, over all sites.
+#[derive(Debug, Default)]
+pub(super) struct Asking(Mutex<Mean>);
+
+impl SiteTransfer {
+    /// A chunk of `len` bytes came so long after the one before it in the same request.
+    pub(super) fn note_next(&self, len: u64, after: Duration) {
+        if len > 0 {
+            self.0.lock().note(after.as_secs_f64() / len as f64);
+        }
+    }
+
+    /// m_j, where asking an idle site costs 1.
+    pub(super) fn per_byte(&self, asking: &Asking) -> f64 {
+        let (seconds, unit) = (self.0.lock().known(), asking.0.lock().known());
+        match (seconds, unit) {
+            (Some(seconds), Some(unit)) if unit > 0.0 => {
+                (seconds / unit).clamp(USUAL_PER_BYTE / MOST, USUAL_PER_BYTE * MOST)
+            }
+            _ => USUAL_PER_BYTE,
+        }
+    }
+}
+
+impl Asking {
+    /// The first chunk of a request, of `len` bytes, took so long at a site where nobody waited.
+    pub(super) fn note_first(&self, len: u64, took: Duration, of: &SiteTransfer) {
+        let bytes = of.0.lock().known().unwrap_or(0.0) * len as f64;
+        self.0.lock().note((took.as_secs_f64() - bytes).max(0.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn a_site_is_as_dear_as_its_bytes_are_slow() {
+        let (asking, fast, slow) = (Asking::default(), SiteTransfer::default(), SiteTransfer::default());
+        for _ in 0..LEAST {
+            fast.note_next(50_000, US * 500);
+            slow.note_next(50_000, US * 2_000);
+        }
+        // Asking takes 2.5 ms; what a chunk's own bytes take is not counted.
+        (0..LEAST).for_each(|_| asking.note_first(50_000, US * 3_000, &fast));
+        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 1e-9;
+        assert!(near(fast.per_byte(&asking) * 50_000.0, 0.2));
+        assert!(near(slow.per_byte(&asking) * 50_000.0, 0.8));
+    }
+
+    #[test]
+    fn few_measurements_tell_nothing_and_odd_ones_little() {
+        let (asking, site) = (Asking::default(), SiteTransfer::default());
+        assert_eq!(site.per_byte(&asking), USUAL_PER_BYTE);
+        (1..LEAST).for_each(|_| site.note_next(1_000, US));
+        site.note_next(0, US);
+        (0..LEAST).for_each(|_| asking.note_first(1_000, US * 1_000, &site));
+        assert_eq!(site.per_byte(&asking), USUAL_PER_BYTE, "a byte's price is not known yet");
+        (0..LEAST).for_each(|_| site.note_next(1, US * 1_000_000));
+        assert_eq!(site.per_byte(&asking), USUAL_PER_BYTE * MOST);
+    }
+
+    #[test]
+    fn one_slow_chunk_moves_the_price_little() {
+        let (asking, site) = (Asking::default(), SiteTransfer::default());
+        for _ in 0..1_000 {
+            site.note_next(50_000, US * 500);
+            asking.note_first(50_000, US * 3_000, &site);
+        }
+        let before = site.per_byte(&asking);
+        site.note_next(50_000, US * 5_000);
+        assert!((1.0..1.05).contains(&(site.per_byte(&asking) / before)));
+    }
+}
