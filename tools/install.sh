@@ -97,9 +97,16 @@ install_clients() {
     need_python
     step "python-$(echo "$PYTHON_PACKAGES" | cksum | cut -d' ' -f1)" "installing aws-cli, boto3 and pytest" \
         make_venv venv "$PYTHON_PACKAGES"
-    [ -x "$tools/bin/mc" ] && return
     need_go
+    step "linearizability-$(cat tests/linearizability/* | cksum | cut -d' ' -f1)" "building the checker of histories" \
+        build_checker
     step "mc-$MC_VERSION" "building MinIO's mc (about a minute)" go_install "github.com/minio/mc@$MC_VERSION"
+}
+
+# What judges histories of operations, after its own tests.
+build_checker() {
+    (cd tests/linearizability && go test ./... &&
+        CGO_ENABLED=0 go build -buildvcs=false -o "$tools/bin/linearizability" .)
 }
 
 install_python() {

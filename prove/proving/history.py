@@ -1,0 +1,177 @@
+"""What many S3 clients did to a few keys through several gateways, written down so that it can be judged.
+
+Every answer is kept with the times at which it was asked for and came. `tests/linearizability` judges the history key by
+key; a listing counts as a read of each of its keys at some time during it, which is S3's promise for lists as well.
+"""
+
+import hashlib
+import json
+import random
+import subprocess
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+
+from . import TOOLS
+from .s3 import Client
+
+KEYS = [f"contended/{number}" for number in range(10)]
+SIZES = (100, 10_000, 150_000)  # in the metadata, one small stripe, and chunks worth a request
+WEIGHTS = {"get": 38, "put": 18, "put_if_absent": 12, "put_if_match": 12, "delete": 12, "list": 8}
+REFUSED = {404: "missing", 409: "conflict", 412: "refused"}
+
+
+class History:
+    """The records of all clients; safe to use from many threads."""
+
+    def __init__(self, path):
+        self.path = path
+        self.file = open(path, "w")
+        self.lock = threading.Lock()
+        self.operations = 0
+        self.unknown = 0
+        self.samples = []  # (seconds since the start, operation, seconds it took, outcome)
+        self.began = time.monotonic_ns()
+
+    def add(self, client, operation, called, outcome, records):
+        """One operation, with a record for each key that it tells something of."""
+        returned = time.monotonic_ns()
+        lines = [json.dumps({"client": client, "call": called - self.began, "return": returned - self.began, **record})
+                 for record in records]
+        with self.lock:
+            self.operations += 1
+            self.unknown += outcome == "unknown"
+            self.samples.append(((called - self.began) / 1e9, operation, (returned - called) / 1e9, outcome))
+            self.file.write("".join(f"{line}\n" for line in lines))
+
+    def close(self):
+        self.file.close()
+
+    def judge(self, timeout_s=120, picture=None):
+        """The checker's verdict on a closed history: operations, keys, illegal, undecided."""
+        command = [TOOLS / "bin" / "linearizability", "-timeout", f"{timeout_s}s"]
+        if picture:
+            command += ["-picture", picture]
+        done = subprocess.run([*map(str, command), str(self.path)], capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            raise RuntimeError(f"the checker failed: {done.stderr}")
+        return json.loads(done.stdout)
+
+
+class Worker:
+    """One client. It goes to any of the endpoints, one operation after the other."""
+
+    def __init__(self, number, endpoints, credentials, bucket, history, timeout_s):
+        self.number, self.bucket, self.history = number, bucket, history
+        self.clients = [Client(endpoint, credentials, timeout_s) for endpoint in endpoints]
+        self.random = random.Random(number)
+        self.known = {}  # the last value that this client saw of a key
+        self.puts = 0
+
+    def step(self):
+        """One operation. False when no gateway took it."""
+        operation = self.random.choices(list(WEIGHTS), WEIGHTS.values())[0]
+        client, key = self.random.choice(self.clients), self.random.choice(KEYS)
+        if operation == "list":
+            return self.list(client)
+        record = {"key": key, "op": operation}
+        method, headers, body = "GET", {}, b""
+        if operation == "delete":
+            method = "DELETE"
+        elif operation != "get":
+            method, body = "PUT", self.body()
+            record["value"] = hashlib.md5(body).hexdigest()
+        if operation == "put_if_absent":
+            headers = {"if-none-match": "*"}
+        elif operation == "put_if_match":
+            record["match"] = self.known.get(key, "0" * 32)
+            headers = {"if-match": f'"{record["match"]}"'}
+        called = time.monotonic_ns()
+        try:
+            answer = client.send(method, f"/{self.bucket}/{key}", headers=headers, body=body)
+        except ConnectionRefusedError:
+            return False  # it was not sent
+        except Exception:  # noqa: BLE001 - whatever broke the connection: the outcome is not known
+            answer = None
+        record["outcome"] = self.outcome(operation, answer)
+        if operation == "get" and record["outcome"] == "ok":
+            record["value"] = hashlib.md5(answer.body).hexdigest()
+        if record["outcome"] == "ok" and "value" in record:
+            self.known[key] = record["value"]
+        self.history.add(self.number, operation, called, record["outcome"], [record])
+        return True
+
+    def body(self):
+        """No two bodies are alike."""
+        self.puts += 1
+        head = f"{self.number}.{self.puts}.".encode()
+        return head + self.random.randbytes(self.random.choice(SIZES) - len(head))
+
+    @staticmethod
+    def outcome(operation, answer):
+        if answer is not None and answer.status < 300:
+            return "ok"
+        status = answer.status if answer is not None else None
+        if operation == "get" and status != 404:
+            return "unknown"
+        if status in REFUSED and operation not in ("put", "delete"):
+            return REFUSED[status]
+        if status in (400, 401, 403, 404):
+            raise RuntimeError(f"{operation} was answered with {answer.status} {answer.code}")
+        return "unknown"
+
+    def list(self, client):
+        called = time.monotonic_ns()
+        try:
+            answer = client.send("GET", f"/{self.bucket}", query=[("list-type", "2"), ("prefix", "contended/")])
+        except ConnectionRefusedError:
+            return False
+        except Exception:  # noqa: BLE001 - as above
+            answer = None
+        if answer is None or answer.status != 200:
+            self.history.add(self.number, "list", called, "unknown", [])
+            return True
+        listed = etags(answer.body)
+        records = [{"key": key, "op": "get", "outcome": "ok", "value": listed[key]} if key in listed
+                   else {"key": key, "op": "get", "outcome": "missing"} for key in KEYS]
+        self.history.add(self.number, "list", called, "ok", records)
+        return True
+
+
+def etags(body):
+    """The ETags of a listing's keys, without quotes."""
+    root = ElementTree.fromstring(body)
+    space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
+    return {entry.findtext(f"{space}Key"): entry.findtext(f"{space}ETag").strip('"')
+            for entry in root.iterfind(f"{space}Contents")}
+
+
+def drive(endpoints, credentials, bucket, path, *, operations, clients=16, timeout_s=10, during=None):
+    """Lets `clients` work on the keys until so many operations were answered or `during`, which runs beside them and is
+    given the history, has ended, whichever is later. Returns the history."""
+    history = History(path)
+    errors, is_over = [], threading.Event()
+
+    def work(number):
+        worker = Worker(number, endpoints, credentials, bucket, history, timeout_s)
+        try:
+            while not (is_over.is_set() and history.operations >= operations) and not errors:
+                if not worker.step():
+                    time.sleep(0.05)
+        except Exception as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        if during:
+            during(history)
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        history.close()
+    if errors:
+        raise errors[0]
+    return history
