@@ -17,7 +17,8 @@ from .s3 import Client
 
 KEYS = [f"contended/{number}" for number in range(10)]
 SIZES = (100, 10_000, 150_000)  # in the metadata, one small stripe, and chunks worth a request
-WEIGHTS = {"get": 38, "put": 18, "put_if_absent": 12, "put_if_match": 12, "delete": 12, "list": 8}
+WEIGHTS = {"get": 38, "put": 18, "put_if_absent": 12, "put_if_match": 12, "delete": 12, "list": 8, "keep": 2}
+NOT_SENT = object()  # nobody listens at the address
 REFUSED = {404: "missing", 409: "conflict", 412: "refused"}
 
 
@@ -30,18 +31,24 @@ class History:
         self.lock = threading.Lock()
         self.operations = 0
         self.unknown = 0
-        self.samples = []  # (seconds since the start, operation, seconds it took, outcome)
+        self.samples = []  # (seconds since the start, operation, seconds it took, outcome, HTTP status or None)
+        self.kept = {}  # objects of their own that were acknowledged, and the MD5 of each
         self.began = time.monotonic_ns()
 
-    def add(self, client, operation, called, outcome, records):
-        """One operation, with a record for each key that it tells something of."""
+    def now(self):
+        """Seconds since the start, as in the samples."""
+        return (time.monotonic_ns() - self.began) / 1e9
+
+    def add(self, client, operation, called, outcome, status, records):
+        """One operation, with a record for each contended key that it tells something of."""
         returned = time.monotonic_ns()
         lines = [json.dumps({"client": client, "call": called - self.began, "return": returned - self.began, **record})
                  for record in records]
         with self.lock:
             self.operations += 1
             self.unknown += outcome == "unknown"
-            self.samples.append(((called - self.began) / 1e9, operation, (returned - called) / 1e9, outcome))
+            self.samples.append(
+                ((called - self.began) / 1e9, operation, (returned - called) / 1e9, outcome, status))
             self.file.write("".join(f"{line}\n" for line in lines))
 
     def close(self):
@@ -74,6 +81,8 @@ class Worker:
         client, key = self.random.choice(self.clients), self.random.choice(KEYS)
         if operation == "list":
             return self.list(client)
+        if operation == "keep":
+            return self.keep(client)
         record = {"key": key, "op": operation}
         method, headers, body = "GET", {}, b""
         if operation == "delete":
@@ -87,19 +96,26 @@ class Worker:
             record["match"] = self.known.get(key, "0" * 32)
             headers = {"if-match": f'"{record["match"]}"'}
         called = time.monotonic_ns()
-        try:
-            answer = client.send(method, f"/{self.bucket}/{key}", headers=headers, body=body)
-        except ConnectionRefusedError:
-            return False  # it was not sent
-        except Exception:  # noqa: BLE001 - whatever broke the connection: the outcome is not known
-            answer = None
+        answer = self.ask(client, method, f"/{self.bucket}/{key}", headers=headers, body=body)
+        if answer is NOT_SENT:
+            return False
         record["outcome"] = self.outcome(operation, answer)
         if operation == "get" and record["outcome"] == "ok":
             record["value"] = hashlib.md5(answer.body).hexdigest()
         if record["outcome"] == "ok" and "value" in record:
             self.known[key] = record["value"]
-        self.history.add(self.number, operation, called, record["outcome"], [record])
+        self.history.add(self.number, operation, called, record["outcome"], answer and answer.status, [record])
         return True
+
+    @staticmethod
+    def ask(client, method, path, **arguments):
+        """The answer; None when the connection broke, so that the outcome is not known."""
+        try:
+            return client.send(method, path, **arguments)
+        except ConnectionRefusedError:
+            return NOT_SENT
+        except Exception:  # noqa: BLE001 - whatever broke the connection
+            return None
 
     def body(self):
         """No two bodies are alike."""
@@ -122,19 +138,30 @@ class Worker:
 
     def list(self, client):
         called = time.monotonic_ns()
-        try:
-            answer = client.send("GET", f"/{self.bucket}", query=[("list-type", "2"), ("prefix", "contended/")])
-        except ConnectionRefusedError:
+        query = [("list-type", "2"), ("prefix", "contended/")]
+        answer = self.ask(client, "GET", f"/{self.bucket}", query=query)
+        if answer is NOT_SENT:
             return False
-        except Exception:  # noqa: BLE001 - as above
-            answer = None
         if answer is None or answer.status != 200:
-            self.history.add(self.number, "list", called, "unknown", [])
+            self.history.add(self.number, "list", called, "unknown", answer and answer.status, [])
             return True
         listed = etags(answer.body)
         records = [{"key": key, "op": "get", "outcome": "ok", "value": listed[key]} if key in listed
                    else {"key": key, "op": "get", "outcome": "missing"} for key in KEYS]
-        self.history.add(self.number, "list", called, "ok", records)
+        self.history.add(self.number, "list", called, "ok", 200, records)
+        return True
+
+    def keep(self, client):
+        """Writes an object that nobody touches again."""
+        body, called = self.body(), time.monotonic_ns()
+        key = f"kept/{self.number}/{self.puts}"
+        answer = self.ask(client, "PUT", f"/{self.bucket}/{key}", body=body)
+        if answer is NOT_SENT:
+            return False
+        outcome = self.outcome("put", answer)
+        if outcome == "ok":
+            self.history.kept[key] = hashlib.md5(body).hexdigest()
+        self.history.add(self.number, "keep", called, outcome, answer and answer.status, [])
         return True
 
 

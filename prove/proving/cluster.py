@@ -1,0 +1,134 @@
+"""A cluster of real processes as `tools/cluster` starts it, of which single ones can be killed, paused and started again."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from argparse import Namespace
+from pathlib import Path
+
+from . import ROOT
+from .s3 import Client
+from .servers import striate_binary
+from .sigv4 import Credentials
+
+
+def load_tool():
+    """`tools/cluster` as a module; it has no suffix, because people call it."""
+    loader = importlib.machinery.SourceFileLoader("striate_cluster", str(ROOT / "tools" / "cluster"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+TOOL = load_tool()
+
+
+class Cluster(TOOL.Cluster):
+    """A context manager: starts in a fresh folder on free ports, and stops everything."""
+
+    def __init__(self, folder, engine="etcd", gateways=3, sites=6, racks=3):
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.commands = {}  # of each process, to start it again
+        # Admin commands find a process through its run directory: a private one names this cluster alone.
+        os.environ["STRIATE_RUN_DIR"] = str(folder)
+        super().__init__(Namespace(
+            folder=folder, program=str(striate_binary()), engine=engine, etcd=3, sites=sites, racks=racks,
+            gateways=gateways, free_ports=True,
+        ))
+
+    def __enter__(self):
+        try:
+            self.prepare()
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name, _ in self.running:
+            self.signal(name, signal.SIGCONT)
+        self.stop()
+
+    def spawn(self, name, *command, **options):
+        self.commands[name] = command, options
+        super().spawn(name, *command, **options)
+
+    def process(self, name):
+        return next(process for other, process in self.running if other == name)
+
+    def signal(self, name, number):
+        if self.process(name).poll() is None:
+            self.process(name).send_signal(number)
+
+    def pause(self, name):
+        self.signal(name, signal.SIGSTOP)
+
+    def resume(self, name):
+        self.signal(name, signal.SIGCONT)
+
+    def kill(self, name):
+        self.process(name).kill()
+        self.process(name).wait()
+
+    def restart(self, name):
+        self.running = [(other, process) for other, process in self.running if other != name]
+        command, options = self.commands[name]
+        self.spawn(name, *command, **options)
+
+    def endpoints(self):
+        return [f"http://127.0.0.1:{self.ports[f'gateway{number}']}" for number in self.gateways]
+
+    @property
+    def credentials(self):
+        [path] = self.folder.glob("striate-key-*.sh")
+        lines = path.read_text().splitlines()
+        keys = dict(line.removeprefix("export ").split("=", 1) for line in lines if "=" in line)
+        return Credentials(keys["STRIATE_ACCESS_KEY"], keys["STRIATE_SECRET_KEY"])
+
+    def client(self, gateway=1, timeout_s=60):
+        return Client(self.endpoints()[gateway - 1], self.credentials, timeout_s)
+
+    def etcd_leader(self):
+        """The name of the member that leads now."""
+        for number in self.members:
+            try:
+                request = urllib.request.Request(
+                    f"http://127.0.0.1:{self.ports[f'etcd{number}']}/v3/maintenance/status", data=b"{}", method="POST")
+                with urllib.request.urlopen(request, timeout=2) as answer:
+                    status = json.loads(answer.read())
+            except OSError:
+                continue
+            if status["header"]["member_id"] == status.get("leader"):
+                return f"etcd{number}"
+        raise RuntimeError("no member of etcd leads")
+
+    def log(self, name):
+        return (self.folder / "log" / f"{name}.log").read_text(errors="replace")
+
+    def panics(self):
+        return [name for name, _ in self.running if "panicked at" in self.log(name)]
+
+    def run(self, *arguments, timeout_s=300):
+        done = subprocess.run([self.program, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s)
+        if done.returncode:
+            raise RuntimeError(f"striate {' '.join(map(str, arguments))}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def wait_until(self, is_so, timeout_s=60):
+        """Seconds until it was so, or None."""
+        began = time.monotonic()
+        while time.monotonic() - began < timeout_s:
+            try:
+                if is_so():
+                    return time.monotonic() - began
+            except Exception:  # noqa: BLE001 - not yet
+                pass
+            time.sleep(0.1)
+        return None
