@@ -9,6 +9,7 @@ use rand::rngs::SmallRng;
 use striate_client::{ClientError, ClientOptions, CreateBucket};
 use striate_core::{ClusterId, Profile, RackId, SiteId};
 use striate_meta::{Commit, MetaStore, Transaction, TxId, keys, records};
+use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 use striate_site::{Site, SiteIdentity};
 
@@ -66,6 +67,7 @@ pub struct Cluster {
     /// What is planted in it.
     pub mutation: Mutation,
     shape: Shape,
+    read_policy: ReadPolicy,
     sites: RwLock<Vec<Arc<SiteMachine>>>,
     rng: Mutex<SmallRng>,
     next_site: Mutex<u32>,
@@ -84,6 +86,7 @@ impl Cluster {
     pub async fn start(
         runtime: Runtime,
         shape: Shape,
+        read_policy: ReadPolicy,
         mutation: Mutation,
         broken: Arc<Broken>,
     ) -> Result<Arc<Self>, String> {
@@ -116,6 +119,7 @@ impl Cluster {
             broken,
             mutation,
             shape,
+            read_policy,
         });
         for number in 1..=shape.sites {
             let site = cluster.new_site(Machine { number, rack: number });
@@ -172,6 +176,7 @@ impl Cluster {
             hedge_after: Duration::from_millis(50),
             garbage_grace: Duration::from_secs(10),
             min_part_len: 4 << 10,
+            read_policy: self.read_policy,
             ..ClientOptions::default()
         }
     }

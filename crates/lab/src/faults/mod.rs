@@ -10,7 +10,7 @@
 //! - [`site`], [`engine`]: machines with the real chunk store and the real metadata engine on simulated disks.
 //! - [`gateway`]: processes with a client service, which are killed and started again.
 //! - [`cluster`]: all of them on one network.
-//! - [`operation`], [`worker`]: what is asked, and by whom.
+//! - [`operation`], [`reading`], [`worker`]: what is asked, and by whom.
 //! - [`injector`], [`ledger`]: the faults, and how many of them the cluster must bear.
 //! - [`invariants`]: I1 to I14 of reliability.md as code.
 //! - [`run`], [`campaign`]: one seed, and many.
@@ -26,6 +26,7 @@ pub mod invariants;
 pub mod ledger;
 pub mod mutation;
 pub mod operation;
+pub mod reading;
 pub mod run;
 pub mod site;
 pub mod worker;

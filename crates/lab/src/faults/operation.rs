@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
 use striate_client::{
     Client, ClientError, CompleteUpload, CompletedPart, CopyRequest, CreateUpload, ExpectedDigests,
-    GetRequest, ListRequest, ObjectAttributes, ObjectInfo, PutBody, PutRequest, ReadRange, UploadPartRequest,
+    ListRequest, ObjectAttributes, ObjectInfo, PutBody, PutRequest, ReadOrder, ReadRange, UploadPartRequest,
     WriteCondition,
 };
 use striate_meta::MetaError;
 
+use super::reading::{Judged, get, read_many};
 use crate::history::{Call, Condition, Outcome, Seen, Value};
 
 /// The bucket of all objects.
@@ -32,6 +32,8 @@ pub enum Kind {
     Get,
     /// A read of a range.
     RangedGet,
+    /// A read of many objects and ranges in one request.
+    BatchGet,
     /// A delete, some with a condition.
     Delete,
     /// One page of a listing.
@@ -54,12 +56,13 @@ pub enum Kind {
 
 impl Kind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Put,
         Self::Overwrite,
         Self::ConditionalPut,
         Self::Get,
         Self::RangedGet,
+        Self::BatchGet,
         Self::Delete,
         Self::List,
         Self::CreateUpload,
@@ -79,6 +82,7 @@ impl Kind {
             Self::ConditionalPut => "cond. put",
             Self::Get => "get",
             Self::RangedGet => "range get",
+            Self::BatchGet => "batch get",
             Self::Delete => "delete",
             Self::List => "list",
             Self::CreateUpload => "create upl.",
@@ -112,6 +116,13 @@ pub enum Operation {
         key: String,
         /// Which part.
         range: ReadRange,
+    },
+    /// Reads many objects and ranges in one request.
+    ReadMany {
+        /// Which, and which parts; a key may come more than once.
+        items: Vec<(String, ReadRange)>,
+        /// In which order they are answered.
+        order: ReadOrder,
     },
     /// Deletes an object.
     Delete {
@@ -182,14 +193,27 @@ pub struct Upload {
 /// How an operation ended.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// For the history; `None` for operations that are no part of it.
-    pub outcome: Option<Outcome>,
+    /// For the history: one for each of [`Operation::calls`].
+    pub outcomes: Vec<Outcome>,
     /// What it made.
     pub made: Made,
     /// Why it failed, if so.
     pub error: Option<String>,
     /// An invariant that it found broken.
     pub broken: Option<String>,
+}
+
+impl Answer {
+    /// Of a read, by its items.
+    pub fn of_items(items: Vec<Judged>) -> Self {
+        let mut answer = Self { outcomes: Vec::new(), made: Made::Nothing, error: None, broken: None };
+        for Judged { outcome, error, broken } in items {
+            answer.outcomes.push(outcome);
+            answer.error = answer.error.or(error);
+            answer.broken = answer.broken.or(broken);
+        }
+        answer
+    }
 }
 
 /// What an operation made beside objects.
@@ -210,6 +234,7 @@ impl Operation {
             Self::Put { kind, .. } => *kind,
             Self::Get { range: ReadRange::Whole, .. } => Kind::Get,
             Self::Get { .. } => Kind::RangedGet,
+            Self::ReadMany { .. } => Kind::BatchGet,
             Self::Delete { .. } => Kind::Delete,
             Self::List { .. } => Kind::List,
             Self::CreateUpload { .. } => Kind::CreateUpload,
@@ -220,19 +245,25 @@ impl Operation {
         }
     }
 
-    /// What it is in the history; `None` for steps of an upload that nobody sees.
-    pub fn call(&self) -> Option<Call> {
-        Some(match self.clone() {
+    /// What it is in the history: each item of a batch is a read of its own, and steps of an upload that nobody sees
+    /// are nothing.
+    pub fn calls(&self) -> Vec<Call> {
+        vec![match self.clone() {
             Self::Put { key, value, condition, .. } => Call::Put { key, version: value.into(), condition },
             Self::Get { key, .. } => Call::Get { key },
+            Self::ReadMany { items, .. } => {
+                return items.into_iter().map(|(key, _)| Call::Get { key }).collect();
+            }
             Self::Delete { key, condition } => Call::Delete { key, condition },
             Self::List { prefix, after } => Call::List { prefix, after },
             Self::CompleteUpload { upload, condition } => {
                 Call::CompleteMultipart { key: upload.key, version: upload.value.into(), condition }
             }
             Self::Copy { from, to, condition } => Call::Copy { from, to, condition },
-            Self::CreateUpload { .. } | Self::UploadPart { .. } | Self::AbortUpload { .. } => return None,
-        })
+            Self::CreateUpload { .. } | Self::UploadPart { .. } | Self::AbortUpload { .. } => {
+                return Vec::new();
+            }
+        }]
     }
 
     /// Asks it of a client.
@@ -242,6 +273,7 @@ impl Operation {
                 written(client.put(put(key, value, &condition)).await.map(|info| Some(info.etag)))
             }
             Self::Get { key, range } => get(client, key, range).await,
+            Self::ReadMany { items, order } => read_many(client, items, order).await,
             Self::Delete { key, condition } => {
                 written(client.delete(BUCKET, &key, write_condition(&condition)).await.map(|_| None))
             }
@@ -336,67 +368,24 @@ fn written(result: Result<Option<String>, ClientError>) -> Answer {
         Err(ClientError::Meta(MetaError::UnknownOutcome(_))) => Outcome::Unknown,
         Err(_) => Outcome::NotApplied,
     };
-    Answer { outcome: Some(outcome), made: Made::Nothing, error, broken: None }
+    Answer { outcomes: vec![outcome], made: Made::Nothing, error, broken: None }
 }
 
 fn made(result: Result<Made, ClientError>) -> Answer {
     let error = result.as_ref().err().map(ToString::to_string);
-    Answer { outcome: None, made: result.unwrap_or(Made::Nothing), error, broken: None }
-}
-
-fn read(result: Result<Outcome, ClientError>) -> Answer {
-    let error = result.as_ref().err().map(ToString::to_string);
-    let outcome = match result {
-        Ok(outcome) => outcome,
-        Err(ClientError::NoSuchKey(_)) => Outcome::Read(None),
-        Err(ClientError::InvalidRange { size }) => {
-            Outcome::Read(Some(Seen { len: Some(size), ..Seen::default() }))
-        }
-        Err(_) => Outcome::NotApplied,
-    };
-    Answer { outcome: Some(outcome), made: Made::Nothing, error, broken: None }
-}
-
-async fn get(client: &Client, key: String, range: ReadRange) -> Answer {
-    let request = GetRequest { bucket: BUCKET.to_owned(), key, range, ..GetRequest::default() };
-    let result = async {
-        let object = client.get(request).await?;
-        let mut body = object.body;
-        let mut bytes = Vec::new();
-        while let Some(piece) = body.next().await {
-            bytes.extend_from_slice(&piece?);
-        }
-        Ok((object.info, object.range, bytes))
-    };
-    match result.await {
-        Ok((info, range, bytes)) => recognise(&info, range, &bytes),
-        Err(error) => read(Err(error)),
-    }
-}
-
-/// I2: bytes that are served are those of some value, at the place that was asked for.
-fn recognise(info: &ObjectInfo, range: std::ops::Range<u64>, bytes: &[u8]) -> Answer {
-    let mut seen = Seen::etag(info.etag.clone(), info.size);
-    let mut broken = None;
-    if bytes.len() as u64 != range.end - range.start {
-        broken = Some(format!("{} bytes for the range {range:?} of {:?}", bytes.len(), info.key));
-    } else if bytes.len() as u64 >= 2 * Value::MIN_LEN {
-        seen.value = Value::recognise_range(range.start, bytes).map(|id| Value { id, len: info.size });
-        if seen.value.is_none() {
-            broken = Some(format!("bytes that nobody wrote in the range {range:?} of {:?}", info.key));
-        }
-    }
-    Answer { broken, ..read(Ok(Outcome::Read(Some(seen)))) }
+    Answer { outcomes: Vec::new(), made: result.unwrap_or(Made::Nothing), error, broken: None }
 }
 
 async fn list(client: &Client, prefix: String, after: String) -> Answer {
     let request =
         ListRequest { bucket: BUCKET.to_owned(), prefix, after, max_keys: PAGE, ..ListRequest::default() };
-    let result = client.list(request).await.map(|page| Outcome::Listed {
+    let result = client.list(request).await;
+    let error = result.as_ref().err().map(ToString::to_string);
+    let outcome = result.map_or(Outcome::NotApplied, |page| Outcome::Listed {
         entries: page.objects.into_iter().map(|info| (info.key, Seen::etag(info.etag, info.size))).collect(),
         through: page.next,
     });
-    read(result)
+    Answer { outcomes: vec![outcome], made: Made::Nothing, error, broken: None }
 }
 
 struct OneFrame(Option<Bytes>);

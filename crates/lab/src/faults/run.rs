@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use striate_client::ReadRange;
 use striate_control::{GarbageCollector, HealReport, collect_abandoned, heal, verify};
+use striate_plan::ReadPolicy;
 use striate_runtime::run_in_virtual_time;
 
 use super::cluster::{Cluster, Shape};
@@ -70,12 +71,32 @@ pub struct Report {
     pub virtual_time: Duration,
 }
 
+/// How the gateways of a seed's run choose chunks: half of the seeds by the server's default policy, a quarter by the
+/// client's, and a quarter by another one.
+fn read_policy(seed: u64) -> ReadPolicy {
+    const OTHERS: [ReadPolicy; 6] = [
+        ReadPolicy::Random,
+        ReadPolicy::LateBinding { extra_reads: 1, cancel: true },
+        ReadPolicy::LateBinding { extra_reads: 1, cancel: false },
+        ReadPolicy::LeastLoaded,
+        ReadPolicy::CostModel { extra_reads: 0 },
+        ReadPolicy::Published { extra_reads: 1 },
+    ];
+    // The shape goes through the seeds' last two bits.
+    match seed / 4 % 4 {
+        0 | 1 => ReadPolicy::Adaptive,
+        2 => ReadPolicy::Normal,
+        _ => OTHERS[(seed / 16) as usize % OTHERS.len()],
+    }
+}
+
 /// Runs a seed.
 pub fn run(options: RunOptions) -> Report {
     run_in_virtual_time(options.seed, WALL_START, move |runtime| async move {
         let broken = Arc::new(Broken::default());
         let shape = Shape::ALL[(options.seed % Shape::ALL.len() as u64) as usize];
-        let cluster = Cluster::start(runtime, shape, options.mutation, Arc::clone(&broken)).await;
+        let policy = read_policy(options.seed);
+        let cluster = Cluster::start(runtime, shape, policy, options.mutation, Arc::clone(&broken)).await;
         let cluster =
             cluster.unwrap_or_else(|error| panic!("a cluster without faults does not start: {error}"));
         let shared = Arc::new(Shared::new(cluster, options.operations, options.verbose));
@@ -237,13 +258,13 @@ async fn read_all(shared: &Shared, gateway: &Gateway, when: &str) {
         loop {
             let list = Operation::List { prefix: prefix.to_owned(), after: after.clone() };
             let answer = list.clone().run(&client).await;
-            let Some(Outcome::Listed { through, .. }) = answer.outcome else {
+            let [Outcome::Listed { through, .. }] = answer.outcomes.as_slice() else {
                 let why = answer.error.unwrap_or_default();
                 return shared.cluster.broken.report(Invariant::I1, format!("no listing {when}: {why}"));
             };
             shared.operate(number, gateway, list).await;
             match through {
-                Some(last) => after = last,
+                Some(last) => after = last.clone(),
                 None => break,
             }
         }
@@ -251,7 +272,7 @@ async fn read_all(shared: &Shared, gateway: &Gateway, when: &str) {
     for number_of_key in 0..KEYS {
         let get = Operation::Get { key: key(number_of_key), range: ReadRange::Whole };
         let answer = get.clone().run(&client).await;
-        if let Some(error) = answer.error.filter(|_| answer.outcome == Some(Outcome::NotApplied)) {
+        if let Some(error) = answer.error.filter(|_| answer.outcomes == [Outcome::NotApplied]) {
             shared
                 .cluster
                 .broken
@@ -286,7 +307,7 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
     let get = |number| Operation::Get { key: key(number), range: ReadRange::Whole };
     let mut present = Vec::new();
     for number in 0..KEYS {
-        present.push(!matches!(get(number).run(&client).await.outcome, Some(Outcome::Read(None))));
+        present.push(get(number).run(&client).await.outcomes != [Outcome::Read(None)]);
     }
     damage(cluster, |stripe| if stripe % 2 == 0 { tolerance + 1 } else { tolerance });
     let Some(damaged) = invariants::survey(cluster) else { return };
@@ -295,7 +316,7 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
         if let Some(broken) = answer.broken {
             cluster.broken.report(Invariant::I2, format!("with too many chunks damaged: {broken}"));
         }
-        if present && answer.outcome == Some(Outcome::Read(None)) {
+        if present && answer.outcomes == [Outcome::Read(None)] {
             cluster.broken.report(Invariant::I2, format!("{:?} is gone for want of chunks", key(number)));
         }
     }

@@ -8,19 +8,23 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use striate_client::ReadRange;
+use striate_client::{ReadOrder, ReadRange};
 
 use super::cluster::Cluster;
 use super::gateway::Gateway;
 use super::invariants::Invariant;
 use super::operation::{Answer, Kind, LONGEST, Made, Operation, Upload};
-use crate::history::{Condition, History, OperationId, Outcome, Seen, Value};
+use crate::history::{Call, Condition, History, OperationId, Outcome, Seen, Value};
 use crate::trace::Event;
 
 /// Keys that all clients contend for.
 pub const KEYS: usize = 16;
 /// Longest pause between two operations of a client.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
+/// Keys that are only ever read, and never there.
+const MISSING_KEYS: usize = 2;
+/// Objects and ranges of one batch, at most.
+const LONGEST_BATCH: usize = 12;
 /// Uploads that are open at a time.
 const OPEN_UPLOADS: usize = 4;
 
@@ -96,9 +100,10 @@ impl Shared {
     pub async fn operate(&self, client: u32, gateway: &Gateway, operation: Operation) -> bool {
         let Some(running) = gateway.running() else { return false };
         let kind = operation.kind();
-        let call = operation.call();
+        let calls = operation.calls();
         let told = self.verbose.then(|| format!("{operation:?}"));
-        let id = call.map(|call| self.history.lock().invoke(client, self.now_ns(), call));
+        let invoke = |call| (self.history.lock().invoke(client, self.now_ns(), Call::clone(call)), call);
+        let invoked: Vec<(OperationId, &Call)> = calls.iter().map(invoke).collect();
         self.cluster.coverage.begin(kind);
         let under_way = self.cluster.ledger.begin();
         let doing = operation.clone();
@@ -112,7 +117,7 @@ impl Shared {
             return false;
         };
         if let Some(told) = told {
-            let answer = answer.as_ref().map(|answer| (&answer.outcome, &answer.error));
+            let answer = answer.as_ref().map(|answer| (&answer.outcomes, &answer.error));
             eprintln!("{:?} client {client}: {told:.150} -> {answer:?}", self.cluster.runtime.uptime());
         }
         let Some(answer) = answer else {
@@ -120,14 +125,22 @@ impl Shared {
             self.answered.lock().never += 1;
             return false;
         };
-        self.write_down(client, id, &operation, answer);
+        self.write_down(client, &invoked, &operation, answer);
         true
     }
 
-    fn write_down(&self, client: u32, id: Option<OperationId>, operation: &Operation, answer: Answer) {
-        let Answer { outcome, made, error, broken } = answer;
-        let what = (operation.kind() as u64) << 8 | outcome.as_ref().map_or(0, outcome_number);
-        self.cluster.trace.record(Event::Answered, u64::from(client), what);
+    fn write_down(
+        &self,
+        client: u32,
+        invoked: &[(OperationId, &Call)],
+        operation: &Operation,
+        answer: Answer,
+    ) {
+        let Answer { outcomes, made, error, broken } = answer;
+        let record = |number| {
+            let what = (operation.kind() as u64) << 8 | number;
+            self.cluster.trace.record(Event::Answered, u64::from(client), what);
+        };
         if let Some(broken) = broken {
             self.cluster.broken.report(Invariant::I2, broken);
         }
@@ -137,28 +150,30 @@ impl Shared {
             Some(_) => answered.failed += 1,
         }
         drop(answered);
-        if let (Some(id), Some(outcome)) = (id, outcome) {
-            self.remember(operation, &outcome);
+        if outcomes.is_empty() {
+            record(0);
+        }
+        for (&(id, call), outcome) in invoked.iter().zip(outcomes) {
+            record(outcome_number(&outcome));
+            self.remember(call, &outcome);
             self.history.lock().complete(id, self.now_ns(), outcome);
         }
         self.remember_upload(operation, made);
     }
 
-    fn remember(&self, operation: &Operation, outcome: &Outcome) {
+    fn remember(&self, call: &Call, outcome: &Outcome) {
         let etags = &mut self.state.lock().etags;
         let mut saw = |key: &String, etag: Option<String>| match etag {
             Some(etag) => drop(etags.insert(key.clone(), etag)),
             None => drop(etags.remove(key)),
         };
-        match (operation, outcome) {
-            (Operation::Put { key, .. } | Operation::Copy { to: key, .. }, Outcome::Done { etag }) => {
-                saw(key, etag.clone());
-            }
-            (Operation::CompleteUpload { upload, .. }, Outcome::Done { etag }) => {
-                saw(&upload.key, etag.clone())
-            }
-            (Operation::Delete { key, .. }, Outcome::Done { .. }) => saw(key, None),
-            (Operation::Get { key, .. }, Outcome::Read(seen)) => {
+        match (call, outcome) {
+            (
+                Call::Put { key, .. } | Call::Copy { to: key, .. } | Call::CompleteMultipart { key, .. },
+                Outcome::Done { etag },
+            ) => saw(key, etag.clone()),
+            (Call::Delete { key, .. }, Outcome::Done { .. }) => saw(key, None),
+            (Call::Get { key, .. }, Outcome::Read(seen)) => {
                 saw(key, seen.as_ref().and_then(|seen: &Seen| seen.etag.clone()));
             }
             _ => {}
@@ -203,8 +218,9 @@ impl Shared {
         match rng.random_range(0..100) {
             0..28 => self.put(key()),
             28..36 => self.conditional_put(key(), rng),
-            36..52 => Operation::Get { key: key(), range: ReadRange::Whole },
-            52..60 => Operation::Get { key: key(), range: range(rng) },
+            36..48 => Operation::Get { key: key(), range: ReadRange::Whole },
+            48..54 => Operation::Get { key: key(), range: range(rng) },
+            54..60 => read_many(rng),
             60..69 => {
                 let key = key();
                 Operation::Delete { condition: self.if_match(&key, rng.random_range(0..4) == 0), key }
@@ -287,6 +303,18 @@ impl Shared {
 /// A key by its number: some are prefixes of others.
 pub fn key(number: usize) -> String {
     format!("{}/{number:02}", ["a", "a/b", "c"][number % 3])
+}
+
+/// Objects, ranges and keys that are not there, in either order.
+fn read_many(rng: &mut SmallRng) -> Operation {
+    let order = if rng.random() { ReadOrder::Requests } else { ReadOrder::Completion };
+    let len = rng.random_range(2..=LONGEST_BATCH);
+    let mut item = || {
+        let key = key(rng.random_range(0..KEYS + MISSING_KEYS));
+        let range = if rng.random_range(0..3) == 0 { range(rng) } else { ReadRange::Whole };
+        (key, range)
+    };
+    Operation::ReadMany { items: (0..len).map(|_| item()).collect(), order }
 }
 
 fn range(rng: &mut SmallRng) -> ReadRange {

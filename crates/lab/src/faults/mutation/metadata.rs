@@ -109,7 +109,12 @@ impl MetaStore for Mutated {
     }
 
     async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError> {
-        self.store.get_many(keys).await
+        match self.mutation {
+            Mutation::RecordCache => {
+                futures::future::try_join_all(keys.iter().map(|key| self.get(key))).await
+            }
+            _ => self.store.get_many(keys).await,
+        }
     }
 
     async fn scan(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
