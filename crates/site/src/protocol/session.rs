@@ -211,6 +211,8 @@ impl Welcome {
     /// # Errors
     /// The refusal.
     pub fn accept(bytes: &[u8], hello: &Hello, secret: &ClusterSecret) -> Result<Self, Refusal> {
+        // Another version's welcome may have another length.
+        check_version(bytes)?;
         let cut_off = || Refusal::Malformed("the welcome has a wrong length".to_owned());
         let (fixed, rack) = bytes.split_at_checked(WELCOME_FIXED_LEN).ok_or_else(cut_off)?;
         let (signed, proof) = check_signed(&fixed[..HELLO_LEN], HELLO_LEN, hello.cluster)?;
@@ -242,13 +244,19 @@ fn put_signed(out: &mut BytesMut, site: u32, cluster: ClusterId, nonce: &Nonce) 
     out.put_slice(nonce);
 }
 
+/// Every version begins with its number; all behind it may be different.
+fn check_version(bytes: &[u8]) -> Result<(), Refusal> {
+    let theirs = bytes.first_chunk().map(|version| u32::from_le_bytes(*version));
+    match theirs.filter(|version| *version != PROTOCOL_VERSION) {
+        Some(theirs) => Err(Refusal::Version { theirs }),
+        None => Ok(()),
+    }
+}
+
 /// Splits into what is signed and its proof, after a look at version and cluster, which are told apart from
 /// a wrong secret so that the error names the cause.
 fn check_signed(bytes: &[u8], len: usize, cluster: ClusterId) -> Result<(&[u8], &[u8]), Refusal> {
-    let theirs = bytes.first_chunk().map(|version| u32::from_le_bytes(*version));
-    if let Some(theirs) = theirs.filter(|version| *version != PROTOCOL_VERSION) {
-        return Err(Refusal::Version { theirs });
-    }
+    check_version(bytes)?;
     if bytes.len() != len {
         return Err(Refusal::Malformed(format!("a hello of {} bytes", bytes.len())));
     }
@@ -406,6 +414,29 @@ mod tests {
         let secret = ClusterSecret::generate(&runtime);
         let ((client, _), (_, other)) = (pair(&runtime, &secret), pair(&runtime, &secret));
         assert_eq!(other.accept(&client.sign(REQUEST), REQUEST), Err(Refusal::Forged));
+    }
+
+    /// A peer of another release is told so, whatever its messages look like behind the version.
+    #[tokio::test]
+    async fn hello_and_welcome_of_another_version_are_refused_by_their_number() {
+        let runtime = Runtime::deterministic(4, Duration::ZERO);
+        let secret = ClusterSecret::generate(&runtime);
+        let hello = Hello::new(&runtime, CLUSTER);
+        let welcome = Welcome::new(&runtime, identity(), LoadReport::default()).encode(&hello, &secret);
+        for theirs in [0, PROTOCOL_VERSION + 1, u32::MAX] {
+            for missing in [0, 4, LOAD_LEN, HELLO_LEN - 4] {
+                let of_version =
+                    |bytes: &Bytes| [&theirs.to_le_bytes(), &bytes[4..bytes.len() - missing]].concat();
+                let refused = Refusal::Version { theirs };
+                let (shorter, answer) = (of_version(&hello.encode(&secret)), of_version(&welcome));
+                assert_eq!(Hello::accept(&shorter, CLUSTER, &secret).unwrap_err(), refused);
+                assert_eq!(Welcome::accept(&answer, &hello, &secret).unwrap_err(), refused);
+                let (longer, answer) =
+                    ([&shorter[..], &[7; 200]].concat(), [&answer[..], &[7; 200]].concat());
+                assert_eq!(Hello::accept(&longer, CLUSTER, &secret).unwrap_err(), refused);
+                assert_eq!(Welcome::accept(&answer, &hello, &secret).unwrap_err(), refused);
+            }
+        }
     }
 
     #[tokio::test]
