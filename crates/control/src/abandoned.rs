@@ -5,11 +5,12 @@
 //! names can never be named any more.
 
 use striate_client::{Client, ClientError};
-use striate_core::{ChunkId, Generation, SiteId, StripeId};
-use striate_meta::records::{Garbage, Intent, ManifestSegment, PendingSegment, Stripe};
+use striate_core::{ChunkId, Generation, StripeId};
+use striate_meta::records::{Garbage, Intent, ManifestSegment, PendingSegment};
 use striate_meta::{Commit, LeaseId, Row, keys, records};
 use striate_site::DeleteRequest;
 
+use crate::orphans::unnamed;
 use crate::rows::Rows;
 
 const LIST_PAGE: usize = 1_000;
@@ -28,7 +29,7 @@ pub struct AbandonedReport {
 /// Collects what writers left behind whose lease has ended.
 ///
 /// # Errors
-/// When the metadata store fails. Chunks on sites that do not answer stay, as orphans that verify reports.
+/// When the metadata store fails. Chunks on sites that do not answer stay, as orphans that verify finds.
 pub async fn collect_abandoned(client: &Client) -> Result<AbandonedReport, ClientError> {
     let mut report = AbandonedReport::default();
     let mut rows = Rows::with_prefix(keys::PENDING);
@@ -91,23 +92,4 @@ async fn remove_unnamed(client: &Client, intent: &Intent) -> Result<u64, ClientE
         }
     }
     Ok(removed)
-}
-
-async fn unnamed(client: &Client, site: SiteId, chunks: Vec<ChunkId>) -> Result<Vec<ChunkId>, ClientError> {
-    let keys: Vec<_> = chunks.iter().map(|chunk| keys::stripe(chunk.stripe)).collect();
-    let rows = client.meta().get_many(&keys).await?;
-    let mut unnamed = Vec::new();
-    for (chunk, row) in chunks.into_iter().zip(rows) {
-        let stripe: Option<Stripe> = row.map(|row| row.record()).transpose()?;
-        let named = stripe.is_some_and(|stripe| {
-            stripe
-                .locations
-                .get(usize::from(chunk.index))
-                .is_some_and(|location| location.site == site.0 && location.generation == chunk.generation.0)
-        });
-        if !named {
-            unnamed.push(chunk);
-        }
-    }
-    Ok(unnamed)
 }

@@ -2,9 +2,10 @@
 //!
 //! - [`heal`](mod@heal): rebuilds lost chunks and pays debt, most endangered stripes first; one stripe at a
 //!   time by [`repair`].
-//! - [`verify`](mod@verify): reads every chunk from its medium and queues what is damaged.
+//! - [`verify`](mod@verify): reads every chunk from its medium, queues what is damaged, and finds orphans.
 //! - [`garbage`]: removes chunks that nothing names, after a grace.
 //! - [`abandoned`]: collects what writers left behind that are gone.
+//! - [`orphans`]: makes garbage of chunks that nothing names.
 //! - [`statistics`]: the load of every site, ω_j.
 //!
 //! All of them work on metadata and sites through the client and may die at any instruction: what they do is
@@ -17,6 +18,7 @@ pub mod repair;
 pub mod statistics;
 pub mod verify;
 
+mod orphans;
 mod rows;
 
 pub use abandoned::{AbandonedReport, collect_abandoned};

@@ -4,8 +4,9 @@
 //! durably; (2) read good chunks, decode, compare with the checksums of the original encoding (I10); (3) write
 //! the new chunks under the new generation; (4) compare-and-swap the stripe record on the version of step 1,
 //! together with the reverse index, the debt row and garbage rows for what was replaced. Whoever loses the
-//! swap removes only chunks of its own generation, so two repairers, or a repairer and a mover, cannot take a
-//! live chunk from each other (design.md §10.4). A crash leaves at most orphans.
+//! swap gives up only chunks of its own generation, so two repairers, or a repairer and a mover, cannot take a
+//! live chunk from each other (design.md §10.4). Chunks of its generation that end up unnamed, and those that a site
+//! may have stored without saying so, become garbage; a crash before that leaves orphans, which verify finds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,7 +19,7 @@ use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, Str
 use striate_meta::records::{GarbageChunk, Stripe};
 use striate_meta::{Commit, Row, keys, records};
 use striate_plan::{ChunkState, StripeRepair, choose_sites, plan_repair, rack_limit};
-use striate_site::{DeleteRequest, Priority, ReadRequest, SiteError, WriteRequest};
+use striate_site::{Priority, ReadRequest, SiteError, WriteRequest};
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +45,8 @@ struct Job<'a> {
     record: Stripe,
     code: Code,
     states: Vec<ChunkState>,
+    /// Chunks that a site may have stored although it did not say so.
+    strays: Vec<GarbageChunk>,
 }
 
 /// What earlier rounds of one stripe's repair have told.
@@ -120,7 +123,7 @@ impl<'a> Job<'a> {
             }
         };
         let states = record.locations.iter().enumerate().map(state).collect();
-        Ok(Some(Self { client, id, row, record, code, states }))
+        Ok(Some(Self { client, id, row, record, code, states, strays: Vec::new() }))
     }
 
     fn chunk(&self, index: usize) -> ChunkId {
@@ -166,11 +169,12 @@ impl<'a> Job<'a> {
         let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
         let written = self.write(&plan, generation, chunks, learned).await;
         if written.is_empty() {
+            self.give_up(&written, generation).await;
             return Ok(None);
         }
         let outcome = self.swap(&written, generation, learned).await?;
         if outcome.is_none() {
-            self.remove(&written, generation).await;
+            self.give_up(&written, generation).await;
         }
         Ok(outcome)
     }
@@ -269,7 +273,7 @@ impl<'a> Job<'a> {
 
     /// Step 3: writes the new chunks; answers those that are durable, and `learned` has the sites that took none.
     async fn write(
-        &self,
+        &mut self,
         plan: &StripeRepair,
         generation: Generation,
         chunks: Vec<Bytes>,
@@ -286,6 +290,10 @@ impl<'a> Job<'a> {
                 Err(error) => {
                     tracing::warn!(stripe = %self.id, %site, %error, "a rebuilt chunk could not be written");
                     learned.refusals.insert(site, error.to_string());
+                    if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {
+                        let (index, generation) = (index as u32, generation.0);
+                        self.strays.push(GarbageChunk { index, site: site.0, generation });
+                    }
                 }
             }
         }
@@ -326,6 +334,7 @@ impl<'a> Job<'a> {
             self.states[index] = ChunkState::Good(site);
         }
         replaced.extend(self.give_up_sites_of_lost_chunks(written));
+        replaced.extend_from_slice(&self.strays);
         let mut tx = self.client.transaction();
         tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
         self.write_record(&mut tx, &old_holders).await?;
@@ -376,15 +385,21 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Removes chunks of this repair's own generation that no record names.
-    async fn remove(&self, written: &[(usize, SiteId)], generation: Generation) {
-        for &(index, site) in written {
-            let Some(site) = self.client.site(site) else { continue };
-            let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
-            let request = DeleteRequest { chunks: vec![chunk], epoch: self.client.epoch() };
-            if let Err(error) = site.delete(request).await {
-                tracing::debug!(%chunk, %error, "an orphan of a lost repair stays for verify to find");
-            }
+    /// Makes chunks of this repair's own generation garbage: nobody else could name them, and it will not. Should that
+    /// fail, they are orphans.
+    async fn give_up(&self, written: &[(usize, SiteId)], generation: Generation) {
+        let mut chunks = self.strays.clone();
+        chunks.extend(written.iter().map(|&(index, site)| {
+            let (index, generation) = (index as u32, generation.0);
+            GarbageChunk { index, site: site.0, generation }
+        }));
+        if chunks.is_empty() {
+            return;
+        }
+        let mut tx = self.client.transaction();
+        add_garbage(&mut tx, self.id, chunks);
+        if let Err(error) = self.client.meta().commit(tx).await {
+            tracing::debug!(stripe = %self.id, %error, "what a lost repair wrote stays for verify to find");
         }
     }
 

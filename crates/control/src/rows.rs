@@ -18,7 +18,11 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(crate) fn with_prefix(prefix: &[u8]) -> Self {
-        Self { range: ScanRange::prefix(prefix), done: false }
+        Self::over(ScanRange::prefix(prefix))
+    }
+
+    pub(crate) fn over(range: ScanRange) -> Self {
+        Self { range, done: false }
     }
 
     /// The next page; `None` after the last.

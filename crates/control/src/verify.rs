@@ -1,9 +1,8 @@
 //! Verify: reads every chunk from its medium, past the page cache, and compares it with the stripe record.
 //!
-//! Damage is put on heal's list as debt. Afterwards the sites' chunks are listed and compared with the
-//! metadata: chunks first, metadata second, so that a put in progress is never taken for an orphan.
+//! Damage is put on heal's list as debt. Afterwards the sites' chunks are listed and compared with the metadata, and
+//! what nothing names becomes garbage ([`crate::orphans`]).
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use futures::stream::{self, StreamExt};
@@ -14,14 +13,13 @@ use striate_meta::records::Stripe;
 use striate_meta::{Commit, Row, keys};
 use striate_site::{ChunkInfo, SiteError};
 
+use crate::orphans::collect_orphans;
 use crate::rows::Rows;
 
 /// Stripes examined at the same time.
 const CONCURRENCY: usize = 8;
 /// How many damaged chunks a report names.
 const NAMED: usize = 50;
-/// Chunks of a site listed in one page.
-const LIST_PAGE: usize = 1_000;
 
 /// How far a verification has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -45,8 +43,10 @@ pub struct VerifyReport {
     pub queued: u64,
     /// Chunks on sites that did not answer.
     pub unknown: u64,
-    /// Chunks that no metadata names. They are reported only.
+    /// Chunks that no metadata named, and that are garbage now.
     pub orphans: u64,
+    /// Chunks of writers or generations that the metadata has never heard of: they were left alone.
+    pub unexplained: u64,
     /// It was told to stop before its end.
     pub stopped: bool,
     /// Some of the damage, in words.
@@ -81,7 +81,9 @@ pub async fn verify(
         }
     }
     for view in client.sites().into_iter().filter(|view| view.readable) {
-        report.orphans += count_orphans(client, view.site.id()).await?;
+        let orphans = collect_orphans(client, view.site.id()).await?;
+        report.orphans += orphans.collected;
+        report.unexplained += orphans.unexplained;
     }
     Ok(report)
 }
@@ -151,47 +153,4 @@ async fn queue_for_heal(client: &Client, row: &Row, id: striate_core::StripeId) 
     let mut tx = client.transaction();
     tx.require_unchanged(row.key.clone(), Some(row)).put(keys::debt(id), bytes::Bytes::new());
     Ok(matches!(client.meta().commit(tx).await?, Commit::Done(_)))
-}
-
-/// Chunks of a site that neither a stripe record nor a garbage row names, and whose writer is gone.
-async fn count_orphans(client: &Client, site_id: SiteId) -> Result<u64, ClientError> {
-    let Some(site) = client.site(site_id) else { return Ok(0) };
-    let live = live_writers(client).await?;
-    let (mut from, mut orphans) = (None, 0);
-    loop {
-        let Ok(page) = site.list(from, LIST_PAGE).await else { return Ok(orphans) };
-        let keys: Vec<_> = page.chunks.iter().map(|info| keys::stripe(info.chunk.stripe)).collect();
-        let rows = client.meta().get_many(&keys).await?;
-        for (info, row) in page.chunks.iter().zip(rows) {
-            let named = row.map(|row| row.record::<Stripe>()).transpose()?.is_some_and(|stripe| {
-                stripe.locations.get(usize::from(info.chunk.index)).is_some_and(|location| {
-                    location.site == site_id.0 && location.generation == info.chunk.generation.0
-                })
-            });
-            if !named && !live.contains(&info.chunk.stripe.writer()) && !is_garbage(client, info).await? {
-                orphans += 1;
-            }
-        }
-        match page.next {
-            Some(next) => from = Some(next),
-            None => return Ok(orphans),
-        }
-    }
-}
-
-/// Writers that may still be about to name what they wrote.
-async fn live_writers(client: &Client) -> Result<BTreeSet<u64>, ClientError> {
-    let mut writers = BTreeSet::new();
-    let mut rows = Rows::with_prefix(keys::INTENTS);
-    while let Some(page) = rows.next(client).await? {
-        for row in page {
-            writers.insert(row.record::<striate_meta::records::Intent>()?.writer);
-        }
-    }
-    Ok(writers)
-}
-
-async fn is_garbage(client: &Client, info: &ChunkInfo) -> Result<bool, ClientError> {
-    let prefix = keys::garbage_of(&info.chunk.stripe.to_bytes());
-    Ok(!client.meta().scan(striate_meta::ScanRange::prefix(&prefix), 1).await?.is_empty())
 }

@@ -38,6 +38,8 @@ pub struct BreakableSite {
     pub hung: Mutex<bool>,
     /// Takes no chunks.
     pub full: Mutex<bool>,
+    /// Stores chunks and never says so.
+    pub mute: Mutex<bool>,
     told: Mutex<LoadReport>,
     asked: AtomicUsize,
 }
@@ -50,6 +52,7 @@ impl BreakableSite {
             down: Mutex::default(),
             hung: Mutex::default(),
             full: Mutex::default(),
+            mute: Mutex::default(),
             told: Mutex::new(LoadReport { free_bytes: 1 << 40, ..LoadReport::default() }),
             asked: AtomicUsize::new(0),
         })
@@ -132,6 +135,10 @@ impl Site for BreakableSite {
         }
         let crc = crc32c(&request.payload);
         self.chunks.lock().insert(request.chunk, (request.payload, crc));
+        let mute = *self.mute.lock();
+        if mute {
+            std::future::pending::<()>().await;
+        }
         Ok(self.last_load())
     }
 

@@ -3,4 +3,5 @@
 mod cluster;
 mod collection;
 mod losses;
+mod orphans;
 mod statistics;

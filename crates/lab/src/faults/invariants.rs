@@ -13,6 +13,7 @@
 //! | I11 | at every survey | generations |
 //! | I12 | always | an operation ends in time |
 //! | I13 | at the end | heal makes everything whole in time |
+//! | Orphans | at the end | the collectors leave nothing that no stripe names ([`super::orphans`]) |
 //! | I14 | two runs of one seed | the hash of all events |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +66,8 @@ pub enum Invariant {
     I13,
     /// The same seed gives the same trace.
     I14,
+    /// What nothing names any more is collected: no invariant of reliability.md, but the design's (§4.5).
+    Orphans,
 }
 
 impl fmt::Display for Invariant {

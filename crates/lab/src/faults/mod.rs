@@ -12,7 +12,7 @@
 //! - [`cluster`]: all of them on one network.
 //! - [`operation`], [`reading`], [`worker`]: what is asked, and by whom.
 //! - [`injector`], [`ledger`]: the faults, and how many of them the cluster must bear.
-//! - [`invariants`]: I1 to I14 of reliability.md as code.
+//! - [`invariants`], [`orphans`]: I1 to I14 of reliability.md as code, and that nothing is left behind.
 //! - [`run`], [`campaign`]: one seed, and many.
 //! - [`mutation`]: defects planted on purpose, which a run must find.
 
@@ -26,6 +26,7 @@ pub mod invariants;
 pub mod ledger;
 pub mod mutation;
 pub mod operation;
+pub mod orphans;
 pub mod reading;
 pub mod run;
 pub mod site;

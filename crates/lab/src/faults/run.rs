@@ -16,6 +16,7 @@ use super::injector::Injector;
 use super::invariants::{self, Broken, Condition, Invariant, Surveyed};
 use super::mutation::Mutation;
 use super::operation::{Kind, Operation};
+use super::orphans;
 use super::site::flip_chunk;
 use super::worker::{Answered, KEYS, Shared, key, work};
 use crate::history::{Outcome, Violation};
@@ -219,6 +220,7 @@ async fn settle(shared: &Arc<Shared>, options: RunOptions) {
     }
     read_all(shared, &gateway, "after everything was made whole").await;
     check_history(shared);
+    orphans::collect_all(cluster, &gateway).await;
     if (options.seed / LOSSES_EVERY + options.seed).is_multiple_of(LOSSES_EVERY) {
         lose_chunks(shared, &gateway).await;
     }

@@ -150,8 +150,16 @@ pub fn verification(report: &Value) -> String {
             .expect("writing to a string");
     }
     if number(report, "orphans") > 0 {
-        writeln!(text, "{} chunks belong to no object; they do no harm", number(report, "orphans"))
+        writeln!(text, "{} chunks belonged to no object; they are being removed", number(report, "orphans"))
             .expect("writing to a string");
+    }
+    if number(report, "unexplained") > 0 {
+        writeln!(
+            text,
+            "! {} chunks are newer than the metadata; they were left alone. Was older metadata put back?",
+            number(report, "unexplained")
+        )
+        .expect("writing to a string");
     }
     examples(report, &mut text);
     text

@@ -1,0 +1,168 @@
+//! Orphans: chunks that nothing names and nobody can name any more (design.md §10.3).
+//!
+//! A put or a repair leaves them that ends at the wrong moment, a writer that was fenced and writes on, and a disk whose
+//! damage brings back what was deleted. They become garbage, which the deleter removes after its grace.
+//!
+//! A chunk is one of them only if all of this holds, looked at in this order after the site has listed it:
+//! - no intent covers its stripe, so that no put can name it later: a range is never reserved again;
+//! - the stripe's record does not name it. Where it has the record's own generation it may be a repair's that is under
+//!   way: the transaction that makes it garbage takes a new generation, which fences that repair;
+//! - the metadata has heard of its writer and of its generation. Otherwise the metadata may be older than the chunks,
+//!   and then they are all that is left of something.
+
+use std::collections::BTreeSet;
+
+use striate_client::{Client, ClientError, add_garbage};
+use striate_core::{ChunkId, SiteId, StripeId};
+use striate_meta::records::{Cluster, Garbage, GarbageChunk, Intent, Stripe};
+use striate_meta::{Commit, Row, ScanRange, keys, records};
+
+use crate::rows::Rows;
+
+/// Chunks of a site listed in one page.
+const LIST_PAGE: usize = 1_000;
+
+/// What a site has that no metadata names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Orphans {
+    /// Chunks that became garbage.
+    pub(crate) collected: u64,
+    /// Chunks that the metadata has never heard of; they were left alone.
+    pub(crate) unexplained: u64,
+}
+
+/// Makes the orphans of a site garbage. A site that does not answer has none for now.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn collect_orphans(client: &Client, site_id: SiteId) -> Result<Orphans, ClientError> {
+    let mut orphans = Orphans::default();
+    let Some(site) = client.site(site_id) else { return Ok(orphans) };
+    let mut from = None;
+    loop {
+        let Ok(page) = site.list(from, LIST_PAGE).await else { return Ok(orphans) };
+        let listed = page.chunks.iter().map(|info| info.chunk).collect();
+        let unnamed = unnamed(client, site_id, listed).await?;
+        if !unnamed.is_empty() {
+            let reserved = Reserved::read(client).await?;
+            for chunk in unnamed.into_iter().filter(|chunk| !reserved.covers(chunk.stripe)) {
+                if chunk.stripe.writer() > reserved.newest_writer {
+                    orphans.unexplained += 1;
+                    continue;
+                }
+                collect(client, site_id, chunk, &mut orphans).await?;
+            }
+        }
+        match page.next {
+            Some(next) => from = Some(next),
+            None => return Ok(orphans),
+        }
+    }
+}
+
+/// Those of a site's chunks that no stripe record names there.
+pub(crate) async fn unnamed(
+    client: &Client,
+    site: SiteId,
+    chunks: Vec<ChunkId>,
+) -> Result<Vec<ChunkId>, ClientError> {
+    let keys: Vec<_> = chunks.iter().map(|chunk| keys::stripe(chunk.stripe)).collect();
+    let rows = client.meta().get_many(&keys).await?;
+    let mut unnamed = Vec::new();
+    for (chunk, row) in chunks.into_iter().zip(rows) {
+        let stripe: Option<Stripe> = row.map(|row| row.record()).transpose()?;
+        if !stripe.is_some_and(|stripe| names(&stripe, site, chunk)) {
+            unnamed.push(chunk);
+        }
+    }
+    Ok(unnamed)
+}
+
+fn names(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
+    let location = stripe.locations.get(usize::from(chunk.index));
+    location.is_some_and(|at| at.site == site.0 && at.generation == chunk.generation.0)
+}
+
+/// Stripe names that may still be named, and the last writer that the metadata has registered.
+struct Reserved {
+    /// Writer, first sequence number and the one after the last.
+    ranges: BTreeSet<(u64, u64, u64)>,
+    newest_writer: u64,
+}
+
+impl Reserved {
+    async fn read(client: &Client) -> Result<Self, ClientError> {
+        let cluster = client.meta().get(&keys::cluster()).await?;
+        let cluster: Cluster = cluster.map(|row| row.record()).transpose()?.unwrap_or_default();
+        let mut ranges = BTreeSet::new();
+        let mut rows = Rows::with_prefix(keys::INTENTS);
+        while let Some(page) = rows.next(client).await? {
+            for row in page {
+                let Intent { writer, first_sequence, count, .. } = row.record()?;
+                ranges.insert((writer, first_sequence, first_sequence + u64::from(count)));
+            }
+        }
+        Ok(Self { ranges, newest_writer: cluster.next_writer })
+    }
+
+    fn covers(&self, stripe: StripeId) -> bool {
+        let (writer, sequence) = (stripe.writer(), stripe.sequence());
+        let before = self.ranges.range(..=(writer, sequence, u64::MAX)).next_back();
+        before.is_some_and(|&(of, _, end)| of == writer && sequence < end)
+    }
+}
+
+/// Makes a chunk garbage that no intent covers, unless it is named or garbage already.
+async fn collect(
+    client: &Client,
+    site: SiteId,
+    chunk: ChunkId,
+    orphans: &mut Orphans,
+) -> Result<(), ClientError> {
+    let key = keys::stripe(chunk.stripe);
+    let row = client.meta().get(&key).await?;
+    let record: Option<Stripe> = row.as_ref().map(Row::record).transpose()?;
+    let is_named = record.as_ref().is_some_and(|record| names(record, site, chunk));
+    if is_named || is_garbage(client, site, chunk).await? {
+        return Ok(());
+    }
+    let mut tx = client.transaction();
+    tx.require_unchanged(key.clone(), row.as_ref());
+    if let Some(mut record) = record {
+        if record.generation < chunk.generation.0 {
+            orphans.unexplained += 1;
+            return Ok(());
+        }
+        if record.generation == chunk.generation.0 {
+            record.generation += 1;
+            tx.put(key, records::encode(&record));
+        }
+    }
+    let garbage =
+        GarbageChunk { index: u32::from(chunk.index), site: site.0, generation: chunk.generation.0 };
+    add_garbage(&mut tx, chunk.stripe, vec![garbage]);
+    // Where the record has changed meanwhile, the next look decides.
+    if let Commit::Done(_) = client.meta().commit(tx).await? {
+        tracing::info!(%chunk, %site, "an orphan is garbage now");
+        orphans.collected += 1;
+    }
+    Ok(())
+}
+
+async fn is_garbage(client: &Client, site: SiteId, chunk: ChunkId) -> Result<bool, ClientError> {
+    let prefix = keys::garbage_of(&chunk.stripe.to_bytes());
+    let mut rows = Rows::over(ScanRange::prefix(&prefix));
+    while let Some(page) = rows.next(client).await? {
+        for row in page {
+            let garbage: Garbage = row.record()?;
+            let is_it = |listed: &GarbageChunk| {
+                (listed.index, listed.site, listed.generation)
+                    == (u32::from(chunk.index), site.0, chunk.generation.0)
+            };
+            if garbage.chunks.iter().any(is_it) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,88 @@
+//! What nothing names any more: once the faults have stopped, the collectors must remove all of it.
+//!
+//! A put or a repair that ended halfway leaves chunks that no stripe record names, damage brings deleted ones back, and
+//! what is overwritten or deleted leaves rows of garbage. Verify finds the first, the collectors remove all of it when
+//! their graces and the leases of dead writers have ended. Then every chunk on every site is one that a committed stripe
+//! names there, under this generation, and no row speaks of garbage, of segments that nobody finished, or of writers
+//! that are gone (design.md §4.5, §10.3).
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use futures::FutureExt;
+use striate_control::{GarbageCollector, collect_abandoned, verify};
+use striate_core::{ChunkId, SiteId};
+use striate_meta::records::{Intent, Stripe};
+use striate_meta::{LeaseId, MetaStore, keys};
+use striate_site::ChunkStore;
+
+use super::cluster::Cluster;
+use super::gateway::Gateway;
+use super::invariants::{self, Invariant};
+
+/// By when all is collected after the last fault: leases and graces, one after the other and several times over.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(240);
+/// Pause between two rounds of the collectors.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// Runs verify and the collectors until nothing is left for them, within the bound.
+pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
+    let client = gateway.client().expect("it was started");
+    let deadline = cluster.runtime.now() + COLLECTED_WITHIN;
+    let mut garbage = GarbageCollector::default();
+    loop {
+        let verified = verify(&client, |_| ControlFlow::Continue(())).await;
+        let rounds = (garbage.round(&client).await, collect_abandoned(&client).await, verified);
+        let left = left(cluster).await;
+        if left.as_ref().is_some_and(Vec::is_empty) {
+            return;
+        }
+        if cluster.runtime.now() > deadline {
+            let what = format!("left {COLLECTED_WITHIN:?} after the last fault: {left:?}; {rounds:?}");
+            return cluster.broken.report(Invariant::Orphans, what);
+        }
+        cluster.runtime.sleep(ROUND).await;
+    }
+}
+
+/// What the collectors have yet to remove, in words; `None` when the metadata cannot be read now.
+async fn left(cluster: &Cluster) -> Option<Vec<String>> {
+    let mut left = rows_left(cluster).await?;
+    let stripes: BTreeMap<_, _> = invariants::committed(cluster)?.into_iter().collect();
+    for site in cluster.sites() {
+        let chunks = site.store()?.list(None, usize::MAX).now_or_never()?.ok()?.chunks;
+        let unnamed = chunks.into_iter().map(|info| info.chunk).filter(|&chunk| {
+            !stripes.get(&chunk.stripe).is_some_and(|record| names(record, chunk, site.id()))
+        });
+        left.extend(unnamed.map(|chunk| {
+            let record = stripes.get(&chunk.stripe);
+            let now = record.map(|record| &record.locations[usize::from(chunk.index)]);
+            format!("chunk {chunk} on site {}, which is now {now:?}", site.id())
+        }));
+    }
+    Some(left)
+}
+
+fn names(record: &Stripe, chunk: ChunkId, site: SiteId) -> bool {
+    let location = record.locations.get(usize::from(chunk.index));
+    location.is_some_and(|at| at.site == site.0 && at.generation == chunk.generation.0)
+}
+
+/// Rows that the collectors have yet to consume.
+async fn rows_left(cluster: &Cluster) -> Option<Vec<String>> {
+    let mut left = Vec::new();
+    for (name, prefix) in
+        [("garbage", keys::GARBAGE), ("abandoned parts", keys::ABANDONED), ("pending", keys::PENDING)]
+    {
+        let rows = cluster.engine.peek_all(prefix)?;
+        left.extend(rows.iter().map(|row| format!("a row of {name}, {}", row.key.escape_ascii())));
+    }
+    for row in cluster.engine.peek_all(keys::INTENTS)? {
+        let intent: Intent = row.record().ok()?;
+        if !cluster.engine.is_alive(LeaseId(intent.lease)).await.ok()? {
+            left.push(format!("the intent of writer {}, which is gone", intent.writer));
+        }
+    }
+    Some(left)
+}
