@@ -35,6 +35,7 @@ pub mod metadata;
 pub mod network;
 pub mod objects;
 pub mod reality;
+pub mod resources;
 pub mod speed;
 pub mod store;
 pub mod trace;

@@ -81,12 +81,13 @@ pub struct LabHowArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     long_about = "Run what stands for one figure or table of the EC-Store paper, and draw it.\n\n\
-        4a to 4d and table-2 are five views of the same runs, 4e has blocks of 1 MB, 4f failed sites. Runs that are \
-        finished are not made again. Written are FIGURE-CALIBRATION.svg and the whole report.",
-    after_long_help = "Examples:\n  striate lab figure 4c\n  striate lab figure table-2 --calibration A --scale 100"
+        4a to 4d and table-2 are five views of the same runs, 4e has blocks of 1 MB, 4f failed sites, 4g and 4h pages of \
+        images. Runs that are finished are not made again. Written are FIGURE-CALIBRATION.svg and the whole report. \
+        table-3 is what statistics and planning take; it has no policies, seeds or calibrations.",
+    after_long_help = "Examples:\n  striate lab figure 4c\n  striate lab figure table-3\n  striate lab figure table-2 --calibration A --scale 100"
 )]
 pub struct LabFigureArgs {
-    /// 4a to 4f, or table-2.
+    /// 4a to 4h, table-2 or table-3.
     pub figure: String,
     /// P, A or D.
     #[arg(long, default_value = "P")]

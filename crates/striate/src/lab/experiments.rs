@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use striate_lab::experiment::{
     self, BUILT_IN, Cells, Experiment, Progress, Results, RunOptions, pages, report,
 };
+use striate_lab::resources;
 use striate_runtime::Runtime;
 
 use super::write_file;
@@ -53,6 +54,9 @@ pub fn run(clock: &Runtime, args: &LabRunArgs) -> Outcome {
 /// # Errors
 /// As [`run`].
 pub fn figure(clock: &Runtime, args: &LabFigureArgs) -> Outcome {
+    if args.figure == "table-3" {
+        return table_3(clock, &args.out);
+    }
     let found = Experiment::of_figure(&args.figure, &args.calibration).map_err(Failure::refused)?;
     let (mut experiment, plot) = found;
     experiment.seeds = args.seeds.unwrap_or(experiment.seeds);
@@ -61,6 +65,16 @@ pub fn figure(clock: &Runtime, args: &LabFigureArgs) -> Outcome {
     let svg = args.out.join(format!("{}-{}.svg", args.figure, args.calibration));
     write_file(&svg, &report::svg(&results, plot))?;
     write_report(&results, &args.out)
+}
+
+/// Table III is no comparison of policies: what the parts beside the reads take.
+fn table_3(clock: &Runtime, out: &Path) -> Outcome {
+    let found = resources::measure(resources::Setting::PAPER, clock).map_err(Failure::failed)?;
+    print!("{}", found.text());
+    let file = serde_json::json!({ "found": found, "table": found.rows() });
+    let json = serde_json::to_string_pretty(&file).map_err(Failure::failed)?;
+    write_file(&out.join("ec-store-table-3.json"), &(json + "\n"))?;
+    write_file(&out.join("ec-store-table-3.html"), &found.html())
 }
 
 /// `striate lab results`.

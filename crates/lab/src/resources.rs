@@ -1,0 +1,315 @@
+//! EC-Store's Table III: what the statistics, the chunk read optimizer and the chunk mover take (§VI-C5), of what exists.
+//!
+//! The paper has 1,000,000 blocks of 1 MB. A run of the same workload in virtual time with the default read policy says how
+//! many requests and chunks there are in a second; the statistics of co-access observe the same workload's requests until
+//! their interval has been replaced twice. All of this is the same every time. What a request costs the processor is
+//! measured in *real* time, on whatever machine this is.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde::Serialize;
+use striate_client::{ClientError, ClientOptions};
+use striate_core::StripeId;
+use striate_plan::{CoAccess, CoAccessLimits, ReadPolicy};
+use striate_runtime::{Runtime, run_in_virtual_time};
+use striate_site::protocol::frame::LOAD_LEN;
+
+use crate::calibration::Calibration;
+use crate::costs;
+use crate::drive::{DriveOptions, drive};
+use crate::experiment::COMMIT;
+use crate::experiment::report::STYLE;
+use crate::experiment::svg::escape;
+use crate::workload::{EcStoreScans, Objects, Operation, Workload};
+use crate::world::{World, WorldOptions};
+
+/// Closed-loop clients, as in the paper.
+const CLIENTS: u32 = 100;
+
+/// How large the setting is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Blocks.
+    pub blocks: u32,
+    /// Their length, in bytes.
+    pub block_len: u32,
+    /// How long the run is, in virtual time.
+    pub length: Duration,
+}
+
+impl Setting {
+    /// The paper's blocks, and enough requests to know their rate within a few percent.
+    pub const PAPER: Self = Self { blocks: 1_000_000, block_len: 1_000_000, length: Duration::from_secs(2) };
+}
+
+/// What was found. Everything but the two costs is the same at every run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Resources {
+    /// The program.
+    pub commit: String,
+    /// Blocks.
+    pub blocks: u32,
+    /// Their length, in bytes.
+    pub block_len: u32,
+    /// Client services, each with statistics and a planner of its own.
+    pub services: u32,
+    /// Requests in a second of virtual time, all services together.
+    pub requests_per_s: f64,
+    /// Chunks asked for in a second of virtual time.
+    pub chunks_per_s: f64,
+    /// Bytes of chunks read in a second of virtual time.
+    pub chunk_bytes_per_s: f64,
+    /// Chunks asked for by one request.
+    pub chunks_per_request: f64,
+    /// Memory of one service's statistics under the paper's Zipf starts, in bytes.
+    pub statistics_bytes: usize,
+    /// The same under uniform starts, the paper's worst case.
+    pub statistics_uniform_bytes: usize,
+    /// Share of the requests that the statistics observe.
+    pub sampled: f64,
+    /// Real processor time of this machine to observe one request, in nanoseconds.
+    pub observe_ns: f64,
+    /// Real processor time of this machine to plan one request, in nanoseconds.
+    pub plan_ns: f64,
+}
+
+/// One cell's line: a resource of a component, in the paper and here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Memory, processor, network or storage.
+    pub resource: &'static str,
+    /// The paper's component.
+    pub component: &'static str,
+    /// What the paper says.
+    pub paper: &'static str,
+    /// What was found.
+    pub ours: String,
+}
+
+/// Measures a setting. `clock` is the machine's real clock.
+///
+/// # Errors
+/// When the world cannot be built.
+pub fn measure(setting: Setting, clock: &Runtime) -> Result<Resources, ClientError> {
+    let counted = count(setting)?;
+    let observe_s = observe_s(clock, EcStoreScans::measured(u64::from(setting.blocks), 1.0));
+    let plan_ns = costs::plan_ns_per_chunk(clock, ReadPolicy::Adaptive) * counted.chunks_per_request;
+    Ok(Resources { observe_ns: 1e9 * observe_s, plan_ns, ..counted })
+}
+
+/// All that does not depend on the machine; processor times are 0.
+fn count(setting: Setting) -> Result<Resources, ClientError> {
+    let profile = "rs(2,2)".parse().expect("a profile");
+    let options = WorldOptions {
+        block_len: setting.block_len,
+        ..WorldOptions::ec_store(Calibration::P, profile, setting.blocks, ReadPolicy::Adaptive)
+    };
+    let services = options.clients;
+    let measured = run_in_virtual_time(1, Duration::ZERO, move |runtime| async move {
+        let world = Arc::new(World::build(runtime, &options).await?);
+        let drive_options = DriveOptions {
+            clients: CLIENTS,
+            rate_per_s: None,
+            length: setting.length,
+            operations: None,
+            interval: setting.length,
+            client_work: Duration::from_secs_f64(options.calibration.client_work_ms / 1e3),
+        };
+        let scans = EcStoreScans::measured(u64::from(setting.blocks), 1.0);
+        Ok::<_, ClientError>(drive(&world, drive_options, scans).await)
+    })?;
+    let requests = measured.latencies.summary().count as f64;
+    let (seconds, chunks) = (setting.length.as_secs_f64(), measured.chunks as f64);
+    let blocks = u64::from(setting.blocks);
+    let memory = |workload| {
+        let mut statistics = CoAccess::default();
+        intervals(workload).into_iter().flatten().for_each(|request| statistics.observe(request));
+        statistics.totals().memory_bytes
+    };
+    Ok(Resources {
+        commit: COMMIT.to_owned(),
+        blocks: setting.blocks,
+        block_len: setting.block_len,
+        services,
+        requests_per_s: requests / seconds,
+        chunks_per_s: chunks / seconds,
+        chunk_bytes_per_s: measured.site_bytes.iter().sum::<u64>() as f64 / seconds,
+        chunks_per_request: chunks / requests,
+        statistics_bytes: memory(EcStoreScans::measured(blocks, 1.0)),
+        statistics_uniform_bytes: memory(EcStoreScans::warm_up(blocks)),
+        sampled: ClientOptions::default().sampling,
+        observe_ns: 0.0,
+        plan_ns: 0.0,
+    })
+}
+
+/// Sampled requests for three whole intervals of the statistics.
+fn intervals(mut workload: EcStoreScans) -> Vec<Vec<Vec<StripeId>>> {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut interval =
+        || (0..CoAccessLimits::default().requests).map(|_| blocks(workload.next(&mut rng))).collect();
+    (0..3).map(|_| interval()).collect()
+}
+
+/// Real seconds to observe a request, of the fastest interval.
+fn observe_s(clock: &Runtime, workload: EcStoreScans) -> f64 {
+    let mut statistics = CoAccess::default();
+    let times = intervals(workload).into_iter().map(|interval| {
+        let (began, requests) = (clock.uptime(), interval.len());
+        interval.into_iter().for_each(|request| statistics.observe(request));
+        (clock.uptime() - began).as_secs_f64() / requests as f64
+    });
+    times.fold(f64::INFINITY, f64::min)
+}
+
+fn blocks(operation: Operation) -> Vec<StripeId> {
+    match operation {
+        Operation::Read(Objects::Run { first, count }) => {
+            (first..first + count).map(|block| StripeId::new(1, block)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl Resources {
+    /// The table's cells, the paper's beside these.
+    pub fn rows(&self) -> Vec<Row> {
+        let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+        let stored = 2.0 * f64::from(self.blocks) * f64::from(self.block_len);
+        let all = self.services as usize * self.statistics_bytes;
+        let of_core = |ns: f64, share: f64| {
+            let per_s = self.requests_per_s / f64::from(self.services) * share;
+            format!("{:.3}% of one core of each of {} services", ns * per_s / 1e7, self.services)
+        };
+        let reports = self.chunks_per_s * LOAD_LEN as f64;
+        let row = |resource, component, paper, ours| Row { resource, component, paper, ours };
+        let no_mover = || "there is no mover".to_owned();
+        vec![
+            row(
+                MEMORY,
+                STATISTICS,
+                "2.8 GB",
+                format!(
+                    "{:.1} MiB a service ({:.1} MiB with uniform starts), {:.0} MiB on all {}",
+                    mib(self.statistics_bytes),
+                    mib(self.statistics_uniform_bytes),
+                    mib(all),
+                    self.services
+                ),
+            ),
+            row(MEMORY, OPTIMIZER, "10.5 MB", "scratch space of one query; no plan is kept".to_owned()),
+            row(MEMORY, MOVER, "80 MB", no_mover()),
+            row(
+                PROCESSOR,
+                STATISTICS,
+                "< 0.5%",
+                format!(
+                    "{:.2} µs a sampled request, 1 of {:.0}: {}",
+                    self.observe_ns / 1e3,
+                    1.0 / self.sampled,
+                    of_core(self.observe_ns, self.sampled)
+                ),
+            ),
+            row(
+                PROCESSOR,
+                OPTIMIZER,
+                "0.5%",
+                format!("{:.1} µs a request: {}", self.plan_ns / 1e3, of_core(self.plan_ns, 1.0)),
+            ),
+            row(PROCESSOR, MOVER, "15%", no_mover()),
+            row(
+                NETWORK,
+                STATISTICS,
+                "20 KB/s",
+                format!(
+                    "{:.0} KB/s of load reports on replies: {:.4}% of the bytes read ({LOAD_LEN} bytes a chunk)",
+                    reports / 1e3,
+                    100.0 * reports / self.chunk_bytes_per_s
+                ),
+            ),
+            row(NETWORK, OPTIMIZER, "< 1 KB/s", "none: every service plans for itself".to_owned()),
+            row(NETWORK, MOVER, "500 KB/s", no_mover()),
+            row(
+                STORAGE,
+                "all together",
+                "0.3% of the space for data (§VI-C5)",
+                format!("none on disks; the memory is {:.4}%", 100.0 * all as f64 / stored),
+            ),
+        ]
+    }
+
+    fn setting(&self) -> String {
+        format!(
+            "{} blocks of {} bytes, RS(2,2), {} client services, {CLIENTS} clients, calibration P, commit {}: {:.0} \
+             requests and {:.0} chunks a second. Rates are of virtual time and memory is counted, so both are the same at \
+             every run. Processor times are real, of the machine that this ran on, the fastest of several rounds.",
+            self.blocks, self.block_len, self.services, self.commit, self.requests_per_s, self.chunks_per_s
+        )
+    }
+
+    /// The table as text.
+    pub fn text(&self) -> String {
+        let mut text = format!("EC-Store, Table III. {}\n", self.setting());
+        for Row { resource, component, paper, ours } in self.rows() {
+            let _ = writeln!(text, "{resource:<10}{component:<22}paper {paper:<36}lab {ours}");
+        }
+        text
+    }
+
+    /// The table as a page.
+    pub fn html(&self) -> String {
+        let title = "EC-Store, Table III: physical resources";
+        let mut page = format!(
+            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
+             <style>{STYLE}</style></head><body><h1>{title}</h1><p>{}</p>\
+             <table><tr><th>resource</th><th>component</th><th>paper</th><th>lab</th></tr>",
+            escape(&self.setting())
+        );
+        for Row { resource, component, paper, ours } in self.rows() {
+            let (paper, ours) = (escape(paper), escape(&ours));
+            let _ = write!(
+                page,
+                "<tr><td>{resource}</td><td>{component}</td><td>{paper}</td><td>{ours}</td></tr>"
+            );
+        }
+        page + "</table></body></html>\n"
+    }
+}
+
+const MEMORY: &str = "memory";
+const PROCESSOR: &str = "processor";
+const NETWORK: &str = "network";
+const STORAGE: &str = "storage";
+const STATISTICS: &str = "statistics";
+const OPTIMIZER: &str = "chunk read optimizer";
+const MOVER: &str = "chunk mover";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_every_cell_of_the_papers_and_is_the_same_but_for_processor_times() {
+        let small = Setting { blocks: 2_000, block_len: 20_000, length: Duration::from_millis(200) };
+        let found = count(small).unwrap();
+        assert_eq!(found, count(small).unwrap());
+
+        let rows = found.rows();
+        for resource in [MEMORY, PROCESSOR, NETWORK] {
+            for component in [STATISTICS, OPTIMIZER, MOVER] {
+                let cells = rows.iter().filter(|row| (row.resource, row.component) == (resource, component));
+                assert_eq!(cells.count(), 1, "{resource} of {component}");
+            }
+        }
+        assert!(found.requests_per_s > 100.0 && found.chunks_per_request > 2.0, "{found:?}");
+        // One report rides on every chunk's reply: 52 bytes of 10,000, and more only for chunks that were not needed.
+        let reports_share = found.chunks_per_s * LOAD_LEN as f64 / found.chunk_bytes_per_s;
+        assert!((0.0052..0.0080).contains(&reports_share), "{reports_share}");
+        assert!((1 << 20..16 << 20).contains(&found.statistics_bytes), "{found:?}");
+        assert!(found.html().contains("there is no mover"));
+    }
+}
