@@ -2,7 +2,7 @@
 //!
 //! - [`heal`](mod@heal): rebuilds lost chunks and pays debt, most endangered stripes first; one stripe at a
 //!   time by [`repair`].
-//! - [`verify`](mod@verify): reads every chunk from its medium, queues what is damaged, and finds orphans.
+//! - [`verify`](mod@verify): reads every chunk from its medium, queues what is damaged, and counts orphans.
 //! - [`garbage`]: removes chunks that nothing names, after a grace.
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
@@ -14,16 +14,17 @@
 pub mod abandoned;
 pub mod garbage;
 pub mod heal;
+pub mod orphans;
 pub mod repair;
 pub mod statistics;
 pub mod verify;
 
-mod orphans;
 mod rows;
 
 pub use abandoned::{AbandonedReport, collect_abandoned};
 pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
+pub use orphans::{OrphanReport, collect_orphans};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use statistics::{SiteLoadView, SiteStatistics};
 pub use verify::{VerifyProgress, VerifyReport, verify};

@@ -1,7 +1,8 @@
 //! Orphans: chunks that nothing names and nobody can name any more (design.md §10.3).
 //!
 //! A put or a repair leaves them that ends at the wrong moment, a writer that was fenced and writes on, and a disk whose
-//! damage brings back what was deleted. They become garbage, which the deleter removes after its grace.
+//! damage brings back what was deleted. Verify counts them. Where it is asked for they become garbage, which the deleter
+//! removes after its grace: not by itself, because metadata that was put back from an export knows less than the sites.
 //!
 //! A chunk is one of them only if all of this holds, looked at in this order after the site has listed it:
 //! - no intent covers its stripe, so that no put can name it later: a range is never reserved again;
@@ -12,6 +13,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use striate_client::{Client, ClientError, add_garbage};
 use striate_core::{ChunkId, SiteId, StripeId};
 use striate_meta::records::{Cluster, Garbage, GarbageChunk, Intent, Stripe};
@@ -22,42 +24,75 @@ use crate::rows::Rows;
 /// Chunks of a site listed in one page.
 const LIST_PAGE: usize = 1_000;
 
-/// What a site has that no metadata names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Orphans {
-    /// Chunks that became garbage.
-    pub(crate) collected: u64,
-    /// Chunks that the metadata has never heard of; they were left alone.
-    pub(crate) unexplained: u64,
+/// What sites have that no metadata names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OrphanReport {
+    /// Chunks that are orphans.
+    pub orphans: u64,
+    /// Chunks of writers or generations that the metadata has never heard of; they are left alone.
+    pub unexplained: u64,
 }
 
-/// Makes the orphans of a site garbage. A site that does not answer has none for now.
+/// What is done with an orphan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Counted,
+    MadeGarbage,
+}
+
+/// Makes the orphans on all sites garbage; answers what was made so now. Sites that do not answer have none for now.
+///
+/// # Errors
+/// When the metadata store fails; what was done stays done.
+pub async fn collect_orphans(client: &Client) -> Result<OrphanReport, ClientError> {
+    look(client, Found::MadeGarbage).await
+}
+
+/// Counts the orphans on all sites, those that are garbage already left out.
 ///
 /// # Errors
 /// When the metadata store fails.
-pub(crate) async fn collect_orphans(client: &Client, site_id: SiteId) -> Result<Orphans, ClientError> {
-    let mut orphans = Orphans::default();
-    let Some(site) = client.site(site_id) else { return Ok(orphans) };
-    let mut from = None;
-    loop {
-        let Ok(page) = site.list(from, LIST_PAGE).await else { return Ok(orphans) };
-        let listed = page.chunks.iter().map(|info| info.chunk).collect();
-        let unnamed = unnamed(client, site_id, listed).await?;
-        if !unnamed.is_empty() {
-            let reserved = Reserved::read(client).await?;
-            for chunk in unnamed.into_iter().filter(|chunk| !reserved.covers(chunk.stripe)) {
-                if chunk.stripe.writer() > reserved.newest_writer {
-                    orphans.unexplained += 1;
-                    continue;
-                }
-                collect(client, site_id, chunk, &mut orphans).await?;
+pub(crate) async fn count_orphans(client: &Client) -> Result<OrphanReport, ClientError> {
+    look(client, Found::Counted).await
+}
+
+async fn look(client: &Client, found: Found) -> Result<OrphanReport, ClientError> {
+    let mut report = OrphanReport::default();
+    for view in client.sites().into_iter().filter(|view| view.readable) {
+        let mut from = None;
+        // A site that fails is looked at the next time.
+        while let Ok(page) = view.site.list(from, LIST_PAGE).await {
+            let listed = page.chunks.iter().map(|info| info.chunk).collect();
+            look_at(client, view.site.id(), listed, found, &mut report).await?;
+            from = page.next;
+            if from.is_none() {
+                break;
             }
         }
-        match page.next {
-            Some(next) => from = Some(next),
-            None => return Ok(orphans),
+    }
+    Ok(report)
+}
+
+/// Looks at chunks that a site has listed.
+async fn look_at(
+    client: &Client,
+    site: SiteId,
+    listed: Vec<ChunkId>,
+    found: Found,
+    report: &mut OrphanReport,
+) -> Result<(), ClientError> {
+    let unnamed = unnamed(client, site, listed).await?;
+    if unnamed.is_empty() {
+        return Ok(());
+    }
+    let reserved = Reserved::read(client).await?;
+    for chunk in unnamed.into_iter().filter(|chunk| !reserved.covers(chunk.stripe)) {
+        match chunk.stripe.writer() > reserved.newest_writer {
+            true => report.unexplained += 1,
+            false => judge(client, site, chunk, found, report).await?,
         }
     }
+    Ok(())
 }
 
 /// Those of a site's chunks that no stripe record names there.
@@ -112,12 +147,13 @@ impl Reserved {
     }
 }
 
-/// Makes a chunk garbage that no intent covers, unless it is named or garbage already.
-async fn collect(
+/// Decides about a chunk that no intent covers.
+async fn judge(
     client: &Client,
     site: SiteId,
     chunk: ChunkId,
-    orphans: &mut Orphans,
+    found: Found,
+    report: &mut OrphanReport,
 ) -> Result<(), ClientError> {
     let key = keys::stripe(chunk.stripe);
     let row = client.meta().get(&key).await?;
@@ -126,27 +162,39 @@ async fn collect(
     if is_named || is_garbage(client, site, chunk).await? {
         return Ok(());
     }
-    let mut tx = client.transaction();
-    tx.require_unchanged(key.clone(), row.as_ref());
-    if let Some(mut record) = record {
-        if record.generation < chunk.generation.0 {
-            orphans.unexplained += 1;
-            return Ok(());
-        }
-        if record.generation == chunk.generation.0 {
-            record.generation += 1;
-            tx.put(key, records::encode(&record));
-        }
+    if record.as_ref().is_some_and(|record| record.generation < chunk.generation.0) {
+        report.unexplained += 1;
+        return Ok(());
     }
-    let garbage =
-        GarbageChunk { index: u32::from(chunk.index), site: site.0, generation: chunk.generation.0 };
-    add_garbage(&mut tx, chunk.stripe, vec![garbage]);
     // Where the record has changed meanwhile, the next look decides.
-    if let Commit::Done(_) = client.meta().commit(tx).await? {
-        tracing::info!(%chunk, %site, "an orphan is garbage now");
-        orphans.collected += 1;
+    if found == Found::Counted || make_garbage(client, site, chunk, row.as_ref(), record).await? {
+        report.orphans += 1;
     }
     Ok(())
+}
+
+/// `false`: the stripe's row is not `row` any more.
+async fn make_garbage(
+    client: &Client,
+    site: SiteId,
+    chunk: ChunkId,
+    row: Option<&Row>,
+    record: Option<Stripe>,
+) -> Result<bool, ClientError> {
+    let key = keys::stripe(chunk.stripe);
+    let mut tx = client.transaction();
+    tx.require_unchanged(key.clone(), row);
+    if let Some(mut record) = record.filter(|record| record.generation == chunk.generation.0) {
+        record.generation += 1;
+        tx.put(key, records::encode(&record));
+    }
+    let (index, generation) = (u32::from(chunk.index), chunk.generation.0);
+    add_garbage(&mut tx, chunk.stripe, vec![GarbageChunk { index, site: site.0, generation }]);
+    let done = matches!(client.meta().commit(tx).await?, Commit::Done(_));
+    if done {
+        tracing::info!(%chunk, %site, "an orphan is garbage now");
+    }
+    Ok(done)
 }
 
 async fn is_garbage(client: &Client, site: SiteId, chunk: ChunkId) -> Result<bool, ClientError> {

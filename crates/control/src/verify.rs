@@ -1,7 +1,7 @@
 //! Verify: reads every chunk from its medium, past the page cache, and compares it with the stripe record.
 //!
 //! Damage is put on heal's list as debt. Afterwards the sites' chunks are listed and compared with the metadata, and
-//! what nothing names becomes garbage ([`crate::orphans`]).
+//! what nothing names is counted ([`crate::orphans`]).
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use striate_meta::records::Stripe;
 use striate_meta::{Commit, Row, keys};
 use striate_site::{ChunkInfo, SiteError};
 
-use crate::orphans::collect_orphans;
+use crate::orphans::count_orphans;
 use crate::rows::Rows;
 
 /// Stripes examined at the same time.
@@ -43,9 +43,9 @@ pub struct VerifyReport {
     pub queued: u64,
     /// Chunks on sites that did not answer.
     pub unknown: u64,
-    /// Chunks that no metadata named, and that are garbage now.
+    /// Chunks that no metadata names. They are reported only.
     pub orphans: u64,
-    /// Chunks of writers or generations that the metadata has never heard of: they were left alone.
+    /// Chunks of writers or generations that the metadata has never heard of: it may be older than they are.
     pub unexplained: u64,
     /// It was told to stop before its end.
     pub stopped: bool,
@@ -80,11 +80,8 @@ pub async fn verify(
             }
         }
     }
-    for view in client.sites().into_iter().filter(|view| view.readable) {
-        let orphans = collect_orphans(client, view.site.id()).await?;
-        report.orphans += orphans.collected;
-        report.unexplained += orphans.unexplained;
-    }
+    let found = count_orphans(client).await?;
+    (report.orphans, report.unexplained) = (found.orphans, found.unexplained);
     Ok(report)
 }
 

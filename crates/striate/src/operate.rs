@@ -38,8 +38,9 @@ pub async fn status(runtime: Runtime, args: StatusArgs) -> Outcome {
 pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
     let server = AdminClient::find(runtime, &args.admin)?;
     let bar = spinner(args.quiet);
+    let path = if args.remove_orphans { "/v1/verify/remove-orphans" } else { "/v1/verify" };
     let answer = server
-        .follow("/v1/verify", |progress| {
+        .follow(path, |progress| {
             let number = |name: &str| progress[name].as_u64().unwrap_or(0);
             bar.set_message(format!(
                 "{} stripes, {} chunks, {} read, {} damaged",
@@ -56,6 +57,9 @@ pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
         true => println!("{answer}"),
         false => {
             print!("{}", report::verification(&answer["report"]));
+            if args.remove_orphans {
+                println!("{} of those chunks are being removed", number(&answer, "orphans_removed"));
+            }
             println!("{} rows of metadata read in every mirror", number(&answer, "metadata_rows"));
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cluster::{BreakableSite, Cluster, content, go_on};
 use bytes::Bytes;
-use striate_control::{GarbageCollector, heal, verify};
+use striate_control::{GarbageCollector, OrphanReport, collect_orphans, heal, verify};
 use striate_core::{ChunkId, Generation, StripeId};
 use striate_meta::records::{Intent, Stripe};
 use striate_meta::{ScanRange, keys};
@@ -72,8 +72,11 @@ async fn orphans_become_garbage_once_no_intent_covers_them() {
     let verified = verify(&cluster.client, go_on).await.unwrap();
     assert_eq!(verified.orphans, 0, "the writer's lease is alive");
     end_intents(&cluster).await;
+    let three = OrphanReport { orphans: 3, unexplained: 0 };
     assert_eq!(verify(&cluster.client, go_on).await.unwrap().orphans, 3);
-    assert_eq!(verify(&cluster.client, go_on).await.unwrap().orphans, 0, "they are garbage already");
+    assert_eq!(collect_orphans(&cluster.client).await.unwrap(), three, "verify has only counted them");
+    assert_eq!(collect_orphans(&cluster.client).await.unwrap().orphans, 0, "they are garbage already");
+    assert_eq!(verify(&cluster.client, go_on).await.unwrap().orphans, 0);
     assert_eq!(cluster.chunk_count(), 6 + 3, "the grace has not passed");
     collect(&cluster).await;
     assert_eq!(cluster.chunk_count(), 6);
@@ -94,11 +97,13 @@ async fn chunks_that_the_metadata_has_never_heard_of_stay() {
     store(&cluster.sites[0], ChunkId { stripe: of_another, index: 0, generation: Generation(1) });
     let verified = verify(&cluster.client, go_on).await.unwrap();
     assert_eq!((verified.orphans, verified.unexplained), (0, 2), "{verified:?}");
+    let collected = collect_orphans(&cluster.client).await.unwrap();
+    assert_eq!(collected, OrphanReport { orphans: 0, unexplained: 2 });
     collect(&cluster).await;
     assert_eq!(cluster.chunk_count(), 6 + 2);
 }
 
-/// A verification meets a repair between its write and its commit: one of the two gives way, and what is named stays.
+/// A look for orphans meets a repair between its write and its commit: one of the two gives way, and what is named stays.
 #[tokio::test(start_paused = true)]
 async fn i8_a_repair_under_way_is_fenced_before_its_chunk_is_collected() {
     let mut cluster = Cluster::start(6, "rs(4,2)").await;
@@ -112,7 +117,7 @@ async fn i8_a_repair_under_way_is_fenced_before_its_chunk_is_collected() {
         cluster.runtime.sleep(write_takes / 2).await;
         assert_eq!(cluster.sites[5].chunks.lock().len(), 1, "the repair waits for its write");
         let before = stripes(&cluster).await.remove(0).1.generation;
-        assert_eq!(verify(&cluster.client, go_on).await.unwrap().orphans, 1);
+        assert_eq!(collect_orphans(&cluster.client).await.unwrap().orphans, 1);
         assert_eq!(stripes(&cluster).await.remove(0).1.generation, before + 1, "the repair is fenced");
         *cluster.sites[5].mute.lock() = false;
     };

@@ -1,17 +1,16 @@
 //! What nothing names any more: once the faults have stopped, the collectors must remove all of it.
 //!
 //! A put or a repair that ended halfway leaves chunks that no stripe record names, damage brings deleted ones back, and
-//! what is overwritten or deleted leaves rows of garbage. Verify finds the first, the collectors remove all of it when
+//! what is overwritten or deleted leaves rows of garbage. A look for orphans finds the first, the collectors remove all of it when
 //! their graces and the leases of dead writers have ended. Then every chunk on every site is one that a committed stripe
 //! names there, under this generation, and no row speaks of garbage, of segments that nobody finished, or of writers
 //! that are gone (design.md §4.5, §10.3).
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::FutureExt;
-use striate_control::{GarbageCollector, collect_abandoned, verify};
+use striate_control::{GarbageCollector, collect_abandoned, collect_orphans};
 use striate_core::{ChunkId, SiteId};
 use striate_meta::records::{Intent, Stripe};
 use striate_meta::{LeaseId, MetaStore, keys};
@@ -26,14 +25,14 @@ const COLLECTED_WITHIN: Duration = Duration::from_secs(240);
 /// Pause between two rounds of the collectors.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// Runs verify and the collectors until nothing is left for them, within the bound.
+/// Looks for orphans and runs the collectors until nothing is left for them, within the bound.
 pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
     let client = gateway.client().expect("it was started");
     let deadline = cluster.runtime.now() + COLLECTED_WITHIN;
     let mut garbage = GarbageCollector::default();
     loop {
-        let verified = verify(&client, |_| ControlFlow::Continue(())).await;
-        let rounds = (garbage.round(&client).await, collect_abandoned(&client).await, verified);
+        let found = collect_orphans(&client).await;
+        let rounds = (garbage.round(&client).await, collect_abandoned(&client).await, found);
         let left = left(cluster).await;
         if left.as_ref().is_some_and(Vec::is_empty) {
             return;

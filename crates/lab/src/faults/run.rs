@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use striate_client::ReadRange;
-use striate_control::{GarbageCollector, HealReport, collect_abandoned, heal, verify};
+use striate_control::{GarbageCollector, HealReport, collect_abandoned, collect_orphans, heal, verify};
 use striate_plan::ReadPolicy;
 use striate_runtime::run_in_virtual_time;
 
@@ -191,9 +191,10 @@ async fn keep_collecting(shared: Arc<Shared>, gateway: Arc<Gateway>) {
         cluster.coverage.begin(Kind::Collect);
         let (client, mut of_round) = (running.client.clone(), std::mem::take(&mut garbage));
         let task = running.run(async move {
-            // Both fail while the metadata does, and go on later.
+            // All fail while the metadata does, and go on later.
             let _ = of_round.round(&client).await;
             let _ = collect_abandoned(&client).await;
+            let _ = collect_orphans(&client).await;
             of_round
         });
         let ended = cluster.runtime.timeout(super::operation::LONGEST, task).await;

@@ -7,7 +7,7 @@
 //! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeyShown`], [`NewKey`] |
 //! | `POST /v1/disks/replace` | [`Replaced`] |
 //! | `POST /v1/explain` ([`Explain`]) | [`striate_client::ReadExplained`] |
-//! | `POST /v1/heal`, `POST /v1/verify` | lines of [`Line`] |
+//! | `POST /v1/heal`, `POST /v1/verify`, `POST /v1/verify/remove-orphans` | lines of [`Line`] |
 //! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see [`crate::admin::service`] |
 //!
 //! An answer with another status than 200 carries [`Refusal`].

@@ -159,7 +159,8 @@ impl AdminService {
             (Method::POST, ["v1", "disks", "replace"]) => self.replace(read(body).await?).await,
             (Method::POST, ["v1", "explain"]) => self.explain(read(body).await?).await,
             (Method::POST, ["v1", "heal"]) => Ok(self.clone().heal()),
-            (Method::POST, ["v1", "verify"]) => Ok(self.clone().verify()),
+            (Method::POST, ["v1", "verify"]) => Ok(self.clone().verify(false)),
+            (Method::POST, ["v1", "verify", "remove-orphans"]) => Ok(self.clone().verify(true)),
             (method, ["v1", "buckets", rest @ ..]) => self.buckets(method, rest, body).await,
             (method, ["v1", "keys", rest @ ..]) => self.keys(method, rest, body).await,
             (Method::GET, ["v1", "meta"]) => self.export().await,
@@ -214,26 +215,41 @@ impl AdminService {
         })
     }
 
-    fn verify(self) -> Response<Body> {
-        self.long_operation(|this, mut pace| async move {
+    fn verify(self, remove_orphans: bool) -> Response<Body> {
+        self.long_operation(move |this, pace| async move {
             let Some(_alone) = this.alone(&this.shared.verifying).await else {
                 return Line::Failed("a verification is running already; wait for it".to_owned());
             };
-            let client = this.shared.cluster.client();
-            match striate_control::verify(client, |progress| pace.progress(progress)).await {
-                Ok(report) if report.stopped => Line::Failed(STOPPING.to_owned()),
-                Ok(report) => match this.shared.cluster.meta().scrub().await {
-                    Ok(rows) => {
-                        let clean = report.is_clean();
-                        Line::Report(
-                            serde_json::json!({ "clean": clean, "report": report, "metadata_rows": rows }),
-                        )
-                    }
-                    Err(error) => Line::Failed(error.to_string()),
-                },
-                Err(error) => Line::Failed(error.to_string()),
+            match this.verified(remove_orphans, pace).await {
+                Ok(Some(report)) => Line::Report(report),
+                Ok(None) => Line::Failed(STOPPING.to_owned()),
+                Err(reason) => Line::Failed(reason),
             }
         })
+    }
+
+    /// The report of a verification; `None` when it was stopped.
+    async fn verified(
+        &self,
+        remove_orphans: bool,
+        mut pace: Pace,
+    ) -> Result<Option<serde_json::Value>, String> {
+        let cluster = &self.shared.cluster;
+        let report = striate_control::verify(cluster.client(), |progress| pace.progress(progress));
+        let report = report.await.map_err(|error| error.to_string())?;
+        if report.stopped {
+            return Ok(None);
+        }
+        let removed = match remove_orphans {
+            true => striate_control::collect_orphans(cluster.client()).await,
+            false => Ok(striate_control::OrphanReport::default()),
+        };
+        let removed = removed.map_err(|error| error.to_string())?.orphans;
+        let rows = cluster.meta().scrub().await.map_err(|error| error.to_string())?;
+        let clean = report.is_clean();
+        Ok(Some(serde_json::json!({
+            "clean": clean, "report": report, "orphans_removed": removed, "metadata_rows": rows
+        })))
     }
 
     /// Answers with lines of progress and the last line that `work` ends with. The work goes on when the command

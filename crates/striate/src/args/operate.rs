@@ -41,11 +41,15 @@ pub struct StatusArgs {
 #[command(
     long_about = "Read and check every chunk.\n\n\
         Reads every chunk from its disk, past the page cache, and compares it with the checksums taken when \
-        it was written. What is damaged or missing is named and queued for `striate heal`; nothing is deleted. \
-        The exit status is 0 when all is well, 1 when something was found.",
+        it was written. What is damaged or missing is named and queued for `striate heal`; nothing is deleted, \
+        but with --remove-orphans chunks that belong to no object. The exit status is 0 when all is well, 1 when something was found.",
     after_long_help = "Examples:\n  striate verify\n  striate verify || striate heal"
 )]
 pub struct VerifyArgs {
+    /// Remove chunks that nothing names: what writes and repairs left that died at the wrong moment. Not after metadata
+    /// was put back from an export, unless what was written since is to be lost for good.
+    #[arg(long)]
+    pub remove_orphans: bool,
     /// Show no progress.
     #[arg(long, short)]
     pub quiet: bool,

@@ -150,8 +150,12 @@ pub fn verification(report: &Value) -> String {
             .expect("writing to a string");
     }
     if number(report, "orphans") > 0 {
-        writeln!(text, "{} chunks belonged to no object; they are being removed", number(report, "orphans"))
-            .expect("writing to a string");
+        writeln!(
+            text,
+            "{} chunks belong to no object; they do no harm, `striate verify --remove-orphans` removes them",
+            number(report, "orphans")
+        )
+        .expect("writing to a string");
     }
     if number(report, "unexplained") > 0 {
         writeln!(
