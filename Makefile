@@ -11,7 +11,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients python python-package prove-python bench codec-bench plan-bench prove-store prove-lab prove-plans results compare-minio
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients python python-package prove-python bench codec-bench plan-bench prove-store prove-lab prove-plans reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -119,6 +119,9 @@ prove-plans: build python-package ## Prove the read plans' claims, one line each
 
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)
+
+reality: build ## The lab beside real processes, measured on this idle machine, into docs/results (ten minutes)
+	"$(TARGET)/release/striate" lab reality --out docs/results
 
 # Whatever ends it, the next run goes on with what is missing, as long as the program is the same.
 results: build ## Every experiment of the lab, overnight, into docs/results; resumable
