@@ -78,9 +78,12 @@ class Cluster(TOOL.Cluster):
         self.process(name).wait()
 
     def restart(self, name):
-        self.running = [(other, process) for other, process in self.running if other != name]
+        """Starts it again, at its place in the order in which they stop."""
+        place = [other for other, _ in self.running].index(name)
+        del self.running[place]
         command, options = self.commands[name]
         self.spawn(name, *command, **options)
+        self.running.insert(place, self.running.pop())
 
     def endpoints(self):
         return [f"http://127.0.0.1:{self.ports[f'gateway{number}']}" for number in self.gateways]

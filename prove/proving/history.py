@@ -18,6 +18,7 @@ from .s3 import Client
 KEYS = [f"contended/{number}" for number in range(10)]
 SIZES = (100, 10_000, 150_000)  # in the metadata, one small stripe, and chunks worth a request
 WEIGHTS = {"get": 38, "put": 18, "put_if_absent": 12, "put_if_match": 12, "delete": 12, "list": 8, "keep": 2}
+SHUN_S = 5  # a gateway that broke a connection is left alone for a while, as load balancers do
 NOT_SENT = object()  # nobody listens at the address
 REFUSED = {404: "missing", 409: "conflict", 412: "refused"}
 
@@ -71,6 +72,7 @@ class Worker:
     def __init__(self, number, endpoints, credentials, bucket, history, timeout_s):
         self.number, self.bucket, self.history = number, bucket, history
         self.clients = [Client(endpoint, credentials, timeout_s) for endpoint in endpoints]
+        self.shunned = {}  # clients of gateways that broke a connection, until when
         self.random = random.Random(number)
         self.known = {}  # the last value that this client saw of a key
         self.puts = 0
@@ -78,7 +80,7 @@ class Worker:
     def step(self):
         """One operation. False when no gateway took it."""
         operation = self.random.choices(list(WEIGHTS), WEIGHTS.values())[0]
-        client, key = self.random.choice(self.clients), self.random.choice(KEYS)
+        client, key = self.choose(), self.random.choice(KEYS)
         if operation == "list":
             return self.list(client)
         if operation == "keep":
@@ -107,14 +109,20 @@ class Worker:
         self.history.add(self.number, operation, called, record["outcome"], answer and answer.status, [record])
         return True
 
-    @staticmethod
-    def ask(client, method, path, **arguments):
+    def choose(self):
+        now = time.monotonic()
+        well = [client for client in self.clients if self.shunned.get(client, 0) < now]
+        return self.random.choice(well or self.clients)
+
+    def ask(self, client, method, path, **arguments):
         """The answer; None when the connection broke, so that the outcome is not known."""
         try:
             return client.send(method, path, **arguments)
         except ConnectionRefusedError:
+            self.shunned[client] = time.monotonic() + SHUN_S
             return NOT_SENT
         except Exception:  # noqa: BLE001 - whatever broke the connection
+            self.shunned[client] = time.monotonic() + SHUN_S
             return None
 
     def body(self):
@@ -173,7 +181,7 @@ def etags(body):
             for entry in root.iterfind(f"{space}Contents")}
 
 
-def drive(endpoints, credentials, bucket, path, *, operations, clients=16, timeout_s=10, during=None):
+def drive(endpoints, credentials, bucket, path, *, operations, clients=16, timeout_s=3, during=None):
     """Lets `clients` work on the keys until so many operations were answered or `during`, which runs beside them and is
     given the history, has ended, whichever is later. Returns the history."""
     history = History(path)
