@@ -11,7 +11,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients python python-package prove-python bench codec-bench plan-bench prove-store prove-lab prove-plans reality results compare-minio
+.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients python python-package prove-python bench codec-bench plan-bench meta-bench prove-store prove-lab prove-plans reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,7 @@ docs:
 
 # Property tests draw the same cases every time here, so that a failure is the change's; `make soak` draws others.
 unit: ## The tests of all crates
+	@tools/install.sh engines
 	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-2018} cargo test --workspace --lib --bins --tests
 	cargo test --package striate-codec --doc
 
@@ -89,7 +90,7 @@ python: program python-package ## The Python package: types, fsspec's suite, pan
 	cd python && ../.tools/python/bin/mypy --cache-dir ../.tools/mypy
 	STRIATE="$(PROGRAM)" .tools/python/bin/python -m pytest -q -p no:cacheprovider python/tests
 
-bench: codec-bench plan-bench compare-minio ## All benchmarks, beside their peers
+bench: codec-bench plan-bench meta-bench compare-minio ## All benchmarks, beside their peers
 
 codec-bench: ## Encode and decode beside ISA-L and klauspost/reedsolomon
 	@tools/install.sh build bench
@@ -98,6 +99,10 @@ codec-bench: ## Encode and decode beside ISA-L and klauspost/reedsolomon
 plan-bench: ## Plan reads beside HiGHS, after minutes of compiling it (FULL=1: hours, with 60 s of HiGHS for each hard case)
 	@tools/install.sh build highs
 	cargo run --release --package striate-bench --features plan-bench -- plan $(if $(FULL),--full)
+
+meta-bench: ## Transactions, gets and scans of each metadata engine: embedded, etcd, PostgreSQL
+	@tools/install.sh build engines
+	cargo run --release --package striate-bench --features meta-bench -- meta
 
 compare-minio: build ## PUT and GET beside MinIO (FULL=1: after 1 GB of each size)
 	@tools/install.sh minio

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs what Striate is built and proved with. Groups, in any number: build, clients, python, minio, deny, bench, highs.
+# Installs what Striate is built and proved with. Groups, in any number: build, engines, clients, python, minio,
+# deny, bench, highs.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -147,10 +148,32 @@ install_highs() {
     packages highs g++ cmake libclang-dev
 }
 
-[ $# -gt 0 ] || fail "name what to install: build clients python minio deny bench highs"
+# The package starts the service when it is installed; a policy against that is put in its way, unless there is one.
+install_engine_packages() {
+    local policy=/usr/sbin/policy-rc.d status=0 ours=
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod +x "$policy"
+        ours=yes
+    fi
+    install_packages "$@" || status=$?
+    [ -z "$ours" ] || as_root rm -f "$policy"
+    return "$status"
+}
+
+# etcd and PostgreSQL, which the metadata engines' tests and benchmark start by themselves. No service stays behind.
+install_engines() {
+    dpkg -s etcd-server etcd-client postgresql >/dev/null 2>&1 && return 0
+    command -v apt-get >/dev/null || fail "install etcd, etcdctl and PostgreSQL with your system's package manager"
+    rm -f "$tools/done/packages-engines"
+    step packages-engines "installing packages: etcd-server etcd-client postgresql" \
+        install_engine_packages etcd-server etcd-client postgresql
+}
+
+[ $# -gt 0 ] || fail "name what to install: build engines clients python minio deny bench highs"
 for group in "$@"; do
     case "$group" in
-        build | clients | python | minio | deny | bench | highs) "install_$group" ;;
-        *) fail "unknown group '$group': use build, clients, python, minio, deny, bench or highs" ;;
+        build | engines | clients | python | minio | deny | bench | highs) "install_$group" ;;
+        *) fail "unknown group '$group': use build, engines, clients, python, minio, deny, bench or highs" ;;
     esac
 done

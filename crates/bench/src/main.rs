@@ -10,6 +10,8 @@ use clap::{Parser, Subcommand};
 
 #[cfg(feature = "codec-bench")]
 mod codec;
+#[cfg(feature = "meta-bench")]
+mod meta;
 #[cfg(feature = "plan-bench")]
 mod plan;
 mod s3;
@@ -30,6 +32,9 @@ enum Benchmark {
     /// Encode and decode beside ISA-L and klauspost/reedsolomon; exits with 1 if a claim does not hold.
     #[cfg(feature = "codec-bench")]
     Codec(codec::Options),
+    /// Transactions, gets and scans of each metadata engine.
+    #[cfg(feature = "meta-bench")]
+    Meta(meta::Options),
     /// Plan reads of many blocks beside HiGHS; exits with 1 if a claim does not hold.
     #[cfg(feature = "plan-bench")]
     Plan(plan::Options),
@@ -41,6 +46,8 @@ fn main() -> ExitCode {
     match Arguments::parse().benchmark {
         #[cfg(feature = "codec-bench")]
         Benchmark::Codec(options) => codec::run(&options),
+        #[cfg(feature = "meta-bench")]
+        Benchmark::Meta(options) => meta::run(&options),
         #[cfg(feature = "plan-bench")]
         Benchmark::Plan(options) => plan::run(&options),
         Benchmark::S3(options) => s3::run(&options),

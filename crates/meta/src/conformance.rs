@@ -1,7 +1,7 @@
 //! What every metadata engine must do, as functions that run against one.
 //!
 //! [`run_all`] is handed a factory of empty stores and panics with the name of the rule that an engine
-//! breaks. [`model`] compares an engine with an ordered map over any sequence of operations; property tests
+//! breaks. [`run_shared`] does so for engines that several processes share. [`model`] compares an engine with an ordered map over any sequence of operations; property tests
 //! draw the sequences. The same rules hold for the memory engine, the embedded one and engines in other
 //! processes (design.md §7).
 //!
@@ -11,6 +11,7 @@ mod concurrency;
 mod leases;
 pub mod model;
 mod reads;
+mod shared;
 mod transactions;
 mod watches;
 
@@ -45,6 +46,8 @@ pub async fn run_all(runtime: &Runtime, factory: Factory<'_>) {
     reads::scans_go_both_ways_and_stop_at_the_limit(factory().await).await;
     reads::any_bytes_are_keys_and_values(factory().await).await;
     reads::inverted_and_empty_ranges_hold_nothing(factory().await).await;
+    reads::a_long_scan_is_in_order_and_complete(factory().await).await;
+    transactions::the_mark_of_a_migration_refuses_all_others(factory().await).await;
     concurrency::increments_lose_nothing(runtime, factory().await).await;
     concurrency::a_scan_and_a_get_many_see_one_state(runtime, factory().await).await;
     concurrency::of_many_that_create_a_row_one_wins(runtime, factory().await).await;
@@ -53,7 +56,23 @@ pub async fn run_all(runtime: &Runtime, factory: Factory<'_>) {
     leases::a_lease_guards_a_transaction(runtime, factory().await).await;
     leases::lease_ids_are_never_the_same(factory().await).await;
     watches::events_come_in_commit_order(factory().await).await;
-    watches::a_watcher_that_lags_is_told_by_the_end_of_its_channel(factory().await).await;
+    watches::a_watcher_that_lags_misses_nothing_without_being_told(factory().await).await;
+}
+
+/// Makes two handles of one empty store, as two processes have them.
+pub type PairFactory<'a> = &'a dyn Fn() -> Pin<Box<dyn Future<Output = (Store, Store)> + Send>>;
+
+/// Runs the rules of an engine that several processes share.
+///
+/// # Panics
+/// When the engine breaks a rule.
+pub async fn run_shared(runtime: &Runtime, factory: PairFactory<'_>) {
+    shared::what_one_commits_the_other_reads_at_once(factory().await).await;
+    shared::one_id_is_applied_once_by_both(factory().await).await;
+    shared::increments_of_both_lose_nothing(runtime, factory().await).await;
+    shared::of_both_that_create_rows_one_wins_each(runtime, factory().await).await;
+    shared::leases_are_one_for_both(factory().await).await;
+    shared::a_watch_sees_the_commits_of_both_in_order(runtime, factory().await).await;
 }
 
 /// A transaction id that no other transaction of this process has.

@@ -18,6 +18,7 @@
 //! t/<upload id:16><number:4>              UploadPart
 //! x/<upload id:16><tx:16>                 AbandonedParts
 //! a/<access key>                          AccessKey
+//! z                                       Migration: this metadata is moved to or from another engine
 //! ```
 //!
 //! Numbers are big-endian, so that keys sort as numbers do. Bucket names and object keys hold no NUL
@@ -39,6 +40,11 @@ fn build(prefix: &[u8], parts: &[&[u8]]) -> Bytes {
 /// The cluster's own row.
 pub fn cluster() -> Bytes {
     Bytes::from_static(b"c")
+}
+
+/// The mark of a migration ([`crate::migration`]).
+pub fn migration() -> Bytes {
+    Bytes::from_static(b"z")
 }
 
 /// A bucket.

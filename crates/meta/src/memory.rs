@@ -19,6 +19,7 @@ use crate::store::{
     WatchEvent, Write,
 };
 use crate::watch::Watchers;
+use crate::{keys, migration};
 
 /// Metadata in memory.
 #[derive(Debug)]
@@ -109,6 +110,11 @@ impl MetaStore for MemoryStore {
         let mut state = self.state.write();
         if let Some(revision) = state.outcomes.get(transaction.id) {
             return Ok(Commit::Done(revision));
+        }
+        if let Some((mark, _)) = state.rows.get(&keys::migration())
+            && !transaction.writes_migration()
+        {
+            return Err(MetaError::Moved(migration::describe(mark)));
         }
         let mut preconditions = transaction.preconditions.iter();
         if let Some(failed) = preconditions.position(|precondition| !self.holds(&state, precondition)) {

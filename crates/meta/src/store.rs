@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+use crate::keys;
+
 /// The engine's commit counter. A row's version is the revision of the transaction that wrote it last.
 /// Revisions only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,6 +129,10 @@ pub enum MetaError {
     /// A row or file is damaged or was written by a newer version.
     #[error("the metadata is damaged or newer than this program: {0}")]
     Corrupt(String),
+    /// The metadata is being moved to or from another engine, or was moved (see [`crate::migration`]);
+    /// nothing was written.
+    #[error("nothing can be written to this metadata: {0}")]
+    Moved(String),
 }
 
 /// Limits of a transaction, the same on every engine (etcd's are the narrowest).
@@ -159,7 +165,8 @@ pub trait MetaStore: Send + Sync + std::fmt::Debug {
     /// At most `limit` rows of `range` in descending key order.
     async fn scan_back(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError>;
 
-    /// Commits a transaction. An answer [`Commit::Done`] means durable.
+    /// Commits a transaction. An answer [`Commit::Done`] means durable; after [`Commit::Conflict`] no
+    /// earlier submission of the same id commits any more.
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError>;
 
     /// Grants a lease.
@@ -176,6 +183,25 @@ pub trait MetaStore: Send + Sync + std::fmt::Debug {
 
     /// Events of keys with `prefix` that commit from now on.
     async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError>;
+}
+
+impl Precondition {
+    /// The row that it is about, if it is about one.
+    pub fn key(&self) -> Option<&Bytes> {
+        match self {
+            Self::Absent(key) | Self::Exists(key) | Self::Version(key, _) => Some(key),
+            Self::LeaseAlive(_) => None,
+        }
+    }
+}
+
+impl Write {
+    /// The row that it sets or removes.
+    pub fn key(&self) -> &Bytes {
+        match self {
+            Self::Put(key, _) | Self::Delete(key) => key,
+        }
+    }
 }
 
 impl ScanRange {
@@ -228,6 +254,22 @@ impl Transaction {
         self
     }
 
+    /// Keys and values, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        let value = |write: &Write| match write {
+            Write::Put(_, value) => value.len(),
+            Write::Delete(_) => 0,
+        };
+        let of_preconditions = self.preconditions.iter().filter_map(Precondition::key).map(Bytes::len);
+        let of_writes = self.writes.iter().map(|write| write.key().len() + value(write));
+        of_preconditions.chain(of_writes).sum()
+    }
+
+    /// Whether it writes the mark of a migration: only such a transaction commits while there is a mark.
+    pub(crate) fn writes_migration(&self) -> bool {
+        self.writes.iter().any(|write| write.key() == &keys::migration())
+    }
+
     /// Checks the limits that hold on every engine.
     ///
     /// # Errors
@@ -238,11 +280,11 @@ impl Transaction {
         if operations > MAX_OPERATIONS {
             return Err(MetaError::TooLarge(format!("{operations} operations, {MAX_OPERATIONS} allowed")));
         }
-        let mut total = 0;
         for write in &self.writes {
-            let (key, value_len) = match write {
-                Write::Put(key, value) => (key, value.len()),
-                Write::Delete(key) => (key, 0),
+            let key = write.key();
+            let value_len = match write {
+                Write::Put(_, value) => value.len(),
+                Write::Delete(_) => 0,
             };
             if key.len() > MAX_KEY_BYTES || key.is_empty() {
                 return Err(MetaError::TooLarge(format!("a key of {} bytes", key.len())));
@@ -250,8 +292,8 @@ impl Transaction {
             if value_len > MAX_VALUE_BYTES {
                 return Err(MetaError::TooLarge(format!("a value of {value_len} bytes")));
             }
-            total += key.len() + value_len;
         }
+        let total = self.size();
         if total > MAX_TRANSACTION_BYTES {
             return Err(MetaError::TooLarge(format!("{total} bytes, {MAX_TRANSACTION_BYTES} allowed")));
         }

@@ -59,7 +59,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
             (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage")
         }
         E::Busy => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
-        E::Meta(MetaError::Unavailable(_) | MetaError::UnknownOutcome(_)) => {
+        E::Meta(MetaError::Unavailable(_) | MetaError::UnknownOutcome(_) | MetaError::Moved(_)) => {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
         }
         E::Meta(_) | E::Site(_) | E::Inconsistent { .. } => {

@@ -6,12 +6,12 @@ use striate_runtime::Runtime;
 use super::{Store, done, get, put, transaction};
 use crate::store::{Commit, Precondition, ScanRange};
 
-fn number(value: &[u8]) -> u64 {
+pub(super) fn number(value: &[u8]) -> u64 {
     std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).expect("the value is a number")
 }
 
 /// Adds one to `key`, again until no conflict remains.
-async fn increment(store: &Store, key: &'static str) {
+pub(super) async fn increment(store: &Store, key: &'static str) {
     loop {
         let row = get(store, key.as_bytes()).await;
         let next = row.as_ref().map_or(0, |row| number(&row.value)) + 1;

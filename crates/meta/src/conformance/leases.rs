@@ -24,7 +24,11 @@ pub(super) async fn a_lease_ends_unless_it_is_kept_alive(runtime: &Runtime, stor
         runtime.sleep(ttl / 2).await;
         assert!(store.keep_alive(kept.id).await.unwrap(), "it was kept alive in time");
     }
-    assert!(!store.is_alive(left.id).await.unwrap(), "it was not kept alive");
+    // An engine elsewhere may end it a little later than its time.
+    while store.is_alive(left.id).await.unwrap() {
+        assert!(store.keep_alive(kept.id).await.unwrap());
+        runtime.sleep(ttl / 20).await;
+    }
     assert!(!store.keep_alive(left.id).await.unwrap(), "what has ended stays ended");
     assert!(!store.is_alive(left.id).await.unwrap());
     store.revoke_lease(kept.id).await.unwrap();

@@ -82,3 +82,24 @@ pub(super) async fn inverted_and_empty_ranges_hold_nothing(store: Store) {
         assert_eq!(store.scan_back(range, 9).await.unwrap(), [], "{start}..{end}");
     }
 }
+
+/// More rows than an engine is likely to read at once.
+pub(super) async fn a_long_scan_is_in_order_and_complete(store: Store) {
+    const ROWS: u32 = 4_500;
+    for first in (0..ROWS).step_by(90) {
+        let mut tx = transaction();
+        for number in first..first + 90 {
+            tx.put(number.to_be_bytes().to_vec(), number.to_string());
+        }
+        store.commit(tx).await.unwrap();
+    }
+    let rows = store.scan(ScanRange::prefix(b""), usize::MAX).await.unwrap();
+    assert_eq!(rows.len() as u32, ROWS);
+    assert!((0..).zip(&rows).all(|(number, row): (u32, _)| row.key[..] == number.to_be_bytes()));
+    let mut back = store.scan_back(ScanRange::prefix(b""), 4_200).await.unwrap();
+    back.reverse();
+    assert_eq!(back, rows[300..]);
+    let keys: Vec<Bytes> = rows.iter().rev().step_by(7).map(|row| row.key.clone()).collect();
+    let many = store.get_many(&keys).await.unwrap();
+    assert!(many.iter().zip(rows.iter().rev().step_by(7)).all(|(found, row)| found.as_ref() == Some(row)));
+}

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{Store, delete, done, fresh_id, get, put, transaction};
+use crate::keys;
 use crate::store::{Commit, LeaseId, MetaError, Precondition, Revision, Transaction, limits};
 
 pub(super) async fn all_preconditions_hold_or_nothing_is_written(store: Store) {
@@ -125,6 +126,14 @@ pub(super) async fn limits_are_refused_and_their_bounds_accepted(store: Store) {
         too_large.put(format!("{number}"), vec![0; limits::MAX_VALUE_BYTES]);
     }
     refused(&too_large).await;
+    let mut long_preconditions = transaction();
+    for number in 0..3_u8 {
+        long_preconditions.put(vec![number], vec![0; limits::MAX_VALUE_BYTES]);
+    }
+    for number in 0..64_u8 {
+        long_preconditions.require(Precondition::Absent(vec![number; limits::MAX_KEY_BYTES].into()));
+    }
+    refused(&long_preconditions).await;
 
     let value = Bytes::from(vec![7; limits::MAX_VALUE_BYTES]);
     let key = vec![b'k'; limits::MAX_KEY_BYTES];
@@ -135,4 +144,49 @@ pub(super) async fn limits_are_refused_and_their_bounds_accepted(store: Store) {
         many.put(format!("many {number}"), "");
     }
     done(store.commit(many).await.unwrap());
+    done(store.commit(largest()).await.unwrap());
+}
+
+/// As many operations and as many bytes as are allowed, of which as many as can be are preconditions' keys.
+fn largest() -> Transaction {
+    const WRITES: usize = 3;
+    let mut tx = transaction();
+    let mut left = limits::MAX_TRANSACTION_BYTES;
+    for number in 0..limits::MAX_OPERATIONS - WRITES {
+        let mut key = vec![b'q'; limits::MAX_KEY_BYTES];
+        key[0] = number as u8;
+        left -= key.len();
+        tx.require(Precondition::Absent(key.into()));
+    }
+    for number in 0..WRITES {
+        let len = (left - 2).min(limits::MAX_VALUE_BYTES);
+        left -= 2 + len;
+        tx.put(vec![b'p', number as u8], vec![5; len]);
+    }
+    assert_eq!(left, 0);
+    tx
+}
+
+pub(super) async fn the_mark_of_a_migration_refuses_all_others(store: Store) {
+    let before = fresh_id();
+    let mut known = Transaction::new(before);
+    known.put("a", "1");
+    let revision = done(store.commit(known.clone()).await.unwrap());
+    let mut mark = transaction();
+    mark.put(keys::migration(), "mark").put("beside the mark", "1");
+    done(store.commit(mark.clone()).await.unwrap());
+
+    let mut refused = transaction();
+    refused.put("a", "2");
+    assert!(matches!(store.commit(refused.clone()).await, Err(MetaError::Moved(_))));
+    let mut conflicting = transaction();
+    conflicting.require(Precondition::Absent("a".into())).put("b", "2");
+    assert!(matches!(store.commit(conflicting).await, Err(MetaError::Moved(_))));
+    assert_eq!(store.commit(known).await.unwrap(), Commit::Done(revision), "what was committed stays so");
+    assert_eq!(get(&store, b"a").await.unwrap().value, "1", "reads go on");
+
+    let mut unmark = transaction();
+    unmark.delete(keys::migration());
+    done(store.commit(unmark).await.unwrap());
+    done(store.commit(refused).await.unwrap());
 }

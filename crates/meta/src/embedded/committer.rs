@@ -167,6 +167,7 @@ impl Committer {
             // Who asked may have gone.
             let _ = reply.send(match drafted {
                 Drafted::Answer(commit) => Ok(commit),
+                Drafted::Moved(whereto) => Err(MetaError::Moved(whereto)),
                 Drafted::NoSpace => Err(MetaError::NoSpace(format!(
                     "less than {} bytes are free in a directory that holds metadata; only deletes are accepted",
                     self.options.min_free_bytes

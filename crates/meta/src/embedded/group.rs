@@ -13,6 +13,7 @@ use super::snapshot::{Failure, Snapshot};
 use crate::lease::Leases;
 use crate::outcomes::{Outcomes, REMEMBERED_COMMITS};
 use crate::store::{Commit, Precondition, Revision, Transaction, TxId, WatchEvent, Write};
+use crate::{keys, migration};
 
 /// What a group does to one key.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub(super) struct Draft<'a> {
     committed: &'a Snapshot,
     outcomes: &'a Outcomes,
     leases: &'a Leases,
+    /// The mark of a migration in the committed state, once it was looked for.
+    mark: Option<Option<Bytes>>,
 }
 
 /// How a transaction fared in a draft.
@@ -73,6 +76,8 @@ pub(super) enum Drafted {
     Answer(Commit),
     /// Refused: it would take space, and there is none.
     NoSpace,
+    /// Refused: the metadata was or is being moved.
+    Moved(String),
 }
 
 /// A transaction that removes rows and adds at most this many bytes to the metadata is one that gives space
@@ -82,13 +87,16 @@ const RELEASE_SLACK_BYTES: i64 = 256;
 impl<'a> Draft<'a> {
     pub(super) fn new(committed: &'a Snapshot, outcomes: &'a Outcomes, leases: &'a Leases) -> Self {
         let group = Group::after(committed.revision());
-        Self { group, events: Vec::new(), committed, outcomes, leases }
+        Self { group, events: Vec::new(), committed, outcomes, leases, mark: None }
     }
 
     /// Checks `tx` and adds its writes. `full`: only accept what gives space back.
     pub(super) fn add(&mut self, tx: &Transaction, full: bool) -> Result<Drafted, Failure> {
         if let Some(revision) = self.outcomes.get(tx.id).or_else(|| self.drafted(tx.id)) {
             return Ok(Drafted::Answer(Commit::Done(revision)));
+        }
+        if let Some(mark) = self.mark()?.filter(|_| !tx.writes_migration()) {
+            return Ok(Drafted::Moved(migration::describe(&mark)));
         }
         for (failed, precondition) in tx.preconditions.iter().enumerate() {
             if !self.holds(precondition)? {
@@ -105,6 +113,20 @@ impl<'a> Draft<'a> {
             self.write(write, revision)?;
         }
         Ok(Drafted::Answer(Commit::Done(revision)))
+    }
+
+    fn mark(&mut self) -> Result<Option<Bytes>, Failure> {
+        let key = keys::migration();
+        match self.group.rows.get(&key) {
+            Some(Change::Put(value, _)) => Ok(Some(value.clone())),
+            Some(Change::Delete) => Ok(None),
+            None => {
+                if self.mark.is_none() {
+                    self.mark = Some(self.committed.get(&key)?.map(|row| row.value));
+                }
+                Ok(self.mark.clone().flatten())
+            }
+        }
     }
 
     fn drafted(&self, id: TxId) -> Option<Revision> {

@@ -10,8 +10,7 @@ use striate_meta::conformance::fresh_id;
 use striate_meta::embedded::EmbeddedStore;
 use striate_meta::{MemoryStore, MetaStore, ScanRange, Transaction};
 
-use crate::cluster::{Cluster, put, virtual_runtime};
-use crate::strategy::in_virtual_time;
+use crate::cluster::{Cluster, in_virtual_time, put, virtual_runtime};
 
 const CLUSTER: ClusterId = ClusterId(7);
 const ANY: ImportOptions = ImportOptions { cluster: None, force: false };

@@ -90,3 +90,9 @@ pub async fn get(store: &EmbeddedStore, key: &str) -> Result<Option<String>, Met
     let row = store.get(key.as_bytes()).await?;
     Ok(row.map(|row| String::from_utf8_lossy(&row.value).into_owned()))
 }
+
+/// Runs `future` on tokio's paused clock.
+pub fn in_virtual_time<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a current-thread runtime starts").block_on(future)
+}

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::strategy::in_virtual_time;
+use crate::cluster::in_virtual_time;
 use futures::future::join_all;
 use proptest::prelude::*;
 use striate_core::ClusterId;

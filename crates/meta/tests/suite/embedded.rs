@@ -35,7 +35,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn the_embedded_engine_is_an_ordered_map_also_after_a_restart(operations in crate::strategy::operations(40)) {
-        crate::strategy::in_virtual_time(async move {
+        crate::cluster::in_virtual_time(async move {
             let (runtime, cluster) = (virtual_runtime(), Cluster::new(2, 1));
             let store = cluster.create(&runtime).await;
             let mut model = Model::default();

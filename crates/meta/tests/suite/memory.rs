@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
     fn the_memory_engine_is_an_ordered_map(operations in crate::strategy::operations(60)) {
-        crate::strategy::in_virtual_time(async move {
+        crate::cluster::in_virtual_time(async move {
             let store: Store = Arc::new(MemoryStore::new(Runtime::deterministic(1, Duration::ZERO)));
             let mut model = Model::default();
             for operation in &operations {

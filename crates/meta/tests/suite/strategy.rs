@@ -5,12 +5,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use striate_meta::conformance::model::{Check, Operation};
 
-/// Runs `future` on tokio's paused clock.
-pub fn in_virtual_time<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    runtime.expect("a current-thread runtime starts").block_on(future)
-}
-
 fn key() -> impl Strategy<Value = Bytes> {
     vec(prop_oneof![Just(0_u8), Just(b'a'), Just(b'b'), Just(0xff)], 1..4).prop_map(Bytes::from)
 }

@@ -1,0 +1,95 @@
+//! etcd's API as it is on the wire, and the few shapes of requests that the engine sends.
+
+use bytes::Bytes;
+
+#[allow(missing_docs, clippy::all, reason = "generated from proto/etcd.proto")]
+mod etcdserverpb {
+    tonic::include_proto!("etcdserverpb");
+}
+
+pub(super) use etcdserverpb::auth_client::AuthClient;
+pub(super) use etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+pub(super) use etcdserverpb::event::EventType;
+pub(super) use etcdserverpb::kv_client::KvClient;
+pub(super) use etcdserverpb::lease_client::LeaseClient;
+pub(super) use etcdserverpb::range_request::SortOrder;
+pub(super) use etcdserverpb::request_op::Request;
+pub(super) use etcdserverpb::response_op::Response;
+pub(super) use etcdserverpb::watch_client::WatchClient;
+pub(super) use etcdserverpb::watch_request::RequestUnion;
+pub(super) use etcdserverpb::*;
+
+/// A response that says which etcd it comes from, and of which revision.
+pub(super) trait Answer {
+    fn header(&self) -> Option<&ResponseHeader>;
+
+    fn revision(&self) -> i64 {
+        self.header().map_or(0, |header| header.revision)
+    }
+}
+
+macro_rules! answers {
+    ($($response:ty),*) => {$(
+        impl Answer for $response {
+            fn header(&self) -> Option<&ResponseHeader> {
+                self.header.as_ref()
+            }
+        }
+    )*};
+}
+
+answers!(
+    RangeResponse,
+    TxnResponse,
+    LeaseGrantResponse,
+    LeaseRevokeResponse,
+    LeaseKeepAliveResponse,
+    AuthenticateResponse
+);
+
+/// Reads one key.
+pub(super) fn get(key: Bytes) -> RangeRequest {
+    RangeRequest { key, ..RangeRequest::default() }
+}
+
+/// An operation of a transaction that reads one key.
+pub(super) fn get_op(key: Bytes) -> RequestOp {
+    RequestOp { request: Some(Request::RequestRange(get(key))) }
+}
+
+/// An operation that sets a key, for as long as `lease` lives (0: for good).
+pub(super) fn put_op(key: Bytes, value: Bytes, lease: i64) -> RequestOp {
+    RequestOp { request: Some(Request::RequestPut(PutRequest { key, value, lease })) }
+}
+
+/// An operation that removes a key.
+pub(super) fn delete_op(key: Bytes) -> RequestOp {
+    RequestOp { request: Some(Request::RequestDeleteRange(DeleteRangeRequest { key })) }
+}
+
+/// That a key was last written at `revision`; 0: that there is none.
+pub(super) fn has_revision(key: Bytes, revision: i64) -> Compare {
+    compare(key, CompareResult::Equal, CompareTarget::Mod, TargetUnion::ModRevision(revision))
+}
+
+/// That there is such a key.
+pub(super) fn exists(key: Bytes) -> Compare {
+    compare(key, CompareResult::Greater, CompareTarget::Mod, TargetUnion::ModRevision(0))
+}
+
+/// That a key has a value.
+pub(super) fn has_value(key: Bytes, value: Bytes) -> Compare {
+    compare(key, CompareResult::Equal, CompareTarget::Value, TargetUnion::Value(value))
+}
+
+fn compare(key: Bytes, result: CompareResult, target: CompareTarget, union: TargetUnion) -> Compare {
+    Compare { result: result.into(), target: target.into(), key, target_union: Some(union) }
+}
+
+/// The row that a [`get_op`] found.
+pub(super) fn found(op: &ResponseOp) -> Option<&KeyValue> {
+    match &op.response {
+        Some(Response::ResponseRange(range)) => range.kvs.first(),
+        _ => None,
+    }
+}

@@ -1,0 +1,314 @@
+//! Moving metadata from one engine to another: `striate admin migrate`.
+//!
+//! The mark: while there is a row under [`keys::migration`], every engine commits only transactions which
+//! write that row, and answers all others with [`MetaError::Moved`]. So a running gateway is fenced at its
+//! next transaction and a new one when it registers, without being asked.
+//!
+//! ```text
+//!             source               target
+//! 1           leaving (fenced)     arriving (fenced)
+//! 2           leaving              rows made equal: those that differ are written, those that are too many removed
+//! 3           leaving              every row compared
+//! 4           left                 arriving
+//! 5           left                 (no mark: in use)
+//! ```
+//!
+//! Each step can be taken again. An interrupted migration is run again and finds what is done already; one
+//! that is given up is undone by removing the mark from the source ([`cancel`]), and what has arrived at the
+//! target is made equal by the next migration, whatever was written to the source in between.
+//!
+//! What it does not do: leases are not rows and stay behind. Their holders are gone when metadata are moved,
+//! and what they left is collected, because their leases do not live in the target.
+
+use bytes::Bytes;
+use striate_runtime::Runtime;
+
+use crate::keys;
+use crate::records::{self, Migration, migration::State};
+use crate::store::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, TxId, limits};
+
+/// Rows read at once.
+const PAGE_ROWS: usize = 1_000;
+
+/// Why a migration stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// An engine failed.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// The target holds metadata that did not come from this source.
+    #[error("the target holds metadata already; give an empty one (another prefix or schema)")]
+    NotEmpty,
+    /// The mark of another migration.
+    #[error("{0}")]
+    Other(String),
+    /// The copy is not what was copied: something else writes.
+    #[error(
+        "after copying, {0} rows differ: something writes to the source or the target beside this migration; find it, \
+         and run the migration again"
+    )]
+    Differs(u64),
+}
+
+/// What a migration is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Makes the target's rows equal to the source's.
+    Copying,
+    /// Compares all rows.
+    Comparing,
+}
+
+/// How far it has come in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The step.
+    pub step: Step,
+    /// The source's rows that were seen.
+    pub rows: u64,
+    /// Rows that differed.
+    pub different: u64,
+}
+
+/// One end of a migration.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'e> {
+    /// The engine.
+    pub store: &'e dyn MetaStore,
+    /// Its name for people and for the other end's mark, without secrets.
+    pub name: &'e str,
+}
+
+/// What a mark says, for people.
+pub(crate) fn describe(mark: &Bytes) -> String {
+    let Ok(mark) = records::decode::<Migration>(mark) else {
+        return "it holds the mark of a migration by a newer striate".to_owned();
+    };
+    let other = &mark.other;
+    match mark.state() {
+        State::Leaving => format!(
+            "it is being moved to {other}; let `striate admin migrate` finish, or end it with --cancel"
+        ),
+        State::Left => format!("it was moved to {other}; start with that"),
+        State::Arriving => {
+            format!("it is still arriving from {other}; let `striate admin migrate` finish")
+        }
+    }
+}
+
+/// Moves all metadata from `source` to `target`. Answers the number of rows.
+///
+/// # Errors
+/// [`MigrationError`]; the source stays fenced until the migration is run again or cancelled.
+pub async fn migrate(
+    runtime: &Runtime,
+    source: End<'_>,
+    target: End<'_>,
+    on_progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<u64, MigrationError> {
+    let mut run = Run { runtime, source, target, on_progress };
+    run.begin().await?;
+    run.pass(Step::Copying).await?;
+    let compared = run.pass(Step::Comparing).await?;
+    if compared.different > 0 {
+        return Err(MigrationError::Differs(compared.different));
+    }
+    run.end().await?;
+    Ok(compared.rows)
+}
+
+/// Gives up a migration of `source` that has not ended: it can be used again.
+///
+/// # Errors
+/// When the source fails, or has no mark of a migration.
+pub async fn cancel(runtime: &Runtime, source: &dyn MetaStore) -> Result<(), MigrationError> {
+    let row = source.get(&keys::migration()).await?;
+    let Some(row) = row else {
+        return Err(MigrationError::Other("no migration of these metadata has begun".to_owned()));
+    };
+    let mut tx = transaction(runtime);
+    tx.require_unchanged(keys::migration(), Some(&row)).delete(keys::migration());
+    committed(source.commit(tx).await?)
+}
+
+fn transaction(runtime: &Runtime) -> Transaction {
+    Transaction::new(TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64())))
+}
+
+fn committed(commit: Commit) -> Result<(), MigrationError> {
+    match commit {
+        Commit::Done(_) => Ok(()),
+        Commit::Conflict { .. } => {
+            Err(MigrationError::Other("another migration of these metadata runs; wait for it".to_owned()))
+        }
+    }
+}
+
+/// A migration in progress.
+struct Run<'r> {
+    runtime: &'r Runtime,
+    source: End<'r>,
+    target: End<'r>,
+    on_progress: &'r mut (dyn FnMut(Progress) + Send),
+}
+
+impl Run<'_> {
+    /// Fences both ends, after checking that they may be.
+    async fn begin(&self) -> Result<(), MigrationError> {
+        let arriving = self.mark_of(self.target).await?;
+        match &arriving {
+            Some((_, mark)) if mark.state() == State::Arriving && mark.other == self.source.name => {}
+            Some((row, _)) => {
+                return Err(MigrationError::Other(format!("the target: {}", describe(&row.value))));
+            }
+            None if self.target.store.scan(ScanRange::prefix(b""), 1).await?.is_empty() => {}
+            None => return Err(MigrationError::NotEmpty),
+        }
+        let leaving = self.mark_of(self.source).await?;
+        let ours = |mark: &Migration| mark.state() != State::Arriving && mark.other == self.target.name;
+        if let Some((row, _)) = leaving.as_ref().filter(|(_, mark)| !ours(mark)) {
+            return Err(MigrationError::Other(format!("the source: {}", describe(&row.value))));
+        }
+        if arriving.is_none() {
+            self.set_mark(self.target, None, State::Arriving, self.source.name).await?;
+        }
+        if leaving.is_none() {
+            self.set_mark(self.source, None, State::Leaving, self.target.name).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the source out of use, then the target into use.
+    async fn end(&self) -> Result<(), MigrationError> {
+        let leaving = self.mark_of(self.source).await?.map(|(row, _)| row);
+        self.set_mark(self.source, leaving.as_ref(), State::Left, self.target.name).await?;
+        let arriving = self.mark_of(self.target).await?.map(|(row, _)| row);
+        let mut tx = transaction(self.runtime);
+        tx.require_unchanged(keys::migration(), arriving.as_ref()).delete(keys::migration());
+        committed(self.target.store.commit(tx).await?)
+    }
+
+    async fn mark_of(&self, end: End<'_>) -> Result<Option<(Row, Migration)>, MigrationError> {
+        let Some(row) = end.store.get(&keys::migration()).await? else { return Ok(None) };
+        let mark = row.record()?;
+        Ok(Some((row, mark)))
+    }
+
+    async fn set_mark(
+        &self,
+        end: End<'_>,
+        before: Option<&Row>,
+        state: State,
+        other: &str,
+    ) -> Result<(), MigrationError> {
+        let mark = Migration { state: state.into(), other: other.to_owned() };
+        let mut tx = transaction(self.runtime);
+        tx.require_unchanged(keys::migration(), before).put(keys::migration(), records::encode(&mark));
+        committed(end.store.commit(tx).await?)
+    }
+
+    /// Goes through both ends in key order. `Copying` puts right what differs.
+    async fn pass(&mut self, step: Step) -> Result<Progress, MigrationError> {
+        let (mut from, mut to) = (Pages::new(self.source.store), Pages::new(self.target.store));
+        let mut progress = Progress { step, rows: 0, different: 0 };
+        let mut tx = self.batch().await?;
+        loop {
+            let (here, there) = (from.peek().await?.cloned(), to.peek().await?.cloned());
+            let key = match (&here, &there) {
+                (None, None) => break,
+                (Some(here), None) => here.key.clone(),
+                (None, Some(there)) => there.key.clone(),
+                (Some(here), Some(there)) => here.key.clone().min(there.key.clone()),
+            };
+            let here = here.filter(|row| row.key == key);
+            let there = there.filter(|row| row.key == key);
+            if here.is_some() {
+                from.next();
+                progress.rows += 1;
+            }
+            if there.is_some() {
+                to.next();
+            }
+            let value = |row: &Option<Row>| row.as_ref().map(|row| row.value.clone());
+            if key != keys::migration() && value(&here) != value(&there) {
+                progress.different += 1;
+                if step == Step::Copying {
+                    self.put_right(&mut tx, key, value(&here)).await?;
+                }
+            }
+            if progress.rows % PAGE_ROWS as u64 == 0 {
+                (self.on_progress)(progress);
+            }
+        }
+        if tx.writes.len() > 1 {
+            committed(self.target.store.commit(tx).await?)?;
+        }
+        // The mark is a row of either end, but not of what is moved.
+        progress.rows = progress.rows.saturating_sub(1);
+        (self.on_progress)(progress);
+        Ok(progress)
+    }
+
+    /// Adds a row, or the removal of one, to a batch, and commits the batch when it is full.
+    async fn put_right(
+        &self,
+        tx: &mut Transaction,
+        key: Bytes,
+        value: Option<Bytes>,
+    ) -> Result<(), MigrationError> {
+        let bytes = key.len() + value.as_ref().map_or(0, Bytes::len);
+        let full = tx.preconditions.len() + tx.writes.len() == limits::MAX_OPERATIONS;
+        if full || tx.size() + bytes > limits::MAX_TRANSACTION_BYTES {
+            let batch = std::mem::replace(tx, transaction(self.runtime));
+            committed(self.target.store.commit(batch).await?)?;
+            *tx = self.batch().await?;
+        }
+        match value {
+            Some(value) => tx.put(key, value),
+            None => tx.delete(key),
+        };
+        Ok(())
+    }
+
+    /// An empty batch for the target: it writes the mark anew, without which it would be refused, and demands
+    /// that nobody else did.
+    async fn batch(&self) -> Result<Transaction, MigrationError> {
+        let mut tx = transaction(self.runtime);
+        if let Some((row, _)) = self.mark_of(self.target).await? {
+            tx.require_unchanged(keys::migration(), Some(&row)).put(keys::migration(), row.value.clone());
+        }
+        Ok(tx)
+    }
+}
+
+/// The rows of a store in order, read in pages.
+struct Pages<'s> {
+    store: &'s dyn MetaStore,
+    rows: std::iter::Peekable<std::vec::IntoIter<Row>>,
+    /// Where the next page begins; `None`: there is none.
+    next: Option<Bytes>,
+}
+
+impl<'s> Pages<'s> {
+    fn new(store: &'s dyn MetaStore) -> Self {
+        Self { store, rows: Vec::new().into_iter().peekable(), next: Some(Bytes::new()) }
+    }
+
+    async fn peek(&mut self) -> Result<Option<&Row>, MetaError> {
+        if self.rows.peek().is_none()
+            && let Some(start) = self.next.take()
+        {
+            let page = self.store.scan(ScanRange { start, end: Bytes::new() }, PAGE_ROWS).await?;
+            if page.len() == PAGE_ROWS {
+                // The next key is the last one with a zero byte after it.
+                self.next = page.last().map(|last| [&last.key[..], &[0]].concat().into());
+            }
+            self.rows = page.into_iter().peekable();
+        }
+        Ok(self.rows.peek())
+    }
+
+    fn next(&mut self) {
+        self.rows.next();
+    }
+}

@@ -1,0 +1,119 @@
+//! A group of transactions against the state that the server answered, as one set of writes.
+//!
+//! The transactions are checked in their order, each against that state plus what the group's earlier ones
+//! wrote; each that commits takes one revision.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+
+use crate::store::{Commit, LeaseId, MetaError, Precondition, Revision, Transaction, TxId, Write};
+use crate::{keys, migration};
+
+/// What the server answered about everything that the group's transactions depend on.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) revision: Revision,
+    /// The rows among the keys asked for.
+    pub(super) versions: HashMap<Bytes, Revision>,
+    /// The mark of a migration.
+    pub(super) mark: Option<Bytes>,
+    /// The transactions that were committed before.
+    pub(super) outcomes: HashMap<TxId, Revision>,
+    /// The leases that are alive.
+    pub(super) leases: BTreeSet<LeaseId>,
+    /// Prefixes that somebody watches.
+    pub(super) watched: Vec<Bytes>,
+}
+
+/// What a group writes.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    /// By key, the last change: value and version, or removed.
+    pub(super) rows: BTreeMap<Bytes, Option<(Bytes, Revision)>>,
+    /// The committed transactions, with their revisions.
+    pub(super) outcomes: Vec<(TxId, Revision)>,
+    /// All changes that somebody watches, in order.
+    pub(super) changes: Vec<(Revision, Bytes, Option<Bytes>)>,
+    /// The revision of the last transaction.
+    pub(super) last: Revision,
+}
+
+/// Keys that the outcome of `transactions` depends on. The rows that are only written are among them, because
+/// a removal of nothing is no change.
+pub(super) fn keys_of<'t>(transactions: impl IntoIterator<Item = &'t Transaction>) -> BTreeSet<Bytes> {
+    let mut wanted = BTreeSet::from([keys::migration()]);
+    for tx in transactions {
+        wanted.extend(tx.preconditions.iter().filter_map(Precondition::key).cloned());
+        wanted.extend(tx.writes.iter().map(|write| write.key().clone()));
+    }
+    wanted
+}
+
+/// Leases that the outcome of `transactions` depends on.
+pub(super) fn leases_of<'t>(transactions: impl IntoIterator<Item = &'t Transaction>) -> BTreeSet<LeaseId> {
+    let preconditions = transactions.into_iter().flat_map(|tx| &tx.preconditions);
+    let lease = |precondition: &Precondition| match precondition {
+        Precondition::LeaseAlive(lease) => Some(*lease),
+        _ => None,
+    };
+    preconditions.filter_map(lease).collect()
+}
+
+impl Group {
+    /// The group of `transactions` after `state`, and their answers, to be given when the group is durable.
+    pub(super) fn draft<'t>(
+        mut state: State,
+        transactions: impl IntoIterator<Item = &'t Transaction>,
+    ) -> (Self, Vec<Result<Commit, MetaError>>) {
+        let mut group = Self { last: state.revision, ..Self::default() };
+        let answers = transactions.into_iter().map(|tx| group.add(&mut state, tx)).collect();
+        (group, answers)
+    }
+
+    fn add(&mut self, state: &mut State, tx: &Transaction) -> Result<Commit, MetaError> {
+        if let Some(revision) = state.outcomes.get(&tx.id) {
+            return Ok(Commit::Done(*revision));
+        }
+        if let Some(mark) = state.mark.as_ref().filter(|_| !tx.writes_migration()) {
+            return Err(MetaError::Moved(migration::describe(mark)));
+        }
+        let holds = |precondition: &Precondition| match precondition {
+            Precondition::Absent(key) => !state.versions.contains_key(key),
+            Precondition::Exists(key) => state.versions.contains_key(key),
+            Precondition::Version(key, version) => state.versions.get(key) == Some(version),
+            Precondition::LeaseAlive(lease) => state.leases.contains(lease),
+        };
+        if let Some(failed) = tx.preconditions.iter().position(|precondition| !holds(precondition)) {
+            return Ok(Commit::Conflict { failed });
+        }
+        self.last = Revision(self.last.0 + 1);
+        for write in &tx.writes {
+            self.write(state, write);
+        }
+        state.outcomes.insert(tx.id, self.last);
+        self.outcomes.push((tx.id, self.last));
+        Ok(Commit::Done(self.last))
+    }
+
+    fn write(&mut self, state: &mut State, write: &Write) {
+        let (key, value) = match write {
+            Write::Put(key, value) => (key, Some(value)),
+            Write::Delete(key) => (key, None),
+        };
+        let before = match value {
+            Some(_) => state.versions.insert(key.clone(), self.last),
+            None => state.versions.remove(key),
+        };
+        if value.is_none() && before.is_none() {
+            return;
+        }
+        if *key == keys::migration() {
+            state.mark = value.cloned();
+        }
+        self.rows.insert(key.clone(), value.map(|value| (value.clone(), self.last)));
+        if state.watched.iter().any(|prefix| key.starts_with(prefix)) {
+            self.changes.push((self.last, key.clone(), value.cloned()));
+        }
+    }
+}

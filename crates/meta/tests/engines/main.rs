@@ -1,0 +1,12 @@
+//! Tests of the engines in other processes, on real servers that they start and stop.
+
+mod etcd;
+mod etcd_server;
+mod load;
+mod migration;
+mod postgres;
+mod postgres_server;
+mod program;
+mod proxy;
+#[path = "../suite/strategy.rs"]
+mod strategy;

@@ -1,0 +1,117 @@
+//! A real PostgreSQL.
+
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use striate_meta::{EngineUrl, MetaStore};
+use striate_runtime::Runtime;
+use tempfile::TempDir;
+
+use crate::program::{Program, free_port, installed, is_root, run};
+
+/// A running PostgreSQL. Its programs refuse to run as root, so that root runs them as nobody.
+pub struct Postgres {
+    root: TempDir,
+    port: u16,
+    program: Option<Program>,
+}
+
+/// A server that all tests of this process share, each with a schema of its own.
+pub static SHARED: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+
+const NOBODY: u32 = 65_534;
+
+/// Where Debian keeps the server's programs.
+fn folders() -> Vec<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.map(|version| version.path().join("bin")).collect()
+}
+
+impl Postgres {
+    pub fn start() -> Self {
+        let root = TempDir::new().expect("a temporary directory can be made");
+        if is_root() {
+            chown(root.path(), Some(NOBODY), Some(NOBODY)).expect("root can give a directory away");
+        }
+        let mut initdb = match is_root() {
+            true => {
+                let mut setpriv = Command::new("setpriv");
+                setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+                setpriv.arg(installed("initdb", &folders()));
+                setpriv
+            }
+            false => Command::new(installed("initdb", &folders())),
+        };
+        run(initdb
+            .args(["--auth=trust", "--username=striate", "--encoding=UTF8", "--locale=C", "--no-sync"])
+            .arg(root.path().join("data"))
+            .current_dir(root.path()));
+        let mut postgres = Self { root, port: free_port(), program: None };
+        postgres.start_again();
+        postgres
+    }
+
+    fn log(&self) -> PathBuf {
+        self.root.path().join("log")
+    }
+
+    /// Starts the server, and waits until it answers.
+    pub fn start_again(&mut self) {
+        let data = self.root.path().join("data");
+        let mut command = vec![installed("postgres", &folders()).display().to_string()];
+        command.extend(["-D".to_owned(), data.display().to_string(), "-p".to_owned(), self.port.to_string()]);
+        for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "shared_buffers=32MB"] {
+            command.extend(["-c".to_owned(), setting.to_owned()]);
+        }
+        // The server itself tidies up after its quick end.
+        self.program = Some(Program::start(&command, "QUIT", true, &self.log()));
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let ended = self.program.as_mut().is_none_or(Program::has_ended);
+            assert!(!ended, "PostgreSQL does not start: {}", read(&self.log()));
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends the server without a checkpoint, as a crash does.
+    pub fn crash(&mut self) {
+        if let Some(mut program) = self.program.take() {
+            program.signal("QUIT");
+            program.wait();
+        }
+    }
+
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn url(&self, options: &str) -> EngineUrl {
+        url(&self.address(), options)
+    }
+
+    pub async fn open(&self, options: &str) -> Arc<dyn MetaStore> {
+        striate_meta::open(&Runtime::real(), &self.url(options)).await.expect("the engine opens")
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.crash();
+    }
+}
+
+fn read(log: &Path) -> String {
+    std::fs::read_to_string(log).unwrap_or_default()
+}
+
+pub fn url(address: &str, options: &str) -> EngineUrl {
+    format!("postgres://striate@{address}/postgres?{options}").parse().expect("the test's URL is one")
+}
+
+/// The option for a schema that no other test has.
+pub fn fresh_schema() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!("schema=test_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
