@@ -148,9 +148,9 @@ install_highs() {
     packages highs g++ cmake libclang-dev
 }
 
-# The package starts the service when it is installed; a policy against that is put in its way, unless there is one.
-install_engine_packages() {
-    local policy=/usr/sbin/policy-rc.d status=0 ours=
+# Installs packages that bring services, without leaving one running, now or after the next start of the machine.
+install_without_services() {
+    local policy=/usr/sbin/policy-rc.d status=0 ours= package
     if [ ! -e "$policy" ]; then
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod +x "$policy"
@@ -158,16 +158,27 @@ install_engine_packages() {
     fi
     install_packages "$@" || status=$?
     [ -z "$ours" ] || as_root rm -f "$policy"
+    command -v systemctl >/dev/null || return "$status"
+    for package in "$@"; do
+        case "$package" in
+            etcd-server) as_root systemctl disable etcd || true ;;
+            postgresql) as_root systemctl disable postgresql || true ;;
+        esac
+    done
     return "$status"
 }
 
-# etcd and PostgreSQL, which the metadata engines' tests and benchmark start by themselves. No service stays behind.
+# etcd and PostgreSQL, which the metadata engines' tests and benchmark start by themselves. What is installed already, and
+# may be in use, is left alone.
 install_engines() {
-    dpkg -s etcd-server etcd-client postgresql >/dev/null 2>&1 && return 0
-    command -v apt-get >/dev/null || fail "install etcd, etcdctl and PostgreSQL with your system's package manager"
+    local package missing=()
+    for package in etcd-server etcd-client postgresql openssl; do
+        dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+    done
+    [ "${#missing[@]}" = 0 ] && return 0
+    command -v apt-get >/dev/null || fail "install etcd, etcdctl, PostgreSQL and openssl with your system's package manager"
     rm -f "$tools/done/packages-engines"
-    step packages-engines "installing packages: etcd-server etcd-client postgresql" \
-        install_engine_packages etcd-server etcd-client postgresql
+    step packages-engines "installing packages: ${missing[*]}" install_without_services "${missing[@]}"
 }
 
 [ $# -gt 0 ] || fail "name what to install: build engines clients python minio deny bench highs"

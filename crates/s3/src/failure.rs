@@ -55,13 +55,15 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
         E::TooFewSites { .. } | E::Unreadable { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
         }
-        E::NoSpace(_) | E::Meta(MetaError::NoSpace(_)) => {
-            (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage")
-        }
+        E::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage"),
         E::Busy => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
-        E::Meta(MetaError::Unavailable(_) | MetaError::UnknownOutcome(_) | MetaError::Moved(_)) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
-        }
+        // A quota of the metadata is raised or space made by operators; clients try again meanwhile.
+        E::Meta(
+            MetaError::Unavailable(_)
+            | MetaError::UnknownOutcome(_)
+            | MetaError::NoSpace(_)
+            | MetaError::Moved(_),
+        ) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
         E::Meta(_) | E::Site(_) | E::Inconsistent { .. } => {
             (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
         }

@@ -3,6 +3,7 @@
 mod explain;
 mod keys;
 mod metadata;
+mod migrate;
 mod report;
 
 use serde_json::Value;
@@ -182,6 +183,7 @@ pub async fn admin(runtime: Runtime, command: AdminCommand) -> Outcome {
         AdminCommand::Meta(MetaCommand::Import { file, admin }) => {
             metadata::import(AdminClient::find(runtime, &admin)?, &file).await
         }
+        AdminCommand::Migrate(args) => migrate::run(runtime, args).await,
     }
 }
 

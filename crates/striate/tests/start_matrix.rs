@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use striate::args::HostPort;
+use striate::args::{AdminCommand, HostPort, MigrateArgs, Source};
 use striate::failure::{Failure, Outcome};
 use striate::start::cluster::{Cluster, Opened, Settings};
 use striate::start::directories::inspect_all;
+use striate::start::offline::Offline;
 use striate::start::plan::plan_start;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
+use striate_meta::MemoryStore;
+use striate_meta::migration::{End, migrate};
 use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 
@@ -422,4 +425,39 @@ async fn a_busy_port_is_named_and_nothing_is_written() {
     let address = HostPort { host: "127.0.0.1".to_owned(), port };
     let error = striate::server::listen(&address, "--address").await.unwrap_err().to_string();
     assert!(error.contains(&port.to_string()) && error.contains("choose another with --address"), "{error}");
+}
+
+/// What became of a store whose metadata were moved away: no server starts on it, until that is undone.
+#[tokio::test]
+async fn metadata_that_were_moved_are_not_started_with_again() {
+    let (disks, runtime) = (Disks::new(3), Runtime::real());
+    let cluster = disks.start(&[1, 2, 3]).await.unwrap().cluster;
+    let arguments: Vec<String> =
+        disks.paths(&[1, 2, 3]).iter().map(|path| path.display().to_string()).collect();
+    let refused = Offline::open(&runtime, &arguments).await.unwrap_err();
+    assert!(refused.to_string().contains("in use by another server"), "{refused}");
+    cluster.close().await;
+    drop(cluster);
+
+    let offline = Offline::open(&runtime, &arguments).await.unwrap();
+    let target = MemoryStore::new(runtime.clone());
+    let (from, to) =
+        (End { store: &offline.store, name: "here" }, End { store: &target, name: "etcd://there/striate" });
+    let rows = migrate(&runtime, from, to, &mut |_| {}).await.unwrap();
+    assert!(rows >= 5, "{rows} rows: the cluster's, three sites', a key's");
+    offline.store.close().await;
+    drop(offline);
+
+    let refused = disks.start(&[1, 2, 3]).await.err().expect("its metadata are elsewhere");
+    assert!(refused.to_string().contains("moved to etcd://there/striate; start with that"), "{refused}");
+
+    let command = AdminCommand::Migrate(MigrateArgs {
+        from: Source::Embedded,
+        to: None,
+        cancel: true,
+        quiet: true,
+        directories: arguments,
+    });
+    striate::operate::admin(runtime, command).await.unwrap();
+    disks.start(&[1, 2, 3]).await.unwrap().cluster.close().await;
 }

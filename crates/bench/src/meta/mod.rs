@@ -45,7 +45,8 @@ pub struct Options {
 /// Measures and prints a table.
 pub fn run(options: &Options) -> ExitCode {
     let tokio = tokio::runtime::Runtime::new();
-    let measured = tokio.map_err(|error| error.to_string()).and_then(|tokio| tokio.block_on(measure(options)));
+    let measured =
+        tokio.map_err(|error| error.to_string()).and_then(|tokio| tokio.block_on(measure(options)));
     match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
@@ -190,7 +191,8 @@ impl Client {
     }
 
     fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.random >> 33
     }
 
@@ -202,7 +204,9 @@ impl Client {
         let named = |kind: &[u8]| [kind, &client, &number].concat();
         tx.require_unchanged(b"b/bucket".to_vec(), self.bucket.as_ref());
         tx.require(Precondition::Absent(named(b"n/bucket\0").into()));
-        tx.put(named(b"n/bucket\0"), vec![7; 300]).put(named(b"s/"), vec![8; 250]).put(named(b"r/"), vec![9; 200]);
+        tx.put(named(b"n/bucket\0"), vec![7; 300])
+            .put(named(b"s/"), vec![8; 250])
+            .put(named(b"r/"), vec![9; 200]);
         match store.commit(tx).await {
             Ok(Commit::Done(_)) => Ok(()),
             Ok(conflict) => Err(format!("a put was refused: {conflict:?}")),

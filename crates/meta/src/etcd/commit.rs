@@ -205,10 +205,10 @@ impl EtcdStore {
             return Ok(Answered::Committed(checked(row.mod_revision)?));
         }
         if version.is_none_or(|row| row.value != LAYOUT_VERSION) {
-            return Err(Failure::Refused(tonic::Status::failed_precondition(super::open::newer(version))));
+            return Err(Failure::Fenced(MetaError::Corrupt(super::open::newer(version))));
         }
         if let Some(row) = moved.filter(|_| !submission.tx.writes_migration()) {
-            return Err(Failure::Moved(migration::describe(&row.value)));
+            return Err(Failure::Fenced(MetaError::Moved(migration::describe(&row.value))));
         }
         let mod_revision = |row: Option<&KeyValue>| row.map_or(0, |row| row.mod_revision);
         let own_row = mod_revision(own);
@@ -242,7 +242,7 @@ impl Submission<'_> {
             }
             Failure::NotSent(_) => true,
             Failure::Refused(status) => status.code() == Code::Unauthenticated && self.attempts == 1,
-            Failure::Moved(_) => false,
+            Failure::Fenced(_) => false,
         };
         if again && store.members.pause(self.attempts, self.deadline).await {
             return Ok(());
@@ -270,5 +270,5 @@ fn of_etcd(version: Revision) -> i64 {
 }
 
 fn checked(of_etcd: i64) -> Result<Revision, Failure> {
-    revision(of_etcd).map_err(|error| Failure::Refused(tonic::Status::internal(error.to_string())))
+    revision(of_etcd).map_err(Failure::Fenced)
 }

@@ -37,8 +37,8 @@ pub(super) enum Failure {
     Unclear(String),
     /// A member refused it, and has done nothing.
     Refused(Status),
-    /// The metadata were moved; says where to.
-    Moved(String),
+    /// What is stored forbids it: a newer layout, or the mark of a migration.
+    Fenced(MetaError),
 }
 
 impl Failure {
@@ -48,7 +48,7 @@ impl Failure {
             Self::NotSent(reason) | Self::Unclear(reason) => {
                 MetaError::Unavailable(format!("etcd: {reason}"))
             }
-            Self::Moved(whereto) => MetaError::Moved(whereto),
+            Self::Fenced(error) => error,
             Self::Refused(status) if is_no_space(&status) => MetaError::NoSpace(
                 "etcd's quota is used up: compact and defragment it, then disarm the alarm \
                  (docs/src/engines.md)"
@@ -185,7 +185,7 @@ impl Members {
             Ok(answer) => self.check_cluster(answer)?,
             Err(Failure::NotSent(_) | Failure::Unclear(_)) => self.turn_from(number),
             Err(Failure::Refused(status)) if status.code() == Code::Unauthenticated => self.forget_token(),
-            Err(Failure::Refused(_) | Failure::Moved(_)) => {}
+            Err(Failure::Refused(_) | Failure::Fenced(_)) => {}
         }
         answer
     }
@@ -222,7 +222,7 @@ impl Members {
             Failure::Refused(status) => {
                 status.code() != Code::Unauthenticated || self.login.is_none() || attempts > 0
             }
-            Failure::Moved(_) => true,
+            Failure::Fenced(_) => true,
             Failure::NotSent(_) | Failure::Unclear(_) => false,
         }
     }

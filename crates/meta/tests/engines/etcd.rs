@@ -9,6 +9,7 @@ use striate_meta::conformance::{self, Store};
 use striate_meta::{Commit, EngineUrl, MetaError, MetaStore, Precondition, Transaction, keys};
 use striate_runtime::Runtime;
 
+use crate::certificates::Certificates;
 use crate::etcd_server::{Etcd, SHARED, url};
 use crate::load::{Counting, done, fresh_id, put, value};
 use crate::proxy::{Mode, Proxy};
@@ -300,4 +301,46 @@ async fn the_mark_of_a_migration_is_seen_by_every_process() {
     mark.put(keys::migration(), "?");
     done(one.commit(mark).await);
     assert!(matches!(other.commit(put("a", "1")).await, Err(MetaError::Moved(_))));
+}
+
+#[tokio::test]
+async fn members_and_clients_prove_themselves_by_certificates() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let file = |option: &str, name: &str| format!("--{option}={}", certificates.path(name).display());
+    let (ca, cert, key) =
+        (file("trusted-ca-file", "ca.pem"), file("cert-file", "server.pem"), file("key-file", "server.key"));
+    let etcd = Etcd::start(1, &[&ca, &cert, &key, "--client-cert-auth"]);
+    let options = |authority: &Certificates, client: &Certificates| {
+        let (cert, key) = (client.path("client.pem"), client.path("client.key"));
+        let ca = authority.path("ca.pem");
+        format!("p?timeout=1&ca={}&cert={}&key={}", ca.display(), cert.display(), key.display())
+    };
+    let store = open(&etcd.url(&options(&certificates, &certificates))).await.unwrap();
+    done(store.commit(put("a", "1")).await);
+    for (authority, client) in [(&others, &certificates), (&certificates, &others)] {
+        let refused = open(&etcd.url(&options(authority, client))).await.unwrap_err();
+        assert!(matches!(refused, MetaError::Unavailable(_)), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn users_prove_themselves_by_passwords() {
+    let etcd = Etcd::start(1, &[]);
+    etcd.ctl(&["user", "add", "root:secret"]);
+    etcd.ctl(&["user", "grant-role", "root", "root"]);
+    etcd.ctl(&["auth", "enable"]);
+    let with = |user: &str| url(&format!("{user}{}", etcd.endpoint(0)), "p?timeout=1");
+    let store = open(&with("root:secret@")).await.unwrap();
+    done(store.commit(put("a", "1")).await);
+    for user in ["root:wrong@", ""] {
+        let refused = open(&with(user)).await.unwrap_err();
+        assert!(matches!(refused, MetaError::Unavailable(_)), "{refused}");
+    }
+    // Tokens are kept in the member's memory only: a new one is asked for.
+    let mut etcd = etcd;
+    etcd.kill_member(0);
+    etcd.start_member(0);
+    while let Err(error) = store.commit(put("a", "2")).await {
+        assert!(matches!(error, MetaError::Unavailable(_) | MetaError::UnknownOutcome(_)), "{error}");
+    }
 }

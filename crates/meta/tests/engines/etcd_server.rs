@@ -47,7 +47,12 @@ impl Etcd {
         let peers = self.members.iter().enumerate();
         let cluster: Vec<_> =
             peers.map(|(number, member)| format!("{}={}", name(number), url(member.peer))).collect();
-        let (client, peer) = (url(self.members[number].client), url(self.members[number].peer));
+        let secure = self.options.iter().any(|option| option.starts_with("--cert-file"));
+        let peer = url(self.members[number].peer);
+        let client = match secure {
+            true => format!("https://{}", self.endpoint(number)),
+            false => url(self.members[number].client),
+        };
         let options = [
             ("name", name(number)),
             ("data-dir", self.root.path().join(name(number)).display().to_string()),
@@ -90,6 +95,10 @@ impl Etcd {
         let mut command = Command::new(installed("etcdctl", &[]));
         let endpoints: Vec<_> = members.iter().map(|&number| self.endpoint(number)).collect();
         command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", endpoints.join(",")));
+        for (server, client) in [("trusted-ca-file", "cacert"), ("cert-file", "cert"), ("key-file", "key")] {
+            let given = self.options.iter().find_map(|option| option.strip_prefix(&format!("--{server}=")));
+            command.args(given.map(|file| format!("--{client}={file}")));
+        }
         command
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the engines in other processes, on real servers that they start and stop.
 
+mod certificates;
 mod etcd;
 mod etcd_server;
 mod load;

@@ -9,6 +9,7 @@ use striate_meta::{Commit, EngineUrl, MetaError, MetaStore, Precondition, Transa
 use striate_runtime::Runtime;
 use tokio_postgres::NoTls;
 
+use crate::certificates::Certificates;
 use crate::load::{Counting, done, fresh_id, put, value};
 use crate::postgres_server::{Postgres, SHARED, fresh_schema, url};
 use crate::proxy::{Mode, Proxy};
@@ -233,4 +234,23 @@ async fn a_watch_that_the_server_has_forgotten_ends() {
     execute(&format!("DELETE FROM {name}.watches")).await;
     done(store.commit(put("w", "1")).await);
     assert_eq!(watch.recv().await, None, "a change may have been missed");
+}
+
+#[tokio::test]
+async fn servers_and_clients_prove_themselves_by_certificates() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let postgres = Postgres::start_with(&certificates);
+    let options = |authority: &Certificates, client: &Certificates| {
+        let (cert, key) = (client.path("client.pem"), client.path("client.key"));
+        let ca = authority.path("ca.pem");
+        format!("timeout=2&sslrootcert={}&sslcert={}&sslkey={}", ca.display(), cert.display(), key.display())
+    };
+    let store = open(&postgres.url(&options(&certificates, &certificates))).await.unwrap();
+    done(store.commit(put("a", "1")).await);
+    for (authority, client) in [(&others, &certificates), (&certificates, &others)] {
+        let refused = open(&postgres.url(&options(authority, client))).await.unwrap_err();
+        assert!(matches!(refused, MetaError::Unavailable(_)), "{refused}");
+    }
+    let refused = open(&postgres.url("timeout=2")).await.unwrap_err();
+    assert!(refused.to_string().contains("pg_hba.conf"), "{refused}");
 }

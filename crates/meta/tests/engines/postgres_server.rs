@@ -10,6 +10,7 @@ use striate_meta::{EngineUrl, MetaStore};
 use striate_runtime::Runtime;
 use tempfile::TempDir;
 
+use crate::certificates::Certificates;
 use crate::program::{Program, free_port, installed, is_root, run};
 
 /// A running PostgreSQL. Its programs refuse to run as root, so that root runs them as nobody.
@@ -17,6 +18,7 @@ pub struct Postgres {
     root: TempDir,
     port: u16,
     program: Option<Program>,
+    settings: Vec<String>,
 }
 
 /// A server that all tests of this process share, each with a schema of its own.
@@ -49,7 +51,7 @@ impl Postgres {
             .args(["--auth=trust", "--username=striate", "--encoding=UTF8", "--locale=C", "--no-sync"])
             .arg(root.path().join("data"))
             .current_dir(root.path()));
-        let mut postgres = Self { root, port: free_port(), program: None };
+        let mut postgres = Self { root, port: free_port(), program: None, settings: Vec::new() };
         postgres.start_again();
         postgres
     }
@@ -66,6 +68,9 @@ impl Postgres {
         for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "shared_buffers=32MB"] {
             command.extend(["-c".to_owned(), setting.to_owned()]);
         }
+        for setting in &self.settings {
+            command.extend(["-c".to_owned(), setting.clone()]);
+        }
         // The server itself tidies up after its quick end.
         self.program = Some(Program::start(&command, "QUIT", true, &self.log()));
         while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
@@ -73,6 +78,29 @@ impl Postgres {
             assert!(!ended, "PostgreSQL does not start: {}", read(&self.log()));
             std::thread::yield_now();
         }
+    }
+
+    /// A server that takes only clients with a certificate of its authority, in the name of their user.
+    pub fn start_with(certificates: &Certificates) -> Self {
+        let mut postgres = Self::start();
+        postgres.crash();
+        let data = postgres.root.path().join("data");
+        let access = "hostssl all all 127.0.0.1/32 cert\n";
+        std::fs::write(data.join("pg_hba.conf"), access).expect("the configuration can be written");
+        postgres.settings.push("ssl=on".to_owned());
+        for (setting, name) in
+            [("ssl_ca_file", "ca.pem"), ("ssl_cert_file", "server.pem"), ("ssl_key_file", "server.key")]
+        {
+            // The key must be the server's own.
+            let copy = data.join(name);
+            std::fs::copy(certificates.path(name), &copy).expect("a file can be copied");
+            if is_root() {
+                chown(&copy, Some(NOBODY), Some(NOBODY)).expect("root can give a file away");
+            }
+            postgres.settings.push(format!("{setting}={}", copy.display()));
+        }
+        postgres.start_again();
+        postgres
     }
 
     /// Ends the server without a checkpoint, as a crash does.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod lab;
+mod migrate;
 mod objects;
 mod operate;
 mod serve;
@@ -13,6 +14,7 @@ pub use lab::{
     LabCommand, LabFaultsArgs, LabFigureArgs, LabHowArgs, LabRealityArgs, LabResultsArgs, LabRunArgs,
     LabSpeedArgs,
 };
+pub use migrate::{MigrateArgs, Source};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
     AdminArgs, AdminCommand, DiskCommand, ExplainArgs, HealArgs, KeysCommand, MetaCommand, StatusArgs,

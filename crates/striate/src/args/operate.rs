@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use striate_plan::ReadPolicy;
 
+use super::migrate::MigrateArgs;
 use crate::transfer::location::ObjectLocation;
 
 /// Which server to talk to.
@@ -153,6 +154,8 @@ pub enum AdminCommand {
     /// Save and restore the metadata.
     #[command(subcommand)]
     Meta(MetaCommand),
+    /// Move all metadata to another engine.
+    Migrate(MigrateArgs),
 }
 
 /// `striate admin keys …`.

@@ -408,7 +408,7 @@ async fn open_site(
     }
 }
 
-fn layout(roster: &Roster) -> Layout {
+pub(super) fn layout(roster: &Roster) -> Layout {
     Layout {
         cluster: roster.cluster,
         total_directories: roster.members.len(),

@@ -6,12 +6,15 @@
 //! 3. [`roster`]: the file in every directory that names the cluster's members.
 //! 4. [`cluster`]: opens sites and metadata, keeps rows and roster in step, admits and replaces disks.
 //!
+//! [`offline`] opens the metadata alone, while no server runs.
+//!
 //! Nothing is written before the plan is accepted; a refusal changes nothing on any disk.
 
 pub mod cluster;
 pub mod credentials;
 pub mod directories;
 pub mod lock;
+pub mod offline;
 pub mod plan;
 pub mod remains;
 pub mod roster;

@@ -1,0 +1,103 @@
+//! `striate admin migrate`.
+
+use std::sync::Arc;
+
+use striate_meta::migration::{End, MigrationError, Progress, Step, cancel, migrate};
+use striate_meta::{EngineUrl, MetaError, MetaStore};
+use striate_runtime::Runtime;
+
+use crate::args::{MigrateArgs, Source};
+use crate::failure::{Failure, Outcome};
+use crate::start::offline::Offline;
+use crate::transfer::progress::spinner;
+
+/// An opened engine, and its name for people.
+struct Opened {
+    store: Arc<dyn MetaStore>,
+    name: String,
+    /// Held while it is open.
+    offline: Option<Offline>,
+}
+
+impl Opened {
+    async fn url(runtime: &Runtime, url: &EngineUrl) -> Outcome<Self> {
+        let store = striate_meta::open(runtime, url).await;
+        let store = store.map_err(|error| Failure::refused(format!("{url}: {error}")))?;
+        Ok(Self { store, name: url.to_string(), offline: None })
+    }
+
+    async fn source(runtime: &Runtime, args: &MigrateArgs) -> Outcome<Self> {
+        match &args.from {
+            Source::Engine(url) if args.directories.is_empty() => Self::url(runtime, url).await,
+            Source::Engine(_) => Err(Failure::refused("directories belong to --from embedded only")),
+            Source::Embedded if args.directories.is_empty() => Err(Failure::refused(
+                "name the directories of the stopped server, as it is started with them",
+            )),
+            Source::Embedded => {
+                let offline = Offline::open(runtime, &args.directories).await?;
+                let name = format!("the embedded engine of cluster {}", offline.cluster);
+                Ok(Self { store: Arc::new(offline.store.clone()), name, offline: Some(offline) })
+            }
+        }
+    }
+
+    async fn close(self) {
+        if let Some(offline) = &self.offline {
+            offline.store.close().await;
+        }
+    }
+}
+
+/// Moves metadata from one engine to another.
+///
+/// # Errors
+/// When an engine cannot be opened or fails, or the copy cannot be proved equal. Then nothing is in use but what was
+/// before, fenced; the same command goes on.
+pub async fn run(runtime: Runtime, args: MigrateArgs) -> Outcome {
+    let source = Opened::source(&runtime, &args).await?;
+    let ended = match &args.to {
+        Some(to) => to_engine(&runtime, &source, to, args.quiet).await,
+        None => cancel(&runtime, &*source.store)
+            .await
+            .map(|()| println!("{} is in use again", source.name))
+            .map_err(|error| Failure::failed(format!("{}: {error}", source.name))),
+    };
+    source.close().await;
+    ended
+}
+
+async fn to_engine(runtime: &Runtime, source: &Opened, to: &EngineUrl, quiet: bool) -> Outcome {
+    let target = Opened::url(runtime, to).await?;
+    if target.name == source.name {
+        return Err(Failure::refused("the source and the target are the same"));
+    }
+    let bar = spinner(quiet);
+    let mut on_progress = |progress: Progress| {
+        let doing = match progress.step {
+            Step::Copying => "copied",
+            Step::Comparing => "compared",
+        };
+        bar.set_message(format!("{doing} {} rows, {} differed", progress.rows, progress.different));
+    };
+    let ends = (&source.store, &target.store);
+    let end = |store, name| End { store, name };
+    let (from, to) = (end(&**ends.0, &source.name), end(&**ends.1, &target.name));
+    let moved = migrate(runtime, from, to, &mut on_progress).await;
+    bar.finish_and_clear();
+    let rows = moved.map_err(|error| explain(error, source))?;
+    println!("{rows} rows moved and compared: start with {}", target.name);
+    Ok(())
+}
+
+fn explain(error: MigrationError, source: &Opened) -> Failure {
+    let failure = Failure::failed(&error);
+    match error {
+        MigrationError::Meta(
+            MetaError::NoSpace(_) | MetaError::Unavailable(_) | MetaError::UnknownOutcome(_),
+        ) => failure.with_hint(&format!(
+            "run the same command again to go on, or with --cancel instead of --to to use {} again",
+            source.name
+        )),
+        _ => failure,
+    }
+}

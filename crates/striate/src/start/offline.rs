@@ -1,0 +1,58 @@
+//! The embedded metadata of a store whose server does not run.
+//!
+//! The directories are locked as a server locks them, so that no server runs meanwhile and none starts; that is what
+//! protects a migration from writers. Nothing but the metadata is opened.
+
+use striate_core::ClusterId;
+use striate_meta::EmbeddedStore;
+use striate_meta::embedded::{MetaDirectory, Options};
+use striate_runtime::Runtime;
+
+use super::cluster::layout;
+use super::directories::inspect_all;
+use super::lock::{DirectoryLock, LOCK_FILE};
+use super::plan::{StartPlan, plan_start};
+use super::site::meta_folder;
+use crate::admin::find::STATE_FOLDER;
+use crate::ellipsis::expand_all;
+use crate::failure::{Failure, Outcome};
+
+/// Opened metadata, and the locks of the directories.
+#[derive(Debug)]
+pub struct Offline {
+    /// The metadata.
+    pub store: EmbeddedStore,
+    /// Whose they are.
+    pub cluster: ClusterId,
+    _locks: Vec<DirectoryLock>,
+}
+
+impl Offline {
+    /// Opens the metadata in the directories that a server is started with.
+    ///
+    /// # Errors
+    /// When there is no store in them, too few of them are there, or a server runs.
+    pub async fn open(runtime: &Runtime, arguments: &[String]) -> Outcome<Self> {
+        let directories = expand_all(arguments).map_err(Failure::refused)?;
+        let inspected = inspect_all(&directories).map_err(Failure::refused)?;
+        let plan = match plan_start(&inspected).map_err(Failure::refused)? {
+            StartPlan::Open(plan) => plan,
+            StartPlan::First { .. } => {
+                return Err(Failure::refused("there is no store in these directories"));
+            }
+        };
+        let (mut locks, mut present) = (Vec::new(), Vec::new());
+        for member in &plan.present {
+            locks.push(DirectoryLock::take(&member.path).map_err(Failure::refused)?);
+            let witness = member.path.join(STATE_FOLDER).join(LOCK_FILE);
+            match MetaDirectory::open_with_witness(member.disk, meta_folder(&member.path), witness) {
+                Ok(directory) => present.push(directory),
+                Err(error) => {
+                    tracing::warn!(directory = %member.path.display(), %error, "no metadata in this directory");
+                }
+            }
+        }
+        let store = EmbeddedStore::open(runtime, Options::default(), layout(&plan.roster), &present).await;
+        Ok(Self { store: store.map_err(Failure::refused)?, cluster: plan.roster.cluster, _locks: locks })
+    }
+}
