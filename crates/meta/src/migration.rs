@@ -155,7 +155,13 @@ struct Run<'r> {
 impl Run<'_> {
     /// Fences both ends, after checking that they may be.
     async fn begin(&self) -> Result<(), MigrationError> {
-        let arriving = self.mark_of(self.target).await?;
+        let (leaving, arriving) = (self.mark_of(self.source).await?, self.mark_of(self.target).await?);
+        let ours = |mark: &Migration| mark.state() != State::Arriving && mark.other == self.target.name;
+        if let Some((row, mark)) = &leaving
+            && (!ours(mark) || (mark.state() == State::Left && arriving.is_none()))
+        {
+            return Err(MigrationError::Other(format!("the source: {}", describe(&row.value))));
+        }
         match &arriving {
             Some((_, mark)) if mark.state() == State::Arriving && mark.other == self.source.name => {}
             Some((row, _)) => {
@@ -163,11 +169,6 @@ impl Run<'_> {
             }
             None if self.target.store.scan(ScanRange::prefix(b""), 1).await?.is_empty() => {}
             None => return Err(MigrationError::NotEmpty),
-        }
-        let leaving = self.mark_of(self.source).await?;
-        let ours = |mark: &Migration| mark.state() != State::Arriving && mark.other == self.target.name;
-        if let Some((row, _)) = leaving.as_ref().filter(|(_, mark)| !ours(mark)) {
-            return Err(MigrationError::Other(format!("the source: {}", describe(&row.value))));
         }
         if arriving.is_none() {
             self.set_mark(self.target, None, State::Arriving, self.source.name).await?;

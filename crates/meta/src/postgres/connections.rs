@@ -8,16 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod};
-use rustls::ClientConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use striate_runtime::{Instant, Runtime};
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Error, NoTls};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::engine_url::{PostgresUrl, TlsFiles};
+use super::tls::Tls;
+use crate::engine_url::PostgresUrl;
 use crate::store::MetaError;
 
 /// The longest wait between two attempts.
@@ -109,7 +106,7 @@ impl Server {
         let manager = match &url.tls {
             Some(files) => {
                 config.ssl_mode(SslMode::Require);
-                Manager::from_config(config, MakeRustlsConnect::new(tls(files)?), recycling)
+                Manager::from_config(config, Tls::new(files)?, recycling)
             }
             None => {
                 config.ssl_mode(SslMode::Disable);
@@ -202,29 +199,4 @@ impl Server {
 /// Closes a connection in whose state there is no trust any more.
 pub(super) fn discard(connection: Object) {
     drop(Object::take(connection));
-}
-
-fn tls(files: &TlsFiles) -> Result<ClientConfig, String> {
-    let mut roots = rustls::RootCertStore::empty();
-    match &files.ca {
-        Some(ca) => {
-            let fail = |error: &dyn std::fmt::Display| format!("{}: {error}", ca.display());
-            for certificate in CertificateDer::pem_file_iter(ca).map_err(|error| fail(&error))? {
-                let certificate = certificate.map_err(|error| fail(&error))?;
-                roots.add(certificate).map_err(|error| fail(&error))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(roots);
-    let Some((cert, key)) = &files.identity else { return Ok(builder.with_no_client_auth()) };
-    let fail = |error: &dyn std::fmt::Display| format!("{}: {error}", cert.display());
-    let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| fail(&error))?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{}: {error}", key.display()))?;
-    builder.with_client_auth_cert(chain, key).map_err(|error| fail(&error))
 }

@@ -3,7 +3,7 @@
 //! | module | what |
 //! |--|--|
 //! | `schema` | the tables, and their version |
-//! | `connections` | the pool, and what a failed statement means |
+//! | `connections`, `tls` | the pool, and what a failed statement means |
 //! | `committer`, `group` | transactions that become durable together |
 //! | `read` | gets and scans |
 //! | `lease`, `watch` | leases on the server's clock, watches on a log of changes |
@@ -23,6 +23,7 @@ mod group;
 mod lease;
 mod read;
 mod schema;
+mod tls;
 mod trim;
 mod watch;
 

@@ -74,6 +74,8 @@ async fn what_must_not_be_overwritten_is_refused() {
 
     let target = empty();
     moved(end(&source, "from"), end(&target, "to")).await.unwrap();
+    let refused = moved(end(&source, "from"), end(&target, "to")).await.unwrap_err();
+    assert!(refused.to_string().contains("moved to to"), "{refused}");
     let elsewhere = empty();
     let refused = moved(end(&source, "from"), end(&elsewhere, "elsewhere")).await.unwrap_err();
     assert!(refused.to_string().contains("moved to to"), "{refused}");
