@@ -28,7 +28,7 @@ pub enum EngineUrl {
     /// An etcd.
     Etcd(EtcdUrl),
     /// A server that speaks the PostgreSQL protocol.
-    Postgres(PostgresUrl),
+    Postgres(Box<PostgresUrl>),
 }
 
 /// Where an etcd is, and which part of it.
@@ -142,7 +142,7 @@ impl FromStr for EngineUrl {
         match url.split_once("://") {
             Some(("etcd", rest)) => Ok(Self::Etcd(EtcdUrl::parse(&Parts::of(rest))?)),
             Some(("postgres" | "postgresql", rest)) => {
-                Ok(Self::Postgres(PostgresUrl::parse(&Parts::of(rest))?))
+                Ok(Self::Postgres(Box::new(PostgresUrl::parse(&Parts::of(rest))?)))
             }
             Some((scheme, _)) => {
                 invalid(format!("there is no engine '{scheme}'; use etcd:// or postgres://"))
@@ -349,7 +349,7 @@ mod tests {
 
     fn postgres(url: &str) -> PostgresUrl {
         match url.parse() {
-            Ok(EngineUrl::Postgres(url)) => url,
+            Ok(EngineUrl::Postgres(url)) => *url,
             other => panic!("{url}: {other:?}"),
         }
     }

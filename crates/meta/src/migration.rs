@@ -237,7 +237,7 @@ impl Run<'_> {
                     self.put_right(&mut tx, key, value(&here)).await?;
                 }
             }
-            if progress.rows % PAGE_ROWS as u64 == 0 {
+            if progress.rows.is_multiple_of(PAGE_ROWS as u64) {
                 (self.on_progress)(progress);
             }
         }

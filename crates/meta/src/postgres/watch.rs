@@ -85,7 +85,7 @@ impl Follow {
     }
 
     async fn follow(&mut self) -> Ended {
-        let mut polls = 0;
+        let mut polls = 0_u32;
         loop {
             match self.poll().await {
                 Ok(true) => continue,
@@ -93,7 +93,7 @@ impl Follow {
                 Err(Ended) => return Ended,
             }
             polls += 1;
-            if polls % RENEW_POLLS == 0 && self.renew().await.is_err() {
+            if polls.is_multiple_of(RENEW_POLLS) && self.renew().await.is_err() {
                 return Ended;
             }
             self.server.runtime.sleep(POLL).await;
