@@ -183,7 +183,7 @@ pub async fn admin(runtime: Runtime, command: AdminCommand) -> Outcome {
         AdminCommand::Meta(MetaCommand::Import { file, admin }) => {
             metadata::import(AdminClient::find(runtime, &admin)?, &file).await
         }
-        AdminCommand::Migrate(args) => migrate::run(runtime, args).await,
+        AdminCommand::Migrate(args) => migrate::run(runtime, *args).await,
     }
 }
 

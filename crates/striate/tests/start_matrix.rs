@@ -453,13 +453,8 @@ async fn metadata_that_were_moved_are_not_started_with_again() {
 
     let command = || {
         let directories = arguments.clone();
-        AdminCommand::Migrate(MigrateArgs {
-            from: Source::Embedded,
-            to: None,
-            cancel: true,
-            quiet: true,
-            directories,
-        })
+        let args = MigrateArgs { from: Source::Embedded, to: None, cancel: true, quiet: true, directories };
+        AdminCommand::Migrate(Box::new(args))
     };
     // What the refused start had opened is closed a little later.
     while let Err(refused) = striate::operate::admin(runtime.clone(), command()).await {

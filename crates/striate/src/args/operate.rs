@@ -155,7 +155,7 @@ pub enum AdminCommand {
     #[command(subcommand)]
     Meta(MetaCommand),
     /// Move all metadata to another engine.
-    Migrate(MigrateArgs),
+    Migrate(Box<MigrateArgs>),
 }
 
 /// `striate admin keys …`.
