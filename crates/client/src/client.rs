@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use striate_codec::Code;
 use striate_core::{FencingEpoch, Profile, SiteId, StripeId};
 use striate_meta::records::Block;
@@ -32,6 +33,7 @@ pub(crate) struct Inner {
     pub(crate) options: ClientOptions,
     pub(crate) budget: ByteBudget,
     pub(crate) profiles: ProfileTexts,
+    pub(crate) default_profile: RwLock<Profile>,
     pub(crate) sampler: Arc<Sampler>,
 }
 
@@ -50,7 +52,9 @@ impl Client {
         let budget = ByteBudget::new(options.in_flight_bytes);
         let profiles = ProfileTexts::default();
         let sampler = Arc::new(Sampler::new(options.sampling));
-        Ok(Self { inner: Arc::new(Inner { runtime, meta, stripes, options, budget, profiles, sampler }) })
+        let default_profile = RwLock::new(options.profile);
+        let inner = Inner { runtime, meta, stripes, options, budget, profiles, default_profile, sampler };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The runtime that it was given.
@@ -81,6 +85,16 @@ impl Client {
     /// Replaces the set of sites: after a disk was replaced or added.
     pub fn set_sites(&self, sites: Vec<Arc<dyn Site>>) {
         self.inner.stripes.sites().replace(sites);
+    }
+
+    /// The profile of objects for which neither the request nor the bucket has one.
+    pub fn default_profile(&self) -> Profile {
+        *self.inner.default_profile.read()
+    }
+
+    /// Changes the default profile for new objects, at first that of [`ClientOptions::profile`].
+    pub fn set_default_profile(&self, profile: Profile) {
+        *self.inner.default_profile.write() = profile;
     }
 
     /// Keeps new chunks off a site, or lets them come again.

@@ -90,7 +90,7 @@ impl Client {
     pub(crate) fn profile_for(&self, wish: Option<Profile>, bucket: &Bucket) -> Result<Profile, ClientError> {
         match (wish, bucket.profile.as_str()) {
             (Some(profile), _) => Ok(profile),
-            (None, "") => Ok(self.inner.options.profile),
+            (None, "") => Ok(self.default_profile()),
             (None, text) => self.inner.profiles.parse(text),
         }
     }

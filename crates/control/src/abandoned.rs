@@ -4,16 +4,37 @@
 //! writer may still try; only then are the chunks listed and, last, the metadata read: what no stripe record
 //! names can never be named any more.
 
+use std::time::Duration;
+
 use striate_client::{Client, ClientError};
 use striate_core::{ChunkId, Generation, StripeId};
 use striate_meta::records::{Garbage, Intent, ManifestSegment, PendingSegment};
 use striate_meta::{Commit, LeaseId, Row, keys, records};
 use striate_site::DeleteRequest;
 
+use crate::garbage::GarbageCollector;
 use crate::orphans::unnamed;
 use crate::rows::Rows;
 
 const LIST_PAGE: usize = 1_000;
+
+/// Pause between two looks for what dead writers left behind.
+const COLLECT_EVERY: Duration = Duration::from_secs(60);
+
+/// Collects garbage and what dead writers left behind, for ever. In one process of a cluster at a time.
+pub async fn keep_collecting(client: Client) {
+    let abandoned = async {
+        loop {
+            client.runtime().sleep(COLLECT_EVERY).await;
+            match collect_abandoned(&client).await {
+                Ok(report) if report == AbandonedReport::default() => {}
+                Ok(report) => tracing::info!(?report, "collected what unfinished writes left behind"),
+                Err(error) => tracing::warn!(%error, "unfinished writes were not collected; will try again"),
+            }
+        }
+    };
+    futures::future::join(abandoned, GarbageCollector::default().run(client.clone())).await;
+}
 
 /// What was collected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

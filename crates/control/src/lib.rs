@@ -7,6 +7,8 @@
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
 //! - [`statistics`]: the load of every site, ω_j.
+//! - [`members`]: the cluster's row and those of its sites.
+//! - [`leader`]: which process does what must happen in one place.
 //!
 //! All of them work on metadata and sites through the client and may die at any instruction: what they do is
 //! idempotent, and the compare-and-swap on the stripe record decides (design.md §10.4).
@@ -14,6 +16,8 @@
 pub mod abandoned;
 pub mod garbage;
 pub mod heal;
+pub mod leader;
+pub mod members;
 pub mod orphans;
 pub mod repair;
 pub mod statistics;
@@ -21,9 +25,11 @@ pub mod verify;
 
 mod rows;
 
-pub use abandoned::{AbandonedReport, collect_abandoned};
+pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
 pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
+pub use leader::Candidacy;
+pub use members::{Members, MembersError, SiteAnnouncement};
 pub use orphans::{OrphanReport, collect_orphans};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use statistics::{SiteLoadView, SiteStatistics};

@@ -36,6 +36,12 @@ pub struct Generation(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FencingEpoch(pub u64);
 
+impl FencingEpoch {
+    /// No lease is involved: the deleter wrote these chunks itself, and nothing names them or ever will. Never refused,
+    /// and fences nobody.
+    pub const NONE: Self = Self(0);
+}
+
 impl StripeId {
     /// The `sequence`-th stripe of `writer`.
     pub fn new(writer: u64, sequence: u64) -> Self {

@@ -18,6 +18,7 @@
 //! t/<upload id:16><number:4>              UploadPart
 //! x/<upload id:16><tx:16>                 AbandonedParts
 //! a/<access key>                          AccessKey
+//! l                                       Leader
 //! z                                       Migration: this metadata is moved to or from another engine
 //! ```
 //!
@@ -45,6 +46,11 @@ pub fn cluster() -> Bytes {
 /// The mark of a migration ([`crate::migration`]).
 pub fn migration() -> Bytes {
     Bytes::from_static(b"z")
+}
+
+/// Who does what must happen in one place.
+pub fn leader() -> Bytes {
+    Bytes::from_static(b"l")
 }
 
 /// A bucket.

@@ -2,22 +2,25 @@
 //!
 //! `cargo run --release -p striate-site --example wire_bench [REQUEST_KIB [IN_FLIGHT]]`
 //!
-//! Beside it, in turns, the same bytes over bare TCP in frames of the same size: the ratio says what HTTP,
-//! authentication and checksums cost on this machine, whatever else runs on it.
+//! In turns: bare TCP in frames of the same size, the site protocol without TLS, and with it, as processes speak it. The
+//! ratios say what HTTP and checksums cost on this machine, and what TLS, whatever else runs on it.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use striate_core::{ChunkId, ChunkRange, ClusterId, Generation, RackId, SiteId, StripeId};
 use striate_runtime::Runtime;
 use striate_site::protocol::limits::ServiceLimits;
-use striate_site::protocol::session::ClusterSecret;
 use striate_site::{
-    LocalSite, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite, Site,
-    SiteIdentity, TcpConnector, WriteRequest, serve_site,
+    ByteStream, Connector, Gate, LocalSite, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions,
+    RemoteSite, SecureConnector, Site, SiteIdentity, TcpConnector, WriteRequest, serve_site,
 };
+use striate_trust::{Authority, PeerName, Role, Trust};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -117,9 +120,41 @@ async fn site_reads(
     latencies
 }
 
+/// Admits everybody, without TLS.
+#[derive(Debug)]
+struct Open;
+
+#[async_trait]
+impl Gate for Open {
+    async fn admit(&self, stream: Box<dyn ByteStream>) -> io::Result<(Box<dyn ByteStream>, PeerName)> {
+        Ok((stream, PeerName::new(ClusterId(1), Role::Gateway, "bench").map_err(io::Error::other)?))
+    }
+}
+
+fn trust(runtime: &Runtime, folder: &Path, authority: &Authority, role: Role, name: &str) -> Trust {
+    let directory = folder.join(name);
+    let issued = authority.issue(runtime, role, name, Duration::from_secs(3_600)).expect("a certificate");
+    issued.write(&directory).expect("the folder can be written");
+    Trust::load(runtime, &directory).expect("an identity")
+}
+
+/// Serves the site on a free port, and connects to it.
+async fn serve(
+    runtime: &Runtime,
+    site: &Arc<LocalSite>,
+    gate: Arc<dyn Gate>,
+    connector: Arc<dyn Connector>,
+) -> Arc<dyn Site> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it listens").to_string();
+    let (limits, never) = (ServiceLimits::default(), std::future::pending());
+    runtime.spawn(serve_site(runtime.clone(), listener, gate, Arc::clone(site), limits, never));
+    let (identity, options) = (site.identity().clone(), RemoteOptions::default());
+    Arc::new(RemoteSite::new(runtime.clone(), connector, &address, identity, options))
+}
+
 async fn run(runtime: Runtime, len: usize, in_flight: usize) {
     let identity = SiteIdentity { cluster: ClusterId(1), site: SiteId(1), rack: RackId("r".to_owned()) };
-    let secret = ClusterSecret::generate(&runtime);
     let store = Arc::new(MemoryStore::default());
     let local = LocalSite::new(runtime.clone(), identity.clone(), store, QueueLimits::default());
     let payload = Bytes::from(vec![0x5a; len]);
@@ -131,20 +166,14 @@ async fn run(runtime: Runtime, len: usize, in_flight: usize) {
     };
     local.write(request).await.expect("there is room");
 
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it listens").to_string();
-    let (limits, never) = (ServiceLimits::default(), std::future::pending());
-    runtime.spawn(serve_site(
-        runtime.clone(),
-        listener,
-        Arc::new(local.clone()),
-        secret.clone(),
-        limits,
-        never,
-    ));
-    let (connector, options) = (Arc::new(TcpConnector), RemoteOptions::default());
-    let remote: Arc<dyn Site> =
-        Arc::new(RemoteSite::new(runtime.clone(), connector, &address, identity, secret, options));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let authority = Authority::create(&runtime, folder.path(), identity.cluster).expect("an authority");
+    let issue = |role, name| trust(&runtime, folder.path(), &authority, role, name);
+    let (of_site, of_gateway) = (issue(Role::Site, "s"), issue(Role::Gateway, "g"));
+    let local = Arc::new(local);
+    let open = serve(&runtime, &local, Arc::new(Open), Arc::new(TcpConnector)).await;
+    let secure = SecureConnector::new(of_gateway, Some("s"));
+    let secure = serve(&runtime, &local, Arc::new(of_site), Arc::new(secure)).await;
 
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let bare = listener.local_addr().expect("it listens").to_string();
@@ -156,12 +185,16 @@ async fn run(runtime: Runtime, len: usize, in_flight: usize) {
         let reads = || bare_tcp_reads(runtime.clone(), bare.clone(), len, until);
         let floor = measure(&runtime, len, in_flight, reads).await;
         print("bare TCP", &floor);
-        let until = runtime.now() + turn;
-        let reads = || site_reads(runtime.clone(), Arc::clone(&remote), len, until);
-        let site = measure(&runtime, len, in_flight, reads).await;
-        print("site protocol", &site);
-        let (speed, cost) = (site.gb_per_s / floor.gb_per_s, site.cpu_s_per_gb / floor.cpu_s_per_gb);
-        println!("{:14} {speed:>6.2} of it    {cost:>6.2} times it", "");
+        let mut before = floor;
+        for (name, site) in [("site protocol", &open), ("with TLS", &secure)] {
+            let until = runtime.now() + turn;
+            let reads = || site_reads(runtime.clone(), Arc::clone(site), len, until);
+            let now = measure(&runtime, len, in_flight, reads).await;
+            print(name, &now);
+            let (speed, cost) = (now.gb_per_s / before.gb_per_s, now.cpu_s_per_gb / before.cpu_s_per_gb);
+            println!("{:14} {speed:>6.2} of the line above {cost:>6.2} times its processor time", "");
+            before = now;
+        }
     }
 }
 

@@ -71,7 +71,8 @@ pub struct WriteRequest {
 pub struct DeleteRequest {
     /// Their full names: a delete can only hit the generation it was meant for. Missing ones are no error.
     pub chunks: Vec<ChunkId>,
-    /// The epoch of the executor's lease; refused when the site has seen a higher one.
+    /// The epoch of the executor's lease; refused when the site has seen a higher one, unless it is
+    /// [`FencingEpoch::NONE`].
     pub epoch: FencingEpoch,
 }
 

@@ -169,6 +169,7 @@ impl ChunkStore for MemoryStore {
 
     async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
         let mut state = self.state.lock();
+        let epoch = if epoch == FencingEpoch::NONE { state.epoch } else { epoch };
         if epoch < state.epoch {
             return Err(SiteError::Fenced { given: epoch, seen: state.epoch });
         }

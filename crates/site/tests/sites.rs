@@ -12,25 +12,54 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use striate_codec::accumulate;
-use striate_core::{ChunkId, ChunkRange, ClusterId, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ChunkRange, ClusterId, FencingEpoch, LoadReport, RackId, SiteId};
 use striate_runtime::{JoinHandle, Runtime};
 use striate_site::protocol::frame::{READ_HEAD_LEN, ReadBody, WriteHead};
+use striate_site::protocol::hello::encode_hello;
 use striate_site::protocol::limits::{MAX_CANCELLED, MAX_REQUEST_LEN, ServiceLimits};
-use striate_site::protocol::session::{ClusterSecret, Hello, Session, Signed, Welcome};
 use striate_site::transport_conformance::{self, GatedStore, chunk, payload};
 use striate_site::{
-    ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, LocalSite, MemoryStore, Priority,
-    QueueLimits, ReadRequest, RemoteOptions, RemoteSite, Site, SiteDirectory, SiteError, SiteIdentity,
-    TcpConnector, WriteRequest, connect, serve_site,
+    ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, DeleteRequest, Gate, LocalSite,
+    MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite, SecureConnector, Site,
+    SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest, connect, serve_site,
 };
+use striate_trust::{Authority, PeerName, Role, Trust};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 const CLUSTER: ClusterId = ClusterId(0xc1);
 
-fn secret(byte: u8) -> ClusterSecret {
-    ClusterSecret::new([byte; 32])
+/// Admits everybody as a peer of one role, without TLS: for bytes that are made by hand.
+#[derive(Debug)]
+struct Open(Role);
+
+#[async_trait]
+impl Gate for Open {
+    async fn admit(&self, stream: Box<dyn ByteStream>) -> std::io::Result<(Box<dyn ByteStream>, PeerName)> {
+        Ok((stream, PeerName::new(CLUSTER, self.0, "test").unwrap()))
+    }
+}
+
+/// The authority of a cluster and a folder for what it issues.
+struct Certificates {
+    folder: tempfile::TempDir,
+    authority: Authority,
+}
+
+impl Certificates {
+    fn new(runtime: &Runtime) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::create(runtime, &folder.path().join("ca"), CLUSTER).unwrap();
+        Self { folder, authority }
+    }
+
+    fn trust(&self, runtime: &Runtime, role: Role, name: &str) -> Trust {
+        let directory = self.folder.path().join(format!("{role}-{name}"));
+        let life = Duration::from_secs(3_600);
+        self.authority.issue(runtime, role, name, life).unwrap().write(&directory).unwrap();
+        Trust::load(runtime, &directory).unwrap()
+    }
 }
 
 fn identity(site: u32) -> SiteIdentity {
@@ -50,22 +79,28 @@ struct Served {
 
 async fn serve(runtime: &Runtime, site: LocalSite, limits: ServiceLimits) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    serve_on(runtime, listener, site, limits)
+    serve_on(runtime, listener, Open(Role::Gateway), site, limits)
 }
 
-fn serve_on(runtime: &Runtime, listener: TcpListener, site: LocalSite, limits: ServiceLimits) -> Served {
+fn serve_on(
+    runtime: &Runtime,
+    listener: TcpListener,
+    gate: impl Gate + 'static,
+    site: LocalSite,
+    limits: ServiceLimits,
+) -> Served {
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move {
         let _ = stopped.await;
     };
-    let serving = serve_site(runtime.clone(), listener, Arc::new(site), secret(1), limits, shutdown);
+    let serving = serve_site(runtime.clone(), listener, Arc::new(gate), Arc::new(site), limits, shutdown);
     Served { address, stop: Some(stop), task: runtime.spawn(serving) }
 }
 
 fn remote(runtime: &Runtime, site: u32, address: &str) -> RemoteSite {
     let connector = Arc::new(TcpConnector);
-    RemoteSite::new(runtime.clone(), connector, address, identity(site), secret(1), RemoteOptions::default())
+    RemoteSite::new(runtime.clone(), connector, address, identity(site), RemoteOptions::default())
 }
 
 #[tokio::test]
@@ -79,12 +114,19 @@ async fn a_site_in_this_process_conforms() {
 }
 
 #[tokio::test]
-async fn a_site_behind_tcp_conforms() {
+async fn a_site_behind_tls_conforms() {
     let runtime = Runtime::real();
-    let kept = Mutex::new(Vec::new());
+    let (kept, certificates) = (Mutex::new(Vec::new()), Certificates::new(&runtime));
+    let gate = certificates.trust(&runtime, Role::Site, "one");
+    let trust = certificates.trust(&runtime, Role::Gateway, "gateway");
+    let connector = Arc::new(SecureConnector::new(trust, Some("one")));
     let make = async |store: Arc<GatedStore>, limits| {
-        let served = serve(&runtime, local(&runtime, 1, store, limits), ServiceLimits::default()).await;
-        let site: Arc<dyn Site> = Arc::new(remote(&runtime, 1, &served.address));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let site = local(&runtime, 1, store, limits);
+        let served = serve_on(&runtime, listener, gate.clone(), site, ServiceLimits::default());
+        let (connector, options) = (connector.clone(), RemoteOptions::default());
+        let site: Arc<dyn Site> =
+            Arc::new(RemoteSite::new(runtime.clone(), connector, &served.address, identity(1), options));
         kept.lock().push(served);
         site
     };
@@ -206,48 +248,35 @@ proptest! {
 }
 
 /// A connection on which every byte is made by hand.
-struct Raw {
-    stream: TcpStream,
-    session: Option<Session>,
-}
+struct Raw(TcpStream);
 
 impl Raw {
     async fn open(address: &str) -> Self {
-        Self { stream: TcpStream::connect(address).await.unwrap(), session: None }
+        Self(TcpStream::connect(address).await.unwrap())
     }
 
-    async fn greeted(runtime: &Runtime, address: &str) -> Self {
+    async fn greeted(address: &str) -> Self {
         let mut raw = Self::open(address).await;
-        let hello = Hello::new(runtime, CLUSTER);
-        let (status, body) = raw.send("POST", "/striate/v1/hello", None, &hello.encode(&secret(1))).await;
-        assert_eq!(status, 200);
-        let welcome = Welcome::accept(&body, &hello, &secret(1)).unwrap();
-        raw.session = Some(Session::new(&hello, &welcome, &secret(1)));
+        assert_eq!(raw.send("POST", "/striate/v1/hello", &encode_hello(CLUSTER)).await.0, 200);
         raw
     }
 
-    fn sign(&self, method: &str, path: &str, body: &[u8]) -> String {
-        let signed = Signed { method, path, body_len: body.len() as u64, head: body };
-        self.session.as_ref().unwrap().sign(signed)
-    }
-
-    async fn send(&mut self, method: &str, path: &str, auth: Option<&str>, body: &[u8]) -> (u16, Vec<u8>) {
-        let auth = auth.map(|auth| format!("striate-auth: {auth}\r\n")).unwrap_or_default();
+    async fn send(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let len = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: site\r\n{auth}content-length: {len}\r\n\r\n");
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: site\r\ncontent-length: {len}\r\n\r\n");
         self.send_bytes(&[head.as_bytes(), body].concat()).await
     }
 
     /// Sends bytes and reads one answer: its status, and its body if it has a length. Status 0: closed.
     async fn send_bytes(&mut self, bytes: &[u8]) -> (u16, Vec<u8>) {
         // The site may refuse and close before it has taken everything.
-        let _ = self.stream.write_all(bytes).await;
+        let _ = self.0.write_all(bytes).await;
         let mut answer = Vec::new();
         let head_len = loop {
             if let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") {
                 break end + 4;
             }
-            match self.stream.read_buf(&mut answer).await {
+            match self.0.read_buf(&mut answer).await {
                 Ok(0) | Err(_) => return (0, answer),
                 Ok(_) => {}
             }
@@ -258,7 +287,7 @@ impl Raw {
         let len =
             head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
         while body.len() < len {
-            self.stream.read_buf(&mut body).await.unwrap();
+            self.0.read_buf(&mut body).await.unwrap();
         }
         (status, body)
     }
@@ -281,31 +310,13 @@ async fn served_memory_site(runtime: &Runtime, limits: ServiceLimits) -> (LocalS
 }
 
 #[tokio::test]
-async fn nothing_is_answered_without_authentication_and_nothing_twice() {
+async fn nothing_is_answered_before_a_hello_nor_beyond_a_roles_rights() {
     let runtime = Runtime::real();
-    let (_, served) = served_memory_site(&runtime, ServiceLimits::default()).await;
+    let (site, served) = served_memory_site(&runtime, ServiceLimits::default()).await;
     let paths =
         [("POST", READ), ("POST", CANCEL), ("PUT", CHUNK), ("POST", "/striate/v1/combine"), ("GET", "/")];
     for (method, path) in paths {
-        assert_eq!(Raw::open(&served.address).await.send(method, path, None, &read_body()).await.0, 401);
-    }
-    let mut raw = Raw::greeted(&runtime, &served.address).await;
-    let body = read_body();
-    assert_eq!(raw.send("POST", READ, None, &body).await.0, 401, "no authentication");
-    let mut raw = Raw::greeted(&runtime, &served.address).await;
-    let auth = raw.sign("POST", READ, &body);
-    let mut altered = body.to_vec();
-    altered[READ_HEAD_LEN] ^= 1;
-    assert_eq!(raw.send("POST", READ, Some(&auth), &altered).await.0, 401, "altered");
-    assert_eq!(raw.send("POST", "/striate/v1/combine", Some(&auth), &body).await.0, 401, "another path");
-    assert_eq!(raw.send("POST", READ, Some(&auth), &body).await.0, 200);
-
-    let mut other = Raw::greeted(&runtime, &served.address).await;
-    assert_eq!(other.send("POST", READ, Some(&auth), &body).await.0, 401, "replayed on another connection");
-    let wrong = [String::new(), "1".to_owned(), "x:y".to_owned(), format!("7:{}", "0".repeat(64))];
-    for auth in wrong {
-        let status = other.send("POST", READ, Some(&auth), &body).await.0;
-        assert!(status == 400 || status == 401, "{auth}: {status}");
+        assert_eq!(Raw::open(&served.address).await.send(method, path, &read_body()).await.0, 428);
     }
     let head = WriteHead {
         chunk: chunk(5),
@@ -313,14 +324,128 @@ async fn nothing_is_answered_without_authentication_and_nothing_twice() {
         len: 10,
         granule_crcs: vec![striate_codec::crc32c(&[7; 10])],
     };
-    let auth = {
-        let head = head.encode();
-        let signed = Signed { method: "PUT", path: CHUNK, body_len: head.len() as u64 + 10, head: &head };
-        other.session.as_ref().unwrap().sign(signed)
-    };
     let write = [&head.encode()[..], &[7; 10]].concat();
-    assert_eq!(other.send("PUT", CHUNK, Some(&auth), &write).await.0, 200);
-    assert_eq!(other.send("PUT", CHUNK, Some(&auth), &write).await.0, 401, "replayed");
+    let mut raw = Raw::greeted(&served.address).await;
+    assert_eq!(raw.send("POST", READ, &read_body()).await.0, 200);
+    let hello = encode_hello(ClusterId(5));
+    assert_eq!(Raw::open(&served.address).await.send("POST", "/striate/v1/hello", &hello).await.0, 403);
+
+    // Another site may ask for its part of a combination, and for nothing else.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (gate, limits) = (Open(Role::Site), ServiceLimits::default());
+    let served = serve_on(&runtime, listener, gate, site.clone(), limits);
+    for (method, path, body) in
+        [("POST", READ, read_body().to_vec()), ("PUT", CHUNK, write), ("POST", CANCEL, vec![7; 8])]
+    {
+        assert_eq!(Raw::greeted(&served.address).await.send(method, path, &body).await.0, 403, "{path}");
+    }
+    let control = "/striate.site.v1.SiteControl/Delete";
+    assert_eq!(Raw::greeted(&served.address).await.send("POST", control, b"").await.0, 403);
+    assert_eq!(Raw::greeted(&served.address).await.send("POST", "/striate/v1/combine", b"\xff").await.0, 400);
+    assert_eq!(site.status().await.unwrap().store.chunks, 1, "nothing was written");
+}
+
+/// Everything that passes a proxy, in the order of its arrival.
+type Recording = Arc<Mutex<Vec<u8>>>;
+
+/// A proxy before `address` that records what clients send; answers its own address.
+async fn recording_proxy(runtime: &Runtime, address: String) -> (String, Recording) {
+    let (listener, recording) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Recording::default());
+    let (own, kept, spawner) =
+        (listener.local_addr().unwrap().to_string(), recording.clone(), runtime.clone());
+    runtime.spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (server, kept) = (TcpStream::connect(&address).await.unwrap(), kept.clone());
+            let ((mut from, mut back), (mut replies, mut on)) = (client.into_split(), server.into_split());
+            spawner.spawn(async move { tokio::io::copy(&mut replies, &mut back).await });
+            spawner.spawn(async move {
+                let mut bytes = [0; 4096];
+                while let Ok(len @ 1..) = from.read(&mut bytes).await {
+                    kept.lock().extend_from_slice(&bytes[..len]);
+                    on.write_all(&bytes[..len]).await.unwrap();
+                }
+            });
+        }
+    });
+    (own, recording)
+}
+
+#[tokio::test]
+async fn what_was_recorded_on_the_way_is_worth_nothing() {
+    let runtime = Runtime::real();
+    let certificates = Certificates::new(&runtime);
+    let site = local(&runtime, 1, Arc::new(MemoryStore::default()), QueueLimits::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gate = certificates.trust(&runtime, Role::Site, "one");
+    let served = serve_on(&runtime, listener, gate, site.clone(), ServiceLimits::default());
+    let (proxy, recording) = recording_proxy(&runtime, served.address.clone()).await;
+    let trust = certificates.trust(&runtime, Role::Gateway, "gateway");
+    let connector = Arc::new(SecureConnector::new(trust, Some("one")));
+    let remote = RemoteSite::new(runtime.clone(), connector, &proxy, identity(1), RemoteOptions::default());
+    remote.write(write_request(1, 5_000)).await.unwrap();
+    let secret = payload(1, 5_000);
+    let recorded = recording.lock().clone();
+    assert!(
+        recorded.len() > 5_000 && !recorded.windows(64).any(|window| window == &secret[..64]),
+        "it is hidden"
+    );
+    drop(remote);
+
+    let chunk = vec![chunk(1)];
+    site.delete(DeleteRequest { chunks: chunk, epoch: FencingEpoch(1) }).await.unwrap();
+    // The same bytes once more, the same after a cut, and the bytes after the handshake alone.
+    for start in [0, 5, recorded.len() / 2] {
+        let mut again = TcpStream::connect(&served.address).await.unwrap();
+        let _ = again.write_all(&recorded[start..]).await;
+        let mut answer = Vec::new();
+        let _ = again.read_to_end(&mut answer).await;
+        assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    }
+    assert_eq!(site.status().await.unwrap().store.chunks, 0, "the write was not done again");
+}
+
+#[tokio::test]
+async fn unknown_peers_are_refused_before_they_can_ask_and_take_nobodys_place() {
+    let runtime = Runtime::real();
+    let (certificates, others) = (Certificates::new(&runtime), Certificates::new(&runtime));
+    let site = local(&runtime, 1, Arc::new(MemoryStore::default()), QueueLimits::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let limits = ServiceLimits {
+        handshakes: 4,
+        connections: 4,
+        handshake: Duration::from_millis(300),
+        ..ServiceLimits::default()
+    };
+    let served = serve_on(&runtime, listener, certificates.trust(&runtime, Role::Site, "one"), site, limits);
+    let connect = |trust: Trust, name| {
+        let connector = Arc::new(SecureConnector::new(trust, name));
+        RemoteSite::new(runtime.clone(), connector, &served.address, identity(1), RemoteOptions::default())
+    };
+    let friend = connect(certificates.trust(&runtime, Role::Gateway, "g"), Some("one"));
+    friend.status().await.unwrap();
+    for (role, certificates) in [(Role::Gateway, &others), (Role::Admin, &certificates)] {
+        let error = connect(certificates.trust(&runtime, role, "g"), None).status().await.unwrap_err();
+        assert!(matches!(error, SiteError::Unavailable(_)), "{error}");
+    }
+    let error = connect(certificates.trust(&runtime, Role::Gateway, "g"), Some("two")).status().await;
+    assert!(error.unwrap_err().to_string().contains("the site one answers there, not the site two"));
+    // Plain HTTP, and silence: more connections than all places.
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(TcpStream::connect(&served.address).await.unwrap());
+    }
+    friend.status().await.unwrap();
+    for stream in &mut silent {
+        assert_eq!(
+            stream.read(&mut [0; 64]).await.unwrap_or(0),
+            0,
+            "it is closed after the handshake's time"
+        );
+    }
+    let (status, _) =
+        Raw::open(&served.address).await.send("POST", "/striate/v1/hello", &encode_hello(CLUSTER)).await;
+    assert_eq!(status, 0);
+    friend.write(write_request(1, 5_000)).await.unwrap();
 }
 
 #[tokio::test]
@@ -342,12 +467,10 @@ async fn malformed_and_oversized_requests_are_refused_and_touch_nothing() {
         Raw::open(address).await.send_bytes(format!("GET / HTTP/1.1\r\n{many}\r\n").as_bytes()).await.0;
     assert!(status == 431 || status == 400, "{status}");
     let long = vec![0; 1 << 16];
-    assert_eq!(Raw::open(address).await.send("POST", "/striate/v1/hello", None, &long).await.0, 413);
+    assert_eq!(Raw::open(address).await.send("POST", "/striate/v1/hello", &long).await.0, 413);
 
-    let signed = async |method: &str, path: &str, body: &[u8]| {
-        let mut raw = Raw::greeted(&runtime, address).await;
-        let auth = raw.sign(method, path, body);
-        raw.send(method, path, Some(&auth), body).await
+    let send = async |method: &str, path: &str, body: &[u8]| {
+        Raw::greeted(address).await.send(method, path, body).await
     };
     let body = read_body();
     let mut none = body[..READ_HEAD_LEN].to_vec();
@@ -355,21 +478,21 @@ async fn malformed_and_oversized_requests_are_refused_and_touch_nothing() {
     let mut many = body.to_vec();
     many[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     for bad in [&body[..10], &body[..body.len() - 1], &none, &many] {
-        assert_eq!(signed("POST", READ, bad).await.0, 400);
+        assert_eq!(send("POST", READ, bad).await.0, 400);
     }
-    assert_eq!(signed("POST", READ, &vec![0; MAX_REQUEST_LEN + 1]).await.0, 413);
+    assert_eq!(send("POST", READ, &vec![0; MAX_REQUEST_LEN + 1]).await.0, 413);
     for bad in [&[][..], &[0; 7], &[0; 9], &[0; 8 * (MAX_CANCELLED + 1)]] {
-        assert_eq!(signed("POST", CANCEL, bad).await.0, 400);
+        assert_eq!(send("POST", CANCEL, bad).await.0, 400);
     }
-    assert_eq!(signed("POST", CANCEL, &[7; 8]).await.0, 200, "a read that is not known may have ended");
-    assert_eq!(signed("POST", "/striate/v1/combine", b"\xff\xff").await.0, 400);
-    assert_eq!(signed("GET", "/striate/v1/other", b"").await.0, 400);
+    assert_eq!(send("POST", CANCEL, &[7; 8]).await.0, 200, "a read that is not known may have ended");
+    assert_eq!(send("POST", "/striate/v1/combine", b"\xff\xff").await.0, 400);
+    assert_eq!(send("GET", "/striate/v1/other", b"").await.0, 400);
     let mut head =
         WriteHead { chunk: chunk(5), priority: Priority::Foreground, len: 10, granule_crcs: vec![0] };
-    assert_eq!(signed("PUT", CHUNK, &head.encode()[..20]).await.0, 400);
-    assert_eq!(signed("PUT", CHUNK, &head.encode()).await.0, 400, "the chunk's bytes are missing");
+    assert_eq!(send("PUT", CHUNK, &head.encode()[..20]).await.0, 400);
+    assert_eq!(send("PUT", CHUNK, &head.encode()).await.0, 400, "the chunk's bytes are missing");
     head.len = u32::MAX;
-    assert_eq!(signed("PUT", CHUNK, &head.encode()).await.0, 400, "too long a chunk");
+    assert_eq!(send("PUT", CHUNK, &head.encode()).await.0, 400, "too long a chunk");
     assert_eq!(site.status().await.unwrap().store.chunks, 1);
 }
 
@@ -386,18 +509,16 @@ async fn a_chunk_that_was_damaged_on_its_way_is_not_stored() {
 }
 
 #[tokio::test]
-async fn connecting_tells_strangers_other_clusters_and_other_sites_apart() {
+async fn connecting_tells_other_clusters_and_other_sites_apart() {
     let runtime = Runtime::real();
     let (_, served) = served_memory_site(&runtime, ServiceLimits::default()).await;
-    let open = async |cluster, secret| {
+    let open = async |cluster| {
         let (connector, options) = (Arc::new(TcpConnector), RemoteOptions::default());
-        connect(runtime.clone(), connector, &served.address, cluster, secret, options).await
+        connect(runtime.clone(), connector, &served.address, cluster, options).await
     };
-    let site = open(CLUSTER, secret(1)).await.unwrap();
+    let site = open(CLUSTER).await.unwrap();
     assert_eq!((site.id(), site.rack()), (SiteId(1), RackId("rack-1".to_owned())));
-    let reason = async |cluster, secret| open(cluster, secret).await.unwrap_err().to_string();
-    assert!(reason(CLUSTER, secret(2)).await.contains("secret"));
-    assert!(reason(ClusterId(5), secret(1)).await.contains("another cluster"));
+    assert!(open(ClusterId(5)).await.unwrap_err().to_string().contains("another cluster"));
     let error = remote(&runtime, 7, &served.address).status().await.unwrap_err().to_string();
     assert!(error.contains("site 1 answers there"), "{error}");
     let error =
@@ -427,7 +548,7 @@ async fn a_client_outlives_a_restart_of_its_site() {
 
     let listener = TcpListener::bind(&served.address).await.unwrap();
     let second = local(&runtime, 1, store, QueueLimits::default());
-    let _served = serve_on(&runtime, listener, second, ServiceLimits::default());
+    let _served = serve_on(&runtime, listener, Open(Role::Gateway), second, ServiceLimits::default());
     assert_eq!(read().await, Ok(payload(1, 1_000)));
     assert!(remote.status().await.is_ok());
     assert_ne!(remote.last_load(), LoadReport::default());
@@ -457,7 +578,7 @@ async fn connections_of_dropped_reads(options: RemoteOptions) -> usize {
     let served = serve(&runtime, site.clone(), ServiceLimits::default()).await;
     let connector = Arc::new(Counting::default());
     let (address, made) = (&served.address, Arc::clone(&connector));
-    let remote = RemoteSite::new(runtime.clone(), connector, address, identity(1), secret(1), options);
+    let remote = RemoteSite::new(runtime.clone(), connector, address, identity(1), options);
     for _ in 0..10 {
         store.hold(chunk(2));
         let ranges = (1..=3).map(|number| ChunkRange { chunk: chunk(number), offset: 0, len: 1_000 });

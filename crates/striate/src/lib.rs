@@ -2,10 +2,11 @@
 //!
 //! | module | what |
 //! |--|--|
-//! | [`args`], [`ellipsis`] | the command line |
+//! | [`args`], [`config`], [`ellipsis`] | the command line, variables and files |
 //! | [`start`] | from directories to a running store: identities, rosters, admission |
 //! | [`server`] | everything wired together, until a signal |
-//! | [`site_process`], [`gateway_process`] | sites and a gateway as processes of their own |
+//! | [`site_process`], [`gateway_process`], [`control_process`] | the processes of a cluster |
+//! | [`identity`], [`membership`], [`remote_sites`] | how they know, find and reach each other |
 //! | [`admin`], [`operate`] | the admin socket: status, heal, verify, disks, keys, metadata; and its commands |
 //! | [`console`], [`metrics`], [`spans`] | the status page, health, metrics; spans for OpenTelemetry |
 //! | [`lab`] | experiments in virtual time |
@@ -20,18 +21,22 @@ pub mod admin;
 pub mod args;
 pub mod audit_log;
 pub mod bench;
+pub mod config;
 pub mod console;
+pub mod control_process;
 pub mod ellipsis;
 pub mod failure;
 pub mod gateway_process;
+pub mod identity;
 pub mod interruption;
 pub mod lab;
 pub mod logging;
+pub mod membership;
 pub mod metrics;
 pub mod operate;
+pub mod remote_sites;
 pub mod s3_client;
 pub mod server;
-pub mod site_list;
 pub mod site_process;
 pub mod spans;
 pub mod start;

@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
-use striate::args::{Cli, Command};
+use striate::args::Command;
+use striate::config::{ConfigError, command_line};
 use striate::failure::{Failure, Outcome};
 use striate::spans::Spans;
-use striate::{bench, gateway_process, lab, logging, operate, server, site_process, transfer};
+use striate::{
+    bench, control_process, gateway_process, lab, logging, operate, server, site_process, transfer,
+};
 use striate_runtime::Runtime;
 
 /// Returns freed memory to the system sooner, and is faster on many small allocations than the C library's. Without
@@ -16,8 +18,15 @@ use striate_runtime::Runtime;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let is_service = matches!(cli.command, Command::Server(_) | Command::Site(_) | Command::Gateway(_));
+    let cli = match command_line(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(ConfigError::Arguments(error)) => error.exit(),
+        Err(ConfigError::File(reason)) => return Failure::refused(reason).report(),
+    };
+    let is_service = matches!(
+        cli.command,
+        Command::Server(_) | Command::Site(_) | Command::Gateway(_) | Command::Control(_)
+    );
     let default = match &cli.command {
         // Its faults are meant to happen; what comes of them is its output.
         Command::Lab(_) => "off",
@@ -69,6 +78,7 @@ async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Server(args) => server::run(runtime, args).await,
         Command::Site(args) => site_process::run(runtime, args).await,
         Command::Gateway(args) => gateway_process::run(runtime, args).await,
+        Command::Control(args) => control_process::run(runtime, args).await,
         Command::Bucket(command) => operate::bucket(runtime, command).await,
         Command::Cp(args) => transfer::cp(runtime, args).await,
         Command::Ls(args) => transfer::ls(runtime, args).await,

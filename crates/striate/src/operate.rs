@@ -5,6 +5,8 @@ mod keys;
 mod metadata;
 mod migrate;
 mod report;
+mod site;
+mod trust;
 
 use serde_json::Value;
 use striate_client::ReadExplained;
@@ -176,6 +178,9 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
 /// When no server answers or it refuses.
 pub async fn admin(runtime: Runtime, command: AdminCommand) -> Outcome {
     match command {
+        AdminCommand::Init(args) => trust::init(&runtime, &args),
+        AdminCommand::Certificate(args) => trust::certificate(&runtime, &args),
+        AdminCommand::Site(command) => site::run(runtime, command).await,
         AdminCommand::Keys(command) => keys::run(runtime, command).await,
         AdminCommand::Meta(MetaCommand::Export { file, admin }) => {
             metadata::export(AdminClient::find(runtime, &admin)?, &file).await

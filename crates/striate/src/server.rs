@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use zeroize::Zeroizing;
 
-use crate::admin::find::{RunRecord, run_directory};
+use crate::admin::find::{RunRecord, STATE_FOLDER, run_directory};
 use crate::admin::service::AdminService;
 use crate::args::{HostPort, ListenArgs, ServerArgs};
 use crate::audit_log::AuditLog;
@@ -62,13 +62,21 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         given_key,
         write_surplus: args.listen.write_surplus.into(),
         read_policy: args.listen.read_policy,
-        remote: None,
-        cluster: None,
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
     let endpoint = listeners.endpoint.clone();
     let first = introduce(&opened, &endpoint, args.listen.dev)?;
-    serve(runtime, opened.cluster, listeners, &args.listen, first).await
+    let home = Home { directories: opened.cluster.directories(), name: None };
+    serve(runtime, opened.cluster, listeners, &args.listen, home, first).await
+}
+
+/// Where commands on this machine find a running server.
+#[derive(Clone, Debug)]
+pub struct Home {
+    /// Those that hold a store get an admin socket; the others only lead to it.
+    pub directories: Vec<PathBuf>,
+    /// What tells it apart from others of its cluster.
+    pub name: Option<String>,
 }
 
 impl Listeners {
@@ -125,8 +133,8 @@ pub async fn listen(address: &HostPort, option: &str) -> Outcome<TcpListener> {
     Err(Failure::refused(format!("cannot listen on {address}: {error}; {way_out}")))
 }
 
-/// Says what the start is about to do, where that is worth a word.
-pub fn announce(plan: &StartPlan, args: &ListenArgs) {
+/// Warns of `--dev`.
+pub fn warn_of_dev(args: &ListenArgs) {
     if args.dev {
         tracing::warn!(
             "--dev: the access key {} with the secret {} is accepted; whoever reaches the port can read and delete \
@@ -135,6 +143,11 @@ pub fn announce(plan: &StartPlan, args: &ListenArgs) {
             credentials::DEV_SECRET
         );
     }
+}
+
+/// Says what the start is about to do, where that is worth a word.
+fn announce(plan: &StartPlan, args: &ListenArgs) {
+    warn_of_dev(args);
     let StartPlan::Open(OpenPlan { missing, ignored, admit, .. }) = plan else { return };
     for member in missing {
         let path = member.path.display();
@@ -158,7 +171,7 @@ pub fn announce(plan: &StartPlan, args: &ListenArgs) {
 ///
 /// # Errors
 /// When the key could not be shown.
-pub fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<String>> {
+fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<String>> {
     let cluster = &opened.cluster;
     if cluster.profile().code.tolerance() == 0 {
         tracing::warn!(
@@ -227,6 +240,7 @@ pub async fn serve(
     cluster: Cluster,
     listeners: Listeners,
     args: &ListenArgs,
+    home: Home,
     first: Option<String>,
 ) -> Outcome {
     let metrics = Arc::new(Metrics::default());
@@ -255,7 +269,7 @@ pub async fn serve(
     let stop = Arc::new(Notify::new());
     let (draining, drain) = watch::channel(false);
     let service = AdminService::new(cluster.clone(), listeners.endpoint.clone(), stop.clone(), drain.clone());
-    let run = publish(&cluster, &service, &listeners.endpoint);
+    let run = publish(&cluster, home, &service, &listeners.endpoint);
     tracing::info!(
         endpoint = listeners.endpoint,
         console = format!("http://127.0.0.1:{console_port}"),
@@ -289,13 +303,20 @@ pub async fn serve(
 }
 
 /// Binds the admin sockets and writes the run record.
-fn publish(cluster: &Cluster, service: &AdminService, endpoint: &str) -> Option<(RunRecord, PathBuf)> {
-    cluster.directories().iter().for_each(|directory| service.serve_directory(directory));
+fn publish(
+    cluster: &Cluster,
+    home: Home,
+    service: &AdminService,
+    endpoint: &str,
+) -> Option<(RunRecord, PathBuf)> {
+    let stores = home.directories.iter().filter(|directory| directory.join(STATE_FOLDER).is_dir());
+    stores.for_each(|directory| service.serve_directory(directory));
     let record = RunRecord {
         cluster: cluster.id(),
         pid: std::process::id(),
         endpoint: endpoint.to_owned(),
-        directories: cluster.directories(),
+        directories: home.directories,
+        name: home.name,
     };
     let published = run_directory().and_then(|directory| {
         let socket =

@@ -1,139 +1,256 @@
-//! `striate site`: one storage site as a process, and the cluster secret that sites and gateways share.
+//! `striate site`: the storage sites on this process's directories, one for each.
+//!
+//! A site knows no metadata. It tells a control process its disk, address and rack, and is told its number and where
+//! the other sites are; it asks again all the time, which is how a change of its address or theirs gets around. A site
+//! that has a number serves before control answers.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use sha2::{Digest, Sha256};
+use futures::future::join_all;
 use striate_core::{ClusterId, RackId, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_runtime::Runtime;
 use striate_site::SiteDirectory;
 use striate_site::protocol::limits::ServiceLimits;
-use striate_site::protocol::session::ClusterSecret;
 use striate_site::service::serve_site;
+use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
-use crate::args::SiteArgs;
+use crate::args::{HostPort, SiteArgs};
 use crate::failure::{Failure, Outcome};
+use crate::identity::identify;
+use crate::membership::client::{Channel, ControlClient, ControlError};
+use crate::membership::messages::cluster_control_client::ClusterControlClient;
+use crate::membership::messages::{RegisterReply, RegisterRequest};
+use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::server::{listen, watch_signals};
-use crate::site_list::{ListedSites, SiteList};
 use crate::start::directories::{DirectoryError, Found, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, Roster};
 use crate::start::site::{DiskSite, Medium};
 
-/// The cluster of those who share a secret: the first half of a hash of it, so that it need not be configured.
-pub fn cluster_of(secret: &ClusterSecret) -> ClusterId {
-    let digest =
-        Sha256::new().chain_update(b"striate cluster").chain_update(secret.to_hex().as_bytes()).finalize();
-    ClusterId(u128::from_be_bytes(digest[..16].try_into().expect("half of a SHA-256 has 16 bytes")))
-}
+/// Pause between two registrations of a site that has its number.
+const REGISTER_EVERY: Duration = Duration::from_secs(10);
+/// Pause between two attempts of a site that has none.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// What a directory's roster says of a site that control has not numbered yet.
+const NO_NUMBER: SiteId = SiteId(0);
 
-/// Reads a cluster's secret.
+/// Runs the sites until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When the file cannot be read, others can read it, or it holds no secret.
-pub fn read_secret(path: &Path) -> Outcome<ClusterSecret> {
-    let fail = |reason: String| Failure::refused(format!("--secret {}: {reason}", path.display()));
-    let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
-    if metadata.permissions().mode() & 0o077 != 0 {
-        return Err(fail("others can read it; chmod 600 it".to_owned()));
-    }
-    let text =
-        zeroize::Zeroizing::new(std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?);
-    ClusterSecret::from_hex(&text)
-        .map_err(|reason| fail(format!("{reason}; make one with `striate site --make-secret`")))
-}
-
-fn make_secret(runtime: &Runtime, path: &Path) -> Outcome {
-    let fail = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
-    writeln!(file, "{}", ClusterSecret::generate(runtime).to_hex().as_str()).map_err(fail)?;
-    println!("The secret of a new cluster is in {}; give a copy to every site and gateway", path.display());
-    Ok(())
-}
-
-/// Runs a site until SIGTERM or SIGINT, or makes a secret.
-///
-/// # Errors
-/// When it cannot start, with the cause and the way out.
+/// When one cannot start, with the cause and the way out.
 pub async fn run(runtime: Runtime, args: SiteArgs) -> Outcome {
-    if let Some(path) = &args.make_secret {
-        return make_secret(&runtime, path);
+    let mut listeners = Vec::new();
+    for index in 0..args.data.len() as u16 {
+        let port = if args.address.port == 0 { 0 } else { args.address.port.saturating_add(index) };
+        listeners.push(listen(&HostPort { port, ..args.address.clone() }, "--address").await?);
     }
-    let listener = listen(&args.address, "--address").await?;
-    let (draining, mut drain) = watch::channel(false);
+    let (draining, drain) = watch::channel(false);
     runtime.spawn(watch_signals(Arc::new(Notify::new()), draining));
-    let shutdown = async move {
-        // A closed channel means that the watcher is gone: stop as well.
-        let _ = drain.wait_for(|&draining| draining).await;
-    };
-    serve(runtime, &args, listener, shutdown).await
+    serve(runtime, &args, listeners, drain).await
 }
 
-/// Runs a site on an open port until `shutdown`.
+/// What the sites of one process share.
+struct Process {
+    runtime: Runtime,
+    trust: Trust,
+    control: ControlClient,
+    rack: String,
+    host: String,
+    neighbours: Arc<RemoteSites>,
+}
+
+/// Runs the sites on open ports, one for each directory, until `stop` is true.
 ///
 /// # Errors
-/// When it cannot start, with the cause and the way out.
+/// When one cannot start, with the cause and the way out.
 pub async fn serve(
     runtime: Runtime,
     args: &SiteArgs,
-    listener: TcpListener,
-    shutdown: impl Future<Output = ()> + Send,
+    listeners: Vec<TcpListener>,
+    stop: watch::Receiver<bool>,
 ) -> Outcome {
-    let missing = || Failure::refused("give DIR, --id and --secret; `striate site --help` shows an example");
-    let (directory, id, secret) = match (&args.directory, args.id, &args.secret) {
-        (Some(directory), Some(id), Some(secret)) => (directory, SiteId(id), read_secret(secret)?),
-        _ => return Err(missing()),
+    if args.control.is_empty() && args.number.is_none() {
+        return Err(Failure::refused("give --control HOST:PORT, where control processes listen"));
+    }
+    let trust = identify(&runtime, &args.identity, Role::Site)?;
+    let host = advertised_host(args)?;
+    let process = Process {
+        control: ControlClient::new(runtime.clone(), trust.clone(), args.control.clone()),
+        rack: args.rack.clone().unwrap_or_else(|| host.clone()),
+        neighbours: Arc::new(RemoteSites::new(runtime.clone(), trust.clone())),
+        runtime,
+        trust,
+        host,
     };
-    let list = args.sites.as_deref().map(SiteList::read).transpose()?;
-    let address = listener.local_addr().map_err(Failure::failed)?;
-    let cluster = cluster_of(&secret);
-    let (member, lock) = admit(&runtime, directory, cluster, id)?;
-    let rack = args.rack.clone().map(RackId);
-    let medium = args.medium.map(|calibration| Medium { model: calibration.site, seed: args.medium_seed });
-    if let Some(medium) = &medium {
-        tracing::warn!(?medium, "the site is made as slow as a modelled medium: for experiments only");
-    }
-    let site = DiskSite::open_as(&runtime, cluster, &member, rack, medium).await.map_err(Failure::refused)?;
-    let around = |list| ListedSites::around(site.site(), &list, &runtime, &secret, cluster);
-    // The site holds the directory weakly, for the directory holds the site.
-    let others =
-        list.map(around).transpose().map_err(|reason| Failure::refused(format!("--sites: {reason}")))?;
-    let others: Option<Arc<dyn SiteDirectory>> = others.map(|others| Arc::new(others) as _);
-    if let Some(others) = &others {
-        site.set_directory(Arc::downgrade(others));
-    }
-    tracing::info!(site = %id, %address, directory = %member.path.display(), %cluster, "the site serves");
-    serve_site(runtime, listener, site.local(), secret, ServiceLimits::default(), shutdown).await;
-    site.close().await;
-    drop((others, lock));
+    let sites = args.data.iter().zip(listeners);
+    let served =
+        join_all(sites.map(|(directory, listener)| process.serve(args, directory, listener, stop.clone())));
+    served.await.into_iter().collect::<Outcome<Vec<()>>>()?;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// The site's directory as the only member of a roster of its own; made at the first start.
-fn admit(
-    runtime: &Runtime,
-    directory: &Path,
-    cluster: ClusterId,
-    id: SiteId,
-) -> Outcome<(Member, DirectoryLock)> {
+/// The host by which others reach this process.
+fn advertised_host(args: &SiteArgs) -> Outcome<String> {
+    match (&args.advertise, args.address.host.as_str()) {
+        (Some(host), _) => Ok(host.clone()),
+        (None, "" | "0.0.0.0" | "::") => {
+            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            match name.is_empty() {
+                false => Ok(name),
+                true => Err(Failure::refused("this machine has no name; give --advertise HOST")),
+            }
+        }
+        (None, host) => Ok(host.to_owned()),
+    }
+}
+
+impl Process {
+    /// Runs one site.
+    async fn serve(
+        &self,
+        args: &SiteArgs,
+        directory: &Path,
+        listener: TcpListener,
+        mut stop: watch::Receiver<bool>,
+    ) -> Outcome {
+        let cluster = self.trust.own_name().cluster;
+        let port = listener.local_addr().map_err(Failure::failed)?.port();
+        let address = HostPort { host: self.host.clone(), port }.to_string();
+        let (mut member, lock) = admit(&self.runtime, directory, cluster)?;
+        let mut stopped = stop.clone();
+        if member.site == NO_NUMBER {
+            let number = tokio::select! {
+                number = self.obtain_number(args.number, &member, &address) => SiteId(number?),
+                _ = stopped.wait_for(|&stop| stop) => return Ok(()),
+            };
+            member.site = number;
+            write_roster(cluster, &member)?;
+        }
+        let medium =
+            args.medium.map(|calibration| Medium { model: calibration.site, seed: args.medium_seed });
+        if let Some(medium) = &medium {
+            tracing::warn!(?medium, "the site is made as slow as a modelled medium: for experiments only");
+        }
+        let rack = Some(RackId(self.rack.clone()));
+        let site = DiskSite::open_as(&self.runtime, cluster, &member, rack, medium).await;
+        let site = site.map_err(Failure::refused)?;
+        let neighbours: Arc<dyn SiteDirectory> = self.neighbours.clone();
+        site.set_directory(Arc::downgrade(&neighbours));
+        tracing::info!(site = %member.site, address, rack = self.rack, directory = %member.path.display(), %cluster, "the site serves");
+        let gate = Arc::new(self.trust.clone());
+        let shutdown = async move {
+            // A closed channel means that nobody can stop it any more: stop as well.
+            let _ = stop.wait_for(|&stop| stop).await;
+        };
+        let serving = serve_site(
+            self.runtime.clone(),
+            listener,
+            gate,
+            site.local(),
+            ServiceLimits::default(),
+            shutdown,
+        );
+        let is_known_to_control = args.number.is_none();
+        tokio::select! {
+            () = serving => {}
+            () = self.keep_registered(&member, &site, &address), if is_known_to_control => {}
+        }
+        site.close().await;
+        drop((neighbours, lock));
+        Ok(())
+    }
+
+    async fn register(
+        &self,
+        member: &Member,
+        address: &str,
+        capacity_bytes: u64,
+    ) -> Result<RegisterReply, ControlError> {
+        let request = RegisterRequest {
+            disk: member.disk.0.to_vec(),
+            site: member.site.0,
+            address: address.to_owned(),
+            rack: self.rack.clone(),
+            capacity_bytes,
+        };
+        let ask = |mut control: ClusterControlClient<Channel>| {
+            let request = request.clone();
+            async move { control.register(request).await }
+        };
+        let reply = self.control.ask(ask).await?;
+        self.neighbours.update(reply.sites.iter().cloned().map(SiteAddress::from));
+        Ok(reply)
+    }
+
+    /// The number of a site that has none: the one it was given, or control's.
+    async fn obtain_number(&self, given: Option<u32>, member: &Member, address: &str) -> Outcome<u32> {
+        if let Some(number) = given {
+            return Ok(number);
+        }
+        let mut said = None;
+        loop {
+            match self.register(member, address, 0).await {
+                Ok(reply) => return Ok(reply.site),
+                Err(ControlError::Refused(reason)) => {
+                    return Err(Failure::refused(format!("{}: {reason}", member.path.display())));
+                }
+                Err(error) => {
+                    if said.as_ref() != Some(&error) {
+                        tracing::warn!(%error, "the site waits for its number");
+                    }
+                    said = Some(error);
+                }
+            }
+            self.runtime.sleep(RETRY_EVERY).await;
+        }
+    }
+
+    /// Registers again and again. What goes wrong is said once; the site serves on.
+    async fn keep_registered(&self, member: &Member, site: &DiskSite, address: &str) {
+        let mut said = None;
+        loop {
+            let error = self.register(member, address, site.status().capacity_bytes).await.err();
+            if let Some(error) = error.as_ref().filter(|_| said != error) {
+                tracing::warn!(site = %member.site, %error, "the site could not register; will try again");
+            }
+            said = error;
+            self.runtime.sleep(REGISTER_EVERY).await;
+        }
+    }
+}
+
+/// Writes the roster of a directory whose only member is its own site.
+fn write_roster(cluster: ClusterId, member: &Member) -> Outcome {
+    let roster = Roster {
+        generation: 1,
+        cluster,
+        tolerance: 0,
+        next_site: member.site.0.saturating_add(1),
+        members: vec![member.clone()],
+    };
+    let written = roster.write(&member.path, member.disk);
+    written.map_err(|error| Failure::refused(format!("{}: {error}", member.path.display())))
+}
+
+/// The site on a directory, locked. At the first start it gets an identity, and no number yet.
+fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<(Member, DirectoryLock)> {
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::refused(format!("{}: {error}", directory.display())))?;
     let inspected = inspect(directory).map_err(|error: DirectoryError| Failure::refused(error))?;
-    let path = inspected.path;
+    let path: PathBuf = inspected.path;
     let lock = DirectoryLock::take(&path).map_err(Failure::refused)?;
     let refuse = |reason: String| Failure::refused(format!("{}: {reason}", path.display()));
     let member = match inspected.found {
         Found::Member { disk, roster, .. } => {
             if roster.cluster != cluster {
                 return Err(refuse(format!(
-                    "it belongs to cluster {}, the secret is of {cluster}; use that cluster's secret or another directory",
+                    "it belongs to cluster {}, the certificate is of {cluster}; use that cluster's or another directory",
                     roster.cluster
                 )));
             }
@@ -141,9 +258,6 @@ fn admit(
                 .member(disk)
                 .cloned()
                 .ok_or_else(|| refuse("its roster does not name it".to_owned()))?;
-            if known.site != id {
-                return Err(refuse(format!("it is site {}; start it with --id {}", known.site, known.site)));
-            }
             Member { path: path.clone(), ..known }
         }
         Found::Remains(remains) => {
@@ -156,15 +270,8 @@ fn admit(
         Found::Blank | Found::Absent => {
             let mut disk = [0; 16];
             runtime.fill_secret(&mut disk);
-            let member = Member { disk: DiskId(disk), site: id, path: path.clone() };
-            let roster = Roster {
-                generation: 1,
-                cluster,
-                tolerance: 0,
-                next_site: id.0.saturating_add(1),
-                members: vec![member.clone()],
-            };
-            roster.write(&path, member.disk).map_err(|error| refuse(error.to_string()))?;
+            let member = Member { disk: DiskId(disk), site: NO_NUMBER, path: path.clone() };
+            write_roster(cluster, &member)?;
             member
         }
     };
@@ -173,33 +280,28 @@ fn admit(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test]
-    async fn a_secret_is_made_once_and_read_only_where_others_cannot() {
+    async fn a_directory_keeps_its_identity_and_its_cluster() {
         let runtime = Runtime::deterministic(1, Duration::ZERO);
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret");
-        make_secret(&runtime, &path).unwrap();
-        let secret = read_secret(&path).unwrap();
-        assert_eq!(cluster_of(&secret), cluster_of(&read_secret(&path).unwrap()));
-        assert!(make_secret(&runtime, &path).is_err());
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(read_secret(&path).unwrap_err().to_string().contains("chmod 600"));
-    }
-
-    #[tokio::test]
-    async fn a_site_keeps_its_number_and_its_cluster() {
-        let runtime = Runtime::deterministic(1, Duration::ZERO);
-        let folder = tempfile::tempdir().unwrap();
-        let (cluster, id) = (ClusterId(7), SiteId(3));
-        let (member, lock) = admit(&runtime, folder.path(), cluster, id).unwrap();
+        let cluster = ClusterId(7);
+        let (mut member, lock) = admit(&runtime, folder.path(), cluster).unwrap();
+        assert_eq!(member.site, NO_NUMBER);
         drop(lock);
-        assert_eq!(admit(&runtime, folder.path(), cluster, id).unwrap().0, member);
-        let wrong = admit(&runtime, folder.path(), cluster, SiteId(4)).unwrap_err().to_string();
-        assert!(wrong.contains("--id 3"), "{wrong}");
-        assert!(admit(&runtime, folder.path(), ClusterId(8), id).is_err());
+        let (again, lock) = admit(&runtime, folder.path(), cluster).unwrap();
+        assert_eq!(
+            again, member,
+            "a start that ended before control answered has not lost the disk's identity"
+        );
+        drop(lock);
+        member.site = SiteId(3);
+        write_roster(cluster, &member).unwrap();
+        let (numbered, lock) = admit(&runtime, folder.path(), cluster).unwrap();
+        assert_eq!(numbered, member);
+        assert!(admit(&runtime, folder.path(), cluster).is_err(), "it is locked");
+        drop(lock);
+        assert!(admit(&runtime, folder.path(), ClusterId(8)).is_err());
     }
 }

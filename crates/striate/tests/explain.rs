@@ -49,8 +49,6 @@ impl Store {
             given_key: None,
             write_surplus: 1,
             read_policy: ReadPolicy::default(),
-            remote: None,
-            cluster: None,
         };
         let cluster = Cluster::open(Runtime::real(), plan, settings).await.unwrap().cluster;
         let (sender, stopping) = tokio::sync::watch::channel(false);

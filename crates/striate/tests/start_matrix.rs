@@ -63,8 +63,6 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
         given_key: None,
         write_surplus,
         read_policy: ReadPolicy::default(),
-        remote: None,
-        cluster: None,
     };
     Cluster::open(runtime, plan, settings).await
 }

@@ -7,6 +7,9 @@
 //!
 //! A range's row is removed by its writer when all its stripes were named or their chunks removed. If one
 //! put's outcome stayed unknown the row stays, and the collector decides after the writer's end.
+//!
+//! A lease that ended (the process was paused, or the metadata store was away for too long) ends the writer, not the
+//! client: what was under way under it fails at its commit, and the next put registers a new writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_core::{FencingEpoch, StripeId};
-use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction, TxId, keys, records};
+use striate_meta::{Commit, LeaseId, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::Runtime;
 
 use crate::error::ClientError;
@@ -28,11 +31,19 @@ const LEASE_TTL: Duration = Duration::from_secs(30);
 pub(crate) struct Writer {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
+    /// Of the first registration, for good: an executor whose lease ended must stay fenced.
     epoch: FencingEpoch,
-    id: u64,
-    lease: LeaseId,
+    registered: Arc<Mutex<Registered>>,
     current: Mutex<Option<Arc<IntentRange>>>,
-    next_sequence: tokio::sync::Mutex<u64>,
+    /// The first stripe of the next reservation, and whose.
+    next_sequence: tokio::sync::Mutex<(u64, Registered)>,
+}
+
+/// A writer's number and its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Registered {
+    pub(crate) id: u64,
+    pub(crate) lease: LeaseId,
 }
 
 /// One reservation.
@@ -71,30 +82,37 @@ impl IntentRange {
 impl Writer {
     /// Registers: takes a writer number and an epoch from the cluster's row, and a lease.
     pub(crate) async fn open(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Result<Self, ClientError> {
-        let lease = meta.grant_lease(LEASE_TTL).await?.id;
-        let (id, epoch) = register(&runtime, meta.as_ref()).await?;
-        keep_lease(&runtime, &meta, lease);
-        let (current, next_sequence) = (Mutex::default(), tokio::sync::Mutex::new(0));
-        Ok(Self { runtime, meta, epoch: FencingEpoch(epoch), id, lease, current, next_sequence })
+        let (registered, epoch) = register(&runtime, meta.as_ref()).await?;
+        let (current, next_sequence) = (Mutex::default(), tokio::sync::Mutex::new((0, registered)));
+        let registered = Arc::new(Mutex::new(registered));
+        keep_lease(&runtime, &meta, &registered);
+        Ok(Self { runtime, meta, epoch: FencingEpoch(epoch), registered, current, next_sequence })
     }
 
     pub(crate) fn epoch(&self) -> FencingEpoch {
         self.epoch
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    /// The registration that new reservations and segments are made under.
+    pub(crate) fn registered(&self) -> Registered {
+        *self.registered.lock()
     }
 
-    pub(crate) fn lease(&self) -> LeaseId {
-        self.lease
+    /// Registers a new writer in the place of one whose lease has ended.
+    pub(crate) async fn register_again(&self, ended: Registered) -> Result<Registered, ClientError> {
+        if self.registered() != ended {
+            return Ok(self.registered());
+        }
+        let (registered, _) = register(&self.runtime, self.meta.as_ref()).await?;
+        Ok(replace(&self.registered, ended, registered))
     }
 
     /// A fresh stripe name under a reservation that is durable.
     pub(crate) async fn name_stripe(&self) -> Result<StripeName, ClientError> {
         loop {
             let current = self.current.lock().clone();
-            if let Some(name) = current.as_ref().and_then(IntentRange::take) {
+            let (of, now) = (current.as_ref().map(|range| range.writer), self.registered().id);
+            if let Some(name) = current.as_ref().filter(|_| of == Some(now)).and_then(IntentRange::take) {
                 return Ok(name);
             }
             let mut next = self.next_sequence.lock().await;
@@ -104,31 +122,36 @@ impl Writer {
                 (Some(_), None) => false,
             };
             if !refilled {
-                let range = self.reserve(*next).await?;
-                *next += u64::from(RANGE_LEN);
+                let range = self.reserve(&mut next).await?;
                 *self.current.lock() = Some(Arc::new(range));
             }
         }
     }
 
-    async fn reserve(&self, first: u64) -> Result<IntentRange, ClientError> {
-        let record =
-            records::Intent { writer: self.id, first_sequence: first, count: RANGE_LEN, lease: self.lease.0 };
-        let mut tx = Transaction::new(random_tx(&self.runtime));
-        tx.require(striate_meta::Precondition::LeaseAlive(self.lease));
-        tx.put(keys::intent(self.id, first), records::encode(&record));
-        match self.meta.commit(tx).await? {
-            Commit::Done(_) => Ok(IntentRange {
-                writer: self.id,
-                first,
-                taken: AtomicU32::new(0),
-                settled: AtomicU32::new(0),
-                unknown: AtomicBool::new(false),
-            }),
-            Commit::Conflict { .. } => Err(MetaError::Unavailable(
-                "this process's lease ended (it was paused for too long); restart it".to_owned(),
-            )
-            .into()),
+    /// Makes the next reservation, under a new registration if the lease of the last one has ended.
+    async fn reserve(&self, next: &mut (u64, Registered)) -> Result<IntentRange, ClientError> {
+        loop {
+            let registered = self.registered();
+            if next.1 != registered {
+                *next = (0, registered);
+            }
+            let (first, Registered { id, lease }) = *next;
+            let record =
+                records::Intent { writer: id, first_sequence: first, count: RANGE_LEN, lease: lease.0 };
+            let mut tx = Transaction::new(random_tx(&self.runtime));
+            tx.require(striate_meta::Precondition::LeaseAlive(lease));
+            tx.put(keys::intent(id, first), records::encode(&record));
+            if let Commit::Done(_) = self.meta.commit(tx).await? {
+                next.0 += u64::from(RANGE_LEN);
+                return Ok(IntentRange {
+                    writer: id,
+                    first,
+                    taken: AtomicU32::new(0),
+                    settled: AtomicU32::new(0),
+                    unknown: AtomicBool::new(false),
+                });
+            }
+            self.register_again(registered).await?;
         }
     }
 
@@ -159,8 +182,23 @@ pub(crate) fn random_tx(runtime: &Runtime) -> TxId {
     TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64()))
 }
 
-/// The next writer number and epoch.
-async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(u64, u64), ClientError> {
+/// Puts a new registration in the place of one that has ended, unless somebody was faster; answers the one in force.
+fn replace(registered: &Mutex<Registered>, ended: Registered, again: Registered) -> Registered {
+    let mut registered = registered.lock();
+    if *registered == ended {
+        tracing::warn!(
+            ended = ended.id,
+            now = again.id,
+            "the writer's lease has ended; it goes on under a new one"
+        );
+        *registered = again;
+    }
+    *registered
+}
+
+/// A lease, the next writer number, and the next epoch.
+async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(Registered, u64), ClientError> {
+    let lease = meta.grant_lease(LEASE_TTL).await?.id;
     loop {
         let row = meta.get(&keys::cluster()).await?;
         let mut cluster: records::Cluster =
@@ -171,21 +209,23 @@ async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(u64, u64),
         tx.require_unchanged(keys::cluster(), row.as_ref());
         tx.put(keys::cluster(), records::encode(&cluster));
         if let Commit::Done(_) = meta.commit(tx).await? {
-            return Ok((cluster.next_writer, cluster.next_epoch));
+            return Ok((Registered { id: cluster.next_writer, lease }, cluster.next_epoch));
         }
     }
 }
 
-/// Keeps the lease alive as long as the metadata store is in use by anybody else than this task.
-fn keep_lease(runtime: &Runtime, meta: &Arc<dyn MetaStore>, lease: LeaseId) {
-    let (weak, clock) = (Arc::downgrade(meta), runtime.clone());
+/// Keeps the lease of the registration alive as long as its writer and the metadata store are in use.
+fn keep_lease(runtime: &Runtime, meta: &Arc<dyn MetaStore>, registered: &Arc<Mutex<Registered>>) {
+    let (meta, clock, registered) = (Arc::downgrade(meta), runtime.clone(), Arc::downgrade(registered));
     runtime.spawn(async move {
         loop {
             clock.sleep(LEASE_TTL / 3).await;
-            let Some(meta) = weak.upgrade() else { return };
-            if let Ok(false) = meta.keep_alive(lease).await {
-                tracing::error!("the writer's lease has ended: writes fail until the process is restarted");
-                return;
+            let (Some(meta), Some(registered)) = (meta.upgrade(), registered.upgrade()) else { return };
+            let now = *registered.lock();
+            if let Ok(false) = meta.keep_alive(now.lease).await
+                && let Ok((again, _)) = register(&clock, meta.as_ref()).await
+            {
+                replace(&registered, now, again);
             }
         }
     });

@@ -26,14 +26,25 @@ pub(crate) struct SegmentWriter {
 
 impl SegmentWriter {
     pub(crate) async fn open(session: &PutSession, block_len: u32) -> Result<Self, ClientError> {
-        let mut tx = session.stripes().transaction();
-        let id = tx.id.0.to_be_bytes();
-        let writer = &session.stripes().shared.writer;
-        let record = records::PendingSegment { writer: writer.id(), lease: writer.lease().0 };
-        tx.require(Precondition::LeaseAlive(writer.lease()));
-        tx.put(keys::pending(&id), records::encode(&record));
-        commit(session, tx).await?;
-        Ok(Self { id, block_len, block_count: 0, size: 0, waiting: Vec::with_capacity(BATCH) })
+        let shared = &session.stripes().shared;
+        loop {
+            let registered = shared.writer.registered();
+            let mut tx = session.stripes().transaction();
+            let id = tx.id.0.to_be_bytes();
+            let record = records::PendingSegment { writer: registered.id, lease: registered.lease.0 };
+            tx.require(Precondition::LeaseAlive(registered.lease));
+            tx.put(keys::pending(&id), records::encode(&record));
+            if let Commit::Done(_) = shared.meta.commit(tx).await? {
+                return Ok(Self {
+                    id,
+                    block_len,
+                    block_count: 0,
+                    size: 0,
+                    waiting: Vec::with_capacity(BATCH),
+                });
+            }
+            shared.writer.register_again(registered).await?;
+        }
     }
 
     /// Adds the next block; commits its rows with others when a batch is full.

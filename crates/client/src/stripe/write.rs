@@ -11,7 +11,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use striate_codec::{Code, crc32c};
-use striate_core::{ChunkId, GRANULE_LEN, Generation, Profile, SiteId, StripeId};
+use striate_core::{ChunkId, FencingEpoch, GRANULE_LEN, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, GarbageChunk, Location, Stripe};
 use striate_meta::{MetaError, Precondition, Transaction, keys, records};
 use striate_plan::{choose_sites, rack_limit};
@@ -289,7 +289,8 @@ async fn discard(stripes: &Stripes, open: BTreeMap<StripeId, OpenStripe>) {
     }
     let mut clean = true;
     for (site, chunks) in by_site {
-        let request = DeleteRequest { chunks, epoch: stripes.epoch() };
+        // Nobody else ever touches chunks that this client wrote and that nothing names.
+        let request = DeleteRequest { chunks, epoch: FencingEpoch::NONE };
         let deleted = match stripes.sites().get(site) {
             Some(site) => site.delete(request).await.is_ok(),
             None => false,

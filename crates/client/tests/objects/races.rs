@@ -1,12 +1,14 @@
 //! Concurrent writers: exactly one winner where there may be one, and buckets that go under them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use striate_client::{ClientError, CreateBucket, PutRequest, WriteCondition};
+use striate_meta::{LeaseId, ScanRange, keys, records};
 use striate_runtime::Runtime;
 
-use crate::cluster::{BUCKET, Cluster, if_absent, if_match, noise, put};
+use crate::cluster::{BUCKET, Cluster, if_absent, if_match, in_virtual_time, noise, put};
 use crate::invariants;
 
 async fn all<T: Send + 'static>(
@@ -158,4 +160,27 @@ async fn of_many_creators_of_a_bucket_one_owns_it() {
     let winners: Vec<_> = results.iter().flatten().collect();
     assert_eq!(winners.len(), 1);
     assert_eq!(cluster.client.bucket("shared").await.unwrap(), *winners[0]);
+}
+
+#[test]
+fn a_writer_whose_lease_has_ended_goes_on_as_a_new_one() {
+    in_virtual_time(11, |runtime| async move {
+        let cluster = Cluster::open(runtime.clone()).await;
+        cluster.put("before", &noise(300_000, 1)).await.unwrap();
+        let intents = || async {
+            let rows = cluster.meta.scan(ScanRange::prefix(keys::INTENTS), 10).await.unwrap();
+            rows.iter().map(|row| row.record::<records::Intent>().unwrap()).collect::<Vec<_>>()
+        };
+        let first = intents().await.remove(0);
+        // The process was paused for longer than its lease, and a collector has fenced it.
+        cluster.meta.revoke_lease(LeaseId(first.lease)).await.unwrap();
+        runtime.sleep(Duration::from_secs(15)).await;
+        cluster.put("after", &noise(300_000, 2)).await.unwrap();
+        let second = intents().await.into_iter().find(|intent| intent.writer != first.writer);
+        let lease = second.expect("a new writer").lease;
+        assert!(cluster.meta.is_alive(LeaseId(lease)).await.unwrap());
+        for (key, seed) in [("before", 1), ("after", 2)] {
+            assert_eq!(cluster.read(key).await.unwrap(), noise(300_000, seed));
+        }
+    });
 }

@@ -3,5 +3,6 @@
 mod cluster;
 mod collection;
 mod losses;
+mod members;
 mod orphans;
 mod statistics;

@@ -157,6 +157,7 @@ impl Writer {
         chunks: Vec<ChunkId>,
         epoch: FencingEpoch,
     ) -> Taken {
+        let epoch = if epoch == FencingEpoch::NONE { group.epoch } else { epoch };
         if epoch < group.epoch {
             return Taken::Answered(Err(SiteError::Fenced { given: epoch, seen: group.epoch }));
         }

@@ -24,7 +24,7 @@ pub const MAX_LISTED_CHUNKS: usize = 8192;
 pub const MAX_HEADERS: usize = 32;
 /// Longest list of header fields, in bytes.
 pub const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
-/// Requests at the same time on one control connection; not more than the replay window.
+/// Requests at the same time on one control connection.
 pub const MAX_CONTROL_STREAMS: u32 = 64;
 
 /// What a listening site allows its peers.
@@ -34,7 +34,10 @@ pub struct ServiceLimits {
     pub connections: usize,
     /// Bytes of chunks that are being received at the same time; more writes are refused as busy.
     pub receiving_bytes: u64,
-    /// Time for a new connection to authenticate itself.
+    /// Connections at the same time that have not shown who they are; more are closed at once. They take none of the
+    /// places of known peers.
+    pub handshakes: usize,
+    /// Time for a new connection to show who it is, and then for its hello.
     pub handshake: Duration,
     /// Time a connection may be idle between requests, and for a request's header.
     pub idle: Duration,
@@ -48,6 +51,7 @@ impl Default for ServiceLimits {
     fn default() -> Self {
         Self {
             connections: 4096,
+            handshakes: 256,
             receiving_bytes: 256 << 20,
             handshake: Duration::from_secs(5),
             idle: Duration::from_secs(60),

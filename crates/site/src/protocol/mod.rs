@@ -1,4 +1,4 @@
-//! The site protocol, version 1: what [`crate::service`] and [`crate::remote`] speak.
+//! The site protocol, version 2: what [`crate::service`] and [`crate::remote`] speak.
 //!
 //! *One port, two protocols.* Control (status, delete, list, verify) is gRPC over HTTP/2; chunk bytes (read,
 //! write, combine) travel in pooled HTTP/1.1 connections, because that moves three times as many bytes per
@@ -7,7 +7,7 @@
 //!
 //! | request | body | reply |
 //! |--|--|--|
-//! | `POST /striate/v1/hello` | [`session::Hello`] | [`session::Welcome`] |
+//! | `POST /striate/v1/hello` | [`hello::encode_hello`] | [`hello::Welcome`] |
 //! | `POST /striate/v1/read` | [`frame::ReadBody`] | a frame for each range, in order of arrival |
 //! | `POST /striate/v1/cancel` | [`frame::encode_cancel`] | one frame |
 //! | `PUT /striate/v1/chunk` | [`frame::WriteHead`], then the chunk | one frame |
@@ -16,17 +16,17 @@
 //!
 //! A cancelled read ends its reply early and leaves the connection open; closing the connection cancels its request
 //! too. Every reply carries the site's load report. Every connection
-//! begins with a hello, which settles the version, the cluster and the keys of the requests that follow
-//! ([`session`]). What a peer refuses before it looks at the request (no or a wrong authentication, another
-//! version or cluster, malformed or too large) is answered by an HTTP status and a text.
+//! begins with a hello, which settles the version and the cluster ([`hello`]). Who the peer is, TLS has settled before
+//! ([`crate::secure`]); what its role has no right to, malformed and too large requests are answered by an HTTP status
+//! and a text.
 
 pub mod control;
 pub mod frame;
+pub mod hello;
 pub mod limits;
-pub mod session;
 
 /// The version of this protocol. Another one is refused.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Path of the handshake.
 pub const HELLO_PATH: &str = "/striate/v1/hello";
@@ -38,5 +38,3 @@ pub const CANCEL_PATH: &str = "/striate/v1/cancel";
 pub const CHUNK_PATH: &str = "/striate/v1/chunk";
 /// Path of combinations.
 pub const COMBINE_PATH: &str = "/striate/v1/combine";
-/// The header that authenticates a request; see [`session`].
-pub const AUTH_HEADER: &str = "striate-auth";

@@ -1,4 +1,4 @@
-//! Connections to a site, authenticated and pooled.
+//! Connections to a site, greeted and pooled.
 //!
 //! A connection carries one exchange at a time and goes back to the pool when its reply was read to the end.
 //! Dropping an exchange earlier closes the connection, which cancels the request at the site.
@@ -27,12 +27,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RemoteOptions;
 use crate::api::SiteError;
+use crate::protocol::HELLO_PATH;
+use crate::protocol::hello::{MAX_WELCOME_LEN, Welcome, encode_hello};
 use crate::protocol::limits::MAX_ERROR_LEN;
-use crate::protocol::session::{ClusterSecret, Hello, MAX_WELCOME_LEN, Session, Signed, Welcome};
-use crate::protocol::{AUTH_HEADER, HELLO_PATH};
 use crate::service::ByteStream;
 
-/// How connections are made: TCP, TLS over TCP, or a modelled network.
+/// How connections are made.
 #[async_trait]
 pub trait Connector: Send + Sync + fmt::Debug {
     /// A new connection to `address` (`HOST:PORT`).
@@ -59,7 +59,6 @@ pub(super) struct Endpoint {
     pub(super) connector: Arc<dyn Connector>,
     pub(super) address: String,
     pub(super) cluster: ClusterId,
-    pub(super) secret: ClusterSecret,
     /// The site that must answer there, if it is known.
     pub(super) expected: Option<SiteId>,
     pub(super) options: RemoteOptions,
@@ -96,24 +95,22 @@ impl Endpoint {
         &self,
         uri: &str,
         send: impl FnOnce(Request<Outgoing>) -> F,
-    ) -> Result<(Session, Welcome), SiteError>
+    ) -> Result<Welcome, SiteError>
     where
         F: Future<Output = Result<Response<Incoming>, E>>,
         E: fmt::Display,
     {
-        let hello = Hello::new(&self.runtime, self.cluster);
-        let body = Outgoing::new(hello.encode(&self.secret), Bytes::new());
+        let body = Outgoing::new(encode_hello(self.cluster), Bytes::new());
         let request = Request::builder().method(Method::POST).uri(uri).body(body).expect("a fixed request");
         let response = self.within(self.options.connect_timeout, send(request)).await?;
         let response = self.check_status(response).await?;
         let bytes = self.collect(response.into_body(), MAX_WELCOME_LEN).await?;
-        let welcome =
-            Welcome::accept(&bytes, &hello, &self.secret).map_err(|refusal| self.unavailable(refusal))?;
+        let welcome = Welcome::accept(&bytes, self.cluster).map_err(|refusal| self.unavailable(refusal))?;
         let site = welcome.identity.site;
         if self.expected.is_some_and(|expected| expected != site) {
             return Err(self.unavailable(format!("site {site} answers there: check the list of sites")));
         }
-        Ok((Session::new(&hello, &welcome, &self.secret), welcome))
+        Ok(welcome)
     }
 
     async fn collect(&self, body: Incoming, limit: usize) -> Result<Bytes, SiteError> {
@@ -146,9 +143,9 @@ impl Endpoint {
             // Its errors reach the exchange through the sender and the body.
             let _ = driver.await;
         }));
-        let (session, welcome) = self.greet(HELLO_PATH, |request| sender.send_request(request)).await?;
+        let welcome = self.greet(HELLO_PATH, |request| sender.send_request(request)).await?;
         let used_at = self.runtime.now();
-        Ok((Connection { sender, session, _task: task, used_at, reused: false }, welcome))
+        Ok((Connection { sender, _task: task, used_at, reused: false }, welcome))
     }
 }
 
@@ -201,7 +198,6 @@ impl Body for Outgoing {
 
 struct Connection {
     sender: http1::SendRequest<Outgoing>,
-    session: Session,
     _task: Task,
     used_at: Instant,
     reused: bool,
@@ -212,9 +208,9 @@ struct Connection {
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    /// Authenticated.
+    /// What precedes a chunk's bytes.
     pub(super) head: Bytes,
-    /// A chunk's bytes, covered by the checksums in the head.
+    /// A chunk's bytes.
     pub(super) payload: Bytes,
     /// It may be sent again when its outcome is unknown.
     pub(super) is_read: bool,
@@ -320,10 +316,7 @@ impl Pool {
     async fn send(&self, mut connection: Connection, call: &Call) -> Result<Sent, SiteError> {
         let endpoint = &self.endpoint;
         let body = Outgoing::new(call.head.clone(), call.payload.clone());
-        let (method, path) = (call.method.as_str(), call.path);
-        let signed = Signed { method, path, body_len: body.len(), head: &call.head };
-        let auth = connection.session.sign(signed);
-        let request = Request::builder().method(&call.method).uri(path).header(AUTH_HEADER, auth);
+        let request = Request::builder().method(&call.method).uri(call.path);
         let request = request.body(body).expect("a request of fixed parts");
         let limit = endpoint.options.reply_timeout;
         let sending = async {

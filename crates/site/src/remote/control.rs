@@ -1,4 +1,4 @@
-//! The control connection: one HTTP/2 connection on which every request is authenticated.
+//! The control connection: one HTTP/2 connection for all requests.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -15,10 +15,8 @@ use tokio::sync::Mutex;
 
 use super::connection::{Endpoint, Outgoing, Task};
 use crate::api::SiteError;
-use crate::protocol::AUTH_HEADER;
 use crate::protocol::control::messages::site_control_client::SiteControlClient;
 use crate::protocol::limits::{MAX_CONTROL_REPLY_LEN, MAX_REQUEST_LEN};
-use crate::protocol::session::{Session, Signed};
 use crate::service::RuntimeExecutor;
 
 /// Opens the connection when it is needed and again when it has been closed. Cheap to clone.
@@ -30,7 +28,6 @@ pub(super) struct ControlChannel {
 
 struct Connection {
     sender: http2::SendRequest<Outgoing>,
-    session: Session,
     _task: Task,
 }
 
@@ -66,21 +63,18 @@ impl ControlChannel {
             let _ = driver.await;
         }));
         let uri = format!("{ORIGIN}{}", crate::protocol::HELLO_PATH);
-        let (session, _) = endpoint.greet(&uri, |request| sender.send_request(request)).await?;
-        let connection = Arc::new(Connection { sender, session, _task: task });
+        endpoint.greet(&uri, |request| sender.send_request(request)).await?;
+        let connection = Arc::new(Connection { sender, _task: task });
         *current = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
     async fn send(&self, request: Request<tonic::body::Body>) -> Result<Response<Incoming>, SiteError> {
         let endpoint = &self.endpoint;
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let collected = Limited::new(body, MAX_REQUEST_LEN).collect().await;
         let body = collected.map_err(|error| SiteError::BadRequest(error.to_string()))?.to_bytes();
         let connection = self.connection().await?;
-        let (method, path, body_len) = (parts.method.as_str(), parts.uri.path(), body.len() as u64);
-        let auth = connection.session.sign(Signed { method, path, body_len, head: &body });
-        parts.headers.insert(AUTH_HEADER, HeaderValue::from_str(&auth).expect("it is ASCII"));
         let request = Request::from_parts(parts, Outgoing::new(body, Bytes::new()));
         let sent = connection.sender.clone().send_request(request);
         let response = endpoint.within(endpoint.options.reply_timeout, sent).await?;

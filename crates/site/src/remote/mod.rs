@@ -36,8 +36,8 @@ use crate::local::SiteIdentity;
 use crate::protocol::control::messages;
 use crate::protocol::control::{self as convert};
 use crate::protocol::frame::WriteHead;
+use crate::protocol::hello::Welcome;
 use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS};
-use crate::protocol::session::{ClusterSecret, Welcome};
 use crate::protocol::{CHUNK_PATH, COMBINE_PATH};
 use crate::store::ChunkInfo;
 use cancel::Canceller;
@@ -92,14 +92,13 @@ struct Inner {
 /// Asks who answers at `address` and makes a client of that site.
 ///
 /// # Errors
-/// [`SiteError::Unavailable`] when nobody answers, or not a site of this cluster with this secret and
+/// [`SiteError::Unavailable`] when nobody answers, or not a site of this cluster with this
 /// protocol version; the error says which.
 pub async fn connect(
     runtime: Runtime,
     connector: Arc<dyn Connector>,
     address: &str,
     cluster: ClusterId,
-    secret: ClusterSecret,
     options: RemoteOptions,
 ) -> Result<RemoteSite, SiteError> {
     let endpoint = Endpoint {
@@ -107,12 +106,11 @@ pub async fn connect(
         connector: Arc::clone(&connector),
         address: address.to_owned(),
         cluster,
-        secret: secret.clone(),
         expected: None,
         options: options.clone(),
     };
     let welcome = Pool::new(Arc::new(endpoint)).greet().await?;
-    let site = RemoteSite::new(runtime, connector, address, welcome.identity.clone(), secret, options);
+    let site = RemoteSite::new(runtime, connector, address, welcome.identity.clone(), options);
     site.inner.welcomed(welcome);
     Ok(site)
 }
@@ -125,20 +123,12 @@ impl RemoteSite {
         connector: Arc<dyn Connector>,
         address: &str,
         identity: SiteIdentity,
-        secret: ClusterSecret,
         options: RemoteOptions,
     ) -> Self {
         let SiteIdentity { cluster, site, rack } = identity;
         let address = address.to_owned();
-        let endpoint = Arc::new(Endpoint {
-            runtime,
-            connector,
-            address,
-            cluster,
-            secret,
-            expected: Some(site),
-            options,
-        });
+        let endpoint =
+            Arc::new(Endpoint { runtime, connector, address, cluster, expected: Some(site), options });
         let control = ControlChannel::new(Arc::clone(&endpoint));
         let pool = Arc::new(Pool::new(endpoint));
         let (rack, load) = (Mutex::new(rack), Mutex::default());

@@ -11,7 +11,7 @@ use crate::protocol::control::messages::site_control_server::SiteControl;
 use crate::protocol::control::{self, messages};
 use crate::protocol::limits::{MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS};
 
-/// The server of [`messages`]. Requests reach it only after authentication.
+/// The server of [`messages`]. Requests reach it only from peers with a right to it.
 pub(super) struct Control {
     site: Arc<LocalSite>,
 }

@@ -1,6 +1,6 @@
 //! A site behind a network: the listening end of the [`protocol`](crate::protocol).
 //!
-//! One task for each connection. It must authenticate itself within [`ServiceLimits::handshake`], is closed
+//! One task for each connection. It must show who it is within [`ServiceLimits::handshake`] ([`Gate`]), is closed
 //! when idle for [`ServiceLimits::idle`] or when the peer stops taking or sending bytes for
 //! [`ServiceLimits::stall`], and may send only what [`crate::protocol::limits`] allows.
 //!
@@ -24,13 +24,14 @@ use futures::future::{Either, select};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use striate_runtime::Runtime;
+use striate_trust::PeerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::local::LocalSite;
 use crate::protocol::limits::{MAX_CONTROL_STREAMS, MAX_HEADER_LIST_LEN, MAX_HEADERS, ServiceLimits};
-use crate::protocol::session::ClusterSecret;
+use crate::secure::Gate;
 use requests::{Peer, Service};
 use stall::StallGuard;
 
@@ -39,7 +40,7 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// Where connections come from: TCP, TLS over TCP, or a modelled network.
+/// Where connections come from.
 #[async_trait]
 pub trait Listener: Send {
     /// The next connection. An error concerns that connection only, not the listener.
@@ -57,7 +58,7 @@ impl Listener for TcpListener {
 
 /// Starts the tasks of hyper's HTTP/2 streams through the runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct RuntimeExecutor(pub(crate) Runtime);
+pub struct RuntimeExecutor(pub Runtime);
 
 impl<F> hyper::rt::Executor<F> for RuntimeExecutor
 where
@@ -68,18 +69,18 @@ where
     }
 }
 
-/// Serves `site` to the members of its cluster, those who know `secret`, until `shutdown` completes; then
-/// finishes the requests under way, for at most [`ServiceLimits::drain`].
+/// Serves `site` to those whom `gate` admits, until `shutdown` completes; then the requests under way, for at most [`ServiceLimits::drain`].
 pub async fn serve_site(
     runtime: Runtime,
     mut listener: impl Listener,
+    gate: Arc<dyn Gate>,
     site: Arc<LocalSite>,
-    secret: ClusterSecret,
     limits: ServiceLimits,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
-    let service = Arc::new(Service::new(runtime.clone(), site, secret, limits.clone()));
+    let handshakes = Arc::new(Semaphore::new(limits.handshakes));
+    let service = Arc::new(Service::new(runtime.clone(), site, limits.clone()));
     let (stop, stopping) = watch::channel(false);
     // Each connection holds a sender; when the last is gone, all have ended.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
@@ -98,15 +99,23 @@ pub async fn serve_site(
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!(limit = limits.connections, "too many connections to the site: one was closed");
+        let Ok(handshake) = Arc::clone(&handshakes).try_acquire_owned() else {
+            tracing::warn!(limit = limits.handshakes, "too many unknown peers at once: one was sent away");
             continue;
         };
-        let connection = serve_connection(Arc::clone(&service), stream, stopping.clone());
-        let alive = alive.clone();
+        let (service, stopping, alive) = (Arc::clone(&service), stopping.clone(), alive.clone());
+        let (gate, places) = (Arc::clone(&gate), Arc::clone(&places));
         runtime.spawn(async move {
-            connection.await;
-            drop((place, alive));
+            let admitted = service.runtime().timeout(service.limits().handshake, gate.admit(stream)).await;
+            drop(handshake);
+            match admitted.unwrap_or_else(|late| Err(io::Error::other(late))) {
+                Ok((stream, peer)) => match places.try_acquire_owned() {
+                    Ok(_place) => serve_connection(service, stream, peer, stopping).await,
+                    Err(_) => tracing::warn!(%peer, "too many connections to the site: one was closed"),
+                },
+                Err(error) => service.note_stranger(&error),
+            }
+            drop(alive);
         });
     }
     drop((listener, alive));
@@ -120,10 +129,11 @@ pub async fn serve_site(
 async fn serve_connection(
     service: Arc<Service>,
     stream: Box<dyn ByteStream>,
+    peer: PeerName,
     mut stopping: watch::Receiver<bool>,
 ) {
     let (runtime, limits) = (service.runtime().clone(), service.limits().clone());
-    let peer = Arc::new(Peer::default());
+    let peer = Arc::new(Peer::new(peer));
     let handler = {
         let (service, peer) = (Arc::clone(&service), Arc::clone(&peer));
         hyper::service::service_fn(move |request| {
@@ -136,7 +146,7 @@ async fn serve_connection(
     let mut ended = pin!(async {
         let stranger = async {
             runtime.sleep(limits.handshake).await;
-            if peer.is_known() {
+            if peer.has_greeted() {
                 std::future::pending::<()>().await;
             }
         };

@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use crate::api::{ReadStream, SliceStream};
 use crate::local::LocalSite;
 use crate::protocol::frame::encode_frame;
-use crate::protocol::session::Refusal;
+use crate::protocol::hello::Refusal;
 
 /// The body of a reply.
 pub(super) enum ReplyBody {
@@ -40,8 +40,8 @@ pub(super) fn refuse(refusal: &Refusal) -> Response<ReplyBody> {
     let status = match refusal {
         Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
         Refusal::Version { .. } => StatusCode::UPGRADE_REQUIRED,
-        Refusal::OtherCluster => StatusCode::FORBIDDEN,
-        Refusal::Forged | Refusal::NoSession | Refusal::Replayed => StatusCode::UNAUTHORIZED,
+        Refusal::OtherCluster | Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
+        Refusal::NoHello => StatusCode::PRECONDITION_REQUIRED,
         Refusal::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
     };
     let mut response = Response::new(ReplyBody::whole(refusal.to_string().into()));

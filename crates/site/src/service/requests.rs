@@ -1,17 +1,20 @@
-//! From a request to the site: authentication first, then limits, then the operation.
+//! From a request to the site: the peer's rights first, then limits, then the operation.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use striate_codec::crc32c;
 use striate_core::GRANULE_LEN;
-use striate_runtime::Runtime;
+use striate_runtime::{Instant, Runtime};
+use striate_trust::{PeerName, Role};
 use tokio::sync::watch;
 use tower_service::Service as _;
 
@@ -23,49 +26,67 @@ use crate::local::LocalSite;
 use crate::protocol::control::decode_combine;
 use crate::protocol::control::messages::site_control_server::SiteControlServer;
 use crate::protocol::frame::{ReadBody, WRITE_HEAD_LEN, WriteHead, decode_cancel, encode_frame};
+use crate::protocol::hello::{HELLO_LEN, Refusal, Welcome, accept_hello};
 use crate::protocol::limits::{MAX_REQUEST_LEN, ServiceLimits};
-use crate::protocol::session::{ClusterSecret, HELLO_LEN, Hello, Refusal, Session, Signed, Welcome};
-use crate::protocol::{AUTH_HEADER, CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH};
+use crate::protocol::{CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH};
+
+/// Pause between two lines of the log about peers that were not admitted.
+const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// What all connections share.
 pub(super) struct Service {
     runtime: Runtime,
     site: Arc<LocalSite>,
-    secret: ClusterSecret,
     limits: ServiceLimits,
     receiving_bytes: AtomicU64,
     reads: Arc<Reads>,
     cut_off: watch::Sender<bool>,
+    strangers: Mutex<Strangers>,
+}
+
+/// Peers that were not admitted: a flood of them must not flood the log.
+#[derive(Default)]
+struct Strangers {
+    /// Not logged yet.
+    unsaid: u64,
+    said_at: Option<Instant>,
 }
 
 /// Who is at the other end of one connection.
-#[derive(Debug, Default)]
-pub(super) struct Peer(OnceLock<Session>);
+#[derive(Debug)]
+pub(super) struct Peer {
+    name: PeerName,
+    greeted: AtomicBool,
+}
 
 impl Peer {
-    /// True after a hello.
-    pub(super) fn is_known(&self) -> bool {
-        self.0.get().is_some()
+    pub(super) fn new(name: PeerName) -> Self {
+        Self { name, greeted: AtomicBool::new(false) }
     }
 
-    fn accept(&self, parts: &http::request::Parts, body_len: u64, head: &[u8]) -> Result<(), Refusal> {
-        let session = self.0.get().ok_or(Refusal::NoSession)?;
-        let auth = parts.headers.get(AUTH_HEADER).and_then(|value| value.to_str().ok());
-        let request = Signed { method: parts.method.as_str(), path: parts.uri.path(), body_len, head };
-        session.accept(auth.ok_or(Refusal::NoSession)?, request)
+    /// True after a hello.
+    pub(super) fn has_greeted(&self) -> bool {
+        self.greeted.load(Ordering::Acquire)
+    }
+
+    /// Another site only ever asks for its part of a combination.
+    fn check_right(&self, path: &str) -> Result<(), Refusal> {
+        if !self.has_greeted() {
+            return Err(Refusal::NoHello);
+        }
+        match self.name.role {
+            Role::Gateway | Role::Control => Ok(()),
+            Role::Site if path == COMBINE_PATH => Ok(()),
+            role => Err(Refusal::Forbidden { role, path: path.to_owned() }),
+        }
     }
 }
 
 impl Service {
-    pub(super) fn new(
-        runtime: Runtime,
-        site: Arc<LocalSite>,
-        secret: ClusterSecret,
-        limits: ServiceLimits,
-    ) -> Self {
+    pub(super) fn new(runtime: Runtime, site: Arc<LocalSite>, limits: ServiceLimits) -> Self {
         let (cut_off, _) = watch::channel(false);
         let (receiving_bytes, reads) = (AtomicU64::new(0), Arc::default());
-        Self { runtime, site, secret, limits, receiving_bytes, reads, cut_off }
+        Self { runtime, site, limits, receiving_bytes, reads, cut_off, strangers: Mutex::default() }
     }
 
     pub(super) fn runtime(&self) -> &Runtime {
@@ -74,6 +95,17 @@ impl Service {
 
     pub(super) fn limits(&self) -> &ServiceLimits {
         &self.limits
+    }
+
+    /// Says that a peer was not admitted, at most once in [`SAY_EVERY`].
+    pub(super) fn note_stranger(&self, error: &std::io::Error) {
+        let now = self.runtime.now();
+        let mut strangers = self.strangers.lock();
+        strangers.unsaid += 1;
+        if strangers.said_at.is_none_or(|said| now - said >= SAY_EVERY) {
+            tracing::warn!(%error, refused = strangers.unsaid, "a peer was not admitted");
+            *strangers = Strangers { unsaid: 0, said_at: Some(now) };
+        }
     }
 
     /// Ends all connections now.
@@ -108,14 +140,11 @@ impl Service {
         if (&parts.method, parts.uri.path()) == (&Method::POST, HELLO_PATH) {
             return self.hello(peer, &body.whole(HELLO_LEN).await?);
         }
-        if !peer.is_known() {
-            return Err(Refusal::NoSession);
-        }
+        peer.check_right(parts.uri.path())?;
         if (&parts.method, parts.uri.path()) == (&Method::PUT, CHUNK_PATH) {
-            return self.write(peer, parts, body).await;
+            return self.write(body).await;
         }
         let bytes = body.whole(MAX_REQUEST_LEN).await?;
-        peer.accept(parts, bytes.len() as u64, &bytes)?;
         match (&parts.method, parts.uri.path()) {
             (&Method::POST, READ_PATH) => self.read(&bytes),
             (&Method::POST, CANCEL_PATH) => self.cancel(&bytes),
@@ -129,12 +158,10 @@ impl Service {
 
     fn hello(&self, peer: &Peer, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
         let identity = self.site.identity().clone();
-        let hello = Hello::accept(bytes, identity.cluster, &self.secret)?;
-        let welcome = Welcome::new(&self.runtime, identity, self.site.report_load());
-        let reply = welcome.encode(&hello, &self.secret);
-        let again = |_| Refusal::Malformed("a connection begins with one hello".to_owned());
-        peer.0.set(Session::new(&hello, &welcome, &self.secret)).map_err(again)?;
-        Ok(Response::new(ReplyBody::whole(reply)))
+        accept_hello(bytes, identity.cluster)?;
+        peer.greeted.store(true, Ordering::Release);
+        let welcome = Welcome { identity, load: self.site.report_load() };
+        Ok(Response::new(ReplyBody::whole(welcome.encode())))
     }
 
     fn read(&self, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
@@ -158,20 +185,14 @@ impl Service {
         Ok(Response::new(ReplyBody::Slices(slices, Arc::clone(&self.site), 0, None)))
     }
 
-    /// Reads the head, authenticates it, reserves the memory, and only then takes the chunk's bytes.
-    async fn write(
-        &self,
-        peer: &Peer,
-        parts: &http::request::Parts,
-        mut body: Receiving<'_>,
-    ) -> Result<Response<ReplyBody>, Refusal> {
+    /// Reads the head, reserves the memory, and only then takes the chunk's bytes.
+    async fn write(&self, mut body: Receiving<'_>) -> Result<Response<ReplyBody>, Refusal> {
         let body_len = body.len().ok_or_else(|| Refusal::Malformed("a write tells its length".to_owned()))?;
         let fixed = body.exactly(WRITE_HEAD_LEN).await?;
         let fixed: &[u8; WRITE_HEAD_LEN] = fixed[..].try_into().expect("the length is right");
         let head_len = WriteHead::full_len(fixed).map_err(Refusal::Malformed)?;
         let crcs = body.exactly(head_len - WRITE_HEAD_LEN).await?;
         let bytes = [&fixed[..], &crcs].concat();
-        peer.accept(parts, body_len, &bytes)?;
         let head = WriteHead::decode(&bytes).map_err(Refusal::Malformed)?;
         if body_len != bytes.len() as u64 + u64::from(head.len) {
             return Err(Refusal::Malformed("the write's length is not that of its parts".to_owned()));

@@ -1,6 +1,7 @@
 //! Where running servers of this machine are found.
 //!
-//! A server writes `<cluster id>.json` and binds `<cluster id>.sock` in the per-user run directory:
+//! A server writes `<cluster id>.json` and binds `<cluster id>.sock` (a gateway `<cluster id>-<its name>`, for there may be
+//! several) in the per-user run directory:
 //! `STRIATE_RUN_DIR`, else `$XDG_RUNTIME_DIR/striate`, else `/tmp/striate-<uid>` (mode 0700, and refused when
 //! it belongs to somebody else, because anybody may create it first).
 
@@ -31,6 +32,9 @@ pub struct RunRecord {
     pub endpoint: String,
     /// Its directories.
     pub directories: Vec<PathBuf>,
+    /// What tells it apart from others of its cluster.
+    #[serde(default)]
+    pub name: Option<String>,
 }
 
 /// The per-user run directory; made if it does not exist.
@@ -61,24 +65,31 @@ pub fn run_directory() -> Result<PathBuf, String> {
 }
 
 impl RunRecord {
+    fn file(&self, extension: &str) -> String {
+        match &self.name {
+            Some(name) => format!("{}-{name}.{extension}", self.cluster),
+            None => format!("{}.{extension}", self.cluster),
+        }
+    }
+
     /// Writes the record into the run directory; answers where its socket belongs.
     ///
     /// # Errors
     /// When the run directory cannot be used.
     pub fn publish(&self, run_directory: &Path) -> std::io::Result<PathBuf> {
         let text = serde_json::to_string(self).expect("a run record is JSON");
-        let path = run_directory.join(format!("{}.json", self.cluster));
-        let fresh = path.with_extension(format!("{}.new", self.pid));
+        let path = run_directory.join(self.file("json"));
+        let fresh = run_directory.join(self.file(&format!("{}.new", self.pid)));
         fs::write(&fresh, text)?;
         fs::rename(&fresh, &path)?;
-        Ok(path.with_extension("sock"))
+        Ok(run_directory.join(self.file("sock")))
     }
 
     /// Takes the record and its socket away.
     pub fn withdraw(&self, run_directory: &Path) {
         for extension in ["json", "sock"] {
             // What stays behind is recognised as dead by its socket.
-            let _ = fs::remove_file(run_directory.join(format!("{}.{extension}", self.cluster)));
+            let _ = fs::remove_file(run_directory.join(self.file(extension)));
         }
     }
 }
@@ -159,7 +170,7 @@ fn running_servers() -> Outcome<Vec<(RunRecord, PathBuf)>> {
             continue;
         }
         let record = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<RunRecord>(&bytes).ok());
-        let socket = path.with_extension("sock");
+        let socket = path.with_extension("sock"); // the record's name has no dot but its last
         if let Some(record) = record.filter(|_| is_alive(&socket)) {
             running.push((record, socket));
         }

@@ -245,7 +245,7 @@ impl AdminService {
             false => Ok(striate_control::OrphanReport::default()),
         };
         let removed = removed.map_err(|error| error.to_string())?.orphans;
-        let rows = cluster.meta().scrub().await.map_err(|error| error.to_string())?;
+        let rows = cluster.scrub_metadata_now().await.map_err(|error| error.to_string())?;
         let clean = report.is_clean();
         Ok(Some(serde_json::json!({
             "clean": clean, "report": report, "orphans_removed": removed, "metadata_rows": rows

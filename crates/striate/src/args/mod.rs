@@ -17,10 +17,10 @@ pub use lab::{
 pub use migrate::{MigrateArgs, Source};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
-    AdminArgs, AdminCommand, DiskCommand, ExplainArgs, HealArgs, KeysCommand, MetaCommand, StatusArgs,
-    VerifyArgs,
+    AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs, InitArgs,
+    KeysCommand, MetaCommand, SiteCommand, StatusArgs, VerifyArgs,
 };
-pub use serve::{GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
+pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 
 /// An S3-compatible, erasure-coded object store.
 #[derive(Debug, Parser)]
@@ -70,10 +70,12 @@ pub enum LogFormat {
 pub enum Command {
     /// Run a store over directories of this machine.
     Server(ServerArgs),
-    /// Run one storage site as a process of its own.
+    /// Run storage sites of a cluster, one for each directory.
     Site(SiteArgs),
-    /// Run a gateway over sites that run as processes.
+    /// Run a gateway of a cluster.
     Gateway(GatewayArgs),
+    /// Run a control process of a cluster.
+    Control(ControlArgs),
     /// Create, list, show and delete buckets.
     #[command(
         subcommand,

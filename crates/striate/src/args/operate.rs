@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use striate_plan::ReadPolicy;
+use striate_trust::Role;
+
+use super::HostPort;
 
 use super::migrate::MigrateArgs;
 use crate::transfer::location::ObjectLocation;
@@ -148,6 +151,27 @@ pub enum DiskCommand {
 /// `striate admin …`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum AdminCommand {
+    /// Make the authority of a new cluster.
+    #[command(
+        long_about = "Make the authority of a new cluster.\n\nThe authority signs the certificates by which the processes \
+            of the cluster know each other. Keep its directory where none of them runs: whoever has ca.key can join \
+            the cluster as anything. An authority of your own serves as well; see docs/src/cluster.md.",
+        after_long_help = "Example:\n  striate admin init ca"
+    )]
+    Init(InitArgs),
+    /// Issue a certificate for a process of a cluster.
+    #[command(
+        long_about = "Issue a certificate for a process of a cluster.\n\nWrites ca.crt, tls.crt and tls.key into the \
+            directory that the process is given with --identity. Run again to renew it: the process takes the new \
+            one without a restart.",
+        after_long_help = "Examples:\n  \
+            striate admin certificate site s1 --authority ca --to s1\n  \
+            striate admin certificate gateway g1 --authority ca --to g1 --days 90"
+    )]
+    Certificate(CertificateArgs),
+    /// List the sites of a cluster, and set them to drain.
+    #[command(subcommand)]
+    Site(SiteCommand),
     /// Manage access keys.
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -156,6 +180,72 @@ pub enum AdminCommand {
     Meta(MetaCommand),
     /// Move all metadata to another engine.
     Migrate(Box<MigrateArgs>),
+}
+
+/// `striate admin init`.
+#[derive(Clone, Debug, Args)]
+pub struct InitArgs {
+    /// The directory for the authority's certificate and key; made if it is not there.
+    pub directory: PathBuf,
+}
+
+/// `striate admin certificate`.
+#[derive(Clone, Debug, Args)]
+pub struct CertificateArgs {
+    /// What the process is: site, gateway, control or admin.
+    pub role: Role,
+    /// Its name, unique among those of its role.
+    pub name: String,
+    /// The authority's directory, as `striate admin init` made it.
+    #[arg(long, value_name = "DIR")]
+    pub authority: PathBuf,
+    /// The directory to write to; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// How long it is valid, in days.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub days: u32,
+}
+
+/// How to reach a control process.
+#[derive(Clone, Debug, Args)]
+pub struct ControlTarget {
+    /// Where the control processes listen.
+    #[arg(long, value_name = "HOST:PORT", env = "STRIATE_CONTROL", value_delimiter = ',', required = true)]
+    pub control: Vec<HostPort>,
+    /// The directory with a certificate of the role admin.
+    #[arg(long, value_name = "DIR", env = "STRIATE_IDENTITY")]
+    pub identity: PathBuf,
+}
+
+/// `striate admin site …`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SiteCommand {
+    /// List sites: number, state, rack, address, process.
+    #[command(after_long_help = "Example:\n  striate admin site list --control c1:9300 --identity admin")]
+    List {
+        /// Which cluster.
+        #[command(flatten)]
+        target: ControlTarget,
+    },
+    /// Keep new chunks off a site. What it has stays there and is read.
+    #[command(after_long_help = "Example:\n  striate admin site drain 3 --control c1:9300 --identity admin")]
+    Drain {
+        /// The site's number.
+        site: u32,
+        /// Which cluster.
+        #[command(flatten)]
+        target: ControlTarget,
+    },
+    /// Let new chunks come to a site again.
+    #[command(after_long_help = "Example:\n  striate admin site resume 3 --control c1:9300 --identity admin")]
+    Resume {
+        /// The site's number.
+        site: u32,
+        /// Which cluster.
+        #[command(flatten)]
+        target: ControlTarget,
+    },
 }
 
 /// `striate admin keys …`.

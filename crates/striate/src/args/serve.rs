@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use striate_core::Profile;
 use striate_lab::calibration::Calibration;
+use striate_meta::EngineUrl;
 use striate_plan::ReadPolicy;
 
 use crate::spans::OtlpEndpoint;
@@ -48,6 +49,14 @@ impl fmt::Display for HostPort {
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("{text:?} is no share; write a number from 0 to 1"))
+}
+
+/// The file of a service.
+#[derive(Clone, Debug, Args)]
+pub struct ConfigArgs {
+    /// A TOML file with options in the table of this command, e.g. [gateway]. Variables and options go before it.
+    #[arg(long, value_name = "FILE", env = "STRIATE_CONFIG")]
+    pub config: Option<PathBuf>,
 }
 
 /// What every S3 front listens on and how it behaves.
@@ -117,7 +126,7 @@ pub struct ListenArgs {
 
     /// For trying things out: accept the well-known access key `striate` with the secret
     /// `striate-dev-secret`. Whoever can reach the port can then read and delete everything.
-    #[arg(long)]
+    #[arg(long, env = "STRIATE_DEV")]
     pub dev: bool,
 }
 
@@ -149,9 +158,13 @@ pub struct ServerArgs {
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<String>,
 
+    /// Further options.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+
     /// The profile of buckets that have none of their own. Only at the first start; afterwards the store
     /// remembers it. Default: by the number of directories.
-    #[arg(long, value_name = "PROFILE")]
+    #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]
     pub profile: Option<Profile>,
 
     /// How to listen.
@@ -166,39 +179,48 @@ fn calibration(name: &str) -> Result<Calibration, String> {
 /// `striate site`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Run one storage site as a process of its own.\n\n\
-        A site keeps chunks in one directory and knows nothing of objects. A gateway, which must share the \
-        cluster's secret, reads and writes them over the network. Make the secret once and copy it to every \
-        machine: striate site --make-secret cluster.secret",
+    long_about = "Run storage sites of a cluster, one for each directory.\n\n\
+        A site keeps chunks and knows nothing of objects. It asks a control process for its number and tells it where it \
+        listens; gateways then find it by themselves. A site may join at any time: start it on an empty directory.\n\n\
+        Processes know each other by certificates: see `striate admin init` and `striate admin certificate`.",
     after_long_help = "Examples:\n  \
-        striate site --make-secret cluster.secret\n  \
-        striate site --id 1 --rack a --secret cluster.secret --sites sites.txt --address 10.0.0.1:9100 /mnt/disk1"
+        striate site --data /mnt/disk1 --rack a --identity /etc/striate/s1 --control 10.0.0.1:9300\n  \
+        striate site --data /mnt/disk1 /mnt/disk2 --rack a --identity s1 --control c1:9300,c2:9300 --address 10.0.0.4:9100"
 )]
 pub struct SiteArgs {
-    /// The directory; empty at the first start.
-    #[arg(value_name = "DIR", required_unless_present = "make_secret")]
-    pub directory: Option<PathBuf>,
+    /// Further options.
+    #[command(flatten)]
+    pub config: ConfigArgs,
 
-    /// The site's number, the same at every start and different from every other site's.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "make_secret")]
-    pub id: Option<u32>,
+    /// The directories, one for each disk; empty at the first start. Each is a site of its own; they listen on ports one
+    /// after the other.
+    #[arg(long, value_name = "DIR", required = true, num_args = 1.., env = "STRIATE_DATA", value_delimiter = ',')]
+    pub data: Vec<PathBuf>,
 
-    /// The failure domain it stands in. Default: one of its own.
-    #[arg(long)]
+    /// The failure domain that the sites stand in: what fails together. Default: the machine.
+    #[arg(long, value_name = "RACK", env = "STRIATE_RACK")]
     pub rack: Option<String>,
 
-    /// The file with the cluster's secret.
-    #[arg(long, value_name = "FILE", required_unless_present = "make_secret")]
-    pub secret: Option<PathBuf>,
+    /// The directory with the process's certificate and key (ca.crt, tls.crt, tls.key). Changed files are picked up
+    /// without a restart.
+    #[arg(long, value_name = "DIR", env = "STRIATE_IDENTITY")]
+    pub identity: PathBuf,
 
-    /// The list of all sites, as `striate gateway --sites` has it. With it the site can add up chunks of other sites
-    /// with its own when a repair or a degraded read asks for that; without it such a request fails.
-    #[arg(long, value_name = "FILE")]
-    pub sites: Option<PathBuf>,
+    /// Where the control processes listen.
+    #[arg(long, value_name = "HOST:PORT", env = "STRIATE_CONTROL", value_delimiter = ',')]
+    pub control: Vec<HostPort>,
 
-    /// Where the site listens for gateways.
-    #[arg(long, value_name = "HOST:PORT", default_value = ":9100")]
+    /// Where the first site listens, for gateways and other sites.
+    #[arg(long, value_name = "HOST:PORT", default_value = ":9100", env = "STRIATE_SITE_ADDRESS")]
     pub address: HostPort,
+
+    /// The name or address of this machine, as others reach it. Default: the host of --address, or this machine's name.
+    #[arg(long, value_name = "HOST", env = "STRIATE_ADVERTISE")]
+    pub advertise: Option<String>,
+
+    /// For experiments: the number of the only site, which then asks no control process.
+    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "control")]
+    pub number: Option<u32>,
 
     /// For experiments: makes every read and write take as long as on the disks of one of the lab's calibrations,
     /// P, A or D, whatever the real disk can do.
@@ -208,45 +230,69 @@ pub struct SiteArgs {
     /// What the times of --medium are drawn from.
     #[arg(long, value_name = "SEED", hide_short_help = true, default_value_t = 1)]
     pub medium_seed: u64,
-
-    /// Write a new random cluster secret to FILE (mode 0600) and stop.
-    #[arg(long, value_name = "FILE")]
-    pub make_secret: Option<PathBuf>,
 }
 
 /// `striate gateway`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Run a gateway over sites that run as processes.\n\n\
-        The list of sites is a text file with one site on each line: its number, its address, and \
-        optionally its rack. The metadata engine is embedded in the gateway, mirrored over the directories \
-        given here, so there is exactly one gateway for a cluster.",
+    long_about = "Run a gateway of a cluster.\n\n\
+        A gateway speaks S3. It keeps nothing itself: metadata are on the engine, chunks on the sites, which it finds in \
+        the metadata. Any number of gateways serve the same buckets.",
     after_long_help = "Example:\n  \
-        $ cat sites.txt\n  \
-        # number  address         rack\n  \
-        1         10.0.0.1:9100   a\n  \
-        2         10.0.0.2:9100   b\n  \
-        3         10.0.0.3:9100   c\n  \
-        $ striate gateway --sites sites.txt --secret cluster.secret /var/lib/striate/meta{1...2}"
+        striate gateway --metadata etcd://10.0.0.1,10.0.0.2,10.0.0.3/striate --identity /etc/striate/g1"
 )]
 pub struct GatewayArgs {
-    /// Directories for the metadata and its mirrors. {1...2} stands for two of them.
-    #[arg(required = true, value_name = "DIR")]
-    pub directories: Vec<String>,
+    /// Further options.
+    #[command(flatten)]
+    pub config: ConfigArgs,
 
-    /// The file that lists the sites.
-    #[arg(long, value_name = "FILE")]
-    pub sites: PathBuf,
+    /// The engine that keeps the cluster's metadata: etcd://HOST[:PORT],…/PREFIX or postgres://…
+    #[arg(long, value_name = "URL", env = "STRIATE_METADATA", hide_env_values = true)]
+    pub metadata: EngineUrl,
 
-    /// The file with the cluster's secret.
-    #[arg(long, value_name = "FILE")]
-    pub secret: PathBuf,
-
-    /// The profile of buckets that have none of their own. Default: by the number of sites.
-    #[arg(long, value_name = "PROFILE")]
-    pub profile: Option<Profile>,
+    /// The directory with the gateway's certificate and key (ca.crt, tls.crt, tls.key, sealing.key). Changed files are
+    /// picked up without a restart.
+    #[arg(long, value_name = "DIR", env = "STRIATE_IDENTITY")]
+    pub identity: PathBuf,
 
     /// How to listen.
     #[command(flatten)]
     pub listen: ListenArgs,
+}
+
+/// `striate control`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run a control process of a cluster.\n\n\
+        It admits sites, and collects what nothing names any more. Run two or three on different machines: each of them \
+        admits sites, one of them at a time collects. The first one that starts on an empty engine makes the cluster \
+        there, and its first access key.",
+    after_long_help = "Example:\n  \
+        striate control --metadata etcd://10.0.0.1,10.0.0.2,10.0.0.3/striate --identity /etc/striate/c1"
+)]
+pub struct ControlArgs {
+    /// Further options.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+
+    /// The engine that keeps the cluster's metadata: etcd://HOST[:PORT],…/PREFIX or postgres://…
+    #[arg(long, value_name = "URL", env = "STRIATE_METADATA", hide_env_values = true)]
+    pub metadata: EngineUrl,
+
+    /// The directory with the process's certificate and key (ca.crt, tls.crt, tls.key, sealing.key). Changed files are
+    /// picked up without a restart.
+    #[arg(long, value_name = "DIR", env = "STRIATE_IDENTITY")]
+    pub identity: PathBuf,
+
+    /// Where it listens, for sites and operators.
+    #[arg(long, value_name = "HOST:PORT", default_value = ":9300", env = "STRIATE_CONTROL_ADDRESS")]
+    pub address: HostPort,
+
+    /// The profile of buckets that have none of their own, from now on. Default: it follows the number of sites.
+    #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]
+    pub profile: Option<Profile>,
+
+    /// The region of a new cluster.
+    #[arg(long, default_value = "us-east-1", env = "STRIATE_REGION")]
+    pub region: String,
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use striate_core::Profile;
+use striate_core::{ClusterId, Profile, RackId, SiteId};
 use striate_lab::calibration::Calibration;
 use striate_lab::latency::Latencies;
 use striate_lab::reality::outcome::{self, Outcome as Compared, Processors};
@@ -16,18 +16,20 @@ use striate_lab::reality::way::{self, Way};
 use striate_lab::reality::{CASES, Setting, prepare, run_lab, run_real};
 use striate_runtime::Runtime;
 use striate_site::Site;
+use striate_trust::{Authority, Role, Trust};
 
 use super::awake::Awake;
 use super::processors::Usage;
 use super::write_file;
 use crate::args::LabRealityArgs;
 use crate::failure::{Failure, Outcome};
-use crate::site_list::SiteList;
-use crate::site_process::{cluster_of, read_secret};
+use crate::remote_sites::SiteAddress;
 
 /// How long the processes may take to answer.
 const START: Duration = Duration::from_secs(30);
 const BLOCK_LEN: u32 = 100_000;
+/// Longer than any run.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Runs every case on both sides and writes `reality.json` and `reality.html`.
@@ -138,6 +140,7 @@ fn line(compared: &Compared) -> String {
 struct SiteProcesses {
     folder: PathBuf,
     children: Vec<Child>,
+    addresses: Vec<SiteAddress>,
 }
 
 impl Drop for SiteProcesses {
@@ -165,42 +168,34 @@ impl SiteProcesses {
         let folder = base.join(format!("striate-reality-{}", std::process::id()));
         let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", folder.display()));
         fs::create_dir_all(&folder).map_err(fail)?;
-        let mut processes = Self { folder: folder.clone(), children: Vec::new() };
+        let mut processes = Self { folder: folder.clone(), children: Vec::new(), addresses: Vec::new() };
         let program = std::env::current_exe().map_err(fail)?;
-        let secret = processes.secret();
-        let mut make = Command::new(&program);
-        make.args(["site", "--make-secret"]).arg(&secret).stdout(Stdio::null());
-        if !make.status().map_err(fail)?.success() {
-            return Err(Failure::failed("`striate site --make-secret` failed"));
+        let authority =
+            Authority::create(runtime, &folder.join("ca"), ClusterId(1)).map_err(Failure::failed)?;
+        for (role, name) in [(Role::Gateway, "lab"), (Role::Site, "site")] {
+            let issued = authority.issue(runtime, role, name, CERTIFICATE_LIFE).map_err(Failure::failed)?;
+            issued.write(&folder.join(name)).map_err(Failure::failed)?;
         }
-        let mut list = String::new();
         for number in 1..=sites {
             let address = format!("127.0.0.1:{}", free_port()?);
-            list.push_str(&format!("{number} {address} rack-{number}\n"));
+            let (site, rack) = (SiteId(number), RackId(format!("rack-{number}")));
             let mut command = Command::new(&program);
-            command.args(["site", "--id", &number.to_string(), "--address", &address]);
+            command.args(["site", "--number", &number.to_string(), "--address", &address, "--rack", &rack.0]);
             if let Some((calibration, seed)) = medium {
                 command.args(["--medium", calibration]);
                 command.args(["--medium-seed", &(seed << 16 | u64::from(number)).to_string()]);
             }
-            command.arg("--secret").arg(&secret).arg(folder.join(format!("disk{number}")));
+            command.arg("--identity").arg(folder.join("site"));
+            command.arg("--data").arg(folder.join(format!("disk{number}")));
             let log = fs::File::create(processes.log(number)).map_err(fail)?;
             // On a machine of its own a site has its cores; here all of them share a few.
             command.env("TOKIO_WORKER_THREADS", "1");
             command.stdin(Stdio::null()).stdout(log.try_clone().map_err(fail)?).stderr(log);
             processes.children.push(command.spawn().map_err(fail)?);
+            processes.addresses.push(SiteAddress { site, address, rack, peer: "site".to_owned() });
         }
-        fs::write(processes.list(), list).map_err(fail)?;
         processes.wait_until_ready(runtime).await?;
         Ok(processes)
-    }
-
-    fn secret(&self) -> PathBuf {
-        self.folder.join("secret")
-    }
-
-    fn list(&self) -> PathBuf {
-        self.folder.join("sites")
     }
 
     fn log(&self, number: u32) -> PathBuf {
@@ -212,12 +207,9 @@ impl SiteProcesses {
     }
 
     fn connect(&self, runtime: &Runtime) -> Outcome<Vec<Arc<dyn Site>>> {
-        let (secret, list) = (read_secret(&self.secret())?, SiteList::read(&self.list())?);
-        let cluster = cluster_of(&secret);
-        let connect = |listed: &crate::site_list::Listed| {
-            Arc::new(listed.connect(runtime, &secret, cluster)) as Arc<dyn Site>
-        };
-        Ok(list.sites().iter().map(connect).collect())
+        let trust = Trust::load(runtime, &self.folder.join("lab")).map_err(Failure::failed)?;
+        let connect = |address: &SiteAddress| Arc::new(address.connect(runtime, &trust)) as Arc<dyn Site>;
+        Ok(self.addresses.iter().map(connect).collect())
     }
 
     async fn wait_until_ready(&mut self, runtime: &Runtime) -> Outcome {

@@ -9,6 +9,7 @@ mod background;
 mod members;
 mod neighbours;
 mod report;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ use super::sealing::{self, SealingBytes};
 use super::site::{DiskSite, meta_folder, rack_of};
 use crate::admin::find::STATE_FOLDER;
 use crate::failure::{Failure, Outcome};
+use shared::Followed;
 
 /// What a start is told besides its directories.
 #[derive(Clone, Debug)]
@@ -45,30 +47,10 @@ pub struct Settings {
     pub body_memory: usize,
     /// A key that is accepted besides those in the metadata.
     pub given_key: Option<Credentials>,
-    /// Sites in other processes. `Some`: the directories hold only metadata, chunks go to these sites.
-    pub remote: Option<Vec<RemoteMember>>,
     /// Sites that must hold a chunk before a write is acknowledged, beyond k.
     pub write_surplus: usize,
     /// Which chunks reads of many objects ask for.
     pub read_policy: ReadPolicy,
-    /// The cluster that a first start makes and a restart must find; none: a random one, any.
-    pub cluster: Option<ClusterId>,
-}
-
-/// A site in another process.
-#[derive(Clone, Debug)]
-pub struct RemoteMember {
-    /// The site.
-    pub site: Arc<dyn Site>,
-    /// Where it listens.
-    pub address: String,
-}
-
-impl Settings {
-    /// How many sites there are, of which `directories` are members' own.
-    fn site_count(&self, directories: usize) -> usize {
-        self.remote.as_ref().map_or(directories, Vec::len)
-    }
 }
 
 /// A running store. Cheap to clone.
@@ -80,8 +62,9 @@ pub struct Cluster {
 struct Inner {
     runtime: Runtime,
     started: Instant,
-    profile: Profile,
-    meta: EmbeddedStore,
+    meta: Arc<dyn MetaStore>,
+    /// The same, where it is the embedded one.
+    embedded: Option<EmbeddedStore>,
     client: Client,
     keys: Arc<KeyStore>,
     sealing: SealingBytes,
@@ -100,27 +83,26 @@ struct State {
     live: BTreeMap<SiteId, Live>,
     /// Blank directories that were named at the start and left alone.
     ignored: Vec<PathBuf>,
-    /// Sites in other processes, in place of those on the directories.
-    remote: Option<Vec<RemoteMember>>,
+    /// Sites in other processes, in place of those on directories.
+    followed: Option<Followed>,
 }
 
 /// A member that is here.
 struct Live {
     member: Member,
-    /// None where the directory holds only metadata.
-    site: Option<DiskSite>,
+    site: DiskSite,
     lock: DirectoryLock,
 }
 
 impl Live {
     /// Why its site takes no more writes, if so.
     fn suspect(&self) -> Option<String> {
-        self.site.as_ref().and_then(|site| site.status().suspect)
+        self.site.status().suspect
     }
 
     /// The state of its chunk store.
     fn store_status(&self) -> StoreStatus {
-        self.site.as_ref().map(DiskSite::status).unwrap_or_default()
+        self.site.status()
     }
 }
 
@@ -144,13 +126,6 @@ impl Cluster {
         let (plan, mut locks) = match plan {
             StartPlan::First { paths } => begin_first(&runtime, &paths, &settings)?,
             StartPlan::Open(plan) => {
-                if let Some(wanted) = settings.cluster.filter(|&wanted| wanted != plan.roster.cluster) {
-                    return Err(Failure::refused(format!(
-                        "the directories belong to cluster {}, the secret to {wanted}; use that cluster's secret or \
-                         other directories",
-                        plan.roster.cluster
-                    )));
-                }
                 let members = plan.present.iter().chain(&plan.unfinished);
                 let locks = members.map(|member| lock(&member.path)).collect::<Outcome<Vec<_>>>()?;
                 (plan, locks)
@@ -162,7 +137,7 @@ impl Cluster {
         write_rosters(&plan.roster, &members);
         let mut live = BTreeMap::new();
         for (member, lock) in members.into_iter().zip(locks.drain(..)) {
-            match open_site(&runtime, &plan.roster, &member, &settings).await {
+            match DiskSite::open(&runtime, plan.roster.cluster, &member).await {
                 Ok(site) => drop(live.insert(member.site, Live { member, site, lock })),
                 Err(reason) => {
                     tracing::error!(directory = %member.path.display(), %reason, "a directory cannot be used");
@@ -178,8 +153,7 @@ impl Cluster {
             settings.given_key.clone(),
         );
         let keys = Arc::new(keys.map_err(Failure::refused)?);
-        let state =
-            State { roster: plan.roster, live, ignored: plan.ignored, remote: settings.remote.clone() };
+        let state = State { roster: plan.roster, live, ignored: plan.ignored, followed: None };
         let options = ClientOptions {
             profile,
             in_flight_bytes: settings.body_memory,
@@ -193,8 +167,8 @@ impl Cluster {
         let inner = Inner {
             started: runtime.now(),
             runtime,
-            profile,
-            meta,
+            meta: Arc::new(meta.clone()),
+            embedded: Some(meta),
             client,
             keys,
             sealing,
@@ -205,8 +179,8 @@ impl Cluster {
             statistics: SiteStatistics::default(),
         };
         let cluster = Self { inner: Arc::new(inner) };
-        for site in cluster.inner.state.lock().live.values().filter_map(|live| live.site.as_ref()) {
-            cluster.introduce(site);
+        for live in cluster.inner.state.lock().live.values() {
+            cluster.introduce(&live.site);
         }
         cluster.follow_roster().await.map_err(Failure::failed)?;
         for path in plan.admit {
@@ -237,8 +211,20 @@ impl Cluster {
     }
 
     /// The metadata.
-    pub fn meta(&self) -> &EmbeddedStore {
+    pub fn meta(&self) -> &Arc<dyn MetaStore> {
         &self.inner.meta
+    }
+
+    /// The embedded metadata engine.
+    ///
+    /// # Errors
+    /// Where the metadata are on an engine of its own.
+    pub fn embedded(&self) -> Outcome<&EmbeddedStore> {
+        self.inner.embedded.as_ref().ok_or_else(|| {
+            Failure::refused(
+                "this cluster's metadata are on an engine of its own; use that engine's tools for it",
+            )
+        })
     }
 
     /// The cluster's identity.
@@ -248,7 +234,7 @@ impl Cluster {
 
     /// The default profile.
     pub fn profile(&self) -> Profile {
-        self.inner.profile
+        self.inner.client.default_profile()
     }
 
     /// Directories of members that are here.
@@ -258,13 +244,28 @@ impl Cluster {
         there.map(|live| live.member.path.clone()).collect()
     }
 
+    /// Reads every row of the embedded engine's mirrors; answers how many there are, and 0 where the metadata are
+    /// on an engine of its own.
+    ///
+    /// # Errors
+    /// When the metadata do not serve.
+    pub async fn scrub_metadata_now(&self) -> Result<u64, MetaError> {
+        match &self.inner.embedded {
+            Some(embedded) => embedded.scrub().await,
+            None => Ok(0),
+        }
+    }
+
     /// Makes metadata mirrors until there are as many as there should be; answers how many were added.
     ///
     /// # Errors
     /// When the metadata does not serve.
     pub async fn restore_mirrors(&self) -> Result<usize, MetaError> {
         let _one_at_a_time = self.inner.restoring.lock().await;
-        Ok(self.inner.meta.restore_mirrors().await?.len())
+        match &self.inner.embedded {
+            Some(embedded) => Ok(embedded.restore_mirrors().await?.len()),
+            None => Ok(0),
+        }
     }
 
     /// Makes an access key when there is none at all.
@@ -281,12 +282,13 @@ impl Cluster {
         let _no_change = self.inner.changing.lock().await;
         let tasks: Vec<_> = self.inner.tasks.lock().drain(..).collect();
         tasks.iter().for_each(JoinHandle::abort);
-        let sites: Vec<_> =
-            self.inner.state.lock().live.values().filter_map(|live| live.site.clone()).collect();
+        let sites: Vec<_> = self.inner.state.lock().live.values().map(|live| live.site.clone()).collect();
         for site in sites {
             site.close().await;
         }
-        self.inner.meta.close().await;
+        if let Some(embedded) = &self.inner.embedded {
+            embedded.close().await;
+        }
     }
 }
 
@@ -313,7 +315,7 @@ fn begin_first(
     paths: &[PathBuf],
     settings: &Settings,
 ) -> Outcome<(OpenPlan, Vec<DirectoryLock>)> {
-    let sites = settings.site_count(paths.len());
+    let sites = paths.len();
     let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(sites));
     if profile.code.chunk_count() > sites {
         return Err(Failure::refused(format!(
@@ -333,7 +335,7 @@ fn begin_first(
     }
     let mut random = [0; 16];
     runtime.fill_secret(&mut random);
-    let cluster = settings.cluster.unwrap_or(ClusterId(u128::from_be_bytes(random)));
+    let cluster = ClusterId(u128::from_be_bytes(random));
     let member = |(index, path): (usize, &PathBuf)| Member {
         disk: new_disk(runtime),
         site: SiteId(index as u32 + 1),
@@ -388,22 +390,6 @@ fn write_rosters(roster: &Roster, members: &[Member]) {
         }
         if let Err(error) = roster.write(&member.path, member.disk) {
             tracing::warn!(directory = %member.path.display(), %error, "the roster was not written");
-        }
-    }
-}
-
-async fn open_site(
-    runtime: &Runtime,
-    roster: &Roster,
-    member: &Member,
-    settings: &Settings,
-) -> Result<Option<DiskSite>, String> {
-    match settings.remote {
-        None => DiskSite::open(runtime, roster.cluster, member).await.map(Some),
-        Some(_) => {
-            let folder = meta_folder(&member.path);
-            let made = std::fs::create_dir_all(&folder);
-            made.map(|()| None).map_err(|error| format!("{}: {error}", folder.display()))
         }
     }
 }
@@ -463,8 +449,7 @@ async fn cluster_row(
         }
         return Ok(profile);
     }
-    let sites = settings.site_count(roster.members.len());
-    let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(sites));
+    let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(roster.members.len()));
     let record = records::Cluster {
         id: roster.cluster.to_string(),
         created_unix_ms: runtime.wall_time().as_millis() as u64,
@@ -541,9 +526,9 @@ impl Cluster {
 impl State {
     /// The sites that are here.
     fn sites(&self) -> Vec<Arc<dyn Site>> {
-        match &self.remote {
-            Some(remote) => remote.iter().map(|member| member.site.clone()).collect(),
-            None => self.live.values().filter_map(|live| Some(live.site.as_ref()?.site())).collect(),
+        match &self.followed {
+            Some(followed) => followed.sites.all(),
+            None => self.live.values().map(|live| live.site.site()).collect(),
         }
     }
 
@@ -556,14 +541,8 @@ impl State {
             disk: member.disk.0.to_vec().into(),
             ..records::Site::default()
         };
-        let remote = |member: &RemoteMember| records::Site {
-            id: member.site.id().0,
-            rack: member.site.rack().0,
-            address: member.address.clone(),
-            ..records::Site::default()
-        };
-        match &self.remote {
-            Some(members) => members.iter().map(remote).collect(),
+        match &self.followed {
+            Some(followed) => followed.rows.clone(),
             None => self.roster.members.iter().map(local).collect(),
         }
     }

@@ -35,13 +35,26 @@ pub fn make(runtime: &Runtime) -> SealingBytes {
 /// # Errors
 /// When the directory cannot be written.
 pub fn write(directory: &Path, key: &SealingBytes) -> io::Result<()> {
+    write_to(&directory.join(STATE_FOLDER), key)
+}
+
+/// As [`write()`], into the folder itself: that of a cluster's authority, or of a process's identity.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_to(folder: &Path, key: &SealingBytes) -> io::Result<()> {
     let text = Zeroizing::new(format!("{}\n", Zeroizing::new(hex::encode(key.as_slice())).as_str()));
-    replace_file(&directory.join(STATE_FOLDER), SEALING_FILE, text.as_bytes(), 0o600)
+    replace_file(folder, SEALING_FILE, text.as_bytes(), 0o600)
 }
 
 /// The key in a directory; `None` when there is none or it is damaged.
 pub fn read(directory: &Path) -> Option<SealingBytes> {
-    let text = Zeroizing::new(fs::read_to_string(directory.join(STATE_FOLDER).join(SEALING_FILE)).ok()?);
+    read_from(&directory.join(STATE_FOLDER))
+}
+
+/// The key in the folder that [`write_to`] wrote it to; `None` when there is none or it is damaged.
+pub fn read_from(folder: &Path) -> Option<SealingBytes> {
+    let text = Zeroizing::new(fs::read_to_string(folder.join(SEALING_FILE)).ok()?);
     let mut key = SealingBytes::default();
     hex::decode_to_slice(text.trim_end(), &mut key[..]).ok()?;
     Some(key)

@@ -36,7 +36,7 @@ impl Drop for Spool {
 impl AdminService {
     pub(super) async fn export(&self) -> Result<Response<Body>, Failure> {
         let cluster = self.shared.cluster.clone();
-        let view = cluster.meta().view().map_err(Failure::failed)?;
+        let view = cluster.embedded()?.view().map_err(Failure::failed)?;
         let (mut writer, reader) = tokio::io::duplex(EXPORT_BUFFER);
         self.runtime().spawn(async move {
             // The command sees a failure as a missing last line, and the log says why.
@@ -56,7 +56,7 @@ impl AdminService {
 
     pub(super) async fn import(&self, body: Incoming) -> Result<Response<Body>, Failure> {
         let cluster = &self.shared.cluster;
-        let meta = cluster.meta();
+        let meta = cluster.embedded()?;
         let buckets = meta.scan(ScanRange::prefix(keys::BUCKETS), 1).await.map_err(Failure::failed)?;
         if !buckets.is_empty() {
             return Err(Failure::refused(

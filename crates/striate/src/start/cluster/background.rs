@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use striate_client::ClientError;
-use striate_control::{GarbageCollector, collect_abandoned};
+use striate_control::keep_collecting;
 use striate_core::Profile;
-use striate_meta::embedded::MirrorEvent;
+use striate_meta::embedded::{EmbeddedStore, MirrorEvent};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Cluster;
 use super::members::still_there;
 
-/// Pause between two looks for what dead writers left behind.
-const ABANDONED_EVERY: Duration = Duration::from_secs(60);
 /// Pause between two looks at the directories.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// Pause between two checks that the metadata's mirrors are there and answer, for while nobody writes.
@@ -32,33 +30,26 @@ impl Cluster {
     /// Starts the background work; it ends with [`Cluster::close`].
     pub fn start_background(&self) {
         let runtime = &self.inner.runtime;
-        let tasks = [
-            runtime.spawn(GarbageCollector::default().run(self.inner.client.clone())),
-            runtime.spawn(self.inner.statistics.clone().run(self.inner.client.clone())),
-            runtime.spawn(self.clone().collect_abandoned()),
-            runtime.spawn(self.clone().keep_mirrors()),
-            runtime.spawn(self.clone().check_mirrors()),
-            runtime.spawn(self.clone().scrub_metadata()),
-            runtime.spawn(self.clone().watch_directories()),
-            runtime.spawn(self.clone().watch_profiles()),
-        ];
+        let client = || self.inner.client.clone();
+        let mut tasks = vec![runtime.spawn(self.inner.statistics.clone().run(client()))];
+        match &self.inner.embedded {
+            // Nobody else works on these metadata: what a cluster's leading control process does is done here.
+            Some(embedded) => tasks.extend([
+                runtime.spawn(keep_collecting(client())),
+                runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
+                runtime.spawn(self.clone().check_mirrors(embedded.clone())),
+                runtime.spawn(self.clone().scrub_metadata(embedded.clone())),
+                runtime.spawn(self.clone().watch_directories()),
+                runtime.spawn(self.clone().watch_profiles()),
+            ]),
+            None => tasks.push(runtime.spawn(self.clone().follow_sites())),
+        }
         self.inner.tasks.lock().extend(tasks);
     }
 
-    async fn collect_abandoned(self) {
-        loop {
-            self.inner.runtime.sleep(ABANDONED_EVERY).await;
-            match collect_abandoned(&self.inner.client).await {
-                Ok(report) if report == Default::default() => {}
-                Ok(report) => tracing::info!(?report, "collected what unfinished writes left behind"),
-                Err(error) => tracing::warn!(%error, "unfinished writes were not collected; will try again"),
-            }
-        }
-    }
-
     /// Makes new metadata mirrors where some are missing: at the start, and after every ejection.
-    async fn keep_mirrors(self) {
-        let mut events = self.inner.meta.events();
+    async fn keep_mirrors(self, embedded: EmbeddedStore) {
+        let mut events = embedded.events();
         loop {
             match self.restore_mirrors().await {
                 Ok(0) => {}
@@ -83,11 +74,11 @@ impl Cluster {
     }
 
     /// Finds mirrors that vanish or hang while nobody writes; the engine ejects them. A cause is said once.
-    async fn check_mirrors(self) {
+    async fn check_mirrors(self, embedded: EmbeddedStore) {
         let mut said = None;
         loop {
             self.inner.runtime.sleep(CHECK_MIRRORS_EVERY).await;
-            let error = self.inner.meta.check_mirrors().await.err().map(|error| error.to_string());
+            let error = embedded.check_mirrors().await.err().map(|error| error.to_string());
             if error.is_some() && error != said {
                 tracing::error!(error, "the metadata mirrors could not be checked");
             }
@@ -96,12 +87,12 @@ impl Cluster {
     }
 
     /// Finds damage in mirrors that nobody reads; the engine ejects them.
-    async fn scrub_metadata(self) {
+    async fn scrub_metadata(self, embedded: EmbeddedStore) {
         let mut pause = FIRST_SCRUB_AFTER;
         loop {
             self.inner.runtime.sleep(pause).await;
             pause = SCRUB_EVERY;
-            match self.inner.meta.scrub().await {
+            match embedded.scrub().await {
                 Ok(rows) => tracing::info!(rows, "the metadata was read in every mirror"),
                 Err(error) => tracing::error!(%error, "the metadata could not be read in every mirror"),
             }

@@ -16,7 +16,7 @@ use crate::start::lock::DirectoryLock;
 use crate::start::remains::set_aside;
 use crate::start::roster::{Member, Roster};
 use crate::start::sealing;
-use crate::start::site::{DiskSite, meta_folder};
+use crate::start::site::DiskSite;
 
 /// What a replacement did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Cluster {
         let _one_change = self.inner.changing.lock().await;
         let inspected = inspect(path).map_err(Failure::refused)?;
         refuse_occupied(&inspected)?;
-        self.join(inspected.path, None).await
+        self.join_directory(inspected.path, None).await
     }
 
     /// Admits the blank directory at `path` in the place of the member that was lost there. Remains of this very
@@ -48,6 +48,7 @@ impl Cluster {
     /// When the directory holds anything else, no member was lost, or it is not clear which one is meant.
     pub async fn replace(&self, path: &Path) -> Outcome<Replacement> {
         let _one_change = self.inner.changing.lock().await;
+        self.refuse_without_directories()?;
         self.refuse_healthy(path)?;
         let inspected = inspect(path).map_err(Failure::refused)?;
         if !matches!(inspected.found, Found::Remains(_)) {
@@ -55,7 +56,7 @@ impl Cluster {
         }
         let old = self.lost_member(&inspected.path)?;
         let aside = self.make_room(&inspected, &old)?;
-        let new = self.join(inspected.path, Some(old.clone())).await?;
+        let new = self.join_directory(inspected.path, Some(old.clone())).await?;
         Ok(Replacement { old: old.site, new, aside })
     }
 
@@ -102,13 +103,24 @@ impl Cluster {
                  to `striate server`"
             )));
         }
-        if profile.code.tolerance() <= old.tolerance {
+        // An engine of its own is as safe as its operators have made it.
+        if profile.code.tolerance() <= old.tolerance || self.inner.embedded.is_none() {
             return Ok(());
         }
         let next = old.changed(|roster| roster.tolerance = profile.code.tolerance());
         self.publish(next).await?;
         self.restore_mirrors().await.map_err(Failure::failed)?;
         Ok(())
+    }
+
+    fn refuse_without_directories(&self) -> Outcome {
+        match &self.inner.embedded {
+            Some(_) => Ok(()),
+            None => Err(Failure::refused(
+                "the disks of this cluster belong to its sites: start a new `striate site` on an empty directory, and \
+                 set a site that is to go to drain with `striate admin site drain`",
+            )),
+        }
     }
 
     fn refuse_healthy(&self, path: &Path) -> Outcome {
@@ -158,7 +170,7 @@ impl Cluster {
     }
 
     /// Makes the blank directory a member, in the place of `old` if one is given.
-    async fn join(&self, path: PathBuf, old: Option<Member>) -> Outcome<SiteId> {
+    async fn join_directory(&self, path: PathBuf, old: Option<Member>) -> Outcome<SiteId> {
         let lock = DirectoryLock::take(&path).map_err(Failure::refused)?;
         let known = self.inner.state.lock().roster.clone();
         let member = Member { disk: new_disk(&self.inner.runtime), site: SiteId(known.next_site), path };
@@ -170,19 +182,9 @@ impl Cluster {
         let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", member.path.display()));
         sealing::write(&member.path, &self.inner.sealing).map_err(fail)?;
         next.write(&member.path, member.disk).map_err(fail)?;
-        let is_gateway = self.inner.state.lock().remote.is_some();
-        let site = match is_gateway {
-            true => {
-                std::fs::create_dir_all(meta_folder(&member.path)).map_err(fail)?;
-                None
-            }
-            false => {
-                let opened = DiskSite::open(&self.inner.runtime, next.cluster, &member).await;
-                let site = opened.map_err(Failure::failed)?;
-                self.introduce(&site);
-                Some(site)
-            }
-        };
+        let site = DiskSite::open(&self.inner.runtime, next.cluster, &member).await;
+        let site = site.map_err(Failure::failed)?;
+        self.introduce(&site);
         let site_id = member.site;
         let given_up = {
             let mut state = self.inner.state.lock();
@@ -209,7 +211,7 @@ impl Cluster {
             write_rosters(&next, &members);
             (layout(&next), meta_directories(there.into_iter()))
         };
-        self.inner.meta.set_directories(layout, directories).await.map_err(Failure::failed)?;
+        self.embedded()?.set_directories(layout, directories).await.map_err(Failure::failed)?;
         self.follow_roster().await.map_err(|error: MetaError| Failure::failed(error))?;
         let sites = self.inner.state.lock().sites();
         self.inner.client.set_sites(sites);

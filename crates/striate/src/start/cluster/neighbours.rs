@@ -11,13 +11,13 @@ use crate::start::site::DiskSite;
 
 impl SiteDirectory for Inner {
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
-        self.state.lock().live.get(&site)?.site.as_ref().map(DiskSite::site)
+        Some(self.state.lock().live.get(&site)?.site.site())
     }
 }
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("profile", &self.profile).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("profile", &self.client.default_profile()).finish_non_exhaustive()
     }
 }
 
@@ -56,8 +56,6 @@ mod tests {
             given_key: None,
             write_surplus: 1,
             read_policy: ReadPolicy::default(),
-            remote: None,
-            cluster: None,
         };
         Cluster::open(Runtime::real(), plan, settings).await.expect("opened").cluster
     }

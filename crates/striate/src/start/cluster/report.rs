@@ -1,13 +1,14 @@
 //! What a store says of itself: status, capacity, warnings.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use striate_client::SiteView;
 use striate_core::SiteId;
 use striate_meta::embedded::MirrorStatus;
-use striate_meta::{MetaStore, ScanRange, keys};
-use striate_site::{SiteStatus, StoreStatus};
+use striate_meta::{ScanRange, keys};
+use striate_site::{Site, SiteStatus, StoreStatus};
 
 use super::Cluster;
 use super::members::still_there;
@@ -42,7 +43,7 @@ impl Cluster {
             cluster: self.id(),
             uptime_s: (self.inner.runtime.now() - self.inner.started).as_secs(),
             endpoint: endpoint.to_owned(),
-            profile: self.inner.profile,
+            profile: self.profile(),
             capacity: total,
             sites,
             mirrors,
@@ -61,7 +62,7 @@ impl Cluster {
     pub fn is_serving(&self) -> bool {
         let views = self.inner.client.sites();
         let writable = views.iter().filter(|view| view.writable).count();
-        let (code, surplus) = (self.inner.profile.code, self.inner.client.options().write_surplus);
+        let (code, surplus) = (self.profile().code, self.inner.client.options().write_surplus);
         writable >= (code.data_count() + surplus).min(code.chunk_count())
     }
 
@@ -92,7 +93,8 @@ impl Cluster {
 
     /// The metadata mirrors: those in sync, and those that were ejected from directories that still belong here.
     pub async fn mirror_states(&self) -> Vec<MirrorState> {
-        let mirrors = self.inner.meta.mirrors().await.unwrap_or_default();
+        let Some(embedded) = &self.inner.embedded else { return Vec::new() };
+        let mirrors = embedded.mirrors().await.unwrap_or_default();
         let roster = self.inner.state.lock().roster.clone();
         let belongs = |mirror: &MirrorStatus| mirror.in_sync || roster.member(mirror.disk_id).is_some();
         let state = |mirror: MirrorStatus| {
@@ -109,14 +111,17 @@ impl Cluster {
 
     /// The sites in other processes, each asked for its status.
     async fn ask_remote_sites(&self) -> RemoteAnswers {
-        let remote = self.inner.state.lock().remote.clone().unwrap_or_default();
-        let ask = |member: super::RemoteMember| async move {
-            let asked = self.inner.runtime.timeout(ASK_TIMEOUT, member.site.status()).await;
+        let remote = {
+            let state = self.inner.state.lock();
+            state.followed.as_ref().map(|followed| followed.sites.all()).unwrap_or_default()
+        };
+        let ask = |site: Arc<dyn Site>| async move {
+            let asked = self.inner.runtime.timeout(ASK_TIMEOUT, site.status()).await;
             let answer = match asked {
                 Ok(answer) => answer.map_err(|error| error.to_string()),
                 Err(_) => Err("it does not answer".to_owned()),
             };
-            (member.site.id(), answer)
+            (site.id(), answer)
         };
         futures::future::join_all(remote.into_iter().map(ask)).await.into_iter().collect()
     }
@@ -159,19 +164,16 @@ impl Cluster {
             let reason = site.reason.as_deref().unwrap_or_default();
             warnings.push(format!("site {} on {} is {}: {reason}", site.site, site.address, site.state));
         }
-        let (in_sync, wanted) = {
-            let state = self.inner.state.lock();
-            let in_sync = mirrors.iter().filter(|mirror| mirror.in_sync).count();
-            (in_sync, super::layout(&state.roster).mirrors())
-        };
-        if in_sync < wanted {
+        let in_sync = mirrors.iter().filter(|mirror| mirror.in_sync).count();
+        let wanted = super::layout(&self.inner.state.lock().roster).mirrors();
+        if in_sync < wanted && self.inner.embedded.is_some() {
             warnings.push(format!("{in_sync} of {wanted} metadata mirrors are in sync"));
         }
         if debt > 0 {
             warnings.push(format!("{debt} stripes are in debt; run `striate heal`"));
         }
-        if self.inner.profile.code.tolerance() == 0 {
-            warnings.push("there is no redundancy: losing the disk loses everything".to_owned());
+        if self.profile().code.tolerance() == 0 {
+            warnings.push("there is no redundancy: losing a disk loses what is on it".to_owned());
         }
         let state = self.inner.state.lock();
         for path in &state.ignored {
@@ -184,7 +186,7 @@ impl Cluster {
     /// Groups of directories that share a file system, for a warning at the start.
     pub fn shared_file_systems(&self) -> Vec<Vec<String>> {
         let mut by_medium: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-        for live in self.inner.state.lock().live.values().filter(|live| live.site.is_some()) {
+        for live in self.inner.state.lock().live.values() {
             let path = live.member.path.display().to_string();
             by_medium.entry(live.store_status().medium).or_default().push(path);
         }

@@ -1,0 +1,163 @@
+//! Which process does what must happen in one place.
+//!
+//! A process leads while it holds the lease that the leader's row names. When the lease has ended, by the engine's
+//! clock, another one may take the row over. The leader counts its own time from before each renewal was sent, so that
+//! it stops before anybody else begins, unless it was paused: a leader that wakes up late may go on for a moment. What
+//! it then does is harmless: its transactions are compare-and-swap, and its deletes carry the epoch of the client that
+//! it opened for its term, which sites refuse once they have seen its successor's (design.md §10.4).
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use striate_meta::records::{self, Leader};
+use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Precondition, Row, Transaction, TxId, keys};
+use striate_runtime::{Instant, Runtime};
+
+/// A leader that is gone is replaced after this time at the latest, and a look.
+const LEASE_TTL: Duration = Duration::from_secs(12);
+/// Pause between two looks whether somebody leads.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// A process that would lead.
+#[derive(Clone, Debug)]
+pub struct Candidacy {
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    name: String,
+}
+
+/// A time of leading.
+struct Term {
+    lease: LeaseId,
+    /// When the last renewal that was answered had been sent.
+    renewed: Instant,
+}
+
+impl Candidacy {
+    /// Of the process `name`.
+    pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, name: &str) -> Self {
+        Self { runtime, meta, name: name.to_owned() }
+    }
+
+    /// For ever: waits until this process leads, and runs what `work` answers until it does not lead any more. Work
+    /// that ends by itself ends the term too.
+    pub async fn run<F>(self, mut work: impl FnMut() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        loop {
+            let term = self.win().await;
+            tracing::info!(name = self.name, "this process leads: it collects what nothing names");
+            let task = self.runtime.spawn(work());
+            self.hold(term, || task.is_finished()).await;
+            task.abort();
+            tracing::warn!(name = self.name, "this process leads no more");
+        }
+    }
+
+    async fn win(&self) -> Term {
+        loop {
+            match self.try_to_win().await {
+                Ok(Some(term)) => return term,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "whether somebody leads cannot be seen; will look again")
+                }
+            }
+            self.runtime.sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// `None` while somebody else leads.
+    async fn try_to_win(&self) -> Result<Option<Term>, MetaError> {
+        let row = self.meta.get(&keys::leader()).await?;
+        if let Some(leader) = row.as_ref().map(Row::record::<Leader>).transpose()?
+            && self.meta.is_alive(LeaseId(leader.lease)).await?
+        {
+            return Ok(None);
+        }
+        let renewed = self.runtime.now();
+        let lease = self.meta.grant_lease(LEASE_TTL).await?.id;
+        let (high, low) = (self.runtime.random_u64(), self.runtime.random_u64());
+        let mut tx = Transaction::new(TxId(u128::from(high) << 64 | u128::from(low)));
+        let record = Leader { lease: lease.0, name: self.name.clone() };
+        tx.require_unchanged(keys::leader(), row.as_ref()).require(Precondition::LeaseAlive(lease));
+        tx.put(keys::leader(), records::encode(&record));
+        match self.meta.commit(tx).await {
+            Ok(Commit::Done(_)) => Ok(Some(Term { lease, renewed })),
+            // Also after an unknown outcome the lease goes, and with it the leadership that it may have been.
+            lost => {
+                let revoked = self.meta.revoke_lease(lease).await;
+                lost?;
+                revoked.map(|()| None)
+            }
+        }
+    }
+
+    /// Until the term has ended, or `is_over`.
+    async fn hold(&self, mut term: Term, is_over: impl Fn() -> bool) {
+        while self.runtime.now() - term.renewed < LEASE_TTL && !is_over() {
+            self.runtime.sleep(LEASE_TTL / 4).await;
+            let sent = self.runtime.now();
+            match self.runtime.timeout(LEASE_TTL / 4, self.meta.keep_alive(term.lease)).await {
+                Ok(Ok(true)) => term.renewed = sent,
+                Ok(Ok(false)) => return,
+                // The engine is away: the lease may still be alive.
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        if is_over() {
+            // Somebody else may lead at once.
+            let _ = self.meta.revoke_lease(term.lease).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use striate_meta::MemoryStore;
+
+    use super::*;
+
+    /// Ends with its guard.
+    struct Leading(Arc<Mutex<Vec<&'static str>>>, &'static str);
+
+    impl Drop for Leading {
+        fn drop(&mut self) {
+            self.0.lock().retain(|name| *name != self.1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_leads_at_a_time_and_another_takes_over() {
+        let runtime = Runtime::deterministic(1, Duration::ZERO);
+        let meta: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(runtime.clone()));
+        let leading = Arc::new(Mutex::new(Vec::new()));
+        let mut processes = Vec::new();
+        for name in ["a", "b"] {
+            let (of_process, process) = runtime.process();
+            let (leading, candidacy) =
+                (leading.clone(), Candidacy::new(of_process.clone(), meta.clone(), name));
+            of_process.spawn(candidacy.run(move || {
+                leading.lock().push(name);
+                let guard = Leading(leading.clone(), name);
+                async move {
+                    let _guard = guard;
+                    std::future::pending().await
+                }
+            }));
+            processes.push((name, process));
+        }
+        runtime.sleep(Duration::from_secs(60)).await;
+        let first = leading.lock().clone();
+        assert_eq!(first.len(), 1, "{first:?}");
+        let (_, process) = processes.iter().find(|(name, _)| *name == first[0]).unwrap();
+        process.kill();
+        runtime.sleep(Duration::from_secs(60)).await;
+        let second = leading.lock().clone();
+        assert_eq!(second.len(), 1, "{second:?}");
+        assert_ne!(first, second);
+    }
+}

@@ -1,0 +1,310 @@
+//! Who belongs to a cluster: its row, and the rows of its sites.
+//!
+//! Sites know no metadata. They tell a control process who they are; it writes their rows here, and gateways read them.
+//! Every change is one transaction on the rows that it depends on, so that any number of control processes may do it.
+//! A site is recognised by its disk: a site that asks again, because the answer was lost or its address has changed,
+//! is the same site.
+//!
+//! The default profile follows the number of sites until somebody chooses one: it is only that of new objects, so that
+//! it may change at any time.
+
+use bytes::Bytes;
+use striate_core::{ClusterId, Profile, SiteId};
+use striate_meta::records::{self, Cluster, Site, site::State};
+use striate_meta::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, TxId, keys};
+use striate_runtime::Runtime;
+
+/// Rows of one scan.
+const PAGE: usize = 1_000;
+/// Attempts of an optimistic change.
+const MAX_ATTEMPTS: u32 = 64;
+
+/// Why a change of the members was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum MembersError {
+    /// The metadata belong to another cluster.
+    #[error(
+        "the metadata belong to cluster {found}, this process's certificate to {own}; use another prefix or schema in \
+         the engine's URL, or that cluster's certificate"
+    )]
+    OtherCluster {
+        /// Whose they are.
+        found: String,
+        /// Who asks.
+        own: ClusterId,
+    },
+    /// No control process has made the cluster's row yet.
+    #[error("the metadata know no cluster yet; start `striate control` on the same engine")]
+    NoCluster,
+    /// There is no such site.
+    #[error("there is no site {0}; `striate admin site list` shows those that there are")]
+    NoSuchSite(SiteId),
+    /// The site cannot be what it says.
+    #[error("{0}")]
+    Refused(String),
+    /// Others change the same rows all the time.
+    #[error("others change the cluster's members at the same time; try again")]
+    Conflict,
+    /// The metadata store failed.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+}
+
+/// What a site says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteAnnouncement {
+    /// The name in the certificate of its process.
+    pub peer: String,
+    /// Its disk's identity.
+    pub disk: [u8; 16],
+    /// Its number, if it has one.
+    pub site: Option<SiteId>,
+    /// Where it listens, as others reach it.
+    pub address: String,
+    /// Its failure domain.
+    pub rack: String,
+    /// The size of its disk, in bytes.
+    pub capacity_bytes: u64,
+}
+
+/// The members' rows.
+#[derive(Clone, Debug)]
+pub struct Members<'a> {
+    runtime: &'a Runtime,
+    meta: &'a dyn MetaStore,
+}
+
+impl<'a> Members<'a> {
+    /// Those in `meta`.
+    pub fn new(runtime: &'a Runtime, meta: &'a dyn MetaStore) -> Self {
+        Self { runtime, meta }
+    }
+
+    /// Makes the cluster's row, or finds it made. `profile` chooses the default profile for good.
+    ///
+    /// # Errors
+    /// When the metadata are another cluster's.
+    pub async fn found(
+        &self,
+        cluster: ClusterId,
+        profile: Option<Profile>,
+        region: &str,
+    ) -> Result<Cluster, MembersError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let row = self.meta.get(&keys::cluster()).await?;
+            let known = row.as_ref().map(Row::record::<Cluster>).transpose()?;
+            if let Some(known) = known.as_ref().filter(|known| known.id != cluster.to_string()) {
+                return Err(MembersError::OtherCluster { found: known.id.clone(), own: cluster });
+            }
+            let mut record = known.clone().unwrap_or_else(|| Cluster {
+                id: cluster.to_string(),
+                created_unix_ms: self.runtime.wall_time().as_millis() as u64,
+                profile: Profile::for_directories(1).to_string(),
+                next_site: 1,
+                region: region.to_owned(),
+                ..Cluster::default()
+            });
+            if let Some(profile) = profile {
+                record.profile = profile.to_string();
+                record.profile_is_chosen = true;
+            }
+            if known.as_ref() == Some(&record)
+                || self.put(&keys::cluster(), row.as_ref(), records::encode(&record)).await?
+            {
+                return Ok(record);
+            }
+        }
+        Err(MembersError::Conflict)
+    }
+
+    /// The cluster's row.
+    ///
+    /// # Errors
+    /// [`MembersError::NoCluster`], or when it is another cluster's.
+    pub async fn cluster(&self, own: ClusterId) -> Result<Cluster, MembersError> {
+        let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
+        let record: Cluster = row.record()?;
+        match record.id == own.to_string() {
+            true => Ok(record),
+            false => Err(MembersError::OtherCluster { found: record.id, own }),
+        }
+    }
+
+    /// The sites, retired ones too, in the order of their numbers.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn sites(&self) -> Result<Vec<Site>, MetaError> {
+        let rows = self.rows().await?;
+        rows.iter().map(Row::record::<Site>).collect()
+    }
+
+    async fn rows(&self) -> Result<Vec<Row>, MetaError> {
+        let (mut range, mut all) = (ScanRange::prefix(keys::SITES), Vec::new());
+        loop {
+            let page = self.meta.scan(range.clone(), PAGE).await?;
+            let next = page.last().filter(|_| page.len() == PAGE).map(|last| [&last.key[..], b"\0"].concat());
+            all.extend(page);
+            match next {
+                Some(next) => range.start = next.into(),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Admits a site, or takes note of what has changed of one that is known. Answers its number.
+    ///
+    /// # Errors
+    /// [`MembersError::Refused`] when its disk belongs to another process, was given up, or has a number that this
+    /// metadata do not know.
+    pub async fn register(&self, site: &SiteAnnouncement) -> Result<SiteId, MembersError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let rows = self.rows().await?;
+            let mut known = None;
+            for row in &rows {
+                let record: Site = row.record()?;
+                if record.disk[..] == site.disk {
+                    known = Some((row, record));
+                }
+            }
+            let registered = match known {
+                Some((row, record)) => self.update(row, record, site).await?,
+                None => self.admit(site).await?,
+            };
+            if let Some(number) = registered {
+                self.follow_count().await?;
+                return Ok(number);
+            }
+        }
+        Err(MembersError::Conflict)
+    }
+
+    /// Of a site that is known. `None`: somebody else has changed its row.
+    async fn update(
+        &self,
+        row: &Row,
+        mut record: Site,
+        site: &SiteAnnouncement,
+    ) -> Result<Option<SiteId>, MembersError> {
+        let number = SiteId(record.id);
+        let refuse = |reason: String| Err(MembersError::Refused(reason));
+        if record.peer != site.peer {
+            return refuse(format!(
+                "site {number} belongs to the process {}, not to {}: start it with that certificate",
+                record.peer, site.peer
+            ));
+        }
+        if record.state() == State::Retired {
+            return refuse(format!(
+                "site {number} was given up for good: empty its directory to let it join as a new one"
+            ));
+        }
+        if site.site.is_some_and(|own| own != number) {
+            return refuse(format!(
+                "its disk is that of site {number}, not of site {}",
+                site.site.unwrap_or_default()
+            ));
+        }
+        let before = record.clone();
+        record.address.clone_from(&site.address);
+        record.rack.clone_from(&site.rack);
+        record.capacity_bytes = site.capacity_bytes;
+        match before == record || self.put(&row.key, Some(row), records::encode(&record)).await? {
+            true => Ok(Some(number)),
+            false => Ok(None),
+        }
+    }
+
+    /// A new site. `None`: somebody else has taken the number.
+    async fn admit(&self, site: &SiteAnnouncement) -> Result<Option<SiteId>, MembersError> {
+        if let Some(number) = site.site {
+            return Err(MembersError::Refused(format!(
+                "the metadata know no site {number} with its disk: is it a site of another cluster, or were the metadata \
+                 restored from an older copy?"
+            )));
+        }
+        let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
+        let mut cluster: Cluster = row.record()?;
+        let number = cluster.next_site.max(1);
+        cluster.next_site = number + 1;
+        let record = Site {
+            id: number,
+            rack: site.rack.clone(),
+            address: site.address.clone(),
+            capacity_bytes: site.capacity_bytes,
+            disk: site.disk.to_vec().into(),
+            peer: site.peer.clone(),
+            ..Site::default()
+        };
+        let key = keys::site(SiteId(number));
+        let mut tx = self.transaction();
+        tx.require_unchanged(keys::cluster(), Some(&row)).put(keys::cluster(), records::encode(&cluster));
+        tx.require_unchanged(key.clone(), None).put(key, records::encode(&record));
+        Ok(self.commit(tx).await?.then_some(SiteId(number)))
+    }
+
+    /// Keeps new chunks off a site, or lets them come again. Its chunks stay, and are read.
+    ///
+    /// # Errors
+    /// [`MembersError::NoSuchSite`]; [`MembersError::Refused`] for a site that was given up.
+    pub async fn set_draining(&self, site: SiteId, draining: bool) -> Result<(), MembersError> {
+        let key = keys::site(site);
+        for _ in 0..MAX_ATTEMPTS {
+            let row = self.meta.get(&key).await?.ok_or(MembersError::NoSuchSite(site))?;
+            let mut record: Site = row.record()?;
+            if record.state() == State::Retired {
+                return Err(MembersError::Refused(format!("site {site} was given up for good")));
+            }
+            record.set_state(if draining { State::Draining } else { State::Active });
+            if self.put(&key, Some(&row), records::encode(&record)).await? {
+                return self.follow_count().await;
+            }
+        }
+        Err(MembersError::Conflict)
+    }
+
+    /// Makes the default profile that for the number of sites that take chunks, unless somebody chose one.
+    async fn follow_count(&self) -> Result<(), MembersError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
+            let mut record: Cluster = row.record()?;
+            let sites = self.sites().await?;
+            let active = sites.iter().filter(|site| site.state() == State::Active).count();
+            let profile = Profile::for_directories(active.max(1)).to_string();
+            if record.profile_is_chosen || record.profile == profile {
+                return Ok(());
+            }
+            tracing::info!(
+                sites = active,
+                was = record.profile,
+                now = profile,
+                "the default profile follows the sites"
+            );
+            record.profile = profile;
+            if self.put(&keys::cluster(), Some(&row), records::encode(&record)).await? {
+                return Ok(());
+            }
+        }
+        Err(MembersError::Conflict)
+    }
+
+    async fn put(&self, key: &Bytes, row: Option<&Row>, value: Bytes) -> Result<bool, MetaError> {
+        let mut tx = self.transaction();
+        tx.require_unchanged(key.clone(), row).put(key.clone(), value);
+        self.commit(tx).await
+    }
+
+    /// `false` when a precondition does not hold. An unknown outcome is asked again with the same id.
+    async fn commit(&self, tx: Transaction) -> Result<bool, MetaError> {
+        let commit = match self.meta.commit(tx.clone()).await {
+            Err(MetaError::UnknownOutcome(_)) => self.meta.commit(tx).await?,
+            answered => answered?,
+        };
+        Ok(matches!(commit, Commit::Done(_)))
+    }
+
+    fn transaction(&self) -> Transaction {
+        let (high, low) = (self.runtime.random_u64(), self.runtime.random_u64());
+        Transaction::new(TxId(u128::from(high) << 64 | u128::from(low)))
+    }
+}

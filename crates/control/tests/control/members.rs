@@ -1,0 +1,100 @@
+//! Sites join, change and drain: rows of the metadata, whoever asks and however often.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use striate_control::{Members, MembersError, SiteAnnouncement};
+use striate_core::{ClusterId, SiteId};
+use striate_meta::records::site::State;
+use striate_meta::{MemoryStore, MetaStore, keys, records};
+use striate_runtime::Runtime;
+
+const CLUSTER: ClusterId = ClusterId(7);
+
+fn announcement(disk: u8) -> SiteAnnouncement {
+    SiteAnnouncement {
+        peer: format!("s{disk}"),
+        disk: [disk; 16],
+        site: None,
+        address: format!("h{disk}:1"),
+        rack: "a".to_owned(),
+        capacity_bytes: 5,
+    }
+}
+
+fn engine() -> (Runtime, Arc<MemoryStore>) {
+    let runtime = Runtime::deterministic(1, Duration::ZERO);
+    let meta = Arc::new(MemoryStore::new(runtime.clone()));
+    (runtime, meta)
+}
+
+#[tokio::test(start_paused = true)]
+async fn sites_that_join_at_once_get_numbers_of_their_own_and_keep_them() {
+    let (runtime, meta) = engine();
+    let members = Members::new(&runtime, meta.as_ref());
+    assert!(matches!(members.register(&announcement(1)).await, Err(MembersError::NoCluster)));
+    members.found(CLUSTER, None, "r").await.unwrap();
+    let announced: Vec<_> = (1..=6).map(announcement).collect();
+    let numbers: Vec<_> = join_all(announced.iter().map(|site| members.register(site))).await;
+    let mut numbers: Vec<u32> = numbers.into_iter().map(|number| number.unwrap().0).collect();
+    let again = members.register(&announced[2]).await.unwrap();
+    assert_eq!(again.0, numbers[2]);
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(members.cluster(CLUSTER).await.unwrap().profile, "rs(4,2)");
+    assert!(
+        members.found(ClusterId(8), None, "r").await.unwrap_err().to_string().contains("belong to cluster")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_site_may_move_and_nobody_takes_its_place() {
+    let (runtime, meta) = engine();
+    let members = Members::new(&runtime, meta.as_ref());
+    members.found(CLUSTER, None, "r").await.unwrap();
+    let number = members.register(&announcement(1)).await.unwrap();
+    let moved = SiteAnnouncement { address: "elsewhere:2".to_owned(), site: Some(number), ..announcement(1) };
+    assert_eq!(members.register(&moved).await.unwrap(), number);
+    let before = meta.get(&keys::site(number)).await.unwrap().unwrap();
+    assert_eq!(before.record::<records::Site>().unwrap().address, "elsewhere:2");
+    members.register(&moved).await.unwrap();
+    let after = meta.get(&keys::site(number)).await.unwrap().unwrap();
+    assert_eq!(before.version, after.version, "what has not changed is not written");
+
+    let reason = async |site: SiteAnnouncement| members.register(&site).await.unwrap_err().to_string();
+    let thief = SiteAnnouncement { peer: "s9".to_owned(), ..moved.clone() };
+    assert!(reason(thief).await.contains("belongs to the process s1"));
+    let misnumbered = SiteAnnouncement { site: Some(SiteId(5)), ..moved.clone() };
+    assert!(reason(misnumbered).await.contains("not of site 5"));
+    let unknown = SiteAnnouncement { site: Some(SiteId(1)), ..announcement(2) };
+    assert!(reason(unknown).await.contains("know no site 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_follows_the_sites_until_somebody_chooses_one() {
+    let (runtime, meta) = engine();
+    let members = Members::new(&runtime, meta.as_ref());
+    members.found(CLUSTER, None, "r").await.unwrap();
+    let profile = async || members.cluster(CLUSTER).await.unwrap().profile;
+    for disk in 1..=4 {
+        members.register(&announcement(disk)).await.unwrap();
+    }
+    assert_eq!(profile().await, "rs(2,2)");
+    members.set_draining(SiteId(4), true).await.unwrap();
+    assert_eq!(profile().await, "rs(2,1)", "a site that drains takes no chunks");
+    let states: Vec<State> = members.sites().await.unwrap().iter().map(records::Site::state).collect();
+    assert_eq!(states, [State::Active, State::Active, State::Active, State::Draining]);
+    members.register(&announcement(4)).await.unwrap();
+    assert_eq!(
+        members.sites().await.unwrap()[3].state(),
+        State::Draining,
+        "it drains until it is told otherwise"
+    );
+    members.set_draining(SiteId(4), false).await.unwrap();
+    assert_eq!(profile().await, "rs(2,2)");
+    members.found(CLUSTER, Some("replica(3)".parse().unwrap()), "r").await.unwrap();
+    members.register(&announcement(5)).await.unwrap();
+    assert_eq!(profile().await, "replica(3)");
+    assert!(matches!(members.set_draining(SiteId(9), true).await, Err(MembersError::NoSuchSite(_))));
+}

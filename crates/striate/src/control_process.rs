@@ -1,0 +1,126 @@
+//! `striate control`: admits sites, and does what must happen in one place of a cluster.
+//!
+//! Every control process admits sites. One of them leads ([`Candidacy`]) and collects what nothing names any more; when it
+//! goes, another takes over.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use striate_client::ClientOptions;
+use striate_control::{Candidacy, Members, keep_collecting};
+use striate_meta::MetaStore;
+use striate_plan::ReadPolicy;
+use striate_runtime::Runtime;
+use striate_s3::{Credentials, KeyStore, SealingKey};
+use striate_trust::{Role, Trust};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+
+use crate::args::ControlArgs;
+use crate::failure::{Failure, Outcome};
+use crate::identity::{identify, sealing_key};
+use crate::membership::service::MembersService;
+use crate::server::{listen, watch_signals};
+use crate::start::cluster::{Cluster, Settings};
+use crate::start::credentials;
+use crate::start::sealing::SealingBytes;
+
+/// Memory for what the collector holds at once.
+const BODY_MEMORY: usize = 32 << 20;
+
+/// Runs a control process until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it cannot start, with the cause and the way out.
+pub async fn run(runtime: Runtime, args: ControlArgs) -> Outcome {
+    let listener = listen(&args.address, "--address").await?;
+    let meta = striate_meta::open(&runtime, &args.metadata).await.map_err(Failure::failed)?;
+    let (draining, mut drain) = watch::channel(false);
+    runtime.spawn(watch_signals(Arc::new(Notify::new()), draining));
+    let shutdown = async move {
+        // A closed channel means that the watcher is gone: stop as well.
+        let _ = drain.wait_for(|&draining| draining).await;
+    };
+    serve(runtime, &args, meta, listener, shutdown).await
+}
+
+/// Runs a control process on an open port and an open engine until `shutdown`.
+///
+/// # Errors
+/// When it cannot start, with the cause and the way out.
+pub async fn serve(
+    runtime: Runtime,
+    args: &ControlArgs,
+    meta: Arc<dyn MetaStore>,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Outcome {
+    let trust = identify(&runtime, &args.identity, Role::Control)?;
+    let sealing = sealing_key(&args.identity)?;
+    let own = trust.own_name();
+    let members = Members::new(&runtime, meta.as_ref());
+    let row = members.found(own.cluster, args.profile, &args.region).await.map_err(Failure::refused)?;
+    if let Some(first) = first_key(&runtime, &meta, &sealing).await? {
+        show(&first)?;
+    }
+    let address = listener.local_addr().map_err(Failure::failed)?;
+    tracing::info!(name = own.name, %address, cluster = %own.cluster, profile = row.profile, "control serves");
+    let candidacy = Candidacy::new(runtime.clone(), meta.clone(), &own.name);
+    let leading = runtime.spawn(candidacy.run({
+        let (runtime, meta, trust) = (runtime.clone(), meta.clone(), trust.clone());
+        move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone())
+    }));
+    MembersService::new(runtime, meta, own.cluster).serve(listener, trust, shutdown).await;
+    leading.abort();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
+async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing: SealingBytes) {
+    let settings = Settings {
+        profile: None,
+        region: String::new(),
+        body_memory: BODY_MEMORY,
+        given_key: None,
+        write_surplus: ClientOptions::default().write_surplus,
+        read_policy: ReadPolicy::default(),
+    };
+    match Cluster::join(runtime, meta, &trust, sealing, settings).await {
+        Ok(cluster) => {
+            let collecting = keep_collecting(cluster.client().clone());
+            futures::future::join(cluster.follow_sites(), collecting).await;
+        }
+        Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
+    }
+}
+
+/// Makes an access key when there is none at all.
+async fn first_key(
+    runtime: &Runtime,
+    meta: &Arc<dyn MetaStore>,
+    sealing: &SealingBytes,
+) -> Outcome<Option<Credentials>> {
+    let keys = KeyStore::new(runtime.clone(), meta.clone(), SealingKey::new(sealing), None);
+    let keys = keys.map_err(Failure::refused)?;
+    match keys.list().await.map_err(Failure::failed)?.is_empty() {
+        true => keys.create("made with the cluster").await.map(Some).map_err(Failure::failed),
+        false => Ok(None),
+    }
+}
+
+fn show(first: &Credentials) -> Outcome {
+    let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+    let shown = credentials::show(first, None, &folder)
+        .or_else(|_| credentials::show(first, None, &std::env::temp_dir()))
+        .map_err(|error| Failure::failed(format!("the first access key could not be shown: {error}")))?;
+    match shown {
+        credentials::Shown::Terminal => {
+            println!("These are the first access key and its secret, shown once.")
+        }
+        credentials::Shown::File(path) => {
+            println!("The first access key and its secret are in {} (mode 0600).", path.display());
+        }
+    }
+    Ok(())
+}

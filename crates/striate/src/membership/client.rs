@@ -1,0 +1,123 @@
+//! The calling end: one connection for each request, to the first control process that answers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use striate_runtime::Runtime;
+use striate_site::RuntimeExecutor;
+use striate_trust::{Expected, Role, Trust};
+use tokio::net::TcpStream;
+use tonic::Status;
+
+use super::MAX_MESSAGE_LEN;
+use super::messages::cluster_control_client::ClusterControlClient;
+use crate::args::HostPort;
+
+/// Time for a connection with its handshake.
+const CONNECT: Duration = Duration::from_secs(3);
+/// Time for an answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// HTTP/2 requests name an authority; the connection is already the right one.
+const ORIGIN: &str = "http://control";
+
+/// Where the control processes are, and who asks them.
+#[derive(Clone)]
+pub struct ControlClient {
+    runtime: Runtime,
+    trust: Trust,
+    addresses: Vec<HostPort>,
+}
+
+/// A request that got no answer, or a refusal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// No control process answers.
+    #[error("no control process answers: {0}")]
+    Unreachable(String),
+    /// One refused it; another would, too.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// One connection, as the generated client wants it.
+pub struct Channel(http2::SendRequest<tonic::body::Body>);
+
+impl tower_service::Service<Request<tonic::body::Body>> for Channel {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+impl ControlClient {
+    /// Of the processes at `addresses`.
+    pub fn new(runtime: Runtime, trust: Trust, addresses: Vec<HostPort>) -> Self {
+        Self { runtime, trust, addresses }
+    }
+
+    /// Asks one after the other until one has answered. `ask` must be idempotent: an answer may get lost.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn ask<T, F>(&self, ask: impl Fn(ClusterControlClient<Channel>) -> F) -> Result<T, ControlError>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let mut reasons = Vec::new();
+        for address in &self.addresses {
+            let answered = match self.connect(address).await {
+                Ok(client) => {
+                    let late = |_| Status::unavailable(format!("no answer within {ANSWER:?}"));
+                    self.runtime.timeout(ANSWER, ask(client)).await.map_err(late).and_then(|answer| answer)
+                }
+                Err(reason) => Err(Status::unavailable(reason)),
+            };
+            match answered {
+                Ok(reply) => return Ok(reply.into_inner()),
+                Err(status) if is_refusal(&status) => {
+                    return Err(ControlError::Refused(status.message().to_owned()));
+                }
+                Err(status) => reasons.push(format!("{address}: {}", status.message())),
+            }
+        }
+        Err(ControlError::Unreachable(reasons.join("; ")))
+    }
+
+    async fn connect(&self, address: &HostPort) -> Result<ClusterControlClient<Channel>, String> {
+        let connecting = async {
+            let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+            stream.set_nodelay(true)?;
+            let stream = self.trust.connect(stream, &Expected::any(Role::Control)).await?;
+            let mut builder = http2::Builder::new(RuntimeExecutor(self.runtime.clone()));
+            let handshake = builder.timer(TokioTimer::new()).handshake(TokioIo::new(stream));
+            handshake.await.map_err(std::io::Error::other)
+        };
+        let connected = self.runtime.timeout(CONNECT, connecting).await;
+        let connected = connected.map_err(|_| format!("no connection within {CONNECT:?}"))?;
+        let (sender, driver) = connected.map_err(|error: std::io::Error| error.to_string())?;
+        self.runtime.spawn(async move {
+            // Its errors reach the request through the sender. It ends with the sender.
+            let _ = driver.await;
+        });
+        Ok(ClusterControlClient::with_origin(Channel(sender), Uri::from_static(ORIGIN))
+            .max_decoding_message_size(MAX_MESSAGE_LEN))
+    }
+}
+
+fn is_refusal(status: &Status) -> bool {
+    use tonic::Code::{FailedPrecondition, InvalidArgument, PermissionDenied};
+    matches!(status.code(), FailedPrecondition | InvalidArgument | PermissionDenied)
+}

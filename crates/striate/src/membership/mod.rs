@@ -1,0 +1,16 @@
+//! How sites, operators and control processes speak of the cluster's members (`proto/control.proto`): gRPC over TLS on
+//! which both ends are known.
+
+pub mod client;
+pub mod service;
+
+/// The generated messages, client and server.
+#[allow(missing_docs, clippy::all, reason = "generated from proto/control.proto, which documents it")]
+pub mod generated {
+    tonic::include_proto!("striate.control.v1");
+}
+
+pub use generated as messages;
+
+/// Longest request or reply, in bytes: ten thousand sites fit.
+const MAX_MESSAGE_LEN: usize = 4 << 20;

@@ -1,0 +1,217 @@
+//! The listening end: a control process admits sites and lets operators see and drain them.
+//!
+//! A connection is refused in its handshake unless its peer is a site or an operator; what each of them may ask is
+//! checked by request. Handshakes, connections, requests and their sizes are bounded, and idle connections end.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use striate_control::{Members, MembersError, SiteAnnouncement};
+use striate_core::{ClusterId, SiteId};
+use striate_meta::{MetaStore, records};
+use striate_runtime::Runtime;
+use striate_site::RuntimeExecutor;
+use striate_trust::{PeerName, Role, Trust};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tonic::{Response, Status};
+use tower_service::Service as _;
+
+use super::MAX_MESSAGE_LEN;
+use super::messages::cluster_control_server::{ClusterControl, ClusterControlServer};
+use super::messages::{
+    ListSitesReply, ListSitesRequest, RegisterReply, RegisterRequest, SetDrainingReply, SetDrainingRequest,
+    Site,
+};
+
+/// Who has business with a control process.
+const CALLERS: &[Role] = &[Role::Site, Role::Admin];
+/// Connections at the same time, in the handshake or after it.
+const MAX_CONNECTIONS: usize = 1_024;
+/// Time for a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// A connection ends after this time, whatever it does: requests are short, and clients open new ones.
+const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+/// Requests at the same time on one connection.
+const MAX_STREAMS: u32 = 8;
+/// Longest list of header fields, in bytes.
+const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
+/// Longest rack label or address, in bytes.
+const MAX_TEXT_LEN: usize = 256;
+
+/// The members' service of one control process. Cheap to clone.
+#[derive(Clone)]
+pub struct MembersService {
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    cluster: ClusterId,
+}
+
+/// The name of a site's state.
+pub fn state_name(state: records::site::State) -> &'static str {
+    match state {
+        records::site::State::Active => "active",
+        records::site::State::Draining => "draining",
+        records::site::State::Retired => "retired",
+    }
+}
+
+fn refusal(error: MembersError) -> Status {
+    match error {
+        MembersError::Meta(error) => Status::unavailable(error.to_string()),
+        MembersError::Conflict | MembersError::NoCluster => Status::unavailable(error.to_string()),
+        error => Status::failed_precondition(error.to_string()),
+    }
+}
+
+/// The peer of a request, if its role may ask this.
+fn peer<T>(request: &tonic::Request<T>, role: Role) -> Result<PeerName, Status> {
+    let peer = request.extensions().get::<PeerName>().cloned();
+    let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
+    match peer.role == role {
+        true => Ok(peer),
+        false => {
+            Err(Status::permission_denied(format!("only the role {role} may ask this, not {}", peer.role)))
+        }
+    }
+}
+
+fn announcement(peer: PeerName, request: RegisterRequest) -> Result<SiteAnnouncement, Status> {
+    let malformed = |what: &str| Status::invalid_argument(format!("the site's {what} is malformed"));
+    let text = |text: String, what: &str| match (1..=MAX_TEXT_LEN).contains(&text.len()) {
+        true => Ok(text),
+        false => Err(malformed(what)),
+    };
+    Ok(SiteAnnouncement {
+        peer: peer.name,
+        disk: request.disk.try_into().map_err(|_| malformed("disk"))?,
+        site: (request.site != 0).then_some(SiteId(request.site)),
+        address: text(request.address, "address")?,
+        rack: text(request.rack, "rack")?,
+        capacity_bytes: request.capacity_bytes,
+    })
+}
+
+fn message(site: records::Site) -> Site {
+    Site {
+        site: site.id,
+        state: state_name(site.state()).to_owned(),
+        address: site.address,
+        rack: site.rack,
+        peer: site.peer,
+        capacity_bytes: site.capacity_bytes,
+    }
+}
+
+impl MembersService {
+    /// Over the metadata of a cluster.
+    pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, cluster: ClusterId) -> Self {
+        Self { runtime, meta, cluster }
+    }
+
+    fn members(&self) -> Members<'_> {
+        Members::new(&self.runtime, self.meta.as_ref())
+    }
+
+    async fn sites(&self) -> Result<Vec<records::Site>, Status> {
+        self.members().sites().await.map_err(|error| refusal(error.into()))
+    }
+
+    /// Serves until `shutdown` completes; requests under way then are cut off, and asked again elsewhere.
+    pub async fn serve(self, listener: TcpListener, trust: Trust, shutdown: impl Future<Output = ()> + Send) {
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let accepted = match select(pin!(listener.accept()), shutdown.as_mut()).await {
+                Either::Left((accepted, _)) => accepted,
+                Either::Right(_) => return,
+            };
+            match (accepted, Arc::clone(&places).try_acquire_owned()) {
+                (Ok((stream, _)), Ok(place)) => {
+                    let (this, trust) = (self.clone(), trust.clone());
+                    self.runtime.spawn(async move {
+                        let life = this.runtime.timeout(CONNECTION_LIFE, this.converse(stream, trust)).await;
+                        drop((life, place));
+                    });
+                }
+                (Ok(_), Err(_)) => {
+                    tracing::warn!(limit = MAX_CONNECTIONS, "too many connections: one was closed")
+                }
+                (Err(error), _) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    self.runtime.sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    async fn converse(&self, stream: TcpStream, trust: Trust) {
+        let admitted = self.runtime.timeout(HANDSHAKE, trust.accept(stream, CALLERS)).await;
+        let (stream, peer) = match admitted {
+            Ok(Ok(admitted)) => admitted,
+            Ok(Err(error)) => return tracing::warn!(%error, "a peer was not admitted"),
+            Err(_) => return,
+        };
+        let server = ClusterControlServer::new(self.clone())
+            .max_decoding_message_size(MAX_MESSAGE_LEN)
+            .max_encoding_message_size(MAX_MESSAGE_LEN);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let (mut server, peer) = (server.clone(), peer.clone());
+            request.extensions_mut().insert(peer);
+            async move { Ok::<_, Infallible>(server.call(request).await.unwrap_or_else(|never| match never {})) }
+        });
+        let mut builder = hyper::server::conn::http2::Builder::new(RuntimeExecutor(self.runtime.clone()));
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADER_LIST_LEN);
+        // A peer that goes away is no event.
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterControl for MembersService {
+    async fn register(
+        &self,
+        request: tonic::Request<RegisterRequest>,
+    ) -> Result<Response<RegisterReply>, Status> {
+        let site = announcement(peer(&request, Role::Site)?, request.into_inner())?;
+        let number = self.members().register(&site).await.map_err(refusal)?;
+        if site.site.is_none() {
+            tracing::info!(site = %number, address = site.address, rack = site.rack, peer = site.peer, "a site has joined");
+        }
+        let sites = self.sites().await?;
+        let belongs = |site: &records::Site| site.state() != records::site::State::Retired;
+        let sites = sites.into_iter().filter(belongs).map(message).collect();
+        Ok(Response::new(RegisterReply { site: number.0, sites }))
+    }
+
+    async fn list_sites(
+        &self,
+        request: tonic::Request<ListSitesRequest>,
+    ) -> Result<Response<ListSitesReply>, Status> {
+        peer(&request, Role::Admin)?;
+        let cluster = self.members().cluster(self.cluster).await.map_err(refusal)?;
+        let sites = self.sites().await?.into_iter().map(message).collect();
+        Ok(Response::new(ListSitesReply { sites, profile: cluster.profile }))
+    }
+
+    async fn set_draining(
+        &self,
+        request: tonic::Request<SetDrainingRequest>,
+    ) -> Result<Response<SetDrainingReply>, Status> {
+        let admin = peer(&request, Role::Admin)?;
+        let SetDrainingRequest { site, draining } = request.into_inner();
+        self.members().set_draining(SiteId(site), draining).await.map_err(refusal)?;
+        tracing::info!(site, draining, admin = admin.name, "an operator has changed a site's state");
+        Ok(Response::new(SetDrainingReply {}))
+    }
+}

@@ -1,0 +1,60 @@
+//! `striate admin site …`: the sites of a cluster, through a control process.
+
+use striate_runtime::Runtime;
+use striate_trust::Role;
+
+use crate::args::{ControlTarget, SiteCommand};
+use crate::failure::{Failure, Outcome};
+use crate::identity::identify;
+use crate::membership::client::{Channel, ControlClient};
+use crate::membership::messages::cluster_control_client::ClusterControlClient;
+use crate::membership::messages::{ListSitesReply, ListSitesRequest, SetDrainingRequest};
+use crate::transfer::progress::human_bytes;
+
+/// Runs the command.
+pub(super) async fn run(runtime: Runtime, command: SiteCommand) -> Outcome {
+    match command {
+        SiteCommand::List { target } => {
+            let ask = |mut control: ClusterControlClient<Channel>| async move {
+                control.list_sites(ListSitesRequest {}).await
+            };
+            print(&connect(&runtime, &target)?.ask(ask).await.map_err(Failure::failed)?);
+            Ok(())
+        }
+        SiteCommand::Drain { site, target } => set_draining(&runtime, &target, site, true).await,
+        SiteCommand::Resume { site, target } => set_draining(&runtime, &target, site, false).await,
+    }
+}
+
+fn connect(runtime: &Runtime, target: &ControlTarget) -> Outcome<ControlClient> {
+    let trust = identify(runtime, &target.identity, Role::Admin)?;
+    Ok(ControlClient::new(runtime.clone(), trust, target.control.clone()))
+}
+
+async fn set_draining(runtime: &Runtime, target: &ControlTarget, site: u32, draining: bool) -> Outcome {
+    let ask = |mut control: ClusterControlClient<Channel>| async move {
+        control.set_draining(SetDrainingRequest { site, draining }).await
+    };
+    connect(runtime, target)?.ask(ask).await.map_err(Failure::failed)?;
+    match draining {
+        true => println!("Site {site} drains: it takes no new chunks, and is read as before"),
+        false => println!("Site {site} takes new chunks again"),
+    }
+    Ok(())
+}
+
+fn print(reply: &ListSitesReply) {
+    println!("{:>5}  {:8}  {:12}  {:24}  {:16}  size", "site", "state", "rack", "address", "process");
+    for site in &reply.sites {
+        println!(
+            "{:>5}  {:8}  {:12}  {:24}  {:16}  {}",
+            site.site,
+            site.state,
+            site.rack,
+            site.address,
+            site.peer,
+            human_bytes(site.capacity_bytes)
+        );
+    }
+    println!("The default profile is {}", reply.profile);
+}

@@ -1,0 +1,102 @@
+//! The sites of a cluster as another process sees them: clients of those whose addresses are known now.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use striate_core::{RackId, SiteId};
+use striate_meta::records;
+use striate_runtime::Runtime;
+use striate_site::remote::{RemoteOptions, RemoteSite};
+use striate_site::{SecureConnector, Site, SiteDirectory, SiteIdentity};
+use striate_trust::Trust;
+
+use crate::membership::messages;
+
+/// Where a site is, and who must answer there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteAddress {
+    /// Its number.
+    pub site: SiteId,
+    /// `HOST:PORT`.
+    pub address: String,
+    /// Its failure domain.
+    pub rack: RackId,
+    /// The name in its process's certificate.
+    pub peer: String,
+}
+
+impl From<&records::Site> for SiteAddress {
+    fn from(site: &records::Site) -> Self {
+        let (address, peer) = (site.address.clone(), site.peer.clone());
+        Self { site: SiteId(site.id), address, rack: RackId(site.rack.clone()), peer }
+    }
+}
+
+impl From<messages::Site> for SiteAddress {
+    fn from(site: messages::Site) -> Self {
+        let messages::Site { site, address, rack, peer, .. } = site;
+        Self { site: SiteId(site), address, rack: RackId(rack), peer }
+    }
+}
+
+impl SiteAddress {
+    /// A client of the site, which need not be up yet.
+    pub fn connect(&self, runtime: &Runtime, trust: &Trust) -> RemoteSite {
+        let identity =
+            SiteIdentity { cluster: trust.own_name().cluster, site: self.site, rack: self.rack.clone() };
+        let connector = Arc::new(SecureConnector::new(trust.clone(), Some(&self.peer)));
+        RemoteSite::new(runtime.clone(), connector, &self.address, identity, RemoteOptions::default())
+    }
+}
+
+/// Clients of all sites that are known now.
+pub struct RemoteSites {
+    runtime: Runtime,
+    trust: Trust,
+    known: Mutex<BTreeMap<SiteId, Known>>,
+}
+
+#[derive(Clone)]
+struct Known {
+    address: SiteAddress,
+    site: Arc<dyn Site>,
+}
+
+impl RemoteSites {
+    /// None yet.
+    pub fn new(runtime: Runtime, trust: Trust) -> Self {
+        Self { runtime, trust, known: Mutex::default() }
+    }
+
+    /// These and no others. Clients of those whose addresses have not changed stay, with their connections.
+    pub fn update(&self, addresses: impl IntoIterator<Item = SiteAddress>) {
+        let mut known = self.known.lock();
+        let mut kept = |address: SiteAddress| {
+            let same = known.remove(&address.site).filter(|known| known.address == address);
+            let connect = || Arc::new(address.connect(&self.runtime, &self.trust)) as Arc<dyn Site>;
+            let site = same.map_or_else(connect, |known| known.site);
+            (address.site, Known { address, site })
+        };
+        let now: BTreeMap<_, _> = addresses.into_iter().map(&mut kept).collect();
+        *known = now;
+    }
+
+    /// All of them, in the order of their numbers.
+    pub fn all(&self) -> Vec<Arc<dyn Site>> {
+        self.known.lock().values().map(|known| known.site.clone()).collect()
+    }
+}
+
+impl SiteDirectory for RemoteSites {
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        self.known.lock().get(&site).map(|known| known.site.clone())
+    }
+}
+
+impl fmt::Debug for RemoteSites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.known.lock().values().map(|known| &known.address)).finish()
+    }
+}

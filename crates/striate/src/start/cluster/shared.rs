@@ -1,0 +1,158 @@
+//! A store whose metadata are on an engine of its own, which any number of processes share: gateways, and the control
+//! process that leads. The sites are other processes; their rows say where they are, and are followed as they change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use striate_client::{Client, ClientOptions};
+use striate_control::{Members, MembersError, SiteStatistics};
+use striate_core::SiteId;
+use striate_meta::records::{self, site::State as SiteState};
+use striate_meta::{MetaError, MetaStore, keys};
+use striate_s3::{KeyStore, SealingKey};
+use striate_trust::Trust;
+
+use super::{Cluster, Inner, Settings, State};
+use crate::failure::{Failure, Outcome};
+use crate::remote_sites::{RemoteSites, SiteAddress};
+use crate::start::roster::Roster;
+use crate::start::sealing::SealingBytes;
+use striate_runtime::Runtime;
+
+/// The rows are looked at again after this time, whether a change was told or not.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Pause between two looks for the row of a cluster that control has not made yet.
+const WAIT_FOR_CLUSTER: Duration = Duration::from_secs(1);
+/// How many copies of a row an engine of its own keeps: what an inline object takes.
+const ENGINE_COPIES: usize = 3;
+
+/// The sites that the metadata name.
+pub(super) struct Followed {
+    pub(super) sites: Arc<RemoteSites>,
+    /// Their rows; retired ones are left out.
+    pub(super) rows: Vec<records::Site>,
+}
+
+impl Cluster {
+    /// Joins the cluster that `trust` belongs to.
+    ///
+    /// # Errors
+    /// When the metadata are another cluster's, or do not answer.
+    pub async fn join(
+        runtime: Runtime,
+        meta: Arc<dyn MetaStore>,
+        trust: &Trust,
+        sealing: SealingBytes,
+        settings: Settings,
+    ) -> Outcome<Self> {
+        let id = trust.own_name().cluster;
+        let row = wait_for_cluster(&runtime, meta.as_ref(), id).await?;
+        let profile = row.profile.parse().map_err(Failure::failed)?;
+        let keys =
+            KeyStore::new(runtime.clone(), meta.clone(), SealingKey::new(&sealing), settings.given_key);
+        let options = ClientOptions {
+            profile,
+            in_flight_bytes: settings.body_memory,
+            mirrors: ENGINE_COPIES,
+            write_surplus: settings.write_surplus,
+            read_policy: settings.read_policy,
+            ..ClientOptions::default()
+        };
+        let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
+        let sites = Arc::new(RemoteSites::new(runtime.clone(), trust.clone()));
+        let roster = Roster { generation: 0, cluster: id, tolerance: 0, next_site: 0, members: Vec::new() };
+        let followed = Some(Followed { sites, rows: Vec::new() });
+        let state = State { roster, live: BTreeMap::new(), ignored: Vec::new(), followed };
+        let inner = Inner {
+            started: runtime.now(),
+            runtime,
+            meta,
+            embedded: None,
+            client: client.map_err(Failure::failed)?,
+            keys: Arc::new(keys.map_err(Failure::refused)?),
+            sealing,
+            state: Mutex::new(state),
+            changing: tokio::sync::Mutex::new(()),
+            restoring: tokio::sync::Mutex::new(()),
+            tasks: Mutex::default(),
+            statistics: SiteStatistics::default(),
+        };
+        let cluster = Self { inner: Arc::new(inner) };
+        cluster.look_at_sites().await.map_err(Failure::failed)?;
+        Ok(cluster)
+    }
+
+    /// Makes the client's sites and default profile those of the metadata's rows.
+    async fn look_at_sites(&self) -> Result<(), MembersError> {
+        let inner = &self.inner;
+        let members = Members::new(&inner.runtime, inner.meta.as_ref());
+        let profile = members.cluster(self.id()).await?.profile;
+        let mut rows = members.sites().await?;
+        rows.retain(|row| row.state() != SiteState::Retired);
+        let sites = {
+            let mut state = inner.state.lock();
+            let Some(followed) = state.followed.as_mut() else { return Ok(()) };
+            followed.sites.update(rows.iter().map(SiteAddress::from));
+            followed.rows.clone_from(&rows);
+            followed.sites.all()
+        };
+        inner.client.set_sites(sites);
+        for row in &rows {
+            inner.client.set_draining(SiteId(row.id), row.state() == SiteState::Draining);
+        }
+        match profile.parse() {
+            Ok(profile) => inner.client.set_default_profile(profile),
+            Err(error) => {
+                tracing::warn!(%error, "the cluster's default profile is not understood; it stays as it was")
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the rows of sites for ever: what changes is seen when the engine tells it, or a little later.
+    pub(crate) async fn follow_sites(self) {
+        let runtime = self.inner.runtime.clone();
+        let mut changes = None;
+        loop {
+            if changes.is_none() {
+                changes = self.inner.meta.watch(keys::SITES).await.ok();
+            }
+            let looked = self.look_at_sites().await;
+            if let Err(error) = looked {
+                tracing::warn!(%error, "the sites of the metadata cannot be read; those known stay in use");
+            }
+            match changes.as_mut() {
+                Some(watch) => match runtime.timeout(LOOK_EVERY, watch.recv()).await {
+                    Ok(Some(_)) | Err(_) => {}
+                    Ok(None) => changes = None,
+                },
+                None => runtime.sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+}
+
+/// The cluster's row; waits for the control process to make it.
+async fn wait_for_cluster(
+    runtime: &Runtime,
+    meta: &dyn MetaStore,
+    id: striate_core::ClusterId,
+) -> Outcome<records::Cluster> {
+    let members = Members::new(runtime, meta);
+    let mut said = false;
+    loop {
+        match members.cluster(id).await {
+            Ok(row) => return Ok(row),
+            Err(error @ (MembersError::NoCluster | MembersError::Meta(MetaError::Unavailable(_)))) => {
+                if !said {
+                    tracing::warn!(%error, "waiting");
+                }
+                said = true;
+                runtime.sleep(WAIT_FOR_CLUSTER).await;
+            }
+            Err(error) => return Err(Failure::refused(error)),
+        }
+    }
+}
