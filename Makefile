@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 DATA ?= $(CURDIR)/striate-data
+CLUSTER ?= $(CURDIR)/striate-cluster
 FULL ?=
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 # The benchmark crate builds ISA-L and HiGHS only with the features codec-bench and plan-bench; here it has neither.
@@ -11,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run build test lint fmt clippy deny docs links purity unit soak program faults neon clients python python-package prove-python bench codec-bench plan-bench meta-bench prove-store prove-lab prove-plans reality results compare-minio
+.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients processes python python-package prove-python bench codec-bench plan-bench meta-bench prove-store prove-lab prove-plans prove-cluster reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +22,11 @@ run: build ## Build, and start a store over six directories in ./striate-data (o
 	@echo 'In the other terminal, first:  export PATH="$(abspath $(TARGET))/release:$$PATH"'
 	@exec "$(TARGET)/release/striate" server "$(DATA)/disk{1...6}"
 
+cluster: build ## Build, and run a whole cluster on this machine in ./striate-cluster (or CLUSTER=DIR) until Ctrl-C
+	@tools/install.sh engines
+	@echo 'In the other terminal, first:  export PATH="$(abspath $(TARGET))/release:$$PATH"'
+	@exec tools/cluster --folder "$(CLUSTER)" --program "$(TARGET)/release/striate"
+
 build: ## Build the release binary, installing what is missing for it
 	@tools/install.sh build
 	cargo build --release
@@ -28,7 +34,7 @@ build: ## Build the release binary, installing what is missing for it
 # The tests build the program too, with their own features of its dependencies: what follows them uses that program,
 # or every dependency would be compiled once more.
 test: export STRIATE := $(abspath $(TARGET))/debug/striate
-test: lint docs unit faults clients python ## Everything that CI runs
+test: lint docs unit faults clients processes python ## Everything that CI runs
 	@echo "make test: all of it passed"
 
 lint: fmt clippy purity links deny ## Formatting, clippy with the bans, purity, links, dependencies
@@ -80,6 +86,10 @@ clients: program ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input agai
 	@tools/install.sh clients
 	STRIATE="$(PROGRAM)" FULL="$(FULL)" \
 		.tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/clients
+
+processes: program ## A cluster of real processes (etcd, control, sites, gateways) and boto3
+	@tools/install.sh clients engines
+	STRIATE="$(PROGRAM)" .tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/cluster
 
 # As people install it, but offline: what builds it is in the environment.
 python-package:
