@@ -132,6 +132,11 @@ prove-plans: build python-package ## Prove the read plans' claims, one line each
 	cargo build --release --package striate-bench --features plan-bench
 	.tools/python/bin/python prove/plans $(if $(FULL),--full) $(if $(TRACE),--trace "$(TRACE)")
 
+prove-cluster: build ## Prove the cluster's claims on real processes, in at most 15 minutes (FULL=1: longer events and loads)
+	@tools/install.sh engines clients network
+	cargo build --release --package striate-bench
+	prove/cluster $(if $(FULL),--full)
+
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what Striate is built and proved with. Groups, in any number: build, engines, clients, python, minio,
-# deny, bench, highs.
+# deny, bench, highs, network.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -181,10 +181,15 @@ install_engines() {
     step packages-engines "installing packages: ${missing[*]}" install_without_services "${missing[@]}"
 }
 
-[ $# -gt 0 ] || fail "name what to install: build engines clients python minio deny bench highs"
+# What hosts in network namespaces are made with.
+install_network() {
+    packages network iproute2 iptables
+}
+
+[ $# -gt 0 ] || fail "name what to install: build engines clients python minio deny bench highs network"
 for group in "$@"; do
     case "$group" in
-        build | engines | clients | python | minio | deny | bench | highs) "install_$group" ;;
-        *) fail "unknown group '$group': use build, engines, clients, python, minio, deny, bench or highs" ;;
+        build | engines | clients | python | minio | deny | bench | highs | network) "install_$group" ;;
+        *) fail "unknown group '$group': use build, engines, clients, python, minio, deny, bench, highs or network" ;;
     esac
 done

@@ -56,9 +56,9 @@ class Cluster(TOOL.Cluster):
             self.signal(name, signal.SIGCONT)
         self.stop()
 
-    def spawn(self, name, *command, **options):
-        self.commands[name] = command, options
-        super().spawn(name, *command, **options)
+    def spawn(self, name, *command):
+        self.commands[name] = command
+        TOOL.Cluster.spawn(self, name, *command)
 
     def process(self, name):
         return next(process for other, process in self.running if other == name)
@@ -74,19 +74,19 @@ class Cluster(TOOL.Cluster):
         self.signal(name, signal.SIGCONT)
 
     def kill(self, name):
-        self.process(name).kill()
+        """At once, without a word. PostgreSQL's parent process takes its children along: its way to crash."""
+        self.signal(name, signal.SIGQUIT if name == "postgres" else signal.SIGKILL)
         self.process(name).wait()
 
     def restart(self, name):
         """Starts it again, at its place in the order in which they stop."""
         place = [other for other, _ in self.running].index(name)
         del self.running[place]
-        command, options = self.commands[name]
-        self.spawn(name, *command, **options)
+        TOOL.Cluster.spawn(self, name, *self.commands[name])
         self.running.insert(place, self.running.pop())
 
     def endpoints(self):
-        return [f"http://127.0.0.1:{self.ports[f'gateway{number}']}" for number in self.gateways]
+        return [f"http://{self.at(f'gateway{number}')}" for number in self.gateways]
 
     @property
     def credentials(self):
@@ -100,16 +100,16 @@ class Cluster(TOOL.Cluster):
 
     def etcd_leader(self):
         """The name of the member that leads now."""
-        for number in self.members:
+        for member in self.engine.members:
             try:
                 request = urllib.request.Request(
-                    f"http://127.0.0.1:{self.ports[f'etcd{number}']}/v3/maintenance/status", data=b"{}", method="POST")
+                    f"http://{self.at(member)}/v3/maintenance/status", data=b"{}", method="POST")
                 with urllib.request.urlopen(request, timeout=2) as answer:
                     status = json.loads(answer.read())
             except OSError:
                 continue
             if status["header"]["member_id"] == status.get("leader"):
-                return f"etcd{number}"
+                return member
         raise RuntimeError("no member of etcd leads")
 
     def log(self, name):

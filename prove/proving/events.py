@@ -16,11 +16,12 @@ class Event:
     begin: object  # called with the cluster
     end: object
     lasts_s: float = 6
+    is_outage: bool = False  # nothing can be answered meanwhile
     started: float = field(default=0.0, init=False)  # in seconds since the history's start
     ended: float = field(default=0.0, init=False)
 
 
-def killed(name, which=None):
+def killed(name, which=None, is_outage=False):
     """A process is killed and started again. `which` names it when the time has come, if `name` does not."""
     chosen = []
 
@@ -28,7 +29,13 @@ def killed(name, which=None):
         chosen[:] = [which(cluster) if which else name]
         cluster.kill(chosen[0])
 
-    return Event(f"{name} killed", begin, lambda cluster: cluster.restart(chosen[0]))
+    return Event(f"{name} killed", begin, lambda cluster: cluster.restart(chosen[0]), is_outage=is_outage)
+
+
+def cut(rack, hears=False):
+    """A rack is cut off from the others, in both directions or in one."""
+    what = "is heard by no other" if hears else "is cut off"
+    return Event(f"rack {rack} {what}", lambda cluster: cluster.cut(rack, hears), lambda cluster: cluster.mend())
 
 
 def paused(name, which=None):
