@@ -54,7 +54,7 @@ fn share(text: &str) -> Result<f64, String> {
 /// The file of a service.
 #[derive(Clone, Debug, Args)]
 pub struct ConfigArgs {
-    /// A TOML file with options in the table of this command, e.g. [gateway]. Variables and options go before it.
+    /// A TOML file with options in the table of this command, e.g. `[gateway]`. Variables and options go before it.
     #[arg(long, value_name = "FILE", env = "STRIATE_CONFIG")]
     pub config: Option<PathBuf>,
 }
@@ -246,7 +246,7 @@ pub struct GatewayArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
 
-    /// The engine that keeps the cluster's metadata: etcd://HOST[:PORT],…/PREFIX or postgres://…
+    /// The engine that keeps the cluster's metadata: `etcd://HOST[:PORT],…/PREFIX` or `postgres://…`
     #[arg(long, value_name = "URL", env = "STRIATE_METADATA", hide_env_values = true)]
     pub metadata: EngineUrl,
 
@@ -275,7 +275,7 @@ pub struct ControlArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
 
-    /// The engine that keeps the cluster's metadata: etcd://HOST[:PORT],…/PREFIX or postgres://…
+    /// The engine that keeps the cluster's metadata: `etcd://HOST[:PORT],…/PREFIX` or `postgres://…`
     #[arg(long, value_name = "URL", env = "STRIATE_METADATA", hide_env_values = true)]
     pub metadata: EngineUrl,
 
