@@ -148,7 +148,9 @@ mod tests {
         for part in [
             "policy cost-model: 1 blocks of 2 objects, 1 chunks from 1 sites",
             "no plan costs less than 3.00: at most 25.0% to save",
-            "3.00  2.00 reported  0.25",
+            "3.00  2.00 reported",
+            "OF 64 KIB",
+            "0.25",
             "does not answer",
             "0 data 1000 B",
             "2 parity 1000 B",
