@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use striate_meta::records::Block;
 use tokio::sync::oneshot;
-use tracing::Instrument;
+use tracing::{Instrument, debug_span};
 
 use crate::blocks::Span;
 use crate::budget::Share;
@@ -81,7 +81,8 @@ impl Ahead {
             };
             of_task.inner.stripes.read_ahead(&wanted, hand_on).await.map(drop)
         };
-        let task = Task::spawn(&client.inner.runtime, read.in_current_span());
+        let span = debug_span!("read_blocks", blocks = expected.len() as i64);
+        let task = Task::spawn(&client.inner.runtime, read.instrument(span));
         Self::Window(Window { task, blocks: expected })
     }
 

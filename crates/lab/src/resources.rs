@@ -296,7 +296,10 @@ mod tests {
     fn the_table_has_every_cell_of_the_papers_and_is_the_same_but_for_processor_times() {
         let small = Setting { blocks: 2_000, block_len: 20_000, length: Duration::from_millis(200) };
         let found = count(small).unwrap();
-        assert_eq!(found, count(small).unwrap());
+        // A table's free places depend on its random hash.
+        let again = count(small).unwrap();
+        assert!(found.statistics_bytes.abs_diff(again.statistics_bytes) < found.statistics_bytes / 1_000);
+        assert_eq!(found, Resources { statistics_bytes: found.statistics_bytes, ..again });
 
         let rows = found.rows();
         for resource in [MEMORY, PROCESSOR, NETWORK] {

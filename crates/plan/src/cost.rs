@@ -7,6 +7,8 @@ pub struct SiteCost {
     pub asking: f64,
     /// m_j: of each byte that is asked for. Finite and not negative.
     pub per_byte: f64,
+    /// Of each byte that a data chunk is computed from where a parity comes in its place. Finite and not negative.
+    pub decode_per_byte: f64,
 }
 
 /// m_j where nothing is known: EC-Store measured that a chunk of 50 KB costs a fifth of asking (§V-B3).
@@ -15,7 +17,7 @@ pub const USUAL_PER_BYTE: f64 = 0.2 / 50_000.0;
 impl SiteCost {
     /// A site of which only o_j is known.
     pub fn of_asking(asking: f64) -> Self {
-        Self { asking, per_byte: USUAL_PER_BYTE }
+        Self { asking, per_byte: USUAL_PER_BYTE, decode_per_byte: 0.0 }
     }
 
     /// m_j z_i: of a chunk of `len` bytes.

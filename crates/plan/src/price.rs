@@ -21,10 +21,11 @@ pub fn price_plan(
     plan: &QueryPlan,
     cost: impl Fn(SiteId) -> Option<SiteCost>,
 ) -> PlanCost {
-    let transfer =
-        |of: &QueryBlock<'_>, site: SiteId| cost(site).map_or(0.0, |cost| cost.transfer(of.chunk_len));
+    let of_chunk = |of: &QueryBlock<'_>, index: usize| {
+        cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost))
+    };
     let of_chunks = |read: &SiteRead| -> f64 {
-        read.chunks.iter().map(|chunk| transfer(&blocks[chunk.block], read.site)).sum()
+        read.chunks.iter().map(|chunk| of_chunk(&blocks[chunk.block], chunk.index)).sum()
     };
     let price: f64 = plan.reads.iter().map(|read| asking(cost(read.site)) + of_chunks(read)).sum();
     let mut needs = vec![0; blocks.len()];
@@ -37,9 +38,12 @@ pub fn price_plan(
     sites.dedup();
     let mut problem = AccessProblem::new(sites.iter().map(|&site| asking(cost(site))));
     for (of, need) in blocks.iter().zip(needs) {
-        let places = of.sites.iter().filter_map(|site| sites.binary_search(site).ok());
-        problem
-            .push_block(need, places.map(|site| AccessOption { site, transfer: transfer(of, sites[site]) }));
+        let places = (0..of.sites.len())
+            .filter_map(|index| Some((index, sites.binary_search(&of.sites[index]).ok()?)));
+        problem.push_block(
+            need,
+            places.map(|(index, site)| AccessOption { site, transfer: of_chunk(of, index) }),
+        );
     }
     let lower_bound = access::solve(&problem, BUDGET, &mut AccessWorkspace::default())
         .map_or(0.0, |cheapest| cheapest.lower_bound.min(price));
@@ -73,7 +77,7 @@ mod tests {
             let cost = |site: SiteId| {
                 let asking = 1.0 + f64::from(site.0 * 7 % 4);
                 let per_byte = f64::from(site.0 % 3) * 4e-6;
-                (site.0 != 5).then_some(SiteCost { asking, per_byte })
+                (site.0 != 5).then_some(SiteCost { asking, per_byte, decode_per_byte: 0.0 })
             };
             let mut rng = SmallRng::seed_from_u64(seed);
             let mut priced = |policy: &str| {
@@ -102,7 +106,8 @@ mod tests {
         let code = Code::rs(2, 2).expect("a code");
         let sites: Vec<SiteId> = (1..=4).map(SiteId).collect();
         let blocks = [QueryBlock::new(&code, &sites, 50_000)];
-        let cost = |site: SiteId| Some(SiteCost { asking: f64::from(site.0), per_byte: 1e-5 });
+        let cost =
+            |site: SiteId| Some(SiteCost { asking: f64::from(site.0), per_byte: 1e-5, decode_per_byte: 0.0 });
         let policy = ReadPolicy::CostModel { extra_reads: 1 };
         let mut rng = SmallRng::seed_from_u64(1);
         let plan = QueryPlanner::default()

@@ -82,6 +82,13 @@ impl<'a> QueryBlock<'a> {
     pub fn new(code: &'a Code, sites: &'a [SiteId], chunk_len: u32) -> Self {
         Self { code, sites, chunk_len, asked: &[], awaited: &[] }
     }
+
+    /// What a chunk costs, its site asked: its transfer, and for a parity the decoding of a data chunk from k others.
+    pub(crate) fn chunk_cost(&self, index: usize, of: SiteCost) -> f64 {
+        let k = self.code.k();
+        let decoded = if index >= k && k > 1 { k as f64 * f64::from(self.chunk_len) } else { 0.0 };
+        of.transfer(self.chunk_len) + of.decode_per_byte * decoded
+    }
 }
 
 /// One chunk of a query.
@@ -282,7 +289,7 @@ impl QueryPlanner {
             let need = need.min(available(of, cost).count());
             let option = |index: usize| {
                 let site = sites.binary_search(&of.sites[index]).unwrap_or_else(|place| place);
-                let transfer = cost(of.sites[index]).map_or(0.0, |cost| cost.transfer(of.chunk_len));
+                let transfer = cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost));
                 AccessOption { site, transfer }
             };
             problem.push_block(need, available(of, cost).map(option));
@@ -300,7 +307,7 @@ impl QueryPlanner {
             let on_asked = |&index: &usize| of_site(of, index).is_ok_and(|site| is_asked[site]);
             let mut chosen: Vec<usize> = available(of, cost).filter(on_asked).collect();
             prefer_data(&mut chosen, |index| {
-                cost(of.sites[index]).map_or(0.0, |cost| cost.transfer(of.chunk_len))
+                cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost))
             });
             let chosen = chosen.into_iter().take(counts[block]);
             cheapest.extend(chosen.map(|index| QueryChunk { block, index }));
@@ -546,6 +553,23 @@ mod tests {
             decoded += usize::from(plan.reads.iter().any(|read| read.site.0 > 4));
         }
         assert!(decoded > 10, "which sites are asked is drawn among equals: {decoded} of 20");
+    }
+
+    /// Two blocks whose data lies on different sites of the same six: four sites would do for both, if decoding were free.
+    #[test]
+    fn the_cost_model_asks_more_sites_where_decoding_is_dear() {
+        let code = code("rs(4,2)");
+        let placed = [[1, 2, 3, 4, 5, 6], [3, 4, 5, 6, 1, 2]].map(|of| of.map(SiteId));
+        let blocks = [0, 1].map(|block| QueryBlock::new(&code, &placed[block], CHUNK_LEN));
+        let plan = |decode_per_byte| {
+            let cost = |_| Some(SiteCost { decode_per_byte, ..SiteCost::of_asking(1.0) });
+            let rng = &mut SmallRng::seed_from_u64(1);
+            QueryPlanner::default().plan(ReadPolicy::Adaptive, 0, &blocks, cost, rng).unwrap()
+        };
+        assert_eq!(plan(0.0).reads.len(), 4);
+        let dear = plan(1e-4);
+        assert_eq!(dear.reads.len(), 6);
+        assert!(dear.reads.iter().flat_map(|read| &read.chunks).all(|chunk| chunk.index < 4), "{dear:?}");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use striate::start::cluster::{Cluster, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
 use striate_client::{
-    ChunkChoice, ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest, QueryExplained,
-    ReadExplained,
+    BlockExplained, ChunkChoice, ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest,
+    QueryExplained, ReadExplained,
 };
 use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
@@ -115,7 +115,14 @@ async fn a_plan_is_explained_chunk_by_chunk_and_its_cost_is_that_of_its_sites() 
         assert!(query.gap <= 0.02, "{query:?}");
         let opened = query.sites.iter().filter(|site| site.chunks_read > 0);
         let of_sites: f64 = opened.map(|site| site.cost.unwrap()).sum();
-        assert!((query.cost - of_sites - 0.2 * read(&query).len() as f64).abs() < 1e-9, "{query:?}");
+        let of_chunks = |block: &BlockExplained| -> f64 {
+            let read = block.chunks.iter().filter(|chunk| chunk.choice.is_read());
+            let of_64_kib =
+                |number| query.sites.iter().find(|site| site.site == number).unwrap().transfer.unwrap();
+            read.map(|chunk| of_64_kib(chunk.site) * f64::from(block.chunk_len) / 65_536.0).sum()
+        };
+        let of_chunks: f64 = query.blocks.iter().map(of_chunks).sum();
+        assert!((query.cost - of_sites - of_chunks).abs() < 1e-9, "{query:?}");
         for site in &query.sites {
             let parts: f64 = site.parts.iter().map(|part| part.value).sum();
             assert_eq!(site.cost, Some(parts), "{site:?}");

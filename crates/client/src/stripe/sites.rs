@@ -129,7 +129,8 @@ impl SitesSnapshot {
     /// answer.
     pub(crate) fn cost(&self, site: SiteId) -> Option<SiteCost> {
         let asking = 1.0 + self.queue(site)?.requests();
-        Some(SiteCost { asking, per_byte: self.readable(site)?.health.transfer.per_byte(&self.usual.asking) })
+        let per_byte = self.readable(site)?.health.transfer.per_byte(&self.usual.asking);
+        Some(SiteCost { asking, per_byte, decode_per_byte: self.usual.asking.decode_per_byte() })
     }
 
     /// What the sites cost now, of those that answer, in their order.

@@ -10,10 +10,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use striate_plan::USUAL_PER_BYTE;
 
+/// Seconds to compute and check a data chunk, for each byte that it is computed from: about what one core does.
+const DECODE_S_PER_BYTE: f64 = 2e-10;
 /// Fewer measurements tell nothing.
 const LEAST: u32 = 16;
 /// So many recent ones count, about.
 const MEMORY: u32 = 256;
+/// Asking takes no less than this, in seconds.
+const LEAST_UNIT_S: f64 = 1e-6;
 /// m_j is kept within this factor of the usual one: beyond it the measurement means something else.
 const MOST: f64 = 64.0;
 
@@ -69,6 +73,15 @@ impl Asking {
         let bytes = of.0.lock().known().unwrap_or(0.0) * len as f64;
         self.0.lock().note((took.as_secs_f64() - bytes).max(0.0));
     }
+
+    /// What decoding costs for each byte, where asking an idle site costs 1; nothing as long as that is not known. Where
+    /// chunks come from memory it is dearer than asking one more site, and nothing beside a disk.
+    pub(super) fn decode_per_byte(&self) -> f64 {
+        match self.0.lock().known() {
+            Some(unit) => DECODE_S_PER_BYTE / unit.max(LEAST_UNIT_S),
+            None => 0.0,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +102,16 @@ mod tests {
         let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 1e-9;
         assert!(near(fast.per_byte(&asking) * 50_000.0, 0.2));
         assert!(near(slow.per_byte(&asking) * 50_000.0, 0.8));
+    }
+
+    #[test]
+    fn decoding_is_dear_where_asking_is_quick() {
+        let (quick, slow, site) = (Asking::default(), Asking::default(), SiteTransfer::default());
+        assert_eq!(quick.decode_per_byte(), 0.0, "not known yet");
+        (0..LEAST).for_each(|_| quick.note_first(1, US * 100, &site));
+        (0..LEAST).for_each(|_| slow.note_first(1, US * 10_000, &site));
+        let of_four_mib = |asking: &Asking| asking.decode_per_byte() * f64::from(4 << 20);
+        assert!(of_four_mib(&quick) > 8.0 && of_four_mib(&slow) < 0.1);
     }
 
     #[test]
