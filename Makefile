@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients processes python python-package prove-python bench codec-bench plan-bench meta-bench prove-store prove-lab prove-plans prove-cluster reality results compare-minio
+.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench prove-store prove-lab prove-plans prove-cluster reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,14 @@ clients: program ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input agai
 processes: program ## A cluster of real processes (etcd, control, sites, gateways) and boto3
 	@tools/install.sh clients engines
 	STRIATE="$(PROGRAM)" .tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/cluster
+
+# Not a part of `make test`: building helm takes minutes.
+deploy-check: program ## The Helm chart, the alert rules and the dashboard in deploy/, against the program
+	@tools/install.sh helm
+	deploy/helm/check
+	.tools/bin/promtool check rules deploy/prometheus/alerts.yaml
+	.tools/bin/promtool test rules deploy/prometheus/alerts.test.yaml
+	STRIATE="$(PROGRAM)" .tools/deploy/bin/python -m pytest -q -p no:cacheprovider tests/deploy
 
 # As people install it, but offline: what builds it is in the environment.
 python-package:

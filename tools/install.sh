@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what Striate is built and proved with. Groups, in any number: build, engines, clients, python, minio,
-# deny, bench, highs, network.
+# deny, bench, highs, network, helm.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -11,6 +11,9 @@ GO_MINIMUM="1.24"
 MINIO_VERSION="v0.0.0-20260212201848-7aac2a2c5b7c"
 MC_VERSION="v0.0.0-20250313080218-cf909e1063a9"
 DENY_VERSION="0.20.2"
+HELM_VERSION="v3.19.0"
+# What holds the chart against Kubernetes' schemas, and runs the tests of deploy/.
+DEPLOY_PACKAGES="kubernetes-validate==1.37.0 pytest==9.2.0"
 PYTHON_PACKAGES="awscli==1.46.2 boto3==1.44.5 botocore==1.44.5 pytest==9.2.0"
 # What the Python package is built, checked, used and compared with. It is another environment than the clients': s3fs
 # allows an older botocore only.
@@ -186,10 +189,34 @@ install_network() {
     packages network iproute2 iptables
 }
 
-[ $# -gt 0 ] || fail "name what to install: build engines clients python minio deny bench highs network"
+# Prometheus' checker of rules out of its package, without the service and what that needs.
+get_promtool() {
+    local folder
+    folder="$(mktemp -d)"
+    (cd "$folder" && { as_root apt-get update -qq || true; } && apt-get download prometheus && dpkg-deb -x prometheus_*.deb .) &&
+        install "$folder/usr/bin/promtool" "$tools/bin/promtool" || { rm -rf "$folder"; return 1; }
+    rm -rf "$folder"
+}
+
+# What checks the chart and the alert rules.
+install_helm() {
+    need_python
+    need_go
+    [ -x "$tools/bin/helm" ] ||
+        step "helm-$HELM_VERSION" "building helm (about 5 minutes, once)" go_install "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
+    command -v openssl >/dev/null || packages openssl openssl
+    step "deploy-$(echo "$DEPLOY_PACKAGES" | cksum | cut -d' ' -f1)" "installing Kubernetes' schemas and pytest" \
+        make_venv deploy "$DEPLOY_PACKAGES"
+    if [ ! -x "$tools/bin/promtool" ]; then
+        command -v apt-get >/dev/null || fail "put promtool (it comes with Prometheus) into .tools/bin"
+        step promtool "getting promtool" get_promtool
+    fi
+}
+
+[ $# -gt 0 ] || fail "name what to install: build engines clients python minio deny bench highs network helm"
 for group in "$@"; do
     case "$group" in
-        build | engines | clients | python | minio | deny | bench | highs | network) "install_$group" ;;
-        *) fail "unknown group '$group': use build, engines, clients, python, minio, deny, bench, highs or network" ;;
+        build | engines | clients | python | minio | deny | bench | highs | network | helm) "install_$group" ;;
+        *) fail "unknown group '$group': use build, engines, clients, python, minio, deny, bench, highs, network or helm" ;;
     esac
 done

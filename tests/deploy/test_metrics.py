@@ -92,7 +92,7 @@ def scraped(program, tmp_path):
     )
     try:
         ends = time.monotonic() + START_S
-        while not (console := re.search(r"console="(http://[^"]+)"", (tmp_path / "log").read_text())):
+        while not (console := re.search(r'console="(http://[^"]+)"', (tmp_path / "log").read_text())):
             assert process.poll() is None and time.monotonic() < ends, (tmp_path / "log").read_text()
             time.sleep(0.1)
         yield urllib.request.urlopen(f"{console[1]}/metrics", timeout=30).read().decode()

@@ -45,6 +45,8 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- $root := index . 0 -}}
 {{- $values := index . 1 -}}
 automountServiceAccountToken: false
+# Their variables would begin with STRIATE_, as options do.
+enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
   runAsUser: 65532
