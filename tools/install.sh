@@ -203,7 +203,7 @@ install_helm() {
     need_python
     need_go
     [ -x "$tools/bin/helm" ] ||
-        step "helm-$HELM_VERSION" "building helm (about 5 minutes, once)" go_install "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
+        step "helm-$HELM_VERSION" "building helm (minutes, once)" go_install "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
     command -v openssl >/dev/null || packages openssl openssl
     step "deploy-$(echo "$DEPLOY_PACKAGES" | cksum | cut -d' ' -f1)" "installing Kubernetes' schemas and pytest" \
         make_venv deploy "$DEPLOY_PACKAGES"
