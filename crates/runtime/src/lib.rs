@@ -14,6 +14,7 @@
 mod buffer;
 mod exact;
 mod process;
+mod processors;
 mod virtual_time;
 
 use std::future::Future;
@@ -28,6 +29,7 @@ use rand::{RngCore, SeedableRng};
 
 pub use buffer::{Buffer, BufferPool};
 pub use process::Process;
+pub use processors::Processors;
 pub use tokio::task::JoinHandle;
 pub use tokio::time::Instant;
 pub use virtual_time::run_in_virtual_time;

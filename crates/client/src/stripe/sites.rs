@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use striate_core::{RackId, SiteId};
 use striate_plan::{Candidate, SiteCost};
-use striate_runtime::{Instant, Runtime};
+use striate_runtime::{Instant, Processors, Runtime};
 use striate_site::{Site, SiteError};
 
 use super::load::{Queue, SiteLoad, UsualQueue};
@@ -27,11 +27,11 @@ pub(crate) struct Sites {
     usual: Arc<Usual>,
 }
 
-/// What is known of all sites together.
-#[derive(Default)]
+/// What is known of all sites together, and of the machine that asks them.
 struct Usual {
     queue: UsualQueue,
     asking: Asking,
+    processors: Processors,
 }
 
 #[derive(Clone)]
@@ -130,7 +130,8 @@ impl SitesSnapshot {
     pub(crate) fn cost(&self, site: SiteId) -> Option<SiteCost> {
         let asking = 1.0 + self.queue(site)?.requests();
         let per_byte = self.readable(site)?.health.transfer.per_byte(&self.usual.asking);
-        Some(SiteCost { asking, per_byte, decode_per_byte: self.usual.asking.decode_per_byte() })
+        let decode_per_byte = self.usual.asking.decode_per_byte(self.usual.processors.busy());
+        Some(SiteCost { asking, per_byte, decode_per_byte })
     }
 
     /// What the sites cost now, of those that answer, in their order.
@@ -179,7 +180,9 @@ pub struct SiteView {
 impl Sites {
     pub(crate) fn new(runtime: Runtime, sites: Vec<Arc<dyn Site>>) -> Self {
         let table = RwLock::new(Arc::default());
-        let this = Self { runtime, table, usual: Arc::default() };
+        let processors = Processors::new(runtime.clone());
+        let usual = Usual { queue: UsualQueue::default(), asking: Asking::default(), processors };
+        let this = Self { runtime, table, usual: Arc::new(usual) };
         this.replace(sites);
         this
     }

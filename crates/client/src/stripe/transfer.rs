@@ -12,6 +12,8 @@ use striate_plan::USUAL_PER_BYTE;
 
 /// Seconds to compute and check a data chunk, for each byte that it is computed from: about what one core does.
 const DECODE_S_PER_BYTE: f64 = 2e-10;
+/// Busy processors make decoding dearer by no more than this factor.
+const MOST_BUSY: f64 = 32.0;
 /// Fewer measurements tell nothing.
 const LEAST: u32 = 16;
 /// So many recent ones count, about.
@@ -75,10 +77,13 @@ impl Asking {
     }
 
     /// What decoding costs for each byte, where asking an idle site costs 1; nothing as long as that is not known. Where
-    /// chunks come from memory it is dearer than asking one more site, and nothing beside a disk.
-    pub(super) fn decode_per_byte(&self) -> f64 {
+    /// chunks come from memory it is dearer than asking one more site, and nothing beside a disk. Where processors are
+    /// `busy` for a share of their time it takes theirs from all other requests: as much longer as a queue would be that
+    /// is as busy.
+    pub(super) fn decode_per_byte(&self, busy: f64) -> f64 {
+        let others = (1.0 / (1.0 - busy)).clamp(1.0, MOST_BUSY);
         match self.0.lock().known() {
-            Some(unit) => DECODE_S_PER_BYTE / unit.max(LEAST_UNIT_S),
+            Some(unit) => others * DECODE_S_PER_BYTE / unit.max(LEAST_UNIT_S),
             None => 0.0,
         }
     }
@@ -107,11 +112,13 @@ mod tests {
     #[test]
     fn decoding_is_dear_where_asking_is_quick() {
         let (quick, slow, site) = (Asking::default(), Asking::default(), SiteTransfer::default());
-        assert_eq!(quick.decode_per_byte(), 0.0, "not known yet");
+        assert_eq!(quick.decode_per_byte(0.5), 0.0, "not known yet");
         (0..LEAST).for_each(|_| quick.note_first(1, US * 100, &site));
         (0..LEAST).for_each(|_| slow.note_first(1, US * 10_000, &site));
-        let of_four_mib = |asking: &Asking| asking.decode_per_byte() * f64::from(4 << 20);
+        let of_four_mib = |asking: &Asking| asking.decode_per_byte(0.0) * f64::from(4 << 20);
         assert!(of_four_mib(&quick) > 8.0 && of_four_mib(&slow) < 0.1);
+        assert_eq!(quick.decode_per_byte(0.75), 4.0 * quick.decode_per_byte(0.0));
+        assert_eq!(quick.decode_per_byte(1.0), MOST_BUSY * quick.decode_per_byte(0.0));
     }
 
     #[test]
