@@ -31,14 +31,14 @@ TOOL = load_tool()
 class Cluster(TOOL.Cluster):
     """A context manager: starts in a fresh folder on free ports, and stops everything."""
 
-    def __init__(self, folder, engine="etcd", gateways=3, sites=6, racks=3):
+    def __init__(self, folder, engine="etcd", gateways=3, sites=6, racks=3, program=None):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.commands = {}  # of each process, to start it again
         # Admin commands find a process through its run directory: a private one names this cluster alone.
         os.environ["STRIATE_RUN_DIR"] = str(folder)
         super().__init__(Namespace(
-            folder=folder, program=str(striate_binary()), engine=engine, etcd=3, sites=sites, racks=racks,
+            folder=folder, program=str(program or striate_binary()), engine=engine, etcd=3, sites=sites, racks=racks,
             gateways=gateways, free_ports=True,
         ))
 
@@ -84,6 +84,13 @@ class Cluster(TOOL.Cluster):
         del self.running[place]
         TOOL.Cluster.spawn(self, name, *self.commands[name])
         self.running.insert(place, self.running.pop())
+
+    def upgrade(self, name, program):
+        """Stops a process as a service is stopped, and starts `program` in its place."""
+        self.signal(name, signal.SIGTERM)
+        self.process(name).wait(TOOL.STOP_S)
+        self.commands[name] = (program, *self.commands[name][1:])
+        self.restart(name)
 
     def endpoints(self):
         return [f"http://{self.at(f'gateway{number}')}" for number in self.gateways]

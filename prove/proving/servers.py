@@ -161,8 +161,9 @@ def tree_bytes(directory):
 class Striate(Server):
     name = "striate"
 
-    def __init__(self, base, **arguments):
+    def __init__(self, base, program=None, **arguments):
         super().__init__(base, **arguments)
+        self.program = program or striate_binary()
         self.environment = {
             "STRIATE_ACCESS_KEY": self.credentials.access_key,
             "STRIATE_SECRET_KEY": self.credentials.secret_key,
@@ -181,7 +182,7 @@ class Striate(Server):
 
     def command(self):
         return [
-            striate_binary(), "server", self.pattern(),
+            self.program, "server", self.pattern(),
             "--address", f"127.0.0.1:{self.port}", "--console-address", f"127.0.0.1:{self.console_port}",
             "--domain", DOMAIN,
         ]
@@ -189,7 +190,7 @@ class Striate(Server):
     def run(self, *arguments, check=True, timeout_s=600):
         """Runs another command of the binary against this server; returns what it printed."""
         done = subprocess.run(
-            [striate_binary(), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            [self.program, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=timeout_s, env={**os.environ, **self.environment, "STRIATE_ENDPOINT": self.endpoint},
         )
         self.last_status = done.returncode

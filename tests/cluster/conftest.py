@@ -73,7 +73,7 @@ class Cluster:
 
     def admin(self, *command):
         control, identity = f"127.0.0.1:{self.port('control')}", self.folder / "id" / "admin"
-        return self.striate("admin", "site", *command, "--control", control, "--identity", identity)
+        return self.striate("admin", *command, "--control", control, "--identity", identity)
 
 
 @pytest.fixture(scope="session")

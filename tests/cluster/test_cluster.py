@@ -66,9 +66,9 @@ def test_a_multipart_upload_may_change_gateways(gateways):
 def test_a_site_that_drains_takes_no_chunks_and_is_read(cluster, gateways):
     first, second = gateways
     first.put_object(Bucket="shared", Key="before", Body=noise(3_000_000, "before"))
-    status, said = cluster.admin("drain", 1)
+    status, said = cluster.admin("site", "drain", 1)
     assert status == 0, said
-    assert any(line.split()[:2] == ["1", "draining"] for line in cluster.admin("list")[1].splitlines())
+    assert any(line.split()[:2] == ["1", "draining"] for line in cluster.admin("site", "list")[1].splitlines())
 
     def is_seen(gateway):
         said = cluster.striate("status", "--dir", cluster.folder / "id" / f"gateway{gateway}")[1]
@@ -78,7 +78,7 @@ def test_a_site_that_drains_takes_no_chunks_and_is_read(cluster, gateways):
     second.put_object(Bucket="shared", Key="during", Body=noise(3_000_000, "during"))
     for key in ["before", "during"]:
         assert first.get_object(Bucket="shared", Key=key)["Body"].read() == noise(3_000_000, key)
-    status, said = cluster.admin("resume", 1)
+    status, said = cluster.admin("site", "resume", 1)
     assert status == 0, said
 
 
@@ -91,3 +91,18 @@ def test_it_is_the_same_cluster_after_a_restart(cluster, gateways):
         assert cluster.s3(gateway).get_object(Bucket="shared", Key="kept")["Body"].read() == noise(3_000_000, "kept")
     for log in cluster.folder.glob("log/*.log"):
         assert "panicked at" not in log.read_text(errors="replace"), log
+
+
+def test_control_brings_together_what_gateways_know_of_requests(cluster, gateways):
+    for number in range(8):
+        gateways[0].put_object(Bucket="shared", Key=f"hot/{number}", Body=noise(300_000, number))
+
+    def are_reported():
+        for gateway in gateways:
+            for number in range(8):
+                gateway.get_object(Bucket="shared", Key=f"hot/{number}")["Body"].read()
+        status, shown = cluster.admin("access", "--hottest", "3")
+        assert status == 0, shown
+        return "gateway1" in shown and "gateway2" in shown and "popularity" in shown
+
+    until(are_reported)

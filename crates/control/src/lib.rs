@@ -7,6 +7,7 @@
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
 //! - [`statistics`]: the load of every site, ω_j.
+//! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
 //! - [`members`]: the cluster's row and those of its sites.
 //! - [`leader`]: which process does what must happen in one place.
 //!
@@ -14,6 +15,7 @@
 //! idempotent, and the compare-and-swap on the stripe record decides (design.md §10.4).
 
 pub mod abandoned;
+pub mod access;
 pub mod garbage;
 pub mod heal;
 pub mod leader;
@@ -26,6 +28,7 @@ pub mod verify;
 mod rows;
 
 pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
+pub use access::{GatheredAccess, ReportError, ReportView};
 pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
 pub use leader::Candidacy;

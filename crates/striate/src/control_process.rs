@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use striate_client::ClientOptions;
-use striate_control::{Candidacy, Members, keep_collecting};
+use striate_control::{Candidacy, GatheredAccess, Members, keep_collecting};
 use striate_meta::MetaStore;
 use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use crate::args::ControlArgs;
 use crate::failure::{Failure, Outcome};
 use crate::identity::{identify, sealing_key};
-use crate::membership::service::MembersService;
+use crate::membership::service::ControlService;
 use crate::server::{listen, watch_signals};
 use crate::start::cluster::{Cluster, Settings};
 use crate::start::credentials;
@@ -70,7 +70,9 @@ pub async fn serve(
         let (runtime, meta, trust) = (runtime.clone(), meta.clone(), trust.clone());
         move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone())
     }));
-    MembersService::new(runtime, meta, own.cluster).serve(listener, trust, shutdown).await;
+    ControlService::new(runtime, meta, own.cluster, GatheredAccess::default())
+        .serve(listener, trust, shutdown)
+        .await;
     leading.abort();
     tracing::info!("stopped");
     Ok(())

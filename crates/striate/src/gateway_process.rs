@@ -6,6 +6,8 @@ use striate_trust::Role;
 use crate::args::GatewayArgs;
 use crate::failure::{Failure, Outcome};
 use crate::identity::{identify, sealing_key};
+use crate::membership::access::keep_reporting;
+use crate::membership::client::ControlClient;
 use crate::server::{Home, Listeners, serve, warn_of_dev};
 use crate::start::cluster::{Cluster, Settings};
 use crate::start::credentials;
@@ -31,6 +33,10 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
     };
     let cluster = Cluster::join(runtime.clone(), meta, &trust, sealing, settings).await?;
     let identity = std::fs::canonicalize(&args.identity).unwrap_or(args.identity);
+    if !args.control.is_empty() {
+        let control = ControlClient::new(runtime.clone(), trust.clone(), args.control);
+        runtime.spawn(keep_reporting(cluster.client().clone(), control));
+    }
     let home = Home { directories: vec![identity], name: Some(trust.own_name().name) };
     serve(runtime, cluster, listeners, &args.listen, home, None).await
 }

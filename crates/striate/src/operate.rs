@@ -1,5 +1,6 @@
 //! The commands that operate a running server: `status`, `verify`, `explain`, `heal`, `disk`, `bucket`, `admin`.
 
+mod access;
 mod explain;
 mod keys;
 mod metadata;
@@ -181,6 +182,7 @@ pub async fn admin(runtime: Runtime, command: AdminCommand) -> Outcome {
         AdminCommand::Init(args) => trust::init(&runtime, &args),
         AdminCommand::Certificate(args) => trust::certificate(&runtime, &args),
         AdminCommand::Site(command) => site::run(runtime, command).await,
+        AdminCommand::Access(args) => access::run(runtime, args).await,
         AdminCommand::Keys(command) => keys::run(runtime, command).await,
         AdminCommand::Meta(MetaCommand::Export { file, admin }) => {
             metadata::export(AdminClient::find(runtime, &admin)?, &file).await

@@ -72,6 +72,11 @@ impl Interval {
         self.slots.len()
     }
 
+    /// The blocks, each with the number of requests that ask for it, in no order.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (StripeId, usize)> {
+        self.blocks.iter().filter(|seen| seen.count > 0).map(|seen| (seen.id, seen.count as usize))
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         // A hash table keeps a byte for each place beside the entry, and fills seven of eight.
         let table = self.slots.capacity() * 8 / 7 * (size_of::<(StripeId, u32)>() + 1);

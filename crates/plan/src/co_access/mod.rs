@@ -207,6 +207,19 @@ impl CoAccess {
         }
     }
 
+    /// The blocks that most requests of the interval ask for, at most `most` of them; equals in the order of their ids.
+    /// O(blocks of the interval).
+    pub fn hottest(&self, most: usize) -> Vec<StripeId> {
+        let mut counts: Vec<(StripeId, usize)> = self.interval.counts().collect();
+        let order = |a: &(StripeId, usize), b: &(StripeId, usize)| b.1.cmp(&a.1).then(a.0.cmp(&b.0));
+        if most < counts.len() {
+            counts.select_nth_unstable_by(most, order);
+            counts.truncate(most);
+        }
+        counts.sort_unstable_by(order);
+        counts.into_iter().map(|(block, _)| block).collect()
+    }
+
     /// What was observed, as a whole.
     pub fn totals(&self) -> CoAccessTotals {
         CoAccessTotals {

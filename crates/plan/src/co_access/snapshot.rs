@@ -13,11 +13,11 @@ use super::{CoAccess, CoAccessLimits};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoAccessSnapshot {
     /// The interval's blocks, each as writer and sequence.
-    blocks: Vec<(u64, u64)>,
+    pub blocks: Vec<(u64, u64)>,
     /// Its requests, oldest first; positions in `blocks`.
-    requests: Vec<Vec<u32>>,
+    pub requests: Vec<Vec<u32>>,
     /// The tail's counters that are not zero, with their places.
-    tail: Vec<(u32, u32)>,
+    pub tail: Vec<(u32, u32)>,
 }
 
 /// Why a snapshot cannot be taken over.
@@ -67,14 +67,17 @@ impl CoAccess {
     ///
     /// # Errors
     /// [`SnapshotError`] for a snapshot that this version did not write.
-    pub fn merged(limits: CoAccessLimits, snapshots: &[CoAccessSnapshot]) -> Result<Self, SnapshotError> {
-        snapshots.iter().try_for_each(CoAccessSnapshot::check)?;
+    pub fn merged<'a>(
+        limits: CoAccessLimits,
+        snapshots: impl IntoIterator<Item = &'a CoAccessSnapshot>,
+    ) -> Result<Self, SnapshotError> {
         let mut merged = Self::new(limits);
-        for &(place, counter) in snapshots.iter().flat_map(|snapshot| &snapshot.tail) {
-            merged.tail.add_at(place as usize, counter);
-        }
         let mut requests: Vec<(f64, &CoAccessSnapshot, &[u32])> = Vec::new();
         for snapshot in snapshots {
+            snapshot.check()?;
+            for &(place, counter) in &snapshot.tail {
+                merged.tail.add_at(place as usize, counter);
+            }
             let age = |index: usize| 1.0 - (index + 1) as f64 / snapshot.requests.len() as f64;
             let of_it = snapshot.requests.iter().enumerate();
             requests.extend(of_it.map(|(index, request)| (age(index), snapshot, request.as_slice())));
@@ -94,7 +97,9 @@ impl CoAccessSnapshot {
         StripeId::new(writer, sequence)
     }
 
-    fn check(&self) -> Result<(), SnapshotError> {
+    /// # Errors
+    /// [`SnapshotError`] if this version did not write it.
+    pub fn check(&self) -> Result<(), SnapshotError> {
         let blocks = self.blocks.len();
         let unknown = |position: &&u32| **position as usize >= blocks;
         if let Some(&position) = self.requests.iter().flatten().find(unknown) {

@@ -115,6 +115,16 @@ proptest! {
     }
 
     #[test]
+    fn the_hottest_blocks_are_those_of_most_requests(requests in requests(12, 8), most in 0..14_usize) {
+        let mut statistics = CoAccess::default();
+        requests.iter().for_each(|request| statistics.observe(request.iter().copied()));
+        let mut expected: Vec<StripeId> = (0..12).map(id).filter(|&block| statistics.count(block) > 0).collect();
+        expected.sort_by_key(|&block| (std::cmp::Reverse(statistics.count(block)), block));
+        expected.truncate(most);
+        prop_assert_eq!(statistics.hottest(most), expected);
+    }
+
+    #[test]
     fn merged_statistics_are_those_of_all_requests(
         gateways in proptest::collection::vec(requests(12, 8), 0..4),
     ) {

@@ -17,8 +17,8 @@ pub use lab::{
 pub use migrate::{MigrateArgs, Source};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
-    AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs, InitArgs,
-    KeysCommand, MetaCommand, SiteCommand, StatusArgs, VerifyArgs,
+    AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
+    InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, VerifyArgs,
 };
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 

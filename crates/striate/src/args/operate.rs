@@ -172,6 +172,9 @@ pub enum AdminCommand {
     /// List the sites of a cluster, and set them to drain.
     #[command(subcommand)]
     Site(SiteCommand),
+    /// Show what the gateways of a cluster know of requests together: the hottest blocks, and what is asked for with them.
+    #[command(after_long_help = "Example:\n  striate admin access --control c1:9300 --identity admin")]
+    Access(AccessArgs),
     /// Manage access keys.
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -216,6 +219,17 @@ pub struct ControlTarget {
     /// The directory with a certificate of the role admin.
     #[arg(long, value_name = "DIR", env = "STRIATE_IDENTITY")]
     pub identity: PathBuf,
+}
+
+/// `striate admin access`.
+#[derive(Clone, Debug, Args)]
+pub struct AccessArgs {
+    /// How many of the hottest blocks are shown.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000))]
+    pub hottest: u32,
+    /// Which cluster.
+    #[command(flatten)]
+    pub target: ControlTarget,
 }
 
 /// `striate admin site …`.

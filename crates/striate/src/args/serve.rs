@@ -255,6 +255,11 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "DIR", env = "STRIATE_IDENTITY")]
     pub identity: PathBuf,
 
+    /// Where the control processes listen, which bring together what gateways know of requests. Without it, what this
+    /// gateway sees does not count when chunks are moved.
+    #[arg(long, value_name = "HOST:PORT", env = "STRIATE_CONTROL", value_delimiter = ',')]
+    pub control: Vec<HostPort>,
+
     /// How to listen.
     #[command(flatten)]
     pub listen: ListenArgs,

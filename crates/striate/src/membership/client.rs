@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::future::join_all;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -78,15 +79,8 @@ impl ControlClient {
     {
         let mut reasons = Vec::new();
         for address in &self.addresses {
-            let answered = match self.connect(address).await {
-                Ok(client) => {
-                    let late = |_| Status::unavailable(format!("no answer within {ANSWER:?}"));
-                    self.runtime.timeout(ANSWER, ask(client)).await.map_err(late).and_then(|answer| answer)
-                }
-                Err(reason) => Err(Status::unavailable(reason)),
-            };
-            match answered {
-                Ok(reply) => return Ok(reply.into_inner()),
+            match self.ask_one(address, &ask).await {
+                Ok(reply) => return Ok(reply),
                 Err(status) if is_refusal(&status) => {
                     return Err(ControlError::Refused(status.message().to_owned()));
                 }
@@ -94,6 +88,32 @@ impl ControlClient {
             }
         }
         Err(ControlError::Unreachable(reasons.join("; ")))
+    }
+
+    /// Tells every one of them. Answers which have not heard it, and why.
+    pub async fn tell_all<T, F>(&self, tell: impl Fn(ClusterControlClient<Channel>) -> F) -> Vec<String>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let told = self.addresses.iter().map(async |address| {
+            let told = self.ask_one(address, &tell).await;
+            told.err().map(|status| format!("{address}: {}", status.message()))
+        });
+        join_all(told).await.into_iter().flatten().collect()
+    }
+
+    async fn ask_one<T, F>(
+        &self,
+        address: &HostPort,
+        ask: impl Fn(ClusterControlClient<Channel>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let client = self.connect(address).await.map_err(Status::unavailable)?;
+        let late = |_| Status::unavailable(format!("no answer within {ANSWER:?}"));
+        let answer = self.runtime.timeout(ANSWER, ask(client)).await.map_err(late)?;
+        answer.map(tonic::Response::into_inner)
     }
 
     async fn connect(&self, address: &HostPort) -> Result<ClusterControlClient<Channel>, String> {

@@ -1,6 +1,7 @@
-//! How sites, operators and control processes speak of the cluster's members (`proto/control.proto`): gRPC over TLS on
+//! How sites, gateways and operators speak with control processes (`proto/control.proto`): gRPC over TLS on
 //! which both ends are known.
 
+pub mod access;
 pub mod client;
 pub mod service;
 
@@ -12,5 +13,5 @@ pub mod generated {
 
 pub use generated as messages;
 
-/// Longest request or reply, in bytes: ten thousand sites fit.
+/// Longest request or reply, in bytes: ten thousand sites fit, and the longest report of a gateway.
 const MAX_MESSAGE_LEN: usize = 4 << 20;

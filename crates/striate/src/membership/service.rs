@@ -1,6 +1,6 @@
-//! The listening end: a control process admits sites and lets operators see and drain them.
+//! The listening end: a control process admits sites, hears gateways, and lets operators see and drain sites.
 //!
-//! A connection is refused in its handshake unless its peer is a site or an operator; what each of them may ask is
+//! A connection is refused in its handshake unless its peer is a site, a gateway or an operator; what each of them may ask is
 //! checked by request. Handshakes, connections, requests and their sizes are bounded, and idle connections end.
 
 use std::convert::Infallible;
@@ -13,9 +13,10 @@ use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use striate_control::{Members, MembersError, SiteAnnouncement};
+use striate_control::{GatheredAccess, Members, MembersError, SiteAnnouncement};
 use striate_core::{ClusterId, SiteId};
 use striate_meta::{MetaStore, records};
+use striate_plan::{CoAccess, CoAccessSnapshot};
 use striate_runtime::Runtime;
 use striate_site::RuntimeExecutor;
 use striate_trust::{PeerName, Role, Trust};
@@ -26,13 +27,14 @@ use tower_service::Service as _;
 
 use super::MAX_MESSAGE_LEN;
 use super::messages::cluster_control_server::{ClusterControl, ClusterControlServer};
+use super::messages::show_access_reply::{Gateway, HotBlock};
 use super::messages::{
-    ListSitesReply, ListSitesRequest, RegisterReply, RegisterRequest, SetDrainingReply, SetDrainingRequest,
-    Site,
+    ListSitesReply, ListSitesRequest, RegisterReply, RegisterRequest, ReportAccessReply, ReportAccessRequest,
+    SetDrainingReply, SetDrainingRequest, ShowAccessReply, ShowAccessRequest, Site,
 };
 
 /// Who has business with a control process.
-const CALLERS: &[Role] = &[Role::Site, Role::Admin];
+const CALLERS: &[Role] = &[Role::Site, Role::Gateway, Role::Admin];
 /// Connections at the same time, in the handshake or after it.
 const MAX_CONNECTIONS: usize = 1_024;
 /// Time for a handshake.
@@ -43,15 +45,18 @@ const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 const MAX_STREAMS: u32 = 8;
 /// Longest list of header fields, in bytes.
 const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
+/// So many of the hottest blocks are shown at most.
+const MOST_HOTTEST: usize = 1_000;
 /// Longest rack label or address, in bytes.
 const MAX_TEXT_LEN: usize = 256;
 
-/// The members' service of one control process. Cheap to clone.
+/// The service of one control process. Cheap to clone.
 #[derive(Clone)]
-pub struct MembersService {
+pub struct ControlService {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
     cluster: ClusterId,
+    access: GatheredAccess,
 }
 
 /// The name of a site's state.
@@ -110,10 +115,29 @@ fn message(site: records::Site) -> Site {
     }
 }
 
-impl MembersService {
-    /// Over the metadata of a cluster.
-    pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, cluster: ClusterId) -> Self {
-        Self { runtime, meta, cluster }
+/// The blocks that most requests ask for, and with which other one they ask for them most.
+fn hottest(access: &CoAccess, most: usize) -> Vec<HotBlock> {
+    let hot = access.hottest(most).into_iter().map(|block| {
+        let partner = access.partners(block, 1).pop();
+        HotBlock {
+            stripe: block.to_string(),
+            popularity: access.popularity(block),
+            partner: partner.map(|partner| partner.block.to_string()).unwrap_or_default(),
+            likelihood: partner.map_or(0.0, |partner| partner.likelihood),
+        }
+    });
+    hot.collect()
+}
+
+impl ControlService {
+    /// Over the metadata of a cluster; what gateways report goes into `access`.
+    pub fn new(
+        runtime: Runtime,
+        meta: Arc<dyn MetaStore>,
+        cluster: ClusterId,
+        access: GatheredAccess,
+    ) -> Self {
+        Self { runtime, meta, cluster, access }
     }
 
     fn members(&self) -> Members<'_> {
@@ -178,7 +202,7 @@ impl MembersService {
 }
 
 #[tonic::async_trait]
-impl ClusterControl for MembersService {
+impl ClusterControl for ControlService {
     async fn register(
         &self,
         request: tonic::Request<RegisterRequest>,
@@ -213,5 +237,39 @@ impl ClusterControl for MembersService {
         self.members().set_draining(SiteId(site), draining).await.map_err(refusal)?;
         tracing::info!(site, draining, admin = admin.name, "an operator has changed a site's state");
         Ok(Response::new(SetDrainingReply {}))
+    }
+
+    async fn report_access(
+        &self,
+        request: tonic::Request<ReportAccessRequest>,
+    ) -> Result<Response<ReportAccessReply>, Status> {
+        let gateway = peer(&request, Role::Gateway)?;
+        let snapshot = CoAccessSnapshot::try_from(request.into_inner()).map_err(Status::invalid_argument)?;
+        let reported = self.access.report(&gateway.name, snapshot, self.runtime.now());
+        reported.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        Ok(Response::new(ReportAccessReply {}))
+    }
+
+    async fn show_access(
+        &self,
+        request: tonic::Request<ShowAccessRequest>,
+    ) -> Result<Response<ShowAccessReply>, Status> {
+        peer(&request, Role::Admin)?;
+        let most = (request.into_inner().hottest as usize).min(MOST_HOTTEST);
+        let (access, now) = (self.access.clone(), self.runtime.now());
+        let gateways = access.view(now).into_iter().map(|view| Gateway {
+            name: view.gateway,
+            requests: view.requests as u64,
+            age_ms: view.age.as_millis() as u64,
+        });
+        let together = self.runtime.run_blocking(move || access.together(now)).await;
+        let totals = together.totals();
+        Ok(Response::new(ShowAccessReply {
+            gateways: gateways.collect(),
+            requests: totals.requests as u64,
+            accesses: totals.accesses as u64,
+            blocks: totals.blocks as u64,
+            hottest: hottest(&together, most),
+        }))
     }
 }

@@ -26,7 +26,8 @@ pub(super) async fn run(runtime: Runtime, command: SiteCommand) -> Outcome {
     }
 }
 
-fn connect(runtime: &Runtime, target: &ControlTarget) -> Outcome<ControlClient> {
+/// The control processes, asked as an operator.
+pub(super) fn connect(runtime: &Runtime, target: &ControlTarget) -> Outcome<ControlClient> {
     let trust = identify(runtime, &target.identity, Role::Admin)?;
     Ok(ControlClient::new(runtime.clone(), trust, target.control.clone()))
 }

@@ -1,0 +1,45 @@
+//! `striate admin access`: what the gateways of a cluster know of requests together, through a control process.
+
+use striate_runtime::Runtime;
+
+use super::site::connect;
+use crate::args::AccessArgs;
+use crate::failure::{Failure, Outcome};
+use crate::membership::client::Channel;
+use crate::membership::messages::cluster_control_client::ClusterControlClient;
+use crate::membership::messages::{ShowAccessReply, ShowAccessRequest};
+
+/// Runs the command.
+pub(super) async fn run(runtime: Runtime, args: AccessArgs) -> Outcome {
+    let hottest = args.hottest;
+    let ask = |mut control: ClusterControlClient<Channel>| async move {
+        control.show_access(ShowAccessRequest { hottest }).await
+    };
+    print(&connect(&runtime, &args.target)?.ask(ask).await.map_err(Failure::failed)?);
+    Ok(())
+}
+
+fn print(reply: &ShowAccessReply) {
+    if reply.gateways.is_empty() {
+        println!("No gateway has reported; start gateways with --control, and let somebody read");
+        return;
+    }
+    println!("{:16}  {:>8}  reported", "gateway", "requests");
+    for gateway in &reply.gateways {
+        println!("{:16}  {:>8}  {} s ago", gateway.name, gateway.requests, gateway.age_ms / 1_000);
+    }
+    println!(
+        "Together {} requests for {} blocks, {} of them different",
+        reply.requests, reply.accesses, reply.blocks
+    );
+    if !reply.hottest.is_empty() {
+        println!("{:34}  {:>10}  {:34}  likelihood", "block", "popularity", "asked for with");
+    }
+    for block in &reply.hottest {
+        let (popularity, likelihood) = (block.popularity * 100.0, block.likelihood * 100.0);
+        match block.partner.as_str() {
+            "" => println!("{:34}  {popularity:>9.1}%", block.stripe),
+            partner => println!("{:34}  {popularity:>9.1}%  {partner:34}  {likelihood:.1}%", block.stripe),
+        }
+    }
+}
