@@ -1,7 +1,7 @@
 //! `striate control`: admits sites, and does what must happen in one place of a cluster.
 //!
-//! Every control process admits sites. One of them leads ([`Candidacy`]) and collects what nothing names any more; when it
-//! goes, another takes over.
+//! Every control process admits sites. One of them leads ([`Candidacy`]), makes the first access key of a new cluster, and
+//! collects what nothing names any more; when it goes, another takes over.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,9 +60,6 @@ pub async fn serve(
     let own = trust.own_name();
     let members = Members::new(&runtime, meta.as_ref());
     let row = members.found(own.cluster, args.profile, &args.region).await.map_err(Failure::refused)?;
-    if let Some(first) = first_key(&runtime, &meta, &sealing).await? {
-        show(&first)?;
-    }
     let address = listener.local_addr().map_err(Failure::failed)?;
     tracing::info!(name = own.name, %address, cluster = %own.cluster, profile = row.profile, "control serves");
     let candidacy = Candidacy::new(runtime.clone(), meta.clone(), &own.name);
@@ -80,6 +77,12 @@ pub async fn serve(
 
 /// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
 async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing: SealingBytes) {
+    if let Err(error) = provide_first_key(&runtime, &meta, &sealing).await {
+        tracing::error!(
+            %error,
+            "the first access key could not be made or shown; make one with `striate admin keys create` on a gateway"
+        );
+    }
     let settings = Settings {
         profile: None,
         region: String::new(),
@@ -97,17 +100,13 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
     }
 }
 
-/// Makes an access key when there is none at all.
-async fn first_key(
-    runtime: &Runtime,
-    meta: &Arc<dyn MetaStore>,
-    sealing: &SealingBytes,
-) -> Outcome<Option<Credentials>> {
+/// Makes an access key when there is none at all, and shows it.
+async fn provide_first_key(runtime: &Runtime, meta: &Arc<dyn MetaStore>, sealing: &SealingBytes) -> Outcome {
     let keys = KeyStore::new(runtime.clone(), meta.clone(), SealingKey::new(sealing), None);
     let keys = keys.map_err(Failure::refused)?;
     match keys.list().await.map_err(Failure::failed)?.is_empty() {
-        true => keys.create("made with the cluster").await.map(Some).map_err(Failure::failed),
-        false => Ok(None),
+        true => show(&keys.create("made with the cluster").await.map_err(Failure::failed)?),
+        false => Ok(()),
     }
 }
 
