@@ -35,10 +35,11 @@ class Laboratory:
             raise RuntimeError(f"striate lab {' '.join(map(str, arguments))}: {done.stderr.strip()[-500:]}")
         return done.stdout
 
-    def experiment(self, out, *arguments, name=EXPERIMENT, stem=None):
-        """Runs an experiment, a built-in one or a file of the name `stem`, into folder `out`; returns its results."""
+    def experiment(self, out, *arguments, name=EXPERIMENT, stem=None, cells=None):
+        """Runs an experiment, a built-in one or a file of the name `stem`, into folder `out`; returns its results. Runs
+        that are in the folder `cells` are not repeated."""
         out = self.folder / out
-        self.run("run", "--experiment", name, "--out", out, "--cells", out / "cells", *arguments)
+        self.run("run", "--experiment", name, "--out", out, "--cells", cells or out / "cells", *arguments)
         return json.loads((out / f"{stem or name}.json").read_text())
 
 
