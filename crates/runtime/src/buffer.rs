@@ -16,7 +16,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 /// Shorter buffers come from the allocator, which is good at them; longer ones have lengths of multiples of this.
-const STEP: usize = 64 << 10;
+const STEP: usize = 32 << 10;
 
 /// Keeps dropped buffers. Cheap to clone.
 #[derive(Clone, Debug)]

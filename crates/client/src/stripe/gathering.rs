@@ -1,10 +1,11 @@
 //! A block of a query while its chunks arrive.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use striate_codec::crc32c_append;
 use striate_core::SiteId;
 use striate_meta::records::Block;
 use striate_plan::{QueryBlock, ReadPolicy};
+use striate_runtime::{Buffer, BufferPool};
 
 use super::read::OpenedStripe;
 
@@ -97,13 +98,13 @@ impl Gathering {
 
     /// The block's bytes: the data chunks that came and the others decoded from all. `None` when decoding
     /// fails or its result does not match the block's checksum.
-    pub(super) fn assemble(&mut self, block: &Block) -> Option<Vec<Bytes>> {
+    pub(super) fn assemble(&mut self, block: &Block, buffers: &BufferPool) -> Option<Vec<Bytes>> {
         // With k = 1 every chunk is the block.
         let wanted = if self.stripe.code.k() == 1 { 0..0 } else { 0..self.stripe.code.k() };
         let missing: Vec<usize> =
             wanted.filter(|wanted| self.got.iter().all(|(index, _)| index != wanted)).collect();
         if !missing.is_empty() {
-            let decoded = self.decode(&missing)?;
+            let decoded = self.decode(&missing, buffers)?;
             self.got.extend(missing.iter().copied().zip(decoded));
         }
         self.got.sort_unstable_by_key(|(index, _)| *index);
@@ -126,15 +127,15 @@ impl Gathering {
     }
 
     /// The chunks `missing`, computed from those that came.
-    fn decode(&self, missing: &[usize]) -> Option<Vec<Bytes>> {
+    fn decode(&self, missing: &[usize], buffers: &BufferPool) -> Option<Vec<Bytes>> {
         let available: Vec<usize> = self.got.iter().map(|(index, _)| *index).collect();
         let plan = self.stripe.code.decode_plan(&available, missing).ok()?;
         let came = |index: &usize| self.got.iter().find(|(got, _)| got == index).map(|(_, bytes)| &bytes[..]);
         let inputs: Option<Vec<&[u8]>> = plan.sources().iter().map(came).collect();
         let chunk_len = self.stripe.record.chunk_len as usize;
-        let mut outputs: Vec<BytesMut> = missing.iter().map(|_| BytesMut::zeroed(chunk_len)).collect();
-        let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| output.as_mut()).collect();
+        let mut outputs: Vec<Buffer> = missing.iter().map(|_| buffers.take(chunk_len)).collect();
+        let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| &mut output[..]).collect();
         plan.apply(&inputs?, &mut refs).ok()?;
-        Some(outputs.into_iter().map(BytesMut::freeze).collect())
+        Some(outputs.into_iter().map(Buffer::freeze).collect())
     }
 }

@@ -262,13 +262,13 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         let is_decoded = !gathered.has_data();
         let pieces = if is_decoded {
             let began = runtime.now();
-            let pieces = debug_span!("decode").in_scope(|| gathered.assemble(of));
+            let pieces = debug_span!("decode").in_scope(|| gathered.assemble(of, runtime.buffers()));
             let took = runtime.now() - began;
             self.stats.decode += took;
             self.stripes.shared.measures.took(Phase::Decode, took);
             pieces
         } else {
-            gathered.assemble(of)
+            gathered.assemble(of, runtime.buffers())
         };
         if let Some(pieces) = pieces {
             self.stats.decoded_bytes += if is_decoded { u64::from(of.len) } else { 0 };

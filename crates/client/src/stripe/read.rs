@@ -18,7 +18,7 @@ use striate_core::{ChunkId, ChunkRange, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Stripe};
 use striate_meta::{Row, keys};
 use striate_plan::plan_block_read;
-use striate_runtime::Instant;
+use striate_runtime::{Buffer, BufferPool, Instant};
 use striate_site::{Priority, ReadRequest, Site, SiteError};
 use tracing::{Instrument, debug_span};
 
@@ -146,7 +146,9 @@ impl Stripes {
             Step::Normal(pieces) => Ok(pieces),
             Step::Degraded(decode) => {
                 let began = self.shared.runtime.now();
-                let bytes = debug_span!("decode").in_scope(|| stripe.decoded(block, attempt, decode))?;
+                let buffers = self.shared.runtime.buffers();
+                let bytes =
+                    debug_span!("decode").in_scope(|| stripe.decoded(block, attempt, decode, buffers))?;
                 self.shared.measures.took(Phase::Decode, self.shared.runtime.now() - began);
                 Ok(vec![bytes.slice(range.start as usize..range.end as usize)])
             }
@@ -374,11 +376,12 @@ impl OpenedStripe {
         block: &Block,
         attempt: Attempt<'_>,
         decode: Option<DecodePlan>,
+        buffers: &BufferPool,
     ) -> Result<Bytes, ClientError> {
         let (k, chunk_len) = (self.code.k(), self.record.chunk_len as usize);
         let mut chunks = attempt.whole;
         if let Some(plan) = decode {
-            decode_into(&plan, chunk_len, &mut chunks);
+            decode_into(&plan, chunk_len, &mut chunks, buffers);
         }
         let mut bytes = BytesMut::with_capacity(k * chunk_len);
         (0..k).for_each(|index| bytes.extend_from_slice(&chunks[&index]));
@@ -410,11 +413,16 @@ impl OpenedStripe {
 }
 
 /// Adds the decoded chunks to those that were fetched.
-fn decode_into(plan: &DecodePlan, chunk_len: usize, chunks: &mut HashMap<usize, Bytes>) {
-    let mut outputs: Vec<BytesMut> = plan.wanted().iter().map(|_| BytesMut::zeroed(chunk_len)).collect();
+fn decode_into(
+    plan: &DecodePlan,
+    chunk_len: usize,
+    chunks: &mut HashMap<usize, Bytes>,
+    buffers: &BufferPool,
+) {
+    let mut outputs: Vec<Buffer> = plan.wanted().iter().map(|_| buffers.take(chunk_len)).collect();
     {
         let inputs: Vec<&[u8]> = plan.sources().iter().map(|index| chunks[index].as_ref()).collect();
-        let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| output.as_mut()).collect();
+        let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| &mut output[..]).collect();
         plan.apply(&inputs, &mut refs).expect("whole chunks of one stripe have one length");
     }
     for (&index, output) in plan.wanted().iter().zip(outputs) {
