@@ -19,6 +19,7 @@
 
 mod answers;
 mod arrival;
+mod damage;
 mod explain;
 mod gathering;
 mod intent;
@@ -52,6 +53,7 @@ use crate::measure::ReadMeasures;
 use crate::object::ClientOptions;
 use crate::record::ProfileTexts;
 use arrival::{Arrivals, HedgeBudget};
+use damage::DamageReports;
 pub use explain::{BlockExplained, ChunkChoice, ChunkExplained, QueryExplained, SiteExplained};
 use intent::Writer;
 use patience::Patience;
@@ -91,8 +93,7 @@ struct Shared {
     profiles: ProfileTexts,
     /// Placements whose rows are known to exist.
     placements: RwLock<HashSet<u64>>,
-    /// Stripes reported as damaged by this client, so that one bad chunk is not reported at every read.
-    reported: Mutex<HashSet<StripeId>>,
+    damage: DamageReports,
 }
 
 impl Stripes {
@@ -121,7 +122,7 @@ impl Stripes {
             codes: RwLock::default(),
             profiles: ProfileTexts::default(),
             placements: RwLock::default(),
-            reported: Mutex::default(),
+            damage: DamageReports::default(),
         };
         let stripes = Self { shared: Arc::new(shared) };
         if let ReadPolicy::Published { .. } = stripes.shared.options.read_policy {

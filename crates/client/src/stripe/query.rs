@@ -224,7 +224,10 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
                         }
                     }
                 }
-                Err(error) => shared.sites.note_failure(site, &error),
+                Err(error) => {
+                    shared.sites.note_failure(site, &error);
+                    self.stripes.report_damage(&self.gathering[chunk.block].stripe, chunk.index, &error);
+                }
             }
         }
     }

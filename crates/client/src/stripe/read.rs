@@ -32,7 +32,7 @@ const MAX_RESTARTS: usize = 5;
 /// A stripe's record with what follows from it.
 pub(super) struct OpenedStripe {
     pub(super) id: StripeId,
-    row: Row,
+    pub(super) row: Row,
     pub(super) record: Stripe,
     pub(super) code: Code,
 }
@@ -141,7 +141,7 @@ impl Stripes {
         let retrieved = self.shared.runtime.now();
         self.shared.measures.took(Phase::Retrieve, retrieved - began);
         self.count(&attempt);
-        self.report_damage(stripe, &attempt.failed).await;
+        attempt.failed.iter().for_each(|(&index, error)| self.report_damage(stripe, index, error));
         match step {
             Step::Normal(pieces) => Ok(pieces),
             Step::Degraded(decode) => {
@@ -275,33 +275,6 @@ impl Stripes {
             }
             (index, part, result)
         })
-    }
-
-    /// Marks a stripe as in debt when chunks at their current location are missing or damaged, for heal to
-    /// find. The record is read again first: a chunk that was moved meanwhile is not lost (design.md §10.5).
-    async fn report_damage(&self, stripe: &OpenedStripe, failed: &HashMap<usize, SiteError>) {
-        let is_damage =
-            |error: &SiteError| matches!(error, SiteError::Missing(_) | SiteError::Corrupt { .. });
-        if !failed.values().any(is_damage) || !self.shared.reported.lock().insert(stripe.id) {
-            return;
-        }
-        for (index, error) in failed.iter().filter(|(_, error)| is_damage(error)) {
-            tracing::warn!(stripe = %stripe.id, index, %error, "damaged chunk found by a read; run `striate heal`");
-        }
-        let mut tx = self.transaction();
-        tx.require_unchanged(keys::stripe(stripe.id), Some(&stripe.row));
-        tx.put(keys::debt(stripe.id), Bytes::new());
-        let (meta, shared, id) = (self.shared.meta.clone(), self.shared.clone(), stripe.id);
-        self.shared.runtime.spawn(async move {
-            if !matches!(meta.commit(tx).await, Ok(striate_meta::Commit::Done(_))) {
-                shared.reported.lock().remove(&id);
-            }
-        });
-    }
-
-    /// Forgets that a stripe was reported, so that new damage is reported again.
-    pub(crate) fn forget_report(&self, stripe: StripeId) {
-        self.shared.reported.lock().remove(&stripe);
     }
 }
 
