@@ -17,10 +17,11 @@ use futures::stream::{self, StreamExt};
 use serde::Serialize;
 use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
-use striate_meta::{keys, records};
 
+use crate::absence::Absent;
 use crate::repair::{RepairOutcome, repair_stripe};
-use crate::rows::{Rows, gone_sites};
+use crate::repair_pace::RepairPace;
+use crate::work_list::{Extent, WorkList};
 
 /// Stripes repaired at the same time.
 const CONCURRENCY: usize = 8;
@@ -87,7 +88,7 @@ pub async fn heal(
         client,
         tell: progress,
         progress: HealProgress::default(),
-        gone: BTreeSet::new(),
+        absent: Absent::default(),
         takers: BTreeSet::new(),
         left: BTreeMap::new(),
         healed: BTreeSet::new(),
@@ -101,7 +102,7 @@ struct Heal<'a, P> {
     tell: P,
     progress: HealProgress,
     /// Sites whose chunks count as lost in this round.
-    gone: BTreeSet<SiteId>,
+    absent: Absent,
     /// Sites that take chunks in this round.
     takers: BTreeSet<SiteId>,
     /// Stripes that were looked at and are not whole.
@@ -176,11 +177,11 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
 
     /// Takes the list anew: what is worth a look now.
     async fn next_round(&mut self) -> Result<Vec<(StripeId, bool)>, ClientError> {
-        let gone = gone_sites(self.client).await?;
+        let absent = Absent::at_once(self.client).await?;
         let takers = self.client.candidates().iter().map(|candidate| candidate.site).collect();
-        let sites_changed = gone != self.gone || takers != self.takers;
-        (self.gone, self.takers) = (gone, takers);
-        let mut work = endangered(self.client, &self.gone).await?;
+        let sites_changed = absent != self.absent || takers != self.takers;
+        (self.absent, self.takers) = (absent, takers);
+        let mut work = WorkList::take(self.client, &self.absent, Extent::All).await?.stripes;
         // What is not listed any more was deleted, or repaired by somebody else.
         let listed: BTreeSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
         self.left.retain(|stripe, _| listed.contains(stripe));
@@ -197,10 +198,10 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
     /// Looks at every stripe of the list, or at fewer when told to stop.
     async fn round(&mut self, work: Vec<(StripeId, bool)>) -> Result<ControlFlow<()>, ClientError> {
         let mut flow = (self.tell)(&self.progress);
-        let (client, gone) = (self.client, self.gone.clone());
+        let (client, absent, pace) = (self.client, self.absent.clone(), RepairPace::unlimited());
         let repair = |(stripe, in_debt)| {
-            let gone = &gone;
-            async move { (stripe, repair_stripe(client, stripe, gone, in_debt).await) }
+            let (absent, pace) = (&absent, &pace);
+            async move { (stripe, repair_stripe(client, stripe, absent, pace, in_debt).await) }
         };
         let mut waiting = work.into_iter();
         let mut repairs = stream::FuturesUnordered::new();
@@ -225,7 +226,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
     fn add(&mut self, stripe: StripeId, outcome: RepairOutcome) {
         self.progress.chunks += outcome.chunks;
         self.progress.bytes += outcome.bytes;
-        if outcome.still_lost == 0 && outcome.unknown == 0 && outcome.unrepairable.is_none() {
+        if outcome.is_whole() {
             self.left.remove(&stripe);
             self.healed.insert(stripe);
         } else {
@@ -234,7 +235,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
     }
 
     fn report(self, stopped: bool) -> HealReport {
-        let mut gone_sites: Vec<u32> = self.gone.iter().map(|site| site.0).collect();
+        let mut gone_sites: Vec<u32> = self.absent.gone.iter().map(|site| site.0).collect();
         gone_sites.sort_unstable();
         let mut left: Vec<_> = self.left.into_iter().collect();
         left.sort_unstable_by_key(|(stripe, _)| *stripe);
@@ -251,47 +252,4 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
             examples: left.iter().take(NAMED).map(name).collect(),
         }
     }
-}
-
-/// Stripes that may have lost chunks, most endangered first, and whether each is in debt and must be examined.
-async fn endangered(client: &Client, gone: &BTreeSet<SiteId>) -> Result<Vec<(StripeId, bool)>, ClientError> {
-    let mut stripes: BTreeMap<StripeId, (usize, bool)> = BTreeMap::new();
-    for (placement, lost) in endangered_placements(client, gone).await? {
-        let mut rows = Rows::with_prefix(&keys::reverses(placement));
-        while let Some(page) = rows.next(client).await? {
-            for stripe in page.iter().filter_map(|row| keys::reverse_stripe(&row.key)) {
-                stripes.entry(stripe).or_default().0 = lost;
-            }
-        }
-    }
-    let mut rows = Rows::with_prefix(keys::DEBTS);
-    while let Some(page) = rows.next(client).await? {
-        for stripe in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
-            let entry = stripes.entry(stripe).or_default();
-            (entry.0, entry.1) = (entry.0 + 1, true);
-        }
-    }
-    let mut work: Vec<_> = stripes.into_iter().collect();
-    work.sort_unstable_by_key(|&(stripe, (lost, _))| (std::cmp::Reverse(lost), stripe));
-    Ok(work.into_iter().map(|(stripe, (_, in_debt))| (stripe, in_debt)).collect())
-}
-
-/// Sets of sites that contain one that is gone, and how many of theirs are.
-async fn endangered_placements(
-    client: &Client,
-    gone: &BTreeSet<SiteId>,
-) -> Result<BTreeMap<u64, usize>, ClientError> {
-    let mut placements = BTreeMap::new();
-    for &site in gone {
-        let mut rows = Rows::with_prefix(&keys::placements(site));
-        while let Some(page) = rows.next(client).await? {
-            for row in page {
-                let Some(placement) = keys::placement_number(&row.key) else { continue };
-                let record: records::Placement = row.record()?;
-                let lost = record.sites.iter().filter(|&&site| gone.contains(&SiteId(site))).count();
-                placements.insert(placement, lost);
-            }
-        }
-    }
-    Ok(placements)
 }

@@ -48,7 +48,7 @@ impl Candidacy {
     {
         loop {
             let term = self.win().await;
-            tracing::info!(name = self.name, "this process leads: it collects what nothing names");
+            tracing::info!(name = self.name, "this process leads: it repairs, scrubs and collects");
             let task = self.runtime.spawn(work());
             self.hold(term, || task.is_finished()).await;
             task.abort();

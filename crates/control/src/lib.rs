@@ -1,8 +1,11 @@
 //! Services beside the data path.
 //!
-//! - [`heal`](mod@heal): rebuilds lost chunks and pays debt, most endangered stripes first; one stripe at a
-//!   time by [`repair`].
+//! - [`repair_service`]: rebuilds lost chunks and pays debt by itself, most endangered stripes first, one stripe at a time
+//!   by [`repair`], at the pace of [`repair_pace`]; [`absence`] says which sites are lost.
+//! - [`heal`](mod@heal): the same for somebody who waits for it.
 //! - [`verify`](mod@verify): reads every chunk from its medium, queues what is damaged, and counts orphans.
+//! - [`scrub`]: verifies every chunk within a cycle, by itself.
+//! - [`upkeep`]: all that a store does by itself, started together.
 //! - [`garbage`]: removes chunks that nothing names, after a grace.
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
@@ -15,6 +18,7 @@
 //! idempotent, and the compare-and-swap on the stripe record decides (design.md §10.4).
 
 pub mod abandoned;
+pub mod absence;
 pub mod access;
 pub mod garbage;
 pub mod heal;
@@ -22,10 +26,16 @@ pub mod leader;
 pub mod members;
 pub mod orphans;
 pub mod repair;
+pub mod repair_pace;
+pub mod repair_service;
+pub mod scrub;
 pub mod statistics;
+pub mod upkeep;
 pub mod verify;
 
+mod repair_progress;
 mod rows;
+mod work_list;
 
 pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
 pub use access::{GatheredAccess, ReportError, ReportView};
@@ -35,5 +45,9 @@ pub use leader::Candidacy;
 pub use members::{Members, MembersError, SiteAnnouncement};
 pub use orphans::{OrphanReport, collect_orphans};
 pub use repair::{RepairOutcome, repair_stripe};
+pub use repair_pace::RepairLimits;
+pub use repair_service::{RepairOptions, RepairService};
+pub use scrub::keep_scrubbing;
 pub use statistics::{SiteLoadView, SiteStatistics};
+pub use upkeep::{Upkeep, UpkeepOptions};
 pub use verify::{VerifyProgress, VerifyReport, verify};

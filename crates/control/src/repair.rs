@@ -21,6 +21,9 @@ use striate_meta::{Commit, Row, keys, records};
 use striate_plan::{ChunkState, StripeRepair, choose_sites, plan_repair, rack_limit};
 use striate_site::{Priority, ReadRequest, SiteError, WriteRequest};
 
+use crate::absence::Absent;
+use crate::repair_pace::RepairPace;
+
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairOutcome {
@@ -38,8 +41,17 @@ pub struct RepairOutcome {
     pub unrepairable: Option<String>,
 }
 
+impl RepairOutcome {
+    /// Whether the stripe has all its chunks.
+    pub fn is_whole(&self) -> bool {
+        self.still_lost == 0 && self.unknown == 0 && self.unrepairable.is_none()
+    }
+}
+
 struct Job<'a> {
     client: &'a Client,
+    absent: &'a Absent,
+    pace: &'a RepairPace,
     id: StripeId,
     row: Row,
     record: Stripe,
@@ -64,21 +76,22 @@ impl Learned {
     }
 }
 
-/// Examines the stripe's chunks and rebuilds what is lost. With `examine`, every chunk is read from its medium
-/// and verified first; without, only sites in `gone` count as lost, and what reading finds.
+/// Examines the stripe's chunks and rebuilds what is lost, at the given pace. With `examine`, every chunk is read from
+/// its medium and verified first; without, only chunks on sites that are gone count as lost, and what reading finds.
 ///
 /// # Errors
 /// When the metadata store fails. What is wrong with the stripe itself is in the outcome.
 pub async fn repair_stripe(
     client: &Client,
     id: StripeId,
-    gone: &BTreeSet<SiteId>,
+    absent: &Absent,
+    pace: &RepairPace,
     examine: bool,
 ) -> Result<RepairOutcome, ClientError> {
     let mut learned = Learned::default();
     // Every round learns of at least one more bad chunk or site, or loses against another executor.
     for _ in 0..8 {
-        let job = Job::open(client, id, gone, &learned).await?;
+        let job = Job::open(client, id, absent, pace, &learned).await?;
         let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
         if examine {
             job.examine().await;
@@ -96,7 +109,8 @@ impl<'a> Job<'a> {
     async fn open(
         client: &'a Client,
         id: StripeId,
-        gone: &BTreeSet<SiteId>,
+        absent: &'a Absent,
+        pace: &'a RepairPace,
         learned: &Learned,
     ) -> Result<Option<Self>, ClientError> {
         let Some(row) = client.meta().get(&keys::stripe(id)).await? else {
@@ -115,7 +129,9 @@ impl<'a> Job<'a> {
         }
         let state = |(index, location): (usize, &records::Location)| match SiteId(location.site) {
             SiteId(0) => ChunkState::Lost,
-            site if gone.contains(&site) || client.site(site).is_none() => ChunkState::Lost,
+            site if absent.gone.contains(&site) => ChunkState::Lost,
+            site if absent.awaited.contains(&site) => ChunkState::Unknown,
+            site if client.site(site).is_none() => ChunkState::Lost,
             site => {
                 let generation = Generation(location.generation);
                 let chunk = ChunkId { stripe: id, index: index as u8, generation };
@@ -123,7 +139,7 @@ impl<'a> Job<'a> {
             }
         };
         let states = record.locations.iter().enumerate().map(state).collect();
-        Ok(Some(Self { client, id, row, record, code, states, strays: Vec::new() }))
+        Ok(Some(Self { client, absent, pace, id, row, record, code, states, strays: Vec::new() }))
     }
 
     fn chunk(&self, index: usize) -> ChunkId {
@@ -133,8 +149,26 @@ impl<'a> Job<'a> {
 
     /// Verifies every chunk that seems good.
     async fn examine(&mut self) {
+        let _turn = self.pace.turn(self.client, self.good_sites().collect(), self.record.chunk_len).await;
         let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
         self.states = join_all(checks).await;
+    }
+
+    fn good_sites(&self) -> impl Iterator<Item = SiteId> {
+        self.states.iter().filter_map(|state| match state {
+            ChunkState::Good(site) => Some(*site),
+            ChunkState::Lost | ChunkState::Unknown => None,
+        })
+    }
+
+    /// What reading each chunk costs.
+    fn costs(&self) -> Vec<f64> {
+        let len = self.record.chunk_len;
+        let cost = |state: &ChunkState| match state {
+            ChunkState::Good(site) => self.pace.cost(self.client, *site, len),
+            ChunkState::Lost | ChunkState::Unknown => f64::MAX,
+        };
+        self.states.iter().map(cost).collect()
     }
 
     async fn examine_chunk(&self, index: usize, state: ChunkState) -> ChunkState {
@@ -154,7 +188,7 @@ impl<'a> Job<'a> {
 
     /// One round; `None` asks for another.
     async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, ClientError> {
-        let plan = match plan_repair(&self.code, &self.states, &self.destinations(learned)) {
+        let plan = match plan_repair(&self.code, &self.states, &self.costs(), &self.destinations(learned)) {
             Err(error) => {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(0) }));
@@ -165,6 +199,9 @@ impl<'a> Job<'a> {
             }
             Ok(Some(plan)) => plan,
         };
+        let sources = plan.decode.sources().iter().map(|&index| SiteId(self.record.locations[index].site));
+        let sites = sources.chain(plan.targets.iter().map(|&(_, site)| site)).collect();
+        let _turn = self.pace.turn(self.client, sites, self.record.chunk_len).await;
         let Some(generation) = self.take_generation().await? else { return Ok(None) };
         let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
         let written = self.write(&plan, generation, chunks, learned).await;
@@ -190,9 +227,10 @@ impl<'a> Job<'a> {
         for site in kept.iter().filter_map(|&site| self.client.site(site)) {
             *taken.entry(site.rack()).or_default() += 1;
         }
-        let mut candidates = self.client.candidates();
+        let mut candidates = self.pace.candidates(self.client, self.record.chunk_len);
         candidates.retain(|candidate| {
-            !kept.contains(&candidate.site) && !learned.refusals.contains_key(&candidate.site)
+            let site = candidate.site;
+            !kept.contains(&site) && !self.absent.contains(site) && !learned.refusals.contains_key(&site)
         });
         let limit = rack_limit(self.code.n(), self.code.tolerance(), self.client.rack_count());
         choose_sites(&mut self.client.runtime().rng(), &candidates, self.code.n(), limit, &taken)

@@ -1,6 +1,6 @@
 //! Verify: reads every chunk from its medium, past the page cache, and compares it with the stripe record.
 //!
-//! Damage is put on heal's list as debt. Afterwards the sites' chunks are listed and compared with the metadata, and
+//! Damage becomes debt, which the repair service pays. Afterwards the sites' chunks are listed and compared with the metadata, and
 //! what nothing names is counted ([`crate::orphans`]).
 
 use std::ops::ControlFlow;
@@ -39,7 +39,7 @@ pub struct VerifyProgress {
 pub struct VerifyReport {
     /// How far it came.
     pub progress: VerifyProgress,
-    /// Stripes with damage, now on heal's list.
+    /// Stripes with damage, now in debt.
     pub queued: u64,
     /// Chunks on sites that did not answer.
     pub unknown: u64,
@@ -87,10 +87,10 @@ pub async fn verify(
 
 /// What one stripe's examination found.
 #[derive(Default)]
-struct Found {
-    good: Vec<ChunkInfo>,
-    damage: Vec<String>,
-    unknown: u64,
+pub(crate) struct Found {
+    pub(crate) good: Vec<ChunkInfo>,
+    pub(crate) damage: Vec<String>,
+    pub(crate) unknown: u64,
     queued: bool,
 }
 
@@ -107,7 +107,8 @@ impl VerifyReport {
     }
 }
 
-async fn examine(client: &Client, row: Row) -> Result<Found, ClientError> {
+/// Reads the chunks of one stripe and compares them with its record; what is damaged is queued.
+pub(crate) async fn examine(client: &Client, row: Row) -> Result<Found, ClientError> {
     let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
     let record: Stripe = row.record()?;
     let mut found = Found::default();
@@ -136,7 +137,7 @@ async fn examine(client: &Client, row: Row) -> Result<Found, ClientError> {
         }
     }
     if !found.damage.is_empty() {
-        found.queued = queue_for_heal(client, &row, id).await?;
+        found.queued = put_in_debt(client, &row, id).await?;
         if !found.queued {
             // The record changed under the examination: what was seen may be no damage at all.
             return Ok(Found { good: found.good, ..Found::default() });
@@ -145,8 +146,8 @@ async fn examine(client: &Client, row: Row) -> Result<Found, ClientError> {
     Ok(found)
 }
 
-/// Puts the stripe on heal's list. `false` when its record is no longer the one that was examined.
-async fn queue_for_heal(client: &Client, row: &Row, id: striate_core::StripeId) -> Result<bool, ClientError> {
+/// Puts the stripe in debt. `false` when its record is no longer the one that was examined.
+async fn put_in_debt(client: &Client, row: &Row, id: striate_core::StripeId) -> Result<bool, ClientError> {
     let mut tx = client.transaction();
     tx.require_unchanged(row.key.clone(), Some(row)).put(keys::debt(id), bytes::Bytes::new());
     Ok(matches!(client.meta().commit(tx).await?, Commit::Done(_)))

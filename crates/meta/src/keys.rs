@@ -19,6 +19,8 @@
 //! x/<upload id:16><tx:16>                 AbandonedParts
 //! a/<access key>                          AccessKey
 //! l                                       Leader
+//! w/repair                                RepairWork
+//! w/scrub                                 ScrubWork
 //! z                                       Migration: this metadata is moved to or from another engine
 //! ```
 //!
@@ -51,6 +53,16 @@ pub fn migration() -> Bytes {
 /// Who does what must happen in one place.
 pub fn leader() -> Bytes {
     Bytes::from_static(b"l")
+}
+
+/// How far the repair service has come.
+pub fn repair_work() -> Bytes {
+    Bytes::from_static(b"w/repair")
+}
+
+/// How far the scrub has come.
+pub fn scrub_work() -> Bytes {
+    Bytes::from_static(b"w/scrub")
 }
 
 /// A bucket.

@@ -29,15 +29,17 @@ pub struct StripeRepair {
     pub unplaced: Vec<usize>,
 }
 
-/// Plans the repair of a stripe: `chunks` says what is known of each of its n chunks, `destinations` which
-/// sites may take a chunk, best first, none of which holds one. `None` when nothing can be done: no chunk is
-/// lost or no destination is free.
+/// Plans the repair of a stripe: `chunks` says what is known of each of its n chunks, `costs` what reading each of them
+/// costs (n of them, in any unit, not negative), `destinations` which sites may take a chunk, best first, none of which
+/// holds one. The sources are those of the cheapest equation for each chunk, where what another one reads anyway costs
+/// nothing. `None` when nothing can be done: no chunk is lost or no destination is free.
 ///
 /// # Errors
 /// [`CodecError::Insufficient`] when the good chunks do not determine a lost one.
 pub fn plan_repair(
     code: &Code,
     chunks: &[ChunkState],
+    costs: &[f64],
     destinations: &[SiteId],
 ) -> Result<Option<StripeRepair>, CodecError> {
     let of = |state: fn(&ChunkState) -> bool| -> Vec<usize> {
@@ -50,15 +52,35 @@ pub fn plan_repair(
     if placed == 0 {
         return Ok(None);
     }
-    let decode = code.decode_plan(&good, &lost[..placed])?;
+    let sources = cheapest_sources(code, &good, costs, &lost[..placed]).unwrap_or(good);
+    let decode = code.decode_plan(&sources, &lost[..placed])?;
     let targets = lost[..placed].iter().copied().zip(destinations.iter().copied()).collect();
     Ok(Some(StripeRepair { decode, targets, unplaced: lost[placed..].to_vec() }))
+}
+
+/// The chunks that the cheapest equations for the lost ones read. `None` where one of them has no equation.
+fn cheapest_sources(code: &Code, good: &[usize], costs: &[f64], lost: &[usize]) -> Option<Vec<usize>> {
+    let mut marginal = vec![None; code.n()];
+    good.iter().for_each(|&chunk| marginal[chunk] = costs.get(chunk).copied());
+    let mut sources = Vec::new();
+    for &chunk in lost {
+        let equation = code.cheapest_repair(chunk, &marginal).ok()?;
+        for (source, _) in equation.sources {
+            marginal[source] = Some(0.0);
+            sources.push(source);
+        }
+    }
+    sources.sort_unstable();
+    sources.dedup();
+    Some(sources)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ChunkState::{Good, Lost, Unknown};
+
+    const EVEN: [f64; 6] = [1.0; 6];
 
     fn states(lost: &[usize]) -> Vec<ChunkState> {
         (0..6).map(|i| if lost.contains(&i) { Lost } else { Good(SiteId(i as u32 + 1)) }).collect()
@@ -67,7 +89,7 @@ mod tests {
     #[test]
     fn lost_chunks_go_to_free_sites_and_the_rest_stays_debt() {
         let code: Code = "rs(4,2)".parse().unwrap();
-        let plan = plan_repair(&code, &states(&[1, 5]), &[SiteId(9)]).unwrap().unwrap();
+        let plan = plan_repair(&code, &states(&[1, 5]), &EVEN, &[SiteId(9)]).unwrap().unwrap();
         assert_eq!((plan.targets, plan.unplaced), (vec![(1, SiteId(9))], vec![5]));
         assert_eq!(plan.decode.wanted(), [1]);
     }
@@ -77,7 +99,7 @@ mod tests {
         let code: Code = "rs(4,2)".parse().unwrap();
         let mut chunks = states(&[5]);
         chunks[0] = Unknown;
-        let plan = plan_repair(&code, &chunks, &[SiteId(9)]).unwrap().unwrap();
+        let plan = plan_repair(&code, &chunks, &EVEN, &[SiteId(9)]).unwrap().unwrap();
         assert_eq!(plan.targets, vec![(5, SiteId(9))]);
         assert!(!plan.decode.sources().contains(&0));
     }
@@ -85,8 +107,26 @@ mod tests {
     #[test]
     fn nothing_to_do_is_no_plan_and_too_many_losses_are_an_error() {
         let code: Code = "rs(4,2)".parse().unwrap();
-        assert!(plan_repair(&code, &states(&[]), &[SiteId(9)]).unwrap().is_none());
-        assert!(plan_repair(&code, &states(&[0]), &[]).unwrap().is_none());
-        assert!(plan_repair(&code, &states(&[0, 1, 2]), &[SiteId(7), SiteId(8), SiteId(9)]).is_err());
+        assert!(plan_repair(&code, &states(&[]), &EVEN, &[SiteId(9)]).unwrap().is_none());
+        assert!(plan_repair(&code, &states(&[0]), &EVEN, &[]).unwrap().is_none());
+        let three = [SiteId(7), SiteId(8), SiteId(9)];
+        assert!(plan_repair(&code, &states(&[0, 1, 2]), &EVEN, &three).is_err());
+    }
+
+    #[test]
+    fn the_cheapest_chunks_are_read_and_those_of_several_equations_once() {
+        let code: Code = "rs(4,2)".parse().unwrap();
+        let costs = [9.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+        let plan = plan_repair(&code, &states(&[5]), &costs, &[SiteId(9)]).unwrap().unwrap();
+        assert_eq!(plan.decode.sources(), [1, 2, 3, 4], "the dear one is left out");
+        let two = [SiteId(8), SiteId(9)];
+        let plan = plan_repair(&code, &states(&[1, 5]), &costs, &two).unwrap().unwrap();
+        assert_eq!(plan.decode.sources(), [0, 2, 3, 4]);
+
+        let code: Code = "lrc(4,2,2)".parse().unwrap();
+        let states: Vec<_> =
+            (0..8).map(|i| if i == 1 || i == 3 { Lost } else { Good(SiteId(i + 1)) }).collect();
+        let plan = plan_repair(&code, &states, &[1.0; 8], &two).unwrap().unwrap();
+        assert_eq!(plan.decode.sources(), [0, 2, 4, 5], "each from its own group");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use striate_client::{
     PutRequest, WriteCondition,
 };
 use striate_codec::crc32c;
-use striate_core::{ChunkId, LoadReport, Profile, RackId, SiteId};
+use striate_core::{ChunkId, LoadReport, Profile, RackId, SiteId, StripeId};
 use striate_meta::memory::MemoryStore;
 use striate_meta::{Commit, MetaStore, ScanRange, keys, records};
 use striate_runtime::Runtime;
@@ -31,6 +31,7 @@ pub const BUCKET: &str = "bucket";
 #[derive(Debug)]
 pub struct BreakableSite {
     id: SiteId,
+    runtime: Runtime,
     pub chunks: Mutex<BTreeMap<ChunkId, (Bytes, u32)>>,
     /// Fails every request as a whole.
     pub down: Mutex<bool>,
@@ -40,19 +41,28 @@ pub struct BreakableSite {
     pub full: Mutex<bool>,
     /// Stores chunks and never says so.
     pub mute: Mutex<bool>,
+    /// Before and after it stores a chunk, and before it reads one, it waits so long.
+    pub lag: Mutex<Duration>,
+    /// Bytes read from it and written to it.
+    pub read_bytes: AtomicU64,
+    pub written_bytes: AtomicU64,
     told: Mutex<LoadReport>,
     asked: AtomicUsize,
 }
 
 impl BreakableSite {
-    pub fn new(id: u32) -> Arc<Self> {
+    pub fn new(id: u32, runtime: &Runtime) -> Arc<Self> {
         Arc::new(Self {
             id: SiteId(id),
+            runtime: runtime.clone(),
             chunks: Mutex::default(),
             down: Mutex::default(),
             hung: Mutex::default(),
             full: Mutex::default(),
             mute: Mutex::default(),
+            lag: Mutex::default(),
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
             told: Mutex::new(LoadReport { free_bytes: 1 << 40, ..LoadReport::default() }),
             asked: AtomicUsize::new(0),
         })
@@ -64,9 +74,21 @@ impl BreakableSite {
         *told = LoadReport { sequence, cpu_permille, io_permille, chunks, ..*told };
     }
 
+    /// Sets how many requests it says are there.
+    pub fn queue(&self, requests: u32) {
+        self.told.lock().queue_requests = requests;
+    }
+
     /// How often it was asked for its status.
     pub fn times_asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    async fn wait(&self) {
+        let lag = *self.lag.lock();
+        if !lag.is_zero() {
+            self.runtime.sleep(lag).await;
+        }
     }
 
     /// Flips a bit of every chunk.
@@ -108,7 +130,8 @@ impl Site for BreakableSite {
     }
 
     fn last_load(&self) -> LoadReport {
-        *self.told.lock()
+        let told = *self.told.lock();
+        LoadReport { chunks: told.chunks.max(self.chunks.lock().len() as u64), ..told }
     }
 
     fn read(&self, request: ReadRequest) -> ReadStream {
@@ -122,10 +145,18 @@ impl Site for BreakableSite {
             .map(|(item, range)| {
                 let part = range.offset as usize..(range.offset + range.len) as usize;
                 let result = self.chunk(range.chunk).map(|(payload, _)| payload.slice(part));
+                let len = result.as_ref().map_or(0, Bytes::len) as u64;
+                self.read_bytes.fetch_add(len, Ordering::Relaxed);
                 ReadReply { item, result, load: self.last_load() }
             })
             .collect();
-        stream::iter(answers).boxed()
+        let (runtime, lag) = (self.runtime.clone(), *self.lag.lock());
+        if lag.is_zero() {
+            return stream::iter(answers).boxed();
+        }
+        stream::once(async move { runtime.sleep(lag).await })
+            .flat_map(move |()| stream::iter(answers.clone()))
+            .boxed()
     }
 
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
@@ -133,12 +164,15 @@ impl Site for BreakableSite {
         if *self.full.lock() {
             return Err(SiteError::NoSpace);
         }
+        self.wait().await;
+        self.written_bytes.fetch_add(request.payload.len() as u64, Ordering::Relaxed);
         let crc = crc32c(&request.payload);
         self.chunks.lock().insert(request.chunk, (request.payload, crc));
         let mute = *self.mute.lock();
         if mute {
             std::future::pending::<()>().await;
         }
+        self.wait().await;
         Ok(self.last_load())
     }
 
@@ -199,7 +233,7 @@ impl Cluster {
     pub async fn start(sites: u32, profile: &str) -> Self {
         let runtime = Runtime::deterministic(u64::from(sites), Duration::from_secs(1_700_000_000));
         let meta: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(runtime.clone()));
-        let sites: Vec<_> = (1..=sites).map(BreakableSite::new).collect();
+        let sites: Vec<_> = (1..=sites).map(|id| BreakableSite::new(id, &runtime)).collect();
         let handles = sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
         let client = Client::open(runtime.clone(), meta.clone(), handles, options(profile)).await.unwrap();
         let cluster = Self { client, sites, meta, runtime };
@@ -227,7 +261,7 @@ impl Cluster {
 
     /// Adds a blank site.
     pub async fn add(&mut self, id: u32) {
-        self.sites.push(BreakableSite::new(id));
+        self.sites.push(BreakableSite::new(id, &self.runtime));
         self.register(SiteId(id)).await;
         self.publish_sites();
     }
@@ -286,6 +320,17 @@ impl Cluster {
             let committed = self.meta.commit(tx).now_or_never().expect("memory answers at once");
             assert!(matches!(committed, Ok(Commit::Done(_))));
         }
+    }
+
+    /// Stripes in debt.
+    pub async fn debts(&self) -> usize {
+        self.meta.scan(ScanRange::prefix(keys::DEBTS), usize::MAX).await.unwrap().len()
+    }
+
+    /// All stripes.
+    pub async fn stripes(&self) -> Vec<(StripeId, records::Stripe)> {
+        let rows = self.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await.unwrap();
+        rows.iter().map(|row| (keys::stripe_of(&row.key).unwrap(), row.record().unwrap())).collect()
     }
 
     /// Chunks on all sites.

@@ -5,4 +5,6 @@ mod collection;
 mod losses;
 mod members;
 mod orphans;
+mod repairing;
+mod scrubbing;
 mod statistics;

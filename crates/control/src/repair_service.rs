@@ -1,0 +1,317 @@
+//! Repair by itself (EC-Store §V-C): pays debt as soon as it is seen, and rebuilds the chunks of sites that were silent for
+//! the wait, or given up.
+//!
+//! Two loops. One watches the sites ([`crate::absence`]). The other one takes the most endangered stripes
+//! ([`crate::work_list`]), repairs some of them at the same time at the pace that the sites allow
+//! ([`crate::repair_pace`]), and takes the list again after a while, so that what has become more endangered meanwhile
+//! comes first. What cannot be repaired now is put off, for longer each time, until the set of sites changes.
+//!
+//! Nothing of this must survive: whoever goes on finds in the metadata what is left. Only the wait begins anew.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use striate_client::{Client, ClientError};
+use striate_core::{SiteId, StripeId};
+use striate_meta::{keys, records};
+use striate_runtime::Instant;
+
+use crate::absence::{Absent, Silences};
+use crate::repair::{RepairOutcome, repair_stripe};
+use crate::repair_pace::{RepairLimits, RepairPace};
+use crate::repair_progress::Progress;
+use crate::work_list::{Extent, Most, WorkList};
+
+/// Pause between two looks at the sites, and between two looks for new debt.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The list is taken again after this time.
+const REVIEW_EVERY: Duration = Duration::from_secs(30);
+/// Stripes that are left are counted again after this time; meanwhile what was repaired is subtracted.
+const COUNT_EVERY: Duration = Duration::from_secs(600);
+/// Stripes of one list.
+const LISTED: usize = 1_000;
+/// Stripes repaired at the same time: one for each site, within these bounds.
+const AT_ONCE: std::ops::RangeInclusive<usize> = 8..=32;
+/// A stripe that cannot be repaired is looked at again after this time, then twice that, and so on.
+const PUT_OFF: Duration = Duration::from_secs(60);
+/// But within this time.
+const PUT_OFF_AT_MOST: Duration = Duration::from_secs(3_600);
+/// Stripes that are put off. When there are more, new ones wait until one of them is due.
+const MOST_PUT_OFF: usize = 10_000;
+
+/// What the repair service is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairOptions {
+    /// A site that is silent for so long counts as lost.
+    pub after: Duration,
+    /// How fast it may be; `None`: it does nothing.
+    pub limits: Option<RepairLimits>,
+}
+
+impl Default for RepairOptions {
+    fn default() -> Self {
+        Self { after: Duration::from_secs(15 * 60), limits: Some(RepairLimits::default()) }
+    }
+}
+
+/// The repair service. A cheap handle.
+#[derive(Clone, Debug)]
+pub struct RepairService {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: RepairOptions,
+    pace: RepairPace,
+    /// What the last look at the sites has told; `None` before the first.
+    absent: Mutex<Option<Absent>>,
+    progress: Mutex<Progress>,
+    /// Those who want it to rest.
+    holds: AtomicUsize,
+}
+
+/// While it is kept the service begins no further repair.
+#[derive(Debug)]
+pub struct Hold(Arc<Shared>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A stripe that could not be repaired.
+#[derive(Clone, Copy, Debug)]
+struct PutOff {
+    until: Instant,
+    pause: Duration,
+}
+
+/// The repairing loop's own state.
+#[derive(Default)]
+struct Repairing {
+    put_off: HashMap<StripeId, PutOff>,
+    /// For these sites it was put off.
+    seen: (Arc<Absent>, BTreeSet<SiteId>),
+    counted: Option<Instant>,
+    in_work: BTreeSet<StripeId>,
+    repairs: FuturesUnordered<BoxFuture<'static, Repaired>>,
+}
+
+/// A stripe, whether it was in debt, and what became of it.
+type Repaired = (StripeId, bool, Result<RepairOutcome, ClientError>);
+
+impl RepairService {
+    /// A service that has not begun.
+    pub fn new(options: RepairOptions) -> Self {
+        let pace = RepairPace::limited(options.limits.unwrap_or_default());
+        let (absent, progress) = (Mutex::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { options, pace, absent, progress, holds: AtomicUsize::new(0) }) }
+    }
+
+    /// Keeps it from beginning further repairs as long as the answer lives: for somebody who repairs beside it.
+    pub fn hold(&self) -> Hold {
+        self.shared.holds.fetch_add(1, Ordering::Relaxed);
+        Hold(Arc::clone(&self.shared))
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> records::RepairWork {
+        self.shared.progress.lock().record()
+    }
+
+    /// Repairs for ever. In one process of a cluster at a time, though more do no harm.
+    pub async fn run(self, client: Client) {
+        self.shared.progress.lock().begin(client.runtime().now(), self.shared.options.limits.is_none());
+        if self.shared.options.limits.is_none() {
+            return self.tell(&client).await;
+        }
+        futures::future::join(self.watch(&client), self.repair(&client)).await;
+    }
+
+    /// Watches the sites, and tells how far everything is.
+    async fn watch(&self, client: &Client) {
+        let mut silences = Silences::default();
+        loop {
+            match silences.look(client, self.shared.options.after).await {
+                Ok(absent) => *self.shared.absent.lock() = Some(absent),
+                Err(error) => tracing::warn!(%error, "which sites are lost cannot be seen; will look again"),
+            }
+            let silent = silences.view(client.runtime().now(), self.shared.options.after);
+            self.shared.progress.lock().sites(silent);
+            self.tell(client).await;
+            client.runtime().sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Writes the progress down where other processes see it, if it has changed.
+    async fn tell(&self, client: &Client) {
+        let Some(record) = self.shared.progress.lock().news(client.runtime().now()) else { return };
+        let mut tx = client.transaction();
+        tx.put(keys::repair_work(), records::encode(&record));
+        if let Err(error) = client.meta().commit(tx).await {
+            tracing::debug!(%error, "how far repair is could not be told");
+        }
+    }
+
+    async fn repair(&self, client: &Client) {
+        let mut repairing = Repairing::default();
+        loop {
+            let absent = self.shared.absent.lock().clone();
+            let is_held = self.shared.holds.load(Ordering::Relaxed) > 0;
+            let worked = match absent {
+                Some(absent) if !is_held => self.round(client, absent, &mut repairing).await,
+                _ => Ok(false),
+            };
+            match worked {
+                Ok(true) => {}
+                Ok(false) => client.runtime().sleep(LOOK_EVERY).await,
+                Err(error) => {
+                    tracing::warn!(%error, "repair goes on later");
+                    client.runtime().sleep(LOOK_EVERY).await;
+                }
+            }
+        }
+    }
+
+    /// Takes a list and works on it for a while. `false` when there was nothing to do.
+    async fn round(
+        &self,
+        client: &Client,
+        absent: Absent,
+        repairing: &mut Repairing,
+    ) -> Result<bool, ClientError> {
+        let now = client.runtime().now();
+        let candidates = client.candidates().into_iter().map(|candidate| candidate.site);
+        let takers = candidates.filter(|&site| !absent.contains(site)).collect();
+        repairing.meet(absent, takers, now);
+        let list = match repairing.is_full() {
+            true => WorkList::default(),
+            false => self.take_list(client, repairing, now).await?,
+        };
+        if list.stripes.is_empty() && repairing.in_work.is_empty() {
+            return Ok(false);
+        }
+        self.work(client, list, repairing).await?;
+        Ok(true)
+    }
+
+    async fn take_list(
+        &self,
+        client: &Client,
+        repairing: &mut Repairing,
+        now: Instant,
+    ) -> Result<WorkList, ClientError> {
+        let total = repairing.counted.is_none_or(|counted| now - counted >= COUNT_EVERY);
+        let list = {
+            let put_off = |stripe| repairing.put_off.get(&stripe).is_some_and(|put_off| put_off.until > now);
+            let (absent, takers) = &repairing.seen;
+            let (put_off, in_work): (&(dyn Fn(StripeId) -> bool + Sync), _) = (&put_off, &repairing.in_work);
+            let most = Most { count: LISTED, in_work, put_off, takers, total };
+            WorkList::take(client, absent, Extent::Most(most)).await?
+        };
+        // A list that is not full is all there is.
+        let is_all = total || list.stripes.len() < LISTED;
+        if is_all {
+            repairing.counted = Some(now);
+        }
+        self.shared.progress.lock().found(is_all.then_some(list.found), list.waiting);
+        Ok(list)
+    }
+
+    /// Repairs the stripes of a list until it is time to take the next one. What is in work then goes on meanwhile, so
+    /// that sites are not left waiting; where nothing more may begin it is finished.
+    async fn work(
+        &self,
+        client: &Client,
+        list: WorkList,
+        repairing: &mut Repairing,
+    ) -> Result<(), ClientError> {
+        let review_at = client.runtime().now() + REVIEW_EVERY;
+        let at_once = client.sites().len().clamp(*AT_ONCE.start(), *AT_ONCE.end());
+        let has_more = list.stripes.len() == LISTED;
+        let mut waiting = list.stripes.into_iter();
+        let mut failed = None;
+        loop {
+            let may_begin = failed.is_none() && self.shared.holds.load(Ordering::Relaxed) == 0;
+            while may_begin && repairing.in_work.len() < at_once {
+                let Some((stripe, in_debt)) = waiting.next() else { break };
+                repairing.begin(&self.shared, client, stripe, in_debt);
+            }
+            let is_over = client.runtime().now() >= review_at || (has_more && waiting.len() == 0);
+            if may_begin && is_over {
+                return Ok(());
+            }
+            let Some((stripe, in_debt, outcome)) = repairing.repairs.next().await else { break };
+            repairing.in_work.remove(&stripe);
+            match outcome {
+                Err(ClientError::Meta(error)) => failed = Some(error),
+                outcome => match self.note(client, stripe, outcome) {
+                    // What is whole although nothing was done and no debt paid would be listed again at once.
+                    Some(outcome) if outcome.is_whole() && (in_debt || outcome.chunks > 0) => {
+                        repairing.put_off.remove(&stripe);
+                    }
+                    _ => repairing.put_off(stripe, client.runtime().now()),
+                },
+            }
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Takes note of what became of a stripe.
+    fn note(
+        &self,
+        client: &Client,
+        stripe: StripeId,
+        outcome: Result<RepairOutcome, ClientError>,
+    ) -> Option<RepairOutcome> {
+        match outcome {
+            Ok(outcome) => {
+                self.shared.progress.lock().repaired(client.runtime().now(), &outcome);
+                Some(outcome)
+            }
+            Err(error) => {
+                tracing::warn!(%stripe, %error, "a stripe cannot be repaired now");
+                None
+            }
+        }
+    }
+}
+
+impl Repairing {
+    fn begin(&mut self, shared: &Arc<Shared>, client: &Client, stripe: StripeId, in_debt: bool) {
+        let (shared, client, absent) = (Arc::clone(shared), client.clone(), Arc::clone(&self.seen.0));
+        self.in_work.insert(stripe);
+        self.repairs.push(Box::pin(async move {
+            (stripe, in_debt, repair_stripe(&client, stripe, &absent, &shared.pace, in_debt).await)
+        }));
+    }
+
+    /// Looks at the sites of this round. When they have changed what was put off is due.
+    fn meet(&mut self, absent: Absent, takers: BTreeSet<SiteId>, now: Instant) {
+        let seen = (Arc::new(absent), takers);
+        if seen != self.seen {
+            self.put_off.clear();
+            self.counted = None;
+            self.seen = seen;
+        }
+        // What is due and was not found again is whole, or gone.
+        self.put_off.retain(|_, put_off| put_off.until + PUT_OFF_AT_MOST > now);
+    }
+
+    fn is_full(&self) -> bool {
+        self.put_off.len() >= MOST_PUT_OFF
+    }
+
+    fn put_off(&mut self, stripe: StripeId, now: Instant) {
+        let before = self.put_off.get(&stripe).map(|put_off| put_off.pause);
+        let pause = before.map_or(PUT_OFF, |pause| (pause * 2).min(PUT_OFF_AT_MOST));
+        self.put_off.insert(stripe, PutOff { until: now + pause, pause });
+    }
+}

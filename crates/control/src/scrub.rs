@@ -1,0 +1,212 @@
+//! Scrub: reads every chunk from its medium once in a cycle, so that damage is found that nobody has read.
+//!
+//! Stripes are examined in the order of their names, as [`verify`](mod@crate::verify) does it, and spread evenly over the
+//! cycle: when a part of its time has passed, the same part of the chunks that the sites report is due. One stripe is
+//! examined at a time, none while requests wait at its sites, unless the scrub is far behind. At the cycle's end orphans
+//! are counted. What is damaged becomes debt.
+//!
+//! The position is a row of the metadata, written every minute: a process that goes on from there examines at most a
+//! minute's stripes again. A cycle's time is that in which somebody scrubbed, by the monotonic clock.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use striate_client::{Client, ClientError};
+use striate_core::SiteId;
+use striate_meta::records::{self, ScrubCount, ScrubWork, Stripe};
+use striate_meta::{Row, ScanRange, keys};
+use striate_runtime::Instant;
+
+use crate::orphans::count_orphans;
+use crate::verify::examine;
+
+/// Pause between two looks whether something is due.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Pause between two looks whether something is due, where it is long until then.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
+/// Pause while requests wait at a site.
+const YIELD: Duration = Duration::from_secs(1);
+/// A scrub that is behind by more than this part of all chunks yields no more.
+const FAR_BEHIND: u64 = 20;
+/// The position is written down so often.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// Stripes read from the metadata together.
+const BATCH: u64 = 64;
+
+/// Verifies every chunk within each `cycle`, for ever. In one process of a cluster at a time.
+pub async fn keep_scrubbing(client: Client, cycle: Duration) {
+    let mut scrub = loop {
+        match Scrub::go_on(&client, cycle).await {
+            Ok(scrub) => break scrub,
+            Err(error) => tracing::warn!(%error, "the scrub cannot begin; will try again"),
+        }
+        client.runtime().sleep(LOOK_AT_LEAST_EVERY).await;
+    };
+    loop {
+        if let Err(error) = scrub.step().await {
+            tracing::warn!(%error, "the scrub goes on later");
+        }
+        let pause = scrub.pause();
+        client.runtime().sleep(pause).await;
+    }
+}
+
+/// A scrub at work.
+struct Scrub<'a> {
+    client: &'a Client,
+    cycle: Duration,
+    work: ScrubWork,
+    /// This cycle's time before this process went on with it.
+    before: Duration,
+    /// Since then this process goes on.
+    since: Instant,
+    saved: Instant,
+}
+
+impl<'a> Scrub<'a> {
+    /// From where the last process was. When the cycle's length has changed its time is counted in proportion.
+    async fn go_on(client: &'a Client, cycle: Duration) -> Result<Self, ClientError> {
+        let row = client.meta().get(&keys::scrub_work()).await?;
+        let mut work: ScrubWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+        let part = work.elapsed_s as f64 / work.cycle_s.max(1) as f64;
+        let before = cycle.mul_f64(part.clamp(0.0, 1.0));
+        work.cycle = work.cycle.max(1);
+        work.cycle_s = cycle.as_secs();
+        let now = client.runtime().now();
+        Ok(Self { client, cycle, work, before, since: now, saved: now })
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.before + (self.client.runtime().now() - self.since)
+    }
+
+    fn count(&self) -> ScrubCount {
+        self.work.count.unwrap_or_default()
+    }
+
+    /// Chunks that this cycle has dealt with.
+    fn done(&self) -> u64 {
+        let count = self.count();
+        count.chunks + count.damaged + count.unknown
+    }
+
+    /// Chunks that it should have dealt with by now.
+    fn due(&self) -> u64 {
+        let elapsed = self.elapsed();
+        match elapsed >= self.cycle {
+            true => u64::MAX,
+            false => {
+                (self.work.total_chunks as f64 * elapsed.as_secs_f64() / self.cycle.as_secs_f64()).ceil()
+                    as u64
+            }
+        }
+    }
+
+    /// Until about the next chunk is due.
+    fn pause(&self) -> Duration {
+        let chunk = self.cycle.as_secs_f64() / self.work.total_chunks.max(1) as f64;
+        Duration::from_secs_f64(chunk.min(LOOK_AT_LEAST_EVERY.as_secs_f64())).max(LOOK_EVERY)
+    }
+
+    /// Examines what is due, and ends the cycle when it is over.
+    async fn step(&mut self) -> Result<(), ClientError> {
+        self.work.total_chunks = self.client.sites().iter().map(|view| view.site.last_load().chunks).sum();
+        let mut is_through = false;
+        while self.done() < self.due() && !is_through {
+            // A stripe has several chunks.
+            let count = ((self.due() - self.done()) / 16).clamp(1, BATCH);
+            let rows = self.client.meta().scan(self.rest(), count as usize).await?;
+            is_through = rows.is_empty();
+            for row in rows {
+                self.yield_to_others(&row).await?;
+                self.examine(row).await?;
+            }
+            self.save(SAVE_EVERY).await?;
+        }
+        match is_through && self.elapsed() >= self.cycle {
+            true => self.end_cycle().await,
+            false => self.save(SAVE_EVERY).await,
+        }
+    }
+
+    /// The stripes that this cycle has not examined yet.
+    fn rest(&self) -> ScanRange {
+        let mut range = ScanRange::prefix(keys::STRIPES);
+        if !self.work.position.is_empty() {
+            let mut next = BytesMut::from(self.work.position.as_ref());
+            next.put_u8(0);
+            range.start = next.freeze();
+        }
+        range
+    }
+
+    /// Waits while requests wait at the stripe's sites.
+    async fn yield_to_others(&self, row: &Row) -> Result<(), ClientError> {
+        let record: Stripe = row.record()?;
+        let others_wait = || {
+            let mut sites = record.locations.iter().filter_map(|at| self.client.site(SiteId(at.site)));
+            sites.any(|site| {
+                let load = site.last_load();
+                load.queue_requests > load.workers
+            })
+        };
+        while others_wait() && self.done() + self.work.total_chunks / FAR_BEHIND >= self.due() {
+            self.client.runtime().sleep(YIELD).await;
+        }
+        Ok(())
+    }
+
+    async fn examine(&mut self, row: Row) -> Result<(), ClientError> {
+        let key = row.key.clone();
+        // It may have been a while since the row was read.
+        let found = match self.client.meta().get(&key).await? {
+            Some(row) => examine(self.client, row).await?,
+            None => Default::default(),
+        };
+        for damage in &found.damage {
+            tracing::warn!(damage, "found by the scrub");
+        }
+        let mut count = self.count();
+        count.stripes += 1;
+        count.chunks += found.good.len() as u64;
+        count.bytes += found.good.iter().map(|info| u64::from(info.len)).sum::<u64>();
+        count.damaged += found.damage.len() as u64;
+        count.unknown += found.unknown;
+        (self.work.count, self.work.position) = (Some(count), key);
+        Ok(())
+    }
+
+    async fn end_cycle(&mut self) -> Result<(), ClientError> {
+        let orphans = count_orphans(self.client).await?;
+        let mut count = self.count();
+        (count.orphans, count.unexplained) = (orphans.orphans, orphans.unexplained);
+        tracing::info!(cycle = self.work.cycle, ?count, "every chunk was verified");
+        let now = self.client.runtime().now();
+        self.work = ScrubWork {
+            cycle: self.work.cycle + 1,
+            cycle_s: self.work.cycle_s,
+            total_chunks: self.work.total_chunks,
+            last: Some(count),
+            last_ended_unix_ms: self.client.runtime().wall_time().as_millis() as u64,
+            count: None,
+            position: Bytes::new(),
+            elapsed_s: 0,
+        };
+        (self.before, self.since) = (Duration::ZERO, now);
+        self.save(Duration::ZERO).await
+    }
+
+    /// Writes the position down, if that was not done for so long.
+    async fn save(&mut self, every: Duration) -> Result<(), ClientError> {
+        let now = self.client.runtime().now();
+        if now - self.saved < every {
+            return Ok(());
+        }
+        self.work.elapsed_s = self.elapsed().as_secs();
+        let mut tx = self.client.transaction();
+        tx.put(keys::scrub_work(), records::encode(&self.work));
+        self.client.meta().commit(tx).await?;
+        self.saved = now;
+        Ok(())
+    }
+}

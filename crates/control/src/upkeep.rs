@@ -1,0 +1,61 @@
+//! What a store does by itself to stay whole and clean: repair, scrub, collection. One process of a cluster does it.
+
+use std::time::Duration;
+
+use striate_client::Client;
+
+use crate::abandoned::keep_collecting;
+use crate::repair_service::{RepairOptions, RepairService};
+use crate::scrub::keep_scrubbing;
+
+/// What the upkeep is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpkeepOptions {
+    /// Repair.
+    pub repair: RepairOptions,
+    /// Within this time every chunk is verified; `None`: by hand only.
+    pub scrub_cycle: Option<Duration>,
+}
+
+impl Default for UpkeepOptions {
+    fn default() -> Self {
+        let month = Duration::from_secs(30 * 24 * 3_600);
+        Self { repair: RepairOptions::default(), scrub_cycle: Some(month) }
+    }
+}
+
+impl UpkeepOptions {
+    /// Nothing is repaired or scrubbed but by hand.
+    pub fn by_hand() -> Self {
+        Self { repair: RepairOptions { limits: None, ..RepairOptions::default() }, scrub_cycle: None }
+    }
+}
+
+/// The services that keep a store whole. A cheap handle.
+#[derive(Clone, Debug)]
+pub struct Upkeep {
+    repair: RepairService,
+    scrub_cycle: Option<Duration>,
+}
+
+impl Upkeep {
+    /// Services that have not begun.
+    pub fn new(options: UpkeepOptions) -> Self {
+        Self { repair: RepairService::new(options.repair), scrub_cycle: options.scrub_cycle }
+    }
+
+    /// The repair service.
+    pub fn repair(&self) -> &RepairService {
+        &self.repair
+    }
+
+    /// Runs them for ever. In one process of a cluster at a time.
+    pub async fn run(self, client: Client) {
+        let scrub = async {
+            if let Some(cycle) = self.scrub_cycle {
+                keep_scrubbing(client.clone(), cycle).await;
+            }
+        };
+        futures::future::join3(keep_collecting(client.clone()), self.repair.run(client.clone()), scrub).await;
+    }
+}

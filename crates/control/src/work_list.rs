@@ -1,0 +1,197 @@
+//! The work list of repair: stripes that may have lost chunks, most endangered first (EC-Store §V-C).
+//!
+//! Two sources: stripes in debt (writes that missed a site, damage that reads, scrub and verify found), and those with
+//! chunks on sites that are gone, by the reverse index. How endangered a stripe is says the number of chunks that it is
+//! known to lack. A service takes a bounded list, repairs it, and takes the next one: what was repaired is no longer found.
+//!
+//! Cost: one row for each stripe in debt, its record with it, and one for each stripe of the endangered placements, as far
+//! as these are walked: a bounded list ends with the placements that can add nothing to it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use striate_client::{Client, ClientError};
+use striate_core::{SiteId, StripeId};
+use striate_meta::{Row, keys, records};
+
+use crate::absence::Absent;
+use crate::rows::Rows;
+
+/// How long a list may be.
+pub(crate) enum Extent<'a> {
+    /// Everything.
+    All,
+    /// The most endangered ones.
+    Most(Most<'a>),
+}
+
+/// Which stripes a bounded list has.
+pub(crate) struct Most<'a> {
+    /// So many at most.
+    pub(crate) count: usize,
+    /// Stripes that are being repaired are left out,
+    pub(crate) in_work: &'a BTreeSet<StripeId>,
+    /// and those that are put off,
+    pub(crate) put_off: &'a (dyn Fn(StripeId) -> bool + Sync),
+    /// and those of placements to which none of these sites can be added.
+    pub(crate) takers: &'a BTreeSet<SiteId>,
+    /// All stripes are to be counted.
+    pub(crate) total: bool,
+}
+
+/// A work list.
+#[derive(Debug, Default)]
+pub(crate) struct WorkList {
+    /// Most endangered first, and whether each is in debt and must be examined.
+    pub(crate) stripes: Vec<(StripeId, bool)>,
+    /// Stripes found, listed or not. Of those walked only, where no total was asked for.
+    pub(crate) found: u64,
+    /// Of these, stripes that are put off, and those of placements for which no other site takes chunks.
+    pub(crate) waiting: u64,
+}
+
+/// A set of sites that contains one that is gone.
+struct Placement {
+    number: u64,
+    lost: usize,
+    /// Its sites that are not gone.
+    kept: BTreeSet<SiteId>,
+}
+
+/// A list while it is made.
+struct Making<'a> {
+    extent: Extent<'a>,
+    /// Chunks lost, more first; stripe; in debt.
+    listed: BTreeSet<(Reverse<usize>, StripeId, bool)>,
+    /// Those of them that are in debt.
+    in_debt: BTreeSet<StripeId>,
+    list: WorkList,
+}
+
+impl WorkList {
+    /// Takes the list.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(crate) async fn take(
+        client: &Client,
+        absent: &Absent,
+        extent: Extent<'_>,
+    ) -> Result<Self, ClientError> {
+        let mut making =
+            Making { extent, listed: BTreeSet::new(), in_debt: BTreeSet::new(), list: Self::default() };
+        let mut rows = Rows::with_prefix(keys::DEBTS);
+        while let Some(page) = rows.next(client).await? {
+            making.add_debts(client, &page, &absent.gone).await?;
+        }
+        for placement in endangered_placements(client, &absent.gone).await? {
+            if making.is_full_for(placement.lost) {
+                break;
+            }
+            making.walk(client, &placement).await?;
+        }
+        let stripes = making.listed.into_iter().map(|(_, stripe, in_debt)| (stripe, in_debt));
+        Ok(Self { stripes: stripes.collect(), ..making.list })
+    }
+}
+
+impl Making<'_> {
+    /// Whether stripes that lack so many chunks can neither be listed any more nor must be counted.
+    fn is_full_for(&self, lost: usize) -> bool {
+        let Extent::Most(Most { count, total: false, .. }) = self.extent else { return false };
+        self.listed.len() >= count && self.listed.last().is_some_and(|(Reverse(last), ..)| *last >= lost)
+    }
+
+    async fn add_debts(
+        &mut self,
+        client: &Client,
+        page: &[Row],
+        gone: &BTreeSet<SiteId>,
+    ) -> Result<(), ClientError> {
+        let stripes: Vec<StripeId> = page.iter().filter_map(|row| keys::stripe_of(&row.key)).collect();
+        let keys: Vec<_> = stripes.iter().map(|&stripe| keys::stripe(stripe)).collect();
+        let rows = client.meta().get_many(&keys).await?;
+        for (stripe, row) in stripes.into_iter().zip(rows) {
+            let record: Option<records::Stripe> = row.map(|row| row.record()).transpose()?;
+            let locations = record.map(|record| record.locations).unwrap_or_default();
+            let on_gone = locations.iter().filter(|at| gone.contains(&SiteId(at.site))).count();
+            let unwritten = locations.iter().filter(|at| at.site == 0).count();
+            // One that nothing of is known to be lost was found damaged.
+            let lost = (on_gone + unwritten).max(on_gone + 1);
+            if on_gone == 0 {
+                self.list.found += 1;
+            }
+            self.add(stripe, lost, true);
+        }
+        Ok(())
+    }
+
+    async fn walk(&mut self, client: &Client, placement: &Placement) -> Result<(), ClientError> {
+        let has_site = match &self.extent {
+            Extent::All => true,
+            Extent::Most(most) => most.takers.iter().any(|site| !placement.kept.contains(site)),
+        };
+        let mut rows = Rows::with_prefix(&keys::reverses(placement.number));
+        while let Some(page) = rows.next(client).await? {
+            self.list.found += page.len() as u64;
+            if !has_site {
+                self.list.waiting += page.len() as u64;
+                continue;
+            }
+            for stripe in page.iter().filter_map(|row| keys::reverse_stripe(&row.key)) {
+                self.add(stripe, placement.lost, false);
+            }
+            if self.is_full_for(placement.lost) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A stripe in debt is listed as such, and before it is found by its placement: it lacks as much at least.
+    fn add(&mut self, stripe: StripeId, lost: usize, in_debt: bool) {
+        let most = match &self.extent {
+            Extent::All => usize::MAX,
+            Extent::Most(most) if most.in_work.contains(&stripe) => return,
+            Extent::Most(most) if (most.put_off)(stripe) => {
+                self.list.waiting += 1;
+                return;
+            }
+            Extent::Most(most) => most.count,
+        };
+        if in_debt {
+            self.in_debt.insert(stripe);
+        } else if self.in_debt.contains(&stripe) {
+            return;
+        }
+        self.listed.insert((Reverse(lost), stripe, in_debt));
+        if self.listed.len() > most
+            && let Some((_, evicted, true)) = self.listed.pop_last()
+        {
+            self.in_debt.remove(&evicted);
+        }
+    }
+}
+
+/// Sets of sites that contain one that is gone, those that lack most first.
+async fn endangered_placements(
+    client: &Client,
+    gone: &BTreeSet<SiteId>,
+) -> Result<Vec<Placement>, ClientError> {
+    let mut placements = BTreeMap::new();
+    for &site in gone {
+        let mut rows = Rows::with_prefix(&keys::placements(site));
+        while let Some(page) = rows.next(client).await? {
+            for row in page {
+                let Some(number) = keys::placement_number(&row.key) else { continue };
+                let record: records::Placement = row.record()?;
+                let sites: BTreeSet<SiteId> = record.sites.into_iter().map(SiteId).collect();
+                let kept: BTreeSet<SiteId> = sites.difference(gone).copied().collect();
+                placements.insert(number, Placement { number, lost: sites.len() - kept.len(), kept });
+            }
+        }
+    }
+    let mut placements: Vec<Placement> = placements.into_values().collect();
+    placements.sort_by_key(|placement| (Reverse(placement.lost), placement.number));
+    Ok(placements)
+}
