@@ -1,13 +1,13 @@
 //! `striate control`: admits sites, and does what must happen in one place of a cluster.
 //!
 //! Every control process admits sites. One of them leads ([`Candidacy`]), makes the first access key of a new cluster, and
-//! collects what nothing names any more; when it goes, another takes over.
+//! keeps the store whole and clean ([`striate_control::Upkeep`]); when it goes, another takes over.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use striate_client::ClientOptions;
-use striate_control::{Candidacy, GatheredAccess, Members, keep_collecting};
+use striate_control::{Candidacy, GatheredAccess, Members, UpkeepOptions};
 use striate_meta::MetaStore;
 use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
@@ -25,7 +25,7 @@ use crate::start::cluster::{Cluster, Settings};
 use crate::start::credentials;
 use crate::start::sealing::SealingBytes;
 
-/// Memory for what the collector holds at once.
+/// Memory for bodies, of which a leader has none.
 const BODY_MEMORY: usize = 32 << 20;
 
 /// Runs a control process until SIGTERM or SIGINT.
@@ -65,7 +65,8 @@ pub async fn serve(
     let candidacy = Candidacy::new(runtime.clone(), meta.clone(), &own.name);
     let leading = runtime.spawn(candidacy.run({
         let (runtime, meta, trust) = (runtime.clone(), meta.clone(), trust.clone());
-        move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone())
+        let upkeep = (&args.upkeep).into();
+        move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone(), upkeep)
     }));
     ControlService::new(runtime, meta, own.cluster, GatheredAccess::default())
         .serve(listener, trust, shutdown)
@@ -76,7 +77,13 @@ pub async fn serve(
 }
 
 /// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
-async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing: SealingBytes) {
+async fn lead(
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    trust: Trust,
+    sealing: SealingBytes,
+    upkeep: UpkeepOptions,
+) {
     if let Err(error) = provide_first_key(&runtime, &meta, &sealing).await {
         tracing::error!(
             %error,
@@ -90,11 +97,12 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
         given_key: None,
         write_surplus: ClientOptions::default().write_surplus,
         read_policy: ReadPolicy::default(),
+        upkeep,
     };
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {
         Ok(cluster) => {
-            let collecting = keep_collecting(cluster.client().clone());
-            futures::future::join(cluster.follow_sites(), collecting).await;
+            let upkeep = cluster.upkeep().clone().run(cluster.client().clone());
+            futures::future::join(cluster.follow_sites(), upkeep).await;
         }
         Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
     }

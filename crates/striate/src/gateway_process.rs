@@ -1,5 +1,6 @@
 //! `striate gateway`: S3 in this process, metadata on an engine that several share, chunks on sites in others.
 
+use striate_control::UpkeepOptions;
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
@@ -30,6 +31,8 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         given_key,
         write_surplus: args.listen.write_surplus.into(),
         read_policy: args.listen.read_policy,
+        // The control process that leads does it.
+        upkeep: UpkeepOptions::by_hand(),
     };
     let cluster = Cluster::join(runtime.clone(), meta, &trust, sealing, settings).await?;
     let identity = std::fs::canonicalize(&args.identity).unwrap_or(args.identity);

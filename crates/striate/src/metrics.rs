@@ -4,6 +4,7 @@
 //! number of series is bounded: operations are the gateway's fixed set of names.
 
 mod reads;
+mod work;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -116,6 +117,7 @@ impl Metrics {
         reads::render_reads(&mut page, figures.reads);
         reads::render_statistics(&mut page, figures.co_access, &figures.loads);
         render_store(&mut page, status);
+        work::render_work(&mut page, status.repair.as_ref(), status.scrub.as_ref());
         page.0
     }
 
@@ -226,6 +228,7 @@ mod tests {
     use striate_core::{ClusterId, Profile};
 
     use super::*;
+    use crate::admin::messages::{RepairState, ScrubState};
 
     #[test]
     fn every_line_is_prometheus_text_and_histograms_add_up() {
@@ -243,6 +246,8 @@ mod tests {
             sites: Vec::new(),
             mirrors: Vec::new(),
             debt_stripes: 7,
+            repair: Some(RepairState { stripes_left: 5, ..RepairState::default() }),
+            scrub: Some(ScrubState::default()),
             warnings: Vec::new(),
             capacity: Default::default(),
         };
@@ -257,6 +262,7 @@ mod tests {
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"0.005\"} 1"));
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"+Inf\"} 2"));
         assert!(text.contains("striate_debt_stripes 7"));
+        assert!(text.contains("striate_repair_stripes_left 5") && text.contains("striate_scrub_cycle 0"));
         assert!(text.contains("striate_read_phase_seconds_count"));
     }
 

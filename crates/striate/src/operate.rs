@@ -9,6 +9,9 @@ mod report;
 mod site;
 mod trust;
 
+use std::io::Write;
+use std::time::Duration;
+
 use serde_json::Value;
 use striate_client::ReadExplained;
 use striate_runtime::Runtime;
@@ -19,13 +22,20 @@ use crate::args::{
     AdminCommand, BucketCommand, DiskCommand, ExplainArgs, HealArgs, MetaCommand, StatusArgs, VerifyArgs,
 };
 use crate::failure::{Failure, Outcome};
+use crate::interruption::Interruption;
 use crate::transfer::progress::{bytes_bar, human_bytes, spinner};
+
+/// Pause between two looks of `striate status --watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
 
 /// `striate status`.
 ///
 /// # Errors
 /// When no server answers; status 1 when something needs attention.
 pub async fn status(runtime: Runtime, args: StatusArgs) -> Outcome {
+    if args.watch {
+        return watch_status(runtime, &args).await;
+    }
     let server = AdminClient::find(runtime, &args.admin)?;
     let status: Status = server.get("/v1/status").await?;
     match args.json {
@@ -33,6 +43,30 @@ pub async fn status(runtime: Runtime, args: StatusArgs) -> Outcome {
         false => print!("{}", report::status(&status)),
     }
     if status.warnings.is_empty() { Ok(()) } else { Err(Failure::attention()) }
+}
+
+/// `striate status --watch`: a server that does not answer is waited for.
+async fn watch_status(runtime: Runtime, args: &StatusArgs) -> Outcome {
+    let interruption = Interruption::listen(&runtime);
+    let watching = async {
+        loop {
+            let shown = async {
+                let server = AdminClient::find(runtime.clone(), &args.admin)?;
+                let status: Status = server.get("/v1/status").await?;
+                Ok::<_, Failure>(report::status(&status))
+            };
+            let text = shown.await.unwrap_or_else(|failure| format!("{failure}\n"));
+            // The cursor goes home, each line is wiped behind its end, and so is what is below the last one.
+            print!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
+            let _ = std::io::stdout().flush();
+            runtime.sleep(WATCH_EVERY).await;
+        }
+    };
+    print!("\x1b[2J");
+    tokio::select! {
+        () = interruption.happens() => Ok(()),
+        never = watching => never,
+    }
 }
 
 /// `striate verify`.

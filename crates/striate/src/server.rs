@@ -62,6 +62,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         given_key,
         write_surplus: args.listen.write_surplus.into(),
         read_policy: args.listen.read_policy,
+        upkeep: (&args.upkeep).into(),
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
     let endpoint = listeners.endpoint.clone();

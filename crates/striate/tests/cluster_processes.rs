@@ -169,6 +169,7 @@ impl TestCluster {
             given_key: None,
             write_surplus: 1,
             read_policy: ReadPolicy::default(),
+            upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let sealing = sealing_key(&self.path(name)).unwrap();
         let gateway = Cluster::join(self.runtime.clone(), self.meta.clone(), &trust, sealing, settings).await;

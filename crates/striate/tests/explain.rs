@@ -49,6 +49,7 @@ impl Store {
             given_key: None,
             write_surplus: 1,
             read_policy: ReadPolicy::default(),
+            upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let cluster = Cluster::open(Runtime::real(), plan, settings).await.unwrap().cluster;
         let (sender, stopping) = tokio::sync::watch::channel(false);

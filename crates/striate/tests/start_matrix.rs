@@ -63,6 +63,7 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
         given_key: None,
         write_surplus,
         read_policy: ReadPolicy::default(),
+        upkeep: striate_control::UpkeepOptions::by_hand(),
     };
     Cluster::open(runtime, plan, settings).await
 }

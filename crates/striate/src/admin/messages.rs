@@ -43,6 +43,12 @@ pub struct Status {
     pub mirrors: Vec<MirrorState>,
     /// Stripes in debt; counting stops at [`DEBT_COUNT_LIMIT`].
     pub debt_stripes: u64,
+    /// How far repair is; none where nobody has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<RepairState>,
+    /// How far the scrub is; none where nobody has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<ScrubState>,
     /// What an operator should know, in words. Empty: all is well.
     pub warnings: Vec<String>,
     /// Sizes over all sites; file systems that several share are counted once.
@@ -65,6 +71,68 @@ pub struct Capacity {
     pub disk_bytes: u64,
     /// Chunks.
     pub chunks: u64,
+}
+
+/// How far repair is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairState {
+    /// It is switched off: `striate heal` repairs.
+    pub off: bool,
+    /// Stripes that are not whole, as far as is known.
+    pub stripes_left: u64,
+    /// Of these, those that wait for a site.
+    pub waiting: u64,
+    /// Chunks rebuilt since it began.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes rebuilt in a second, of late.
+    pub bytes_per_s: u64,
+    /// Seconds until everything is whole that waits for no site; none while that cannot be told.
+    pub seconds_left: Option<u64>,
+    /// Sites that do not answer, or whose disk failed.
+    pub silent: Vec<SilentState>,
+}
+
+/// A site that does not answer, or whose disk failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SilentState {
+    /// Its number.
+    pub site: u32,
+    /// Seconds until its chunks are rebuilt elsewhere; 0: they are.
+    pub rebuilt_after_s: u64,
+}
+
+/// How far the scrub is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubState {
+    /// Its cycle, from 1.
+    pub cycle: u64,
+    /// What this cycle has found until now.
+    pub now: ScrubCounts,
+    /// Chunks on all sites.
+    pub total_chunks: u64,
+    /// Seconds until the cycle ends.
+    pub seconds_left: u64,
+    /// What the last whole cycle has found.
+    pub last: Option<ScrubCounts>,
+}
+
+/// What a scrub has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubCounts {
+    /// Good chunks.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Chunks damaged or missing; they are in debt.
+    pub damaged: u64,
+    /// Chunks on sites that did not answer.
+    pub unknown: u64,
+    /// Chunks that nothing names; known at a cycle's end.
+    pub orphans: u64,
+    /// Chunks that the metadata has never heard of; known at a cycle's end.
+    pub unexplained: u64,
 }
 
 /// One site.

@@ -188,7 +188,7 @@ impl AdminService {
                 aside.display()
             ));
         }
-        notes.push("`striate heal` rebuilds the lost chunks".to_owned());
+        notes.push("the lost chunks are rebuilt by and by; `striate heal` does it at once".to_owned());
         Ok(ok(&Replaced { old_site: replaced.old.0, new_site: replaced.new.0, notes }))
     }
 
@@ -205,6 +205,7 @@ impl AdminService {
                 );
             };
             let client = this.shared.cluster.client();
+            let _hold = this.shared.cluster.upkeep().repair().hold();
             match striate_control::heal(client, |progress| pace.progress(progress)).await {
                 Ok(report) if report.stopped => Line::Failed(STOPPING.to_owned()),
                 Ok(report) => {

@@ -6,6 +6,7 @@ mod migrate;
 mod objects;
 mod operate;
 mod serve;
+mod upkeep;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -21,6 +22,7 @@ pub use operate::{
     InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, VerifyArgs,
 };
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
+pub use upkeep::UpkeepArgs;
 
 /// An S3-compatible, erasure-coded object store.
 #[derive(Debug, Parser)]

@@ -26,12 +26,15 @@ pub struct AdminArgs {
 /// `striate status`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Show sites, capacity, debt and metadata mirrors.\n\n\
-        Debt is what acknowledged writes still lack: chunks that could not be written while a disk was away. \
-        `striate heal` pays it. The exit status is 0 when everything is whole, 1 when something needs attention.",
-    after_long_help = "Examples:\n  striate status\n  striate status --dir /mnt/disk1\n  striate status --json | jq .sites"
+    long_about = "Show sites, capacity, debt, repair, scrub and metadata mirrors.\n\n\
+        Debt is what acknowledged writes still lack: chunks that could not be written while a disk was away, or were found \
+        damaged. It is paid by itself; `striate heal` does it at once. The exit status is 0 when everything is whole, 1 when something needs attention.",
+    after_long_help = "Examples:\n  striate status\n  striate status --watch\n  striate status --dir /mnt/disk1\n  striate status --json | jq .sites"
 )]
 pub struct StatusArgs {
+    /// Show it again every two seconds, until Ctrl-C.
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
     /// Write JSON.
     #[arg(long)]
     pub json: bool,
@@ -45,7 +48,7 @@ pub struct StatusArgs {
 #[command(
     long_about = "Read and check every chunk.\n\n\
         Reads every chunk from its disk, past the page cache, and compares it with the checksums taken when \
-        it was written. What is damaged or missing is named and queued for `striate heal`; nothing is deleted, \
+        it was written. What is damaged or missing is named and queued for repair; nothing is deleted, \
         but with --remove-orphans chunks that belong to no object. The exit status is 0 when all is well, 1 when something was found.",
     after_long_help = "Examples:\n  striate verify\n  striate verify || striate heal"
 )]
@@ -97,7 +100,8 @@ pub struct ExplainArgs {
 /// `striate heal`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Rebuild what was lost and pay debt.\n\n\
+    long_about = "Rebuild what was lost and pay debt at once.\n\n\
+        The store does the same by itself, within limits and after a wait. \
         Rebuilds the chunks of lost and replaced disks and of damaged places from the others, the most \
         endangered first, while the store goes on serving, and goes on until nothing is left, what writes leave \
         in debt meanwhile included. It can be stopped and started again at any time; what it cannot rebuild it \
@@ -132,7 +136,7 @@ pub enum DiskCommand {
         long_about = "Admit an empty directory in the place of a lost disk.\n\n\
             PATH is the path of the lost disk, and must now hold an empty directory (a new disk, formatted \
             and mounted). It gets an identity and a site number of its own; the old site is given up for \
-            good. The store keeps running. Then `striate heal` rebuilds the lost chunks.\n\n\
+            good. The store keeps running and rebuilds the lost chunks; `striate heal` does it at once.\n\n\
             Files of this very store without an identity, which a wipe may leave, are moved to \
             PATH/.striate.aside-1 (or -2, …) first; nothing is deleted. Anything else in the directory is refused.",
         after_long_help = "Example:\n  \

@@ -10,6 +10,7 @@ use striate_lab::calibration::Calibration;
 use striate_meta::EngineUrl;
 use striate_plan::ReadPolicy;
 
+use super::UpkeepArgs;
 use crate::spans::OtlpEndpoint;
 
 /// Where to listen: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface.
@@ -167,6 +168,10 @@ pub struct ServerArgs {
     #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]
     pub profile: Option<Profile>,
 
+    /// What it does by itself.
+    #[command(flatten)]
+    pub upkeep: UpkeepArgs,
+
     /// How to listen.
     #[command(flatten)]
     pub listen: ListenArgs,
@@ -269,8 +274,8 @@ pub struct GatewayArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     long_about = "Run a control process of a cluster.\n\n\
-        It admits sites, and collects what nothing names any more. Run two or three on different machines: each of them \
-        admits sites, one of them at a time collects. The first one that starts on an empty engine makes the cluster \
+        It admits sites, rebuilds what is lost, verifies chunks and collects what nothing names any more. Run two or three \
+        on different machines: each of them admits sites, one of them at a time does the rest. The first one that starts on an empty engine makes the cluster \
         there, and its first access key.",
     after_long_help = "Example:\n  \
         striate control --metadata etcd://10.0.0.1,10.0.0.2,10.0.0.3/striate --identity /etc/striate/c1"
@@ -300,4 +305,8 @@ pub struct ControlArgs {
     /// The region of a new cluster.
     #[arg(long, default_value = "us-east-1", env = "STRIATE_REGION")]
     pub region: String,
+
+    /// What it does by itself while it leads.
+    #[command(flatten)]
+    pub upkeep: UpkeepArgs,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::number;
-use crate::admin::messages::{BucketInfo, KeyShown, Status};
+use crate::admin::messages::{BucketInfo, KeyShown, RepairState, ScrubState, Status};
 use crate::s3_client::sign::civil_date;
 use crate::transfer::progress::human_bytes;
 
@@ -57,6 +57,7 @@ pub fn status(status: &Status) -> String {
     );
     text.push('\n');
     text.push_str(&disks(status));
+    text.push_str(&work(status));
     let mut rows = vec![cells(["METADATA MIRROR", "STATE", "SIZE"])];
     for mirror in &status.mirrors {
         let state = match (&mirror.in_sync, &mirror.reason) {
@@ -76,18 +77,106 @@ pub fn status(status: &Status) -> String {
     text
 }
 
-/// `striate disk list`.
+/// How far repair and scrub are, a line each.
+fn work(status: &Status) -> String {
+    let mut rows = Vec::new();
+    if let Some(repair) = &status.repair {
+        rows.push(vec!["repair".to_owned(), repair_line(repair)]);
+    }
+    if let Some(scrub) = &status.scrub {
+        rows.push(vec!["scrub".to_owned(), scrub_line(scrub)]);
+    }
+    if rows.is_empty() { String::new() } else { format!("\n{}", table(&rows)) }
+}
+
+fn repair_line(repair: &RepairState) -> String {
+    if repair.off {
+        return "off".to_owned();
+    }
+    let mut parts = Vec::new();
+    let movable = repair.stripes_left.saturating_sub(repair.waiting);
+    if movable > 0 {
+        let time = repair
+            .seconds_left
+            .map_or("no time known yet".to_owned(), |left| format!("{} to go", time(left)));
+        parts.push(format!("{movable} stripes left, {}/s, {time}", human_bytes(repair.bytes_per_s)));
+    }
+    if repair.waiting > 0 {
+        parts.push(format!("{} stripes wait for a site", repair.waiting));
+    }
+    for silent in &repair.silent {
+        parts.push(match silent.rebuilt_after_s {
+            0 => format!("site {} counts as lost", silent.site),
+            left => format!("site {} is silent, rebuilt elsewhere in {}", silent.site, time(left)),
+        });
+    }
+    if parts.is_empty() {
+        parts.push("nothing to do".to_owned());
+    }
+    parts.join("; ")
+}
+
+fn scrub_line(scrub: &ScrubState) -> String {
+    let part = 100 * scrub.now.chunks / scrub.total_chunks.max(1);
+    let damage = match scrub.now.damaged {
+        0 => "nothing damaged".to_owned(),
+        damaged => format!("{damaged} chunks damaged or missing"),
+    };
+    let mut line = format!(
+        "cycle {}: {}% ({}), {damage}, ends in {}",
+        scrub.cycle,
+        part.min(100),
+        human_bytes(scrub.now.bytes),
+        time(scrub.seconds_left)
+    );
+    if let Some(last) = scrub.last.filter(|last| last.orphans + last.unexplained > 0) {
+        let unnamed = last.orphans + last.unexplained;
+        write!(line, "; {unnamed} chunks belong to no object").expect("writing to a string");
+    }
+    line
+}
+
+/// A time for people, in the unit that fits.
+fn time(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// `striate disk list`: by rack.
 pub fn disks(status: &Status) -> String {
-    let mut rows = vec![cells(["SITE", "DIRECTORY", "RACK", "STATE", "CHUNKS", "STORED", "FREE", "QUEUE"])];
-    for site in &status.sites {
+    let mut rows = vec![cells([
+        "RACK",
+        "SITE",
+        "DIRECTORY",
+        "STATE",
+        "CHUNKS",
+        "STORED",
+        "FREE",
+        "FILL",
+        "CPU",
+        "DISK",
+        "QUEUE",
+    ])];
+    let mut sites: Vec<_> = status.sites.iter().collect();
+    sites.sort_by(|a, b| a.rack.cmp(&b.rack).then(a.site.cmp(&b.site)));
+    for site in sites {
+        let (total, free) = (site.capacity.total_bytes, site.capacity.free_bytes);
+        let fill = 100 * total.saturating_sub(free) / total.max(1);
         rows.push(vec![
+            site.rack.clone(),
             site.site.to_string(),
             site.address.clone(),
-            site.rack.clone(),
             site.state.clone(),
             site.capacity.chunks.to_string(),
             human_bytes(site.capacity.disk_bytes),
             human_bytes(site.capacity.free_bytes),
+            format!("{fill}%"),
+            format!("{}%", site.load.cpu_permille / 10),
+            format!("{}%", site.load.io_permille / 10),
             format!("{} ({})", site.load.queue_requests, human_bytes(site.load.queue_bytes)),
         ]);
     }
@@ -140,7 +229,7 @@ pub fn verification(report: &Value) -> String {
     if damaged > 0 {
         writeln!(
             text,
-            "! {damaged} chunks are damaged or missing; {} stripes are queued, `striate heal` rebuilds them",
+            "! {damaged} chunks are damaged or missing; {} stripes are queued for repair, `striate heal` rebuilds them at once",
             number(report, "queued")
         )
         .expect("writing to a string");

@@ -10,6 +10,7 @@ mod members;
 mod neighbours;
 mod report;
 mod shared;
+mod work;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
-use striate_control::SiteStatistics;
+use striate_control::{SiteStatistics, Upkeep, UpkeepOptions};
 use striate_core::{ClusterId, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
@@ -51,6 +52,8 @@ pub struct Settings {
     pub write_surplus: usize,
     /// Which chunks reads of many objects ask for.
     pub read_policy: ReadPolicy,
+    /// What it does by itself to stay whole, where it is the process that does.
+    pub upkeep: UpkeepOptions,
 }
 
 /// A running store. Cheap to clone.
@@ -75,6 +78,7 @@ struct Inner {
     restoring: tokio::sync::Mutex<()>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     statistics: SiteStatistics,
+    upkeep: Upkeep,
 }
 
 /// Who is here.
@@ -177,6 +181,7 @@ impl Cluster {
             restoring: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
             statistics: SiteStatistics::default(),
+            upkeep: Upkeep::new(settings.upkeep),
         };
         let cluster = Self { inner: Arc::new(inner) };
         for live in cluster.inner.state.lock().live.values() {
@@ -203,6 +208,11 @@ impl Cluster {
     /// What is known of the sites' load; filled while the background work runs.
     pub fn statistics(&self) -> &SiteStatistics {
         &self.inner.statistics
+    }
+
+    /// What keeps it whole, if this process does.
+    pub fn upkeep(&self) -> &Upkeep {
+        &self.inner.upkeep
     }
 
     /// The access keys.

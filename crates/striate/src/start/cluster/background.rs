@@ -1,9 +1,8 @@
-//! What a running store does by itself: collecting garbage, keeping mirrors, watching its directories.
+//! What a running store does by itself: keeping its stripes and mirrors whole, watching its directories.
 
 use std::time::Duration;
 
 use striate_client::ClientError;
-use striate_control::keep_collecting;
 use striate_core::Profile;
 use striate_meta::embedded::{EmbeddedStore, MirrorEvent};
 use tokio::sync::broadcast::error::RecvError;
@@ -35,7 +34,7 @@ impl Cluster {
         match &self.inner.embedded {
             // Nobody else works on these metadata: what a cluster's leading control process does is done here.
             Some(embedded) => tasks.extend([
-                runtime.spawn(keep_collecting(client())),
+                runtime.spawn(self.inner.upkeep.clone().run(client())),
                 runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().check_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().scrub_metadata(embedded.clone())),

@@ -37,6 +37,7 @@ mod tests {
     use striate_runtime::Runtime;
     use striate_site::{CombineRequest, CombineSource, Priority, WriteRequest};
 
+    use striate_control::UpkeepOptions;
     use striate_plan::ReadPolicy;
 
     use super::*;
@@ -56,6 +57,7 @@ mod tests {
             given_key: None,
             write_surplus: 1,
             read_policy: ReadPolicy::default(),
+            upkeep: UpkeepOptions::by_hand(),
         };
         Cluster::open(Runtime::real(), plan, settings).await.expect("opened").cluster
     }

@@ -12,7 +12,7 @@ use striate_site::{Site, SiteStatus, StoreStatus};
 
 use super::Cluster;
 use super::members::still_there;
-use crate::admin::messages::{Capacity, DEBT_COUNT_LIMIT, MirrorState, SiteState, Status};
+use crate::admin::messages::{Capacity, DEBT_COUNT_LIMIT, MirrorState, RepairState, SiteState, Status};
 
 /// What the sites in other processes say of themselves, or why they say nothing.
 type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
@@ -30,6 +30,8 @@ impl Cluster {
             Ok(stripes) => (stripes, Vec::new()),
             Err(error) => (0, vec![format!("the metadata cannot be read: {error}")]),
         };
+        // Where the metadata cannot be read that is said already.
+        let (repair, scrub) = self.work().await.unwrap_or_default();
         let this = self.clone();
         let asked = self.ask_remote_sites().await;
         let total = match asked.is_empty() {
@@ -37,7 +39,7 @@ impl Cluster {
             false => total_capacity(asked.values().flatten().map(|status| status.store.clone())),
         };
         let sites = self.inner.runtime.run_blocking(move || this.site_states(&asked)).await;
-        warnings.extend(self.warnings(&sites, &mirrors, debt_stripes));
+        warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.id(),
@@ -48,6 +50,8 @@ impl Cluster {
             sites,
             mirrors,
             debt_stripes,
+            repair,
+            scrub,
             warnings,
         }
     }
@@ -158,7 +162,13 @@ impl Cluster {
         state.site_rows().iter().map(describe).collect()
     }
 
-    fn warnings(&self, sites: &[SiteState], mirrors: &[MirrorState], debt: u64) -> Vec<String> {
+    fn warnings(
+        &self,
+        sites: &[SiteState],
+        mirrors: &[MirrorState],
+        debt: u64,
+        repair: Option<&RepairState>,
+    ) -> Vec<String> {
         let mut warnings = Vec::new();
         for site in sites.iter().filter(|site| site.state != "ok") {
             let reason = site.reason.as_deref().unwrap_or_default();
@@ -169,8 +179,16 @@ impl Cluster {
         if in_sync < wanted && self.inner.embedded.is_some() {
             warnings.push(format!("{in_sync} of {wanted} metadata mirrors are in sync"));
         }
-        if debt > 0 {
-            warnings.push(format!("{debt} stripes are in debt; run `striate heal`"));
+        match repair {
+            _ if debt == 0 => {}
+            Some(repair) if !repair.off && repair.waiting > 0 => warnings.push(format!(
+                "{debt} stripes are in debt; {} stripes wait for a site that takes chunks or that returns",
+                repair.waiting
+            )),
+            Some(repair) if !repair.off => {
+                warnings.push(format!("{debt} stripes are in debt; they are repaired now"))
+            }
+            _ => warnings.push(format!("{debt} stripes are in debt; run `striate heal`")),
         }
         if self.profile().code.tolerance() == 0 {
             warnings.push("there is no redundancy: losing a disk loses what is on it".to_owned());

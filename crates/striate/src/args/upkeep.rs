@@ -1,0 +1,74 @@
+//! Options of what a store does by itself to stay whole: `server` and `control` have them.
+
+use std::time::Duration;
+
+use clap::Args;
+use striate_control::{RepairLimits, RepairOptions, UpkeepOptions};
+
+/// What a store does by itself to stay whole.
+#[derive(Clone, Debug, Args)]
+pub struct UpkeepArgs {
+    /// A site that does not answer for so long (90s, 15m, 12h, 2d) counts as lost: its chunks are rebuilt on other sites.
+    /// The time begins anew with the process.
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time, env = "STRIATE_REPAIR_AFTER")]
+    pub repair_after: Duration,
+
+    /// How much repair may read from and write to each site in a second while no requests wait there, in MiB. With 0
+    /// nothing is repaired but by `striate heal`.
+    #[arg(long, value_name = "MIB", default_value_t = 64, env = "STRIATE_REPAIR_RATE_MIB")]
+    pub repair_rate_mib: u32,
+
+    /// The same while requests wait there.
+    #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..),
+          env = "STRIATE_REPAIR_FLOOR_MIB")]
+    pub repair_floor_mib: u32,
+
+    /// Every chunk is read from its disk and verified within this time (12h, 30d). With 0 only by `striate verify`.
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time, env = "STRIATE_SCRUB_CYCLE")]
+    pub scrub_cycle: Duration,
+}
+
+impl From<&UpkeepArgs> for UpkeepOptions {
+    fn from(args: &UpkeepArgs) -> Self {
+        let bytes = |mib: u32| u64::from(mib) << 20;
+        let limits = RepairLimits {
+            rate_bytes_per_s: bytes(args.repair_rate_mib),
+            floor_bytes_per_s: bytes(args.repair_floor_mib),
+        };
+        let limits = (args.repair_rate_mib > 0).then_some(limits);
+        let scrub_cycle = Some(args.scrub_cycle).filter(|cycle| !cycle.is_zero());
+        Self { repair: RepairOptions { after: args.repair_after, limits }, scrub_cycle }
+    }
+}
+
+/// A number with the unit s, m, h or d, or 0.
+fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no time; write a number with its unit, as in 90s, 15m, 12h or 30d");
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let unit_s = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3_600,
+        Some('d') => 24 * 3_600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(unit_s).filter(|&seconds| seconds < 1 << 40).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        let seconds = |text| time(text).map(|time| time.as_secs());
+        assert_eq!((seconds("90s"), seconds("15m"), seconds("2h")), (Ok(90), Ok(900), Ok(7_200)));
+        assert_eq!((seconds("30d"), seconds("0")), (Ok(2_592_000), Ok(0)));
+        for wrong in ["", "15", "m", "-1s", "1.5h", "1w", "é", "99999999999999999999s", "99999999999999d"] {
+            assert!(time(wrong).unwrap_err().contains("15m"), "{wrong}");
+        }
+    }
+}
