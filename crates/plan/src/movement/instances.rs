@@ -10,7 +10,7 @@ use crate::cost::SiteCost;
 use crate::placement::rack_limit;
 use crate::site_load::{LoadWeights, SiteLoad};
 
-/// How states are drawn: blocks on random sites, asked for with neighbours.
+/// How states are drawn: groups of blocks on random sites, asked for with neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovementShape {
     /// How many sites there are.
@@ -23,6 +23,8 @@ pub struct MovementShape {
     pub r: usize,
     /// How many blocks there are.
     pub blocks: u64,
+    /// Blocks that lie on the same sites, one after the other.
+    pub group: u64,
     /// Partners of each.
     pub partners: u64,
 }
@@ -45,7 +47,7 @@ impl MovementShape {
         let mut rng = SmallRng::seed_from_u64(seed);
         let sites: Vec<MovementSite> = (0..self.sites).map(|site| self.draw_site(site, &mut rng)).collect();
         let blocks: Vec<MovementBlock> =
-            (0..self.blocks).map(|block| self.draw_block(block, &mut rng)).collect();
+            (0..self.blocks).map(|block| self.draw_block(seed, block, &mut rng)).collect();
         let bytes = |block: &MovementBlock| block.popularity * block.need as f64 * f64::from(block.chunk_len);
         let request_bytes = blocks.iter().map(bytes).sum();
         MovementInstance {
@@ -70,13 +72,14 @@ impl MovementShape {
         }
     }
 
-    fn draw_block(&self, block: u64, rng: &mut SmallRng) -> MovementBlock {
+    fn draw_block(&self, seed: u64, block: u64, rng: &mut SmallRng) -> MovementBlock {
         let n = self.k + self.r;
         let racks = self.racks.min(self.sites) as usize;
         let rack_limit = rack_limit(n, self.r, racks);
         let mut in_rack = vec![0; racks];
         let mut sites = Vec::new();
-        for site in rand::seq::index::sample(rng, self.sites as usize, self.sites as usize) {
+        let mut of_group = SmallRng::seed_from_u64(seed ^ (block / self.group.max(1) + 1).rotate_left(32));
+        for site in rand::seq::index::sample(&mut of_group, self.sites as usize, self.sites as usize) {
             if sites.len() < n && in_rack[site % racks] < rack_limit {
                 in_rack[site % racks] += 1;
                 sites.push(SiteId(site as u32 + 1));

@@ -94,6 +94,11 @@ impl Levelling {
         self.sites.values().map(|fill| (fill.site, fill.takes_chunks, fill.is_drained)).collect()
     }
 
+    /// Whether a site is being emptied.
+    pub fn is_drained(&self, site: SiteId) -> bool {
+        self.sites.get(&site).is_some_and(|fill| fill.is_drained)
+    }
+
     /// Whether a chunk of a stripe on `holders` may find a taker at all: where every site that could take it is one of
     /// them, the stripes need not be looked at.
     pub fn has_taker(&self, giver: SiteId, holders: &[SiteId]) -> bool {

@@ -51,7 +51,9 @@ impl PairCost {
     /// Tells common sites from the others: both lists are ascending, and walked side by side.
     fn split(&mut self, one: &[Choice], other: &[Choice]) {
         let Self { one_alone, other_alone, common, .. } = self;
-        (one_alone.clear(), other_alone.clear(), common.clear());
+        one_alone.clear();
+        other_alone.clear();
+        common.clear();
         let (mut a, mut b) = (0, 0);
         while a < one.len() || b < other.len() {
             let (of_one, of_other) = (one.get(a), other.get(b));

@@ -122,8 +122,8 @@ impl Search {
             if !state.may_take(block, from, to) {
                 continue;
             }
-            self.found.evaluated += 1;
             let Some(of_balance) = self.objective.of_balance(state, from, to, shift) else { continue };
+            self.found.evaluated += 1;
             let saved = self.gains.at(state, to);
             let gain = of_balance + self.objective.of_access(saved, state.blocks[block].popularity);
             if self.is_best(gain, 1) {

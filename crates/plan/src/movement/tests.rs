@@ -15,13 +15,14 @@ use crate::site_load::{LoadWeights, SiteLoad};
 const AMPLE: MovementBudget = MovementBudget { moves: u64::MAX, patience: usize::MAX };
 
 fn shapes() -> impl Strategy<Value = MovementShape> {
-    (3..12_u32, 1..6_u32, 1..4_usize, 0..3_usize, 1..8_u64, 0..6_u64).prop_map(
-        |(more, racks, k, r, blocks, partners)| MovementShape {
+    (3..12_u32, 1..6_u32, 1..4_usize, 0..3_usize, 1..8_u64, 1..4_u64, 0..6_u64).prop_map(
+        |(more, racks, k, r, blocks, group, partners)| MovementShape {
             sites: (k + r) as u32 + more,
             racks,
             k,
             r,
             blocks,
+            group,
             partners,
         },
     )
