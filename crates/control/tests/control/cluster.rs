@@ -16,7 +16,7 @@ use striate_client::{
     PutRequest, WriteCondition,
 };
 use striate_codec::crc32c;
-use striate_core::{ChunkId, LoadReport, Profile, RackId, SiteId};
+use striate_core::{ChunkId, LoadReport, Profile, RackId, SiteId, StripeId};
 use striate_meta::memory::MemoryStore;
 use striate_meta::{Commit, MetaStore, ScanRange, keys, records};
 use striate_runtime::Runtime;
@@ -40,6 +40,8 @@ pub struct BreakableSite {
     pub full: Mutex<bool>,
     /// Stores chunks and never says so.
     pub mute: Mutex<bool>,
+    /// Bytes that it can hold.
+    pub capacity: Mutex<u64>,
     told: Mutex<LoadReport>,
     asked: AtomicUsize,
 }
@@ -53,7 +55,8 @@ impl BreakableSite {
             hung: Mutex::default(),
             full: Mutex::default(),
             mute: Mutex::default(),
-            told: Mutex::new(LoadReport { free_bytes: 1 << 40, ..LoadReport::default() }),
+            capacity: Mutex::new(1 << 40),
+            told: Mutex::default(),
             asked: AtomicUsize::new(0),
         })
     }
@@ -62,6 +65,11 @@ impl BreakableSite {
     pub fn tell(&self, sequence: u64, cpu_permille: u16, io_permille: u16, chunks: u64) {
         let mut told = self.told.lock();
         *told = LoadReport { sequence, cpu_permille, io_permille, chunks, ..*told };
+    }
+
+    /// Bytes of chunks on it.
+    pub fn used_bytes(&self) -> u64 {
+        self.chunks.lock().values().map(|(payload, _)| payload.len() as u64).sum()
     }
 
     /// How often it was asked for its status.
@@ -108,7 +116,9 @@ impl Site for BreakableSite {
     }
 
     fn last_load(&self) -> LoadReport {
-        *self.told.lock()
+        let used_bytes = self.used_bytes();
+        let free_bytes = self.capacity.lock().saturating_sub(used_bytes);
+        LoadReport { used_bytes, free_bytes, ..*self.told.lock() }
     }
 
     fn read(&self, request: ReadRequest) -> ReadStream {
@@ -234,6 +244,20 @@ impl Cluster {
 
     fn publish_sites(&self) {
         self.client.set_sites(self.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect());
+    }
+
+    /// Lets the grace of all garbage pass, and removes it.
+    pub async fn collect(&self) {
+        let mut collector = striate_control::GarbageCollector::default();
+        collector.round(&self.client).await.unwrap();
+        self.runtime.sleep(Duration::from_secs(61)).await;
+        collector.round(&self.client).await.unwrap();
+    }
+
+    /// The stripes' records.
+    pub async fn stripes(&self) -> Vec<(StripeId, records::Stripe)> {
+        let rows = self.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await.unwrap();
+        rows.iter().map(|row| (keys::stripe_of(&row.key).unwrap(), row.record().unwrap())).collect()
     }
 
     async fn write_site(&self, record: records::Site) {

@@ -2,7 +2,9 @@
 
 mod cluster;
 mod collection;
+mod dying;
 mod losses;
 mod members;
+mod moving;
 mod orphans;
 mod statistics;
