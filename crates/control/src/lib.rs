@@ -6,7 +6,7 @@
 //! - [`garbage`]: removes chunks that nothing names, after a grace.
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
-//! - [`movement`]: moves chunks: drains sites, and levels how full they are.
+//! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
 //! - [`statistics`]: the load of every site, ω_j.
 //! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
 //! - [`members`]: the cluster's row and those of its sites.
@@ -36,7 +36,7 @@ pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
 pub use leader::Candidacy;
 pub use members::{Members, MembersError, SiteAnnouncement};
-pub use movement::{MoveOutcome, Rebalancer, move_chunk};
+pub use movement::{MoveOutcome, Optimiser, Rebalancer, move_chunk};
 pub use orphans::{OrphanReport, collect_orphans};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use statistics::{SiteLoadView, SiteStatistics};

@@ -7,5 +7,6 @@ mod levelling;
 mod losses;
 mod members;
 mod moving;
+mod optimising;
 mod orphans;
 mod statistics;
