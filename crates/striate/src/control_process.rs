@@ -1,7 +1,8 @@
 //! `striate control`: admits sites, and does what must happen in one place of a cluster.
 //!
-//! Every control process admits sites. One of them leads ([`Candidacy`]), makes the first access key of a new cluster, and
-//! collects what nothing names any more; when it goes, another takes over.
+//! Every control process admits sites. One of them leads ([`Candidacy`]): it makes the first access key of a new cluster,
+//! collects what nothing names any more, empties sites that are drained, and levels how full the others are. When it goes,
+//! another takes over.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,7 +95,8 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {
         Ok(cluster) => {
             let collecting = keep_collecting(cluster.client().clone());
-            futures::future::join(cluster.follow_sites(), collecting).await;
+            let levelling = cluster.rebalancer().clone().run(cluster.client().clone());
+            futures::future::join3(cluster.follow_sites(), collecting, levelling).await;
         }
         Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
     }

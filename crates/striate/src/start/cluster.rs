@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
-use striate_control::SiteStatistics;
+use striate_control::{Optimiser, Rebalancer, SiteStatistics};
 use striate_core::{ClusterId, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
@@ -75,6 +75,8 @@ struct Inner {
     restoring: tokio::sync::Mutex<()>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     statistics: SiteStatistics,
+    rebalancer: Rebalancer,
+    optimiser: Optimiser,
 }
 
 /// Who is here.
@@ -177,6 +179,8 @@ impl Cluster {
             restoring: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
             statistics: SiteStatistics::default(),
+            rebalancer: Rebalancer::default(),
+            optimiser: Optimiser::paused(),
         };
         let cluster = Self { inner: Arc::new(inner) };
         for live in cluster.inner.state.lock().live.values() {
@@ -203,6 +207,16 @@ impl Cluster {
     /// What is known of the sites' load; filled while the background work runs.
     pub fn statistics(&self) -> &SiteStatistics {
         &self.inner.statistics
+    }
+
+    /// What drains sites and levels how full they are.
+    pub fn rebalancer(&self) -> &Rebalancer {
+        &self.inner.rebalancer
+    }
+
+    /// What moves chunks to where reads of them cost less; paused until somebody says otherwise.
+    pub fn optimiser(&self) -> &Optimiser {
+        &self.inner.optimiser
     }
 
     /// The access keys.

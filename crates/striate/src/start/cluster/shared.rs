@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
-use striate_control::{Members, MembersError, SiteStatistics};
+use striate_control::{Members, MembersError, Optimiser, Rebalancer, SiteStatistics};
 use striate_core::SiteId;
 use striate_meta::records::{self, site::State as SiteState};
 use striate_meta::{MetaError, MetaStore, keys};
@@ -78,6 +78,8 @@ impl Cluster {
             restoring: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
             statistics: SiteStatistics::default(),
+            rebalancer: Rebalancer::default(),
+            optimiser: Optimiser::paused(),
         };
         let cluster = Self { inner: Arc::new(inner) };
         cluster.look_at_sites().await.map_err(Failure::failed)?;
