@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench prove-store prove-lab prove-plans prove-cluster reality results compare-minio
+.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,7 +108,7 @@ python: program python-package ## The Python package: types, fsspec's suite, pan
 	cd python && ../.tools/python/bin/mypy --cache-dir ../.tools/mypy
 	STRIATE="$(PROGRAM)" .tools/python/bin/python -m pytest -q -p no:cacheprovider python/tests
 
-bench: codec-bench plan-bench meta-bench compare-minio ## All benchmarks, beside their peers
+bench: codec-bench plan-bench meta-bench movement-bench compare-minio ## All benchmarks, beside their peers
 
 codec-bench: ## Encode and decode beside ISA-L and klauspost/reedsolomon
 	@tools/install.sh build bench
@@ -121,6 +121,9 @@ plan-bench: ## Plan reads beside HiGHS, after minutes of compiling it (FULL=1: h
 meta-bench: ## Transactions, gets and scans of each metadata engine: embedded, etcd, PostgreSQL
 	@tools/install.sh build engines
 	cargo run --release --package striate-bench --features meta-bench -- meta
+
+movement-bench: ## Candidate moves that the search for movement plans evaluates in a second
+	cargo run --release --package striate-bench --features movement-bench -- movement
 
 compare-minio: build ## PUT and GET beside MinIO (FULL=1: after 1 GB of each size)
 	@tools/install.sh minio

@@ -8,14 +8,18 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(any(feature = "plan-bench", feature = "movement-bench"))]
+mod claims;
 #[cfg(feature = "codec-bench")]
 mod codec;
 #[cfg(feature = "meta-bench")]
 mod meta;
+#[cfg(feature = "movement-bench")]
+mod movement;
 #[cfg(feature = "plan-bench")]
 mod plan;
 mod s3;
-#[cfg(any(feature = "codec-bench", feature = "plan-bench"))]
+#[cfg(any(feature = "codec-bench", feature = "plan-bench", feature = "movement-bench"))]
 mod stopwatch;
 
 /// Measures Striate beside its peers.
@@ -35,6 +39,9 @@ enum Benchmark {
     /// Transactions, gets and scans of each metadata engine.
     #[cfg(feature = "meta-bench")]
     Meta(meta::Options),
+    /// Candidate moves that the movement search evaluates in a second; exits with 1 if a claim does not hold.
+    #[cfg(feature = "movement-bench")]
+    Movement,
     /// Plan reads of many blocks beside HiGHS; exits with 1 if a claim does not hold.
     #[cfg(feature = "plan-bench")]
     Plan(plan::Options),
@@ -48,6 +55,8 @@ fn main() -> ExitCode {
         Benchmark::Codec(options) => codec::run(&options),
         #[cfg(feature = "meta-bench")]
         Benchmark::Meta(options) => meta::run(&options),
+        #[cfg(feature = "movement-bench")]
+        Benchmark::Movement => movement::run(),
         #[cfg(feature = "plan-bench")]
         Benchmark::Plan(options) => plan::run(&options),
         Benchmark::S3(options) => s3::run(&options),

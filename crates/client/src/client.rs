@@ -7,7 +7,7 @@ use striate_codec::Code;
 use striate_core::{FencingEpoch, Profile, SiteId, StripeId};
 use striate_meta::records::Block;
 use striate_meta::{MetaStore, Transaction};
-use striate_plan::Candidate;
+use striate_plan::{Candidate, SiteCost};
 use striate_runtime::Runtime;
 use striate_site::Site;
 use tracing::Instrument;
@@ -105,6 +105,13 @@ impl Client {
     /// Sites that take new chunks.
     pub fn candidates(&self) -> Vec<Candidate> {
         self.inner.stripes.sites().candidates()
+    }
+
+    /// What reading from each site costs now, of those that answer (o_j and m_j of EC-Store Eq. 1), in their order.
+    pub fn site_costs(&self) -> Vec<(SiteId, SiteCost)> {
+        let sites = self.inner.stripes.sites().snapshot();
+        let ids = self.sites().into_iter().map(|view| view.site.id());
+        ids.filter_map(|site| Some((site, sites.cost(site)?))).collect()
     }
 
     /// Number of racks among all sites.

@@ -9,6 +9,7 @@
 //! - [`garbage`]: removes chunks that nothing names, after a grace.
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
+//! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
 //! - [`statistics`]: the load of every site, ω_j.
 //! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
 //! - [`members`]: the cluster's row and those of its sites.
@@ -24,6 +25,7 @@ pub mod garbage;
 pub mod heal;
 pub mod leader;
 pub mod members;
+pub mod movement;
 pub mod orphans;
 pub mod repair;
 pub mod repair_pace;
@@ -35,6 +37,7 @@ pub mod verify;
 
 mod repair_progress;
 mod rows;
+mod stripe_change;
 mod work_list;
 
 pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
@@ -43,6 +46,7 @@ pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
 pub use leader::Candidacy;
 pub use members::{Members, MembersError, SiteAnnouncement};
+pub use movement::{MoveOutcome, Optimiser, Rebalancer, move_chunk};
 pub use orphans::{OrphanReport, collect_orphans};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use repair_pace::RepairLimits;

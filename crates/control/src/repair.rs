@@ -2,27 +2,25 @@
 //!
 //! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record,
 //! durably; (2) read good chunks, decode, compare with the checksums of the original encoding (I10); (3) write
-//! the new chunks under the new generation; (4) compare-and-swap the stripe record on the version of step 1,
-//! together with the reverse index, the debt row and garbage rows for what was replaced. Whoever loses the
-//! swap gives up only chunks of its own generation, so two repairers, or a repairer and a mover, cannot take a
-//! live chunk from each other (design.md §10.4). Chunks of its generation that end up unnamed, and those that a site
+//! the new chunks under the new generation; (4) compare-and-swap the stripe record on the version of step 1
+//! ([`crate::stripe_change`], shared with the mover). Chunks of its generation that end up unnamed, and those that a site
 //! may have stored without saying so, become garbage; a crash before that leaves orphans, which verify finds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
-use futures::stream::StreamExt;
-use striate_client::{Client, ClientError, add_garbage, holders};
-use striate_codec::{Code, crc32c};
-use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, StripeId};
-use striate_meta::records::{GarbageChunk, Stripe};
-use striate_meta::{Commit, Row, keys, records};
+use striate_client::{Client, ClientError};
+use striate_codec::crc32c;
+use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
+use striate_meta::records::GarbageChunk;
+use striate_meta::{Commit, keys, records};
 use striate_plan::{ChunkState, StripeRepair, choose_sites, plan_repair, rack_limit};
-use striate_site::{Priority, ReadRequest, SiteError, WriteRequest};
+use striate_site::{Priority, SiteError};
 
 use crate::absence::Absent;
 use crate::repair_pace::RepairPace;
+use crate::stripe_change::{Debt, StripeChange};
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,16 +47,10 @@ impl RepairOutcome {
 }
 
 struct Job<'a> {
-    client: &'a Client,
+    change: StripeChange<'a>,
     absent: &'a Absent,
     pace: &'a RepairPace,
-    id: StripeId,
-    row: Row,
-    record: Stripe,
-    code: Code,
     states: Vec<ChunkState>,
-    /// Chunks that a site may have stored although it did not say so.
-    strays: Vec<GarbageChunk>,
 }
 
 /// What earlier rounds of one stripe's repair have told.
@@ -113,43 +105,27 @@ impl<'a> Job<'a> {
         pace: &'a RepairPace,
         learned: &Learned,
     ) -> Result<Option<Self>, ClientError> {
-        let Some(row) = client.meta().get(&keys::stripe(id)).await? else {
+        let Some(change) = StripeChange::open(client, id, Priority::Repair).await? else {
             let mut tx = client.transaction();
             tx.require_unchanged(keys::stripe(id), None).delete(keys::debt(id));
             client.meta().commit(tx).await?;
             return Ok(None);
         };
-        let record: Stripe = row.record()?;
-        let inconsistent =
-            |reason: String| ClientError::Inconsistent { what: format!("stripe {id}"), reason };
-        let profile: Profile = record.profile.parse().map_err(|error| inconsistent(format!("{error}")))?;
-        let code = client.code(&profile)?;
-        if record.locations.len() != code.n() {
-            return Err(inconsistent(format!("{} locations for {profile}", record.locations.len())));
-        }
         let state = |(index, location): (usize, &records::Location)| match SiteId(location.site) {
             SiteId(0) => ChunkState::Lost,
             site if absent.gone.contains(&site) => ChunkState::Lost,
             site if absent.awaited.contains(&site) => ChunkState::Unknown,
             site if client.site(site).is_none() => ChunkState::Lost,
-            site => {
-                let generation = Generation(location.generation);
-                let chunk = ChunkId { stripe: id, index: index as u8, generation };
-                learned.chunks.get(&chunk).copied().unwrap_or(ChunkState::Good(site))
-            }
+            site => learned.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
         };
-        let states = record.locations.iter().enumerate().map(state).collect();
-        Ok(Some(Self { client, absent, pace, id, row, record, code, states, strays: Vec::new() }))
-    }
-
-    fn chunk(&self, index: usize) -> ChunkId {
-        let generation = Generation(self.record.locations[index].generation);
-        ChunkId { stripe: self.id, index: index as u8, generation }
+        let states = change.record.locations.iter().enumerate().map(state).collect();
+        Ok(Some(Self { change, absent, pace, states }))
     }
 
     /// Verifies every chunk that seems good.
     async fn examine(&mut self) {
-        let _turn = self.pace.turn(self.client, self.good_sites().collect(), self.record.chunk_len).await;
+        let (client, len) = (self.change.client, self.change.record.chunk_len);
+        let _turn = self.pace.turn(client, self.good_sites().collect(), len).await;
         let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
         self.states = join_all(checks).await;
     }
@@ -163,9 +139,9 @@ impl<'a> Job<'a> {
 
     /// What reading each chunk costs.
     fn costs(&self) -> Vec<f64> {
-        let len = self.record.chunk_len;
+        let len = self.change.record.chunk_len;
         let cost = |state: &ChunkState| match state {
-            ChunkState::Good(site) => self.pace.cost(self.client, *site, len),
+            ChunkState::Good(site) => self.pace.cost(self.change.client, *site, len),
             ChunkState::Lost | ChunkState::Unknown => f64::MAX,
         };
         self.states.iter().map(cost).collect()
@@ -173,11 +149,11 @@ impl<'a> Job<'a> {
 
     async fn examine_chunk(&self, index: usize, state: ChunkState) -> ChunkState {
         let ChunkState::Good(site_id) = state else { return state };
-        let Some(site) = self.client.site(site_id) else { return ChunkState::Lost };
-        match site.verify(self.chunk(index)).await {
+        let Some(site) = self.change.client.site(site_id) else { return ChunkState::Lost };
+        match site.verify(self.change.chunk(index)).await {
             Ok(info)
-                if info.crc32c == self.record.locations[index].crc32c
-                    && info.len == self.record.chunk_len =>
+                if info.crc32c == self.change.record.locations[index].crc32c
+                    && info.len == self.change.record.chunk_len =>
             {
                 state
             }
@@ -188,7 +164,8 @@ impl<'a> Job<'a> {
 
     /// One round; `None` asks for another.
     async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, ClientError> {
-        let plan = match plan_repair(&self.code, &self.states, &self.costs(), &self.destinations(learned)) {
+        let costs = self.costs();
+        let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.destinations(learned)) {
             Err(error) => {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(0) }));
@@ -199,58 +176,43 @@ impl<'a> Job<'a> {
             }
             Ok(Some(plan)) => plan,
         };
-        let sources = plan.decode.sources().iter().map(|&index| SiteId(self.record.locations[index].site));
+        let locations = &self.change.record.locations;
+        let sources = plan.decode.sources().iter().map(|&index| SiteId(locations[index].site));
         let sites = sources.chain(plan.targets.iter().map(|&(_, site)| site)).collect();
-        let _turn = self.pace.turn(self.client, sites, self.record.chunk_len).await;
-        let Some(generation) = self.take_generation().await? else { return Ok(None) };
+        let _turn = self.pace.turn(self.change.client, sites, self.change.record.chunk_len).await;
+        let Some(generation) = self.change.take_generation().await? else { return Ok(None) };
         let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
         let written = self.write(&plan, generation, chunks, learned).await;
         if written.is_empty() {
-            self.give_up(&written, generation).await;
+            self.change.give_up(&written, generation).await;
             return Ok(None);
         }
         let outcome = self.swap(&written, generation, learned).await?;
         if outcome.is_none() {
-            self.give_up(&written, generation).await;
+            self.change.give_up(&written, generation).await;
         }
         Ok(outcome)
     }
 
     /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
     fn destinations(&self, learned: &Learned) -> Vec<SiteId> {
-        let locations = self.record.locations.iter().zip(&self.states);
+        let client = self.change.client;
+        let locations = self.change.record.locations.iter().zip(&self.states);
         let kept: BTreeSet<SiteId> = locations
             .filter(|(_, state)| **state != ChunkState::Lost)
             .map(|(location, _)| SiteId(location.site))
             .collect();
         let mut taken: HashMap<RackId, usize> = HashMap::new();
-        for site in kept.iter().filter_map(|&site| self.client.site(site)) {
+        for site in kept.iter().filter_map(|&site| client.site(site)) {
             *taken.entry(site.rack()).or_default() += 1;
         }
-        let mut candidates = self.pace.candidates(self.client, self.record.chunk_len);
+        let mut candidates = self.pace.candidates(client, self.change.record.chunk_len);
         candidates.retain(|candidate| {
             let site = candidate.site;
             !kept.contains(&site) && !self.absent.contains(site) && !learned.refusals.contains_key(&site)
         });
-        let limit = rack_limit(self.code.n(), self.code.tolerance(), self.client.rack_count());
-        choose_sites(&mut self.client.runtime().rng(), &candidates, self.code.n(), limit, &taken)
-    }
-
-    /// Step 1. `None` when somebody else changed the record.
-    async fn take_generation(&mut self) -> Result<Option<Generation>, ClientError> {
-        let generation = Generation(self.record.generation).next();
-        self.record.generation = generation.0;
-        let value = records::encode(&self.record);
-        let mut tx = self.client.transaction();
-        tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
-        tx.put(keys::stripe(self.id), value.clone());
-        match self.client.meta().commit(tx).await? {
-            Commit::Done(version) => {
-                self.row = Row { key: self.row.key.clone(), value, version };
-                Ok(Some(generation))
-            }
-            Commit::Conflict { .. } => Ok(None),
-        }
+        let limit = rack_limit(self.change.code.n(), self.change.code.tolerance(), client.rack_count());
+        choose_sites(&mut client.runtime().rng(), &candidates, self.change.code.n(), limit, &taken)
     }
 
     /// Step 2: the payloads of the plan's targets. `None` when a source was bad; `learned` then has it.
@@ -259,54 +221,36 @@ impl<'a> Job<'a> {
         plan: &StripeRepair,
         learned: &mut Learned,
     ) -> Result<Option<Vec<Bytes>>, ClientError> {
-        let reads = join_all(plan.decode.sources().iter().map(|&index| self.read_chunk(index))).await;
+        let reads = join_all(plan.decode.sources().iter().map(|&index| self.change.read_chunk(index))).await;
         let mut inputs = Vec::with_capacity(reads.len());
         for (&index, read) in plan.decode.sources().iter().zip(reads) {
             let bad = match read {
-                Ok(bytes) if crc32c(&bytes) == self.record.locations[index].crc32c => {
+                Ok(bytes) if crc32c(&bytes) == self.change.record.locations[index].crc32c => {
                     inputs.push(bytes);
                     continue;
                 }
                 Ok(_) => ChunkState::Lost,
                 Err(error) => state_after(&error),
             };
-            tracing::warn!(chunk = %self.chunk(index), state = ?bad, "a source of a repair cannot be used");
-            learned.chunks.insert(self.chunk(index), bad);
+            tracing::warn!(chunk = %self.change.chunk(index), state = ?bad, "a source of a repair cannot be used");
+            learned.chunks.insert(self.change.chunk(index), bad);
         }
         if inputs.len() < plan.decode.sources().len() {
             return Ok(None);
         }
         let mut outputs: Vec<BytesMut> =
-            plan.targets.iter().map(|_| BytesMut::zeroed(self.record.chunk_len as usize)).collect();
+            plan.targets.iter().map(|_| BytesMut::zeroed(self.change.record.chunk_len as usize)).collect();
         let sources: Vec<&[u8]> = inputs.iter().map(Bytes::as_ref).collect();
         let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(BytesMut::as_mut).collect();
         plan.decode.apply(&sources, &mut refs).expect("whole chunks of one stripe have one length");
         for (&(index, _), output) in plan.targets.iter().zip(&outputs) {
-            if crc32c(output) != self.record.locations[index].crc32c {
+            if crc32c(output) != self.change.record.locations[index].crc32c {
                 let reason =
                     format!("the rebuilt chunk {index} does not match the original encoding's checksum");
-                return Err(ClientError::Inconsistent { what: format!("stripe {}", self.id), reason });
+                return Err(ClientError::Inconsistent { what: format!("stripe {}", self.change.id), reason });
             }
         }
         Ok(Some(outputs.into_iter().map(BytesMut::freeze).collect()))
-    }
-
-    async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
-        let site = SiteId(self.record.locations[index].site);
-        let site = self.client.site(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let range = ChunkRange { chunk: self.chunk(index), offset: 0, len: self.record.chunk_len };
-        let request = ReadRequest { ranges: vec![range], priority: Priority::Repair, deadline: None };
-        let reading = async { site.read(request).next().await };
-        let deadline = self.client.options().read_deadline;
-        match self.client.runtime().timeout(deadline, reading).await {
-            Ok(Some(reply)) => reply.result,
-            Ok(None) => Err(SiteError::Unavailable("it ended its answer early".to_owned())),
-            Err(_) => Err(SiteError::Deadline),
-        }
-    }
-
-    fn old_holders(&self) -> Result<Vec<SiteId>, ClientError> {
-        Ok(holders(&self.row.record()?))
     }
 
     /// Step 3: writes the new chunks; answers those that are durable, and `learned` has the sites that took none.
@@ -319,38 +263,19 @@ impl<'a> Job<'a> {
     ) -> Vec<(usize, SiteId)> {
         let writes = plan.targets.iter().zip(chunks);
         let writes =
-            writes.map(|(&(index, site), payload)| self.write_chunk(index, site, generation, payload));
+            writes.map(|(&(index, site), payload)| self.change.write_chunk(index, site, generation, payload));
         let results = join_all(writes).await;
         let mut written = Vec::new();
         for (&(index, site), result) in plan.targets.iter().zip(results) {
             match result {
                 Ok(()) => written.push((index, site)),
                 Err(error) => {
-                    tracing::warn!(stripe = %self.id, %site, %error, "a rebuilt chunk could not be written");
+                    self.change.note_refusal(index, site, generation, &error);
                     learned.refusals.insert(site, error.to_string());
-                    if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {
-                        let (index, generation) = (index as u32, generation.0);
-                        self.strays.push(GarbageChunk { index, site: site.0, generation });
-                    }
                 }
             }
         }
         written
-    }
-
-    async fn write_chunk(
-        &self,
-        index: usize,
-        site: SiteId,
-        generation: Generation,
-        payload: Bytes,
-    ) -> Result<(), SiteError> {
-        let site = self.client.site(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
-        let request = WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Repair };
-        let deadline = self.client.options().write_deadline;
-        let written = self.client.runtime().timeout(deadline, site.write(request)).await;
-        written.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
     /// Step 4. `None` when somebody else changed the record.
@@ -360,33 +285,17 @@ impl<'a> Job<'a> {
         generation: Generation,
         learned: &Learned,
     ) -> Result<Option<RepairOutcome>, ClientError> {
-        let old_holders = self.old_holders()?;
         let mut replaced = Vec::new();
         for &(index, site) in written {
-            let location = &mut self.record.locations[index];
-            if location.site != 0 {
-                let (site, generation) = (location.site, location.generation);
-                replaced.push(GarbageChunk { index: index as u32, site, generation });
-            }
-            (location.site, location.generation) = (site.0, generation.0);
+            replaced.extend(self.change.replace(index, site, generation));
             self.states[index] = ChunkState::Good(site);
         }
         replaced.extend(self.give_up_sites_of_lost_chunks(written));
-        replaced.extend_from_slice(&self.strays);
-        let mut tx = self.client.transaction();
-        tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
-        self.write_record(&mut tx, &old_holders).await?;
-        if !replaced.is_empty() {
-            add_garbage(&mut tx, self.id, replaced);
-        }
         let outcome = RepairOutcome { refused: learned.refusals(), ..self.outcome(written.len() as u64) };
-        match outcome.still_lost + outcome.unknown {
-            0 => tx.delete(keys::debt(self.id)),
-            _ => tx.put(keys::debt(self.id), Bytes::new()),
-        };
-        let done = matches!(self.client.meta().commit(tx).await?, Commit::Done(_));
+        let debt = if outcome.still_lost + outcome.unknown == 0 { Debt::Paid } else { Debt::Owed };
+        let done = self.change.swap(replaced, debt).await?;
         if done {
-            self.client.stripe_repaired(self.id);
+            self.change.client.stripe_repaired(self.change.id);
         }
         Ok(done.then_some(outcome))
     }
@@ -395,7 +304,7 @@ impl<'a> Job<'a> {
     /// place failed: then the lost one is named nowhere, so that no site is named twice (I6). Answers what was named.
     fn give_up_sites_of_lost_chunks(&mut self, written: &[(usize, SiteId)]) -> Vec<GarbageChunk> {
         let mut given_up = Vec::new();
-        for (index, location) in self.record.locations.iter_mut().enumerate() {
+        for (index, location) in self.change.record.locations.iter_mut().enumerate() {
             let is_taken = |&(other, site): &(usize, SiteId)| other != index && site.0 == location.site;
             if self.states[index] == ChunkState::Lost && written.iter().any(is_taken) {
                 let (site, generation) = (location.site, location.generation);
@@ -406,51 +315,17 @@ impl<'a> Job<'a> {
         given_up
     }
 
-    /// Adds to `tx` the changed record and, when the set of sites changed, its place in the reverse index.
-    async fn write_record(
-        &self,
-        tx: &mut striate_meta::Transaction,
-        old_holders: &[SiteId],
-    ) -> Result<(), ClientError> {
-        let new_holders = holders(&self.record);
-        let old = keys::placement_of(old_holders.iter().copied());
-        let new = self.client.ensure_placement(&new_holders).await?;
-        tx.put(keys::stripe(self.id), records::encode(&self.record));
-        if old != new {
-            tx.delete(keys::reverse(old, self.id));
-            tx.put(keys::reverse(new, self.id), Bytes::new());
-        }
-        Ok(())
-    }
-
-    /// Makes chunks of this repair's own generation garbage: nobody else could name them, and it will not. Should that
-    /// fail, they are orphans.
-    async fn give_up(&self, written: &[(usize, SiteId)], generation: Generation) {
-        let mut chunks = self.strays.clone();
-        chunks.extend(written.iter().map(|&(index, site)| {
-            let (index, generation) = (index as u32, generation.0);
-            GarbageChunk { index, site: site.0, generation }
-        }));
-        if chunks.is_empty() {
-            return;
-        }
-        let mut tx = self.client.transaction();
-        add_garbage(&mut tx, self.id, chunks);
-        if let Err(error) = self.client.meta().commit(tx).await {
-            tracing::debug!(stripe = %self.id, %error, "what a lost repair wrote stays for verify to find");
-        }
-    }
-
     /// Drops the debt of a stripe that is whole. `false` when the record changed meanwhile.
     async fn settle_debt(&self) -> Result<bool, ClientError> {
         let whole = self.states.iter().all(|state| matches!(state, ChunkState::Good(_)));
         if !whole {
             return Ok(true);
         }
-        let mut tx = self.client.transaction();
-        tx.require_unchanged(keys::stripe(self.id), Some(&self.row)).delete(keys::debt(self.id));
-        let done = matches!(self.client.meta().commit(tx).await?, Commit::Done(_));
-        self.client.stripe_repaired(self.id);
+        let StripeChange { client, id, .. } = &self.change;
+        let mut tx = self.change.unchanged();
+        tx.delete(keys::debt(*id));
+        let done = matches!(client.meta().commit(tx).await?, Commit::Done(_));
+        client.stripe_repaired(*id);
         Ok(done)
     }
 
@@ -458,7 +333,7 @@ impl<'a> Job<'a> {
         let count = |wanted: ChunkState| self.states.iter().filter(|state| **state == wanted).count() as u64;
         RepairOutcome {
             chunks,
-            bytes: chunks * u64::from(self.record.chunk_len),
+            bytes: chunks * u64::from(self.change.record.chunk_len),
             still_lost: count(ChunkState::Lost),
             unknown: count(ChunkState::Unknown),
             refused: Vec::new(),
@@ -468,7 +343,7 @@ impl<'a> Job<'a> {
 
     fn describe_lost(&self) -> String {
         let lost = self.states.iter().enumerate().filter(|(_, state)| !matches!(state, ChunkState::Good(_)));
-        let text = lost.map(|(index, _)| match self.record.locations[index].site {
+        let text = lost.map(|(index, _)| match self.change.record.locations[index].site {
             0 => format!("chunk {index} was never written"),
             site => format!("chunk {index} on site {site}"),
         });
@@ -476,8 +351,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What a failed verification says of a chunk.
-fn state_after(error: &SiteError) -> ChunkState {
+/// What a failed read or verification says of a chunk.
+pub(crate) fn state_after(error: &SiteError) -> ChunkState {
     match error {
         SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_) => ChunkState::Lost,
         _ => ChunkState::Unknown,

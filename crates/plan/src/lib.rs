@@ -1,6 +1,7 @@
 //! Every decision of the store, as pure functions of their arguments: no clock, no I/O, no global randomness.
 //!
 //! - [`access`]: which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B).
+//! - [`movement`]: which chunk is moved where (EC-Store §IV-C, §IV-D).
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
 //! - [`grouping`]: neighbours on the same sites.
 //! - [`read`]: which chunks of a block are fetched, and what is decoded from them (design.md §5).
@@ -20,6 +21,7 @@ pub mod check;
 pub mod co_access;
 pub mod cost;
 pub mod grouping;
+pub mod movement;
 pub mod placement;
 pub mod price;
 pub mod published;

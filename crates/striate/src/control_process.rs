@@ -1,7 +1,8 @@
 //! `striate control`: admits sites, and does what must happen in one place of a cluster.
 //!
-//! Every control process admits sites. One of them leads ([`Candidacy`]), makes the first access key of a new cluster, and
-//! keeps the store whole and clean ([`striate_control::Upkeep`]); when it goes, another takes over.
+//! Every control process admits sites. One of them leads ([`Candidacy`]): it makes the first access key of a new cluster,
+//! keeps the store whole and clean ([`striate_control::Upkeep`]), empties sites that are drained, and levels how full the
+//! others are. When it goes, another takes over.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -102,7 +103,8 @@ async fn lead(
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {
         Ok(cluster) => {
             let upkeep = cluster.upkeep().clone().run(cluster.client().clone());
-            futures::future::join(cluster.follow_sites(), upkeep).await;
+            let levelling = cluster.rebalancer().clone().run(cluster.client().clone());
+            futures::future::join3(cluster.follow_sites(), upkeep, levelling).await;
         }
         Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
     }

@@ -3,6 +3,7 @@
 //! Requests are counted by operation and class of status, their durations in a histogram by operation. The
 //! number of series is bounded: operations are the gateway's fixed set of names.
 
+mod movement;
 mod reads;
 mod work;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use striate_client::{CoAccessTotals, ReadMeasures};
 use striate_control::SiteLoadView;
+use striate_control::movement::{OptimiserProgress, RebalanceProgress};
 use striate_s3::RequestMetrics;
 
 use crate::admin::messages::Status;
@@ -86,6 +88,10 @@ pub struct Figures<'a> {
     pub co_access: CoAccessTotals,
     /// The load of sites.
     pub loads: Vec<SiteLoadView>,
+    /// Chunks moved for space's sake.
+    pub rebalance: RebalanceProgress,
+    /// Chunks moved for the readers' sake.
+    pub optimiser: OptimiserProgress,
 }
 
 /// Text that is being written.
@@ -116,6 +122,7 @@ impl Metrics {
         self.render_requests(&mut page);
         reads::render_reads(&mut page, figures.reads);
         reads::render_statistics(&mut page, figures.co_access, &figures.loads);
+        movement::render(&mut page, &figures.rebalance, &figures.optimiser);
         render_store(&mut page, status);
         work::render_work(&mut page, status.repair.as_ref(), status.scrub.as_ref());
         page.0
@@ -252,7 +259,13 @@ mod tests {
             capacity: Default::default(),
         };
         let reads = ReadMeasures::default();
-        let figures = Figures { reads: &reads, co_access: CoAccessTotals::default(), loads: Vec::new() };
+        let figures = Figures {
+            reads: &reads,
+            co_access: CoAccessTotals::default(),
+            loads: Vec::new(),
+            rebalance: RebalanceProgress { chunks: 5, ..RebalanceProgress::default() },
+            optimiser: OptimiserProgress::default(),
+        };
         let text = metrics.render(&status, figures);
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
@@ -263,6 +276,7 @@ mod tests {
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"+Inf\"} 2"));
         assert!(text.contains("striate_debt_stripes 7"));
         assert!(text.contains("striate_repair_stripes_left 5") && text.contains("striate_scrub_cycle 0"));
+        assert!(text.contains("striate_moved_chunks_total{why=\"space\"} 5"));
         assert!(text.contains("striate_read_phase_seconds_count"));
     }
 

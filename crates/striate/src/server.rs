@@ -65,6 +65,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         upkeep: (&args.upkeep).into(),
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
+    opened.cluster.optimiser().set_paused(!args.optimise_placement);
     let endpoint = listeners.endpoint.clone();
     let first = introduce(&opened, &endpoint, args.listen.dev)?;
     let home = Home { directories: opened.cluster.directories(), name: None };

@@ -5,9 +5,9 @@ use std::io;
 use striate_plan::access::instances::Shape;
 use striate_plan::access::{AccessProblem, AccessWorkspace, solve};
 
-use super::claims::{Bar, Claims, quantile, sorted};
 use super::highs::{self, Formulation};
 use super::{Extent, speed};
+use crate::claims::{Bar, Claims, quantile, sorted};
 
 /// Work units of the long run that plans are compared with, some seconds.
 const LONG_RUN: u64 = 40_000_000;

@@ -4,7 +4,6 @@
 //! instances. HiGHS runs in this process with one thread, after a first call.
 
 mod beyond;
-mod claims;
 mod highs;
 mod race;
 mod speed;
@@ -14,7 +13,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use claims::Claims;
+use crate::claims::Claims;
 
 /// Options of `striate-bench plan`.
 #[derive(clap::Args)]

@@ -7,9 +7,9 @@ use std::path::Path;
 use striate_plan::access::instances::{Shape, draw_any};
 use striate_plan::access::{AccessProblem, AccessWorkspace};
 
-use super::claims::{Bar, Claims};
 use super::highs::{self, Formulation};
 use super::{AMPLE, Extent, speed};
+use crate::claims::{Bar, Claims};
 
 /// How far costs may differ, relative to them: HiGHS's tolerance for whole numbers is 1e-6.
 const TOLERANCE: f64 = 1e-6;

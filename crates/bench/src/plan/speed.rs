@@ -8,9 +8,9 @@ use striate_plan::access::instances::Shape;
 use striate_plan::access::published::{cost_of, plan_greedily};
 use striate_plan::access::{AccessProblem, AccessWorkspace, check_access, solve};
 
-use super::claims::{Bar, Claims, quantile, sorted};
 use super::highs::{self, Formulation};
 use super::{AMPLE, Extent};
+use crate::claims::{Bar, Claims, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
 /// How often each instance is solved; the best time counts.

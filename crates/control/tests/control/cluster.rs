@@ -46,6 +46,8 @@ pub struct BreakableSite {
     /// Bytes read from it and written to it.
     pub read_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
+    /// Bytes that it can hold.
+    pub capacity: Mutex<u64>,
     told: Mutex<LoadReport>,
     asked: AtomicUsize,
 }
@@ -63,7 +65,8 @@ impl BreakableSite {
             lag: Mutex::default(),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
-            told: Mutex::new(LoadReport { free_bytes: 1 << 40, ..LoadReport::default() }),
+            capacity: Mutex::new(1 << 40),
+            told: Mutex::default(),
             asked: AtomicUsize::new(0),
         })
     }
@@ -77,6 +80,11 @@ impl BreakableSite {
     /// Sets how many requests it says are there.
     pub fn queue(&self, requests: u32) {
         self.told.lock().queue_requests = requests;
+    }
+
+    /// Bytes of chunks on it.
+    pub fn used_bytes(&self) -> u64 {
+        self.chunks.lock().values().map(|(payload, _)| payload.len() as u64).sum()
     }
 
     /// How often it was asked for its status.
@@ -130,8 +138,10 @@ impl Site for BreakableSite {
     }
 
     fn last_load(&self) -> LoadReport {
-        let told = *self.told.lock();
-        LoadReport { chunks: told.chunks.max(self.chunks.lock().len() as u64), ..told }
+        let (told, used_bytes) = (*self.told.lock(), self.used_bytes());
+        let free_bytes = self.capacity.lock().saturating_sub(used_bytes);
+        let chunks = told.chunks.max(self.chunks.lock().len() as u64);
+        LoadReport { chunks, used_bytes, free_bytes, ..told }
     }
 
     fn read(&self, request: ReadRequest) -> ReadStream {
@@ -268,6 +278,20 @@ impl Cluster {
 
     fn publish_sites(&self) {
         self.client.set_sites(self.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect());
+    }
+
+    /// Lets the grace of all garbage pass, and removes it.
+    pub async fn collect(&self) {
+        let mut collector = striate_control::GarbageCollector::default();
+        collector.round(&self.client).await.unwrap();
+        self.runtime.sleep(Duration::from_secs(61)).await;
+        collector.round(&self.client).await.unwrap();
+    }
+
+    /// The stripes' records.
+    pub async fn stripes(&self) -> Vec<(StripeId, records::Stripe)> {
+        let rows = self.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await.unwrap();
+        rows.iter().map(|row| (keys::stripe_of(&row.key).unwrap(), row.record().unwrap())).collect()
     }
 
     async fn write_site(&self, record: records::Site) {

@@ -2,8 +2,12 @@
 
 mod cluster;
 mod collection;
+mod dying;
+mod levelling;
 mod losses;
 mod members;
+mod moving;
+mod optimising;
 mod orphans;
 mod repairing;
 mod scrubbing;

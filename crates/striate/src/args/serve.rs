@@ -172,6 +172,11 @@ pub struct ServerArgs {
     #[command(flatten)]
     pub upkeep: UpkeepArgs,
 
+    /// Move chunks of blocks that are read together to common sites, and off loaded ones: at most a hundredth of what is
+    /// read. The manual's page on movement says when that is worth it.
+    #[arg(long, env = "STRIATE_OPTIMISE_PLACEMENT")]
+    pub optimise_placement: bool,
+
     /// How to listen.
     #[command(flatten)]
     pub listen: ListenArgs,

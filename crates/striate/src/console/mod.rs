@@ -132,6 +132,8 @@ impl Console {
                             reads: client.read_measures(),
                             co_access: client.co_access_totals(),
                             loads: self.shared.cluster.statistics().view(),
+                            rebalance: self.shared.cluster.rebalancer().progress(),
+                            optimiser: self.shared.cluster.optimiser().progress(),
                         };
                         let text = self.shared.metrics.render(&status, figures);
                         with_type(StatusCode::OK, "text/plain; version=0.0.4", text)

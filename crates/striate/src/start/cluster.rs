@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
-use striate_control::{SiteStatistics, Upkeep, UpkeepOptions};
+use striate_control::{Optimiser, Rebalancer, SiteStatistics, Upkeep, UpkeepOptions};
 use striate_core::{ClusterId, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
@@ -79,6 +79,8 @@ struct Inner {
     tasks: Mutex<Vec<JoinHandle<()>>>,
     statistics: SiteStatistics,
     upkeep: Upkeep,
+    rebalancer: Rebalancer,
+    optimiser: Optimiser,
 }
 
 /// Who is here.
@@ -182,6 +184,8 @@ impl Cluster {
             tasks: Mutex::default(),
             statistics: SiteStatistics::default(),
             upkeep: Upkeep::new(settings.upkeep),
+            rebalancer: Rebalancer::default(),
+            optimiser: Optimiser::paused(),
         };
         let cluster = Self { inner: Arc::new(inner) };
         for live in cluster.inner.state.lock().live.values() {
@@ -213,6 +217,16 @@ impl Cluster {
     /// What keeps it whole, if this process does.
     pub fn upkeep(&self) -> &Upkeep {
         &self.inner.upkeep
+    }
+
+    /// What drains sites and levels how full they are.
+    pub fn rebalancer(&self) -> &Rebalancer {
+        &self.inner.rebalancer
+    }
+
+    /// What moves chunks to where reads of them cost less; paused until somebody says otherwise.
+    pub fn optimiser(&self) -> &Optimiser {
+        &self.inner.optimiser
     }
 
     /// The access keys.

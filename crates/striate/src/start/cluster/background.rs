@@ -35,6 +35,8 @@ impl Cluster {
             // Nobody else works on these metadata: what a cluster's leading control process does is done here.
             Some(embedded) => tasks.extend([
                 runtime.spawn(self.inner.upkeep.clone().run(client())),
+                runtime.spawn(self.inner.rebalancer.clone().run(client())),
+                runtime.spawn(self.inner.optimiser.clone().run(client(), self.inner.statistics.clone())),
                 runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().check_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().scrub_metadata(embedded.clone())),

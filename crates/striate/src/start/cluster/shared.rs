@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
-use striate_control::{Members, MembersError, SiteStatistics, Upkeep};
+use striate_control::{Members, MembersError, Optimiser, Rebalancer, SiteStatistics, Upkeep};
 use striate_core::SiteId;
 use striate_meta::records::{self, site::State as SiteState};
 use striate_meta::{MetaError, MetaStore, keys};
@@ -79,6 +79,8 @@ impl Cluster {
             tasks: Mutex::default(),
             statistics: SiteStatistics::default(),
             upkeep: Upkeep::new(settings.upkeep),
+            rebalancer: Rebalancer::default(),
+            optimiser: Optimiser::paused(),
         };
         let cluster = Self { inner: Arc::new(inner) };
         cluster.look_at_sites().await.map_err(Failure::failed)?;

@@ -13,6 +13,10 @@ pub struct Claims {
 /// What a figure must be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bar {
+    #[cfg_attr(
+        not(feature = "plan-bench"),
+        allow(dead_code, reason = "only the planner's bars are like this")
+    )]
     AtMost(f64),
     AtLeast(f64),
     /// Nothing: it is only stated.

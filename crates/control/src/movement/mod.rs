@@ -1,0 +1,12 @@
+//! Moving chunks: one at a time by [`move_chunk`], for space's sake by the [`Rebalancer`], for the readers' by the
+//! [`Optimiser`] (EC-Store §IV-D, §V-B2). What is moved where is decided in `striate_plan::movement`.
+
+mod mover;
+mod optimiser;
+mod rebalancer;
+mod state;
+mod throttle;
+
+pub use mover::{MoveOutcome, move_chunk};
+pub use optimiser::{Optimiser, OptimiserOptions, OptimiserProgress};
+pub use rebalancer::{RebalanceOptions, RebalanceProgress, Rebalancer};

@@ -1,0 +1,143 @@
+//! The chunk mover: one chunk from one site to another (EC-Store §V-B2, design.md §10).
+//!
+//! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record, durably;
+//! (2) read the chunk and compare it with the checksum of the original encoding; (3) write it under the new generation,
+//! and have the destination verify it from its medium; (4) compare-and-swap the stripe record, with the reverse index and a
+//! garbage row for the old chunk ([`crate::stripe_change`]). Readers find the one or the other: the old chunk is deleted
+//! after a grace that is longer than any read, and who still has the old location then asks for the new one.
+//!
+//! A chunk that is missing or damaged where it is named is not moved: its stripe is put in debt, for repair.
+
+use std::collections::HashMap;
+
+use striate_client::{Client, ClientError};
+use striate_codec::crc32c;
+use striate_core::{ChunkId, Generation, RackId, SiteId};
+use striate_meta::{Commit, keys};
+use striate_plan::movement::ChunkMove;
+use striate_plan::{ChunkState, rack_limit};
+use striate_site::{Priority, SiteError};
+
+use crate::repair::state_after;
+use crate::stripe_change::{Debt, StripeChange};
+
+/// So often a move is tried that loses against other changes of the stripe.
+const ATTEMPTS: u32 = 4;
+
+/// What became of a move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveOutcome {
+    /// The chunk is in its new place.
+    Moved {
+        /// Its length.
+        bytes: u64,
+    },
+    /// The stripe is gone, or the chunk is not where it was to be taken from.
+    Outdated,
+    /// The chunk is missing or damaged; the stripe is in debt now.
+    LeftToRepair,
+    /// A site did not play its part, or the move would break a rule; in words.
+    Refused(String),
+    /// Others kept changing the stripe.
+    Contended,
+}
+
+/// Moves one chunk.
+///
+/// # Errors
+/// When the metadata store fails. The chunk is then where it was, or where it was to be.
+pub async fn move_chunk(client: &Client, wanted: &ChunkMove) -> Result<MoveOutcome, ClientError> {
+    for _ in 0..ATTEMPTS {
+        let change = StripeChange::open(client, wanted.stripe, Priority::Background).await?;
+        let Some(change) = change else { return Ok(MoveOutcome::Outdated) };
+        if let Some(outcome) = attempt(change, wanted).await? {
+            return Ok(outcome);
+        }
+    }
+    Ok(MoveOutcome::Contended)
+}
+
+/// `None`: somebody else changed the stripe.
+async fn attempt(
+    mut change: StripeChange<'_>,
+    wanted: &ChunkMove,
+) -> Result<Option<MoveOutcome>, ClientError> {
+    let location = change.record.locations.get(wanted.index);
+    if location.is_none_or(|at| at.site == 0 || at.site != wanted.from.0) {
+        return Ok(Some(MoveOutcome::Outdated));
+    }
+    if let Err(reason) = check(&change, wanted) {
+        return Ok(Some(MoveOutcome::Refused(reason)));
+    }
+    let Some(generation) = change.take_generation().await? else { return Ok(None) };
+    let payload = match change.read_chunk(wanted.index).await {
+        Ok(payload) if crc32c(&payload) == change.record.locations[wanted.index].crc32c => payload,
+        Ok(_) => return leave_to_repair(&change).await,
+        Err(error) if state_after(&error) == ChunkState::Lost => return leave_to_repair(&change).await,
+        Err(error) => return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", wanted.from)))),
+    };
+    let bytes = payload.len() as u64;
+    if let Err(error) = change.write_chunk(wanted.index, wanted.to, generation, payload).await {
+        change.note_refusal(wanted.index, wanted.to, generation, &error);
+        change.give_up(&[], generation).await;
+        return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", wanted.to))));
+    }
+    let written = [(wanted.index, wanted.to)];
+    if let Err(reason) = verify(&change, wanted, generation).await {
+        change.give_up(&written, generation).await;
+        return Ok(Some(MoveOutcome::Refused(reason)));
+    }
+    let replaced = change.replace(wanted.index, wanted.to, generation).into_iter().collect();
+    if change.swap(replaced, Debt::AsItIs).await? {
+        return Ok(Some(MoveOutcome::Moved { bytes }));
+    }
+    change.give_up(&written, generation).await;
+    Ok(None)
+}
+
+/// The destination takes chunks, holds none of the stripe, and its rack not too many (I6).
+fn check(change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
+    let (client, to) = (change.client, wanted.to);
+    let candidates = client.candidates();
+    let candidate = candidates.iter().find(|candidate| candidate.site == to);
+    let rack = &candidate.ok_or(format!("site {to} takes no chunks"))?.rack;
+    let mut in_rack: HashMap<RackId, usize> = HashMap::new();
+    for location in change.record.locations.iter().filter(|location| location.site != 0) {
+        let site = SiteId(location.site);
+        if site == to {
+            return Err(format!("site {to} holds a chunk of the stripe"));
+        }
+        if let Some(holder) = client.site(site).filter(|_| site != wanted.from) {
+            *in_rack.entry(holder.rack()).or_default() += 1;
+        }
+    }
+    let limit = rack_limit(change.code.n(), change.code.tolerance(), client.rack_count());
+    match in_rack.get(rack).copied().unwrap_or_default() < limit {
+        true => Ok(()),
+        false => Err(format!("rack {rack} holds {limit} chunks of the stripe already")),
+    }
+}
+
+/// Has the destination read the new chunk from its medium.
+async fn verify(change: &StripeChange<'_>, wanted: &ChunkMove, generation: Generation) -> Result<(), String> {
+    let client = change.client;
+    let refuse = |error: SiteError| format!("site {} cannot verify what it took: {error}", wanted.to);
+    let gone = || refuse(SiteError::Unavailable("it was removed".to_owned()));
+    let site = client.site(wanted.to).ok_or_else(gone)?;
+    let chunk = ChunkId { stripe: wanted.stripe, index: wanted.index as u8, generation };
+    let verified = client.runtime().timeout(client.options().write_deadline, site.verify(chunk)).await;
+    let info = verified.unwrap_or(Err(SiteError::Deadline)).map_err(refuse)?;
+    let (crc, len) = (change.record.locations[wanted.index].crc32c, change.record.chunk_len);
+    match (info.crc32c, info.len) == (crc, len) {
+        true => Ok(()),
+        false => Err(format!("site {} stored something else than it was sent", wanted.to)),
+    }
+}
+
+/// Puts the stripe in debt, unless its record has changed since: then the chunk may have been read where it no longer is.
+async fn leave_to_repair(change: &StripeChange<'_>) -> Result<Option<MoveOutcome>, ClientError> {
+    let mut tx = change.unchanged();
+    tx.put(keys::debt(change.id), bytes::Bytes::new());
+    let done = matches!(change.client.meta().commit(tx).await?, Commit::Done(_));
+    Ok(done.then_some(MoveOutcome::LeftToRepair))
+}

@@ -1,0 +1,363 @@
+//! Drain and rebalance: sites that are drained are emptied, and a new site fills up without a hand.
+//!
+//! Looks every now and then how full the sites are, whether anybody reads or not, and moves chunks as
+//! [`striate_plan::movement::Levelling`] says, within a budget of bytes per second of its own. What is on a site is found
+//! through the reverse index, page by page; nothing is kept between two looks, so that it may die at any time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use serde::Serialize;
+use striate_client::{Client, ClientError, holders};
+use striate_core::{SiteId, StripeId};
+use striate_meta::keys;
+use striate_meta::records::{Placement, Stripe};
+use striate_plan::movement::{ChunkMove, Levelling, SiteFill};
+use striate_plan::rack_limit;
+use striate_runtime::Instant;
+
+use super::mover::{MoveOutcome, move_chunk};
+use super::throttle::Throttle;
+use crate::rows::Rows;
+
+/// A site that is asked how full it is must answer within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Sites that are asked at the same time, and chunks that move at the same time.
+const AT_ONCE: usize = 4;
+/// Stripe rows that are read together.
+const BATCH: usize = 64;
+/// All sites together give in one look what the budget allows in so many seconds.
+const PASS_S: u64 = 60;
+/// Where nothing can be moved, moves are looked for in 1 of 2⁶ looks.
+const MOST_FRUITLESS: u32 = 6;
+
+/// How it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebalanceOptions {
+    /// Bytes of chunks that are moved in a second.
+    pub bytes_per_s: u64,
+    /// Pause between two looks.
+    pub look_every: Duration,
+}
+
+impl Default for RebalanceOptions {
+    /// 32 MiB/s: an eighth of what a disk of the slow kind writes, and a terabyte in nine hours.
+    fn default() -> Self {
+        Self { bytes_per_s: 32 << 20, look_every: Duration::from_secs(20) }
+    }
+}
+
+/// How far it has come, since the process began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RebalanceProgress {
+    /// Looks at the sites.
+    pub looks: u64,
+    /// Chunks moved.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Moves that others made needless.
+    pub outdated: u64,
+    /// Chunks that were found missing or damaged, and left to repair.
+    pub left_to_repair: u64,
+    /// Moves that a site refused, or that others kept from happening.
+    pub refused: u64,
+    /// The last such refusal, in words.
+    pub last_refusal: Option<String>,
+    /// Sites that gave something at the last look, and how many bytes they had to give.
+    pub givers: Vec<(SiteId, u64)>,
+}
+
+/// Drains and rebalances. A cheap handle.
+#[derive(Clone, Debug)]
+pub struct Rebalancer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: RebalanceOptions,
+    throttle: Throttle,
+    progress: Mutex<RebalanceProgress>,
+    is_paused: AtomicBool,
+    /// Old chunks that may still be where they were.
+    recent: Mutex<Vec<Moved>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    at: Instant,
+    from: SiteId,
+    bytes: u64,
+}
+
+impl Default for Rebalancer {
+    fn default() -> Self {
+        Self::new(RebalanceOptions::default())
+    }
+}
+
+impl Rebalancer {
+    /// With these options.
+    pub fn new(options: RebalanceOptions) -> Self {
+        let throttle = Throttle::new(options.bytes_per_s);
+        let (progress, is_paused, recent) = (Mutex::default(), AtomicBool::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { options, throttle, progress, is_paused, recent }) }
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> RebalanceProgress {
+        self.shared.progress.lock().clone()
+    }
+
+    /// Begins no further move, or goes on. Those under way are finished.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.shared.is_paused.store(is_paused, Ordering::Relaxed);
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        self.shared.is_paused.load(Ordering::Relaxed)
+    }
+
+    /// Runs for ever. In one process of a cluster at a time; more than one would do no harm.
+    pub async fn run(self, client: Client) {
+        let (mut patience, mut is_fruitful) = (Patience::default(), false);
+        loop {
+            if !is_fruitful {
+                client.runtime().sleep(self.shared.options.look_every).await;
+            }
+            is_fruitful = false;
+            let levelling = self.levelling(&client).await;
+            if self.is_paused() || !patience.is_due(&levelling) {
+                continue;
+            }
+            match self.level(&client, levelling).await {
+                Ok(chunks) => {
+                    // Where nobody has anything to give, looking costs nothing.
+                    patience.note(chunks > 0 || self.progress().givers.is_empty());
+                    is_fruitful = chunks > 0;
+                    if is_fruitful {
+                        tracing::info!(chunks, "moved chunks off full or drained sites");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "chunks are moved to other sites later"),
+            }
+        }
+    }
+
+    /// Looks how full the sites are and moves what is to be moved now. Answers how many chunks it moved.
+    ///
+    /// # Errors
+    /// When the metadata store fails; the next look goes on.
+    pub async fn look(&self, client: &Client) -> Result<u64, ClientError> {
+        if self.is_paused() {
+            return Ok(0);
+        }
+        let levelling = self.levelling(client).await;
+        self.level(client, levelling).await
+    }
+
+    /// How full the sites are. What was moved off a site a short time ago is still on it, and is counted as gone.
+    async fn levelling(&self, client: &Client) -> Levelling {
+        let mut fills = fills(client).await;
+        let grace = client.options().garbage_grace;
+        let (now, mut recent) = (client.runtime().now(), self.shared.recent.lock());
+        // The deleter looks four times in a grace, and knows a row for a grace before it consumes it.
+        recent.retain(|moved| now.duration_since(moved.at) < grace * 3 / 2);
+        let mut gone: BTreeMap<SiteId, u64> = BTreeMap::new();
+        recent.iter().for_each(|moved| *gone.entry(moved.from).or_default() += moved.bytes);
+        for fill in &mut fills {
+            let bytes = gone.get(&fill.site).map_or(0, |&bytes| bytes.min(fill.used_bytes));
+            fill.used_bytes -= bytes;
+            fill.free_bytes += bytes;
+        }
+        Levelling::new(fills)
+    }
+
+    async fn level(&self, client: &Client, levelling: Levelling) -> Result<u64, ClientError> {
+        let givers = levelling.givers();
+        let before = {
+            let mut progress = self.shared.progress.lock();
+            progress.looks += 1;
+            progress.givers.clone_from(&givers);
+            progress.chunks
+        };
+        let mut look = Look { rebalancer: self, client, levelling, rng: client.runtime().rng() };
+        // A part of what they have to give, and all of them in turn: so that what the takers can take is from each, and
+        // what the sites tell is not too old.
+        let most = (self.shared.options.bytes_per_s * PASS_S / givers.len().max(1) as u64).max(1);
+        for (giver, bytes) in givers {
+            let part = if look.levelling.is_drained(giver) { bytes } else { bytes.div_ceil(4) };
+            look.relieve(giver, part.min(most)).await?;
+        }
+        Ok(self.progress().chunks - before)
+    }
+
+    fn count(&self, outcome: MoveOutcome) {
+        let mut progress = self.shared.progress.lock();
+        match outcome {
+            MoveOutcome::Moved { bytes } => {
+                progress.chunks += 1;
+                progress.bytes += bytes;
+            }
+            MoveOutcome::Outdated => progress.outdated += 1,
+            MoveOutcome::LeftToRepair => progress.left_to_repair += 1,
+            MoveOutcome::Contended => progress.refused += 1,
+            MoveOutcome::Refused(reason) => {
+                progress.refused += 1;
+                progress.last_refusal = Some(reason);
+            }
+        }
+    }
+}
+
+/// When to look for moves again where there were none: twice as late each time, unless the sites change.
+#[derive(Debug, Default)]
+struct Patience {
+    members: Vec<(SiteId, bool, bool)>,
+    /// Looks that are left out.
+    skip: u32,
+    /// Of those that were looked at, one after the other without a move.
+    fruitless: u32,
+}
+
+impl Patience {
+    fn is_due(&mut self, levelling: &Levelling) -> bool {
+        let members = levelling.members();
+        if members != self.members {
+            *self = Self { members, ..Self::default() };
+        }
+        let is_due = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        is_due
+    }
+
+    fn note(&mut self, is_fruitful: bool) {
+        self.fruitless = if is_fruitful { 0 } else { (self.fruitless + 1).min(MOST_FRUITLESS) };
+        self.skip = (1 << self.fruitless) - 1;
+    }
+}
+
+/// One look, and what is moved by it.
+struct Look<'a> {
+    rebalancer: &'a Rebalancer,
+    client: &'a Client,
+    levelling: Levelling,
+    rng: SmallRng,
+}
+
+/// A move and the chunk's length.
+type Planned = (ChunkMove, u32);
+
+impl Look<'_> {
+    /// Moves up to `bytes` off a site, and not many more.
+    async fn relieve(&mut self, giver: SiteId, bytes: u64) -> Result<(), ClientError> {
+        let mut left = bytes;
+        let mut placements = Rows::with_prefix(&keys::placements(giver));
+        while let Some(page) = placements.next(self.client).await? {
+            for row in page {
+                let Some(placement) = keys::placement_number(&row.key) else { continue };
+                let sites = row.record::<Placement>()?.sites.into_iter().map(SiteId).collect::<Vec<_>>();
+                if !self.levelling.has_taker(giver, &sites) {
+                    continue;
+                }
+                let mut reverse = Rows::with_prefix(&keys::reverses(placement));
+                while let Some(page) = reverse.next(self.client).await? {
+                    let stripes: Vec<StripeId> =
+                        page.iter().filter_map(|row| keys::reverse_stripe(&row.key)).collect();
+                    for batch in stripes.chunks(BATCH) {
+                        if left == 0 || self.rebalancer.is_paused() {
+                            return Ok(());
+                        }
+                        let moves = self.plan(giver, batch, &mut left).await?;
+                        self.run(moves).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the chunks of these stripes on `giver` go; takes their lengths from `left`.
+    async fn plan(
+        &mut self,
+        giver: SiteId,
+        stripes: &[StripeId],
+        left: &mut u64,
+    ) -> Result<Vec<Planned>, ClientError> {
+        let keys: Vec<_> = stripes.iter().map(|&stripe| keys::stripe(stripe)).collect();
+        let rows = self.client.meta().get_many(&keys).await?;
+        let mut moves = Vec::new();
+        for (&stripe, row) in stripes.iter().zip(rows) {
+            let record: Option<Stripe> = row.map(|row| row.record()).transpose()?;
+            if let Some((wanted, len)) = record.and_then(|record| self.plan_one(giver, stripe, &record))
+                && *left > 0
+            {
+                self.levelling.note(giver, wanted.to, len);
+                *left = left.saturating_sub(u64::from(len));
+                moves.push((wanted, len));
+            }
+        }
+        Ok(moves)
+    }
+
+    /// `None` if the stripe has no chunk on `giver`, or no site may take it.
+    fn plan_one(&mut self, giver: SiteId, stripe: StripeId, record: &Stripe) -> Option<Planned> {
+        let index = record.locations.iter().position(|at| at.site == giver.0)?;
+        let code = self.client.code(&record.profile.parse().ok()?).ok()?;
+        let limit = rack_limit(code.n(), code.tolerance(), self.client.rack_count());
+        let (holders, len) = (holders(record), record.chunk_len);
+        let to = self.levelling.draw_taker(giver, &holders, limit, len, &mut self.rng)?;
+        Some((ChunkMove { stripe, index, from: giver, to }, len))
+    }
+
+    /// Moves chunks, some at a time, within the budget.
+    async fn run(&mut self, moves: Vec<Planned>) -> Result<(), ClientError> {
+        let (rebalancer, client) = (self.rebalancer, self.client);
+        let outcomes = moves.into_iter().map(|(wanted, len)| async move {
+            rebalancer.shared.throttle.wait_for(client.runtime(), u64::from(len)).await;
+            let outcome = match rebalancer.is_paused() {
+                true => None,
+                false => Some(move_chunk(client, &wanted).await),
+            };
+            (wanted, len, outcome)
+        });
+        let mut outcomes = stream::iter(outcomes.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        while let Some((wanted, len, outcome)) = outcomes.next().await {
+            let outcome = outcome.transpose()?;
+            match outcome {
+                Some(MoveOutcome::Moved { bytes }) => {
+                    let moved = Moved { at: client.runtime().now(), from: wanted.from, bytes };
+                    rebalancer.shared.recent.lock().push(moved);
+                }
+                _ => self.levelling.note(wanted.to, wanted.from, len),
+            }
+            outcome.into_iter().for_each(|outcome| rebalancer.count(outcome));
+        }
+        Ok(())
+    }
+}
+
+/// How full the sites are that answer.
+async fn fills(client: &Client) -> Vec<SiteFill> {
+    let views: Vec<_> = client.sites().into_iter().filter(|view| view.readable).collect();
+    let asks = views.into_iter().map(|view| async move {
+        let status = client.runtime().timeout(ANSWER_WITHIN, view.site.status()).await.ok()?.ok()?;
+        Some(SiteFill {
+            site: view.site.id(),
+            rack: view.site.rack(),
+            used_bytes: status.load.used_bytes,
+            free_bytes: status.load.free_bytes,
+            takes_chunks: view.writable,
+            is_drained: view.draining,
+        })
+    });
+    let asks = stream::iter(asks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+    asks.filter_map(std::future::ready).collect().await
+}

@@ -1,0 +1,125 @@
+//! What the search for movement plans looks at: drawn blocks, where their chunks are, and what the sites bear.
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+use striate_client::{Client, ClientError};
+use striate_core::{SiteId, StripeId};
+use striate_meta::keys;
+use striate_meta::records::Stripe;
+use striate_plan::movement::{
+    MovementBlock, MovementCandidate, MovementSite, MovementState, Objective, Traffic, draw_candidates,
+};
+use striate_plan::{LoadWeights, SiteCost, SiteLoad, rack_limit};
+
+use crate::statistics::SiteStatistics;
+
+/// Stripe rows that are read together.
+const BATCH: usize = 256;
+
+/// A state, and what to look for in it.
+pub(super) struct Gathered {
+    pub state: MovementState,
+    /// Drawn blocks, in the order of the draws.
+    pub candidates: Vec<StripeId>,
+    /// Bytes that a request reads, in the mean.
+    pub request_bytes: f64,
+}
+
+/// Draws `draws` candidates and finds out what is to be known of them and of `partners` partners of each. `None` when
+/// nothing was asked for, or is there.
+pub(super) async fn gather(
+    client: &Client,
+    statistics: &SiteStatistics,
+    objective: Objective,
+    draws: usize,
+    partners: usize,
+    rng: &mut impl Rng,
+) -> Result<Option<Gathered>, ClientError> {
+    let (candidates, totals) =
+        client.with_co_access(|known| (draw_candidates(known, rng, draws, partners), known.totals()));
+    let records = records_of(client, &candidates).await?;
+    let blocks = blocks_of(client, candidates.iter(), &records);
+    let drawn =
+        |candidate: &&MovementCandidate| candidate.draws > 0 && records.contains_key(&candidate.block);
+    let bytes = |candidate: &MovementCandidate| {
+        records.get(&candidate.block).map_or(0.0, |record| candidate.draws as f64 * f64::from(record.len))
+    };
+    let found: usize = candidates.iter().filter(drawn).map(|candidate| candidate.draws).sum();
+    if found == 0 || totals.requests == 0 {
+        return Ok(None);
+    }
+    // Blocks are drawn as often as they are asked for.
+    let block_bytes = candidates.iter().map(bytes).sum::<f64>() / found as f64;
+    let request_bytes = block_bytes * totals.accesses as f64 / totals.requests as f64;
+    let traffic = Traffic { request_bytes, weights: LoadWeights::default() };
+    let state = objective.state(sites(client, statistics), blocks, traffic);
+    let candidates = candidates.iter().filter(drawn).map(|candidate| candidate.block).collect();
+    Ok(Some(Gathered { state, candidates, request_bytes }))
+}
+
+/// The stripes of candidates and their partners, those that are still there.
+async fn records_of(
+    client: &Client,
+    candidates: &[MovementCandidate],
+) -> Result<BTreeMap<StripeId, Stripe>, ClientError> {
+    let partners = candidates.iter().flat_map(|candidate| &candidate.partners).map(|partner| partner.block);
+    let mut ids: Vec<StripeId> = candidates.iter().map(|candidate| candidate.block).chain(partners).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut records = BTreeMap::new();
+    for batch in ids.chunks(BATCH) {
+        let keys: Vec<_> = batch.iter().map(|&id| keys::stripe(id)).collect();
+        for (&id, row) in batch.iter().zip(client.meta().get_many(&keys).await?) {
+            if let Some(row) = row {
+                records.insert(id, row.record()?);
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// Candidates with what is known of them, and those that are only partners.
+fn blocks_of<'a>(
+    client: &Client,
+    candidates: impl Iterator<Item = &'a MovementCandidate>,
+    records: &BTreeMap<StripeId, Stripe>,
+) -> Vec<MovementBlock> {
+    let known: BTreeMap<StripeId, &MovementCandidate> =
+        candidates.map(|candidate| (candidate.block, candidate)).collect();
+    let racks = client.rack_count();
+    let block = |(&id, record): (&StripeId, &Stripe)| {
+        let code = client.code(&record.profile.parse().ok()?).ok()?;
+        let candidate = known.get(&id);
+        Some(MovementBlock {
+            id,
+            need: code.k(),
+            rack_limit: rack_limit(code.n(), code.tolerance(), racks),
+            chunk_len: record.chunk_len,
+            sites: record.locations.iter().map(|at| SiteId(at.site)).collect(),
+            popularity: candidate.map_or(0.0, |candidate| candidate.popularity),
+            partners: candidate.map_or_else(Vec::new, |candidate| candidate.partners.clone()),
+        })
+    };
+    records.iter().filter_map(block).collect()
+}
+
+/// The sites as they are now. One of which no load is known counts as one that does not answer.
+fn sites(client: &Client, statistics: &SiteStatistics) -> Vec<MovementSite> {
+    let loads: BTreeMap<SiteId, SiteLoad> =
+        statistics.view().into_iter().map(|view| (view.site, view.load)).collect();
+    let costs: BTreeMap<SiteId, SiteCost> = client.site_costs().into_iter().collect();
+    let site = |view: striate_client::SiteView| {
+        let site = view.site.id();
+        let load = loads.get(&site);
+        MovementSite {
+            site,
+            rack: view.site.rack(),
+            cost: load.and(costs.get(&site).copied()),
+            load: load.copied().unwrap_or_default(),
+            free_bytes: view.site.last_load().free_bytes,
+            takes_chunks: view.writable,
+        }
+    };
+    client.sites().into_iter().map(site).collect()
+}

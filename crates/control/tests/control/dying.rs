@@ -1,0 +1,82 @@
+//! A process that dies at a commit: before the metadata have it, or before it hears that they do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
+
+/// Where it dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// So many commits come through.
+    pub commits: usize,
+    /// The next one is made as well, but nobody hears of it.
+    pub is_made: bool,
+}
+
+/// The way of one process to the metadata.
+#[derive(Debug)]
+pub struct DyingStore {
+    inner: Arc<dyn MetaStore>,
+    pub death: Mutex<Option<Death>>,
+}
+
+impl DyingStore {
+    pub fn new(inner: Arc<dyn MetaStore>) -> Arc<Self> {
+        Arc::new(Self { inner, death: Mutex::default() })
+    }
+}
+
+#[async_trait]
+impl MetaStore for DyingStore {
+    async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError> {
+        self.inner.get(key).await
+    }
+
+    async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError> {
+        self.inner.get_many(keys).await
+    }
+
+    async fn scan(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        self.inner.scan(range, limit).await
+    }
+
+    async fn scan_back(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        self.inner.scan_back(range, limit).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
+        let death = *self.death.lock();
+        if let Some(Death { commits: 0, is_made }) = death {
+            if is_made {
+                self.inner.commit(transaction).await?;
+            }
+            return std::future::pending().await;
+        }
+        *self.death.lock() = death.map(|death| Death { commits: death.commits - 1, ..death });
+        self.inner.commit(transaction).await
+    }
+
+    async fn grant_lease(&self, ttl: Duration) -> Result<Lease, MetaError> {
+        self.inner.grant_lease(ttl).await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        self.inner.keep_alive(lease).await
+    }
+
+    async fn is_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        self.inner.is_alive(lease).await
+    }
+
+    async fn revoke_lease(&self, lease: LeaseId) -> Result<(), MetaError> {
+        self.inner.revoke_lease(lease).await
+    }
+
+    async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError> {
+        self.inner.watch(prefix).await
+    }
+}

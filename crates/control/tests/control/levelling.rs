@@ -1,0 +1,124 @@
+//! Drain and rebalance: by themselves, by capacity, within a budget, and stoppable.
+
+use std::time::Duration;
+
+use crate::cluster::{Cluster, content, go_on};
+use striate_control::movement::RebalanceOptions;
+use striate_control::{GarbageCollector, Rebalancer, verify};
+use striate_core::SiteId;
+
+const OBJECTS: usize = 60;
+const LEN: usize = 40_000;
+/// Every chunk of an object.
+const CHUNK: u64 = LEN as u64 / 4;
+
+async fn filled(capacity_chunks: u64) -> Cluster {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    for site in &cluster.sites {
+        *site.capacity.lock() = capacity_chunks * CHUNK;
+    }
+    for key in 0..OBJECTS {
+        cluster.put(&format!("object{key}"), &content(key, LEN)).await.unwrap();
+    }
+    cluster
+}
+
+async fn assert_well(cluster: &Cluster) {
+    for key in 0..OBJECTS {
+        assert_eq!(cluster.get(&format!("object{key}")).await.unwrap(), content(key, LEN), "object{key}");
+    }
+    let report = verify(&cluster.client, go_on).await.unwrap();
+    assert!(report.is_clean() && report.orphans == 0, "{report:?}");
+    assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
+}
+
+fn chunks(cluster: &Cluster) -> Vec<usize> {
+    cluster.sites.iter().map(|site| site.chunks.lock().len()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_site_is_emptied_and_takes_nothing() {
+    let mut cluster = filled(200).await;
+    cluster.add(7).await;
+    cluster.add(8).await;
+    cluster.sites[6..].iter().for_each(|site| *site.capacity.lock() = 200 * CHUNK);
+    cluster.client.set_draining(SiteId(1), true);
+    let rebalancer = Rebalancer::default();
+    assert!(rebalancer.look(&cluster.client).await.unwrap() >= OBJECTS as u64);
+    cluster.collect().await;
+    assert_eq!(cluster.sites[0].chunks.lock().len(), 0);
+    assert_well(&cluster).await;
+    let progress = rebalancer.progress();
+    assert_eq!((progress.refused, progress.left_to_repair), (0, 0), "{progress:?}");
+    assert_eq!(progress.bytes, progress.chunks * CHUNK);
+    assert_eq!(progress.givers[0], (SiteId(1), OBJECTS as u64 * CHUNK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_site_fills_up_by_its_capacity_in_an_idle_cluster() {
+    let mut cluster = filled(120).await;
+    cluster.add(7).await;
+    *cluster.sites[6].capacity.lock() = 360 * CHUNK;
+    let rebalancer = Rebalancer::default();
+    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.clone()));
+    cluster.runtime.spawn(GarbageCollector::default().run(cluster.client.clone()));
+    cluster.runtime.sleep(Duration::from_secs(1_200)).await;
+    // 360 chunks on 1,080 places: a third of each. No stripe may have two chunks on the new site, so 60 is all it can have.
+    assert_eq!(chunks(&cluster)[6], OBJECTS, "{:?}", chunks(&cluster));
+    assert!(chunks(&cluster)[..6].iter().all(|held| (45..=55).contains(held)), "{:?}", chunks(&cluster));
+    assert_well(&cluster).await;
+    let before = rebalancer.progress().chunks;
+    cluster.runtime.sleep(Duration::from_secs(1_200)).await;
+    assert_eq!(rebalancer.progress().chunks, before, "it comes to an end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nearly_equal_sites_are_left_alone() {
+    let mut cluster = filled(6_000).await;
+    cluster.add(7).await;
+    *cluster.sites[6].capacity.lock() = 6_000 * CHUNK;
+    let rebalancer = Rebalancer::default();
+    assert_eq!(rebalancer.look(&cluster.client).await.unwrap(), 0, "1% and nothing lie close enough");
+    assert!(rebalancer.progress().givers.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn moves_keep_to_their_budget_and_stop_when_told() {
+    let mut cluster = filled(200).await;
+    cluster.add(7).await;
+    *cluster.sites[6].capacity.lock() = 200 * CHUNK;
+    cluster.client.set_draining(SiteId(2), true);
+    let options = RebalanceOptions { bytes_per_s: CHUNK, look_every: Duration::from_secs(1) };
+    let rebalancer = Rebalancer::new(options);
+    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.clone()));
+    cluster.runtime.sleep(Duration::from_secs(21)).await;
+    let moved = rebalancer.progress().chunks;
+    assert!((18..=21).contains(&moved), "{moved} chunks in 20 s at one each second");
+    rebalancer.set_paused(true);
+    cluster.runtime.sleep(Duration::from_secs(100)).await;
+    assert!(rebalancer.progress().chunks <= moved + 1, "only what was under way");
+    rebalancer.set_paused(false);
+    cluster.runtime.sleep(Duration::from_secs(200)).await;
+    cluster.collect().await;
+    assert_eq!(cluster.sites[1].chunks.lock().len(), 0);
+    assert_well(&cluster).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_site_that_takes_nothing_does_not_stop_the_others() {
+    let mut cluster = filled(200).await;
+    cluster.add(7).await;
+    cluster.add(8).await;
+    cluster.sites[6..].iter().for_each(|site| *site.capacity.lock() = 200 * CHUNK);
+    *cluster.sites[6].full.lock() = true;
+    cluster.client.set_draining(SiteId(3), true);
+    let rebalancer = Rebalancer::default();
+    for _ in 0..20 {
+        rebalancer.look(&cluster.client).await.unwrap();
+    }
+    cluster.collect().await;
+    assert_eq!(cluster.sites[2].chunks.lock().len(), 0);
+    let progress = rebalancer.progress();
+    assert!(progress.refused > 0 && progress.last_refusal.is_some_and(|reason| reason.contains("site 7")));
+    assert_well(&cluster).await;
+}

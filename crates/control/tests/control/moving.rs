@@ -1,0 +1,202 @@
+//! One chunk's move: readers never notice, nobody loses, and wherever it ends early nothing is wrong.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::{BreakableSite, Cluster, content, go_on, options};
+use crate::dying::{Death, DyingStore};
+use futures::future::join;
+use striate_client::Client;
+use striate_control::{MoveOutcome, collect_orphans, heal, move_chunk, repair_stripe, verify};
+use striate_core::SiteId;
+use striate_meta::{ScanRange, keys};
+use striate_plan::movement::ChunkMove;
+use striate_site::Site;
+
+const OBJECTS: usize = 6;
+
+/// Objects of one stripe each on sites 1 to 6 of eight.
+async fn filled() -> Cluster {
+    let mut cluster = Cluster::start(6, "rs(4,2)").await;
+    for key in 0..OBJECTS {
+        cluster.put(&format!("object{key}"), &content(key, 6_000 + key)).await.unwrap();
+    }
+    cluster.add(7).await;
+    cluster.add(8).await;
+    cluster
+}
+
+/// Every object reads, every chunk is well, no site holds two of a stripe, and every chunk is where it is named.
+async fn assert_well(cluster: &Cluster) {
+    for key in 0..OBJECTS {
+        let read = cluster.get(&format!("object{key}")).await.unwrap();
+        assert_eq!(read, content(key, 6_000 + key), "object{key}");
+    }
+    for (stripe, record) in cluster.stripes().await {
+        let sites: BTreeSet<u32> = record.locations.iter().map(|at| at.site).collect();
+        assert_eq!(sites.len(), 6, "{stripe}: {record:?}");
+        let placement = keys::placement_of(record.locations.iter().map(|at| SiteId(at.site)));
+        let reverse = cluster.meta.get(&keys::reverse(placement, stripe)).await.unwrap();
+        assert!(reverse.is_some(), "{stripe} is not found through its sites");
+    }
+    let rows = cluster.meta.scan(ScanRange::prefix(b"r/"), usize::MAX).await.unwrap();
+    assert_eq!(rows.len(), OBJECTS, "one row of the reverse index for each stripe");
+    let report = verify(&cluster.client, go_on).await.unwrap();
+    assert_eq!((report.progress.damaged, report.queued), (0, 0), "{report:?}");
+}
+
+/// The first stripe's chunk on its first site, to `to`.
+async fn first_move(cluster: &Cluster, to: u32) -> ChunkMove {
+    let (stripe, record) = cluster.stripes().await.remove(0);
+    ChunkMove { stripe, index: 0, from: SiteId(record.locations[0].site), to: SiteId(to) }
+}
+
+fn site(cluster: &Cluster, id: SiteId) -> &Arc<BreakableSite> {
+    cluster.sites.iter().find(|site| site.id() == id).expect("a site of the cluster")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_moves_and_the_old_one_stays_for_readers_until_the_grace_has_passed() {
+    let cluster = filled().await;
+    let wanted = first_move(&cluster, 7).await;
+    let len = cluster.stripes().await[0].1.chunk_len;
+    let outcome = move_chunk(&cluster.client, &wanted).await.unwrap();
+    assert_eq!(outcome, MoveOutcome::Moved { bytes: u64::from(len) });
+    assert_eq!(cluster.stripes().await[0].1.locations[0].site, 7);
+    assert_eq!(cluster.chunk_count(), 6 * OBJECTS + 1);
+    assert_well(&cluster).await;
+    cluster.collect().await;
+    assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
+    assert_well(&cluster).await;
+    assert_eq!(move_chunk(&cluster.client, &wanted).await.unwrap(), MoveOutcome::Outdated);
+    // And back: the chunk of a new generation is not taken for the old one.
+    let back = ChunkMove { from: wanted.to, to: wanted.from, ..wanted };
+    assert!(matches!(move_chunk(&cluster.client, &back).await.unwrap(), MoveOutcome::Moved { .. }));
+    cluster.collect().await;
+    assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
+    assert_well(&cluster).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn moves_that_would_break_a_rule_are_refused() {
+    let cluster = filled().await;
+    let before = cluster.stripes().await;
+    let wanted = first_move(&cluster, 7).await;
+    let holder = SiteId(before[0].1.locations[1].site);
+    let refused = |outcome: MoveOutcome| match outcome {
+        MoveOutcome::Refused(reason) => reason,
+        other => panic!("it was not refused: {other:?}"),
+    };
+    let to_holder = ChunkMove { to: holder, ..wanted };
+    let reason = refused(move_chunk(&cluster.client, &to_holder).await.unwrap());
+    assert!(reason.contains("holds a chunk"), "{reason}");
+    cluster.client.set_draining(SiteId(7), true);
+    let reason = refused(move_chunk(&cluster.client, &wanted).await.unwrap());
+    assert!(reason.contains("takes no chunks"), "{reason}");
+    cluster.client.set_draining(SiteId(7), false);
+    let unknown = ChunkMove { to: SiteId(99), ..wanted };
+    refused(move_chunk(&cluster.client, &unknown).await.unwrap());
+    let of_nothing = ChunkMove { index: 17, ..wanted };
+    assert_eq!(move_chunk(&cluster.client, &of_nothing).await.unwrap(), MoveOutcome::Outdated);
+    assert_eq!(cluster.stripes().await, before, "not even a generation was taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_source_is_left_to_repair_and_nothing_bad_is_copied() {
+    for is_missing in [false, true] {
+        let cluster = filled().await;
+        let wanted = first_move(&cluster, 7).await;
+        let source = site(&cluster, wanted.from);
+        match is_missing {
+            true => source.chunks.lock().clear(),
+            false => source.corrupt_all(),
+        }
+        assert_eq!(move_chunk(&cluster.client, &wanted).await.unwrap(), MoveOutcome::LeftToRepair);
+        assert!(cluster.meta.get(&keys::debt(wanted.stripe)).await.unwrap().is_some());
+        assert!(site(&cluster, SiteId(7)).chunks.lock().is_empty());
+        verify(&cluster.client, go_on).await.unwrap();
+        assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
+        assert_well(&cluster).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_fails_changes_nothing_and_keeps_nothing() {
+    let cluster = filled().await;
+    let wanted = first_move(&cluster, 7).await;
+    let to = site(&cluster, SiteId(7));
+    for fault in [&to.full, &to.down, &to.mute] {
+        *fault.lock() = true;
+        let outcome = move_chunk(&cluster.client, &wanted).await.unwrap();
+        assert!(matches!(&outcome, MoveOutcome::Refused(reason) if reason.contains("site 7")), "{outcome:?}");
+        *fault.lock() = false;
+        cluster.collect().await;
+        assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
+    }
+    assert_well(&cluster).await;
+    assert!(matches!(move_chunk(&cluster.client, &wanted).await.unwrap(), MoveOutcome::Moved { .. }));
+}
+
+/// A mover that dies before or after any commit, while it reads, or while it writes.
+#[tokio::test(start_paused = true)]
+async fn a_mover_killed_at_any_step_leaves_nothing_wrong() {
+    let commits = (0..3).flat_map(|commits| [false, true].map(|is_made| Death { commits, is_made }));
+    let deaths = commits.map(Some).chain([None, None]);
+    for (case, death) in deaths.enumerate() {
+        let cluster = filled().await;
+        let wanted = first_move(&cluster, 7).await;
+        let (from, to) = (site(&cluster, wanted.from), site(&cluster, wanted.to));
+        (*from.hung.lock(), *to.mute.lock()) = (case == 6, case == 7);
+        {
+            let meta = DyingStore::new(cluster.meta.clone());
+            let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
+            let dying = Client::open(cluster.runtime.clone(), meta.clone(), sites, options("rs(4,2)"));
+            let dying = dying.await.unwrap();
+            *meta.death.lock() = death;
+            // Shorter than what a site may take to answer: the process is killed while it waits.
+            let killed = cluster.runtime.timeout(Duration::from_millis(10), move_chunk(&dying, &wanted));
+            assert!(killed.await.is_err(), "case {case}: it should have died at {death:?}");
+        }
+        (*from.hung.lock(), *to.mute.lock()) = (false, false);
+        assert_well(&cluster).await;
+        let again = move_chunk(&cluster.client, &wanted).await.unwrap();
+        match death {
+            Some(Death { commits: 2, is_made: true }) => assert_eq!(again, MoveOutcome::Outdated),
+            _ => assert!(matches!(again, MoveOutcome::Moved { .. }), "case {case}: {again:?}"),
+        }
+        for row in cluster.meta.scan(ScanRange::prefix(keys::INTENTS), 10).await.unwrap() {
+            let mut tx = cluster.client.transaction();
+            tx.delete(row.key);
+            cluster.meta.commit(tx).await.unwrap();
+        }
+        let orphans = collect_orphans(&cluster.client).await.unwrap();
+        assert!(orphans.orphans <= 1 && orphans.unexplained == 0, "case {case}: {orphans:?}");
+        cluster.collect().await;
+        assert_eq!(cluster.chunk_count(), 6 * OBJECTS, "case {case}");
+        assert_well(&cluster).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn movers_and_a_repair_of_one_stripe_do_not_take_a_live_chunk_from_each_other() {
+    let cluster = filled().await;
+    let to_7 = first_move(&cluster, 7).await;
+    let to_8 = ChunkMove { to: SiteId(8), ..to_7 };
+    let other = ChunkMove { index: 1, from: SiteId(cluster.stripes().await[0].1.locations[1].site), ..to_8 };
+    let lost = SiteId(cluster.stripes().await[0].1.locations[2].site);
+    site(&cluster, lost).chunks.lock().retain(|chunk, _| chunk.stripe != to_7.stripe);
+    let gone = BTreeSet::new();
+    let movers = join(move_chunk(&cluster.client, &to_7), move_chunk(&cluster.client, &to_8));
+    let others =
+        join(move_chunk(&cluster.client, &other), repair_stripe(&cluster.client, to_7.stripe, &gone, true));
+    let ((one, two), (_, repaired)) = join(movers, others).await;
+    repaired.unwrap();
+    let moved = [one.unwrap(), two.unwrap()];
+    let made = moved.iter().filter(|outcome| matches!(outcome, MoveOutcome::Moved { .. })).count();
+    assert_eq!(made, 1, "{moved:?}");
+    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
+    cluster.collect().await;
+    assert_well(&cluster).await;
+    assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
+}

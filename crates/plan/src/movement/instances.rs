@@ -1,0 +1,105 @@
+//! States to test and to measure with, the same for a seed.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use striate_core::{RackId, SiteId, StripeId};
+
+use super::state::{MovementBlock, MovementSite, Traffic};
+use crate::co_access::Partner;
+use crate::cost::SiteCost;
+use crate::placement::rack_limit;
+use crate::site_load::{LoadWeights, SiteLoad};
+
+/// How states are drawn: groups of blocks on random sites, asked for with neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovementShape {
+    /// How many sites there are.
+    pub sites: u32,
+    /// How many racks; sites take turns.
+    pub racks: u32,
+    /// Data chunks of every block.
+    pub k: usize,
+    /// Parity chunks.
+    pub r: usize,
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// Blocks that lie on the same sites, one after the other.
+    pub group: u64,
+    /// Partners of each.
+    pub partners: u64,
+}
+
+/// A drawn state, before an objective makes costs of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MovementInstance {
+    /// The sites.
+    pub sites: Vec<MovementSite>,
+    /// The blocks.
+    pub blocks: Vec<MovementBlock>,
+    /// The traffic.
+    pub traffic: Traffic,
+}
+
+impl MovementShape {
+    /// Draws a state. One site in eight takes no chunks, one in sixteen does not answer, one in ten is nearly full; one
+    /// chunk in fifty is missing.
+    pub fn draw(&self, seed: u64) -> MovementInstance {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let sites: Vec<MovementSite> = (0..self.sites).map(|site| self.draw_site(site, &mut rng)).collect();
+        let blocks: Vec<MovementBlock> =
+            (0..self.blocks).map(|block| self.draw_block(seed, block, &mut rng)).collect();
+        let bytes = |block: &MovementBlock| block.popularity * block.need as f64 * f64::from(block.chunk_len);
+        let request_bytes = blocks.iter().map(bytes).sum();
+        MovementInstance {
+            sites,
+            blocks,
+            traffic: Traffic { request_bytes, weights: LoadWeights::default() },
+        }
+    }
+
+    fn draw_site(&self, site: u32, rng: &mut SmallRng) -> MovementSite {
+        let answers = rng.random_range(0..16) > 0;
+        let asking = 1.0 + rng.random::<f64>() * 4.0;
+        let cost = SiteCost { asking, per_byte: rng.random::<f64>() * 8e-6, decode_per_byte: 1e-7 };
+        let chunks = rng.random_range(10..100_u32);
+        MovementSite {
+            site: SiteId(site + 1),
+            rack: RackId(format!("rack{}", site % self.racks)),
+            cost: answers.then_some(cost),
+            load: SiteLoad { cpu: rng.random(), io: rng.random(), chunks: f64::from(chunks) },
+            free_bytes: if rng.random_range(0..10) == 0 { 60_000 } else { 1 << 40 },
+            takes_chunks: rng.random_range(0..8) > 0,
+        }
+    }
+
+    fn draw_block(&self, seed: u64, block: u64, rng: &mut SmallRng) -> MovementBlock {
+        let n = self.k + self.r;
+        let racks = self.racks.min(self.sites) as usize;
+        let rack_limit = rack_limit(n, self.r, racks);
+        let mut in_rack = vec![0; racks];
+        let mut sites = Vec::new();
+        let mut of_group = SmallRng::seed_from_u64(seed ^ (block / self.group.max(1) + 1).rotate_left(32));
+        for site in rand::seq::index::sample(&mut of_group, self.sites as usize, self.sites as usize) {
+            if sites.len() < n && in_rack[site % racks] < rack_limit {
+                in_rack[site % racks] += 1;
+                sites.push(SiteId(site as u32 + 1));
+            }
+        }
+        if rng.random_range(0..50) == 0 {
+            sites[0] = SiteId(0);
+        }
+        let neighbour = |distance: u64| StripeId::new(1, (block + distance) % self.blocks);
+        let partner =
+            |distance: u64| Partner { block: neighbour(distance), likelihood: rng.random_range(0.05..1.0) };
+        let partners = (1..=self.partners.min(self.blocks.saturating_sub(1))).map(partner).collect();
+        MovementBlock {
+            id: StripeId::new(1, block),
+            need: self.k,
+            rack_limit,
+            chunk_len: if block.is_multiple_of(3) { 50_000 } else { 500_000 },
+            sites,
+            popularity: rng.random_range(0.001..0.05),
+            partners,
+        }
+    }
+}

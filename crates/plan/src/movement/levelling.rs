@@ -1,0 +1,256 @@
+//! Levelling: what moves for space's sake. Sites that are drained give everything; of the others those that are filled
+//! beyond the mean share of their capacity give what they have too much, to those below it.
+//!
+//! Shares of capacity, not bytes, are made alike, so that a larger disk holds more. Levelling begins where the fullest and
+//! the emptiest site are five points apart and ends at one, so that it does not follow every write. A destination is
+//! drawn in proportion to the space that it has below the giver, so that a new site is filled by many givers and many new
+//! sites by each.
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+use striate_core::{RackId, SiteId};
+
+/// Shares of capacity that lie so far apart are levelled.
+const BEGIN: f64 = 0.05;
+/// A move goes from a site to one that has so much less.
+const END: f64 = 0.01;
+
+/// How full a site is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteFill {
+    /// Its number.
+    pub site: SiteId,
+    /// Its failure domain.
+    pub rack: RackId,
+    /// Bytes of chunks on it.
+    pub used_bytes: u64,
+    /// Bytes that it can still take.
+    pub free_bytes: u64,
+    /// It takes chunks.
+    pub takes_chunks: bool,
+    /// It is being emptied.
+    pub is_drained: bool,
+}
+
+/// How full all sites are, kept up to date with what is moved.
+#[derive(Clone, Debug, Default)]
+pub struct Levelling {
+    sites: BTreeMap<SiteId, SiteFill>,
+    /// The share of the takers' capacity that all chunks would fill.
+    mean: f64,
+}
+
+impl SiteFill {
+    /// Bytes of chunks that it can hold.
+    fn capacity(&self) -> u64 {
+        self.used_bytes.saturating_add(self.free_bytes)
+    }
+
+    /// The share of its capacity that is used, in [0, 1].
+    fn share(&self) -> f64 {
+        self.used_bytes as f64 / self.capacity().max(1) as f64
+    }
+}
+
+impl Levelling {
+    /// Of these sites.
+    pub fn new(sites: impl IntoIterator<Item = SiteFill>) -> Self {
+        let sites: BTreeMap<SiteId, SiteFill> = sites.into_iter().map(|fill| (fill.site, fill)).collect();
+        let takers = || sites.values().filter(|fill| fill.takes_chunks);
+        let used: u64 = sites
+            .values()
+            .filter(|fill| fill.takes_chunks || fill.is_drained)
+            .map(|fill| fill.used_bytes)
+            .sum();
+        let capacity: u64 = takers().map(SiteFill::capacity).sum();
+        let mean = used as f64 / capacity.max(1) as f64;
+        Self { sites, mean }
+    }
+
+    /// Sites that have something to give and how many bytes, drained ones first, then the fullest.
+    pub fn givers(&self) -> Vec<(SiteId, u64)> {
+        let drained = self.sites.values().filter(|fill| fill.is_drained && fill.used_bytes > 0);
+        let mut givers: Vec<(SiteId, u64)> = drained.map(|fill| (fill.site, fill.used_bytes)).collect();
+        if self.spread() > BEGIN {
+            let mut full: Vec<&SiteFill> =
+                self.sites.values().filter(|fill| fill.takes_chunks && fill.share() > self.mean).collect();
+            full.sort_by(|a, b| b.share().total_cmp(&a.share()));
+            let surplus = |fill: &SiteFill| ((fill.share() - self.mean) * fill.capacity() as f64) as u64;
+            givers.extend(full.into_iter().map(|fill| (fill.site, surplus(fill))));
+        }
+        givers
+    }
+
+    /// How far the shares of the fullest and the emptiest site that take chunks lie apart.
+    pub fn spread(&self) -> f64 {
+        let shares = || self.sites.values().filter(|fill| fill.takes_chunks).map(SiteFill::share);
+        let fullest = shares().fold(0.0, f64::max);
+        fullest - shares().fold(fullest, f64::min)
+    }
+
+    /// The sites, with whether they take chunks and whether they are drained.
+    pub fn members(&self) -> Vec<(SiteId, bool, bool)> {
+        self.sites.values().map(|fill| (fill.site, fill.takes_chunks, fill.is_drained)).collect()
+    }
+
+    /// Whether a site is being emptied.
+    pub fn is_drained(&self, site: SiteId) -> bool {
+        self.sites.get(&site).is_some_and(|fill| fill.is_drained)
+    }
+
+    /// Whether a chunk of a stripe on `holders` may find a taker at all: where every site that could take it is one of
+    /// them, the stripes need not be looked at.
+    pub fn has_taker(&self, giver: SiteId, holders: &[SiteId]) -> bool {
+        let Some(from) = self.sites.get(&giver) else { return false };
+        let is_emptier = |to: &SiteFill| from.is_drained || from.share() - to.share() > END;
+        self.sites.values().any(|to| to.takes_chunks && is_emptier(to) && !holders.contains(&to.site))
+    }
+
+    /// Draws where a chunk of `len` bytes from `giver` goes. `holders` are the sites of all chunks of its stripe, of which
+    /// a rack may hold `rack_limit`. `None` if no site may take it, or none is emptier enough.
+    pub fn draw_taker(
+        &self,
+        giver: SiteId,
+        holders: &[SiteId],
+        rack_limit: usize,
+        len: u32,
+        rng: &mut impl Rng,
+    ) -> Option<SiteId> {
+        let from = self.sites.get(&giver)?;
+        let takers: Vec<(f64, SiteId)> = self
+            .sites
+            .values()
+            .filter(|to| self.may_take(to, giver, holders, rack_limit, len))
+            .map(|to| {
+                let room = match from.is_drained {
+                    true => to.free_bytes as f64,
+                    false => (from.share() - to.share() - END) * to.capacity() as f64 - f64::from(len),
+                };
+                (room, to.site)
+            })
+            .filter(|(room, _)| *room > 0.0)
+            .collect();
+        let mut drawn = rng.random::<f64>() * takers.iter().map(|(room, _)| room).sum::<f64>();
+        for &(room, site) in &takers {
+            drawn -= room;
+            if drawn < 0.0 {
+                return Some(site);
+            }
+        }
+        takers.last().map(|(_, site)| *site)
+    }
+
+    fn may_take(
+        &self,
+        to: &SiteFill,
+        giver: SiteId,
+        holders: &[SiteId],
+        rack_limit: usize,
+        len: u32,
+    ) -> bool {
+        let is_beside = |holder: &&SiteId| {
+            **holder != giver && self.sites.get(holder).is_some_and(|fill| fill.rack == to.rack)
+        };
+        to.takes_chunks
+            && to.free_bytes >= u64::from(len)
+            && !holders.contains(&to.site)
+            && holders.iter().filter(is_beside).count() < rack_limit
+    }
+
+    /// Takes note of a move.
+    pub fn note(&mut self, from: SiteId, to: SiteId, len: u32) {
+        let len = u64::from(len);
+        if let Some(fill) = self.sites.get_mut(&from) {
+            fill.used_bytes = fill.used_bytes.saturating_sub(len);
+            fill.free_bytes += len;
+        }
+        if let Some(fill) = self.sites.get_mut(&to) {
+            fill.used_bytes += len;
+            fill.free_bytes = fill.free_bytes.saturating_sub(len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+
+    fn fill(site: u32, used_bytes: u64, free_bytes: u64) -> SiteFill {
+        let rack = RackId(format!("rack{}", site % 4));
+        SiteFill { site: SiteId(site), rack, used_bytes, free_bytes, takes_chunks: true, is_drained: false }
+    }
+
+    fn drained(site: u32, used_bytes: u64, free_bytes: u64) -> SiteFill {
+        SiteFill { takes_chunks: false, is_drained: true, ..fill(site, used_bytes, free_bytes) }
+    }
+
+    #[test]
+    fn a_new_site_is_given_to_by_all_although_none_is_far_above_the_mean() {
+        let mut sites: Vec<SiteFill> = (1..=31).map(|site| fill(site, 500, 500)).collect();
+        assert!(Levelling::new(sites.clone()).givers().is_empty());
+        sites.push(fill(32, 0, 1_000));
+        let levelling = Levelling::new(sites);
+        let givers = levelling.givers();
+        assert_eq!(givers.len(), 31);
+        let given: u64 = givers.iter().map(|(_, bytes)| bytes).sum();
+        assert!((450..=485).contains(&given), "{given} of the 484 that the new one lacks");
+    }
+
+    #[test]
+    fn drained_sites_give_everything_first_and_nearly_equal_ones_nothing() {
+        let levelling = Levelling::new([fill(1, 50, 50), fill(2, 49, 51), drained(3, 7, 93)]);
+        assert_eq!(levelling.givers(), [(SiteId(3), 7)]);
+        assert!(levelling.has_taker(SiteId(3), &[SiteId(3), SiteId(1)]));
+        assert!(!levelling.has_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)]));
+        assert!(!levelling.has_taker(SiteId(1), &[SiteId(1), SiteId(2)]), "both hold a chunk");
+        let mut rng = SmallRng::seed_from_u64(1);
+        assert_eq!(levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1)], 2, 1, &mut rng), Some(SiteId(2)));
+        assert_eq!(levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)], 2, 1, &mut rng), None);
+        assert_eq!(
+            levelling.draw_taker(SiteId(1), &[SiteId(1)], 2, 1, &mut rng),
+            None,
+            "the other is not emptier enough"
+        );
+    }
+
+    proptest! {
+        /// Levelling ends, with shares close together, every taker legal, and never a full site.
+        #[test]
+        fn sites_of_any_size_are_levelled(
+            seed: u64,
+            sizes in proptest::collection::vec((0..800_u64, 200..1_000_u64), 6..20),
+            with_drained: bool,
+        ) {
+            let mut sites: Vec<SiteFill> = sizes
+                .iter()
+                .enumerate()
+                .map(|(site, &(used, free))| fill(site as u32 + 1, used * 1_000, free * 1_000))
+                .collect();
+            if with_drained {
+                sites.push(drained(100, 20_000, 500_000));
+            }
+            let (mut levelling, mut rng) = (Levelling::new(sites.clone()), SmallRng::seed_from_u64(seed));
+            let total: u64 = sites.iter().map(|fill| fill.used_bytes).sum();
+            for _ in 0..20 {
+                for (giver, bytes) in levelling.givers() {
+                    for _ in 0..bytes.div_ceil(1_000) {
+                        let holders = [giver, SiteId(1), SiteId(6)];
+                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], 1, 1_000, &mut rng) else {
+                            break;
+                        };
+                        prop_assert!(taker != giver && taker.0 != 100);
+                        prop_assert!(levelling.sites[&taker].free_bytes >= 1_000);
+                        levelling.note(giver, taker, 1_000);
+                    }
+                }
+            }
+            prop_assert!(levelling.givers().is_empty(), "spread {}", levelling.spread());
+            prop_assert_eq!(levelling.sites.values().map(|fill| fill.used_bytes).sum::<u64>(), total);
+        }
+    }
+}

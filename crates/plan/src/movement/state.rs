@@ -1,0 +1,270 @@
+//! C: where chunks are, and what is known of blocks and sites.
+
+use std::collections::HashMap;
+
+use striate_core::{RackId, SiteId, StripeId};
+
+use super::loads::{Loads, Shift};
+use crate::co_access::Partner;
+use crate::cost::SiteCost;
+use crate::site_load::{LoadWeights, SiteLoad};
+
+/// A site, as movement sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MovementSite {
+    /// Its number.
+    pub site: SiteId,
+    /// Its failure domain.
+    pub rack: RackId,
+    /// o_j and m_j; `None` while it does not answer.
+    pub cost: Option<SiteCost>,
+    /// What ω_j is made of.
+    pub load: SiteLoad,
+    /// Bytes that it can still take.
+    pub free_bytes: u64,
+    /// It takes new chunks: it is well and not drained.
+    pub takes_chunks: bool,
+}
+
+/// A block, as movement sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MovementBlock {
+    /// Its stripe.
+    pub id: StripeId,
+    /// k_b: chunks that a read needs.
+    pub need: usize,
+    /// Chunks of it that one rack may hold.
+    pub rack_limit: usize,
+    /// z_b: length of each chunk, in bytes.
+    pub chunk_len: u32,
+    /// The site of each of its n chunks; site 0 where there is none.
+    pub sites: Vec<SiteId>,
+    /// P(b ∈ Q): the share of requests that ask for it.
+    pub popularity: f64,
+    /// λ_{b,i} of the blocks that are asked for with it. Those that are not in the state do not count.
+    pub partners: Vec<Partner>,
+}
+
+/// What is true of all requests together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Traffic {
+    /// Σ_b P(b ∈ Q)·k_b·z_b: the bytes that a request reads from all sites, in the mean.
+    pub request_bytes: f64,
+    /// What each part of ω_j counts.
+    pub weights: LoadWeights,
+}
+
+/// One chunk and where it shall go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkMove {
+    /// The stripe.
+    pub stripe: StripeId,
+    /// The chunk's index in it.
+    pub index: usize,
+    /// S_s, where it is.
+    pub from: SiteId,
+    /// S_d, where it shall be.
+    pub to: SiteId,
+}
+
+/// The unit of costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CostScale {
+    /// o_j is 5 in the mean over the sites that answer, m_j z_i = 1 (§V-B3).
+    Published,
+    /// As measured.
+    Measured,
+}
+
+/// C, and what moves are judged by.
+#[derive(Clone, Debug)]
+pub struct MovementState {
+    /// Ascending.
+    pub(super) sites: Vec<MovementSite>,
+    pub(super) blocks: Vec<Placed>,
+    by_id: HashMap<StripeId, usize>,
+    pub(super) loads: Loads,
+    scale: CostScale,
+    /// o_j in the unit of costs.
+    asking: Vec<f64>,
+}
+
+/// A block with sites and partners by their positions.
+#[derive(Clone, Debug)]
+pub(super) struct Placed {
+    pub id: StripeId,
+    pub need: usize,
+    pub rack_limit: usize,
+    pub chunk_len: u32,
+    pub popularity: f64,
+    /// The site of each chunk; `None` where there is none, or an unknown one.
+    pub at: Vec<Option<usize>>,
+    pub partners: Vec<(usize, f64)>,
+    /// The chunks that can be read, ascending by site.
+    pub choices: Vec<Choice>,
+}
+
+/// A chunk that a read may choose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Choice {
+    pub site: usize,
+    /// o_j.
+    pub asking: f64,
+    /// m_j z_b, and decoding if it is a parity.
+    pub transfer: f64,
+}
+
+impl Placed {
+    pub(super) fn is_at(&self, site: usize) -> bool {
+        self.at.contains(&Some(site))
+    }
+
+    /// It has as many chunks as a read needs.
+    pub(super) fn is_readable(&self) -> bool {
+        self.choices.len() >= self.need
+    }
+}
+
+impl MovementState {
+    /// The state of these blocks on these sites, with costs as the paper has them or as measured.
+    pub(super) fn new(
+        mut sites: Vec<MovementSite>,
+        blocks: Vec<MovementBlock>,
+        traffic: Traffic,
+        scale: CostScale,
+    ) -> Self {
+        sites.sort_unstable_by_key(|site| site.site);
+        sites.dedup_by_key(|site| site.site);
+        let asking = asking_costs(&sites, scale);
+        let loads = Loads::new(sites.iter().map(|site| site.load), traffic);
+        let by_id: HashMap<StripeId, usize> =
+            blocks.iter().enumerate().map(|(place, block)| (block.id, place)).collect();
+        let place_of = |site: SiteId| sites.binary_search_by_key(&site, |known| known.site).ok();
+        let placed = blocks.iter().map(|block| Placed {
+            id: block.id,
+            need: block.need,
+            rack_limit: block.rack_limit,
+            chunk_len: block.chunk_len,
+            popularity: block.popularity,
+            at: block.sites.iter().map(|&site| place_of(site)).collect(),
+            partners: partners_of(block, &by_id),
+            choices: Vec::new(),
+        });
+        let blocks: Vec<Placed> = placed.collect();
+        let mut state = Self { sites, blocks, by_id, loads, scale, asking };
+        (0..state.blocks.len()).for_each(|block| state.list_choices(block));
+        state
+    }
+
+    /// The place of a block.
+    pub(super) fn place_of(&self, block: StripeId) -> Option<usize> {
+        self.by_id.get(&block).copied()
+    }
+
+    /// The chunk of `block` with `index`, at `site`; `None` if the site does not answer.
+    pub(super) fn choice(&self, block: usize, index: usize, site: usize) -> Option<Choice> {
+        let cost = self.sites[site].cost?;
+        let of = &self.blocks[block];
+        let transfer = match self.scale {
+            CostScale::Published => 1.0,
+            CostScale::Measured if index >= of.need && of.need > 1 => {
+                cost.transfer(of.chunk_len) + cost.decode_per_byte * of.need as f64 * f64::from(of.chunk_len)
+            }
+            CostScale::Measured => cost.transfer(of.chunk_len),
+        };
+        Some(Choice { site, asking: self.asking[site], transfer })
+    }
+
+    /// Whether `site` may take the chunk of `block` that is at `from`.
+    pub(super) fn may_take(&self, block: usize, from: usize, site: usize) -> bool {
+        let (of, to) = (&self.blocks[block], &self.sites[site]);
+        let is_free = to.takes_chunks && to.cost.is_some() && to.free_bytes >= u64::from(of.chunk_len);
+        if !is_free || of.is_at(site) {
+            return false;
+        }
+        let others = of.at.iter().flatten().filter(|&&other| other != from);
+        others.filter(|&&other| self.sites[other].rack == to.rack).count() < of.rack_limit
+    }
+
+    /// Takes note that a chunk has moved: where it is, the sites' loads, and their space.
+    pub(super) fn shift(&mut self, block: usize, index: usize, to: usize) {
+        let Some(from) = self.blocks[block].at[index].replace(to) else { return };
+        let len = u64::from(self.blocks[block].chunk_len);
+        let shift = self.loads.shift_of(&self.blocks[block], from);
+        self.loads.shift(from, to, shift);
+        self.sites[from].free_bytes += len;
+        self.sites[to].free_bytes = self.sites[to].free_bytes.saturating_sub(len);
+        self.list_choices(block);
+    }
+
+    /// Takes note of moves that were made.
+    pub fn apply(&mut self, moves: &[ChunkMove]) {
+        for done in moves {
+            let to = self.sites.binary_search_by_key(&done.to, |known| known.site);
+            if let (Some(block), Ok(to)) = (self.place_of(done.stripe), to)
+                && done.index < self.blocks[block].at.len()
+            {
+                self.shift(block, done.index, to);
+            }
+        }
+    }
+
+    /// The dynamic load (processor and disk) that a move takes along.
+    pub fn load_of(&self, wanted: &ChunkMove) -> f64 {
+        let from = self.sites.binary_search_by_key(&wanted.from, |known| known.site);
+        match (self.place_of(wanted.stripe), from) {
+            (Some(block), Ok(from)) => self.loads.shift_of(&self.blocks[block], from).dynamic,
+            _ => 0.0,
+        }
+    }
+
+    /// Takes note of load that has moved with chunks since the sites told theirs.
+    pub fn shift_load(&mut self, from: SiteId, to: SiteId, dynamic: f64) {
+        let place = |site: SiteId| self.sites.binary_search_by_key(&site, |known| known.site);
+        if let (Ok(from), Ok(to)) = (place(from), place(to)) {
+            self.loads.shift(
+                from,
+                to,
+                Shift { dynamic: self.loads.dynamic_at_most(from, dynamic), stored: 0.0 },
+            );
+        }
+    }
+
+    /// ω_j of every site, ascending by its number.
+    pub fn site_loads(&self) -> Vec<(SiteId, f64)> {
+        (0..self.sites.len()).map(|site| (self.sites[site].site, self.loads.omega(site))).collect()
+    }
+
+    pub(super) fn move_of(&self, block: usize, index: usize, from: usize, to: usize) -> ChunkMove {
+        ChunkMove {
+            stripe: self.blocks[block].id,
+            index,
+            from: self.sites[from].site,
+            to: self.sites[to].site,
+        }
+    }
+
+    fn list_choices(&mut self, block: usize) {
+        let at = self.blocks[block].at.iter().enumerate();
+        let mut choices: Vec<Choice> =
+            at.filter_map(|(index, site)| self.choice(block, index, (*site)?)).collect();
+        choices.sort_unstable_by_key(|choice| choice.site);
+        self.blocks[block].choices = choices;
+    }
+}
+
+fn asking_costs(sites: &[MovementSite], scale: CostScale) -> Vec<f64> {
+    let of = |site: &MovementSite| site.cost.map_or(0.0, |cost| cost.asking);
+    let answer = sites.iter().filter(|site| site.cost.is_some()).count();
+    let mean = sites.iter().map(of).sum::<f64>() / answer.max(1) as f64;
+    let unit = match scale {
+        CostScale::Published if mean > 0.0 => 5.0 / mean,
+        _ => 1.0,
+    };
+    sites.iter().map(|site| of(site) * unit).collect()
+}
+
+fn partners_of(block: &MovementBlock, by_id: &HashMap<StripeId, usize>) -> Vec<(usize, f64)> {
+    let others = block.partners.iter().filter(|partner| partner.block != block.id);
+    others.filter_map(|partner| Some((*by_id.get(&partner.block)?, partner.likelihood))).collect()
+}

@@ -1,0 +1,289 @@
+//! Fast evaluation beside the slow one, searches that must find what is best, and plans that must be legal.
+
+use proptest::prelude::*;
+use striate_core::{RackId, SiteId, StripeId};
+
+use super::gains::AccessGains;
+use super::instances::{MovementInstance, MovementShape};
+use super::reference::{Reference, Scale};
+use super::state::MovementState;
+use super::*;
+use crate::co_access::Partner;
+use crate::cost::SiteCost;
+use crate::site_load::{LoadWeights, SiteLoad};
+
+const AMPLE: MovementBudget = MovementBudget { moves: u64::MAX, patience: usize::MAX };
+
+fn shapes() -> impl Strategy<Value = MovementShape> {
+    (3..12_u32, 1..6_u32, 1..4_usize, 0..3_usize, 1..8_u64, 1..4_u64, 0..6_u64).prop_map(
+        |(more, racks, k, r, blocks, group, partners)| MovementShape {
+            sites: (k + r) as u32 + more,
+            racks,
+            k,
+            r,
+            blocks,
+            group,
+            partners,
+        },
+    )
+}
+
+fn state_of(instance: &MovementInstance, objective: Objective) -> MovementState {
+    objective.state(instance.sites.clone(), instance.blocks.clone(), instance.traffic)
+}
+
+/// Δ of a move, by the reference.
+fn reference_gain(reference: &Reference<'_>, objective: Objective, of: ChunkMove) -> Option<f64> {
+    match objective {
+        Objective::Published { access_weight, balance_weight } => {
+            Some(access_weight * reference.access(of, false).0 + balance_weight * reference.balance(of))
+        }
+        Objective::Improved { access_weight, balance_weight, .. } => {
+            let (saved, all) = reference.access(of, true);
+            let block = reference.blocks.iter().find(|block| block.id == of.stripe)?;
+            let (before, after) = (reference.omegas(None), reference.omegas(Some(of)));
+            let place = |site| reference.sites.iter().position(|known| known.site == site);
+            let mean = before.iter().sum::<f64>() / before.len() as f64;
+            let keeps_balance = after[place(of.to)?] <= before[place(of.from)?].max(mean) + 1e-12;
+            let of_access = access_weight * block.popularity * saved / all;
+            keeps_balance.then(|| of_access + balance_weight * reference.square_balance(of))
+        }
+    }
+}
+
+fn close(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 1e-9 * (1.0 + one.abs().max(other.abs()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Eq. 5 and 7 of every legal move, beside the planner of reads on states written out.
+    #[test]
+    fn gains_are_those_of_states_written_out(seed: u64, shape in shapes()) {
+        let instance = shape.draw(seed);
+        for (objective, scale) in
+            [(Objective::published(), Scale::Published), (Objective::improved(), Scale::Measured)]
+        {
+            let reference = Reference::new(&instance, scale);
+            let state = state_of(&instance, objective);
+            let mut gains = AccessGains::default();
+            for (place, block) in instance.blocks.iter().enumerate() {
+                let is_readable = gains.begin_block(&state, place, objective);
+                prop_assert_eq!(is_readable, reference.cost(&[block]).is_some());
+                if !is_readable {
+                    continue;
+                }
+                for wanted in reference.legal_moves(block) {
+                    let to = (wanted.to.0 - 1) as usize;
+                    let from = (wanted.from.0 - 1) as usize;
+                    gains.begin_source(&state, wanted.index);
+                    let fast = gains.at(&state, to);
+                    let (saved, before) = reference.access(wanted, objective.counts_alone());
+                    prop_assert!(close(fast.saved, saved), "{} instead of {saved} of {wanted:?}", fast.saved);
+                    prop_assert!(close(fast.before, before));
+                    let shift = state.loads.shift_of(&state.blocks[place], from);
+                    let balance = state.loads.published_gain(from, to, shift.total());
+                    let slow = reference.balance(wanted);
+                    prop_assert!(close(balance, slow), "{balance} instead of {slow} of {wanted:?}");
+                    let square = state.loads.square_gain(from, to, shift.total());
+                    prop_assert!(close(square, reference.square_balance(wanted)));
+                }
+            }
+        }
+    }
+
+    /// With an ample budget and single moves, the best of all legal moves is found, and no illegal one.
+    #[test]
+    fn the_best_move_is_found(seed: u64, shape in shapes()) {
+        let instance = shape.draw(seed);
+        let Objective::Improved { access_weight, balance_weight, .. } = Objective::improved() else {
+            unreachable!("it is the improved one")
+        };
+        let one_by_one =
+            Objective::Improved { access_weight, balance_weight, pays_within: 1e12, group_len: 1 };
+        for (objective, scale) in [(Objective::published(), Scale::Published), (one_by_one, Scale::Measured)] {
+            let reference = Reference::new(&instance, scale);
+            let readable = instance.blocks.iter().filter(|block| reference.cost(&[block]).is_some());
+            let best = readable
+                .flat_map(|block| reference.legal_moves(block))
+                .filter_map(|wanted| reference_gain(&reference, objective, wanted))
+                .fold(0.0, f64::max);
+            let mut state = state_of(&instance, objective);
+            let all = instance.blocks.iter().map(|block| block.id);
+            let found = select_movement(&mut state, objective, all, AMPLE);
+            let gain = found.best.as_ref().map_or(0.0, |plan| plan.gain);
+            prop_assert!(close(gain, best) || best < 1e-11, "{gain} instead of {best}");
+            if let Some(plan) = found.best {
+                prop_assert_eq!(check_movement(&plan.moves, &instance.sites, &instance.blocks), Ok(()));
+            }
+        }
+    }
+
+    /// Plan after plan, groups too: each is legal, the state is unchanged by searching, and the most loaded site over the
+    /// mean never grows by an improved plan.
+    #[test]
+    fn improved_plans_are_legal_and_never_raise_the_imbalance(seed: u64, shape in shapes()) {
+        let MovementInstance { sites, mut blocks, traffic } = shape.draw(seed);
+        let objective = Objective::improved();
+        let mut state = objective.state(sites.clone(), blocks.clone(), traffic);
+        let highest = |state: &MovementState| {
+            state.site_loads().into_iter().map(|(_, omega)| omega).fold(0.0, f64::max)
+        };
+        let (mut free, mut gained) = (sites, 0.0);
+        for _ in 0..30 {
+            let all: Vec<StripeId> = blocks.iter().map(|block| block.id).collect();
+            let untouched = format!("{state:?}");
+            let Some(plan) = select_movement(&mut state, objective, all, AMPLE).best else { break };
+            prop_assert_eq!(format!("{state:?}"), untouched);
+            prop_assert_eq!(check_movement(&plan.moves, &free, &blocks), Ok(()));
+            let before = highest(&state);
+            state.apply(&plan.moves);
+            prop_assert!(highest(&state) <= before + 1e-9, "{before} grew by {plan:?}");
+            gained += plan.gain;
+            for done in &plan.moves {
+                let block = blocks.iter_mut().find(|block| block.id == done.stripe).expect("known");
+                block.sites[done.index] = done.to;
+                for site in &mut free {
+                    let len = u64::from(block.chunk_len);
+                    site.free_bytes += if site.site == done.from { len } else { 0 };
+                    site.free_bytes -= if site.site == done.to { len } else { 0 };
+                }
+            }
+        }
+        prop_assert!(gained < 30.0);
+    }
+
+    /// A search that ends early has the best of what it looked at, and looks at no more than it may.
+    #[test]
+    fn an_early_end_leaves_the_best_so_far(seed: u64, shape in shapes(), moves in 0..200_u64) {
+        let instance = shape.draw(seed);
+        let objective = Objective::published();
+        let search = |moves: u64| {
+            let mut state = state_of(&instance, objective);
+            let all = instance.blocks.iter().map(|block| block.id);
+            select_movement(&mut state, objective, all, MovementBudget { moves, ..AMPLE })
+        };
+        let (short, longer) = (search(moves), search(moves + 20));
+        prop_assert!(short.evaluated <= moves);
+        let gain = |found: &MovementSearch| found.best.as_ref().map_or(0.0, |plan| plan.gain);
+        prop_assert!(gain(&short) <= gain(&longer));
+    }
+}
+
+fn site(number: u32, asking: f64, load: f64) -> MovementSite {
+    MovementSite {
+        site: SiteId(number),
+        rack: RackId(format!("rack{number}")),
+        cost: Some(SiteCost { asking, per_byte: 4e-6, decode_per_byte: 0.0 }),
+        load: SiteLoad { cpu: load, io: load, chunks: 100.0 },
+        free_bytes: 1 << 40,
+        takes_chunks: true,
+    }
+}
+
+fn block(number: u64, sites: &[u32], partners: &[(u64, f64)]) -> MovementBlock {
+    let partner = |&(block, likelihood): &(u64, f64)| Partner { block: StripeId::new(1, block), likelihood };
+    MovementBlock {
+        id: StripeId::new(1, number),
+        need: 2,
+        rack_limit: 2,
+        chunk_len: 50_000,
+        sites: sites.iter().copied().map(SiteId).collect(),
+        popularity: 0.2,
+        partners: partners.iter().map(partner).collect(),
+    }
+}
+
+/// Figure 2 of the paper: two blocks that are asked for together on different sites come to share one, away from the
+/// loaded site, and one access less is worth avg(o_j).
+#[test]
+fn as_published_a_chunk_comes_to_a_partners_site_and_saves_an_access() {
+    let sites: Vec<MovementSite> =
+        (1..=6).map(|number| site(number, 5.0, if number == 1 { 0.9 } else { 0.3 })).collect();
+    let blocks = vec![block(1, &[1, 2, 3], &[(2, 1.0)]), block(2, &[4, 5, 6], &[(1, 1.0)])];
+    let traffic = Traffic { request_bytes: 1e6, weights: LoadWeights::default() };
+    let objective = Objective::published();
+    let mut state = objective.state(sites, blocks, traffic);
+    let found = select_movement(&mut state, objective, [StripeId::new(1, 1)], AMPLE);
+    let plan = found.best.expect("a plan");
+    assert_eq!((plan.moves.len(), plan.moves[0].from), (1, SiteId(1)), "{plan:?}");
+    assert!([4, 5, 6].map(SiteId).contains(&plan.moves[0].to));
+    assert!((5.0..5.5).contains(&plan.gain), "an access of 5, and some balance: {plan:?}");
+    assert_eq!(found.evaluated, 3 * 3);
+}
+
+/// Two blocks lie together on a hot site. One of them alone gains nothing by leaving; both do.
+#[test]
+fn improved_blocks_that_are_asked_for_together_leave_a_hot_site_together() {
+    let sites: Vec<MovementSite> = (1..=5)
+        .map(|number| if number == 1 { site(number, 3.0, 0.9) } else { site(number, 1.0, 0.2) })
+        .collect();
+    let blocks = vec![block(1, &[1, 2, 0], &[(2, 1.0)]), block(2, &[1, 2, 0], &[(1, 1.0)])];
+    let traffic = Traffic { request_bytes: 2e6, weights: LoadWeights::default() };
+    let objective = Objective::improved();
+    let mut state = objective.state(sites, blocks, traffic);
+    let plan = select_movement(&mut state, objective, [StripeId::new(1, 1)], AMPLE).best.expect("a plan");
+    assert_eq!(plan.moves.len(), 2, "{plan:?}");
+    assert!(plan.moves.iter().all(|of| of.from == SiteId(1) && of.to == plan.moves[0].to), "{plan:?}");
+}
+
+/// Moves that the sites' loads do not tell of yet are counted as if they did.
+#[test]
+fn load_that_moved_is_where_its_chunk_went() {
+    let sites: Vec<MovementSite> =
+        (1..=4).map(|number| site(number, 1.0, if number == 1 { 0.9 } else { 0.1 })).collect();
+    let blocks = vec![block(1, &[1, 2], &[])];
+    let traffic =
+        Traffic { request_bytes: 1e5, weights: LoadWeights { chunks: 0.0, ..LoadWeights::default() } };
+    let wanted = ChunkMove { stripe: StripeId::new(1, 1), index: 0, from: SiteId(1), to: SiteId(3) };
+    let before = Objective::improved().state(sites, blocks, traffic);
+    let (mut applied, mut told) = (before.clone(), before.clone());
+    applied.apply(&[wanted]);
+    told.shift_load(wanted.from, wanted.to, before.load_of(&wanted));
+    assert!(before.load_of(&wanted) > 0.1);
+    assert_eq!(applied.site_loads(), told.site_loads());
+    assert!(told.site_loads()[2].1 > before.site_loads()[2].1);
+}
+
+#[test]
+fn a_move_that_does_not_pay_for_itself_is_not_made() {
+    let sites: Vec<MovementSite> = (1..=6).map(|number| site(number, 1.0, 0.3)).collect();
+    let rare = |number: u64, sites: &[u32], partner: u64| MovementBlock {
+        popularity: 2e-4,
+        ..block(number, sites, &[(partner, 1.0)])
+    };
+    let blocks = vec![rare(1, &[1, 2, 3], 2), rare(2, &[4, 5, 6], 1)];
+    let traffic = Traffic { request_bytes: 1e6, weights: LoadWeights::default() };
+    let found = |objective: Objective| {
+        let mut state = objective.state(sites.clone(), blocks.clone(), traffic);
+        select_movement(&mut state, objective, [StripeId::new(1, 1)], AMPLE).best
+    };
+    assert!(found(Objective::published()).is_some());
+    assert_eq!(found(Objective::improved()), None);
+}
+
+#[test]
+fn each_fault_of_a_plan_is_found() {
+    let mut sites: Vec<MovementSite> = (1..=5).map(|number| site(number, 1.0, 0.3)).collect();
+    sites[3].takes_chunks = false;
+    sites[4].free_bytes = 60_000;
+    let mut blocks = vec![block(1, &[1, 2], &[]), block(2, &[1, 2], &[])];
+    let wanted = |stripe, index, from, to| ChunkMove {
+        stripe: StripeId::new(1, stripe),
+        index,
+        from: SiteId(from),
+        to: SiteId(to),
+    };
+    let check = |moves: &[ChunkMove], blocks: &[MovementBlock]| check_movement(moves, &sites, blocks);
+    assert_eq!(check(&[wanted(1, 0, 1, 3), wanted(2, 1, 2, 5)], &blocks), Ok(()));
+    let cases = [wanted(1, 0, 2, 3), wanted(9, 0, 1, 3), wanted(1, 7, 1, 3)];
+    assert!(cases.iter().all(|of| check(&[*of], &blocks) == Err(MovementFault::NotThere(*of))));
+    assert_eq!(check(&[wanted(1, 0, 1, 4)], &blocks), Err(MovementFault::TakesNone(wanted(1, 0, 1, 4))));
+    assert!(matches!(check(&[wanted(1, 0, 1, 2)], &blocks), Err(MovementFault::Placement(_))));
+    assert!(matches!(check(&[wanted(1, 0, 1, 1)], &blocks), Err(MovementFault::Placement(_))));
+    let both = [wanted(1, 0, 1, 5), wanted(2, 0, 1, 5)];
+    assert_eq!(check(&both, &blocks), Err(MovementFault::NoSpace(both[1])));
+    blocks[0].rack_limit = 0;
+    assert!(matches!(check(&[wanted(1, 0, 1, 3)], &blocks), Err(MovementFault::Placement(_))));
+}
