@@ -351,12 +351,6 @@ impl Cluster {
         self.meta.scan(ScanRange::prefix(keys::DEBTS), usize::MAX).await.unwrap().len()
     }
 
-    /// All stripes.
-    pub async fn stripes(&self) -> Vec<(StripeId, records::Stripe)> {
-        let rows = self.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await.unwrap();
-        rows.iter().map(|row| (keys::stripe_of(&row.key).unwrap(), row.record().unwrap())).collect()
-    }
-
     /// Chunks on all sites.
     pub fn chunk_count(&self) -> usize {
         self.sites.iter().map(|site| site.chunks.lock().len()).sum()

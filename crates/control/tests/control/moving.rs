@@ -8,6 +8,8 @@ use crate::cluster::{BreakableSite, Cluster, content, go_on, options};
 use crate::dying::{Death, DyingStore};
 use futures::future::join;
 use striate_client::Client;
+use striate_control::absence::Absent;
+use striate_control::repair_pace::RepairPace;
 use striate_control::{MoveOutcome, collect_orphans, heal, move_chunk, repair_stripe, verify};
 use striate_core::SiteId;
 use striate_meta::{ScanRange, keys};
@@ -186,10 +188,12 @@ async fn movers_and_a_repair_of_one_stripe_do_not_take_a_live_chunk_from_each_ot
     let other = ChunkMove { index: 1, from: SiteId(cluster.stripes().await[0].1.locations[1].site), ..to_8 };
     let lost = SiteId(cluster.stripes().await[0].1.locations[2].site);
     site(&cluster, lost).chunks.lock().retain(|chunk, _| chunk.stripe != to_7.stripe);
-    let gone = BTreeSet::new();
+    let (absent, pace) = (Absent::default(), RepairPace::unlimited());
     let movers = join(move_chunk(&cluster.client, &to_7), move_chunk(&cluster.client, &to_8));
-    let others =
-        join(move_chunk(&cluster.client, &other), repair_stripe(&cluster.client, to_7.stripe, &gone, true));
+    let others = join(
+        move_chunk(&cluster.client, &other),
+        repair_stripe(&cluster.client, to_7.stripe, &absent, &pace, true),
+    );
     let ((one, two), (_, repaired)) = join(movers, others).await;
     repaired.unwrap();
     let moved = [one.unwrap(), two.unwrap()];

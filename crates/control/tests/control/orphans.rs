@@ -6,7 +6,7 @@ use crate::cluster::{BreakableSite, Cluster, content, go_on};
 use bytes::Bytes;
 use striate_control::{GarbageCollector, OrphanReport, collect_orphans, heal, verify};
 use striate_core::{ChunkId, Generation, StripeId};
-use striate_meta::records::{Intent, Stripe};
+use striate_meta::records::Intent;
 use striate_meta::{ScanRange, keys};
 
 /// Lets the grace pass between two rounds.
@@ -25,11 +25,6 @@ async fn end_intents(cluster: &Cluster) {
         tx.delete(row.key);
         cluster.meta.commit(tx).await.unwrap();
     }
-}
-
-async fn stripes(cluster: &Cluster) -> Vec<(StripeId, Stripe)> {
-    let rows = cluster.meta.scan(ScanRange::prefix(keys::STRIPES), 100).await.unwrap();
-    rows.iter().map(|row| (keys::stripe_of(&row.key).unwrap(), row.record().unwrap())).collect()
 }
 
 fn store(site: &BreakableSite, chunk: ChunkId) {
@@ -60,7 +55,7 @@ async fn a_repairs_write_that_timed_out_leaves_no_orphan() {
 async fn orphans_become_garbage_once_no_intent_covers_them() {
     let cluster = Cluster::start(6, "rs(4,2)").await;
     cluster.put("key", &content(1, 9_000)).await.unwrap();
-    let (stripe, record) = stripes(&cluster).await.remove(0);
+    let (stripe, record) = cluster.stripes().await.remove(0);
     let elsewhere = cluster.sites.iter().find(|site| site.chunks.lock().keys().all(|chunk| chunk.index != 0));
     let elsewhere = elsewhere.unwrap();
     // A copy on a site that is not the named one, a generation of a repair that was, and a put that never ended.
@@ -90,7 +85,7 @@ async fn chunks_that_the_metadata_has_never_heard_of_stay() {
     let cluster = Cluster::start(6, "rs(4,2)").await;
     cluster.put("key", &content(1, 9_000)).await.unwrap();
     end_intents(&cluster).await;
-    let (stripe, record) = stripes(&cluster).await.remove(0);
+    let (stripe, record) = cluster.stripes().await.remove(0);
     let newer = Generation(record.generation + 1);
     store(&cluster.sites[0], ChunkId { stripe, index: 0, generation: newer });
     let of_another = StripeId::new(stripe.writer() + 100, 0);
@@ -116,9 +111,9 @@ async fn i8_a_repair_under_way_is_fenced_before_its_chunk_is_collected() {
     let meeting = async {
         cluster.runtime.sleep(write_takes / 2).await;
         assert_eq!(cluster.sites[5].chunks.lock().len(), 1, "the repair waits for its write");
-        let before = stripes(&cluster).await.remove(0).1.generation;
+        let before = cluster.stripes().await.remove(0).1.generation;
         assert_eq!(collect_orphans(&cluster.client).await.unwrap().orphans, 1);
-        assert_eq!(stripes(&cluster).await.remove(0).1.generation, before + 1, "the repair is fenced");
+        assert_eq!(cluster.stripes().await.remove(0).1.generation, before + 1, "the repair is fenced");
         *cluster.sites[5].mute.lock() = false;
     };
     let (report, ()) = futures::future::join(heal(&cluster.client, go_on), meeting).await;
