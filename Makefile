@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster reality results compare-minio
+.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -147,6 +147,11 @@ prove-cluster: build ## Prove the cluster's claims on real processes, in at most
 	@tools/install.sh engines clients network
 	cargo build --release --package striate-bench
 	prove/cluster $(if $(FULL),--full)
+
+prove-movement: build ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: 2,000 seeds)
+	@tools/install.sh engines
+	cargo build --release --package striate-bench --features movement-bench
+	prove/movement $(if $(FULL),--full)
 
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)

@@ -2,7 +2,8 @@
 //! beyond the mean share of their capacity give what they have too much, to those below it.
 //!
 //! Shares of capacity, not bytes, are made alike, so that a larger disk holds more. Levelling begins where the fullest and
-//! the emptiest site are five points apart and ends at one, so that it does not follow every write. A destination is
+//! the emptiest site are five points apart, or a fifth of the mean where that is less, and ends at a fifth of this, so that
+//! it does not follow every write; so little that no disk notices it is left as it is. A destination is
 //! drawn in proportion to the space that it has below the giver, so that a new site is filled by many givers and many new
 //! sites by each.
 
@@ -11,10 +12,14 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use striate_core::{RackId, SiteId};
 
-/// Shares of capacity that lie so far apart are levelled.
+/// Shares of capacity that lie so far apart are levelled,
 const BEGIN: f64 = 0.05;
-/// A move goes from a site to one that has so much less.
-const END: f64 = 0.01;
+/// or so much of the mean share, where that is less: a new site of a store that is nearly empty fills up too.
+const BEGIN_OF_MEAN: f64 = 0.2;
+/// But not where this is fewer bytes.
+const LEAST_BYTES: f64 = (16 << 20) as f64;
+/// A move goes from a site to one that has less, by this part of what levelling begins at.
+const END_OF_BEGIN: f64 = 0.2;
 
 /// How full a site is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub struct Levelling {
     sites: BTreeMap<SiteId, SiteFill>,
     /// The share of the takers' capacity that all chunks would fill.
     mean: f64,
+    /// Shares that lie so far apart are levelled.
+    begin: f64,
 }
 
 impl SiteFill {
@@ -65,14 +72,15 @@ impl Levelling {
             .sum();
         let capacity: u64 = takers().map(SiteFill::capacity).sum();
         let mean = used as f64 / capacity.max(1) as f64;
-        Self { sites, mean }
+        let least = LEAST_BYTES * takers().count() as f64 / capacity.max(1) as f64;
+        Self { begin: BEGIN.min(BEGIN_OF_MEAN * mean).max(least), sites, mean }
     }
 
     /// Sites that have something to give and how many bytes, drained ones first, then the fullest.
     pub fn givers(&self) -> Vec<(SiteId, u64)> {
         let drained = self.sites.values().filter(|fill| fill.is_drained && fill.used_bytes > 0);
         let mut givers: Vec<(SiteId, u64)> = drained.map(|fill| (fill.site, fill.used_bytes)).collect();
-        if self.spread() > BEGIN {
+        if self.spread() > self.begin {
             let mut full: Vec<&SiteFill> =
                 self.sites.values().filter(|fill| fill.takes_chunks && fill.share() > self.mean).collect();
             full.sort_by(|a, b| b.share().total_cmp(&a.share()));
@@ -80,6 +88,11 @@ impl Levelling {
             givers.extend(full.into_iter().map(|fill| (fill.site, surplus(fill))));
         }
         givers
+    }
+
+    /// A move goes to a site whose share is so much less.
+    fn end(&self) -> f64 {
+        END_OF_BEGIN * self.begin
     }
 
     /// How far the shares of the fullest and the emptiest site that take chunks lie apart.
@@ -103,7 +116,7 @@ impl Levelling {
     /// them, the stripes need not be looked at.
     pub fn has_taker(&self, giver: SiteId, holders: &[SiteId]) -> bool {
         let Some(from) = self.sites.get(&giver) else { return false };
-        let is_emptier = |to: &SiteFill| from.is_drained || from.share() - to.share() > END;
+        let is_emptier = |to: &SiteFill| from.is_drained || from.share() - to.share() > self.end();
         self.sites.values().any(|to| to.takes_chunks && is_emptier(to) && !holders.contains(&to.site))
     }
 
@@ -125,7 +138,7 @@ impl Levelling {
             .map(|to| {
                 let room = match from.is_drained {
                     true => to.free_bytes as f64,
-                    false => (from.share() - to.share() - END) * to.capacity() as f64 - f64::from(len),
+                    false => (from.share() - to.share() - self.end()) * to.capacity() as f64 - f64::from(len),
                 };
                 (room, to.site)
             })
@@ -180,13 +193,18 @@ mod tests {
 
     use super::*;
 
-    fn fill(site: u32, used_bytes: u64, free_bytes: u64) -> SiteFill {
+    const MIB: u64 = 1 << 20;
+    /// Of the chunks that are moved.
+    const LEN: u32 = 1_000 << 20;
+
+    fn fill(site: u32, used_mib: u64, free_mib: u64) -> SiteFill {
         let rack = RackId(format!("rack{}", site % 4));
+        let (used_bytes, free_bytes) = (used_mib * MIB, free_mib * MIB);
         SiteFill { site: SiteId(site), rack, used_bytes, free_bytes, takes_chunks: true, is_drained: false }
     }
 
-    fn drained(site: u32, used_bytes: u64, free_bytes: u64) -> SiteFill {
-        SiteFill { takes_chunks: false, is_drained: true, ..fill(site, used_bytes, free_bytes) }
+    fn drained(site: u32, used_mib: u64, free_mib: u64) -> SiteFill {
+        SiteFill { takes_chunks: false, is_drained: true, ..fill(site, used_mib, free_mib) }
     }
 
     #[test]
@@ -198,13 +216,22 @@ mod tests {
         let givers = levelling.givers();
         assert_eq!(givers.len(), 31);
         let given: u64 = givers.iter().map(|(_, bytes)| bytes).sum();
-        assert!((450..=485).contains(&given), "{given} of the 484 that the new one lacks");
+        assert!((450 * MIB..=485 * MIB).contains(&given), "{given} of the 484 MiB that the new one lacks");
+    }
+
+    #[test]
+    fn a_new_site_of_a_nearly_empty_store_is_given_to_and_a_few_megabytes_are_left_where_they_are() {
+        let with_new = |used_mib: u64| {
+            let old = (1..=8).map(|site| fill(site, used_mib, 250_000));
+            Levelling::new(old.chain([fill(9, 0, 250_000)])).givers().len()
+        };
+        assert_eq!((with_new(100), with_new(10)), (8, 0));
     }
 
     #[test]
     fn drained_sites_give_everything_first_and_nearly_equal_ones_nothing() {
         let levelling = Levelling::new([fill(1, 50, 50), fill(2, 49, 51), drained(3, 7, 93)]);
-        assert_eq!(levelling.givers(), [(SiteId(3), 7)]);
+        assert_eq!(levelling.givers(), [(SiteId(3), 7 * MIB)]);
         assert!(levelling.has_taker(SiteId(3), &[SiteId(3), SiteId(1)]));
         assert!(!levelling.has_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)]));
         assert!(!levelling.has_taker(SiteId(1), &[SiteId(1), SiteId(2)]), "both hold a chunk");
@@ -238,14 +265,14 @@ mod tests {
             let total: u64 = sites.iter().map(|fill| fill.used_bytes).sum();
             for _ in 0..20 {
                 for (giver, bytes) in levelling.givers() {
-                    for _ in 0..bytes.div_ceil(1_000) {
+                    for _ in 0..bytes.div_ceil(u64::from(LEN)) {
                         let holders = [giver, SiteId(1), SiteId(6)];
-                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], 1, 1_000, &mut rng) else {
+                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], 1, LEN, &mut rng) else {
                             break;
                         };
                         prop_assert!(taker != giver && taker.0 != 100);
-                        prop_assert!(levelling.sites[&taker].free_bytes >= 1_000);
-                        levelling.note(giver, taker, 1_000);
+                        prop_assert!(levelling.sites[&taker].free_bytes >= u64::from(LEN));
+                        levelling.note(giver, taker, LEN);
                     }
                 }
             }
