@@ -3,7 +3,7 @@
 //!
 //! Shares of capacity, not bytes, are made alike, so that a larger disk holds more. Levelling begins where the fullest and
 //! the emptiest site are five points apart, or a fifth of the mean where that is less, and ends at a fifth of this, so that
-//! it does not follow every write; so little that no disk notices it is left as it is. A destination is
+//! it does not follow every write. A fifth of very little is left as it is. A destination is
 //! drawn in proportion to the space that it has below the giver, so that a new site is filled by many givers and many new
 //! sites by each.
 
@@ -16,7 +16,7 @@ use striate_core::{RackId, SiteId};
 const BEGIN: f64 = 0.05;
 /// or so much of the mean share, where that is less: a new site of a store that is nearly empty fills up too.
 const BEGIN_OF_MEAN: f64 = 0.2;
-/// But not where this is fewer bytes.
+/// and more than so many bytes.
 const LEAST_BYTES: f64 = (16 << 20) as f64;
 /// A move goes from a site to one that has less, by this part of what levelling begins at.
 const END_OF_BEGIN: f64 = 0.2;
@@ -73,7 +73,7 @@ impl Levelling {
         let capacity: u64 = takers().map(SiteFill::capacity).sum();
         let mean = used as f64 / capacity.max(1) as f64;
         let least = LEAST_BYTES * takers().count() as f64 / capacity.max(1) as f64;
-        Self { begin: BEGIN.min(BEGIN_OF_MEAN * mean).max(least), sites, mean }
+        Self { begin: BEGIN.min(least.max(BEGIN_OF_MEAN * mean)), sites, mean }
     }
 
     /// Sites that have something to give and how many bytes, drained ones first, then the fullest.
