@@ -146,6 +146,7 @@ prove-plans: build python-package ## Prove the read plans' claims, one line each
 prove-cluster: build ## Prove the cluster's claims on real processes, in at most 15 minutes (FULL=1: longer events and loads)
 	@tools/install.sh engines clients network
 	cargo build --release --package striate-bench
+	-@tools/release >/dev/null
 	prove/cluster $(if $(FULL),--full)
 
 prove-movement: build ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: 2,000 seeds)
