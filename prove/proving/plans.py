@@ -156,7 +156,7 @@ def prove_others(ledger, laboratory):
         slow.mean(f"default, {model}", f"EC, {model}")
         slow.p99(f"default, {model}", f"EC, {model}")
     prove_size(ledger, laboratory, "plans-p-1m")
-    wikipedia = Experiment(ledger, laboratory, "plans-wikipedia-p", seeds=3, policies=("EC", "default"))
+    wikipedia = Experiment(ledger, laboratory, "plans-wikipedia-p", seeds=2, policies=("EC", "default"))
     wikipedia.mean("default", "EC", 0.8)
     wikipedia.p99("default", "EC", 0.5)
 
