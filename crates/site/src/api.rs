@@ -102,6 +102,18 @@ pub struct CombineSource {
     pub request: CombineRequest,
 }
 
+/// A chunk that a site makes out of chunks that it and other sites have, and stores: its bytes then travel straight to
+/// where they belong, and not through whoever repairs or moves.
+#[derive(Clone, Debug)]
+pub struct AssembleRequest {
+    /// The name of the new chunk.
+    pub chunk: ChunkId,
+    /// The CRC-32C that it must have; nothing else is stored.
+    pub crc32c: u32,
+    /// What it is: a combination from its first byte on, as long as the chunk.
+    pub combination: CombineRequest,
+}
+
 /// One page of a site's chunks.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkPage {
@@ -197,6 +209,9 @@ pub trait Site: Send + Sync + Debug {
 
     /// Evaluates a combine tree whose root is this site.
     fn combine(&self, request: CombineRequest) -> SliceStream;
+
+    /// Makes a chunk at this site and stores it. An answer means what that of [`Site::write`] means.
+    async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError>;
 
     /// Its state now.
     async fn status(&self) -> Result<SiteStatus, SiteError>;

@@ -16,12 +16,14 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt};
-use striate_codec::accumulate;
-use striate_core::{ChunkId, ChunkRange, SiteId};
+use striate_codec::{accumulate, crc32c};
+use striate_core::{ChunkId, ChunkRange, LoadReport, SiteId};
 
 use crate::api::{
-    CombineRequest, CombineSource, Priority, ReadRequest, Site, SiteDirectory, SiteError, SliceStream,
+    AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, Site, SiteDirectory, SiteError,
+    SliceStream, WriteRequest,
 };
+use crate::protocol::limits::MAX_CHUNK_LEN;
 
 /// Local slices that are read and summed ahead of the one that is being sent.
 pub const LOCAL_SLICES_AHEAD: usize = 2;
@@ -86,6 +88,35 @@ pub fn evaluate(
         .boxed(),
         Err(error) => stream::once(async move { Err(error) }).boxed(),
     }
+}
+
+/// Evaluates the tree whose root is `site` and stores the sum there, if it is what it should be.
+///
+/// # Errors
+/// What the tree meets; [`SiteError::BadRequest`] when the sum has another checksum or a length that no chunk has; and
+/// what [`Site::write`] answers.
+pub async fn assemble(
+    site: Arc<dyn Site>,
+    directory: Option<Arc<dyn SiteDirectory>>,
+    request: AssembleRequest,
+) -> Result<LoadReport, SiteError> {
+    let AssembleRequest { chunk, crc32c: expected, combination } = request;
+    let CombineRequest { offset, len, priority, .. } = combination;
+    if offset != 0 || len > MAX_CHUNK_LEN {
+        let reason = format!("a chunk of {len} bytes from {offset}; allowed are 1 to {MAX_CHUNK_LEN} from 0");
+        return Err(SiteError::BadRequest(reason));
+    }
+    let mut payload = BytesMut::with_capacity(len as usize);
+    let mut slices = evaluate(Arc::clone(&site), directory, combination);
+    while let Some(slice) = slices.next().await {
+        payload.extend_from_slice(&slice?);
+    }
+    if payload.len() != len as usize || crc32c(&payload) != expected {
+        return Err(SiteError::BadRequest(format!(
+            "the sum for chunk {chunk} has not the checksum it must have"
+        )));
+    }
+    site.write(WriteRequest { chunk, payload: payload.freeze(), granule_crcs: None, priority }).await
 }
 
 fn start(

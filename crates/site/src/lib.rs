@@ -26,8 +26,8 @@ pub mod store;
 pub mod transport_conformance;
 
 pub use api::{
-    ChunkPage, CombineRequest, CombineSource, DeleteRequest, Priority, ReadReply, ReadRequest, ReadStream,
-    Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkPage, CombineRequest, CombineSource, DeleteRequest, Priority, ReadReply,
+    ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};
 pub use filesystem::RealFileSystem;

@@ -26,8 +26,8 @@ use striate_runtime::{Instant, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::api::{
-    ChunkPage, CombineRequest, DeleteRequest, Priority, ReadReply, ReadRequest, ReadStream, Site,
-    SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, Priority, ReadReply, ReadRequest, ReadStream,
+    Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 use crate::combine;
 use crate::load::LoadMeter;
@@ -340,6 +340,11 @@ impl Site for LocalSite {
     fn combine(&self, request: CombineRequest) -> SliceStream {
         let directory = self.inner.directory.get().and_then(Weak::upgrade);
         combine::evaluate(Arc::new(self.clone()), directory, request)
+    }
+
+    async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
+        let directory = self.inner.directory.get().and_then(Weak::upgrade);
+        combine::assemble(Arc::new(self.clone()), directory, request).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

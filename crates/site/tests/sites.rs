@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use striate_codec::accumulate;
+use striate_codec::{accumulate, crc32c};
 use striate_core::{ChunkId, ChunkRange, ClusterId, FencingEpoch, LoadReport, RackId, SiteId};
 use striate_runtime::{JoinHandle, Runtime};
 use striate_site::protocol::frame::{READ_HEAD_LEN, ReadBody, WriteHead};
@@ -19,9 +19,9 @@ use striate_site::protocol::hello::encode_hello;
 use striate_site::protocol::limits::{MAX_CANCELLED, MAX_REQUEST_LEN, ServiceLimits};
 use striate_site::transport_conformance::{self, GatedStore, chunk, payload};
 use striate_site::{
-    ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, DeleteRequest, Gate, LocalSite,
-    MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite, SecureConnector, Site,
-    SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest, connect, serve_site,
+    AssembleRequest, ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, DeleteRequest, Gate,
+    LocalSite, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite, SecureConnector,
+    Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest, connect, serve_site,
 };
 use striate_trust::{Authority, PeerName, Role, Trust};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -156,21 +156,27 @@ async fn combined(site: &dyn Site, request: CombineRequest) -> Result<Vec<u8>, S
     Ok(sum)
 }
 
-#[tokio::test]
-async fn a_combine_tree_over_remote_sites_gives_the_sum_and_names_the_site_that_fails() {
-    let runtime = Runtime::real();
+/// Sites 1 to 3, each with the chunk of its number, that reach each other.
+async fn three_remote_sites(runtime: &Runtime) -> (Arc<Directory>, Vec<Served>) {
     let directory = Arc::new(Directory::default());
     let mut served = Vec::new();
     for number in 1..=3u32 {
-        let site = local(&runtime, number, Arc::new(MemoryStore::default()), QueueLimits::default());
+        let site = local(runtime, number, Arc::new(MemoryStore::default()), QueueLimits::default());
         let known: Weak<dyn SiteDirectory> = Arc::downgrade(&(Arc::clone(&directory) as _));
         site.set_directory(known);
         site.write(write_request(number.into(), 300_000)).await.unwrap();
-        let listening = serve(&runtime, site, ServiceLimits::default()).await;
-        let remote: Arc<dyn Site> = Arc::new(remote(&runtime, number, &listening.address));
+        let listening = serve(runtime, site, ServiceLimits::default()).await;
+        let remote: Arc<dyn Site> = Arc::new(remote(runtime, number, &listening.address));
         directory.0.lock().insert(SiteId(number), remote);
         served.push(listening);
     }
+    (directory, served)
+}
+
+#[tokio::test]
+async fn a_combine_tree_over_remote_sites_gives_the_sum_and_names_the_site_that_fails() {
+    let runtime = Runtime::real();
+    let (directory, _served) = three_remote_sites(&runtime).await;
     let request = |number: u64, upstream: Vec<CombineSource>| CombineRequest {
         offset: 11,
         len: 250_000,
@@ -194,6 +200,42 @@ async fn a_combine_tree_over_remote_sites_gives_the_sum_and_names_the_site_that_
     let unknown = request(1, vec![source(2, request(2, vec![source(3, request(3, Vec::new()))]))]);
     let error = combined(root.as_ref(), unknown).await.unwrap_err().to_string();
     assert!(error.contains("site 2") && error.contains("site 3"), "{error}");
+}
+
+/// The bytes go from site to site: who asks gets none of them.
+#[tokio::test]
+async fn a_chunk_is_made_at_one_remote_site_out_of_those_of_others() {
+    let runtime = Runtime::real();
+    let (directory, _served) = three_remote_sites(&runtime).await;
+    let sum = |local, upstream| CombineRequest {
+        offset: 0,
+        len: 300_000,
+        slice_len: 64 << 10,
+        local,
+        upstream,
+        priority: Priority::Repair,
+    };
+    let source = |number: u32| {
+        let term = (number as u8, chunk(number.into()));
+        CombineSource { site: SiteId(number), request: sum(vec![term], Vec::new()) }
+    };
+    let mut expected = vec![0; 300_000];
+    for number in 1..=2u64 {
+        accumulate(number as u8, &payload(number, 300_000), &mut expected);
+    }
+    let request = AssembleRequest {
+        chunk: chunk(7),
+        crc32c: crc32c(&expected),
+        combination: sum(Vec::new(), vec![source(1), source(2)]),
+    };
+    let third = directory.site(SiteId(3)).unwrap();
+    third.assemble(request.clone()).await.unwrap();
+    assert_eq!(third.verify(chunk(7)).await.unwrap().crc32c, request.crc32c);
+
+    directory.0.lock().remove(&SiteId(2));
+    let again = AssembleRequest { chunk: chunk(8), ..request };
+    let error = third.assemble(again).await.unwrap_err().to_string();
+    assert!(error.contains("site 2"), "{error}");
 }
 
 /// A tree over `terms`, drawn by `choices`: which terms a node keeps, and which go to which child.

@@ -6,7 +6,7 @@ use striate_core::{ChunkId, ClusterId, LoadReport, RackId, SiteId};
 
 use super::PROTOCOL_VERSION;
 use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
-use crate::api::{CombineRequest, CombineSource, SiteError, SiteStatus};
+use crate::api::{AssembleRequest, CombineRequest, CombineSource, SiteError, SiteStatus};
 use crate::combine::MAX_TREE_DEPTH;
 use crate::store::{ChunkInfo, StoreStatus};
 
@@ -138,14 +138,17 @@ pub fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, SiteError
 /// A combination's request as bytes. Offset, length, slices and priority are those of the root: the tree's
 /// nodes agree on them ([`crate::combine::check`]).
 pub fn encode_combine(request: &CombineRequest) -> Bytes {
-    let message = messages::Combine {
+    combine_message(request).encode_to_vec().into()
+}
+
+fn combine_message(request: &CombineRequest) -> messages::Combine {
+    messages::Combine {
         offset: request.offset,
         len: request.len,
         slice_len: request.slice_len,
         priority: encode_priority(request.priority).into(),
         root: Some(node_message(request)),
-    };
-    message.encode_to_vec().into()
+    }
 }
 
 fn node_message(request: &CombineRequest) -> messages::CombineNode {
@@ -168,7 +171,10 @@ fn node_message(request: &CombineRequest) -> messages::CombineNode {
 /// # Errors
 /// A text that says what is wrong.
 pub fn decode_combine(bytes: &[u8]) -> Result<CombineRequest, String> {
-    let message = messages::Combine::decode(bytes).map_err(|error| error.to_string())?;
+    combine_request(messages::Combine::decode(bytes).map_err(|error| error.to_string())?)
+}
+
+fn combine_request(message: messages::Combine) -> Result<CombineRequest, String> {
     let priority = u8::try_from(message.priority).map_err(|_| "the priority is out of range".to_owned())?;
     let frame = CombineRequest {
         offset: message.offset,
@@ -179,6 +185,29 @@ pub fn decode_combine(bytes: &[u8]) -> Result<CombineRequest, String> {
         priority: decode_priority(priority)?,
     };
     decode_node(message.root.ok_or("the tree has no root")?, &frame, MAX_TREE_DEPTH)
+}
+
+/// The request for a chunk that a site is to make, as bytes.
+pub fn encode_assemble(request: &AssembleRequest) -> Bytes {
+    let message = messages::Assemble {
+        chunk: chunk_bytes(request.chunk),
+        crc32c: request.crc32c,
+        combination: Some(combine_message(&request.combination)),
+    };
+    message.encode_to_vec().into()
+}
+
+/// The inverse of [`encode_assemble`].
+///
+/// # Errors
+/// A text that says what is wrong.
+pub fn decode_assemble(bytes: &[u8]) -> Result<AssembleRequest, String> {
+    let message = messages::Assemble::decode(bytes).map_err(|error| error.to_string())?;
+    Ok(AssembleRequest {
+        chunk: ChunkId::from_bytes(&message.chunk).ok_or("a chunk's name has a wrong length")?,
+        crc32c: message.crc32c,
+        combination: combine_request(message.combination.ok_or("there is no combination")?)?,
+    })
 }
 
 fn decode_node(

@@ -27,8 +27,8 @@ use striate_core::{ChunkId, ClusterId, LoadReport, RackId, SiteId};
 use striate_runtime::Runtime;
 
 use crate::api::{
-    ChunkPage, CombineRequest, DeleteRequest, ReadRequest, ReadStream, Site, SiteError, SiteStatus,
-    SliceStream, WriteRequest,
+    AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, ReadRequest, ReadStream, Site, SiteError,
+    SiteStatus, SliceStream, WriteRequest,
 };
 use crate::combine;
 use crate::granule;
@@ -38,7 +38,7 @@ use crate::protocol::control::{self as convert};
 use crate::protocol::frame::WriteHead;
 use crate::protocol::hello::Welcome;
 use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS};
-use crate::protocol::{CHUNK_PATH, COMBINE_PATH};
+use crate::protocol::{ASSEMBLE_PATH, CHUNK_PATH, COMBINE_PATH};
 use crate::store::ChunkInfo;
 use cancel::Canceller;
 use connection::{Call, Endpoint, Pool};
@@ -301,6 +301,12 @@ impl Site for RemoteSite {
             Some((slice, rest))
         };
         stream::unfold(Some(combination), next).boxed()
+    }
+
+    async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
+        let (head, payload) = (convert::encode_assemble(&request), Bytes::new());
+        let call = Call { method: Method::POST, path: ASSEMBLE_PATH, head, payload, is_read: false };
+        self.inner.answer(&call).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

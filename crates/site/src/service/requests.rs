@@ -23,12 +23,12 @@ use super::reads::Reads;
 use super::replies::{ReplyBody, refuse};
 use crate::api::{ReadRequest, Site, SiteError, WriteRequest};
 use crate::local::LocalSite;
-use crate::protocol::control::decode_combine;
 use crate::protocol::control::messages::site_control_server::SiteControlServer;
+use crate::protocol::control::{decode_assemble, decode_combine};
 use crate::protocol::frame::{ReadBody, WRITE_HEAD_LEN, WriteHead, decode_cancel, encode_frame};
 use crate::protocol::hello::{HELLO_LEN, Refusal, Welcome, accept_hello};
 use crate::protocol::limits::{MAX_REQUEST_LEN, ServiceLimits};
-use crate::protocol::{CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH};
+use crate::protocol::{ASSEMBLE_PATH, CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH};
 
 /// Pause between two lines of the log about peers that were not admitted.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -149,6 +149,7 @@ impl Service {
             (&Method::POST, READ_PATH) => self.read(&bytes),
             (&Method::POST, CANCEL_PATH) => self.cancel(&bytes),
             (&Method::POST, COMBINE_PATH) => self.combine(&bytes),
+            (&Method::POST, ASSEMBLE_PATH) => self.assemble(&bytes).await,
             (&Method::POST, path) if path.starts_with("/striate.site.v1.SiteControl/") => {
                 Ok(self.control(parts, bytes).await)
             }
@@ -185,6 +186,21 @@ impl Service {
         Ok(Response::new(ReplyBody::Slices(slices, Arc::clone(&self.site), 0, None)))
     }
 
+    async fn assemble(&self, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
+        let request = decode_assemble(bytes).map_err(Refusal::Malformed)?;
+        let result = match self.reserve(u64::from(request.combination.len)) {
+            Ok(_reserved) => self.site.assemble(request).await,
+            Err(error) => Err(error),
+        };
+        Ok(self.outcome(result))
+    }
+
+    /// The frame that tells what became of a chunk.
+    fn outcome(&self, result: Result<striate_core::LoadReport, SiteError>) -> Response<ReplyBody> {
+        let load = *result.as_ref().unwrap_or(&self.site.report_load());
+        Response::new(ReplyBody::frame(encode_frame(0, result.map(|_| Bytes::new()), load)))
+    }
+
     /// Reads the head, reserves the memory, and only then takes the chunk's bytes.
     async fn write(&self, mut body: Receiving<'_>) -> Result<Response<ReplyBody>, Refusal> {
         let body_len = body.len().ok_or_else(|| Refusal::Malformed("a write tells its length".to_owned()))?;
@@ -204,9 +220,7 @@ impl Service {
             }
             Err(error) => Err(error),
         };
-        let load = *result.as_ref().unwrap_or(&self.site.report_load());
-        let frame = encode_frame(0, result.map(|_| Bytes::new()), load);
-        Ok(Response::new(ReplyBody::frame(frame)))
+        Ok(self.outcome(result))
     }
 
     async fn store(&self, head: WriteHead, payload: Bytes) -> Result<striate_core::LoadReport, SiteError> {

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use striate_codec::accumulate;
+use striate_codec::{accumulate, crc32c};
 use striate_core::{ChunkId, ChunkRange, FencingEpoch, Generation, LoadReport, StripeId};
 use striate_runtime::{JoinHandle, Runtime};
 
 use crate::api::{
-    CombineRequest, DeleteRequest, Priority, ReadReply, ReadRequest, Site, SiteError, WriteRequest,
+    AssembleRequest, CombineRequest, DeleteRequest, Priority, ReadReply, ReadRequest, Site, SiteError,
+    WriteRequest,
 };
 use crate::queue::QueueLimits;
 pub use gated_store::GatedStore;
@@ -47,6 +48,7 @@ where
     subject(2, 100).await.reports_fresh_load().await;
     subject(2, 100).await.keeps_lists_verifies_and_deletes().await;
     subject(2, 100).await.combines_its_chunks().await;
+    subject(2, 100).await.assembles_a_chunk_that_is_what_it_must_be().await;
 }
 
 /// A chunk's name.
@@ -318,5 +320,34 @@ impl Subject {
         let nothing = CombineRequest { local: Vec::new(), ..request };
         let slices: Vec<_> = self.site.combine(nothing).collect().await;
         assert!(matches!(&slices[..], [Err(SiteError::BadRequest(_))]), "{slices:?}");
+    }
+
+    async fn assembles_a_chunk_that_is_what_it_must_be(self) {
+        self.fill(3, 10_000).await;
+        let combination = CombineRequest {
+            offset: 0,
+            len: 10_000,
+            slice_len: 3_000,
+            local: vec![(1, chunk(1)), (7, chunk(3))],
+            upstream: Vec::new(),
+            priority: Priority::Repair,
+        };
+        let mut expected = payload(1, 10_000).to_vec();
+        accumulate(7, &payload(3, 10_000), &mut expected);
+        let request = AssembleRequest { chunk: chunk(9), crc32c: crc32c(&expected), combination };
+        self.site.assemble(request.clone()).await.expect("it is what it must be");
+        let info = self.site.verify(chunk(9)).await.expect("it is there");
+        assert_eq!((info.len, info.crc32c), (10_000, request.crc32c));
+        self.site.assemble(request.clone()).await.expect("the same chunk again is accepted");
+
+        let other = AssembleRequest { chunk: chunk(10), crc32c: request.crc32c ^ 1, ..request.clone() };
+        assert!(matches!(self.site.assemble(other).await, Err(SiteError::BadRequest(_))));
+        let tail = CombineRequest { offset: 1, len: 9_999, ..request.combination.clone() };
+        let tail = AssembleRequest { chunk: chunk(10), combination: tail, ..request.clone() };
+        assert!(matches!(self.site.assemble(tail).await, Err(SiteError::BadRequest(_))));
+        let lost = CombineRequest { local: vec![(1, chunk(8))], ..request.combination.clone() };
+        let lost = AssembleRequest { chunk: chunk(10), combination: lost, ..request };
+        assert_eq!(self.site.assemble(lost).await.err(), Some(SiteError::Missing(chunk(8))));
+        assert_eq!(self.site.verify(chunk(10)).await.err(), Some(SiteError::Missing(chunk(10))));
     }
 }
