@@ -2,7 +2,8 @@
 //!
 //! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record,
 //! durably; (2) read good chunks, decode, compare with the checksums of the original encoding (I10); (3) write
-//! the new chunks under the new generation; (4) compare-and-swap the stripe record on the version of step 1
+//! the new chunks under the new generation. Where one chunk is lost its new site does both: it adds up what the sources'
+//! sites send it, so that nothing travels through this process. (4) compare-and-swap the stripe record on the version of step 1
 //! ([`crate::stripe_change`], shared with the mover). Chunks of its generation that end up unnamed, and those that a site
 //! may have stored without saying so, become garbage; a crash before that leaves orphans, which verify finds.
 
@@ -60,6 +61,8 @@ struct Learned {
     chunks: HashMap<ChunkId, ChunkState>,
     /// Sites that took no chunk, and why: full, suspect, silent. Others are asked instead.
     refusals: BTreeMap<SiteId, String>,
+    /// A site could not make its chunk itself: it is made here.
+    is_made_here: bool,
 }
 
 impl Learned {
@@ -125,7 +128,8 @@ impl<'a> Job<'a> {
     /// Verifies every chunk that seems good.
     async fn examine(&mut self) {
         let (client, len) = (self.change.client, self.change.record.chunk_len);
-        let _turn = self.pace.turn(client, self.good_sites().collect(), len).await;
+        let loads = self.good_sites().map(|site| (site, 1)).collect();
+        let _turn = self.pace.turn(client, loads, len).await;
         let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
         self.states = join_all(checks).await;
     }
@@ -176,13 +180,16 @@ impl<'a> Job<'a> {
             }
             Ok(Some(plan)) => plan,
         };
-        let locations = &self.change.record.locations;
-        let sources = plan.decode.sources().iter().map(|&index| SiteId(locations[index].site));
-        let sites = sources.chain(plan.targets.iter().map(|&(_, site)| site)).collect();
-        let _turn = self.pace.turn(self.change.client, sites, self.change.record.chunk_len).await;
+        let is_made_there = plan.targets.len() == 1 && !learned.is_made_here;
+        let loads = self.loads(&plan, is_made_there);
+        let _turn = self.pace.turn(self.change.client, loads, self.change.record.chunk_len).await;
         let Some(generation) = self.change.take_generation().await? else { return Ok(None) };
-        let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
-        let written = self.write(&plan, generation, chunks, learned).await;
+        let written = if is_made_there {
+            self.assemble(&plan, generation, learned).await
+        } else {
+            let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
+            self.write(&plan, generation, chunks, learned).await
+        };
         if written.is_empty() {
             self.change.give_up(&written, generation).await;
             return Ok(None);
@@ -213,6 +220,42 @@ impl<'a> Job<'a> {
         });
         let limit = rack_limit(self.change.code.n(), self.change.code.tolerance(), client.rack_count());
         choose_sites(&mut client.runtime().rng(), &candidates, self.change.code.n(), limit, &taken)
+    }
+
+    /// The chunks that each site of a plan sends or is sent.
+    fn loads(&self, plan: &StripeRepair, is_made_there: bool) -> Vec<(SiteId, u32)> {
+        let locations = &self.change.record.locations;
+        let sources = plan.decode.sources();
+        let sent = if is_made_there { sources.len() as u32 } else { 1 };
+        let sources = sources.iter().map(|&index| (SiteId(locations[index].site), 1));
+        sources.chain(plan.targets.iter().map(|&(_, site)| (site, sent))).collect()
+    }
+
+    /// Steps 2 and 3 at the site that takes the one lost chunk. Answers it, or nothing: `learned` then has why.
+    async fn assemble(
+        &mut self,
+        plan: &StripeRepair,
+        generation: Generation,
+        learned: &mut Learned,
+    ) -> Vec<(usize, SiteId)> {
+        let (index, site) = plan.targets[0];
+        let sources = plan.decode.sources().iter().enumerate();
+        let terms: Vec<_> = sources.map(|(at, &source)| (plan.decode.coefficient(0, at), source)).collect();
+        let Err(error) = self.change.assemble_chunk(index, site, generation, &terms).await else {
+            return vec![(index, site)];
+        };
+        self.change.note_refusal(index, site, generation, &error);
+        match error {
+            SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. } => {
+                learned.chunks.insert(chunk, ChunkState::Lost);
+            }
+            SiteError::NoSpace | SiteError::Busy | SiteError::Suspect(_) => {
+                learned.refusals.insert(site, error.to_string());
+            }
+            // Whose fault it is the next round sees.
+            _ => learned.is_made_here = true,
+        }
+        Vec::new()
     }
 
     /// Step 2: the payloads of the plan's targets. `None` when a source was bad; `learned` then has it.

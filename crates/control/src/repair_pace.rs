@@ -1,6 +1,6 @@
 //! How fast repair may be, and whom it asks.
 //!
-//! Every site gives repair a rate: so many bytes in a second, read from it or written to it. While more requests wait at
+//! Every site gives repair a rate: so many bytes in a second that it reads and sends, or is sent and writes. While more requests wait at
 //! a site than its workers can serve, users' requests among them, it gives the floor only, so that a repair goes on
 //! however busy the store is (design.md §6). A repair reserves the time that its bytes take at each of its sites and begins
 //! when all of them are free. What is reserved at a site already makes it dear, as its queue does: plans go to the others,
@@ -105,11 +105,12 @@ impl RepairPace {
         spent.unwrap_or_default().as_secs_f64() / chunk
     }
 
-    /// Reserves `len` bytes at each of the sites and waits until they are free.
-    pub(crate) async fn turn(&self, client: &Client, sites: Vec<SiteId>, len: u32) -> Turn<'_> {
+    /// Reserves so many chunks of `len` bytes at each of the sites and waits until they are free.
+    pub(crate) async fn turn(&self, client: &Client, loads: Vec<(SiteId, u32)>, len: u32) -> Turn<'_> {
         let Some(limits) = self.limits else { return Turn { pace: self, sites: Vec::new() } };
-        let begin = self.reserve(client, &sites, len, limits);
+        let begin = self.reserve(client, &loads, len, limits);
         client.runtime().sleep_until(begin).await;
+        let sites: Vec<SiteId> = loads.into_iter().map(|(site, _)| site).collect();
         let mut slots = self.slots.lock();
         for site in &sites {
             if let Some(slot) = slots.get_mut(site) {
@@ -121,18 +122,18 @@ impl RepairPace {
     }
 
     /// When a repair that reserves now may begin.
-    fn reserve(&self, client: &Client, sites: &[SiteId], len: u32, limits: RepairLimits) -> Instant {
+    fn reserve(&self, client: &Client, loads: &[(SiteId, u32)], len: u32, limits: RepairLimits) -> Instant {
         let now = client.runtime().now();
         let mut slots = self.slots.lock();
         let mut begin = now;
-        for &site in sites {
+        for &(site, chunks) in loads {
             let slot = slots.entry(site).or_insert(Slot { free_at: now, under_way: 0 });
             begin = begin.max(slot.free_at);
             let rate = match others_wait(client, site, slot.under_way) {
                 true => limits.floor_bytes_per_s.min(limits.rate_bytes_per_s),
                 false => limits.rate_bytes_per_s,
             };
-            let takes = Duration::from_secs_f64(f64::from(len) / rate.max(1) as f64);
+            let takes = Duration::from_secs_f64(f64::from(chunks) * f64::from(len) / rate.max(1) as f64);
             slot.free_at = slot.free_at.max(now) + takes;
         }
         begin

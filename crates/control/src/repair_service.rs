@@ -35,8 +35,10 @@ const REVIEW_EVERY: Duration = Duration::from_secs(30);
 const COUNT_EVERY: Duration = Duration::from_secs(600);
 /// Stripes of one list.
 const LISTED: usize = 1_000;
-/// Stripes repaired at the same time: one for each site, within these bounds.
-const AT_ONCE: std::ops::RangeInclusive<usize> = 8..=32;
+/// Stripes repaired at the same time: so many for each site, since a repair keeps some sites waiting for others,
+const AT_ONCE_PER_SITE: usize = 2;
+/// within these bounds.
+const AT_ONCE: std::ops::RangeInclusive<usize> = 8..=64;
 /// A stripe that cannot be repaired is looked at again after this time, then twice that, and so on.
 const PUT_OFF: Duration = Duration::from_secs(60);
 /// But within this time.
@@ -234,7 +236,7 @@ impl RepairService {
         repairing: &mut Repairing,
     ) -> Result<(), ClientError> {
         let review_at = client.runtime().now() + REVIEW_EVERY;
-        let at_once = client.sites().len().clamp(*AT_ONCE.start(), *AT_ONCE.end());
+        let at_once = (AT_ONCE_PER_SITE * client.sites().len()).clamp(*AT_ONCE.start(), *AT_ONCE.end());
         let has_more = list.stripes.len() == LISTED;
         let mut waiting = list.stripes.into_iter();
         let mut failed = None;

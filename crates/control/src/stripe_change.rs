@@ -13,7 +13,12 @@ use striate_codec::Code;
 use striate_core::{ChunkId, ChunkRange, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
-use striate_site::{Priority, ReadRequest, SiteError, WriteRequest};
+use striate_site::{
+    AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError, WriteRequest,
+};
+
+/// Slices of a chunk that sites send each other.
+const SLICE_LEN: u32 = 256 << 10;
 
 /// What a swap does to the stripe's debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +120,39 @@ impl<'a> StripeChange<'a> {
         let deadline = self.client.options().write_deadline;
         let written = self.client.runtime().timeout(deadline, site.write(request)).await;
         written.unwrap_or(Err(SiteError::Deadline)).map(drop)
+    }
+
+    /// Has a site make a chunk under a new generation: the sum of chunks of the stripe, each with its coefficient, that
+    /// their sites send it.
+    pub(crate) async fn assemble_chunk(
+        &self,
+        index: usize,
+        site: SiteId,
+        generation: Generation,
+        terms: &[(u8, usize)],
+    ) -> Result<(), SiteError> {
+        let site = self.client.site(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let sum = |local, upstream| CombineRequest {
+            offset: 0,
+            len: self.record.chunk_len,
+            slice_len: SLICE_LEN,
+            local,
+            upstream,
+            priority: self.priority,
+        };
+        let source = |&(coefficient, index): &(u8, usize)| CombineSource {
+            site: SiteId(self.record.locations[index].site),
+            request: sum(vec![(coefficient, self.chunk(index))], Vec::new()),
+        };
+        let request = AssembleRequest {
+            chunk: ChunkId { stripe: self.id, index: index as u8, generation },
+            crc32c: self.record.locations[index].crc32c,
+            combination: sum(Vec::new(), terms.iter().map(source).collect()),
+        };
+        let options = self.client.options();
+        let deadline = options.read_deadline + options.write_deadline;
+        let stored = self.client.runtime().timeout(deadline, site.assemble(request)).await;
+        stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
     /// Takes note of a write that failed: the chunk may be there, unless the site said that it has not taken it.

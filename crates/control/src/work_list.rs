@@ -9,13 +9,18 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 
+use futures::stream::{self, StreamExt};
 use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_meta::{Row, keys, records};
 
 use crate::absence::Absent;
 use crate::rows::Rows;
+
+/// Placements whose stripes are asked for at the same time.
+const WALKED_AT_ONCE: usize = 16;
 
 /// How long a list may be.
 pub(crate) enum Extent<'a> {
@@ -84,11 +89,19 @@ impl WorkList {
         while let Some(page) = rows.next(client).await? {
             making.add_debts(client, &page, &absent.gone).await?;
         }
-        for placement in endangered_placements(client, &absent.gone).await? {
+        // A store of many sites has many placements with few stripes each: most of the time is that of the way.
+        let placements = stream::iter(endangered_placements(client, &absent.gone).await?);
+        let begin = |placement: Placement| async move {
+            let mut rows = Rows::with_prefix(&keys::reverses(placement.number));
+            let first = rows.next(client).await;
+            (placement, first, rows)
+        };
+        let mut walks = pin!(placements.map(begin).buffered(WALKED_AT_ONCE));
+        while let Some((placement, first, rows)) = walks.next().await {
             if making.is_full_for(placement.lost) {
                 break;
             }
-            making.walk(client, &placement).await?;
+            making.walk(client, &placement, first?, rows).await?;
         }
         let stripes = making.listed.into_iter().map(|(_, stripe, in_debt)| (stripe, in_debt));
         Ok(Self { stripes: stripes.collect(), ..making.list })
@@ -126,24 +139,30 @@ impl Making<'_> {
         Ok(())
     }
 
-    async fn walk(&mut self, client: &Client, placement: &Placement) -> Result<(), ClientError> {
+    /// Takes a placement's stripes: the first page, and the rest of the walk.
+    async fn walk(
+        &mut self,
+        client: &Client,
+        placement: &Placement,
+        mut page: Option<Vec<Row>>,
+        mut rest: Rows,
+    ) -> Result<(), ClientError> {
         let has_site = match &self.extent {
             Extent::All => true,
             Extent::Most(most) => most.takers.iter().any(|site| !placement.kept.contains(site)),
         };
-        let mut rows = Rows::with_prefix(&keys::reverses(placement.number));
-        while let Some(page) = rows.next(client).await? {
-            self.list.found += page.len() as u64;
+        while let Some(rows) = page {
+            self.list.found += rows.len() as u64;
             if !has_site {
-                self.list.waiting += page.len() as u64;
-                continue;
+                self.list.waiting += rows.len() as u64;
             }
-            for stripe in page.iter().filter_map(|row| keys::reverse_stripe(&row.key)) {
+            for stripe in rows.iter().filter_map(|row| keys::reverse_stripe(&row.key)).filter(|_| has_site) {
                 self.add(stripe, placement.lost, false);
             }
-            if self.is_full_for(placement.lost) {
+            if has_site && self.is_full_for(placement.lost) {
                 break;
             }
+            page = rest.next(client).await?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@
 //! - [`history`]: the reference model: whether what clients were answered is what S3 allows.
 //! - [`experiment`]: experiments as files, and their reports.
 //! - [`reality`]: the same workload on real sites, to hold the lab against.
+//! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.
 //! - [`speed`]: how fast the lab itself is.
 //!
 //! Every figure that comes out of here is in virtual time, and says so.
@@ -35,6 +36,7 @@ pub mod metadata;
 pub mod network;
 pub mod objects;
 pub mod reality;
+pub mod repair;
 pub mod resources;
 pub mod speed;
 pub mod store;

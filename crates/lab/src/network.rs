@@ -8,7 +8,7 @@
 //! [`DistantSite`] is the way from one machine to a site on another: every request and reply travels, and a
 //! dropped read travels too before it takes the queued work out of the site's queue.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use rand::rngs::SmallRng;
 use striate_core::{ChunkId, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Runtime, Timer};
 use striate_site::{
-    ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream, Site, SiteError,
-    SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream,
+    Site, SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 use tokio::sync::oneshot;
 
@@ -78,9 +78,11 @@ struct State {
     rng: SmallRng,
     loss: f64,
     /// When each link is free again.
-    free_at: std::collections::BTreeMap<Link, Instant>,
+    free_at: BTreeMap<Link, Instant>,
     /// (from, to)
     cut: BTreeSet<(u32, u32)>,
+    /// Bytes of partial sums that each machine has sent.
+    summed: BTreeMap<u32, u64>,
 }
 
 /// Something that passes one message after the other.
@@ -95,8 +97,9 @@ enum Link {
 impl Network {
     /// A network without faults.
     pub fn new(runtime: Runtime, trace: Trace, model: NetworkModel) -> Self {
-        let state =
-            State { rng: runtime.rng(), loss: model.loss, free_at: Default::default(), cut: BTreeSet::new() };
+        let (rng, loss) = (runtime.rng(), model.loss);
+        let (free_at, cut, summed) = Default::default();
+        let state = State { rng, loss, free_at, cut, summed };
         Self { shared: Arc::new(Shared { runtime, trace, model, state: Mutex::new(state) }) }
     }
 
@@ -162,12 +165,9 @@ impl Network {
         Some(at + model.round_trip / 2 + RETRANSMIT * retransmissions)
     }
 
-    /// Waits until a message sent now has arrived; for ever over a cut link.
-    pub async fn travel(&self, from: Machine, to: Machine, bytes: u64) {
-        match self.send(from, to, bytes) {
-            Some(at) => self.shared.runtime.sleep_until(at).await,
-            None => std::future::pending().await,
-        }
+    /// Bytes of partial sums that a machine has sent to others: what repairs and moves between sites.
+    pub fn summed_bytes(&self, from: Machine) -> u64 {
+        self.shared.state.lock().summed.get(&from.number).copied().unwrap_or(0)
     }
 
     /// Waits for a message that arrives at `at`.
@@ -328,11 +328,22 @@ impl Site for DistantSite {
             let (network, there, here) = (way.network.clone(), way.there, way.here);
             let bytes = slice.as_ref().map_or(0, |bytes| bytes.len() as u64);
             async move {
-                network.travel(there, here, bytes).await;
+                let Some(arrives) = network.send(there, here, bytes) else {
+                    network.wait_in_vain().await;
+                    return Err(SiteError::Unavailable("it did not answer in time".to_owned()));
+                };
+                *network.shared.state.lock().summed.entry(there.number).or_default() += bytes;
+                network.wait_until(arrives).await;
                 slice
             }
         });
         Box::pin(slices.buffered(8))
+    }
+
+    async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
+        let load = self.call((0, 0), |site| async move { site.assemble(request).await }).await;
+        self.note(&load);
+        load
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

@@ -197,6 +197,11 @@ impl World {
         (self.first_blocks[at]..self.first_blocks[at + 1]).map(|block| self.stripes.block(block as usize))
     }
 
+    /// Bytes that each site has sent to others, for repairs and moves.
+    pub fn sent_between_sites(&self) -> Vec<u64> {
+        self.machines.iter().map(|machine| self.network.summed_bytes(machine.machine)).collect()
+    }
+
     /// The machine that the metadata store runs on: one of its own, in the first rack.
     pub fn metadata_machine(&self) -> Machine {
         Machine { number: self.machines.len() as u32, rack: 0 }

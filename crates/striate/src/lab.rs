@@ -5,6 +5,7 @@ mod experiments;
 mod faults;
 mod processors;
 mod reality;
+mod repair;
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub async fn run(runtime: Runtime, command: LabCommand) -> Outcome {
         LabCommand::Costs => runtime.run_blocking(move || measure_costs(&clock)).await,
         LabCommand::Reality(args) => reality::run(&runtime, &args).await,
         LabCommand::Speed(args) => runtime.run_blocking(move || measure_speed(&clock, &args)).await,
+        LabCommand::Repair(args) => runtime.run_blocking(move || repair::run(&args)).await,
         LabCommand::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
     }
 }

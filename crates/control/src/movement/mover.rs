@@ -1,14 +1,15 @@
 //! The chunk mover: one chunk from one site to another (EC-Store §V-B2, design.md §10).
 //!
 //! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record, durably;
-//! (2) read the chunk and compare it with the checksum of the original encoding; (3) write it under the new generation,
-//! and have the destination verify it from its medium; (4) compare-and-swap the stripe record, with the reverse index and a
+//! (2) have the destination fetch the chunk from its site, compare it with the checksum of the original encoding and store it
+//! under the new generation, or do so for it where the two sites do not reach each other; (3) have the destination verify it from its medium; (4) compare-and-swap the stripe record, with the reverse index and a
 //! garbage row for the old chunk ([`crate::stripe_change`]). Readers find the one or the other: the old chunk is deleted
 //! after a grace that is longer than any read, and who still has the old location then asks for the new one.
 //!
 //! A chunk that is missing or damaged where it is named is not moved: its stripe is put in debt, for repair.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use striate_client::{Client, ClientError};
 use striate_codec::crc32c;
@@ -47,20 +48,31 @@ pub enum MoveOutcome {
 /// # Errors
 /// When the metadata store fails. The chunk is then where it was, or where it was to be.
 pub async fn move_chunk(client: &Client, wanted: &ChunkMove) -> Result<MoveOutcome, ClientError> {
+    let mut way = Way::Direct;
     for _ in 0..ATTEMPTS {
         let change = StripeChange::open(client, wanted.stripe, Priority::Background).await?;
         let Some(change) = change else { return Ok(MoveOutcome::Outdated) };
-        if let Some(outcome) = attempt(change, wanted).await? {
+        if let Some(outcome) = attempt(change, wanted, &mut way).await? {
             return Ok(outcome);
         }
     }
     Ok(MoveOutcome::Contended)
 }
 
-/// `None`: somebody else changed the stripe.
+/// How the chunk's bytes travel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From site to site.
+    Direct,
+    /// Through this process.
+    Here,
+}
+
+/// `None`: somebody else changed the stripe, or the chunk did not go that way.
 async fn attempt(
     mut change: StripeChange<'_>,
     wanted: &ChunkMove,
+    way: &mut Way,
 ) -> Result<Option<MoveOutcome>, ClientError> {
     let location = change.record.locations.get(wanted.index);
     if location.is_none_or(|at| at.site == 0 || at.site != wanted.from.0) {
@@ -70,17 +82,22 @@ async fn attempt(
         return Ok(Some(MoveOutcome::Refused(reason)));
     }
     let Some(generation) = change.take_generation().await? else { return Ok(None) };
-    let payload = match change.read_chunk(wanted.index).await {
-        Ok(payload) if crc32c(&payload) == change.record.locations[wanted.index].crc32c => payload,
-        Ok(_) => return leave_to_repair(&change).await,
-        Err(error) if state_after(&error) == ChunkState::Lost => return leave_to_repair(&change).await,
-        Err(error) => return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", wanted.from)))),
-    };
-    let bytes = payload.len() as u64;
-    if let Err(error) = change.write_chunk(wanted.index, wanted.to, generation, payload).await {
-        change.note_refusal(wanted.index, wanted.to, generation, &error);
-        change.give_up(&[], generation).await;
-        return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", wanted.to))));
+    match way {
+        Way::Direct => {
+            let sent = change.assemble_chunk(wanted.index, wanted.to, generation, &[(1, wanted.index)]).await;
+            if let Err(error) = sent {
+                change.note_refusal(wanted.index, wanted.to, generation, &error);
+                change.give_up(&[], generation).await;
+                // Under a new generation: this one may be there.
+                *way = Way::Here;
+                return Ok(None);
+            }
+        }
+        Way::Here => {
+            if let ControlFlow::Break(outcome) = carry(&mut change, wanted, generation).await? {
+                return Ok(outcome);
+            }
+        }
     }
     let written = [(wanted.index, wanted.to)];
     if let Err(reason) = verify(&change, wanted, generation).await {
@@ -89,10 +106,33 @@ async fn attempt(
     }
     let replaced = change.replace(wanted.index, wanted.to, generation).into_iter().collect();
     if change.swap(replaced, Debt::AsItIs).await? {
-        return Ok(Some(MoveOutcome::Moved { bytes }));
+        return Ok(Some(MoveOutcome::Moved { bytes: u64::from(change.record.chunk_len) }));
     }
     change.give_up(&written, generation).await;
     Ok(None)
+}
+
+/// Reads the chunk and writes it to its new place. Breaks off with what [`attempt`] is to answer.
+async fn carry(
+    change: &mut StripeChange<'_>,
+    wanted: &ChunkMove,
+    generation: Generation,
+) -> Result<ControlFlow<Option<MoveOutcome>>, ClientError> {
+    let refused = |site: SiteId, error: SiteError| MoveOutcome::Refused(format!("site {site}: {error}"));
+    let payload = match change.read_chunk(wanted.index).await {
+        Ok(payload) if crc32c(&payload) == change.record.locations[wanted.index].crc32c => payload,
+        Ok(_) => return leave_to_repair(change).await.map(ControlFlow::Break),
+        Err(error) if state_after(&error) == ChunkState::Lost => {
+            return leave_to_repair(change).await.map(ControlFlow::Break);
+        }
+        Err(error) => return Ok(ControlFlow::Break(Some(refused(wanted.from, error)))),
+    };
+    if let Err(error) = change.write_chunk(wanted.index, wanted.to, generation, payload).await {
+        change.note_refusal(wanted.index, wanted.to, generation, &error);
+        change.give_up(&[], generation).await;
+        return Ok(ControlFlow::Break(Some(refused(wanted.to, error))));
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// The destination takes chunks, holds none of the stripe, and its rack not too many (I6).

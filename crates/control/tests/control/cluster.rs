@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,8 +21,8 @@ use striate_meta::memory::MemoryStore;
 use striate_meta::{Commit, MetaStore, ScanRange, keys, records};
 use striate_runtime::Runtime;
 use striate_site::{
-    ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream, Site, SiteError,
-    SiteStatus, SliceStream, StoreStatus, WriteRequest,
+    AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream,
+    Site, SiteDirectory, SiteError, SiteStatus, SliceStream, StoreStatus, WriteRequest, combine,
 };
 
 pub const BUCKET: &str = "bucket";
@@ -50,11 +50,28 @@ pub struct BreakableSite {
     pub capacity: Mutex<u64>,
     told: Mutex<LoadReport>,
     asked: AtomicUsize,
+    here: Weak<Self>,
+    /// The sites that it can reach.
+    pub neighbours: Mutex<Arc<Neighbours>>,
+}
+
+/// Sites that reach each other.
+#[derive(Debug, Default)]
+pub struct Neighbours(Mutex<Vec<Weak<BreakableSite>>>);
+
+impl SiteDirectory for Neighbours {
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        let known = self.0.lock();
+        let found = known.iter().filter_map(Weak::upgrade).find(|known| known.id == site);
+        found.map(|site| site as Arc<dyn Site>)
+    }
 }
 
 impl BreakableSite {
     pub fn new(id: u32, runtime: &Runtime) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|here| Self {
+            here: here.clone(),
+            neighbours: Mutex::default(),
             id: SiteId(id),
             runtime: runtime.clone(),
             chunks: Mutex::default(),
@@ -209,8 +226,15 @@ impl Site for BreakableSite {
         self.chunk(chunk).map(|(_, info)| info)
     }
 
-    fn combine(&self, _: CombineRequest) -> SliceStream {
-        stream::iter([Err(SiteError::BadRequest("not in these tests".to_owned()))]).boxed()
+    fn combine(&self, request: CombineRequest) -> SliceStream {
+        let here = self.here.upgrade().expect("it is asked");
+        combine::evaluate(here, Some(self.neighbours.lock().clone()), request)
+    }
+
+    async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
+        self.up()?;
+        let (here, neighbours) = (self.here.upgrade().expect("it is asked"), self.neighbours.lock().clone());
+        combine::assemble(here, Some(neighbours), request).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {
@@ -232,6 +256,7 @@ pub struct Cluster {
     pub sites: Vec<Arc<BreakableSite>>,
     pub meta: Arc<dyn MetaStore>,
     pub runtime: Runtime,
+    neighbours: Arc<Neighbours>,
 }
 
 pub fn options(profile: &str) -> ClientOptions {
@@ -246,7 +271,9 @@ impl Cluster {
         let sites: Vec<_> = (1..=sites).map(|id| BreakableSite::new(id, &runtime)).collect();
         let handles = sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
         let client = Client::open(runtime.clone(), meta.clone(), handles, options(profile)).await.unwrap();
-        let cluster = Self { client, sites, meta, runtime };
+        let neighbours = Arc::default();
+        let cluster = Self { client, sites, meta, runtime, neighbours };
+        cluster.introduce_sites();
         for site in &cluster.sites {
             cluster.register(site.id).await;
         }
@@ -272,8 +299,15 @@ impl Cluster {
     /// Adds a blank site.
     pub async fn add(&mut self, id: u32) {
         self.sites.push(BreakableSite::new(id, &self.runtime));
+        self.introduce_sites();
         self.register(SiteId(id)).await;
         self.publish_sites();
+    }
+
+    /// Lets the sites reach each other.
+    fn introduce_sites(&self) {
+        *self.neighbours.0.lock() = self.sites.iter().map(Arc::downgrade).collect();
+        self.sites.iter().for_each(|site| *site.neighbours.lock() = Arc::clone(&self.neighbours));
     }
 
     fn publish_sites(&self) {

@@ -4,11 +4,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use striate_client::{Client, ClientOptions};
-use striate_control::{GarbageCollector, RepairLimits, RepairOptions, RepairService, verify};
+use striate_control::{
+    GarbageCollector, MoveOutcome, RepairLimits, RepairOptions, RepairService, move_chunk, verify,
+};
 use striate_core::SiteId;
 use striate_meta::records::Stripe;
 use striate_meta::{keys, records};
 use striate_plan::ReadPolicy;
+use striate_plan::movement::ChunkMove;
 use striate_runtime::JoinHandle;
 use striate_site::Site;
 
@@ -158,6 +161,30 @@ async fn a_damaged_chunk_that_a_read_finds_is_repaired_alone() {
     assert!(cluster.debts().await > 0);
 }
 
+/// Sites that do not reach each other, or are of a version that cannot make chunks: the bytes go through whoever repairs.
+#[tokio::test(start_paused = true)]
+async fn where_sites_do_not_reach_each_other_chunks_are_rebuilt_and_moved_all_the_same() {
+    let mut cluster = filled(6, OBJECTS).await;
+    let (service, _task) = start(&cluster, RepairLimits::default());
+    cluster.retire(0).await;
+    cluster.add(10).await;
+    cluster.add(11).await;
+    for site in &cluster.sites {
+        *site.neighbours.lock() = std::sync::Arc::default();
+    }
+    cluster.runtime.sleep(60 * SECOND).await;
+    assert_eq!((service.progress().chunks, service.progress().left), (OBJECTS as u64, 0));
+    let (stripe, record) = cluster.stripes().await.remove(0);
+    let taken: Vec<u32> = record.locations.iter().map(|at| at.site).collect();
+    let to = SiteId(if taken.contains(&10) { 11 } else { 10 });
+    let index = record.locations.iter().position(|at| at.site == 2).unwrap();
+    let wanted = ChunkMove { stripe, index, from: SiteId(2), to };
+    let moved = move_chunk(&cluster.client, &wanted).await.unwrap();
+    assert!(matches!(moved, MoveOutcome::Moved { .. }), "{moved:?}");
+    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert_all_read(&cluster, OBJECTS).await;
+}
+
 /// A read that has chunks to spare is answered without the damaged one, and tells of it all the same.
 #[tokio::test(start_paused = true)]
 async fn damage_that_a_query_needs_not_mind_is_reported() {
@@ -206,7 +233,8 @@ async fn the_work_is_spread_and_uses_what_it_is_allowed() {
         now.into_iter().zip(before).map(|(now, before)| now - before).collect()
     };
     let (read, written) = (since(count(read), read_before), since(count(written), written_before));
-    let moved: f64 = read.iter().chain(&written).sum();
+    // What one site reads and sends, another is sent.
+    let moved = 2.0 * read.iter().sum::<f64>();
     let allowed = rate as f64 * 31.0 * took.as_secs_f64();
     let variation = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -227,8 +255,9 @@ async fn the_work_is_spread_and_uses_what_it_is_allowed() {
 #[tokio::test(start_paused = true)]
 async fn while_requests_wait_only_the_floor_is_used() {
     let mut cluster = filled(6, OBJECTS).await;
-    let chunk_len = u64::from(cluster.stripes().await[0].1.chunk_len);
-    let limits = RepairLimits { rate_bytes_per_s: chunk_len, floor_bytes_per_s: chunk_len / 10 };
+    // The target is sent four chunks for each that it makes.
+    let sent = 4 * u64::from(cluster.stripes().await[0].1.chunk_len);
+    let limits = RepairLimits { rate_bytes_per_s: sent, floor_bytes_per_s: sent / 10 };
     cluster.retire(0).await;
     cluster.add(10).await;
     cluster.sites[5].queue(3);

@@ -1,6 +1,6 @@
 //! All machines on one network.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -11,7 +11,7 @@ use striate_core::{ClusterId, Profile, RackId, SiteId};
 use striate_meta::{Commit, MetaStore, Transaction, TxId, keys, records};
 use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
-use striate_site::{Site, SiteIdentity};
+use striate_site::{Site, SiteDirectory, SiteIdentity};
 
 use super::coverage::Coverage;
 use super::engine::EngineMachine;
@@ -71,6 +71,21 @@ pub struct Cluster {
     sites: RwLock<Vec<Arc<SiteMachine>>>,
     rng: Mutex<SmallRng>,
     next_site: Mutex<u32>,
+}
+
+/// The sites as one of them sees the others.
+#[derive(Debug)]
+struct Neighbours {
+    cluster: Weak<Cluster>,
+    here: Machine,
+}
+
+impl SiteDirectory for Neighbours {
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        let cluster = self.cluster.upgrade()?;
+        let there = cluster.site(site)?;
+        Some(cluster.site_from(self.here, &there))
+    }
 }
 
 /// The machine of the metadata; sites and gateways count from 1.
@@ -140,13 +155,16 @@ impl Cluster {
         Ok(())
     }
 
-    fn new_site(&self, machine: Machine) -> Arc<SiteMachine> {
+    fn new_site(self: &Arc<Self>, machine: Machine) -> Arc<SiteMachine> {
         let mut next = self.next_site.lock();
         let site = SiteId(*next);
         *next += 1;
         let rack = RackId(format!("rack-{}", machine.rack));
         let identity = SiteIdentity { cluster: ClusterId(1), site, rack };
-        Arc::new(SiteMachine::new(self.runtime.clone(), self.trace.clone(), machine, identity, self.mutation))
+        let (runtime, trace) = (self.runtime.clone(), self.trace.clone());
+        let site = SiteMachine::new(runtime, trace, machine, identity, self.mutation);
+        site.introduce(Arc::new(Neighbours { cluster: Arc::downgrade(self), here: machine }));
+        Arc::new(site)
     }
 
     /// Writes a site's row, as a server does that admits or retires a disk.
@@ -196,13 +214,12 @@ impl Cluster {
 
     /// The sites as a machine sees them.
     pub fn sites_from(&self, here: Machine) -> Vec<Arc<dyn Site>> {
-        let distant = |site: &Arc<SiteMachine>| {
-            let guarded =
-                GuardedSite::new(Arc::clone(site), Arc::clone(&self.engine), Arc::clone(&self.broken));
-            Arc::new(DistantSite::new(self.network.clone(), here, site.machine, Arc::new(guarded)))
-                as Arc<dyn Site>
-        };
-        self.sites.read().iter().map(distant).collect()
+        self.sites.read().iter().map(|site| self.site_from(here, site)).collect()
+    }
+
+    fn site_from(&self, here: Machine, site: &Arc<SiteMachine>) -> Arc<dyn Site> {
+        let guarded = GuardedSite::new(Arc::clone(site), Arc::clone(&self.engine), Arc::clone(&self.broken));
+        Arc::new(DistantSite::new(self.network.clone(), here, site.machine, Arc::new(guarded)))
     }
 
     /// The members' machines.
@@ -224,7 +241,7 @@ impl Cluster {
 
     /// Fault: the disk of a site is gone, and a blank one takes its place: another site, by the rules of
     /// `striate disk replace`. False if the metadata could not be told.
-    pub async fn replace_site(&self, old: &Arc<SiteMachine>) -> bool {
+    pub async fn replace_site(self: &Arc<Self>, old: &Arc<SiteMachine>) -> bool {
         let new = self.new_site(old.machine);
         if self.register(new.id(), records::site::State::Active).await.is_err() {
             return false;

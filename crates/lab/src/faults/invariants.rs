@@ -27,8 +27,8 @@ use striate_core::{ChunkId, Generation, LoadReport, RackId, SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{Location, Stripe};
 use striate_site::{
-    ChunkInfo, ChunkPage, ChunkStore, CombineRequest, DeleteRequest, ReadRequest, ReadStream, Site,
-    SiteError, SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkInfo, ChunkPage, ChunkStore, CombineRequest, DeleteRequest, ReadRequest,
+    ReadStream, Site, SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 
 use super::cluster::Cluster;
@@ -309,6 +309,10 @@ impl Site for GuardedSite {
 
     fn combine(&self, request: CombineRequest) -> SliceStream {
         self.site.combine(request)
+    }
+
+    async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
+        self.site.assemble(request).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

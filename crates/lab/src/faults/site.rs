@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,9 +21,9 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch, LoadReport, RackId, SiteId
 use striate_runtime::{Process, Runtime};
 use striate_site::filesystem::{FileSystem, SimulatedFileSystem};
 use striate_site::{
-    ChunkInfo, ChunkPage, ChunkStore, CombineRequest, DeleteRequest, DiskStore, DiskStoreOptions, LocalSite,
-    QueueLimits, ReadReply, ReadRequest, ReadStream, Site, SiteError, SiteIdentity, SiteStatus, SliceStream,
-    StoreStatus, WriteRequest,
+    AssembleRequest, ChunkInfo, ChunkPage, ChunkStore, CombineRequest, DeleteRequest, DiskStore,
+    DiskStoreOptions, LocalSite, QueueLimits, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory,
+    SiteError, SiteIdentity, SiteStatus, SliceStream, StoreStatus, WriteRequest,
 };
 
 use super::mutation::{self, Mutation};
@@ -66,6 +66,7 @@ pub struct SiteMachine {
     mutation: Mutation,
     state: Arc<Mutex<State>>,
     disk: Arc<Mutex<Disk>>,
+    neighbours: OnceLock<Arc<dyn SiteDirectory>>,
 }
 
 #[derive(Debug)]
@@ -120,7 +121,13 @@ impl SiteMachine {
         let disk = Disk { rng: runtime.rng(), hung: false, slow: false };
         let state = State { fs, running: None, holes: BTreeMap::new(), replays: None };
         let state = Arc::new(Mutex::new(state));
-        Self { machine, identity, runtime, trace, mutation, state, disk: Arc::new(Mutex::new(disk)) }
+        let (disk, neighbours) = (Arc::new(Mutex::new(disk)), OnceLock::new());
+        Self { machine, identity, runtime, trace, mutation, state, disk, neighbours }
+    }
+
+    /// Tells it how it reaches the other sites; before it is started.
+    pub fn introduce(&self, neighbours: Arc<dyn SiteDirectory>) {
+        let _ = self.neighbours.set(neighbours);
     }
 
     /// Its site's number.
@@ -150,6 +157,9 @@ impl SiteMachine {
             TimedStore { runtime: runtime.clone(), disk: Arc::clone(&self.disk), store: Arc::clone(&store) };
         let behind = mutation::chunk_store(self.mutation, Arc::new(timed));
         let site = LocalSite::new(runtime.clone(), self.identity.clone(), behind, QueueLimits::default());
+        if let Some(neighbours) = self.neighbours.get() {
+            site.set_directory(Arc::downgrade(neighbours));
+        }
         runtime.spawn(keep_up(runtime.clone(), Arc::clone(&store)));
         self.state.lock().running = Some(Running { site, store, process });
         Ok(())
@@ -399,6 +409,12 @@ impl Site for SiteMachine {
             Ok(running) => running.site.combine(request),
             Err(error) => futures::stream::iter([Err(error)]).boxed(),
         }
+    }
+
+    async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
+        let again = request.clone();
+        self.replay(|site| async move { site.assemble(again).await });
+        self.ask(|site| async move { site.assemble(request).await }).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use striate_core::Profile;
 
 /// `striate lab …`.
 #[derive(Clone, Debug, Subcommand)]
@@ -23,6 +24,8 @@ pub enum LabCommand {
     Reality(LabRealityArgs),
     /// Measure how fast the lab is on this machine.
     Speed(LabSpeedArgs),
+    /// Have a site die, and its chunks rebuilt beside clients' reads.
+    Repair(LabRepairArgs),
     /// Try the store under random faults.
     Faults(LabFaultsArgs),
 }
@@ -195,6 +198,42 @@ pub struct LabSpeedArgs {
     /// Virtual seconds that each of them runs.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub length: f64,
+    /// The seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `striate lab repair`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Have a site die, and its chunks rebuilt beside clients' reads.\n\n\
+        The real repair service in a cluster in virtual time, calibration P, allowed a share of each network card, while \
+        clients send EC-Store's scans in open loop. Prints how much of the share was used, how evenly the sites sent and \
+        took chunks, and what the clients noticed.",
+    after_long_help = "Examples:\n  striate lab repair\n  striate lab repair --profile 'rs(6,3)' --share 0.2"
+)]
+pub struct LabRepairArgs {
+    /// Sites, of which one dies.
+    #[arg(long, default_value_t = 32)]
+    pub sites: u32,
+    /// Code of the blocks.
+    #[arg(long, default_value = "rs(2,2)")]
+    pub profile: Profile,
+    /// Blocks of one object each.
+    #[arg(long, default_value_t = 20_000)]
+    pub blocks: u32,
+    /// Length of a block in bytes; the code's k divides it.
+    #[arg(long, value_name = "BYTES", default_value_t = 1_000_000)]
+    pub block_len: u32,
+    /// Bandwidth of each network card, in Gbit/s and each direction.
+    #[arg(long, value_name = "GBIT", default_value_t = 10.0)]
+    pub card: f64,
+    /// The share of it that repair may use, sent and received together.
+    #[arg(long, default_value_t = 0.1)]
+    pub share: f64,
+    /// Scans that clients send in a second.
+    #[arg(long, value_name = "RATE", default_value_t = 100.0)]
+    pub reads: f64,
     /// The seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

@@ -12,8 +12,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub use bench::{BenchArgs, PreloadName, WorkloadName};
 pub use lab::{
-    LabCommand, LabFaultsArgs, LabFigureArgs, LabHowArgs, LabRealityArgs, LabResultsArgs, LabRunArgs,
-    LabSpeedArgs,
+    LabCommand, LabFaultsArgs, LabFigureArgs, LabHowArgs, LabRealityArgs, LabRepairArgs, LabResultsArgs,
+    LabRunArgs, LabSpeedArgs,
 };
 pub use migrate::{MigrateArgs, Source};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
