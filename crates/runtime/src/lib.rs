@@ -204,10 +204,9 @@ impl Runtime {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let task = tokio::spawn(future);
-        if let Some(process) = &self.process {
-            process.adopt(task.abort_handle());
-        }
+        let Some(process) = &self.process else { return tokio::spawn(future) };
+        let task = tokio::spawn(process.own(future));
+        process.adopt(task.abort_handle());
         task
     }
 
@@ -366,6 +365,27 @@ mod tests {
         other.await.expect("a task of another process goes on");
         assert!(of_process.spawn(async {}).await.is_err());
         assert_eq!(runtime.uptime(), Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_process_stands_still_while_time_passes_and_then_goes_on() {
+        let runtime = Runtime::deterministic(1, Duration::ZERO);
+        let (of_process, process) = runtime.process();
+        let clock = of_process.clone();
+        let task = of_process.spawn(async move {
+            clock.sleep(Duration::from_secs(1)).await;
+            clock.uptime()
+        });
+        runtime.sleep(Duration::from_millis(500)).await;
+        process.set_paused(true);
+        runtime.sleep(Duration::from_millis(59_500)).await;
+        assert!(!task.is_finished(), "it goes on although its process stands still");
+        process.set_paused(false);
+        assert_eq!(task.await.expect("it goes on"), Duration::from_secs(60));
+        process.set_paused(true);
+        let killed = of_process.spawn(async {});
+        process.kill();
+        assert!(killed.await.is_err(), "a process that stands still can be killed");
     }
 
     #[tokio::test]

@@ -4,9 +4,16 @@
 //! [`Runtime::process`](crate::Runtime::process): the same clock and randomness, but every task that is started
 //! through it, or through a clone of it, belongs to the process and is dropped at its next await when that is
 //! killed. Its wall clock can be set wrong; the clock that deadlines are counted by cannot.
+//!
+//! A process can also stand still for a while, as one does whose machine swaps, or whose virtual machine is moved: none of
+//! its tasks goes on. What it has asked others for is done meanwhile, and time passes: it finds its deadlines missed and its
+//! leases ended.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +27,32 @@ pub struct Process {
     killed: watch::Sender<bool>,
     /// Milliseconds by which its wall clock is ahead.
     clock_ahead_ms: Arc<AtomicI64>,
+    pause: Arc<Pause>,
+}
+
+#[derive(Debug, Default)]
+struct Pause {
+    is_on: AtomicBool,
+    /// Tasks that would have gone on.
+    waiting: Mutex<Vec<Waker>>,
+}
+
+/// A task of a process: goes on while that does.
+pub(crate) struct OfProcess<F> {
+    future: Pin<Box<F>>,
+    pause: Arc<Pause>,
+}
+
+impl<F: Future> Future for OfProcess<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        if self.pause.is_on.load(Ordering::Relaxed) {
+            self.pause.waiting.lock().push(context.waker().clone());
+            return Poll::Pending;
+        }
+        self.future.as_mut().poll(context)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +64,21 @@ struct Tasks {
 
 impl Process {
     pub(crate) fn new() -> Self {
-        Self { tasks: Arc::default(), killed: watch::Sender::new(false), clock_ahead_ms: Arc::default() }
+        let (tasks, clock_ahead_ms, pause) = Default::default();
+        Self { tasks, killed: watch::Sender::new(false), clock_ahead_ms, pause }
+    }
+
+    /// A task that stands still while this process does.
+    pub(crate) fn own<F: Future>(&self, future: F) -> OfProcess<F> {
+        OfProcess { future: Box::pin(future), pause: Arc::clone(&self.pause) }
+    }
+
+    /// Lets it stand still, or go on.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.pause.is_on.store(is_paused, Ordering::Relaxed);
+        if !is_paused {
+            std::mem::take(&mut *self.pause.waiting.lock()).into_iter().for_each(Waker::wake);
+        }
     }
 
     pub(crate) fn adopt(&self, task: AbortHandle) {
