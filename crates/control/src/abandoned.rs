@@ -1,8 +1,9 @@
 //! Abandoned puts: what writers left behind that are gone (design.md §10.3).
 //!
 //! A writer is gone when its lease has ended. The intent's row is deleted first, which fences whatever the
-//! writer may still try; only then are the chunks listed and, last, the metadata read: what no stripe record
-//! names can never be named any more.
+//! writer may still try; only then are the chunks listed and, last, the metadata read: what belongs to no stripe record
+//! can never be named any more, and is removed. Stripes that the writer has finished are in its range too: one of their
+//! chunks that is not named may be that of a repair or a move under way, which is fenced before it becomes garbage.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use striate_meta::{Commit, LeaseId, Row, keys, records};
 use striate_site::DeleteRequest;
 
 use crate::garbage::GarbageCollector;
-use crate::orphans::unnamed;
+use crate::orphans::{Unnamed, collect_orphan, unnamed};
 use crate::rows::Rows;
 
 const LIST_PAGE: usize = 1_000;
@@ -41,7 +42,7 @@ pub async fn keep_collecting(client: Client) {
 pub struct AbandonedReport {
     /// Reservations of gone writers that were ended.
     pub intents: u64,
-    /// Chunks removed.
+    /// Chunks removed at once.
     pub chunks: u64,
     /// Unfinished segments that became garbage.
     pub segments: u64,
@@ -92,7 +93,7 @@ async fn give_up_segment(client: &Client, row: &Row) -> Result<bool, ClientError
     Ok(matches!(client.meta().commit(tx).await?, Commit::Done(_)))
 }
 
-/// Removes the chunks of a fenced reservation that no stripe record names.
+/// Removes the chunks of a fenced reservation that belong to no stripe record; those that only are not named become garbage.
 async fn remove_unnamed(client: &Client, intent: &Intent) -> Result<u64, ClientError> {
     let first = StripeId::new(intent.writer, intent.first_sequence);
     let end = StripeId::new(intent.writer, intent.first_sequence + u64::from(intent.count));
@@ -104,7 +105,14 @@ async fn remove_unnamed(client: &Client, intent: &Intent) -> Result<u64, ClientE
             let inside: Vec<ChunkId> =
                 page.chunks.iter().map(|info| info.chunk).filter(|chunk| chunk.stripe < end).collect();
             from = page.next.filter(|next| next.stripe < end);
-            let chunks = unnamed(client, view.site.id(), inside).await?;
+            let (of_stripes, chunks): (Vec<Unnamed>, Vec<Unnamed>) = unnamed(client, view.site.id(), inside)
+                .await?
+                .into_iter()
+                .partition(|found| found.has_record);
+            for Unnamed { chunk, .. } in of_stripes {
+                collect_orphan(client, view.site.id(), chunk).await?;
+            }
+            let chunks: Vec<ChunkId> = chunks.into_iter().map(|found| found.chunk).collect();
             let count = chunks.len() as u64;
             let request = DeleteRequest { chunks, epoch: client.epoch() };
             if count > 0 && view.site.delete(request).await.is_ok() {

@@ -40,6 +40,14 @@ enum Found {
     MadeGarbage,
 }
 
+/// Makes a chunk of a range that no intent covers any more garbage, if nothing names it.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn collect_orphan(client: &Client, site: SiteId, chunk: ChunkId) -> Result<(), ClientError> {
+    judge(client, site, chunk, Found::MadeGarbage, &mut OrphanReport::default()).await
+}
+
 /// Makes the orphans on all sites garbage; answers what was made so now. Sites that do not answer have none for now.
 ///
 /// # Errors
@@ -86,7 +94,7 @@ async fn look_at(
         return Ok(());
     }
     let reserved = Reserved::read(client).await?;
-    for chunk in unnamed.into_iter().filter(|chunk| !reserved.covers(chunk.stripe)) {
+    for Unnamed { chunk, .. } in unnamed.into_iter().filter(|found| !reserved.covers(found.chunk.stripe)) {
         match chunk.stripe.writer() > reserved.newest_writer {
             true => report.unexplained += 1,
             false => judge(client, site, chunk, found, report).await?,
@@ -95,19 +103,26 @@ async fn look_at(
     Ok(())
 }
 
+/// A chunk that no stripe record names where it is.
+pub(crate) struct Unnamed {
+    pub(crate) chunk: ChunkId,
+    /// The stripe has a record: a repair or a move may be about to name the chunk.
+    pub(crate) has_record: bool,
+}
+
 /// Those of a site's chunks that no stripe record names there.
 pub(crate) async fn unnamed(
     client: &Client,
     site: SiteId,
     chunks: Vec<ChunkId>,
-) -> Result<Vec<ChunkId>, ClientError> {
+) -> Result<Vec<Unnamed>, ClientError> {
     let keys: Vec<_> = chunks.iter().map(|chunk| keys::stripe(chunk.stripe)).collect();
     let rows = client.meta().get_many(&keys).await?;
     let mut unnamed = Vec::new();
     for (chunk, row) in chunks.into_iter().zip(rows) {
         let stripe: Option<Stripe> = row.map(|row| row.record()).transpose()?;
-        if !stripe.is_some_and(|stripe| names(&stripe, site, chunk)) {
-            unnamed.push(chunk);
+        if !stripe.as_ref().is_some_and(|stripe| names(stripe, site, chunk)) {
+            unnamed.push(Unnamed { chunk, has_record: stripe.is_some() });
         }
     }
     Ok(unnamed)

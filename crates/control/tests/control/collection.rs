@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::cluster::{BUCKET, Cluster, OneShot, content, go_on, options};
 use bytes::Bytes;
 use striate_client::{Client, ClientError, CreateUpload, UploadPartRequest, WriteCondition};
-use striate_control::{GarbageCollector, collect_abandoned, verify};
+use striate_control::{GarbageCollector, collect_abandoned, heal, verify};
+use striate_meta::records::Intent;
+use striate_meta::{LeaseId, ScanRange, keys};
 use striate_site::Site;
 
 #[tokio::test(start_paused = true)]
@@ -125,4 +127,34 @@ async fn i8_what_a_dead_writer_left_is_collected_and_what_it_finished_stays() {
     assert_eq!(cluster.get("finished").await.unwrap(), content(3, 50_000));
     let error = cluster.put("fenced", &content(5, 50_000)).await.unwrap_err();
     assert!(matches!(error, ClientError::Meta(_)), "{error}");
+}
+
+/// The range of a dead writer has stripes that it finished, too. While one of them is repaired the new chunk is not named
+/// yet, and must not go for it: the repair gives way, or its chunk stays.
+#[tokio::test(start_paused = true)]
+async fn i8_a_repair_under_way_in_a_dead_writers_range_keeps_its_chunk_or_is_fenced() {
+    let mut cluster = Cluster::start(6, "rs(4,2)").await;
+    cluster.put("key", &content(1, 9_000)).await.unwrap();
+    cluster.retire(0).await;
+    cluster.add(10).await;
+    let rows = cluster.meta.scan(ScanRange::prefix(keys::INTENTS), 10).await.unwrap();
+    let intent: Intent = rows[0].record().unwrap();
+    cluster.meta.revoke_lease(LeaseId(intent.lease)).await.unwrap();
+    *cluster.sites[5].lag.lock() = Duration::from_secs(1);
+    let meeting = async {
+        cluster.runtime.sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(cluster.sites[5].chunks.lock().len(), 1, "the repair waits for its write");
+        let report = collect_abandoned(&cluster.client).await.unwrap();
+        assert!(report.intents >= 1, "{report:?}");
+    };
+    let (report, ()) = futures::future::join(heal(&cluster.client, go_on), meeting).await;
+    report.unwrap();
+    let verified = verify(&cluster.client, go_on).await.unwrap();
+    assert_eq!(verified.progress.damaged, 0, "what is named is there: {verified:?}");
+    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
+    let mut collector = GarbageCollector::default();
+    collector.round(&cluster.client).await.unwrap();
+    cluster.runtime.sleep(Duration::from_secs(61)).await;
+    collector.round(&cluster.client).await.unwrap();
+    assert_eq!(cluster.chunk_count(), 6);
 }
