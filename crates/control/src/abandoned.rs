@@ -19,14 +19,15 @@ use crate::rows::Rows;
 
 const LIST_PAGE: usize = 1_000;
 
-/// Pause between two looks for what dead writers left behind.
-const COLLECT_EVERY: Duration = Duration::from_secs(60);
+/// A usual pause between two looks for what dead writers left behind.
+pub const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
-/// Collects garbage and what dead writers left behind, for ever. In one process of a cluster at a time.
-pub async fn keep_collecting(client: Client) {
+/// Collects garbage and, with a pause between two looks, what dead writers left behind, for ever. In one process of a
+/// cluster at a time.
+pub async fn keep_collecting(client: Client, pause: Duration) {
     let abandoned = async {
         loop {
-            client.runtime().sleep(COLLECT_EVERY).await;
+            client.runtime().sleep(pause).await;
             match collect_abandoned(&client).await {
                 Ok(report) if report == AbandonedReport::default() => {}
                 Ok(report) => tracing::info!(?report, "collected what unfinished writes left behind"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use striate_client::Client;
 
-use crate::abandoned::keep_collecting;
+use crate::abandoned::{COLLECT_EVERY, keep_collecting};
 use crate::repair_service::{RepairOptions, RepairService};
 use crate::scrub::keep_scrubbing;
 
@@ -56,6 +56,7 @@ impl Upkeep {
                 keep_scrubbing(client.clone(), cycle).await;
             }
         };
-        futures::future::join3(keep_collecting(client.clone()), self.repair.run(client.clone()), scrub).await;
+        let collecting = keep_collecting(client.clone(), COLLECT_EVERY);
+        futures::future::join3(collecting, self.repair.run(client.clone()), scrub).await;
     }
 }

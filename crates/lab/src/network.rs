@@ -125,6 +125,12 @@ impl Network {
         self.shared.state.lock().cut.clear();
     }
 
+    /// Mends the cut from one machine to another.
+    pub fn mend_link(&self, from: Machine, to: Machine) {
+        self.shared.trace.record(Event::Fault, u64::from(from.number), 7 << 32 | u64::from(to.number));
+        self.shared.state.lock().cut.remove(&(from.number, to.number));
+    }
+
     /// Fault: changes the share of messages that are lost at a sending.
     pub fn set_loss(&self, loss: f64) {
         self.shared.trace.record(Event::Fault, (loss * 1e6) as u64, 3 << 32);

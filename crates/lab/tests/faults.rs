@@ -5,7 +5,7 @@ use striate_lab::faults::mutation::Mutation;
 use striate_lab::faults::run::{RunOptions, run};
 
 fn campaign(from: u64, seeds: u64, mutation: Mutation) -> Campaign {
-    Campaign { from, seeds, operations: 500, faults: 16, mutation, out: None }
+    Campaign { from, seeds, operations: 500, faults: 20, mutation, out: None }
 }
 
 /// The first of `make faults`' seeds; all shapes of cluster are among them, and both kinds of end.
@@ -32,6 +32,8 @@ fn planted_defects_are_found() {
         (Mutation::SkipFsync, &["I7"][..]),
         (Mutation::DeleteBeforeCommit, &["I8"]),
         (Mutation::WrongChecksumScope, &["I1", "I2", "I13"]),
+        // What has moved away and come back is deleted for the old one.
+        (Mutation::ForgetGeneration, &["I7", "I8", "I13"]),
         // Which part of a key's history shows it first depends on the seed: values, listings or deletions.
         (Mutation::ConditionOutsideTransaction, &["I3", "I4", "I9"]),
     ] {

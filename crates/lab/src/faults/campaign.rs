@@ -163,7 +163,7 @@ mod tests {
             from: 5,
             seeds: 10,
             operations: 500,
-            faults: 16,
+            faults: 20,
             mutation: Mutation::None,
             out: Some(directory.clone()),
         };

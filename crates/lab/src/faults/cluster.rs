@@ -1,14 +1,17 @@
 //! All machines on one network.
 
 use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use striate_client::{ClientError, ClientOptions, CreateBucket};
+use striate_control::{Members, MembersError, SiteAnnouncement};
 use striate_core::{ClusterId, Profile, RackId, SiteId};
-use striate_meta::{Commit, MetaStore, Transaction, TxId, keys, records};
+use striate_meta::records::site::State;
+use striate_meta::{Commit, MetaStore, Row, Transaction, TxId, keys, records};
 use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 use striate_site::{Site, SiteDirectory, SiteIdentity};
@@ -16,11 +19,13 @@ use striate_site::{Site, SiteDirectory, SiteIdentity};
 use super::coverage::Coverage;
 use super::engine::EngineMachine;
 use super::gateway::Gateway;
-use super::invariants::{Broken, GuardedSite};
+use super::guard::Guard;
+use super::invariants::{self, Broken};
 use super::ledger::Ledger;
 use super::mutation::Mutation;
 use super::operation::BUCKET;
-use super::site::SiteMachine;
+use super::services::ControlProcess;
+use super::site::{CAPACITY, SMALL_CAPACITY, SiteMachine};
 use crate::network::{DistantSite, Machine, Network, NetworkModel};
 use crate::trace::Trace;
 
@@ -56,12 +61,14 @@ pub struct Cluster {
     pub network: Network,
     /// Its metadata.
     pub engine: Arc<EngineMachine>,
-    /// Its gateways; the last one runs the services beside the data path.
+    /// Its gateways.
     pub gateways: Vec<Arc<Gateway>>,
+    /// Its control processes, of which one leads.
+    pub controls: Vec<Arc<ControlProcess>>,
     /// What was tried.
     pub coverage: Coverage,
     /// What was taken from it.
-    pub ledger: Ledger,
+    pub ledger: Arc<Ledger>,
     /// Invariants that were found broken.
     pub broken: Arc<Broken>,
     /// What is planted in it.
@@ -70,7 +77,10 @@ pub struct Cluster {
     read_policy: ReadPolicy,
     sites: RwLock<Vec<Arc<SiteMachine>>>,
     rng: Mutex<SmallRng>,
-    next_site: Mutex<u32>,
+    next_machine: Mutex<u32>,
+    draws_moves: AtomicBool,
+    /// The machine with a small disk, if there is one; machines count from 1.
+    small_disk: u32,
 }
 
 /// The sites as one of them sees the others.
@@ -82,16 +92,21 @@ struct Neighbours {
 
 impl SiteDirectory for Neighbours {
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
-        let cluster = self.cluster.upgrade()?;
-        let there = cluster.site(site)?;
-        Some(cluster.site_from(self.here, &there))
+        let there = self.cluster.upgrade()?.site_from(self.here, site)?;
+        Some(Arc::new(there))
     }
 }
 
+/// The cluster's number.
+const CLUSTER: ClusterId = ClusterId(1);
 /// The machine of the metadata; sites and gateways count from 1.
 const ENGINE: Machine = Machine { number: 0, rack: 0 };
 /// Machines of gateways count from here.
 const FIRST_GATEWAY: u32 = 1_000;
+/// Control processes count from here.
+const FIRST_CONTROL: u32 = 2_000;
+/// How many there are.
+const CONTROLS: u32 = 2;
 
 impl Cluster {
     /// A running cluster with an empty bucket.
@@ -117,16 +132,19 @@ impl Cluster {
         let engine = EngineMachine::create(runtime.clone(), trace.clone(), mutation).await;
         let engine = Arc::new(engine.map_err(|error| error.to_string())?);
         engine.start().await.map_err(|error| error.to_string())?;
-        let gateway = |number| {
-            Arc::new(Gateway::new(Machine { number: FIRST_GATEWAY + number, rack: FIRST_GATEWAY + number }))
-        };
+        let place = |number| Machine { number, rack: number };
+        let gateway = |number| Arc::new(Gateway::new(place(FIRST_GATEWAY + number)));
+        let control = |number| Arc::new(ControlProcess::new(place(FIRST_CONTROL + number)));
         let cluster = Arc::new(Self {
             rng: Mutex::new(runtime.rng()),
-            gateways: (0..=shape.gateways).map(gateway).collect(),
+            gateways: (0..shape.gateways).map(gateway).collect(),
+            controls: (0..CONTROLS).map(control).collect(),
             coverage: Coverage::default(),
-            ledger: Ledger::new(runtime.clone()),
+            ledger: Arc::new(Ledger::new(runtime.clone())),
             sites: RwLock::default(),
-            next_site: Mutex::new(1),
+            next_machine: Mutex::new(1),
+            draws_moves: AtomicBool::new(true),
+            small_disk: (runtime.random_u64() % 2) as u32,
             runtime,
             trace,
             network,
@@ -136,17 +154,25 @@ impl Cluster {
             shape,
             read_policy,
         });
-        for number in 1..=shape.sites {
-            let site = cluster.new_site(Machine { number, rack: number });
-            site.start()?;
-            cluster.register(site.id(), records::site::State::Active).await?;
-            cluster.sites.write().push(site);
+        invariants::watch_commits(&cluster);
+        cluster.found().await.map_err(|error| error.to_string())?;
+        for _ in 0..shape.sites {
+            cluster.join_site().await?;
         }
         for gateway in &cluster.gateways {
             gateway.start(&cluster).await;
         }
         cluster.make_bucket().await.map_err(|error| error.to_string())?;
+        for control in &cluster.controls {
+            control.start(&cluster);
+        }
         Ok(cluster)
+    }
+
+    /// Writes the cluster's row.
+    async fn found(&self) -> Result<(), MembersError> {
+        let members = Members::new(&self.runtime, &*self.engine);
+        members.found(CLUSTER, Some(self.profile()), "").await.map(drop)
     }
 
     async fn make_bucket(&self) -> Result<(), ClientError> {
@@ -155,21 +181,49 @@ impl Cluster {
         Ok(())
     }
 
-    fn new_site(self: &Arc<Self>, machine: Machine) -> Arc<SiteMachine> {
-        let mut next = self.next_site.lock();
-        let site = SiteId(*next);
-        *next += 1;
-        let rack = RackId(format!("rack-{}", machine.rack));
-        let identity = SiteIdentity { cluster: ClusterId(1), site, rack };
-        let (runtime, trace) = (self.runtime.clone(), self.trace.clone());
-        let site = SiteMachine::new(runtime, trace, machine, identity, self.mutation);
-        site.introduce(Arc::new(Neighbours { cluster: Arc::downgrade(self), here: machine }));
-        Arc::new(site)
+    /// A new site on a machine of its own joins.
+    ///
+    /// # Errors
+    /// When the metadata could not be told, or the site does not start.
+    pub async fn join_site(self: &Arc<Self>) -> Result<Arc<SiteMachine>, String> {
+        let number = {
+            let mut next = self.next_machine.lock();
+            *next += 1;
+            *next - 1
+        };
+        let capacity = if number == self.small_disk { SMALL_CAPACITY } else { CAPACITY };
+        let site = self.admit(Machine { number, rack: number }, capacity).await?;
+        self.sites.write().push(Arc::clone(&site));
+        Ok(site)
     }
 
-    /// Writes a site's row, as a server does that admits or retires a disk.
-    async fn register(&self, site: SiteId, state: records::site::State) -> Result<(), String> {
-        let record = records::Site { id: site.0, state: state.into(), ..records::Site::default() };
+    /// Admits a site with a blank disk on this machine, and starts it.
+    async fn admit(self: &Arc<Self>, machine: Machine, capacity: u64) -> Result<Arc<SiteMachine>, String> {
+        let rack = RackId(format!("rack-{}", machine.rack));
+        let disk = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
+        let announcement = SiteAnnouncement {
+            peer: format!("site-{}", machine.number),
+            disk: disk.to_be_bytes(),
+            site: None,
+            address: format!("machine-{}", machine.number),
+            rack: rack.to_string(),
+            capacity_bytes: capacity,
+        };
+        let members = Members::new(&self.runtime, &*self.engine);
+        let site = members.register(&announcement).await.map_err(|error| error.to_string())?;
+        let identity = SiteIdentity { cluster: CLUSTER, site, rack };
+        let guard = Guard::new(site, &self.engine, &self.ledger, &self.broken);
+        let (runtime, trace) = (self.runtime.clone(), self.trace.clone());
+        let new =
+            Arc::new(SiteMachine::new(runtime, trace, machine, identity, self.mutation, guard, capacity));
+        new.introduce(Arc::new(Neighbours { cluster: Arc::downgrade(self), here: machine }));
+        new.start()?;
+        Ok(new)
+    }
+
+    /// Gives a site up for good, as a server does whose disk was replaced.
+    async fn retire(&self, site: SiteId) -> Result<(), String> {
+        let record = records::Site { id: site.0, state: State::Retired.into(), ..records::Site::default() };
         let mut tx = Transaction::new(TxId(u128::from(self.runtime.random_u64())));
         tx.put(keys::site(site), records::encode(&record));
         match self.engine.commit(tx).await {
@@ -199,6 +253,17 @@ impl Cluster {
         }
     }
 
+    /// Sites that it began with.
+    pub fn first_sites(&self) -> usize {
+        self.shape.sites as usize
+    }
+
+    /// Whether a site that drains can be emptied: all chunks of a stripe have a place on the others.
+    pub fn can_empty(&self) -> bool {
+        let draining = self.draining().map_or(1, |draining| draining.len());
+        self.sites().len() >= self.profile().code.chunk_count() + draining
+    }
+
     /// Chunks of a stripe that may be missing when a write is acknowledged.
     pub fn most_debt(&self) -> usize {
         let profile = self.profile();
@@ -212,14 +277,31 @@ impl Cluster {
         Arc::new(crate::metadata::DistantMeta::new(self.network.clone(), here, ENGINE, engine))
     }
 
-    /// The sites as a machine sees them.
-    pub fn sites_from(&self, here: Machine) -> Vec<Arc<dyn Site>> {
-        self.sites.read().iter().map(|site| self.site_from(here, site)).collect()
+    /// A site as a machine sees it; `None` if there is none with this number now.
+    pub fn site_from(&self, here: Machine, site: SiteId) -> Option<DistantSite> {
+        let site = self.site(site)?;
+        Some(DistantSite::new(self.network.clone(), here, site.machine, site))
     }
 
-    fn site_from(&self, here: Machine, site: &Arc<SiteMachine>) -> Arc<dyn Site> {
-        let guarded = GuardedSite::new(Arc::clone(site), Arc::clone(&self.engine), Arc::clone(&self.broken));
-        Arc::new(DistantSite::new(self.network.clone(), here, site.machine, Arc::new(guarded)))
+    /// What the metadata say of a site, past the network; `None` when they cannot be read now or do not know it.
+    pub fn member_state(&self, site: SiteId) -> Option<State> {
+        let row = self.engine.peek(&keys::site(site))??;
+        Some(row.record::<records::Site>().ok()?.state())
+    }
+
+    /// Sites that are being emptied; `None` when the metadata cannot be read now.
+    pub fn draining(&self) -> Option<Vec<SiteId>> {
+        let rows = self.engine.peek_all(keys::SITES)?;
+        let rows = rows.iter().filter_map(|row: &Row| row.record::<records::Site>().ok());
+        Some(rows.filter(|row| row.state() == State::Draining).map(|row| SiteId(row.id)).collect())
+    }
+
+    /// Sets a site to be emptied, or to take chunks again.
+    ///
+    /// # Errors
+    /// When the metadata could not be told.
+    pub async fn set_draining(&self, site: SiteId, draining: bool) -> Result<(), MembersError> {
+        Members::new(&self.runtime, &*self.engine).set_draining(site, draining).await
     }
 
     /// The members' machines.
@@ -232,34 +314,52 @@ impl Cluster {
         self.sites.read().iter().find(|machine| machine.id() == site).cloned()
     }
 
+    /// The place of the metadata's machine.
+    pub fn engine_machine(&self) -> Machine {
+        ENGINE
+    }
+
     /// Every machine's place in the network.
     pub fn machines(&self) -> Vec<Machine> {
         let sites = self.sites.read();
         let gateways = self.gateways.iter().map(|gateway| gateway.machine);
-        [ENGINE].into_iter().chain(sites.iter().map(|site| site.machine)).chain(gateways).collect()
+        let controls = self.controls.iter().map(|control| control.machine);
+        let sites = sites.iter().map(|site| site.machine);
+        [ENGINE].into_iter().chain(sites).chain(gateways).chain(controls).collect()
+    }
+
+    /// Whether moves are drawn: until the faults end.
+    pub fn draws_moves(&self) -> bool {
+        self.draws_moves.load(Ordering::Relaxed)
+    }
+
+    /// Ends the moves that are drawn: nothing else moves but what is to be moved.
+    pub fn end_drawn_moves(&self) {
+        self.draws_moves.store(false, Ordering::Relaxed);
+    }
+
+    /// The process that leads, or one of those that believe to.
+    pub fn leader(&self) -> Option<Arc<ControlProcess>> {
+        self.controls.iter().find(|control| control.leads()).cloned()
     }
 
     /// Fault: the disk of a site is gone, and a blank one takes its place: another site, by the rules of
     /// `striate disk replace`. False if the metadata could not be told.
     pub async fn replace_site(self: &Arc<Self>, old: &Arc<SiteMachine>) -> bool {
-        let new = self.new_site(old.machine);
-        if self.register(new.id(), records::site::State::Active).await.is_err() {
-            return false;
-        }
-        old.crash(super::site::Crash::PowerCut);
-        if new.start().is_err() {
-            return false;
-        }
-        self.sites.write().retain(|site| site.id() != old.id());
+        let Ok(new) = self.admit(old.machine, CAPACITY).await else { return false };
         self.sites.write().push(new);
+        self.remove_site(old).await;
+        true
+    }
+
+    /// A site is taken away for good.
+    pub async fn remove_site(&self, old: &SiteMachine) {
+        old.crash(super::site::Crash::PowerCut);
+        self.sites.write().retain(|site| site.id() != old.id());
         // The engine may be down now; whoever repairs needs the row.
-        while self.register(old.id(), records::site::State::Retired).await.is_err() {
+        while self.retire(old.id()).await.is_err() {
             self.runtime.sleep(Duration::from_millis(100)).await;
         }
-        for gateway in &self.gateways {
-            gateway.tell_sites(self);
-        }
-        true
     }
 
     /// A random number below `end`.

@@ -50,11 +50,25 @@ pub enum FaultKind {
     MirrorFault,
     /// A disk with a metadata mirror is replaced by a blank one.
     MirrorBlank,
+    /// A process stands still for a while, some longer than their leases.
+    Pause,
+    /// The process that leads is killed at some step of its services.
+    LeaderKill,
+    /// The process that leads reaches the sites, the metadata or nobody any more, for longer than its lease.
+    LeaderCut,
+    /// A site is away for longer than repair waits, and comes back with what it had.
+    Absence,
+    /// While the chunks of a lost site are rebuilt, a site dies of which or to which repair copies.
+    SecondFailure,
+    /// A site is set to be emptied.
+    Drain,
+    /// A new site joins.
+    Join,
 }
 
 impl FaultKind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 27] = [
         Self::SiteKill,
         Self::PowerCut,
         Self::EngineCrash,
@@ -75,6 +89,13 @@ impl FaultKind {
         Self::ClockJump,
         Self::MirrorFault,
         Self::MirrorBlank,
+        Self::Pause,
+        Self::LeaderKill,
+        Self::LeaderCut,
+        Self::Absence,
+        Self::SecondFailure,
+        Self::Drain,
+        Self::Join,
     ];
 
     /// Its name in the table.
@@ -100,6 +121,13 @@ impl FaultKind {
             Self::ClockJump => "clock",
             Self::MirrorFault => "mirror",
             Self::MirrorBlank => "m. blank",
+            Self::Pause => "pause",
+            Self::LeaderKill => "leader",
+            Self::LeaderCut => "l. cut",
+            Self::Absence => "absent",
+            Self::SecondFailure => "second",
+            Self::Drain => "drain",
+            Self::Join => "join",
         }
     }
 }

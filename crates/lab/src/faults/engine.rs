@@ -4,6 +4,8 @@
 //! disks fail to write, are wiped and come back. Around the engine run the same two loops as in a server: new mirrors
 //! take the place of ejected ones, and an idle engine looks whether its mirrors are there.
 
+use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,6 +38,16 @@ pub struct EngineMachine {
     mutation: Mutation,
     disks: Machine,
     running: Mutex<Option<Running>>,
+    observer: OnceLock<Observer>,
+}
+
+/// Is told of every transaction whose commit was answered.
+pub struct Observer(Box<dyn Fn(&Transaction) + Send + Sync>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +72,15 @@ impl EngineMachine {
     pub async fn create(runtime: Runtime, trace: Trace, mutation: Mutation) -> Result<Self, MetaError> {
         let disks = Machine::new(runtime.random_u64(), DISKS);
         EmbeddedStore::create(&runtime, options(), layout(), &disks.directories()).await?;
-        Ok(Self { runtime, trace, mutation, disks, running: Mutex::new(None) })
+        Ok(Self { runtime, trace, mutation, disks, running: Mutex::new(None), observer: OnceLock::new() })
+    }
+
+    /// Has `observer` told of every transaction from now on.
+    ///
+    /// # Panics
+    /// When there is one already.
+    pub fn observe(&self, observer: impl Fn(&Transaction) + Send + Sync + 'static) {
+        self.observer.set(Observer(Box::new(observer))).expect("there is one observer");
     }
 
     /// Starts the engine on what the disks have.
@@ -216,11 +236,15 @@ impl MetaStore for EngineMachine {
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
         let Running { store, process } = self.running()?;
         let unknown = || MetaError::UnknownOutcome("the connection broke during a commit".to_owned());
+        let committed = transaction.clone();
         let answer = tokio::select! {
             biased;
             () = process.killed() => Err(unknown()),
             answer = store.commit(transaction) => answer,
         };
+        if let (Ok(Commit::Done(_)), Some(Observer(tell))) = (&answer, self.observer.get()) {
+            tell(&committed);
+        }
         if self.is_off() { Err(unknown()) } else { answer }
     }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use striate_client::Client;
+use striate_client::{Client, ClientError};
 use striate_runtime::{Process, Runtime};
 
 use super::cluster::Cluster;
+use super::following::{KnownSites, follow};
 use super::mutation;
 use crate::network::Machine;
 
@@ -39,22 +40,28 @@ impl Gateway {
     }
 
     /// Starts it; goes on trying until the metadata answers.
-    pub async fn start(&self, cluster: &Cluster) {
+    pub async fn start(&self, cluster: &Arc<Cluster>) {
         loop {
             let (runtime, process) = cluster.runtime.process();
-            let metadata =
-                mutation::metadata(cluster.mutation, cluster.metadata_from(self.machine), cluster, self);
-            let sites = cluster.sites_from(self.machine);
-            let options = cluster.client_options();
-            if let Ok(client) = Client::open(runtime.clone(), metadata, sites, options).await {
+            if let Ok((client, known)) = self.open(cluster, &runtime).await {
+                let (of_task, cluster) = (client.clone(), Arc::clone(cluster));
+                runtime.spawn(async move { follow(&cluster, &of_task, known).await });
                 *self.running.lock() = Some(Running { client, runtime, process });
-                // Its disks may have changed while it started.
-                self.tell_sites(cluster);
                 return;
             }
             process.kill();
             cluster.runtime.sleep(RETRY).await;
         }
+    }
+
+    async fn open(&self, cluster: &Cluster, runtime: &Runtime) -> Result<(Client, KnownSites), ClientError> {
+        let here = self.machine;
+        let metadata =
+            mutation::metadata(cluster.mutation, cluster.metadata_from(here), cluster, here, false);
+        let client = Client::open(runtime.clone(), metadata, Vec::new(), cluster.client_options()).await?;
+        let known = KnownSites::new(here, None);
+        known.look(cluster, &client).await?;
+        Ok((client, known))
     }
 
     /// Fault: the process dies.
@@ -71,6 +78,13 @@ impl Gateway {
         }
     }
 
+    /// Fault: the process stands still, or goes on.
+    pub fn set_paused(&self, is_paused: bool) {
+        if let Some(running) = self.running() {
+            running.process.set_paused(is_paused);
+        }
+    }
+
     /// The process, if it runs.
     pub fn running(&self) -> Option<Running> {
         self.running.lock().clone()
@@ -79,13 +93,6 @@ impl Gateway {
     /// The client service, if it runs.
     pub fn client(&self) -> Option<Client> {
         self.running().map(|running| running.client)
-    }
-
-    /// Tells it of the sites as they are now.
-    pub fn tell_sites(&self, cluster: &Cluster) {
-        if let Some(client) = self.client() {
-            client.set_sites(cluster.sites_from(self.machine));
-        }
     }
 }
 
@@ -103,7 +110,7 @@ impl Running {
 }
 
 /// A gateway for checks at the end, on a machine of its own.
-pub async fn start_another(cluster: &Cluster) -> Arc<Gateway> {
+pub async fn start_another(cluster: &Arc<Cluster>) -> Arc<Gateway> {
     let last = cluster.gateways.last().expect("there are gateways").machine;
     let gateway = Gateway::new(Machine { number: last.number + 1, rack: last.rack + 1 });
     gateway.start(cluster).await;

@@ -6,13 +6,13 @@
 //! | | when | how |
 //! |--|--|--|
 //! | I1 | at the end, and with exactly r chunks of each stripe lost | every object reads back |
-//! | I6 | at every survey | sites of a stripe, and racks |
-//! | I7 | after every start of a site, and at the end | every chunk that is named there is stored, but those that the injector took |
-//! | I8 | at every delete | no committed stripe names the chunk |
-//! | I10 | at every survey | checksums and lengths are those of the stripe's first encoding |
-//! | I11 | at every survey | generations |
+//! | I6 | at every commit of a stripe's record, and every survey | sites of a stripe, and racks |
+//! | I7 | at every commit that names a chunk, after every start of a site, and at the end | what is named is stored, but what the injector took; a put leaves out no more than its quorum allows |
+//! | I8 | at every delete, before and after ([`super::guard`]) | no committed stripe names what it removes |
+//! | I10 | at every commit, and every survey | checksums and lengths are those of the stripe's first encoding, and what is newly named has them |
+//! | I11 | at every commit, and every survey | generations grow, and a new place has the newest one |
 //! | I12 | always | an operation ends in time |
-//! | I13 | at the end | heal makes everything whole in time |
+//! | I13 | at the end | the services make everything whole, and empty the sites that drain, in time |
 //! | Orphans | at the end | the collectors leave nothing that no stripe names ([`super::orphans`]) |
 //! | I14 | two runs of one seed | the hash of all events |
 
@@ -20,19 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use futures::FutureExt;
 use parking_lot::Mutex;
-use striate_core::{ChunkId, Generation, LoadReport, RackId, SiteId, StripeId};
-use striate_meta::keys;
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
-use striate_site::{
-    AssembleRequest, ChunkInfo, ChunkPage, ChunkStore, CombineRequest, DeleteRequest, ReadRequest,
-    ReadStream, Site, SiteError, SiteStatus, SliceStream, WriteRequest,
-};
+use striate_meta::{Revision, Row, Transaction, Write, keys};
+use striate_site::{ChunkStore, SiteError};
 
 use super::cluster::Cluster;
-use super::engine::EngineMachine;
 use super::site::SiteMachine;
 
 /// The invariants' names.
@@ -87,8 +82,10 @@ pub struct Broken {
 #[derive(Debug)]
 struct Remembered {
     crcs: Vec<u32>,
+    chunk_len: u32,
     generation: u32,
-    generations: Vec<u32>,
+    /// Site and generation of each chunk.
+    named: Vec<(u32, u32)>,
 }
 
 impl Broken {
@@ -102,24 +99,96 @@ impl Broken {
         self.found.lock().first().cloned()
     }
 
-    /// I10 and I11: compares a stripe's record with what it was before.
-    fn compare(&self, id: StripeId, stripe: &Stripe) {
-        let crcs: Vec<u32> = stripe.locations.iter().map(|location| location.crc32c).collect();
-        let generations: Vec<u32> = stripe.locations.iter().map(|location| location.generation).collect();
+    /// I10 and I11: compares a stripe's record with what it was before. Answers which chunks are in a new place, and
+    /// whether the stripe is new.
+    fn compare(&self, id: StripeId, stripe: &Stripe) -> (Vec<usize>, bool) {
+        let crcs: Vec<u32> = stripe.locations.iter().map(|at| at.crc32c).collect();
+        let named: Vec<(u32, u32)> = stripe.locations.iter().map(|at| (at.site, at.generation)).collect();
+        let generations = || named.iter().map(|&(_, generation)| generation);
         let mut stripes = self.stripes.lock();
-        if let Some(before) = stripes.get(&id) {
-            if before.crcs != crcs {
-                self.report(Invariant::I10, format!("the checksums of stripe {id} have changed"));
-            }
-            let goes_back = before.generations.iter().zip(&generations).any(|(before, now)| now < before);
-            if stripe.generation < before.generation || goes_back {
-                self.report(Invariant::I11, format!("a generation of stripe {id} has gone back"));
-            }
-        }
-        if generations.iter().any(|&generation| generation > stripe.generation) {
+        let mut is_placed_anew: Vec<bool> = named.iter().map(|&(site, _)| site != 0).collect();
+        if generations().any(|generation| generation > stripe.generation) {
             self.report(Invariant::I11, format!("stripe {id} has a chunk of a generation yet to come"));
         }
-        stripes.insert(id, Remembered { crcs, generation: stripe.generation, generations });
+        // A put names all its chunks under the generation that it took.
+        let mut is_new = generations().all(|generation| generation == stripe.generation);
+        if let Some(before) = stripes.get(&id) {
+            if before.crcs != crcs || before.chunk_len != stripe.chunk_len {
+                self.report(Invariant::I10, format!("the encoding of stripe {id} has changed"));
+            }
+            for (place, (before, now)) in is_placed_anew.iter_mut().zip(before.named.iter().zip(&named)) {
+                if now.1 < before.1 || (now.0 != before.0 && now.0 != 0 && now.1 == before.1) {
+                    let what = format!("a generation of stripe {id} has gone back, or has two places");
+                    self.report(Invariant::I11, what);
+                }
+                *place &= before != now;
+            }
+            if stripe.generation < before.generation {
+                self.report(Invariant::I11, format!("the generation of stripe {id} has gone back"));
+            }
+            is_new = false;
+        }
+        let anew = is_placed_anew.iter().enumerate().filter(|(_, anew)| **anew).map(|(index, _)| index);
+        let anew = anew.collect();
+        let (generation, chunk_len) = (stripe.generation, stripe.chunk_len);
+        stripes.insert(id, Remembered { crcs, chunk_len, generation, named });
+        (anew, is_new)
+    }
+}
+
+/// Has every record of a stripe checked when it is committed: I6, I7, I10 and I11.
+pub fn watch_commits(cluster: &Arc<Cluster>) {
+    let weak = Arc::downgrade(cluster);
+    cluster.engine.observe(move |transaction| {
+        let Some(cluster) = weak.upgrade() else { return };
+        for (id, record) in stripes_of(transaction) {
+            check_commit(&cluster, id, &record);
+        }
+    });
+}
+
+/// The records of stripes that a transaction writes.
+fn stripes_of(transaction: &Transaction) -> Vec<(StripeId, Stripe)> {
+    let record = |write: &Write| {
+        let Write::Put(key, value) = write else { return None };
+        let id = keys::stripe_of(key).filter(|_| key.starts_with(keys::STRIPES))?;
+        let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
+        Some((id, row.record().ok()?))
+    };
+    transaction.writes.iter().filter_map(record).collect()
+}
+
+fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe) {
+    check_placement(cluster, id, record);
+    let (anew, is_new) = cluster.broken.compare(id, record);
+    if is_new {
+        check_debt(cluster, id, record);
+    }
+    for index in anew {
+        let location = &record.locations[index];
+        let chunk = chunk_of(id, index, location);
+        let Some(site) = cluster.site(SiteId(location.site)) else { continue };
+        if cluster.ledger.is_hurt(site.id(), chunk) {
+            continue;
+        }
+        if let Some(why) = lacks(&site, chunk, location, record.chunk_len) {
+            let what =
+                format!("chunk {chunk} is named on site {}, which has not stored it: {why}", site.id());
+            cluster.broken.report(Invariant::I7, what);
+        }
+    }
+}
+
+/// How a site has not got a chunk, or other bytes, as far as that can be seen now.
+fn lacks(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32) -> Option<String> {
+    if site.is_failing() || site.fs().is_dead() {
+        return None;
+    }
+    match site.store()?.verify(chunk).now_or_never()? {
+        Ok(info) if (info.crc32c, info.len) == (location.crc32c, chunk_len) => None,
+        Ok(info) => Some(format!("{} bytes with checksum {:08x}", info.len, info.crc32c)),
+        Err(error @ (SiteError::Missing(_) | SiteError::Corrupt { .. })) => Some(error.to_string()),
+        Err(_) => None,
     }
 }
 
@@ -189,7 +258,7 @@ pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
     Some(surveyed.collect())
 }
 
-/// I6, and that no write left out more chunks than its quorum allows (I7).
+/// I6.
 fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
     let held: Vec<u32> =
         record.locations.iter().map(|location| location.site).filter(|&site| site != 0).collect();
@@ -198,15 +267,15 @@ fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
     if distinct.len() < held.len() {
         cluster.broken.report(Invariant::I6, format!("stripe {id} has two chunks on one site: {held:?}"));
     }
-    let debt = record.locations.len() - held.len();
-    if debt > cluster.most_debt() {
-        cluster.broken.report(
-            Invariant::I7,
-            format!(
-                "stripe {id} was acknowledged with {debt} chunks missing, {} are allowed",
-                cluster.most_debt()
-            ),
-        );
+}
+
+/// I7: the write that made the stripe left out no more chunks than its quorum allows.
+fn check_debt(cluster: &Cluster, id: StripeId, record: &Stripe) {
+    let debt = record.locations.iter().filter(|at| at.site == 0).count();
+    let allowed = cluster.most_debt();
+    if debt > allowed {
+        let what = format!("stripe {id} was acknowledged with {debt} chunks missing, {allowed} are allowed");
+        cluster.broken.report(Invariant::I7, what);
     }
 }
 
@@ -219,6 +288,37 @@ fn look(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32)
         Some(Err(error)) => Condition::Bad(error.to_string()),
         None => Condition::Away,
     }
+}
+
+/// Whether no committed stripe names a site; `false` when the metadata cannot be read now.
+pub fn is_empty(cluster: &Cluster, site: SiteId) -> bool {
+    let is_named = |(_, record): &(StripeId, Stripe)| record.locations.iter().any(|at| at.site == site.0);
+    committed(cluster).is_some_and(|stripes| !stripes.iter().any(is_named))
+}
+
+/// Whether every stripe is readable with one chunk less, and none can come to name a chunk that was taken.
+pub fn can_spare_one(cluster: &Cluster) -> bool {
+    let data = cluster.profile().code.data_count();
+    let good = |stripe: &Surveyed| stripe.chunks.iter().filter(|chunk| **chunk == Condition::Good).count();
+    survey(cluster).is_some_and(|stripes| {
+        stripes.iter().all(|stripe| good(stripe) > data) && !may_name_what_was_taken(cluster, &stripes)
+    })
+}
+
+/// Whether a repair or a move under way may still name a chunk that the injector has taken: while the stripe's record has
+/// the chunk's generation nobody else has changed it.
+pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[Surveyed]) -> bool {
+    let taken = cluster.ledger.taken();
+    stripes.iter().any(|stripe| {
+        let first = ChunkId { stripe: stripe.id, index: 0, generation: Generation(0) };
+        let mut of_stripe =
+            taken.range((first, SiteId(0))..).take_while(|(chunk, _)| chunk.stripe == stripe.id);
+        of_stripe.any(|(chunk, site)| {
+            let at = &stripe.record.locations[usize::from(chunk.index)];
+            let is_named = (at.site, at.generation) == (site.0, chunk.generation.0);
+            chunk.generation.0 == stripe.record.generation && !is_named
+        })
+    })
 }
 
 /// I7 for one site that has just started: it has every chunk that metadata names there, but those that were taken.
@@ -238,84 +338,5 @@ pub fn check_site(cluster: &Cluster, site: &SiteMachine) {
                     .report(Invariant::I7, format!("site {id} has lost chunk {chunk} in a crash: {why}"));
             }
         }
-    }
-}
-
-/// A site that is watched: I8 at every delete.
-#[derive(Debug)]
-pub struct GuardedSite {
-    site: Arc<SiteMachine>,
-    engine: Arc<EngineMachine>,
-    broken: Arc<Broken>,
-}
-
-impl GuardedSite {
-    /// Watches `site`.
-    pub fn new(site: Arc<SiteMachine>, engine: Arc<EngineMachine>, broken: Arc<Broken>) -> Self {
-        Self { site, engine, broken }
-    }
-
-    /// I8: no committed stripe names a chunk that is to be deleted here.
-    fn check_delete(&self, chunks: &[ChunkId]) {
-        for chunk in chunks {
-            let Some(Some(row)) = self.engine.peek(&keys::stripe(chunk.stripe)) else { continue };
-            let Ok(record) = row.record::<Stripe>() else { continue };
-            let named = record.locations.get(usize::from(chunk.index));
-            if named.is_some_and(|at| at.site == self.id().0 && at.generation == chunk.generation.0) {
-                let site = self.id();
-                self.broken.report(
-                    Invariant::I8,
-                    format!("chunk {chunk} on site {site} is deleted while it is named"),
-                );
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl Site for GuardedSite {
-    fn id(&self) -> SiteId {
-        Site::id(&*self.site)
-    }
-
-    fn rack(&self) -> RackId {
-        self.site.rack()
-    }
-
-    fn last_load(&self) -> LoadReport {
-        self.site.last_load()
-    }
-
-    fn read(&self, request: ReadRequest) -> ReadStream {
-        self.site.read(request)
-    }
-
-    async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
-        self.site.write(request).await
-    }
-
-    async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
-        self.check_delete(&request.chunks);
-        self.site.delete(request).await
-    }
-
-    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
-        self.site.list(from, limit).await
-    }
-
-    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
-        self.site.verify(chunk).await
-    }
-
-    fn combine(&self, request: CombineRequest) -> SliceStream {
-        self.site.combine(request)
-    }
-
-    async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
-        self.site.assemble(request).await
-    }
-
-    async fn status(&self) -> Result<SiteStatus, SiteError> {
-        self.site.status().await
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! At most r chunks of a stripe may be lost, counting those that a write has left out (debt). A write that is under way
 //! may leave out as many as the quorum allows, n − (k + surplus), so r less that many disks may lose chunks until the
-//! next repair is complete and every operation has ended that was under way at the loss. The injector asks here before
-//! it destroys anything.
+//! next repair is complete and every operation has ended that was under way at the loss. One disk more may lose chunks
+//! where every operation has ended that was under way at the last loss and every stripe that is committed has a chunk to
+//! spare: a second failure during repair. The injector asks here before it destroys anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,8 +25,8 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Chunks that were damaged on a disk that is still a member's.
-    hurt: BTreeSet<(SiteId, ChunkId)>,
+    /// Chunks that were destroyed since the last complete repair, and where.
+    hurt: BTreeSet<(ChunkId, SiteId)>,
     /// Disks that have lost something since the last complete repair, and when they last did.
     victims: BTreeMap<SiteId, Instant>,
     /// Operations that may write, by number, and when they began.
@@ -49,12 +50,17 @@ impl Ledger {
     pub fn hurt(&self, site: SiteId, chunks: impl IntoIterator<Item = ChunkId>) {
         let mut state = self.state.lock();
         state.victims.insert(site, self.runtime.now());
-        state.hurt.extend(chunks.into_iter().map(|chunk| (site, chunk)));
+        state.hurt.extend(chunks.into_iter().map(|chunk| (chunk, site)));
+    }
+
+    /// Chunks that were destroyed since the last complete repair, and where.
+    pub fn taken(&self) -> BTreeSet<(ChunkId, SiteId)> {
+        self.state.lock().hurt.clone()
     }
 
     /// Whether the injector has damaged this chunk.
     pub fn is_hurt(&self, site: SiteId, chunk: ChunkId) -> bool {
-        self.state.lock().hurt.contains(&(site, chunk))
+        self.state.lock().hurt.contains(&(chunk, site))
     }
 
     /// Whether anything was taken and not yet made good.

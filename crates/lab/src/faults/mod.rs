@@ -9,18 +9,22 @@
 //!
 //! - [`site`], [`engine`]: machines with the real chunk store and the real metadata engine on simulated disks.
 //! - [`gateway`]: processes with a client service, which are killed and started again.
+//! - [`services`]: control processes, of which one leads and runs repair, scrub, collectors and movers; [`steps`]: what these
+//!   ask, step by step, and where they may die; [`following`]: which sites a process knows.
 //! - [`cluster`]: all of them on one network.
 //! - [`operation`], [`reading`], [`worker`]: what is asked, and by whom.
 //! - [`injector`], [`ledger`]: the faults, and how many of them the cluster must bear.
-//! - [`invariants`], [`orphans`]: I1 to I14 of reliability.md as code, and that nothing is left behind.
-//! - [`run`], [`campaign`]: one seed, and many.
+//! - [`invariants`], [`guard`], [`orphans`]: I1 to I14 of reliability.md as code, and that nothing is left behind.
+//! - [`run`], [`settling`], [`campaign`]: one seed, its end, and many.
 //! - [`mutation`]: defects planted on purpose, which a run must find.
 
 pub mod campaign;
 pub mod cluster;
 pub mod coverage;
 pub mod engine;
+pub mod following;
 pub mod gateway;
+pub mod guard;
 pub mod injector;
 pub mod invariants;
 pub mod ledger;
@@ -29,5 +33,8 @@ pub mod operation;
 pub mod orphans;
 pub mod reading;
 pub mod run;
+pub mod services;
+pub mod settling;
 pub mod site;
+pub mod steps;
 pub mod worker;

@@ -48,15 +48,25 @@ pub enum Kind {
     AbortUpload,
     /// A copy.
     Copy,
-    /// The repair of all endangered stripes.
+    /// An operator's verification and repair of all endangered stripes.
     Heal,
-    /// A round of the collectors of garbage and of abandoned writes.
+    /// A step of the repair service.
+    Repair,
+    /// A step of the scrub.
+    Scrub,
+    /// A step of a move, whatever it is for.
+    Move,
+    /// A chunk is taken off a site that is being emptied.
+    Drain,
+    /// A chunk is taken off a site that is fuller than others.
+    Rebalance,
+    /// A step of the collectors.
     Collect,
 }
 
 impl Kind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::Put,
         Self::Overwrite,
         Self::ConditionalPut,
@@ -71,6 +81,11 @@ impl Kind {
         Self::AbortUpload,
         Self::Copy,
         Self::Heal,
+        Self::Repair,
+        Self::Scrub,
+        Self::Move,
+        Self::Drain,
+        Self::Rebalance,
         Self::Collect,
     ];
 
@@ -91,6 +106,11 @@ impl Kind {
             Self::AbortUpload => "abort",
             Self::Copy => "copy",
             Self::Heal => "heal",
+            Self::Repair => "repair",
+            Self::Scrub => "scrub",
+            Self::Move => "move",
+            Self::Drain => "drain",
+            Self::Rebalance => "rebalance",
             Self::Collect => "collect",
         }
     }

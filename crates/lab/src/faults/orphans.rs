@@ -1,8 +1,8 @@
 //! What nothing names any more: once the faults have stopped, the collectors must remove all of it.
 //!
-//! A put or a repair that ended halfway leaves chunks that no stripe record names, damage brings deleted ones back, and
-//! what is overwritten or deleted leaves rows of garbage. A look for orphans finds the first, the collectors remove all of it when
-//! their graces and the leases of dead writers have ended. Then every chunk on every site is one that a committed stripe
+//! A put, a repair or a move that ended halfway leaves chunks that no stripe record names, damage brings deleted ones back,
+//! and what is overwritten or deleted leaves rows of garbage. An operator's look for orphans finds the first, the collectors of
+//! the process that leads remove all of it when their graces and the leases of dead writers have ended. Then every chunk on every site is one that a committed stripe
 //! names there, under this generation, and no row speaks of garbage, of segments that nobody finished, or of writers
 //! that are gone (design.md §4.5, §10.3).
 
@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::FutureExt;
-use striate_control::{GarbageCollector, collect_abandoned, collect_orphans};
+use striate_control::collect_orphans;
 use striate_core::{ChunkId, SiteId};
-use striate_meta::records::{Intent, Stripe};
+use striate_meta::records::{Garbage, Intent, Stripe};
 use striate_meta::{LeaseId, MetaStore, keys};
 use striate_site::ChunkStore;
 
@@ -22,23 +22,21 @@ use super::invariants::{self, Invariant};
 
 /// By when all is collected after the last fault: leases and graces, one after the other and several times over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(240);
-/// Pause between two rounds of the collectors.
+/// Pause between two looks for orphans.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// Looks for orphans and runs the collectors until nothing is left for them, within the bound.
+/// Looks for orphans until the collectors have left nothing, within the bound.
 pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
     let client = gateway.client().expect("it was started");
     let deadline = cluster.runtime.now() + COLLECTED_WITHIN;
-    let mut garbage = GarbageCollector::default();
     loop {
         let found = collect_orphans(&client).await;
-        let rounds = (garbage.round(&client).await, collect_abandoned(&client).await, found);
         let left = left(cluster).await;
         if left.as_ref().is_some_and(Vec::is_empty) {
             return;
         }
         if cluster.runtime.now() > deadline {
-            let what = format!("left {COLLECTED_WITHIN:?} after the last fault: {left:?}; {rounds:?}");
+            let what = format!("left {COLLECTED_WITHIN:?} after the last fault: {left:?}; {found:?}");
             return cluster.broken.report(Invariant::Orphans, what);
         }
         cluster.runtime.sleep(ROUND).await;
@@ -74,8 +72,11 @@ async fn rows_left(cluster: &Cluster) -> Option<Vec<String>> {
     for (name, prefix) in
         [("garbage", keys::GARBAGE), ("abandoned parts", keys::ABANDONED), ("pending", keys::PENDING)]
     {
-        let rows = cluster.engine.peek_all(prefix)?;
-        left.extend(rows.iter().map(|row| format!("a row of {name}, {}", row.key.escape_ascii())));
+        for row in cluster.engine.peek_all(prefix)? {
+            let garbage = row.record::<Garbage>().ok().filter(|_| prefix == keys::GARBAGE);
+            let of = garbage.map(|garbage| (garbage.chunks, garbage.segment));
+            left.push(format!("a row of {name}, {}, {of:?}", row.key.escape_ascii()));
+        }
     }
     for row in cluster.engine.peek_all(keys::INTENTS)? {
         let intent: Intent = row.record().ok()?;

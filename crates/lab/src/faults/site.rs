@@ -26,12 +26,15 @@ use striate_site::{
     SiteError, SiteIdentity, SiteStatus, SliceStream, StoreStatus, WriteRequest,
 };
 
+use super::guard::Guard;
 use super::mutation::{self, Mutation};
 use crate::network::Machine;
 use crate::trace::{Event, Trace};
 
 /// Size of a disk, in bytes, when it is not made smaller.
 pub const CAPACITY: u64 = 1 << 30;
+/// Size of a small one: what it holds is a large share of it, so that others relieve it all the time.
+pub const SMALL_CAPACITY: u64 = 2 << 20;
 /// Bytes that a disk writes at once.
 pub const SECTOR: usize = 512;
 /// Mean time of a request.
@@ -64,6 +67,8 @@ pub struct SiteMachine {
     runtime: Runtime,
     trace: Trace,
     mutation: Mutation,
+    guard: Guard,
+    capacity: u64,
     state: Arc<Mutex<State>>,
     disk: Arc<Mutex<Disk>>,
     neighbours: OnceLock<Arc<dyn SiteDirectory>>,
@@ -75,6 +80,8 @@ struct State {
     running: Option<Running>,
     /// Where segments were damaged since the last start.
     holes: BTreeMap<PathBuf, usize>,
+    /// Calls to its file system fail now.
+    fails: bool,
     /// What draws which writes and deletes arrive once more; `None` while none does.
     replays: Option<SmallRng>,
 }
@@ -116,13 +123,15 @@ impl SiteMachine {
         machine: Machine,
         identity: SiteIdentity,
         mutation: Mutation,
+        guard: Guard,
+        capacity: u64,
     ) -> Self {
-        let fs = SimulatedFileSystem::new(runtime.random_u64(), CAPACITY);
+        let fs = SimulatedFileSystem::new(runtime.random_u64(), capacity);
         let disk = Disk { rng: runtime.rng(), hung: false, slow: false };
-        let state = State { fs, running: None, holes: BTreeMap::new(), replays: None };
+        let state = State { fs, running: None, holes: BTreeMap::new(), fails: false, replays: None };
         let state = Arc::new(Mutex::new(state));
         let (disk, neighbours) = (Arc::new(Mutex::new(disk)), OnceLock::new());
-        Self { machine, identity, runtime, trace, mutation, state, disk, neighbours }
+        Self { machine, identity, runtime, trace, mutation, guard, capacity, state, disk, neighbours }
     }
 
     /// Tells it how it reaches the other sites; before it is started.
@@ -156,6 +165,7 @@ impl SiteMachine {
         let timed =
             TimedStore { runtime: runtime.clone(), disk: Arc::clone(&self.disk), store: Arc::clone(&store) };
         let behind = mutation::chunk_store(self.mutation, Arc::new(timed));
+        let behind = self.guard.clone().over(behind, Arc::clone(&store));
         let site = LocalSite::new(runtime.clone(), self.identity.clone(), behind, QueueLimits::default());
         if let Some(neighbours) = self.neighbours.get() {
             site.set_directory(Arc::downgrade(neighbours));
@@ -245,6 +255,21 @@ impl SiteMachine {
         let first = holes.entry(path.to_owned()).or_insert(place);
         *first = place.min(*first);
         true
+    }
+
+    /// Fault: calls that fail are injected into its file system, or not any more.
+    pub fn set_failing(&self, fails: bool) {
+        self.state.lock().fails = fails;
+    }
+
+    /// Whether calls to its file system fail now, so that a look at it says nothing of what it has.
+    pub fn is_failing(&self) -> bool {
+        self.state.lock().fails
+    }
+
+    /// Fault: the disk takes only so many bytes in all; `None`: as many as ever.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.fs().set_capacity(bytes.unwrap_or(self.capacity));
     }
 
     /// Fault: the disk hangs, or goes on.
@@ -344,6 +369,19 @@ fn broken() -> SiteError {
     SiteError::Unavailable("the machine does not answer".to_owned())
 }
 
+/// Slices as they come, and that the connection broke when the process dies before the last one.
+fn until_killed(slices: SliceStream, process: Process) -> SliceStream {
+    let next = |state: Option<(SliceStream, Process)>| async move {
+        let (mut slices, process) = state?;
+        tokio::select! {
+            biased;
+            () = process.killed() => Some((Err(broken()), None)),
+            slice = slices.next() => slice.map(|slice| (slice, Some((slices, process)))),
+        }
+    };
+    futures::stream::unfold(Some((slices, process)), next).boxed()
+}
+
 /// The store's own upkeep, which a server does in a thread.
 async fn keep_up(runtime: Runtime, store: Arc<DiskStore>) {
     for round in 1u32.. {
@@ -406,7 +444,7 @@ impl Site for SiteMachine {
 
     fn combine(&self, request: CombineRequest) -> SliceStream {
         match self.running() {
-            Ok(running) => running.site.combine(request),
+            Ok(Running { site, process, .. }) => until_killed(site.combine(request), process),
             Err(error) => futures::stream::iter([Err(error)]).boxed(),
         }
     }

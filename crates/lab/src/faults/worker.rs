@@ -19,8 +19,12 @@ use crate::trace::Event;
 
 /// Keys that all clients contend for.
 pub const KEYS: usize = 16;
-/// Longest pause between two operations of a client.
+/// Longest pause between two operations of a client, most often,
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
+/// and sometimes: so that a run lasts longer than leases and waits, and keys are contended for all the same.
+const LONGEST_REST: Duration = Duration::from_millis(3_000);
+/// How often that is: once in so many pauses.
+const REST_EVERY: u32 = 4;
 /// Keys that are only ever read, and never there.
 const MISSING_KEYS: usize = 2;
 /// Objects and ranges of one batch, at most.
@@ -354,7 +358,8 @@ pub async fn work(shared: Arc<Shared>, gateway: Arc<Gateway>) {
     let mut rng = runtime.rng();
     let mut client = shared.new_client();
     while !shared.is_over() {
-        runtime.sleep(LONGEST_PAUSE.mul_f64(rng.random())).await;
+        let longest = if rng.random_range(0..REST_EVERY) == 0 { LONGEST_REST } else { LONGEST_PAUSE };
+        runtime.sleep(longest.mul_f64(rng.random())).await;
         if gateway.running().is_none() {
             continue;
         }

@@ -271,7 +271,7 @@ pub struct LabFaultsArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
     pub operations: u64,
     /// Faults of a seed.
-    #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub faults: u64,
     /// Keeps the state in this directory.
     #[arg(long, value_name = "DIR")]

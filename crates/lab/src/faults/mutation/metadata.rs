@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId};
-use striate_meta::records::Garbage;
+use striate_meta::records::{Garbage, Intent};
 use striate_meta::{
     Commit, Lease, LeaseId, MetaError, MetaStore, Precondition, Revision, Row, ScanRange, Transaction, Watch,
     Write, keys,
@@ -66,6 +66,22 @@ impl Mutated {
         }
     }
 
+    /// Whether the transaction removes the intent of a writer that lives.
+    async fn fences_a_live_writer(&self, tx: &Transaction) -> bool {
+        for write in &tx.writes {
+            let Write::Delete(key) = write else { continue };
+            if !key.starts_with(keys::INTENTS) {
+                continue;
+            }
+            let Ok(Some(row)) = self.store.get(key).await else { continue };
+            let Ok(intent) = row.record::<Intent>() else { continue };
+            if matches!(self.store.is_alive(LeaseId(intent.lease)).await, Ok(true)) {
+                return true;
+            }
+        }
+        false
+    }
+
     fn cached(&self, key: &[u8]) -> Option<Option<Row>> {
         let cache = self.cache.lock();
         let (at, row) = cache.get(key)?;
@@ -87,11 +103,6 @@ fn without_conditions(mut tx: Transaction) -> Transaction {
         }
     }
     tx
-}
-
-/// Whether the transaction fences a writer: it removes an intent.
-fn fences(tx: &Transaction) -> bool {
-    tx.writes.iter().any(|write| matches!(write, Write::Delete(key) if key.starts_with(keys::INTENTS)))
 }
 
 #[async_trait]
@@ -132,7 +143,9 @@ impl MetaStore for Mutated {
                 self.store.commit(transaction).await
             }
             Mutation::ConditionOutsideTransaction => self.store.commit(without_conditions(transaction)).await,
-            Mutation::CollectorIgnoresLiveUpload if fences(&transaction) => Ok(Commit::Done(Revision(1))),
+            Mutation::CollectorIgnoresLiveUpload if self.fences_a_live_writer(&transaction).await => {
+                Ok(Commit::Done(Revision(1)))
+            }
             Mutation::CleanUpAfterUnknownOutcome => match self.store.commit(transaction).await {
                 Err(MetaError::UnknownOutcome(reason)) => Err(MetaError::Corrupt(reason)),
                 result => result,

@@ -4,6 +4,7 @@
 //! shipped. What a wrapper does is what the code would do if it had the defect.
 
 mod disk;
+mod generation;
 mod metadata;
 mod mirror;
 
@@ -13,12 +14,13 @@ use std::sync::Arc;
 use striate_client::ClientOptions;
 use striate_meta::MetaStore;
 use striate_meta::embedded::MetaDirectory;
-use striate_meta::embedded::simulated::Machine;
-use striate_site::ChunkStore;
+use striate_meta::embedded::simulated;
 use striate_site::filesystem::{FileSystem, SimulatedFileSystem};
+use striate_site::{ChunkStore, Site};
 
 use super::cluster::Cluster;
-use super::gateway::Gateway;
+use super::site::SiteMachine;
+use crate::network::Machine;
 
 /// A planted defect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +48,13 @@ pub enum Mutation {
     RecoveryStopsAtHole,
     /// Object records are served from a cache for 100 ms.
     RecordCache,
+    /// A site takes a chunk of another generation for the one that is meant.
+    ForgetGeneration,
 }
 
 impl Mutation {
     /// All defects.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::SkipFsync,
         Self::DeleteBeforeCommit,
         Self::WrongChecksumScope,
@@ -61,6 +65,7 @@ impl Mutation {
         Self::StaleMirrorWins,
         Self::RecoveryStopsAtHole,
         Self::RecordCache,
+        Self::ForgetGeneration,
     ];
 
     /// Its name on the command line.
@@ -77,6 +82,7 @@ impl Mutation {
             Self::StaleMirrorWins => "stale-mirror-wins",
             Self::RecoveryStopsAtHole => "recovery-stops-at-hole",
             Self::RecordCache => "record-cache",
+            Self::ForgetGeneration => "forget-generation",
         }
     }
 }
@@ -111,28 +117,31 @@ pub fn file_system(mutation: Mutation, fs: &SimulatedFileSystem) -> Arc<dyn File
 pub fn chunk_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn ChunkStore> {
     match mutation {
         Mutation::WrongChecksumScope => Arc::new(disk::Unchecked::new(store)),
+        Mutation::ForgetGeneration => Arc::new(generation::Forgetful(store)),
         _ => store,
     }
 }
 
 /// The directories as the metadata engine sees them at a start.
-pub fn metadata_directories(mutation: Mutation, disks: &Machine) -> Vec<MetaDirectory> {
+pub fn metadata_directories(mutation: Mutation, disks: &simulated::Machine) -> Vec<MetaDirectory> {
     match mutation {
         Mutation::StaleMirrorWins => mirror::favour_the_stale(disks.directories()),
         _ => disks.directories(),
     }
 }
 
-/// The metadata as a gateway sees it.
+/// The metadata as a process on a machine sees it.
 pub fn metadata(
     mutation: Mutation,
     store: Arc<dyn MetaStore>,
     cluster: &Cluster,
-    gateway: &Gateway,
+    here: Machine,
+    is_collector: bool,
 ) -> Arc<dyn MetaStore> {
-    let is_collector = cluster.gateways.last().is_some_and(|last| last.machine == gateway.machine);
-    let sites = match mutation {
-        Mutation::DeleteBeforeCommit => cluster.sites_from(gateway.machine),
+    let distant =
+        |site: Arc<SiteMachine>| Some(Arc::new(cluster.site_from(here, site.id())?) as Arc<dyn Site>);
+    let sites: Vec<Arc<dyn Site>> = match mutation {
+        Mutation::DeleteBeforeCommit => cluster.sites().into_iter().filter_map(distant).collect(),
         _ => Vec::new(),
     };
     match mutation {

@@ -1,0 +1,116 @@
+//! I8 at every delete that reaches a store, whoever sent it and however late it comes: no committed stripe names the chunk
+//! when the delete begins, and what a stripe names there is still there when it has ended.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt;
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, Generation, SiteId};
+use striate_meta::keys;
+use striate_meta::records::Stripe;
+use striate_site::{ChunkInfo, ChunkPage, ChunkStore, DiskStore, SiteError, StoreStatus};
+
+use super::engine::EngineMachine;
+use super::invariants::{Broken, Invariant};
+use super::ledger::Ledger;
+
+/// What knows which chunks a site must keep.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    site: SiteId,
+    engine: Arc<EngineMachine>,
+    ledger: Arc<Ledger>,
+    broken: Arc<Broken>,
+}
+
+impl Guard {
+    /// For a site.
+    pub fn new(
+        site: SiteId,
+        engine: &Arc<EngineMachine>,
+        ledger: &Arc<Ledger>,
+        broken: &Arc<Broken>,
+    ) -> Self {
+        Self { site, engine: Arc::clone(engine), ledger: Arc::clone(ledger), broken: Arc::clone(broken) }
+    }
+
+    /// The store as it is asked; `disk` is the same past its waiting times and planted defects.
+    pub fn over(self, store: Arc<dyn ChunkStore>, disk: Arc<DiskStore>) -> Arc<dyn ChunkStore> {
+        Arc::new(GuardedStore { guard: self, store, disk })
+    }
+
+    /// The chunk of this stripe and index that the committed record names here.
+    fn named(&self, chunk: ChunkId) -> Option<ChunkId> {
+        let record: Stripe = self.engine.peek(&keys::stripe(chunk.stripe))??.record().ok()?;
+        let named = record.locations.get(usize::from(chunk.index))?;
+        (named.site == self.site.0).then_some(ChunkId { generation: Generation(named.generation), ..chunk })
+    }
+
+    fn check_before(&self, chunk: ChunkId) {
+        if self.named(chunk) == Some(chunk) {
+            let what = format!("chunk {chunk} on site {} is deleted while it is named", self.site);
+            self.broken.report(Invariant::I8, what);
+        }
+    }
+
+    fn check_after(&self, chunk: ChunkId, disk: &DiskStore) {
+        let Some(named) = self.named(chunk).filter(|&named| !self.ledger.is_hurt(self.site, named)) else {
+            return;
+        };
+        if let Some(Err(SiteError::Missing(_))) = disk.verify(named).now_or_never() {
+            let site = self.site;
+            let what = format!("deleting chunk {chunk} on site {site} has removed {named}, which is named");
+            self.broken.report(Invariant::I8, what);
+        }
+    }
+}
+
+/// A store that is watched.
+#[derive(Debug)]
+struct GuardedStore {
+    guard: Guard,
+    store: Arc<dyn ChunkStore>,
+    disk: Arc<DiskStore>,
+}
+
+#[async_trait]
+impl ChunkStore for GuardedStore {
+    async fn write(
+        &self,
+        chunk: ChunkId,
+        payload: Bytes,
+        granule_crcs: Option<Arc<[u32]>>,
+    ) -> Result<(), SiteError> {
+        self.store.write(chunk, payload, granule_crcs).await
+    }
+
+    async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
+        self.store.read(range).await
+    }
+
+    fn try_read(&self, range: ChunkRange) -> Option<Result<Bytes, SiteError>> {
+        self.store.try_read(range)
+    }
+
+    async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
+        chunks.iter().for_each(|&chunk| self.guard.check_before(chunk));
+        let deleted = self.store.delete(chunks, epoch).await;
+        if deleted.is_ok() {
+            chunks.iter().for_each(|&chunk| self.guard.check_after(chunk, &self.disk));
+        }
+        deleted
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        self.store.list(from, limit).await
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        self.store.verify(chunk).await
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.store.status()
+    }
+}
