@@ -51,7 +51,7 @@ impl Client {
         let stripes = Stripes::open(runtime.clone(), meta.clone(), sites, options.clone()).await?;
         let budget = ByteBudget::new(options.in_flight_bytes);
         let profiles = ProfileTexts::default();
-        let sampler = Arc::new(Sampler::new(options.sampling));
+        let sampler = Arc::new(Sampler::new(options.sampling, options.co_access));
         let default_profile = RwLock::new(options.profile);
         let inner = Inner { runtime, meta, stripes, options, budget, profiles, default_profile, sampler };
         Ok(Self { inner: Arc::new(inner) })

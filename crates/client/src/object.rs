@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use striate_core::Profile;
 use striate_meta::records::{self, Checksum, checksum::Algorithm};
-use striate_plan::ReadPolicy;
+use striate_plan::{CoAccessLimits, ReadPolicy};
 
 use crate::error::ClientError;
 
@@ -444,6 +444,8 @@ pub struct ClientOptions {
     /// The share of read requests that go into the statistics of blocks that are asked for together; see
     /// [`crate::Client::with_co_access`]. Each costs some 0.3 µs for a block.
     pub sampling: f64,
+    /// How much of what is sampled is kept.
+    pub co_access: CoAccessLimits,
     /// How long chunks stay after nothing names them: longer than the longest read of one block.
     pub garbage_grace: Duration,
     /// Least length of all parts of an upload but the last; S3's is [`MIN_PART_LEN`].
@@ -470,6 +472,7 @@ impl Default for ClientOptions {
             read_policy: ReadPolicy::Normal,
             probe_interval: Duration::from_secs(5),
             sampling: 0.125,
+            co_access: CoAccessLimits::default(),
             garbage_grace: Duration::from_secs(60),
             min_part_len: MIN_PART_LEN,
             mirrors: 3,

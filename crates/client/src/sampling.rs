@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use striate_core::StripeId;
 use striate_meta::records::Block;
-use striate_plan::{CoAccess, CoAccessSnapshot, CoAccessTotals};
+use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals};
 
 use crate::Client;
 
@@ -34,11 +34,11 @@ pub(crate) struct Sample {
 }
 
 impl Sampler {
-    /// Samples this share of the requests.
-    pub(crate) fn new(rate: f64) -> Self {
+    /// Samples this share of the requests, and keeps as much of them.
+    pub(crate) fn new(rate: f64, limits: CoAccessLimits) -> Self {
         // Saturates: a rate of 1 or more is below every draw but the last, one in 2⁶⁴.
         let below = (rate.max(0.0) * 2.0_f64.powi(64)) as u64;
-        Self { below, state: AtomicU64::new(0), statistics: Mutex::default() }
+        Self { below, state: AtomicU64::new(0), statistics: Mutex::new(CoAccess::new(limits)) }
     }
 
     /// A request begins; `None` if it is not sampled.
@@ -60,7 +60,7 @@ impl Sample {
         let Ok(id) = block.stripe.as_ref().try_into() else { return };
         let mut blocks = self.blocks.lock();
         // The statistics count no more of one request. They leave out repetitions.
-        if blocks.len() < striate_plan::CoAccessLimits::default().request_blocks {
+        if blocks.len() < CoAccessLimits::default().request_blocks {
             blocks.push(StripeId::from_bytes(id));
         }
     }
@@ -84,6 +84,12 @@ impl Client {
         self.with_co_access(CoAccess::totals)
     }
 
+    /// Requests until now, sampled or not, as those that were sampled tell.
+    pub fn requests(&self) -> u64 {
+        let sampling = self.options().sampling.clamp(f64::MIN_POSITIVE, 1.0);
+        (self.co_access_totals().observed as f64 / sampling) as u64
+    }
+
     /// The statistics, to be merged with those of other clients.
     pub fn co_access_snapshot(&self) -> CoAccessSnapshot {
         self.with_co_access(CoAccess::snapshot)
@@ -99,7 +105,7 @@ mod tests {
         for (rate, range) in
             [(0.0, 0..=0), (0.125, 1_150..=1_350), (1.0, 10_000..=10_000), (7.0, 10_000..=10_000)]
         {
-            let sampler = Arc::new(Sampler::new(rate));
+            let sampler = Arc::new(Sampler::new(rate, CoAccessLimits::default()));
             let sampled = (0..10_000).filter(|_| sampler.begin().is_some()).count();
             assert!(range.contains(&sampled), "{sampled} at {rate}");
         }

@@ -1,7 +1,7 @@
 //! Which blocks are asked for together, over all gateways.
 //!
 //! Every gateway samples its own requests and reports what it has; here the last report of each is kept, and all are
-//! brought together when somebody wants to know. They are hints: a control process that has just started knows nothing
+//! brought together when somebody wants to know, once for the same reports. They are hints: a control process that has just started knows nothing
 //! until gateways report again, and a gateway that is gone is forgotten after [`KEPT`].
 
 use std::collections::BTreeMap;
@@ -20,13 +20,24 @@ const MOST_GATEWAYS: usize = 256;
 /// The reports of gateways. A cheap handle.
 #[derive(Clone, Debug, Default)]
 pub struct GatheredAccess {
-    reports: Arc<Mutex<BTreeMap<String, Report>>>,
+    limits: CoAccessLimits,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    reports: BTreeMap<String, Report>,
+    /// Requests that gateways had between two reports of theirs, added up.
+    requests: u64,
+    /// What the reports that count make together, until there are others.
+    together: Option<Arc<CoAccess>>,
 }
 
 #[derive(Clone, Debug)]
 struct Report {
     at: Instant,
     snapshot: Arc<CoAccessSnapshot>,
+    requests: u64,
 }
 
 /// The report of one gateway.
@@ -52,44 +63,84 @@ pub enum ReportError {
 }
 
 impl GatheredAccess {
-    /// Keeps the report of `gateway`, in the place of an earlier one.
+    /// Nothing reported yet; of all reports together so much is kept.
+    pub fn new(limits: CoAccessLimits) -> Self {
+        Self { limits, state: Arc::default() }
+    }
+
+    /// Keeps the report of `gateway`, in the place of an earlier one. It has had `requests` since it began, sampled or not.
     ///
     /// # Errors
     /// [`ReportError`]; the earlier one stays.
-    pub fn report(&self, gateway: &str, snapshot: CoAccessSnapshot, now: Instant) -> Result<(), ReportError> {
+    pub fn report(
+        &self,
+        gateway: &str,
+        snapshot: CoAccessSnapshot,
+        requests: u64,
+        now: Instant,
+    ) -> Result<(), ReportError> {
         snapshot.check()?;
-        let mut reports = self.reports.lock();
-        reports.retain(|_, report| now.saturating_duration_since(report.at) < KEPT);
-        if reports.len() >= MOST_GATEWAYS && !reports.contains_key(gateway) {
+        let mut state = self.state.lock();
+        state.forget_old(now);
+        if state.reports.len() >= MOST_GATEWAYS && !state.reports.contains_key(gateway) {
             return Err(ReportError::TooMany);
         }
-        reports.insert(gateway.to_owned(), Report { at: now, snapshot: Arc::new(snapshot) });
+        let report = Report { at: now, snapshot: Arc::new(snapshot), requests };
+        let before = state.reports.insert(gateway.to_owned(), report);
+        // One that is new, or began anew, has had some of which nobody here knows when.
+        state.requests += before.map_or(0, |before| requests.saturating_sub(before.requests));
+        state.together = None;
         Ok(())
+    }
+
+    /// Requests of all gateways since the first report of each.
+    pub fn requests(&self) -> u64 {
+        self.state.lock().requests
     }
 
     /// The reports that count at `now`, in the order of the gateways' names.
     pub fn view(&self, now: Instant) -> Vec<ReportView> {
-        let view = |(gateway, report): (String, Report)| ReportView {
-            gateway,
+        let mut state = self.state.lock();
+        state.forget_old(now);
+        let view = |(gateway, report): (&String, &Report)| ReportView {
+            gateway: gateway.clone(),
             requests: report.snapshot.requests.len(),
             age: now.saturating_duration_since(report.at),
         };
-        self.counting(now).into_iter().map(view).collect()
+        state.reports.iter().map(view).collect()
     }
 
-    /// The statistics of all gateways together. Costs what observing their requests costs: up to 100,000 blocks.
-    pub fn together(&self, now: Instant) -> CoAccess {
-        let reports = self.counting(now);
-        let snapshots = reports.iter().map(|(_, report)| report.snapshot.as_ref());
+    /// The statistics of all gateways together. Costs what observing their requests costs, up to 100,000 blocks, if there
+    /// are other reports than the last time.
+    pub fn together(&self, now: Instant) -> Arc<CoAccess> {
+        let reports: Vec<Arc<CoAccessSnapshot>> = {
+            let mut state = self.state.lock();
+            state.forget_old(now);
+            if let Some(together) = &state.together {
+                return Arc::clone(together);
+            }
+            state.reports.values().map(|report| Arc::clone(&report.snapshot)).collect()
+        };
         // Checked when they came.
-        CoAccess::merged(CoAccessLimits::default(), snapshots).unwrap_or_default()
+        let merged = CoAccess::merged(self.limits, reports.iter().map(Arc::as_ref));
+        let together = Arc::new(merged.unwrap_or_default());
+        let mut state = self.state.lock();
+        let are_same = state.reports.len() == reports.len()
+            && state.reports.values().zip(&reports).all(|(now, then)| Arc::ptr_eq(&now.snapshot, then));
+        if are_same {
+            state.together = Some(Arc::clone(&together));
+        }
+        together
     }
+}
 
-    fn counting(&self, now: Instant) -> Vec<(String, Report)> {
-        let reports = self.reports.lock();
-        let counts = |report: &Report| now.saturating_duration_since(report.at) < KEPT;
-        let counting = reports.iter().filter(|(_, report)| counts(report));
-        counting.map(|(gateway, report)| (gateway.clone(), report.clone())).collect()
+impl State {
+    fn forget_old(&mut self, now: Instant) {
+        let before = self.reports.len();
+        self.reports.retain(|_, report| now.saturating_duration_since(report.at) < KEPT);
+        if self.reports.len() < before {
+            self.together = None;
+        }
     }
 }
 
@@ -114,10 +165,10 @@ mod tests {
     fn what_gateways_saw_counts_together_and_once() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            gathered.report("g1", snapshot(&[&[1, 2]]), runtime.now()).unwrap();
-            gathered.report("g2", snapshot(&[&[1, 3], &[1, 2]]), runtime.now()).unwrap();
+            gathered.report("g1", snapshot(&[&[1, 2]]), 0, runtime.now()).unwrap();
+            gathered.report("g2", snapshot(&[&[1, 3], &[1, 2]]), 0, runtime.now()).unwrap();
             // Reported again: in the place of what it said before.
-            gathered.report("g1", snapshot(&[&[1, 2], &[4, 5]]), runtime.now()).unwrap();
+            gathered.report("g1", snapshot(&[&[1, 2], &[4, 5]]), 0, runtime.now()).unwrap();
             let together = gathered.together(runtime.now());
             assert_eq!(together.totals().requests, 4);
             assert_eq!((together.count(block(1)), together.count_together(block(1), block(2))), (3, 2));
@@ -127,12 +178,38 @@ mod tests {
     }
 
     #[test]
+    fn requests_count_from_the_first_report_of_a_gateway_and_of_its_next_life() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let gathered = GatheredAccess::default();
+            for (gateway, requests, all) in
+                [("g1", 1_000, 0), ("g1", 1_300, 300), ("g2", 50, 300), ("g2", 60, 310), ("g1", 10, 310), ("g1", 15, 315)]
+            {
+                gathered.report(gateway, snapshot(&[&[1]]), requests, runtime.now()).unwrap();
+                assert_eq!(gathered.requests(), all, "{gateway} has had {requests}");
+            }
+        });
+    }
+
+    #[test]
+    fn the_same_reports_are_brought_together_once() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let limits = CoAccessLimits { requests: 3, ..CoAccessLimits::default() };
+            let gathered = GatheredAccess::new(limits);
+            gathered.report("g1", snapshot(&[&[1, 2], &[3, 4]]), 0, runtime.now()).unwrap();
+            let first = gathered.together(runtime.now());
+            assert!(Arc::ptr_eq(&first, &gathered.together(runtime.now())));
+            gathered.report("g2", snapshot(&[&[5], &[6]]), 0, runtime.now()).unwrap();
+            assert_eq!(gathered.together(runtime.now()).totals().requests, 3, "no more than the limit");
+        });
+    }
+
+    #[test]
     fn a_gateway_that_is_gone_is_forgotten() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            gathered.report("gone", snapshot(&[&[1, 2]]), runtime.now()).unwrap();
+            gathered.report("gone", snapshot(&[&[1, 2]]), 0, runtime.now()).unwrap();
             runtime.sleep(KEPT / 2).await;
-            gathered.report("here", snapshot(&[&[3]]), runtime.now()).unwrap();
+            gathered.report("here", snapshot(&[&[3]]), 0, runtime.now()).unwrap();
             runtime.sleep(KEPT / 2).await;
             assert_eq!(gathered.view(runtime.now()).len(), 1);
             assert_eq!(gathered.together(runtime.now()).count(block(1)), 0);
@@ -143,9 +220,9 @@ mod tests {
     fn a_malformed_report_is_refused_and_the_earlier_one_stays() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            gathered.report("g", snapshot(&[&[1]]), runtime.now()).unwrap();
+            gathered.report("g", snapshot(&[&[1]]), 0, runtime.now()).unwrap();
             let malformed = CoAccessSnapshot { requests: vec![vec![7]], ..CoAccessSnapshot::default() };
-            assert!(gathered.report("g", malformed, runtime.now()).is_err());
+            assert!(gathered.report("g", malformed, 0, runtime.now()).is_err());
             assert_eq!(gathered.together(runtime.now()).count(block(1)), 1);
         });
     }
@@ -154,7 +231,7 @@ mod tests {
     fn there_are_bounds() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            let report = |name: String| gathered.report(&name, snapshot(&[&[1]]), runtime.now());
+            let report = |name: String| gathered.report(&name, snapshot(&[&[1]]), 0, runtime.now());
             (0..MOST_GATEWAYS).for_each(|number| report(number.to_string()).unwrap());
             assert_eq!(report("another".to_owned()), Err(ReportError::TooMany));
             assert_eq!(report("0".to_owned()), Ok(()));

@@ -22,6 +22,8 @@ const PAUSE_MS: std::ops::RangeInclusive<u64> = 5_000..=10_000;
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Sites that are asked at the same time.
 const ASKED_AT_ONCE: usize = 16;
+/// Weight of a round in the mean queue: a queue says little of the next one, and moves stay for long.
+const QUEUE_WEIGHT: f64 = 1.0 / 8.0;
 
 /// What is known of the sites' load. A cheap handle.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +36,7 @@ struct Known {
     /// The last report's number.
     sequence: u64,
     load: SiteLoad,
+    queue: f64,
 }
 
 /// The load of one site.
@@ -43,6 +46,9 @@ pub struct SiteLoadView {
     pub site: SiteId,
     /// What its load is made of.
     pub load: SiteLoad,
+    /// Requests waiting or being served there, in the mean over the last rounds: o_j as it lasts, where asking an idle site
+    /// costs 1.
+    pub queue: f64,
     /// ω_j.
     pub omega: f64,
     /// Ω_j: how far it is from the average, in parts of the average.
@@ -80,19 +86,22 @@ impl SiteStatistics {
         let loads: Vec<SiteLoad> = known.values().map(|known| known.load).collect();
         let omegas = site_loads(&loads, LoadWeights::default());
         let imbalances = load_imbalances(&omegas);
-        let rest = loads.into_iter().zip(omegas).zip(imbalances);
-        known
-            .into_keys()
-            .zip(rest)
-            .map(|(site, ((load, omega), imbalance))| SiteLoadView { site, load, omega, imbalance })
-            .collect()
+        let rest = known.into_iter().zip(omegas).zip(imbalances);
+        let view = |(((site, known), omega), imbalance): (((SiteId, Known), f64), f64)| {
+            let Known { load, queue, .. } = known;
+            SiteLoadView { site, load, queue, omega, imbalance }
+        };
+        rest.map(view).collect()
     }
 }
 
 impl Known {
     fn now(before: Option<Self>, report: &LoadReport) -> Self {
-        let load = before.map_or_else(|| SiteLoad::of(report), |before| before.load.smoothed(report));
-        Self { sequence: report.sequence, load }
+        let (sequence, now) = (report.sequence, f64::from(report.queue_requests));
+        let Some(Self { load, queue, .. }) = before else {
+            return Self { sequence, load: SiteLoad::of(report), queue: now };
+        };
+        Self { sequence, load: load.smoothed(report), queue: queue + (now - queue) * QUEUE_WEIGHT }
     }
 }
 

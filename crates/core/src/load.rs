@@ -16,9 +16,9 @@ pub struct LoadReport {
     pub queue_bytes: u64,
     /// Chunks that are served at the same time; what is asked beyond waits.
     pub workers: u32,
-    /// Share of the site's processor time in use, in thousandths.
+    /// Share of the site's processor time in use, in thousandths; of late, in the mean.
     pub cpu_permille: u16,
-    /// Share of time in which the disk was busy, in thousandths.
+    /// Share of the workers' time that operations on the disk took, in thousandths; of late, in the mean.
     pub io_permille: u16,
     /// Chunks stored.
     pub chunks: u64,

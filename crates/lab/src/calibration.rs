@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use striate_plan::ReadPolicy;
+use striate_plan::movement::Objective;
 
 /// Service of one site.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -133,18 +134,25 @@ pub struct ProcessorCost {
     pub plan_ns_per_chunk: f64,
     /// The same by the cost model.
     pub optimise_ns_per_chunk: f64,
+    /// Evaluating a candidate move by the published objective, in nanoseconds.
+    pub published_move_ns: f64,
+    /// The same by the improved objective.
+    pub improved_move_ns: f64,
 }
 
 impl ProcessorCost {
     /// What `striate lab costs` measured: release build, one core of an AMD EPYC virtual machine, best of four runs
     /// while other programs kept the machine busy. RS(2,2), blocks of 100 KB, over 25 MB of chunks, more than the
     /// inner caches hold: 4.7 GB/s encoded with all checksums, 9.0 GB/s decoded with the block's, and 54 ns of
-    /// planning by the random policy for each chunk asked for, 546 ns by the cost model.
+    /// planning by the random policy for each chunk asked for, 546 ns by the cost model. Candidate moves: the slower of what
+    /// `make movement-bench` found for 24 partners of each block.
     pub const MEASURED: Self = Self {
         encode_bytes_per_s: 4.7e9,
         decode_bytes_per_s: 9.0e9,
         plan_ns_per_chunk: 54.0,
         optimise_ns_per_chunk: 546.0,
+        published_move_ns: 1_500.0,
+        improved_move_ns: 5_000.0,
     };
 
     /// Time to encode `bytes` of data.
@@ -155,6 +163,15 @@ impl ProcessorCost {
     /// Time to decode `bytes`.
     pub fn decode(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.decode_bytes_per_s)
+    }
+
+    /// Time to evaluate so many candidate moves.
+    pub fn evaluate_moves(&self, objective: Objective, moves: u64) -> Duration {
+        let ns = match objective {
+            Objective::Published { .. } => self.published_move_ns,
+            Objective::Improved { .. } => self.improved_move_ns,
+        };
+        Duration::from_nanos((moves as f64 * ns) as u64)
     }
 
     /// Time to plan a query of `chunks`.

@@ -6,6 +6,8 @@
 //! on any bytes, and block checksums are known with little reading. A chunk in the wrong place is told from the right
 //! one unless their scalars happen to agree (1 in 255).
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
@@ -28,6 +30,8 @@ pub struct GeneratedStripes {
     chunk_lens: Vec<u32>,
     /// For each stripe its n sites.
     sites: Vec<u32>,
+    /// Chunks and bytes of each site.
+    stored: BTreeMap<u32, (u64, u64)>,
     /// Every multiple of the pattern.
     multiples: Vec<Multiple>,
     /// Each chunk's coefficients over the data chunks.
@@ -83,8 +87,8 @@ impl GeneratedStripes {
         SmallRng::seed_from_u64(0x5eed).fill_bytes(&mut pattern);
         let multiples = (0..=255).map(|scalar| Multiple::new(scalar, &pattern)).collect();
         let rows = (0..code.n()).map(|chunk| code.row(chunk)).collect();
-        let (chunk_lens, sites) = (Vec::new(), Vec::new());
-        Self { code, profile: profile.to_owned(), chunk_len, chunk_lens, sites, multiples, rows }
+        let (chunk_lens, sites, stored) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { code, profile: profile.to_owned(), chunk_len, chunk_lens, sites, stored, multiples, rows }
     }
 
     /// Adds a stripe of a block of `len` bytes, rounded up to a multiple of k, on these n sites; returns its name.
@@ -97,7 +101,12 @@ impl GeneratedStripes {
         assert!((1..=self.chunk_len).contains(&chunk_len), "a block of {len} bytes");
         let sequence = self.len() as u64;
         self.chunk_lens.push(chunk_len);
-        self.sites.extend(sites.iter().map(|site| site.0));
+        for site in sites {
+            self.sites.push(site.0);
+            let (chunks, bytes) = self.stored.entry(site.0).or_default();
+            *chunks += 1;
+            *bytes += u64::from(chunk_len);
+        }
         StripeId::new(WRITER, sequence)
     }
 
@@ -149,10 +158,10 @@ impl GeneratedStripes {
     /// # Errors
     /// As a chunk store: missing, or a range past the end.
     pub fn read(&self, site: SiteId, range: ChunkRange) -> Result<Bytes, SiteError> {
-        let ChunkId { stripe, index, generation } = range.chunk;
+        let ChunkId { stripe, index, .. } = range.chunk;
         let (sequence, index) = (stripe.sequence(), usize::from(index));
         let chunk_len = self.chunk_len(stripe).ok_or(SiteError::Missing(range.chunk))?;
-        if generation.0 != 1 || self.sites_of(sequence as usize).get(index) != Some(&site.0) {
+        if !self.has(site, range.chunk) {
             return Err(SiteError::Missing(range.chunk));
         }
         let end = u64::from(range.offset) + u64::from(range.len);
@@ -160,6 +169,18 @@ impl GeneratedStripes {
             return Err(SiteError::BadRequest(format!("a range to {end} of {chunk_len} bytes")));
         }
         Ok(self.multiple(sequence, index).bytes.slice(range.offset as usize..end as usize))
+    }
+
+    /// How many chunks a site has, and their bytes.
+    pub fn stored_at(&self, site: SiteId) -> (u64, u64) {
+        self.stored.get(&site.0).copied().unwrap_or_default()
+    }
+
+    /// Whether this is one of the chunks on `site`.
+    pub fn has(&self, site: SiteId, chunk: ChunkId) -> bool {
+        let is_known = self.chunk_len(chunk.stripe).is_some() && chunk.generation.0 == 1;
+        is_known
+            && self.sites_of(chunk.stripe.sequence() as usize).get(usize::from(chunk.index)) == Some(&site.0)
     }
 
     /// The chunks on a site from `from` on, in order.

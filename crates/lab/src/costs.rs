@@ -1,4 +1,4 @@
-//! Measures what the processor costs that virtual time does not see: encoding, decoding, planning.
+//! Measures what the processor costs that virtual time does not see: encoding, decoding, planning, evaluating moves.
 //!
 //! The work is the client's own on blocks of 100 KB, over more data than the inner caches hold. Of many rounds the
 //! fastest counts, because whatever else the machine does only makes them slower.
@@ -8,6 +8,8 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use striate_codec::{Code, crc32c, crc32c_append};
 use striate_core::SiteId;
+use striate_plan::movement::instances::MovementShape;
+use striate_plan::movement::{MovementBudget, Objective, select_movement};
 use striate_plan::{QueryBlock, QueryPlanner, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
 
@@ -40,7 +42,24 @@ pub fn measure(clock: &Runtime) -> ProcessorCost {
         decode_bytes_per_s: bytes / decode_s,
         plan_ns_per_chunk: plan_ns_per_chunk(clock, ReadPolicy::Random),
         optimise_ns_per_chunk: plan_ns_per_chunk(clock, ReadPolicy::CostModel { extra_reads: 0 }),
+        published_move_ns: move_ns(clock, Objective::published()),
+        improved_move_ns: move_ns(clock, Objective::improved()),
     }
+}
+
+/// What evaluating a candidate move takes, in nanoseconds, for RS(2,2) in groups of eight with 24 partners of each block.
+/// `clock` is the machine's real clock.
+pub fn move_ns(clock: &Runtime, objective: Objective) -> f64 {
+    let shape = MovementShape { sites: SITES, racks: SITES, k: 2, r: 2, blocks: 512, group: 8, partners: 24 };
+    let drawn = shape.draw(1);
+    let candidates: Vec<_> = drawn.blocks.iter().map(|block| block.id).collect();
+    let mut state = objective.state(drawn.sites, drawn.blocks, drawn.traffic);
+    let budget = MovementBudget { moves: 10_000, patience: usize::MAX };
+    let mut evaluated = 1;
+    let round_s = fastest(clock, || {
+        evaluated = select_movement(&mut state, objective, candidates.iter().copied(), budget).evaluated;
+    });
+    1e9 * round_s / evaluated.max(1) as f64
 }
 
 /// What planning takes for each chunk of a sufficient set, in nanoseconds, for RS(2,2). `clock` is the machine's real clock.

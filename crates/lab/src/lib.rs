@@ -13,6 +13,7 @@
 //! - [`metadata`]: the modelled way to the metadata store.
 //! - [`world`]: all of it put together.
 //! - [`objects`]: reads and writes of objects in it.
+//! - [`movement`]: the services that move chunks for the readers' sake.
 //! - [`trace`]: the event log whose hash tells two runs apart.
 //! - [`faults`]: random faults on the real store, and what must hold all the same.
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
@@ -33,6 +34,7 @@ pub mod faults;
 pub mod history;
 pub mod medium;
 pub mod metadata;
+pub mod movement;
 pub mod network;
 pub mod objects;
 pub mod reality;

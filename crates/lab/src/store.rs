@@ -25,7 +25,7 @@ use striate_runtime::Runtime;
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
 
 use crate::calibration::SiteModel;
-use crate::contents::{GeneratedStripes, WRITER};
+use crate::contents::GeneratedStripes;
 use crate::medium::Medium;
 use crate::trace::{Event, Trace};
 
@@ -46,8 +46,9 @@ struct State {
     /// Decides what survives a crash.
     rng: SmallRng,
     read_bytes: u64,
-    /// Generated chunks that were deleted or lost.
+    /// Generated chunks that were deleted or lost, and their bytes.
     gone: BTreeSet<ChunkId>,
+    gone_bytes: u64,
     /// Writes that are not durable yet, by their number.
     unsynced: Vec<(u64, ChunkId, Bytes)>,
     next_write: u64,
@@ -74,6 +75,7 @@ impl ModelledStore {
             rng: runtime.rng(),
             read_bytes: 0,
             gone: BTreeSet::new(),
+            gone_bytes: 0,
             unsynced: Vec::new(),
             next_write: 0,
             crashes: 0,
@@ -150,7 +152,15 @@ impl ModelledStore {
     /// Fault: a chunk vanishes.
     pub fn lose(&self, chunk: ChunkId) {
         self.kept.lose(chunk);
-        self.state.lock().gone.insert(chunk);
+        self.forget(chunk);
+    }
+
+    /// A generated chunk is there no more.
+    fn forget(&self, chunk: ChunkId) {
+        let mut state = self.state.lock();
+        if self.generated.has(self.site, chunk) && state.gone.insert(chunk) {
+            state.gone_bytes += u64::from(self.generated.chunk_len(chunk.stripe).unwrap_or_default());
+        }
     }
 
     /// Serves for as long as the model says; fails if the site crashed before or meanwhile.
@@ -238,7 +248,7 @@ impl ChunkStore for ModelledStore {
         let Some(first) = chunks.first() else { return self.kept.delete(chunks, epoch).await };
         self.serve(*first, 0, true).await?;
         self.kept.delete(chunks, epoch).await?;
-        self.state.lock().gone.extend(chunks.iter().filter(|chunk| chunk.stripe.writer() == WRITER));
+        chunks.iter().for_each(|&chunk| self.forget(chunk));
         self.trace.record(Event::Changed, u64::from(self.site.0), first.stripe.sequence());
         Ok(())
     }
@@ -271,7 +281,20 @@ impl ChunkStore for ModelledStore {
     }
 
     fn status(&self) -> StoreStatus {
-        self.kept.status()
+        let kept = self.kept.status();
+        let (chunks, bytes) = self.generated.stored_at(self.site);
+        let (gone, gone_bytes) = {
+            let state = self.state.lock();
+            (state.gone.len() as u64, state.gone_bytes)
+        };
+        let bytes = bytes - gone_bytes;
+        StoreStatus {
+            chunks: kept.chunks + chunks - gone,
+            payload_bytes: kept.payload_bytes + bytes,
+            disk_bytes: kept.disk_bytes + bytes,
+            free_bytes: kept.free_bytes.saturating_sub(bytes),
+            ..kept
+        }
     }
 }
 

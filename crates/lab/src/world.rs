@@ -16,6 +16,7 @@ use striate_site::{LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity};
 use crate::calibration::Calibration;
 use crate::contents::GeneratedStripes;
 use crate::metadata::DistantMeta;
+use crate::movement::MovementOptions;
 use crate::network::{DistantSite, Machine, Network, NetworkModel, SILENCE};
 use crate::objects::{BUCKET, Changes};
 use crate::store::ModelledStore;
@@ -44,6 +45,8 @@ pub struct WorldOptions {
     pub policy: ReadPolicy,
     /// How often the published policy asks all sites for their load.
     pub probe_interval: Duration,
+    /// What a mover is told, if there is one: [`Movement::start`](crate::movement::Movement::start).
+    pub movement: Option<MovementOptions>,
     /// Of each machine's network card; `None`: never the bottleneck.
     pub card_bytes_per_s: Option<f64>,
     /// Of each rack's uplink; `None`: never the bottleneck.
@@ -67,6 +70,7 @@ impl WorldOptions {
             group_len: 1,
             policy,
             probe_interval: Duration::from_secs(5),
+            movement: None,
             card_bytes_per_s: None,
             uplink_bytes_per_s: None,
             loss: 0.0,
@@ -207,6 +211,11 @@ impl World {
         Machine { number: self.machines.len() as u32, rack: 0 }
     }
 
+    /// The machine that chunks are moved from: one of its own.
+    pub fn placement_machine(&self) -> Machine {
+        Machine { number: self.machines.len() as u32 + 1, rack: 0 }
+    }
+
     /// A client service on `here`.
     ///
     /// # Errors
@@ -229,8 +238,9 @@ impl WorldOptions {
             block_len: self.block_len,
             read_policy: self.policy,
             probe_interval: self.probe_interval,
-            // A hundred clients would each keep statistics that nobody asks for.
-            sampling: 0.0,
+            // Without a mover, statistics that nobody asks for.
+            sampling: self.movement.map_or(0.0, |movement| movement.sampling),
+            co_access: self.movement.map_or(defaults.co_access, |movement| movement.limits_of(self.clients)),
             // Nothing is inline: an object has blocks, whatever its size.
             mirrors: usize::from(u16::MAX),
             hedge_after: defaults.read_deadline,

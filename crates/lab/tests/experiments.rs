@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use striate_lab::experiment::{
-    BUILT_IN, Cells, Experiment, Progress, Results, RunOptions, pages, report, run,
+    BUILT_IN, Cells, Experiment, MovementUnderTest, Progress, Results, RunOptions, pages, report, run,
 };
 use striate_runtime::Runtime;
 
@@ -112,4 +112,34 @@ fn experiments_with_failed_sites_lose_nothing() {
     };
     assert_eq!((dead(0), dead(1)), (0, 2));
     assert_eq!(results.comparisons.len(), 1);
+}
+
+/// The real mover moves chunks under the readers, no read notices, and a seed moves the same chunks again (I14).
+#[test]
+fn chunks_move_under_the_readers_and_the_same_seed_moves_the_same() {
+    let mut experiment = short(0);
+    (experiment.scale, experiment.seeds) = (2_000.0, 1);
+    experiment.keep_policies(&["EC+C".to_owned(), "EC+C+M".to_owned()]).unwrap();
+    experiment.policies[0].movement = Some(movement("improved"));
+    let (results, _) = run_all(&experiment, None);
+    for policy in &results.policies {
+        let run = &policy.seeds[0];
+        let [warm_up, measured] = run.moved.expect("something moves");
+        assert!(warm_up.chunks > 0 && measured.chunks > 10, "{}: {measured:?}", policy.name);
+        assert!(measured.evaluated > measured.chunks && measured.search_s > 0.0, "{}: {measured:?}", policy.name);
+        assert_eq!(run.read_alone, 0, "{}: old chunks stay as long as a read", policy.name);
+    }
+    // As published no more than one chunk in a second, times the scale, and what a round saves up.
+    let [_, measured] = results.policies[1].seeds[0].moved.unwrap();
+    assert!(measured.chunks as f64 <= results.measured_s * results.scale + 16.0, "{measured:?}");
+    let again = run_all(&experiment, None).0;
+    assert_eq!(traces(&again), traces(&results));
+    experiment.policies.iter_mut().for_each(|policy| policy.movement = None);
+    let (without, _) = run_all(&experiment, None);
+    assert!(without.policies.iter().all(|policy| policy.seeds[0].moved.is_none()));
+    assert!(traces(&without).iter().all(|trace| !traces(&results).contains(trace)));
+}
+
+fn movement(objective: &str) -> MovementUnderTest {
+    MovementUnderTest { objective: objective.to_owned(), w2: None, window: None, report_s: None, candidates: None }
 }

@@ -2,8 +2,8 @@
 //!
 //! A query for which the cache has a plan is read by it; any other by the greedy heuristic, while an optimal plan for it
 //! is found in the background. Costs come from probes alone: the sites' loads at the last probe, scaled so that o_j is 5 in
-//! the mean, with m_j = 1 for every chunk (§V-B3). A plan that was found with older costs still serves, and is found anew in
-//! the background.
+//! the mean, with m_j = 1 for every chunk (§V-B3). A plan that was found with older costs, or before a chunk of its blocks
+//! moved, still serves, and is found anew in the background.
 //!
 //! The paper solves its integer program by a general solver; here [`access::solve`] finds the same optima. Who calls
 //! [`PublishedPlanner::solve_wanted`] decides how long that takes.
@@ -27,8 +27,7 @@ const MOST_PLANS: usize = 20_000;
 /// Plans as published. `K` names a block.
 #[derive(Debug)]
 pub struct PublishedPlanner<K> {
-    /// Each chunk with the number of the loads that its plan was found with.
-    cache: PlanCache<K, (u64, usize)>,
+    cache: PlanCache<K, Cached>,
     /// How often loads came.
     loads: u64,
     overheads: BTreeMap<SiteId, f64>,
@@ -36,11 +35,28 @@ pub struct PublishedPlanner<K> {
     workspace: AccessWorkspace,
 }
 
+/// A chunk of a cached plan.
+#[derive(Clone, Copy, Debug)]
+struct Cached {
+    index: usize,
+    /// The number of the loads that the plan was found with.
+    loads: u64,
+    /// Where the block's chunks were: [`Placed::stamp`].
+    placed: u64,
+}
+
 /// What a plan for a block needs to know of it.
 #[derive(Clone, Debug)]
 struct Placed {
     need: usize,
     sites: Vec<SiteId>,
+}
+
+impl Placed {
+    /// A number that changes when a chunk moves.
+    fn stamp(&self) -> u64 {
+        self.sites.iter().fold(0, |stamp, site| (stamp ^ u64::from(site.0)).wrapping_mul(0x0100_0000_01b3))
+    }
 }
 
 /// A query that had no plan.
@@ -85,9 +101,13 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
         };
         let all: Vec<(K, Placed)> = ids.iter().copied().zip(blocks.iter().map(placed)).collect();
         if let Some(chunks) = self.cache.get(ids) {
-            let is_old = chunks.iter().flatten().any(|&(loads, _)| loads != self.loads);
+            let is_old = chunks.iter().zip(&all).any(|(of, (_, placed))| {
+                of.iter().any(|chunk| (chunk.loads, chunk.placed) != (self.loads, placed.stamp()))
+            });
             let chosen = chunks.iter().enumerate().flat_map(|(block, of)| {
-                of.iter().map(move |&(_, index)| (blocks[block].sites[index], QueryChunk { block, index }))
+                of.iter().map(move |&Cached { index, .. }| {
+                    (blocks[block].sites[index], QueryChunk { block, index })
+                })
             });
             let chosen: Vec<_> = chosen.collect();
             if chosen.iter().all(|(site, _)| can_be_asked(*site)) {
@@ -142,10 +162,12 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
     fn solve(&mut self, blocks: &[(K, Placed)]) {
         let (problem, _, options) = self.problem(blocks.iter().map(|(_, placed)| placed));
         let Ok(solved) = access::solve(&problem, BUDGET_OF_200_US, &mut self.workspace) else { return };
-        let mut plan: CachedPlan<K, (u64, usize)> = blocks.iter().map(|(id, _)| (*id, Vec::new())).collect();
+        let mut plan: CachedPlan<K, Cached> = blocks.iter().map(|(id, _)| (*id, Vec::new())).collect();
         for chunk in solved.chunks {
             let index = options[chunk.block][chunk.option];
-            plan.entry(blocks[chunk.block].0).or_default().push((self.loads, index));
+            let (id, placed) = &blocks[chunk.block];
+            let cached = Cached { index, loads: self.loads, placed: placed.stamp() };
+            plan.entry(*id).or_default().push(cached);
         }
         self.cache.insert(plan);
     }
@@ -206,6 +228,24 @@ mod tests {
         assert_eq!(asked(&second), [3, 4]);
         let part = planner.plan(&[12, 10], &[blocks[2], blocks[0]], 0, |_| true, &mut rng).unwrap();
         assert_eq!((asked(&part), planner.hits_and_misses()), (vec![3, 4], (2, 1)));
+    }
+
+    #[test]
+    fn a_chunk_that_moves_makes_cached_plans_old() {
+        let code: Code = "rs(2,2)".parse().unwrap();
+        let (apart, together) = ([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 3, 4], [5, 6, 1, 2]]);
+        let mut rng = SmallRng::seed_from_u64(7);
+        let mut planner = PublishedPlanner::default();
+        let mut sites_asked = Vec::new();
+        for placed in [apart, apart, together, together] {
+            let placed = placed.map(|of| of.map(SiteId));
+            let blocks = [0, 1].map(|block| QueryBlock::new(&code, &placed[block], 50_000));
+            let plan = planner.plan(&[10, 11], &blocks, 0, |_| true, &mut rng).unwrap();
+            sites_asked.push((plan.is_cached, asked(&plan).len(), planner.solve_wanted()));
+        }
+        assert_eq!(sites_asked[..2], [(false, 4, 1), (true, 4, 0)]);
+        assert_eq!((sites_asked[2].0, sites_asked[2].2), (true, 1), "it serves once more");
+        assert_eq!(sites_asked[3], (true, 2, 0), "and is found anew");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use striate_core::LoadReport;
 pub struct LoadWeights {
     /// w_cpu: of the share of processor time.
     pub cpu: f64,
-    /// w_io: of the share of time in which the disk was busy.
+    /// w_io: of the share of the workers' time that the disk took.
     pub io: f64,
     /// w_chunks: of the number of chunks over its mean.
     pub chunks: f64,
@@ -38,7 +38,7 @@ impl Default for LoadWeights {
 pub struct SiteLoad {
     /// Share of the processor in use, in [0, 1].
     pub cpu: f64,
-    /// Share of time in which the disk was busy, in [0, 1].
+    /// Share of the workers' time that operations on the disk took, in [0, 1].
     pub io: f64,
     /// Chunks stored.
     pub chunks: f64,

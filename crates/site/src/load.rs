@@ -4,6 +4,10 @@
 //! slower figures (processor, disk, store) are sampled through the runtime's clock at most every
 //! [`SAMPLE_INTERVAL`], so a report costs a clock reading and a short lock.
 //!
+//! Both shares are means that fade over [`MEMORY`]: who asks every few seconds learns what was, and not what one sample
+//! happened to meet. The disk's share is that of the workers' time: with one worker, of the time in which the disk was busy;
+//! with several, a disk that answers many at once counts as busy only as far as it is asked to.
+//!
 //! The processor share is that of this process over all its processors; sites of one process all report it.
 //! In virtual time it is zero: the machine's processor is not the modelled one.
 
@@ -21,6 +25,8 @@ use crate::store::ChunkStore;
 
 /// Least time between two samples of the slower figures.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+/// After this time a sample counts only 1/e.
+const MEMORY: Duration = Duration::from_secs(1);
 
 /// Makes the load reports of one site.
 pub struct LoadMeter {
@@ -28,29 +34,38 @@ pub struct LoadMeter {
     counts: Arc<Counts>,
     store: Arc<dyn ChunkStore>,
     processors: u32,
+    workers: u32,
     sequence: AtomicU64,
     sample: Mutex<Sample>,
-    busy: Mutex<BusyTime>,
+    spent: Mutex<StoreTime>,
 }
 
 /// The slower figures and what their next sample needs.
 struct Sample {
     at: Instant,
     cpu_time: Duration,
-    busy_time: Duration,
+    store_time: Duration,
+    /// Means, as shares.
+    cpu: f64,
+    io: f64,
     report: LoadReport,
 }
 
-/// Time in which at least one operation was in the store.
-struct BusyTime {
+/// Time that operations have spent in the store, added up.
+struct StoreTime {
     active: u32,
     since: Instant,
     total: Duration,
 }
 
-impl BusyTime {
+impl StoreTime {
     fn total_at(&self, now: Instant) -> Duration {
-        if self.active == 0 { self.total } else { self.total + (now - self.since) }
+        self.total + (now - self.since) * self.active
+    }
+
+    /// From now on so many are there.
+    fn set_active(&mut self, active: u32, now: Instant) {
+        *self = Self { active, since: now, total: self.total_at(now) };
     }
 }
 
@@ -59,12 +74,9 @@ pub struct StoreOperation<'a>(&'a LoadMeter);
 
 impl Drop for StoreOperation<'_> {
     fn drop(&mut self) {
-        let mut busy = self.0.busy.lock();
-        busy.active -= 1;
-        if busy.active == 0 {
-            let worked = self.0.runtime.now() - busy.since;
-            busy.total += worked;
-        }
+        let mut spent = self.0.spent.lock();
+        let active = spent.active - 1;
+        spent.set_active(active, self.0.runtime.now());
     }
 }
 
@@ -76,7 +88,9 @@ impl LoadMeter {
         let mut sample = Sample {
             at: now,
             cpu_time: cpu_time(&runtime),
-            busy_time: Duration::ZERO,
+            store_time: Duration::ZERO,
+            cpu: 0.0,
+            io: 0.0,
             report: LoadReport { workers, ..LoadReport::default() },
         };
         sample.read_store(store.as_ref());
@@ -84,21 +98,20 @@ impl LoadMeter {
             counts,
             store,
             processors,
+            workers: workers.max(1),
             sequence: AtomicU64::new(0),
             sample: Mutex::new(sample),
-            busy: Mutex::new(BusyTime { active: 0, since: now, total: Duration::ZERO }),
+            spent: Mutex::new(StoreTime { active: 0, since: now, total: Duration::ZERO }),
             runtime,
         }
     }
 
     /// Marks the beginning of an operation that may wait for the disk.
     pub fn begin_store_operation(&self) -> StoreOperation<'_> {
-        let mut busy = self.busy.lock();
-        if busy.active == 0 {
-            busy.since = self.runtime.now();
-        }
-        busy.active += 1;
-        drop(busy);
+        let mut spent = self.spent.lock();
+        let active = spent.active + 1;
+        spent.set_active(active, self.runtime.now());
+        drop(spent);
         StoreOperation(self)
     }
 
@@ -126,12 +139,15 @@ impl LoadMeter {
     fn renew(&self, sample: &mut Sample, now: Instant) {
         let elapsed = now - sample.at;
         let cpu_time = cpu_time(&self.runtime);
-        let busy_time = self.busy.lock().total_at(now);
-        let cpu_share = cpu_time.saturating_sub(sample.cpu_time) / self.processors;
-        sample.report.cpu_permille = permille(cpu_share, elapsed);
-        sample.report.io_permille = permille(busy_time.saturating_sub(sample.busy_time), elapsed);
+        let store_time = self.spent.lock().total_at(now);
+        let weight = 1.0 - (-elapsed.as_secs_f64() / MEMORY.as_secs_f64()).exp();
+        let cpu = share(cpu_time.saturating_sub(sample.cpu_time) / self.processors, elapsed);
+        let io = share(store_time.saturating_sub(sample.store_time) / self.workers, elapsed);
+        sample.cpu += (cpu - sample.cpu) * weight;
+        sample.io += (io - sample.io) * weight;
+        (sample.report.cpu_permille, sample.report.io_permille) = (permille(sample.cpu), permille(sample.io));
         sample.read_store(self.store.as_ref());
-        (sample.at, sample.cpu_time, sample.busy_time) = (now, cpu_time, busy_time);
+        (sample.at, sample.cpu_time, sample.store_time) = (now, cpu_time, store_time);
     }
 }
 
@@ -144,9 +160,13 @@ impl Sample {
     }
 }
 
-fn permille(part: Duration, whole: Duration) -> u16 {
-    let share = part.as_nanos() * 1000 / whole.as_nanos().max(1);
-    share.min(1000) as u16
+/// At most 1: writes are served beside the workers.
+fn share(part: Duration, whole: Duration) -> f64 {
+    (part.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
+}
+
+fn permille(share: f64) -> u16 {
+    (share * 1000.0).round() as u16
 }
 
 /// Processor time of this process.
@@ -161,5 +181,50 @@ fn cpu_time(runtime: &Runtime) -> Duration {
 impl fmt::Debug for LoadMeter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadMeter").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_runtime::run_in_virtual_time;
+
+    use super::*;
+    use crate::memory::MemoryStore;
+
+    fn meter(runtime: &Runtime, workers: u32) -> LoadMeter {
+        LoadMeter::new(runtime.clone(), Arc::default(), workers, Arc::new(MemoryStore::default()))
+    }
+
+    /// Reports for this long, one after each interval; the last one's share.
+    async fn after(meter: &LoadMeter, intervals: u32) -> u16 {
+        for _ in 0..intervals {
+            meter.runtime.sleep(SAMPLE_INTERVAL).await;
+            meter.report();
+        }
+        meter.peek().io_permille
+    }
+
+    #[test]
+    fn the_disks_share_is_that_of_the_workers_time() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            for (workers, operations, share) in [(1, 1, 1000), (4, 1, 250), (4, 3, 750), (1, 2, 1000)] {
+                let meter = meter(&runtime, workers);
+                let under_way: Vec<_> = (0..operations).map(|_| meter.begin_store_operation()).collect();
+                assert_eq!(after(&meter, 400).await, share, "{operations} of {workers}");
+                drop(under_way);
+            }
+        });
+    }
+
+    #[test]
+    fn one_loud_sample_counts_little_and_load_that_lasts_counts_whole() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let meter = meter(&runtime, 1);
+            let loud = meter.begin_store_operation();
+            assert!((40..60).contains(&after(&meter, 1).await));
+            assert!((600..650).contains(&after(&meter, 19).await), "1 - 1/e after a second");
+            drop(loud);
+            assert!(after(&meter, 100).await < 10);
+        });
     }
 }

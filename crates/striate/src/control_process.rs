@@ -1,13 +1,15 @@
 //! `striate control`: admits sites, and does what must happen in one place of a cluster.
 //!
 //! Every control process admits sites. One of them leads ([`Candidacy`]): it makes the first access key of a new cluster,
-//! keeps the store whole and clean ([`striate_control::Upkeep`]), empties sites that are drained, and levels how full the
-//! others are. When it goes, another takes over.
+//! keeps the store whole and clean ([`striate_control::Upkeep`]), empties sites that are drained, levels how full the
+//! others are, and, where it is told to, moves chunks to where reads of them cost less, by what gateways report. When it goes,
+//! another takes over.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use striate_client::ClientOptions;
+use striate_control::movement::AccessSource;
 use striate_control::{Candidacy, GatheredAccess, Members, UpkeepOptions};
 use striate_meta::MetaStore;
 use striate_plan::ReadPolicy;
@@ -63,18 +65,28 @@ pub async fn serve(
     let row = members.found(own.cluster, args.profile, &args.region).await.map_err(Failure::refused)?;
     let address = listener.local_addr().map_err(Failure::failed)?;
     tracing::info!(name = own.name, %address, cluster = %own.cluster, profile = row.profile, "control serves");
+    let access = GatheredAccess::default();
     let candidacy = Candidacy::new(runtime.clone(), meta.clone(), &own.name);
     let leading = runtime.spawn(candidacy.run({
         let (runtime, meta, trust) = (runtime.clone(), meta.clone(), trust.clone());
-        let upkeep = (&args.upkeep).into();
-        move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone(), upkeep)
+        let term = Term {
+            upkeep: (&args.upkeep).into(),
+            reads: args.optimise_placement.then(|| AccessSource::Gathered(access.clone())),
+        };
+        move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone(), term.clone())
     }));
-    ControlService::new(runtime, meta, own.cluster, GatheredAccess::default())
-        .serve(listener, trust, shutdown)
-        .await;
+    ControlService::new(runtime, meta, own.cluster, access).serve(listener, trust, shutdown).await;
     leading.abort();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What the leader is told to do.
+#[derive(Clone)]
+struct Term {
+    upkeep: UpkeepOptions,
+    /// By what it moves chunks for the readers' sake, if it does.
+    reads: Option<AccessSource>,
 }
 
 /// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
@@ -83,7 +95,7 @@ async fn lead(
     meta: Arc<dyn MetaStore>,
     trust: Trust,
     sealing: SealingBytes,
-    upkeep: UpkeepOptions,
+    term: Term,
 ) {
     if let Err(error) = provide_first_key(&runtime, &meta, &sealing).await {
         tracing::error!(
@@ -98,16 +110,26 @@ async fn lead(
         given_key: None,
         write_surplus: ClientOptions::default().write_surplus,
         read_policy: ReadPolicy::default(),
-        upkeep,
+        upkeep: term.upkeep,
     };
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {
         Ok(cluster) => {
             let upkeep = cluster.upkeep().clone().run(cluster.client().clone());
             let levelling = cluster.rebalancer().clone().run(cluster.client().clone());
-            futures::future::join3(cluster.follow_sites(), upkeep, levelling).await;
+            let optimising = optimise(cluster.clone(), term.reads);
+            futures::future::join4(cluster.follow_sites(), upkeep, levelling, optimising).await;
         }
         Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
     }
+}
+
+/// Moves chunks for the readers' sake, if there is something to go by.
+async fn optimise(cluster: Cluster, reads: Option<AccessSource>) {
+    let Some(source) = reads else { return };
+    let (client, statistics) = (cluster.client().clone(), cluster.statistics().clone());
+    cluster.optimiser().set_paused(false);
+    let optimising = cluster.optimiser().clone().run(client.clone(), source, statistics.clone());
+    futures::future::join(statistics.run(client), optimising).await;
 }
 
 /// Makes an access key when there is none at all, and shows it.

@@ -201,7 +201,7 @@ fn render_store(page: &mut Page, status: &Status) {
             site.load.queue_requests.into()
         }),
         ("striate_site_queue_bytes", "Bytes that those requests ask for.", |site| site.load.queue_bytes),
-        ("striate_site_io_permille", "Share of time in which the disk was busy.", |site| {
+        ("striate_site_io_permille", "Share of the workers' time that operations on the disk took.", |site| {
             site.load.io_permille.into()
         }),
         ("striate_site_cpu_permille", "Share of the processor in use.", |site| site.load.cpu_permille.into()),

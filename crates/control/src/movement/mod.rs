@@ -1,12 +1,16 @@
 //! Moving chunks: one at a time by [`move_chunk`], for space's sake by the [`Rebalancer`], for the readers' by the
 //! [`Optimiser`] (EC-Store §IV-D, §V-B2). What is moved where is decided in `striate_plan::movement`.
 
+mod budget;
 mod mover;
 mod optimiser;
 mod rebalancer;
+mod source;
 mod state;
 mod throttle;
 
+pub use budget::Allowance;
 pub use mover::{MoveOutcome, move_chunk};
 pub use optimiser::{Optimiser, OptimiserOptions, OptimiserProgress};
 pub use rebalancer::{RebalanceOptions, RebalanceProgress, Rebalancer};
+pub use source::AccessSource;

@@ -1,41 +1,41 @@
 //! The optimising mover: moves chunks so that reads of blocks that are asked for together ask fewer and less loaded sites
 //! (EC-Store §IV-D, §V-B2).
 //!
-//! Every second it draws candidates from what this process's client was asked for, looks where their chunks are and what
-//! the sites bear, and makes the best moves that the search finds. The state is kept up to date with the moves of a round,
-//! and with those since the sites told their loads, so that they do not all run to the same idle site.
+//! Every second it draws candidates from what was asked for ([`AccessSource`]: of this process's client, or of all
+//! gateways), looks where their chunks are and what the sites bear, and makes the best moves that the search finds, those of
+//! a group at the same time. The state is kept up to date with the moves of a round, and with those since the sites told
+//! their loads, so that they do not all run to the same idle site.
 //!
-//! It may move one byte for a hundred that requests read, by the sampled requests of the same statistics; what is not
-//! used is saved up for a minute at most. Where nothing is read nothing is moved.
+//! It may move one byte for a hundred that requests read, unless [`Allowance`] says otherwise; what is not used is saved up
+//! for a minute at most. Where nothing is read nothing is moved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use parking_lot::Mutex;
 use serde::Serialize;
 use striate_client::{Client, ClientError};
 use striate_core::SiteId;
 use striate_plan::movement::{ChunkMove, MovementBudget, MovementState, Objective, select_movement};
 
+use super::budget::{Allowance, Budget};
 use super::mover::{MoveOutcome, move_chunk};
+use super::source::AccessSource;
 use super::state::{Gathered, gather};
 use crate::statistics::{SiteLoadView, SiteStatistics};
 
-/// Requests that must have been sampled before anything is moved.
-const LEAST_REQUESTS: usize = 200;
 /// Plans of one round.
 const PLANS: usize = 8;
-/// Rounds whose budget is saved up.
-const SAVED_ROUNDS: f64 = 60.0;
 
 /// How it is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimiserOptions {
     /// What a move is worth.
     pub objective: Objective,
-    /// Bytes moved for each byte that requests read.
-    pub traffic_share: f64,
+    /// How much is moved.
+    pub allowance: Allowance,
     /// Pause between two rounds.
     pub every: Duration,
     /// Blocks drawn in a round.
@@ -51,7 +51,7 @@ impl Default for OptimiserOptions {
     fn default() -> Self {
         Self {
             objective: Objective::improved(),
-            traffic_share: 0.01,
+            allowance: Allowance::OfTraffic(0.01),
             every: Duration::from_secs(1),
             draws: 32,
             partners: 24,
@@ -79,22 +79,23 @@ pub struct OptimiserProgress {
     pub not_made: u64,
     /// Chunks that were found missing or damaged, and left to repair.
     pub left_to_repair: u64,
-    /// Bytes that may be moved now.
-    pub budget_bytes: f64,
+    /// The most memory that a search looked at, in bytes.
+    pub state_bytes: usize,
+    /// Bytes, or chunks, that may be moved now, as the allowance counts.
+    pub budget: f64,
 }
 
 /// Moves chunks for the readers' sake. A cheap handle.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Optimiser {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     options: OptimiserOptions,
     progress: Mutex<OptimiserProgress>,
-    /// Sampled requests until the last round.
-    observed: Mutex<u64>,
+    budget: Mutex<Budget>,
     recent: Mutex<Recent>,
     is_paused: AtomicBool,
 }
@@ -107,10 +108,23 @@ struct Recent {
     moved: Vec<(SiteId, SiteId, f64)>,
 }
 
+impl Default for Optimiser {
+    fn default() -> Self {
+        Self::new(OptimiserOptions::default())
+    }
+}
+
 impl Optimiser {
     /// With these options.
     pub fn new(options: OptimiserOptions) -> Self {
-        Self { shared: Arc::new(Shared { options, ..Shared::default() }) }
+        let shared = Shared {
+            options,
+            progress: Mutex::default(),
+            budget: Mutex::new(Budget::new(options.allowance)),
+            recent: Mutex::default(),
+            is_paused: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// With the usual options, and doing nothing yet.
@@ -122,7 +136,7 @@ impl Optimiser {
 
     /// What it did.
     pub fn progress(&self) -> OptimiserProgress {
-        self.shared.progress.lock().clone()
+        OptimiserProgress { budget: self.shared.budget.lock().left(), ..self.shared.progress.lock().clone() }
     }
 
     /// Begins no further move, or goes on.
@@ -135,11 +149,11 @@ impl Optimiser {
         self.shared.is_paused.load(Ordering::Relaxed)
     }
 
-    /// Runs for ever, by the statistics of this client and these of the sites.
-    pub async fn run(self, client: Client, statistics: SiteStatistics) {
+    /// Runs for ever, by what `source` and the statistics of the sites say. In one process of a cluster.
+    pub async fn run(self, client: Client, source: AccessSource, statistics: SiteStatistics) {
         loop {
             client.runtime().sleep(self.shared.options.every).await;
-            if let Err(error) = self.round(&client, &statistics).await {
+            if let Err(error) = self.round(&client, &source, &statistics).await {
                 tracing::warn!(%error, "chunks are moved for the readers later");
             }
         }
@@ -149,38 +163,67 @@ impl Optimiser {
     ///
     /// # Errors
     /// When the metadata store fails; the next round goes on.
-    pub async fn round(&self, client: &Client, statistics: &SiteStatistics) -> Result<u64, ClientError> {
-        let options = self.shared.options;
-        if self.is_paused() || client.co_access_totals().requests < LEAST_REQUESTS {
+    pub async fn round(
+        &self,
+        client: &Client,
+        source: &AccessSource,
+        statistics: &SiteStatistics,
+    ) -> Result<u64, ClientError> {
+        if self.is_paused() {
             return Ok(0);
         }
-        let mut rng = client.runtime().rng();
-        let gathered =
-            gather(client, statistics, options.objective, options.draws, options.partners, &mut rng).await?;
+        let gathered = gather(client, source, statistics, &self.shared.options).await?;
         let Some(mut gathered) = gathered else { return Ok(0) };
-        self.shared.progress.lock().rounds += 1;
-        self.grant(client, gathered.request_bytes);
+        {
+            let mut progress = self.shared.progress.lock();
+            progress.rounds += 1;
+            progress.state_bytes = progress.state_bytes.max(gathered.state.memory_bytes());
+        }
+        let now = client.runtime().now();
+        self.shared.budget.lock().grant(now, source.requests(), gathered.request_bytes);
         self.remember(statistics.view(), &mut gathered.state);
         let mut moved = 0;
         for _ in 0..PLANS {
-            if self.is_paused() || self.progress().budget_bytes <= 0.0 {
+            if self.is_paused() || !self.shared.budget.lock().allows_more() {
                 break;
             }
-            let Some(moves) = self.search(&mut gathered) else { break };
-            for wanted in moves {
-                let load = gathered.state.load_of(&wanted);
-                let outcome = move_chunk(client, &wanted).await?;
-                moved += u64::from(matches!(outcome, MoveOutcome::Moved { .. }));
-                self.count(&outcome);
-                if !matches!(outcome, MoveOutcome::Moved { .. }) {
-                    // What is known of the state is wrong.
-                    return Ok(moved);
-                }
-                self.shared.recent.lock().moved.push((wanted.from, wanted.to, load));
-                gathered.state.apply(&[wanted]);
+            let this = self.clone();
+            let search = move || {
+                let moves = this.search(&mut gathered);
+                (moves, gathered)
+            };
+            let moves;
+            (moves, gathered) = client.runtime().run_blocking(search).await;
+            let Some(moves) = moves else { break };
+            let made = self.make(client, &moves, &mut gathered.state).await?;
+            moved += made as u64;
+            if made < moves.len() {
+                // What is known of the state is wrong.
+                break;
             }
         }
         Ok(moved)
+    }
+
+    /// Makes the moves of a plan, which are of different stripes, at the same time; answers how many were made.
+    async fn make(
+        &self,
+        client: &Client,
+        moves: &[ChunkMove],
+        state: &mut MovementState,
+    ) -> Result<usize, ClientError> {
+        let outcomes = join_all(moves.iter().map(|wanted| move_chunk(client, wanted))).await;
+        let mut made = 0;
+        for (wanted, outcome) in moves.iter().zip(outcomes) {
+            let outcome = outcome?;
+            self.count(&outcome);
+            if matches!(outcome, MoveOutcome::Moved { .. }) {
+                self.shared.recent.lock().moved.push((wanted.from, wanted.to, state.load_of(wanted)));
+                state.apply(&[*wanted]);
+                made += 1;
+            }
+        }
+        Ok(made)
     }
 
     /// Makes the state one in which the sites bear what has moved since they told their loads; until they tell them anew.
@@ -205,24 +248,13 @@ impl Optimiser {
         Some(plan.moves)
     }
 
-    /// Adds to the budget its share of what was read since the last round.
-    fn grant(&self, client: &Client, request_bytes: f64) {
-        let observed = client.co_access_totals().observed;
-        let new = observed - std::mem::replace(&mut *self.shared.observed.lock(), observed).min(observed);
-        let requests = new as f64 / client.options().sampling.clamp(f64::MIN_POSITIVE, 1.0);
-        let granted = requests * request_bytes * self.shared.options.traffic_share;
-        let mut progress = self.shared.progress.lock();
-        let most = progress.budget_bytes.max(granted * SAVED_ROUNDS);
-        progress.budget_bytes = (progress.budget_bytes + granted).min(most);
-    }
-
     fn count(&self, outcome: &MoveOutcome) {
         let mut progress = self.shared.progress.lock();
         match outcome {
             MoveOutcome::Moved { bytes } => {
                 progress.chunks += 1;
                 progress.bytes += bytes;
-                progress.budget_bytes -= *bytes as f64;
+                self.shared.budget.lock().spend(*bytes);
             }
             MoveOutcome::LeftToRepair => progress.left_to_repair += 1,
             MoveOutcome::Outdated | MoveOutcome::Refused(_) | MoveOutcome::Contended => {

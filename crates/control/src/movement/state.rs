@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use rand::Rng;
 use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::Stripe;
 use striate_plan::movement::{
-    MovementBlock, MovementCandidate, MovementSite, MovementState, Objective, Traffic, draw_candidates,
+    MovementBlock, MovementCandidate, MovementSite, MovementState, Traffic, draw_candidates,
 };
-use striate_plan::{LoadWeights, SiteCost, SiteLoad, rack_limit};
+use striate_plan::{CoAccess, LoadWeights, SiteCost, SiteLoad, rack_limit};
 
-use crate::statistics::SiteStatistics;
+use super::optimiser::OptimiserOptions;
+use super::source::AccessSource;
+use crate::statistics::{SiteLoadView, SiteStatistics};
 
+/// Requests that must have been sampled before anything is moved.
+const LEAST_REQUESTS: usize = 200;
 /// Stripe rows that are read together.
 const BATCH: usize = 256;
 
@@ -26,18 +29,22 @@ pub(super) struct Gathered {
     pub request_bytes: f64,
 }
 
-/// Draws `draws` candidates and finds out what is to be known of them and of `partners` partners of each. `None` when
-/// nothing was asked for, or is there.
+/// Draws candidates and finds out what is to be known of them and their partners. `None` when too little was asked for, or
+/// nothing of it is there.
 pub(super) async fn gather(
     client: &Client,
+    source: &AccessSource,
     statistics: &SiteStatistics,
-    objective: Objective,
-    draws: usize,
-    partners: usize,
-    rng: &mut impl Rng,
+    options: &OptimiserOptions,
 ) -> Result<Option<Gathered>, ClientError> {
-    let (candidates, totals) =
-        client.with_co_access(|known| (draw_candidates(known, rng, draws, partners), known.totals()));
+    let OptimiserOptions { objective, draws, partners, .. } = *options;
+    let mut rng = client.runtime().rng();
+    let drawn = move |known: &CoAccess| {
+        let totals = known.totals();
+        let is_enough = totals.requests >= LEAST_REQUESTS;
+        is_enough.then(|| (draw_candidates(known, &mut rng, draws, partners), totals))
+    };
+    let Some((candidates, totals)) = source.look(client.runtime(), drawn).await else { return Ok(None) };
     let records = records_of(client, &candidates).await?;
     let blocks = blocks_of(client, candidates.iter(), &records);
     let drawn =
@@ -104,10 +111,11 @@ fn blocks_of<'a>(
     records.iter().filter_map(block).collect()
 }
 
-/// The sites as they are now. One of which no load is known counts as one that does not answer.
+/// The sites as they are of late: what moves lasts longer than a queue. One of which no load is known counts as one that does
+/// not answer.
 fn sites(client: &Client, statistics: &SiteStatistics) -> Vec<MovementSite> {
-    let loads: BTreeMap<SiteId, SiteLoad> =
-        statistics.view().into_iter().map(|view| (view.site, view.load)).collect();
+    let loads: BTreeMap<SiteId, SiteLoadView> =
+        statistics.view().into_iter().map(|view| (view.site, view)).collect();
     let costs: BTreeMap<SiteId, SiteCost> = client.site_costs().into_iter().collect();
     let site = |view: striate_client::SiteView| {
         let site = view.site.id();
@@ -115,8 +123,8 @@ fn sites(client: &Client, statistics: &SiteStatistics) -> Vec<MovementSite> {
         MovementSite {
             site,
             rack: view.site.rack(),
-            cost: load.and(costs.get(&site).copied()),
-            load: load.copied().unwrap_or_default(),
+            cost: load.and_then(|load| Some(SiteCost { asking: 1.0 + load.queue, ..*costs.get(&site)? })),
+            load: load.map_or_else(SiteLoad::default, |load| load.load),
             free_bytes: view.site.last_load().free_bytes,
             takes_chunks: view.writable,
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cluster::{Cluster, content};
 use striate_codec::crc32c;
-use striate_control::movement::OptimiserOptions;
+use striate_control::movement::{AccessSource, OptimiserOptions};
 use striate_control::{Optimiser, SiteStatistics};
 use striate_core::SiteId;
 use striate_meta::records::Block;
@@ -66,14 +66,15 @@ async fn blocks_that_are_read_together_come_to_common_sites_within_the_budget() 
     assert_eq!(common_sites(&cluster).await, 0);
     let statistics = SiteStatistics::default();
     let optimiser = Optimiser::new(OptimiserOptions { draws: 64, ..OptimiserOptions::default() });
+    let source = AccessSource::Own(cluster.client.clone());
     statistics.round(&cluster.client).await;
-    assert_eq!(optimiser.round(&cluster.client, &statistics).await.unwrap(), 0, "nothing was read");
+    assert_eq!(optimiser.round(&cluster.client, &source, &statistics).await.unwrap(), 0, "nothing was read");
     let mut read = 0;
     for times in [1_800].into_iter().chain([60; 20]) {
         read_pairs(&cluster, &blocks, times).await;
         read += times * 2 * LEN;
         statistics.round(&cluster.client).await;
-        optimiser.round(&cluster.client, &statistics).await.unwrap();
+        optimiser.round(&cluster.client, &source, &statistics).await.unwrap();
         cluster.runtime.sleep(Duration::from_secs(1)).await;
     }
     let progress = optimiser.progress();
@@ -87,6 +88,6 @@ async fn blocks_that_are_read_together_come_to_common_sites_within_the_budget() 
     let moved = progress.chunks;
     read_pairs(&cluster, &blocks, 60).await;
     optimiser.set_paused(true);
-    assert_eq!(optimiser.round(&cluster.client, &statistics).await.unwrap(), 0);
+    assert_eq!(optimiser.round(&cluster.client, &source, &statistics).await.unwrap(), 0);
     assert_eq!(optimiser.progress().chunks, moved);
 }

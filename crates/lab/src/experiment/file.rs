@@ -9,8 +9,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use striate_core::Profile;
 use striate_plan::ReadPolicy;
+use striate_plan::movement::Objective;
 
 use crate::calibration::Calibration;
+use crate::movement::MovementOptions;
 
 /// The experiments that come with the program: (name, text).
 pub const BUILT_IN: &[(&str, &str)] = &[
@@ -29,6 +31,8 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("plans-p-1m", include_str!("../../../../lab/experiments/plans-p-1m.toml")),
     ("plans-wikipedia-p", include_str!("../../../../lab/experiments/plans-wikipedia-p.toml")),
     ("plans-98-p", include_str!("../../../../lab/experiments/plans-98-p.toml")),
+    ("movement-sweeps-p", include_str!("../../../../lab/experiments/movement-sweeps-p.toml")),
+    ("movement-scrambled-p", include_str!("../../../../lab/experiments/movement-scrambled-p.toml")),
 ];
 
 /// Why an experiment cannot be had.
@@ -133,6 +137,24 @@ pub struct PolicyUnderTest {
     /// The popularity of keys has nothing to do with their order.
     #[serde(default)]
     pub scrambled: bool,
+    /// Chunks are moved for the readers' sake, in the warm-up too.
+    pub movement: Option<MovementUnderTest>,
+}
+
+/// How chunks are moved. Intervals and rates stand as they would be unscaled.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MovementUnderTest {
+    /// What a move is worth, and how much is moved: `published` (one chunk in a second) or `improved` (1% of the traffic).
+    pub objective: String,
+    /// w2 of the published objective, in the place of 3.
+    pub w2: Option<f64>,
+    /// Requests of the statistics' interval, in the place of 5,000.
+    pub window: Option<usize>,
+    /// Seconds between reports, in the place of 10.
+    pub report_s: Option<f64>,
+    /// Blocks that are drawn for each search, in the place of 32.
+    pub candidates: Option<usize>,
 }
 
 /// Slow sites and slow requests, in the place of a calibration's.
@@ -313,6 +335,7 @@ impl Experiment {
         }
         for policy in &self.policies {
             policy.read_policy()?;
+            policy.movement.as_ref().map(MovementUnderTest::options).transpose()?;
             let code = policy.profile.code;
             if policy.failed_sites as usize > code.chunk_count() - code.data_count() {
                 return Err(format!(
@@ -376,6 +399,32 @@ impl Experiment {
     }
 }
 
+impl MovementUnderTest {
+    /// What the services are told, unscaled.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn options(&self) -> Result<MovementOptions, String> {
+        let mut options = match self.objective.as_str() {
+            "published" => MovementOptions::published(),
+            "improved" => MovementOptions::improved(),
+            other => return Err(format!("there is no objective {other:?}: write published or improved")),
+        };
+        match (self.w2, self.objective.as_str()) {
+            (None, _) => {}
+            (Some(w2), "published") => options.objective = Objective::published_with(w2),
+            (Some(_), _) => return Err("only the published objective has a w2".to_owned()),
+        }
+        options.window = self.window.unwrap_or(options.window);
+        options.report_every = self.report_s.map_or(options.report_every, Duration::from_secs_f64);
+        options.draws = self.candidates.unwrap_or(options.draws);
+        match options.window > 0 && options.draws > 0 && !options.report_every.is_zero() {
+            true => Ok(options),
+            false => Err("window, candidates and report_s of a movement must be above 0".to_owned()),
+        }
+    }
+}
+
 impl PolicyUnderTest {
     /// How it reads.
     ///
@@ -395,7 +444,8 @@ mod tests {
         for (name, text) in BUILT_IN {
             let experiment = Experiment::parse(name, text).unwrap();
             assert_eq!(experiment.name, *name);
-            assert_eq!(experiment.figures.is_empty(), name.starts_with("plans"), "the paper's figures");
+            let is_papers = name.starts_with("ec-store");
+            assert_eq!(experiment.figures.is_empty(), !is_papers, "the paper's figures");
             for figure in experiment.figures.iter().take(1) {
                 let (of_figure, _) = Experiment::of_figure(&figure.name, &experiment.calibration).unwrap();
                 assert_eq!(of_figure.calibration, experiment.calibration);

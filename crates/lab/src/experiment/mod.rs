@@ -17,7 +17,7 @@ pub mod svg;
 mod trace;
 
 pub use cells::Cells;
-pub use file::{BUILT_IN, Experiment, ExperimentError, Plot, PolicyUnderTest};
+pub use file::{BUILT_IN, Experiment, ExperimentError, MovementUnderTest, Plot, PolicyUnderTest};
 pub use results::{Results, Statistic};
 pub use run::{Progress, RunFailure, RunOptions, run};
 

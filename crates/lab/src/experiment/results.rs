@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::file::{Experiment, Figure, Metric, PaperFigure};
-use crate::drive::Measured;
+use super::run::Ran;
 use crate::latency::Summary;
+use crate::movement::Moved;
 
 /// A mean over seeds with its 95% confidence interval (Student's t), `None` with one seed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -85,6 +86,9 @@ pub struct SeedResult {
     pub cached_plans: u64,
     /// Blocks that were read by themselves around a failure.
     pub read_alone: u64,
+    /// What was moved in the warm-up and in the measured phase, if something moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<[Moved; 2]>,
     /// Mean response time in each interval; `None` where none was answered.
     pub over_time_ms: Vec<Option<f64>>,
     /// Real time of the run, in seconds.
@@ -100,6 +104,9 @@ pub struct PolicyResult {
     pub profile: String,
     /// How it reads.
     pub read: String,
+    /// By what chunks are moved, if they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub movement: Option<String>,
     /// Sites whose storage service died after the warm-up.
     pub failed_sites: u32,
     /// For each seed.
@@ -153,7 +160,8 @@ pub struct Results {
 
 impl SeedResult {
     /// What was measured in one run.
-    pub fn new(seed: u64, trace: String, measured: &Measured, intervals: usize, real_s: f64) -> Self {
+    pub(super) fn new(seed: u64, ran: &Ran, intervals: usize, real_s: f64) -> Self {
+        let Ran { measured, trace, moved } = ran;
         let response = measured.latencies.summary();
         let operations = response.count.max(1) as f64;
         let mean_ms = |sum: std::time::Duration| 1e3 * sum.as_secs_f64() / operations;
@@ -162,7 +170,7 @@ impl SeedResult {
         let interval = |&(sum, count): &(f64, u64)| (count > 0).then(|| 1e3 * sum / count as f64);
         Self {
             seed,
-            trace,
+            trace: trace.clone(),
             metadata_ms: mean_ms(breakdown.metadata),
             plan_ms: mean_ms(breakdown.plan),
             retrieve_ms: mean_ms(breakdown.retrieve),
@@ -178,6 +186,7 @@ impl SeedResult {
             hedged_chunks: measured.hedged_chunks,
             cached_plans: measured.cached_plans,
             read_alone: measured.read_alone,
+            moved: *moved,
             // What was sent in the last interval may be answered after it.
             over_time_ms: measured.over_time.iter().take(intervals).map(interval).collect(),
             real_s,

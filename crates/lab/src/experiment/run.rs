@@ -8,17 +8,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::seq::SliceRandom;
+use striate_client::Client;
 use striate_core::SiteId;
 use striate_runtime::{Runtime, run_in_virtual_time};
 use striate_site::Site;
 
 use super::cells::{Cell, Cells};
-use super::file::{Experiment, PolicyUnderTest, WorkloadUnderTest};
+use super::file::{Experiment, MovementUnderTest, PolicyUnderTest, WorkloadUnderTest};
 use super::results::{PolicyResult, Results, SeedResult};
 use super::trace::TraceReads;
 use crate::calibration::Episodes;
 use crate::drive::{DriveOptions, Measured, drive};
 use crate::latency::Latencies;
+use crate::movement::{Moved, Movement};
 use crate::workload::{EcStoreScans, Pages, Workload};
 use crate::world::{World, WorldOptions};
 
@@ -97,6 +99,15 @@ struct Task {
     cell: usize,
     policy: usize,
     seed: u64,
+}
+
+/// What one run made.
+pub(super) struct Ran {
+    pub(super) measured: Measured,
+    /// Hash of its events and their number.
+    pub(super) trace: String,
+    /// What was moved in the warm-up and after it, if something moves.
+    pub(super) moved: Option<[Moved; 2]>,
 }
 
 enum Message {
@@ -194,18 +205,18 @@ fn run_cell(
     let tell = sender.clone();
     let at = move |virtual_s| drop(tell.send(Message::At(task, virtual_s)));
     let ran = catch_unwind(AssertUnwindSafe(|| measure(experiment, policy, task.seed, at)));
-    let (measured, trace) = match ran {
+    let ran = match ran {
         Ok(result) => result?,
         Err(panic) => return Err(panic_message(panic.as_ref())),
     };
-    if let Some(reason) = &measured.first_failure {
-        return Err(format!("{} operations failed, the first with: {reason}", measured.failed));
+    if let Some(reason) = &ran.measured.first_failure {
+        return Err(format!("{} operations failed, the first with: {reason}", ran.measured.failed));
     }
     let [_, length, interval] = experiment.scaled_times();
     let intervals = (length.as_secs_f64() / interval.as_secs_f64()).round() as usize;
     let real_s = (clock.uptime() - began).as_secs_f64();
-    let result = SeedResult::new(task.seed, trace, &measured, intervals, real_s);
-    let cell = Cell { result, latencies: measured.latencies };
+    let result = SeedResult::new(task.seed, &ran, intervals, real_s);
+    let cell = Cell { result, latencies: ran.measured.latencies };
     if let Some(cells) = &options.cells {
         let stored = cells.store(experiment, policy, task.seed, &cell);
         stored.map_err(|error| format!("its results cannot be kept: {error}"))?;
@@ -223,6 +234,7 @@ fn gathered(experiment: &Experiment, cells: Vec<Cell>) -> Results {
             name: policy.name.clone(),
             profile: policy.profile.to_string(),
             read: policy.read.clone(),
+            movement: policy.movement.as_ref().map(|movement| movement.objective.clone()),
             failed_sites: policy.failed_sites,
             cdf: all.cdf(),
             seeds: cells.iter().map(|cell| cell.result.clone()).collect(),
@@ -243,7 +255,7 @@ fn measure(
     policy: &PolicyUnderTest,
     seed: u64,
     at: impl Fn(f64) + Send + 'static,
-) -> Result<(Measured, String), String> {
+) -> Result<Ran, String> {
     let blocks = u64::from(experiment.scaled_blocks());
     let exponent = experiment.zipf_exponent;
     let protocol = Protocol::of(experiment, policy)?;
@@ -299,6 +311,16 @@ impl Protocol {
             ),
             ..WorldOptions::ec_store(calibration, policy.profile, 0, policy.read_policy()?)
         };
+        // A trace that is replayed faster has shorter phases.
+        let speed = match experiment.workload {
+            WorkloadUnderTest::Trace => experiment.trace_speed,
+            _ => 1.0,
+        };
+        let movement = policy.movement.as_ref().map(MovementUnderTest::options).transpose()?;
+        let world = WorldOptions {
+            movement: movement.map(|movement| movement.scaled(experiment.scale * speed)),
+            ..world
+        };
         let [warm_up, length, interval] = experiment.scaled_times();
         let client_work = Duration::from_secs_f64(calibration.client_work_ms / 1e3);
         let measured = DriveOptions {
@@ -321,17 +343,28 @@ impl Protocol {
         warm_up: Option<W>,
         measured: W,
         at: impl Fn(f64) + Send + 'static,
-    ) -> Result<(Measured, String), String> {
+    ) -> Result<Ran, String> {
         run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {
             let world = World::build_of(runtime, &self.world, sizes).await;
             let world = Arc::new(world.map_err(|error| error.to_string())?);
+            let movement = match self.world.movement {
+                Some(options) => {
+                    let started = Movement::start(&world, &self.world, options).await;
+                    Some(started.map_err(|error| error.to_string())?)
+                }
+                None => None,
+            };
             tell(&world.runtime, (self.warm_up.length + self.measured.length) / STEPS, at);
             if let Some(warm_up) = warm_up {
                 drive(&world, self.warm_up, warm_up).await;
             }
-            fail_sites(&world, self.failed_sites);
+            let mover = movement.as_ref().map(Movement::client);
+            fail_sites(&world, mover, self.failed_sites);
+            let before = movement.as_ref().map(Movement::moved);
             let measured = drive(&world, self.measured, measured).await;
-            Ok((measured, world.trace.digest().to_string()))
+            let moved = movement.zip(before);
+            let moved = moved.map(|(movement, before)| [before, movement.moved().since(&before)]);
+            Ok(Ran { measured, trace: world.trace.digest().to_string(), moved })
         })
     }
 }
@@ -349,12 +382,12 @@ fn tell(runtime: &Runtime, step: Duration, at: impl Fn(f64) + Send + 'static) {
 
 /// The storage services of some machines die and are not repaired (EC-Store §VI-C4). Their clients live on, and all
 /// clients are told at once, as by the paper's repair service: what they would meet until then is not measured.
-fn fail_sites(world: &World, count: u32) {
+fn fail_sites(world: &World, mover: Option<&Client>, count: u32) {
     let mut machines: Vec<_> = world.machines.iter().collect();
     machines.shuffle(&mut world.runtime.rng());
     let dead: Vec<SiteId> = machines.iter().take(count as usize).map(|machine| machine.site.id()).collect();
     machines.iter().take(count as usize).for_each(|machine| machine.store.crash());
-    for client in world.clients.iter().filter(|_| count > 0) {
+    for client in world.clients.iter().chain(mover).filter(|_| count > 0) {
         let views = client.sites().into_iter().map(|view| view.site);
         client.set_sites(views.filter(|site| !dead.contains(&site.id())).collect());
     }

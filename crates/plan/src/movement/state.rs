@@ -230,6 +230,20 @@ impl MovementState {
         }
     }
 
+    /// Bytes that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let of_block = |block: &Placed| {
+            size_of::<Placed>()
+                + block.at.capacity() * size_of::<Option<usize>>()
+                + block.partners.capacity() * size_of::<(usize, f64)>()
+                + block.choices.capacity() * size_of::<Choice>()
+        };
+        let of_sites = self.sites.capacity() * (size_of::<MovementSite>() + 3 * size_of::<f64>());
+        of_sites
+            + self.blocks.iter().map(of_block).sum::<usize>()
+            + self.by_id.capacity() * size_of::<(StripeId, usize)>()
+    }
+
     /// ω_j of every site, ascending by its number.
     pub fn site_loads(&self) -> Vec<(SiteId, f64)> {
         (0..self.sites.len()).map(|site| (self.sites[site].site, self.loads.omega(site))).collect()

@@ -314,4 +314,10 @@ pub struct ControlArgs {
     /// What it does by itself while it leads.
     #[command(flatten)]
     pub upkeep: UpkeepArgs,
+
+    /// While it leads, move chunks of blocks that gateways report to be read together (`gateway --control`) to common
+    /// sites, and off loaded ones: at most a hundredth of what is read. The manual's page on movement says when that is
+    /// worth it.
+    #[arg(long, env = "STRIATE_OPTIMISE_PLACEMENT")]
+    pub optimise_placement: bool,
 }

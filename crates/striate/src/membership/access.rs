@@ -21,7 +21,8 @@ pub async fn keep_reporting(client: Client, control: ControlClient) {
         if observed == reported && is_heard {
             continue;
         }
-        let request = ReportAccessRequest::from(&client.co_access_snapshot());
+        let snapshot = ReportAccessRequest::from(&client.co_access_snapshot());
+        let request = ReportAccessRequest { requests: client.requests(), ..snapshot };
         let tell = |mut control: ClusterControlClient<Channel>| {
             let request = request.clone();
             async move { control.report_access(request).await }
@@ -47,6 +48,7 @@ impl From<&CoAccessSnapshot> for ReportAccessRequest {
             accesses: snapshot.requests.concat(),
             tail_places,
             tail_counts,
+            requests: 0,
         }
     }
 }

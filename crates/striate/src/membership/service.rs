@@ -244,8 +244,10 @@ impl ClusterControl for ControlService {
         request: tonic::Request<ReportAccessRequest>,
     ) -> Result<Response<ReportAccessReply>, Status> {
         let gateway = peer(&request, Role::Gateway)?;
-        let snapshot = CoAccessSnapshot::try_from(request.into_inner()).map_err(Status::invalid_argument)?;
-        let reported = self.access.report(&gateway.name, snapshot, self.runtime.now());
+        let report = request.into_inner();
+        let requests = report.requests;
+        let snapshot = CoAccessSnapshot::try_from(report).map_err(Status::invalid_argument)?;
+        let reported = self.access.report(&gateway.name, snapshot, requests, self.runtime.now());
         reported.map_err(|error| Status::invalid_argument(error.to_string()))?;
         Ok(Response::new(ReportAccessReply {}))
     }

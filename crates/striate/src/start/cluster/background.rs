@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use striate_client::ClientError;
+use striate_control::movement::AccessSource;
 use striate_core::Profile;
 use striate_meta::embedded::{EmbeddedStore, MirrorEvent};
 use tokio::sync::broadcast::error::RecvError;
@@ -30,13 +31,14 @@ impl Cluster {
     pub fn start_background(&self) {
         let runtime = &self.inner.runtime;
         let client = || self.inner.client.clone();
-        let mut tasks = vec![runtime.spawn(self.inner.statistics.clone().run(client()))];
+        let statistics = self.inner.statistics.clone();
+        let mut tasks = vec![runtime.spawn(statistics.clone().run(client()))];
         match &self.inner.embedded {
             // Nobody else works on these metadata: what a cluster's leading control process does is done here.
             Some(embedded) => tasks.extend([
                 runtime.spawn(self.inner.upkeep.clone().run(client())),
                 runtime.spawn(self.inner.rebalancer.clone().run(client())),
-                runtime.spawn(self.inner.optimiser.clone().run(client(), self.inner.statistics.clone())),
+                runtime.spawn(self.inner.optimiser.clone().run(client(), AccessSource::Own(client()), statistics)),
                 runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().check_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().scrub_metadata(embedded.clone())),

@@ -1,0 +1,41 @@
+//! Where the optimiser learns what is asked for, and with what.
+
+use striate_client::Client;
+use striate_plan::CoAccess;
+use striate_runtime::Runtime;
+
+use crate::access::GatheredAccess;
+
+/// The statistics that the optimiser goes by. EC-Store has a service for them, which all clients report to (§V-A).
+#[derive(Clone, Debug)]
+pub enum AccessSource {
+    /// The requests of this process's own client.
+    Own(Client),
+    /// Those of all gateways, as they report them.
+    Gathered(GatheredAccess),
+}
+
+impl AccessSource {
+    /// Looks at the statistics as they are now.
+    pub(super) async fn look<R: Send + 'static>(
+        &self,
+        runtime: &Runtime,
+        look: impl FnOnce(&CoAccess) -> R + Send + 'static,
+    ) -> R {
+        match self {
+            Self::Own(client) => client.with_co_access(look),
+            Self::Gathered(gathered) => {
+                let (gathered, now) = (gathered.clone(), runtime.now());
+                runtime.run_blocking(move || look(&gathered.together(now))).await
+            }
+        }
+    }
+
+    /// Requests until now, sampled or not. Never less than before.
+    pub(super) fn requests(&self) -> u64 {
+        match self {
+            Self::Own(client) => client.requests(),
+            Self::Gathered(gathered) => gathered.requests(),
+        }
+    }
+}

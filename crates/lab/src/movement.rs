@@ -1,0 +1,218 @@
+//! Movement in a world: EC-Store's statistics service and chunk mover (§V-A, §V-B2), of the real code.
+//!
+//! Client services sample their requests and report them; sites tell their load; a mover on a machine of its own draws its
+//! candidates from all reports together, and moves chunks by [`Optimiser`]: copies between the modelled disks, and
+//! compare-and-swaps over the modelled way to the metadata. What searching takes a processor is charged to the mover, which
+//! searches on one core: [`ProcessorCost::evaluate_moves`]. Reports themselves take no time here. What a moved chunk was
+//! before stays where it is, as garbage: runs are shorter than the grace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use striate_client::{Client, ClientError, ClientOptions};
+use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions};
+use striate_control::{GatheredAccess, SiteStatistics};
+use striate_plan::movement::Objective;
+use striate_plan::{CoAccessLimits, ReadPolicy};
+
+use crate::calibration::ProcessorCost;
+use crate::world::{World, WorldOptions};
+
+/// What the services are told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MovementOptions {
+    /// What a move is worth.
+    pub objective: Objective,
+    /// How much is moved.
+    pub allowance: Allowance,
+    /// Pause between two rounds of the mover.
+    pub every: Duration,
+    /// How often clients report their requests, and sites their load.
+    pub report_every: Duration,
+    /// Share of the requests that are sampled.
+    pub sampling: f64,
+    /// Sampled requests that count, of all clients together.
+    pub window: usize,
+    /// Blocks drawn in a round.
+    pub draws: usize,
+}
+
+/// What was moved, and what it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Chunks moved.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Plans made.
+    pub plans: u64,
+    /// Moves that were begun and not made.
+    pub not_made: u64,
+    /// Candidate moves evaluated.
+    pub evaluated: u64,
+    /// Processor time that this is charged with, in seconds.
+    pub search_s: f64,
+    /// Memory of the statistics that all reports make together, in bytes.
+    pub statistics_bytes: u64,
+    /// The most memory that a search looked at, in bytes.
+    pub state_bytes: u64,
+}
+
+/// The services at work.
+#[derive(Clone, Debug)]
+pub struct Movement {
+    options: MovementOptions,
+    client: Client,
+    access: GatheredAccess,
+    optimiser: Optimiser,
+    searched: Arc<Mutex<Duration>>,
+}
+
+impl MovementOptions {
+    /// As published (§V-A, §V-B3, §VI-C5): the paper's objective, a chunk per second, reports every ten seconds, of 5,000 requests.
+    pub fn published() -> Self {
+        let every = Duration::from_secs(1);
+        Self {
+            objective: Objective::published(),
+            allowance: Allowance::ChunksPerSecond(1.0),
+            every,
+            report_every: every * 10,
+            sampling: 1.0,
+            window: CoAccessLimits::default().requests,
+            draws: OptimiserOptions::default().draws,
+        }
+    }
+
+    /// The improved objective, and what is moved by default.
+    pub fn improved() -> Self {
+        let OptimiserOptions { objective, allowance, .. } = OptimiserOptions::default();
+        Self { objective, allowance, ..Self::published() }
+    }
+
+    /// The same where phases are so many times shorter: what happens at intervals happens as often in a phase.
+    #[must_use]
+    pub fn scaled(self, scale: f64) -> Self {
+        let allowance = match self.allowance {
+            Allowance::ChunksPerSecond(rate) => Allowance::ChunksPerSecond(rate * scale),
+            of_traffic @ Allowance::OfTraffic(_) => of_traffic,
+        };
+        let (every, report_every) = (self.every.div_f64(scale), self.report_every.div_f64(scale));
+        Self { allowance, every, report_every, ..self }
+    }
+
+    /// What each of so many client services keeps.
+    pub(crate) fn limits_of(&self, clients: u32) -> CoAccessLimits {
+        let requests = self.window.div_ceil(clients.max(1) as usize);
+        CoAccessLimits { requests, ..CoAccessLimits::default() }
+    }
+
+    fn optimiser(&self) -> OptimiserOptions {
+        OptimiserOptions {
+            objective: self.objective,
+            allowance: self.allowance,
+            every: self.every,
+            draws: self.draws,
+            ..OptimiserOptions::default()
+        }
+    }
+}
+
+impl Movement {
+    /// Starts the services in `world`; they end with it.
+    ///
+    /// # Errors
+    /// When the mover cannot register.
+    pub async fn start(
+        world: &Arc<World>,
+        of_world: &WorldOptions,
+        options: MovementOptions,
+    ) -> Result<Self, ClientError> {
+        // Its reads are of single chunks; no policy chooses them.
+        let of_client =
+            ClientOptions { sampling: 0.0, read_policy: ReadPolicy::Normal, ..of_world.client_options() };
+        let client = world.client(world.placement_machine(), of_client).await?;
+        let limits = CoAccessLimits { requests: options.window, ..CoAccessLimits::default() };
+        let this = Self {
+            options,
+            client,
+            access: GatheredAccess::new(limits),
+            optimiser: Optimiser::new(options.optimiser()),
+            searched: Arc::default(),
+        };
+        let statistics = SiteStatistics::default();
+        world.runtime.spawn(this.clone().gather(Arc::clone(world), statistics.clone()));
+        world.runtime.spawn(this.clone().keep_moving(statistics));
+        Ok(this)
+    }
+
+    /// The mover's own client service.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What was moved until now.
+    pub fn moved(&self) -> Moved {
+        let done = self.optimiser.progress();
+        let together = self.access.together(self.client.runtime().now());
+        Moved {
+            chunks: done.chunks,
+            bytes: done.bytes,
+            plans: done.plans,
+            not_made: done.not_made + done.left_to_repair,
+            evaluated: done.evaluated,
+            search_s: self.searched.lock().as_secs_f64(),
+            statistics_bytes: together.totals().memory_bytes as u64,
+            state_bytes: done.state_bytes as u64,
+        }
+    }
+
+    /// The statistics service.
+    async fn gather(self, world: Arc<World>, statistics: SiteStatistics) {
+        let runtime = &world.runtime;
+        loop {
+            runtime.sleep(self.options.report_every).await;
+            for (number, client) in world.clients.iter().enumerate() {
+                let name = format!("client{number:04}");
+                let report =
+                    self.access.report(&name, client.co_access_snapshot(), client.requests(), runtime.now());
+                report.expect("as many services report as there may be, and well-formed");
+            }
+            statistics.round(&self.client).await;
+        }
+    }
+
+    /// The chunk mover.
+    async fn keep_moving(self, statistics: SiteStatistics) {
+        let runtime = self.client.runtime();
+        let source = AccessSource::Gathered(self.access.clone());
+        loop {
+            runtime.sleep(self.options.every).await;
+            let before = self.optimiser.progress().evaluated;
+            let round = self.optimiser.round(&self.client, &source, &statistics).await;
+            round.expect("the engine is in memory, and no message to it is lost for ever");
+            let evaluated = self.optimiser.progress().evaluated - before;
+            let took = ProcessorCost::MEASURED.evaluate_moves(self.options.objective, evaluated);
+            *self.searched.lock() += took;
+            runtime.sleep(took).await;
+        }
+    }
+}
+
+impl Moved {
+    /// What came after `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            chunks: self.chunks - before.chunks,
+            bytes: self.bytes - before.bytes,
+            plans: self.plans - before.plans,
+            not_made: self.not_made - before.not_made,
+            evaluated: self.evaluated - before.evaluated,
+            search_s: self.search_s - before.search_s,
+            statistics_bytes: self.statistics_bytes,
+            state_bytes: self.state_bytes,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+"""What movement does to response times in the lab, as published and improved, and what it takes."""
+
+import json
+import statistics
+from pathlib import Path
+
+from .laboratory import interval
+from .plans import Experiment
+
+# Of EC-Store's Table II.
+TABLE_2 = {"EC": 43.0, "EC+LB": 22.8, "EC+C": 31.1, "EC+C+M": 24.5, "EC+C+M+LB": 19.8}
+# Lengths of the short runs: what phases and blocks are divided by.
+SHORT = {"ec-store-ycsb-p": 150, "ec-store-failures-p": 300, "ec-store-wikipedia-p": 800, "movement-scrambled-p": 150}
+MOVED = "EC+C+M"
+
+
+def retrieval(run):
+    return run["retrieve_ms"]
+
+
+def imbalance(run):
+    return run["imbalance_over_mean"]
+
+
+class Moving(Experiment):
+    """An experiment with movers."""
+
+    def __init__(self, ledger, laboratory, name, *arguments, **options):
+        scale = () if laboratory.full or name not in SHORT else ("--scale", SHORT[name])
+        super().__init__(ledger, laboratory, name, *scale, *arguments, **options)
+        for policy, runs in self.runs.items():
+            if runs[0].get("moved"):
+                ledger.note(f"   {policy}: {self.mean_of(policy, 'chunks'):,.0f} chunks moved in the measured phase, "
+                            f"{self.mean_of(policy, 'evaluated'):,.0f} candidates evaluated, "
+                            f"{100 * self.search_share(policy):.0f}% of a core")
+
+    def mean_of(self, policy, key):
+        return statistics.mean(run["moved"][1][key] for run in self.runs[policy])
+
+    def search_share(self, policy):
+        return self.mean_of(policy, "search_s") / self.results["measured_s"]
+
+    def moved_share(self, policy):
+        """Bytes moved for each byte that the sites read."""
+        return statistics.mean(run["moved"][1]["bytes"] / sum(run["site_bytes"]) for run in self.runs[policy])
+
+    def retrieve(self, of, over, high=None, paper=None):
+        self.claim(f"{self.label()}, retrieval{told(paper)}", of, over, retrieval, 0, high)
+
+    def stated_imbalance(self, name):
+        got, half = interval([imbalance(run) for run in self.runs[name]])
+        spread = f"± {half:.1f}" if len(self.runs[name]) in (2, 3, 4, 5) else ""
+        self.ledger.add(f"Table II, λ over the mean: {name} (paper {TABLE_2[name]})", f"{got:.1f}", spread=spread)
+
+    def label(self):
+        return self.results["title"].partition(", calibration")[0]
+
+
+def told(paper):
+    return f" (paper {paper})" if paper else ""
+
+
+def prove_published(ledger, laboratory):
+    p = Moving(ledger, laboratory, "ec-store-ycsb-p", seeds=2,
+               policies=("EC", "EC+LB", "EC+C", MOVED, "EC+C+M+LB"))
+    p.mean(MOVED, "EC", 0.70)
+    p.mean("EC+C", "EC")
+    p.mean("EC+C+M+LB", "EC")
+    p.retrieve(MOVED, "EC+LB", paper=0.70)
+    p.retrieve("EC+C+M+LB", "EC+LB", paper=0.60)
+    p.p99(MOVED, "EC+LB", 1.0)
+    prove_half(p)
+    prove_4a(p)
+    for name in TABLE_2:
+        p.stated_imbalance(name)
+    prove_failures(ledger, laboratory)
+    prove_wikipedia(ledger, laboratory)
+    if laboratory.full:
+        prove_sizes(ledger, laboratory)
+        prove_sweeps(ledger, laboratory)
+
+
+def prove_half(experiment):
+    """How much of what is gained comes from the cost model."""
+    mean = {name: statistics.mean(run["response"]["mean_ms"] for run in runs) for name, runs in experiment.runs.items()}
+    share = (mean["EC"] - mean["EC+C"]) / (mean["EC"] - mean[MOVED])
+    experiment.ledger.add(f"{experiment.label()}: of what EC+C+M gains, EC+C's part (paper: 15 of 40)", f"{share:.2f}")
+
+
+def prove_4a(experiment):
+    """Figure 4a: how the mean goes on after the change of skew."""
+    def fall(run):
+        points = [point for point in run["over_time_ms"] if point is not None]
+        few = max(1, len(points) // 4)
+        return statistics.mean(points[-few:]) / statistics.mean(points[:few])
+
+    for name, bar in ((MOVED, 1.0), ("EC+C", None)):
+        got, half = interval([fall(run) for run in experiment.runs[name]])
+        experiment.ledger.add(f"4a: {name}, last quarter of the measurement / first", f"{got:.3f}",
+                              got < bar if bar else None, f"< {bar}" if bar else "", f"± {half:.3f}")
+
+
+def prove_failures(ledger, laboratory):
+    names = [f"{policy}{failed}" for failed in ("", ", 1 down", ", 2 down") for policy in ("EC", MOVED)]
+    f = Moving(ledger, laboratory, "ec-store-failures-p", seeds=2, policies=names)
+    for count, paper in ((1, 1), (2, 5)):
+        failed = f"{MOVED}, {count} down"
+        more = [down["response"]["mean_ms"] - up["response"]["mean_ms"]
+                for down, up in zip(f.runs[failed], f.runs[MOVED])]
+        ledger.add(f"4f: {failed}, more than with none, ms (paper: about {paper})", f"{statistics.mean(more):.2f}")
+        f.claim("4f, mean", failed, f"EC, {count} down", lambda run: run["response"]["mean_ms"], 0, 0.70)
+
+
+def prove_wikipedia(ledger, laboratory):
+    w = Moving(ledger, laboratory, "ec-store-wikipedia-p", seeds=2,
+               policies=("EC", "EC+LB", "EC+C", MOVED, "EC+C+M+LB"))
+    w.retrieve(MOVED, "EC", paper=0.60)
+    w.retrieve(MOVED, "EC+LB", paper=0.83)
+    w.retrieve("EC+C+M+LB", MOVED, paper=0.85)
+    prove_half(w)
+
+
+def prove_sizes(ledger, laboratory):
+    for name in ("ec-store-ycsb-p-10k", "ec-store-ycsb-p-1m"):
+        sizes = Moving(ledger, laboratory, name)
+        sizes.mean(MOVED, "EC", 0.70)
+        sizes.retrieve(MOVED, "EC", paper=0.5 if name.endswith("1m") else None)
+
+
+def prove_sweeps(ledger, laboratory):
+    sweeps = Moving(ledger, laboratory, "movement-sweeps-p")
+    for name in sweeps.runs:
+        if name != "EC":
+            sweeps.mean(name, "EC")
+
+
+def prove_improved(ledger, laboratory, trace):
+    default, moved = "default", "default + movement"
+    s = Moving(ledger, laboratory, "movement-scrambled-p", seeds=2, policies=(default, moved))
+    prove_beside(s, default, moved)
+    if trace is None:
+        ledger.add("LLM trace, mean: default + movement / default", "not run: name the file with --trace", False, "≤ 0.9")
+        return
+    file = Path(__file__).parents[2] / "lab" / "experiments" / "movement-trace-p.toml"
+    llm = Moving(ledger, laboratory, "movement-trace-p", "--trace", trace, seeds=2, file=file, policies=(default, moved))
+    prove_beside(llm, default, moved)
+
+
+def prove_beside(experiment, default, moved):
+    experiment.mean(moved, default, 0.9)
+    experiment.p99(moved, default)
+    experiment.imbalance(moved, default, 1.0)
+    share = experiment.moved_share(moved)
+    experiment.ledger.add(f"{experiment.label()}: bytes moved for each byte read", f"{100 * share:.2f}%", share <= 0.0105,
+                          "≤ 1%, and the last chunk")
+
+
+def prove_resources(ledger, laboratory):
+    out = laboratory.folder / "table-3"
+    laboratory.run("figure", "table-3", "--out", out)
+    table = json.loads((out / "ec-store-table-3.json").read_text())
+    for row in table["table"]:
+        ledger.add(f"Table III, {row['component']}: {row['resource']} (paper {row['paper']})", row["ours"])
+    found = table["found"]
+    share = found["mover_bytes_per_s"] / found["chunk_bytes_per_s"]
+    ledger.add("moved as published, of the bytes read", f"{100 * share:.4f}%", share < 0.001, "< 0.1%")
+    space = found["services"] * found["statistics_bytes"] / (2 * found["blocks"] * found["block_len"])
+    ledger.add("memory of all statistics, of the space that the data take", f"{100 * space:.4f}%", space <= 0.003, "≤ 0.3%")
