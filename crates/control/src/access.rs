@@ -181,9 +181,14 @@ mod tests {
     fn requests_count_from_the_first_report_of_a_gateway_and_of_its_next_life() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            for (gateway, requests, all) in
-                [("g1", 1_000, 0), ("g1", 1_300, 300), ("g2", 50, 300), ("g2", 60, 310), ("g1", 10, 310), ("g1", 15, 315)]
-            {
+            for (gateway, requests, all) in [
+                ("g1", 1_000, 0),
+                ("g1", 1_300, 300),
+                ("g2", 50, 300),
+                ("g2", 60, 310),
+                ("g1", 10, 310),
+                ("g1", 15, 315),
+            ] {
                 gathered.report(gateway, snapshot(&[&[1]]), requests, runtime.now()).unwrap();
                 assert_eq!(gathered.requests(), all, "{gateway} has had {requests}");
             }

@@ -127,7 +127,8 @@ fn count(setting: Setting) -> Result<Resources, ClientError> {
     let services = options.clients;
     let (measured, moved) = run_in_virtual_time(1, Duration::ZERO, move |runtime| async move {
         let world = Arc::new(World::build(runtime, &options).await?);
-        let movement = Movement::start(&world, &options, MovementOptions::published().scaled(MOVES_PER_S)).await?;
+        let movement =
+            Movement::start(&world, &options, MovementOptions::published().scaled(MOVES_PER_S)).await?;
         let drive_options = DriveOptions {
             clients: CLIENTS,
             rate_per_s: None,
@@ -227,7 +228,10 @@ impl Resources {
                 MEMORY,
                 MOVER,
                 "80 MB",
-                format!("{:.2} MiB for a search, and the chunk on its way", self.mover_bytes as f64 / f64::from(1 << 20)),
+                format!(
+                    "{:.2} MiB for a search, and the chunk on its way",
+                    self.mover_bytes as f64 / f64::from(1 << 20)
+                ),
             ),
             row(
                 PROCESSOR,

@@ -126,7 +126,11 @@ fn chunks_move_under_the_readers_and_the_same_seed_moves_the_same() {
         let run = &policy.seeds[0];
         let [warm_up, measured] = run.moved.expect("something moves");
         assert!(warm_up.chunks > 0 && measured.chunks > 10, "{}: {measured:?}", policy.name);
-        assert!(measured.evaluated > measured.chunks && measured.search_s > 0.0, "{}: {measured:?}", policy.name);
+        assert!(
+            measured.evaluated > measured.chunks && measured.search_s > 0.0,
+            "{}: {measured:?}",
+            policy.name
+        );
         assert_eq!(run.read_alone, 0, "{}: old chunks stay as long as a read", policy.name);
     }
     // As published no more than one chunk in a second, times the scale, and what a round saves up.
@@ -141,5 +145,12 @@ fn chunks_move_under_the_readers_and_the_same_seed_moves_the_same() {
 }
 
 fn movement(objective: &str) -> MovementUnderTest {
-    MovementUnderTest { objective: objective.to_owned(), w2: None, window: None, report_s: None, candidates: None }
+    MovementUnderTest {
+        objective: objective.to_owned(),
+        w2: None,
+        chunks_per_s: None,
+        window: None,
+        report_s: None,
+        candidates: None,
+    }
 }

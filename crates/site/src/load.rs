@@ -26,7 +26,7 @@ use crate::store::ChunkStore;
 /// Least time between two samples of the slower figures.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// After this time a sample counts only 1/e.
-const MEMORY: Duration = Duration::from_secs(1);
+pub const MEMORY: Duration = Duration::from_secs(1);
 
 /// Makes the load reports of one site.
 pub struct LoadMeter {

@@ -90,13 +90,7 @@ struct Term {
 }
 
 /// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
-async fn lead(
-    runtime: Runtime,
-    meta: Arc<dyn MetaStore>,
-    trust: Trust,
-    sealing: SealingBytes,
-    term: Term,
-) {
+async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing: SealingBytes, term: Term) {
     if let Err(error) = provide_first_key(&runtime, &meta, &sealing).await {
         tracing::error!(
             %error,

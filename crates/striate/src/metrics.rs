@@ -201,9 +201,11 @@ fn render_store(page: &mut Page, status: &Status) {
             site.load.queue_requests.into()
         }),
         ("striate_site_queue_bytes", "Bytes that those requests ask for.", |site| site.load.queue_bytes),
-        ("striate_site_io_permille", "Share of the workers' time that operations on the disk took.", |site| {
-            site.load.io_permille.into()
-        }),
+        (
+            "striate_site_io_permille",
+            "Share of the workers' time that operations on the disk took.",
+            |site| site.load.io_permille.into(),
+        ),
         ("striate_site_cpu_permille", "Share of the processor in use.", |site| site.load.cpu_permille.into()),
         ("striate_site_chunks", "Chunks on the site.", |site| site.capacity.chunks),
         ("striate_site_payload_bytes", "Bytes of chunks on the site.", |site| site.capacity.payload_bytes),

@@ -8,6 +8,7 @@ mod rebalancer;
 mod source;
 mod state;
 mod throttle;
+mod unseen;
 
 pub use budget::Allowance;
 pub use mover::{MoveOutcome, move_chunk};

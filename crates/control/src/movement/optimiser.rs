@@ -2,13 +2,14 @@
 //! (EC-Store §IV-D, §V-B2).
 //!
 //! Every second it draws candidates from what was asked for ([`AccessSource`]: of this process's client, or of all
-//! gateways), looks where their chunks are and what the sites bear, and makes the best moves that the search finds, those of
-//! a group at the same time. The state is kept up to date with the moves of a round, and with those since the sites told
-//! their loads, so that they do not all run to the same idle site.
+//! gateways), looks where their chunks are and what the sites bear, plans the best moves that the search finds, each in the
+//! state that those before it leave, and makes them at the same time. Moves since the sites told their loads are part of the
+//! state, so that they do not all run to the same idle site.
 //!
 //! It may move one byte for a hundred that requests read, unless [`Allowance`] says otherwise; what is not used is saved up
 //! for a minute at most. Where nothing is read nothing is moved.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,17 +18,18 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use serde::Serialize;
 use striate_client::{Client, ClientError};
-use striate_core::SiteId;
-use striate_plan::movement::{ChunkMove, MovementBudget, MovementState, Objective, select_movement};
+use striate_core::StripeId;
+use striate_plan::movement::{ChunkMove, MovementBudget, MovementQueue, MovementState, Objective};
 
 use super::budget::{Allowance, Budget};
 use super::mover::{MoveOutcome, move_chunk};
 use super::source::AccessSource;
-use super::state::{Gathered, gather};
-use crate::statistics::{SiteLoadView, SiteStatistics};
+use super::state::gather;
+use super::unseen::Unseen;
+use crate::statistics::SiteStatistics;
 
-/// Plans of one round.
-const PLANS: usize = 8;
+/// A round plans no further when it has so many moves, which are made at the same time.
+const MOVES: usize = 32;
 
 /// How it is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,16 +98,8 @@ struct Shared {
     options: OptimiserOptions,
     progress: Mutex<OptimiserProgress>,
     budget: Mutex<Budget>,
-    recent: Mutex<Recent>,
+    unseen: Mutex<Unseen>,
     is_paused: AtomicBool,
-}
-
-/// What has moved since the sites' loads became known.
-#[derive(Debug, Default)]
-struct Recent {
-    loads: Vec<SiteLoadView>,
-    /// From, to, and the load that went along.
-    moved: Vec<(SiteId, SiteId, f64)>,
 }
 
 impl Default for Optimiser {
@@ -121,7 +115,7 @@ impl Optimiser {
             options,
             progress: Mutex::default(),
             budget: Mutex::new(Budget::new(options.allowance)),
-            recent: Mutex::default(),
+            unseen: Mutex::default(),
             is_paused: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared) }
@@ -181,71 +175,65 @@ impl Optimiser {
         }
         let now = client.runtime().now();
         self.shared.budget.lock().grant(now, source.requests(), gathered.request_bytes);
-        self.remember(statistics.view(), &mut gathered.state);
-        let mut moved = 0;
-        for _ in 0..PLANS {
-            if self.is_paused() || !self.shared.budget.lock().allows_more() {
-                break;
-            }
-            let this = self.clone();
-            let search = move || {
-                let moves = this.search(&mut gathered);
-                (moves, gathered)
-            };
-            let moves;
-            (moves, gathered) = client.runtime().run_blocking(search).await;
-            let Some(moves) = moves else { break };
-            let made = self.make(client, &moves, &mut gathered.state).await?;
-            moved += made as u64;
-            if made < moves.len() {
-                // What is known of the state is wrong.
-                break;
-            }
+        {
+            let mut unseen = self.shared.unseen.lock();
+            unseen.hear(now, statistics.view());
+            unseen.loads().for_each(|(site, load)| gathered.state.add_load(site, load));
         }
-        Ok(moved)
+        let this = self.clone();
+        let moves =
+            client.runtime().run_blocking(move || this.plan(&mut gathered.state, &gathered.candidates)).await;
+        self.make(client, moves).await
     }
 
-    /// Makes the moves of a plan, which are of different stripes, at the same time; answers how many were made.
-    async fn make(
-        &self,
-        client: &Client,
-        moves: &[ChunkMove],
-        state: &mut MovementState,
-    ) -> Result<usize, ClientError> {
-        let outcomes = join_all(moves.iter().map(|wanted| move_chunk(client, wanted))).await;
-        let mut made = 0;
-        for (wanted, outcome) in moves.iter().zip(outcomes) {
-            let outcome = outcome?;
-            self.count(&outcome);
-            if matches!(outcome, MoveOutcome::Moved { .. }) {
-                self.shared.recent.lock().moved.push((wanted.from, wanted.to, state.load_of(wanted)));
-                state.apply(&[*wanted]);
-                made += 1;
+    /// The best plans one after the other, as far as the budget goes; with the load that each move takes along.
+    fn plan(&self, state: &mut MovementState, candidates: &[StripeId]) -> Vec<(ChunkMove, f64)> {
+        let OptimiserOptions { objective, budget, .. } = self.shared.options;
+        let mut all: Vec<(ChunkMove, f64)> = Vec::new();
+        if !self.shared.budget.lock().allows_more() {
+            return all;
+        }
+        let mut queue = MovementQueue::new(state, objective, candidates.iter().copied(), budget);
+        while all.len() < MOVES && !self.is_paused() && self.shared.budget.lock().allows_more() {
+            let Some(plan) = queue.next_plan(state) else { break };
+            {
+                let mut progress = self.shared.progress.lock();
+                progress.plans += 1;
+                progress.gain += plan.gain;
             }
+            for wanted in plan.moves {
+                self.shared.budget.lock().spend(u64::from(state.chunk_len_of(&wanted)));
+                all.push((wanted, state.load_of(&wanted)));
+                state.apply(&[wanted]);
+            }
+        }
+        self.shared.progress.lock().evaluated += queue.evaluated;
+        all
+    }
+
+    /// Makes moves, those of one stripe in their order and all others at the same time; answers how many were made.
+    async fn make(&self, client: &Client, moves: Vec<(ChunkMove, f64)>) -> Result<u64, ClientError> {
+        let mut of_stripes: BTreeMap<StripeId, Vec<(ChunkMove, f64)>> = BTreeMap::new();
+        for (wanted, load) in moves {
+            of_stripes.entry(wanted.stripe).or_default().push((wanted, load));
+        }
+        let made = of_stripes.into_values().map(|moves| self.make_in_order(client, moves));
+        join_all(made).await.into_iter().sum()
+    }
+
+    /// Makes moves of one stripe until one is not made: then what is known of it is wrong.
+    async fn make_in_order(&self, client: &Client, moves: Vec<(ChunkMove, f64)>) -> Result<u64, ClientError> {
+        let mut made = 0;
+        for (wanted, load) in moves {
+            let outcome = move_chunk(client, &wanted).await?;
+            self.count(&outcome);
+            if !matches!(outcome, MoveOutcome::Moved { .. }) {
+                break;
+            }
+            self.shared.unseen.lock().note(wanted.from, wanted.to, load);
+            made += 1;
         }
         Ok(made)
-    }
-
-    /// Makes the state one in which the sites bear what has moved since they told their loads; until they tell them anew.
-    fn remember(&self, loads: Vec<SiteLoadView>, state: &mut MovementState) {
-        let mut recent = self.shared.recent.lock();
-        if recent.loads != loads {
-            *recent = Recent { loads, moved: Vec::new() };
-        }
-        recent.moved.iter().for_each(|&(from, to, load)| state.shift_load(from, to, load));
-    }
-
-    /// The moves of the best plan.
-    fn search(&self, gathered: &mut Gathered) -> Option<Vec<ChunkMove>> {
-        let Gathered { state, candidates, .. } = gathered;
-        let options = self.shared.options;
-        let found = select_movement(state, options.objective, candidates.iter().copied(), options.budget);
-        let mut progress = self.shared.progress.lock();
-        progress.evaluated += found.evaluated;
-        let plan = found.best?;
-        progress.plans += 1;
-        progress.gain += plan.gain;
-        Some(plan.moves)
     }
 
     fn count(&self, outcome: &MoveOutcome) {
@@ -254,7 +242,6 @@ impl Optimiser {
             MoveOutcome::Moved { bytes } => {
                 progress.chunks += 1;
                 progress.bytes += bytes;
-                self.shared.budget.lock().spend(*bytes);
             }
             MoveOutcome::LeftToRepair => progress.left_to_repair += 1,
             MoveOutcome::Outdated | MoveOutcome::Refused(_) | MoveOutcome::Contended => {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use striate_control::movement::Allowance;
 use striate_core::Profile;
 use striate_plan::ReadPolicy;
 use striate_plan::movement::Objective;
@@ -149,6 +150,8 @@ pub struct MovementUnderTest {
     pub objective: String,
     /// w2 of the published objective, in the place of 3.
     pub w2: Option<f64>,
+    /// Chunks moved in a second, whatever the objective has.
+    pub chunks_per_s: Option<f64>,
     /// Requests of the statistics' interval, in the place of 5,000.
     pub window: Option<usize>,
     /// Seconds between reports, in the place of 10.
@@ -415,6 +418,7 @@ impl MovementUnderTest {
             (Some(w2), "published") => options.objective = Objective::published_with(w2),
             (Some(_), _) => return Err("only the published objective has a w2".to_owned()),
         }
+        options.allowance = self.chunks_per_s.map_or(options.allowance, Allowance::ChunksPerSecond);
         options.window = self.window.unwrap_or(options.window);
         options.report_every = self.report_s.map_or(options.report_every, Duration::from_secs_f64);
         options.draws = self.candidates.unwrap_or(options.draws);

@@ -74,9 +74,9 @@ impl Loads {
         Shift { dynamic, stored: self.of_chunk.min(self.stored[source]) }
     }
 
-    /// So much of the dynamic load of a site as it has.
-    pub(super) fn dynamic_at_most(&self, site: usize, dynamic: f64) -> f64 {
-        dynamic.min(self.dynamic[site])
+    /// Adds to the dynamic load of a site, which is not below none.
+    pub(super) fn add(&mut self, site: usize, dynamic: f64) {
+        self.dynamic[site] = (self.dynamic[site] + dynamic).max(0.0);
     }
 
     /// Moves it.

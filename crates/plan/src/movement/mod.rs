@@ -14,7 +14,8 @@
 //! requests read: its length and how often it is asked for.
 //!
 //! [`select_movement`] is Algorithm 1: candidates drawn by their popularity, chunks on the most loaded sites first, likely
-//! destinations first; it can end at any candidate and then has the best so far. What makes it fast: the cost of two
+//! destinations first; it can end at any candidate and then has the best so far. [`MovementQueue`] goes on from there, move after
+//! move, without looking at everything anew. What makes it fast: the cost of two
 //! blocks is found exactly by counting chunks on common sites ([`pair`]), and for a destination that holds no chunk of the
 //! partner the cost after the move is the minimum of two numbers that do not depend on the destination ([`gains`]).
 //!
@@ -52,5 +53,5 @@ pub use candidates::{MovementCandidate, draw_candidates};
 pub use check::{MovementFault, check_movement};
 pub use levelling::{Levelling, SiteFill};
 pub use objective::Objective;
-pub use search::{MovementBudget, MovementPlan, MovementSearch, select_movement};
+pub use search::{MovementBudget, MovementPlan, MovementQueue, MovementSearch, select_movement};
 pub use state::{ChunkMove, MovementBlock, MovementSite, MovementState, Traffic};

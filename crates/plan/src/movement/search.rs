@@ -75,6 +75,64 @@ pub fn select_movement(
     search.found
 }
 
+/// Plans one after the other: the best of all candidates, then the best in the state that this leaves, and so on.
+///
+/// What a candidate is worth is looked at again only when it is the next best by what it was worth before. A move mostly
+/// lowers what others are worth, or leaves it; where it raises it, a later queue finds that.
+#[derive(Clone, Debug)]
+pub struct MovementQueue {
+    objective: Objective,
+    /// Candidates with the gain of the best plan for each when it was last looked at.
+    ranked: Vec<(f64, StripeId)>,
+    /// Candidate moves that may still be evaluated.
+    left: u64,
+    /// Candidate moves that were evaluated.
+    pub evaluated: u64,
+}
+
+impl MovementQueue {
+    /// Looks at all `candidates` within `budget`; of its patience no use is made.
+    pub fn new(
+        state: &mut MovementState,
+        objective: Objective,
+        candidates: impl IntoIterator<Item = StripeId>,
+        budget: MovementBudget,
+    ) -> Self {
+        let mut queue = Self { objective, ranked: Vec::new(), left: budget.moves, evaluated: 0 };
+        for candidate in candidates {
+            if let Some(plan) = queue.look_at(state, candidate) {
+                queue.ranked.push((plan.gain, candidate));
+            }
+        }
+        queue
+    }
+
+    /// The next plan, for the state that the moves of the last one leave. `None` when none is worth it, or the budget ends.
+    pub fn next_plan(&mut self, state: &mut MovementState) -> Option<MovementPlan> {
+        loop {
+            let best = |queue: &[(f64, StripeId)]| {
+                let all = queue.iter().enumerate();
+                all.max_by(|a, b| a.1.0.total_cmp(&b.1.0).then(b.1.1.cmp(&a.1.1))).map(|(place, _)| place)
+            };
+            let (_, candidate) = self.ranked.swap_remove(best(&self.ranked)?);
+            let Some(plan) = self.look_at(state, candidate) else { continue };
+            let is_best = best(&self.ranked).is_none_or(|place| plan.gain >= self.ranked[place].0);
+            self.ranked.push((plan.gain, candidate));
+            if is_best {
+                return Some(plan);
+            }
+        }
+    }
+
+    fn look_at(&mut self, state: &mut MovementState, candidate: StripeId) -> Option<MovementPlan> {
+        let budget = MovementBudget { moves: self.left, patience: 1 };
+        let found = select_movement(state, self.objective, [candidate], budget);
+        self.left -= found.evaluated.min(self.left);
+        self.evaluated += found.evaluated;
+        found.best
+    }
+}
+
 struct Search {
     objective: Objective,
     budget: u64,

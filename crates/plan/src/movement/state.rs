@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use striate_core::{RackId, SiteId, StripeId};
 
-use super::loads::{Loads, Shift};
+use super::loads::Loads;
 use crate::co_access::Partner;
 use crate::cost::SiteCost;
 use crate::site_load::{LoadWeights, SiteLoad};
@@ -218,15 +218,15 @@ impl MovementState {
         }
     }
 
-    /// Takes note of load that has moved with chunks since the sites told theirs.
-    pub fn shift_load(&mut self, from: SiteId, to: SiteId, dynamic: f64) {
-        let place = |site: SiteId| self.sites.binary_search_by_key(&site, |known| known.site);
-        if let (Ok(from), Ok(to)) = (place(from), place(to)) {
-            self.loads.shift(
-                from,
-                to,
-                Shift { dynamic: self.loads.dynamic_at_most(from, dynamic), stored: 0.0 },
-            );
+    /// The length of the chunk, in bytes; 0 for a stripe that the state does not have.
+    pub fn chunk_len_of(&self, wanted: &ChunkMove) -> u32 {
+        self.place_of(wanted.stripe).map_or(0, |block| self.blocks[block].chunk_len)
+    }
+
+    /// Takes note of load that a site has, or has no more where it is negative, beside what it told.
+    pub fn add_load(&mut self, site: SiteId, dynamic: f64) {
+        if let Ok(place) = self.sites.binary_search_by_key(&site, |known| known.site) {
+            self.loads.add(place, dynamic);
         }
     }
 

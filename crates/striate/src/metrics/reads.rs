@@ -112,7 +112,7 @@ mod tests {
         measures.hedged_chunks.fetch_add(3, Ordering::Relaxed);
         render_reads(&mut page, &measures);
         let load = SiteLoad { cpu: 0.5, io: 0.25, chunks: 7.0 };
-        let view = SiteLoadView { site: SiteId(4), load, omega: 0.85, imbalance: 0.1 };
+        let view = SiteLoadView { site: SiteId(4), load, queue: 0.0, omega: 0.85, imbalance: 0.1 };
         let totals = CoAccessTotals { observed: 9, requests: 8, ..CoAccessTotals::default() };
         render_statistics(&mut page, totals, &[view]);
         page.histogram("h", None, &HistogramView { bounds: &[0.5, 2.0], counts: vec![1, 2, 3], sum: 20.5 });

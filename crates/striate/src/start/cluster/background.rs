@@ -38,7 +38,11 @@ impl Cluster {
             Some(embedded) => tasks.extend([
                 runtime.spawn(self.inner.upkeep.clone().run(client())),
                 runtime.spawn(self.inner.rebalancer.clone().run(client())),
-                runtime.spawn(self.inner.optimiser.clone().run(client(), AccessSource::Own(client()), statistics)),
+                runtime.spawn(self.inner.optimiser.clone().run(
+                    client(),
+                    AccessSource::Own(client()),
+                    statistics,
+                )),
                 runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().check_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().scrub_metadata(embedded.clone())),

@@ -1,0 +1,98 @@
+//! Load that has moved with chunks and that the sites' loads do not show yet.
+//!
+//! A load is known late: a site's meter fades over [`MEMORY`], and each report counts half beside those before it
+//! ([`striate_plan::SiteLoad::smoothed`]). A mover that took what it is told for what is would send one chunk after the other
+//! to the same idle site. Both are linear, so what is not shown yet is known exactly, as two numbers for each site.
+
+use std::collections::BTreeMap;
+
+use striate_core::SiteId;
+use striate_runtime::Instant;
+use striate_site::load::MEMORY;
+
+use crate::statistics::SiteLoadView;
+
+/// What is not shown yet, for each site.
+#[derive(Debug, Default)]
+pub(super) struct Unseen {
+    last: Option<(Instant, Vec<SiteLoadView>)>,
+    of_sites: BTreeMap<SiteId, Hidden>,
+}
+
+/// Load that came, or went where it is negative.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hidden {
+    /// What the site's own meter does not show.
+    unmetered: f64,
+    /// What the statistics do not show.
+    unshown: f64,
+}
+
+impl Unseen {
+    /// A chunk has moved, with this load.
+    pub(super) fn note(&mut self, from: SiteId, to: SiteId, load: f64) {
+        for (site, load) in [(from, -load), (to, load)] {
+            let hidden = self.of_sites.entry(site).or_default();
+            hidden.unmetered += load;
+            hidden.unshown += load;
+        }
+    }
+
+    /// The statistics are these. Where they are others than the last time, they show more.
+    pub(super) fn hear(&mut self, now: Instant, loads: Vec<SiteLoadView>) {
+        let since = match &self.last {
+            Some((_, known)) if *known == loads => return,
+            Some((at, _)) => *at,
+            None => now,
+        };
+        let fade = (-now.saturating_duration_since(since).as_secs_f64() / MEMORY.as_secs_f64()).exp();
+        for hidden in self.of_sites.values_mut() {
+            hidden.unmetered *= fade;
+            hidden.unshown = f64::midpoint(hidden.unshown, hidden.unmetered);
+        }
+        self.last = Some((now, loads));
+    }
+
+    /// Each site's load beside what the statistics show.
+    pub(super) fn loads(&self) -> impl Iterator<Item = (SiteId, f64)> + '_ {
+        self.of_sites.iter().map(|(site, hidden)| (*site, hidden.unshown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use striate_core::LoadReport;
+    use striate_plan::SiteLoad;
+    use striate_runtime::run_in_virtual_time;
+
+    use super::*;
+
+    /// A meter and the statistics beside it: what they show and what is unseen make the load, from the move on.
+    #[test]
+    fn what_is_shown_and_what_is_unseen_are_the_load() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let mut unseen = Unseen::default();
+            let (mut metered, mut shown) = (0.2, SiteLoad { cpu: 0.0, io: 0.2, chunks: 0.0 });
+            let view = |load: SiteLoad| {
+                vec![SiteLoadView { site: SiteId(2), load, queue: 0.0, omega: load.io, imbalance: 0.0 }]
+            };
+            unseen.hear(runtime.now(), view(shown));
+            unseen.note(SiteId(1), SiteId(2), 0.3);
+            for pause_ms in [100, 2_000, 50, 50, 700, 10_000, 10_000, 10_000, 10_000] {
+                let pause = Duration::from_millis(pause_ms);
+                runtime.sleep(pause).await;
+                metered += (0.5 - metered) * (1.0 - (-pause.as_secs_f64() / MEMORY.as_secs_f64()).exp());
+                let io_permille = (metered * 1_000.0_f64).round() as u16;
+                shown = shown.smoothed(&LoadReport { io_permille, ..LoadReport::default() });
+                unseen.hear(runtime.now(), view(shown));
+                unseen.hear(runtime.now(), view(shown));
+                let hidden: BTreeMap<SiteId, f64> = unseen.loads().collect();
+                assert!((shown.io + hidden[&SiteId(2)] - 0.5).abs() < 2e-3, "{shown:?} and {hidden:?}");
+                assert_eq!(hidden[&SiteId(1)], -hidden[&SiteId(2)]);
+            }
+            assert!(unseen.loads().all(|(_, load)| load.abs() < 0.02));
+        });
+    }
+}
