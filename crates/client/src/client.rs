@@ -17,7 +17,7 @@ use crate::error::ClientError;
 use crate::measure::ReadMeasures;
 use crate::object::ClientOptions;
 use crate::record::ProfileTexts;
-use crate::sampling::{Sample, Sampler};
+use crate::sampling::Sampler;
 use crate::stripe::{BlocksRead, SiteView, Stripes};
 
 /// The client service: a cheap handle.
@@ -148,18 +148,14 @@ impl Client {
     /// # Errors
     /// That of the first block that cannot be read.
     pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
-        self.read_blocks_for(blocks, self.inner.sampler.begin().as_deref()).await
-    }
-
-    /// As [`Client::read_blocks`], as a part of a sampled request or of one that is not.
-    pub(crate) async fn read_blocks_for(
-        &self,
-        blocks: &[Block],
-        sample: Option<&Sample>,
-    ) -> Result<BlocksRead, ClientError> {
-        if let Some(sample) = sample {
+        if let Some(sample) = self.inner.sampler.begin() {
             blocks.iter().for_each(|block| sample.add(block));
         }
+        self.read_noted_blocks(blocks).await
+    }
+
+    /// As [`Client::read_blocks`], for a request that knows whether it is sampled.
+    pub(crate) async fn read_noted_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
         let span = tracing::debug_span!("read_blocks", blocks = blocks.len() as i64);
         self.inner.stripes.read_blocks(blocks, &self.inner.budget).instrument(span).await
     }

@@ -21,7 +21,7 @@ use crate::measure::Phase;
 use crate::object::{ObjectStream, ReadRange};
 use crate::read_ahead::Ahead;
 use crate::record::{self, ShowParts};
-use crate::sampling::Sample;
+use crate::sampling::{Sample, SampledObject};
 use crate::{Client, ClientError, GetObject, GetRequest, ObjectInfo};
 
 /// Bytes under way of one get, the block that is to be sent next included, where the client's budget is large.
@@ -94,6 +94,7 @@ impl Client {
         sample: Option<Arc<Sample>>,
         check: impl Fn(&crate::ReadCondition, &ObjectInfo) -> Result<(), ClientError>,
     ) -> Result<GetObject, ClientError> {
+        let sampled = sample.map(|sample| SampledObject::new(sample, &request));
         for _ in 0..MAX_RESTARTS {
             let version = object.version.clone();
             let (mut info, body) =
@@ -101,7 +102,7 @@ impl Client {
             check(&request.condition, &info)?;
             let range = resolve_range(request.range, &info)?;
             let opened = match self.describe_part(&mut info, &body, request.range).await {
-                Ok(()) => self.open_body(body, range.clone(), budget, sample.clone()).await,
+                Ok(()) => self.open_body(body, range.clone(), budget, sampled.clone()).await,
                 Err(error) => Err(error),
             };
             let error = match opened {
@@ -153,7 +154,7 @@ impl Client {
         body: Body,
         range: Range<u64>,
         budget: Budget,
-        sample: Option<Arc<Sample>>,
+        sampled: Option<SampledObject>,
     ) -> Result<ObjectStream, ClientError> {
         if range.is_empty() {
             return Ok(stream::empty().boxed());
@@ -165,7 +166,7 @@ impl Client {
         let mut reader = Reader {
             client: self.clone(),
             budget,
-            sample,
+            sampled,
             span: tracing::Span::current(),
             walk,
             most_ahead: MOST_AHEAD.min(self.inner.options.in_flight_bytes as u64 / MOST_OF_BUDGET),
@@ -212,7 +213,7 @@ struct Reader {
     client: Client,
     budget: Budget,
     /// Where the blocks that are asked for are noted, if they are.
-    sample: Option<Arc<Sample>>,
+    sampled: Option<SampledObject>,
     /// What the reads of its blocks belong to.
     span: tracing::Span,
     walk: BlockWalk,
@@ -284,8 +285,8 @@ impl Reader {
             return Ok(Some(span));
         }
         let span = self.walk.next().await?;
-        if let (Some(sample), Some(span)) = (&self.sample, &span) {
-            sample.add(&span.block);
+        if let (Some(sampled), Some(span)) = (&self.sampled, &span) {
+            sampled.add(&span.block);
         }
         Ok(span)
     }

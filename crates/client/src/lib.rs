@@ -45,6 +45,7 @@ pub use many::{ObjectHead, ObjectPart, PartStream, ReadOrder};
 pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};
 pub use object::*;
 pub use put::{MAX_INLINE_LEN, inline_limit};
+pub use sampling::HotBlock;
 pub use striate_plan::{CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripe::{
     BlockExplained, BlocksRead, ChunkChoice, ChunkExplained, CostPart, QueryExplained, ReadStats,

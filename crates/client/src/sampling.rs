@@ -4,6 +4,7 @@
 //! Blocks count as far as they were asked for. Which requests are sampled is decided by a generator of its own, so
 //! that the runtime's draws, and with them a run in virtual time, are the same with and without sampling.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,10 +13,24 @@ use striate_core::StripeId;
 use striate_meta::records::Block;
 use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals};
 
-use crate::Client;
+use crate::{Client, GetRequest};
 
 /// SplitMix64's step (Steele, Lea and Flood, OOPSLA 2014).
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Objects of so many blocks are known by name. They are for people to read.
+const MOST_NAMED: usize = 16 << 10;
+
+/// A block that many requests ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HotBlock {
+    /// Its stripe.
+    pub block: StripeId,
+    /// The share of the requests that ask for it.
+    pub popularity: f64,
+    /// An object that has it, as `bucket/key`, where that is known.
+    pub object: Option<Arc<str>>,
+}
 
 /// Chooses requests and keeps what they asked for.
 #[derive(Debug)]
@@ -23,14 +38,29 @@ pub(crate) struct Sampler {
     /// Requests are sampled whose draw is below this: the rate times 2⁶⁴.
     below: u64,
     state: AtomicU64,
-    statistics: Mutex<CoAccess>,
+    kept: Mutex<Kept>,
+}
+
+/// What is known of sampled requests.
+#[derive(Debug, Default)]
+struct Kept {
+    statistics: CoAccess,
+    /// The object that last asked for a block.
+    objects: HashMap<StripeId, Arc<str>>,
 }
 
 /// One sampled request; observed when the last of its readers is done.
 #[derive(Debug)]
 pub(crate) struct Sample {
     sampler: Arc<Sampler>,
-    blocks: Mutex<Vec<StripeId>>,
+    blocks: Mutex<Vec<(StripeId, Option<Arc<str>>)>>,
+}
+
+/// An object that is read in a sampled request.
+#[derive(Clone, Debug)]
+pub(crate) struct SampledObject {
+    sample: Arc<Sample>,
+    name: Arc<str>,
 }
 
 impl Sampler {
@@ -38,7 +68,8 @@ impl Sampler {
     pub(crate) fn new(rate: f64, limits: CoAccessLimits) -> Self {
         // Saturates: a rate of 1 or more is below every draw but the last, one in 2⁶⁴.
         let below = (rate.max(0.0) * 2.0_f64.powi(64)) as u64;
-        Self { below, state: AtomicU64::new(0), statistics: Mutex::new(CoAccess::new(limits)) }
+        let kept = Kept { statistics: CoAccess::new(limits), ..Kept::default() };
+        Self { below, state: AtomicU64::new(0), kept: Mutex::new(kept) }
     }
 
     /// A request begins; `None` if it is not sampled.
@@ -57,11 +88,15 @@ impl Sampler {
 impl Sample {
     /// The request asks for a block.
     pub(crate) fn add(&self, block: &Block) {
+        self.note(block, None);
+    }
+
+    fn note(&self, block: &Block, object: Option<&Arc<str>>) {
         let Ok(id) = block.stripe.as_ref().try_into() else { return };
         let mut blocks = self.blocks.lock();
         // The statistics count no more of one request. They leave out repetitions.
         if blocks.len() < CoAccessLimits::default().request_blocks {
-            blocks.push(StripeId::from_bytes(id));
+            blocks.push((StripeId::from_bytes(id), object.cloned()));
         }
     }
 }
@@ -69,14 +104,42 @@ impl Sample {
 impl Drop for Sample {
     fn drop(&mut self) {
         let blocks = std::mem::take(self.blocks.get_mut());
-        self.sampler.statistics.lock().observe(blocks);
+        let mut kept = self.sampler.kept.lock();
+        kept.statistics.observe(blocks.iter().map(|(block, _)| *block));
+        let named = blocks.into_iter().filter_map(|(block, object)| Some((block, object?)));
+        named.for_each(|(block, object)| kept.name(block, object));
+    }
+}
+
+impl SampledObject {
+    /// This request reads an object.
+    pub(crate) fn new(sample: Arc<Sample>, request: &GetRequest) -> Self {
+        Self { sample, name: format!("{}/{}", request.bucket, request.key).into() }
+    }
+
+    /// It asks for a block of it.
+    pub(crate) fn add(&self, block: &Block) {
+        self.sample.note(block, Some(&self.name));
+    }
+}
+
+impl Kept {
+    fn name(&mut self, block: StripeId, object: Arc<str>) {
+        if self.objects.len() >= MOST_NAMED {
+            self.objects.retain(|&block, _| self.statistics.count(block) > 0);
+        }
+        if self.objects.len() >= MOST_NAMED {
+            // What is asked for often has a name again soon.
+            self.objects.clear();
+        }
+        self.objects.insert(block, object);
     }
 }
 
 impl Client {
     /// The statistics of sampled requests: which blocks are asked for together.
     pub fn with_co_access<R>(&self, look: impl FnOnce(&CoAccess) -> R) -> R {
-        look(&self.inner.sampler.statistics.lock())
+        look(&self.inner.sampler.kept.lock().statistics)
     }
 
     /// The statistics as a whole.
@@ -88,6 +151,17 @@ impl Client {
     pub fn requests(&self) -> u64 {
         let sampling = self.options().sampling.clamp(f64::MIN_POSITIVE, 1.0);
         (self.co_access_totals().observed as f64 / sampling) as u64
+    }
+
+    /// The blocks that most of the requests ask for, the hottest first, at most so many.
+    pub fn hottest(&self, most: usize) -> Vec<HotBlock> {
+        let kept = self.inner.sampler.kept.lock();
+        let hot = |block| HotBlock {
+            block,
+            popularity: kept.statistics.popularity(block),
+            object: kept.objects.get(&block).cloned(),
+        };
+        kept.statistics.hottest(most).into_iter().map(hot).collect()
     }
 
     /// The statistics, to be merged with those of other clients.
@@ -109,5 +183,26 @@ mod tests {
             let sampled = (0..10_000).filter(|_| sampler.begin().is_some()).count();
             assert!(range.contains(&sampled), "{sampled} at {rate}");
         }
+    }
+
+    #[test]
+    fn names_are_bounded_and_those_of_hot_blocks_stay() {
+        let limits = CoAccessLimits { requests: 100, ..CoAccessLimits::default() };
+        let sampler = Arc::new(Sampler::new(1.0, limits));
+        let read = |sequence: u64| {
+            let key = format!("key-{sequence}");
+            let request = GetRequest { bucket: "bucket".to_owned(), key, ..GetRequest::default() };
+            let stripe = StripeId::new(1, sequence).to_bytes().to_vec();
+            let sample = sampler.begin().expect("every request is sampled");
+            SampledObject::new(sample, &request).add(&Block { stripe: stripe.into(), ..Block::default() });
+        };
+        for sequence in 1..2 * MOST_NAMED as u64 {
+            read(sequence);
+            read(0);
+            assert!(sampler.kept.lock().objects.len() <= MOST_NAMED);
+        }
+        let kept = sampler.kept.lock();
+        assert_eq!(kept.objects[&StripeId::new(1, 0)].as_ref(), "bucket/key-0");
+        assert!(!kept.objects.contains_key(&StripeId::new(1, 1)));
     }
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use striate_client::HotBlock;
+use striate_core::StripeId;
 use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, SnapshotError};
 use striate_runtime::Instant;
 
@@ -38,6 +40,18 @@ struct Report {
     at: Instant,
     snapshot: Arc<CoAccessSnapshot>,
     requests: u64,
+    objects: Vec<(StripeId, Arc<str>)>,
+}
+
+/// What a gateway reports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AccessReport {
+    /// Its statistics.
+    pub snapshot: CoAccessSnapshot,
+    /// Requests since it began, sampled or not.
+    pub requests: u64,
+    /// Objects of its hottest blocks, as `bucket/key`.
+    pub objects: Vec<(StripeId, Arc<str>)>,
 }
 
 /// The report of one gateway.
@@ -68,24 +82,19 @@ impl GatheredAccess {
         Self { limits, state: Arc::default() }
     }
 
-    /// Keeps the report of `gateway`, in the place of an earlier one. It has had `requests` since it began, sampled or not.
+    /// Keeps the report of `gateway`, in the place of an earlier one.
     ///
     /// # Errors
     /// [`ReportError`]; the earlier one stays.
-    pub fn report(
-        &self,
-        gateway: &str,
-        snapshot: CoAccessSnapshot,
-        requests: u64,
-        now: Instant,
-    ) -> Result<(), ReportError> {
+    pub fn report(&self, gateway: &str, report: AccessReport, now: Instant) -> Result<(), ReportError> {
+        let AccessReport { snapshot, requests, objects } = report;
         snapshot.check()?;
         let mut state = self.state.lock();
         state.forget_old(now);
         if state.reports.len() >= MOST_GATEWAYS && !state.reports.contains_key(gateway) {
             return Err(ReportError::TooMany);
         }
-        let report = Report { at: now, snapshot: Arc::new(snapshot), requests };
+        let report = Report { at: now, snapshot: Arc::new(snapshot), requests, objects };
         let before = state.reports.insert(gateway.to_owned(), report);
         // One that is new, or began anew, has had some of which nobody here knows when.
         state.requests += before.map_or(0, |before| requests.saturating_sub(before.requests));
@@ -108,6 +117,19 @@ impl GatheredAccess {
             age: now.saturating_duration_since(report.at),
         };
         state.reports.iter().map(view).collect()
+    }
+
+    /// The blocks that most requests of all gateways ask for, the hottest first, at most so many. Costs what
+    /// [`GatheredAccess::together`] costs.
+    pub fn hottest(&self, now: Instant, most: usize) -> Vec<HotBlock> {
+        let together = self.together(now);
+        let state = self.state.lock();
+        let named = |block: StripeId| {
+            let mut objects = state.reports.values().flat_map(|report| &report.objects);
+            objects.find(|(named, _)| *named == block).map(|(_, object)| Arc::clone(object))
+        };
+        let hot = |block| HotBlock { block, popularity: together.popularity(block), object: named(block) };
+        together.hottest(most).into_iter().map(hot).collect()
     }
 
     /// The statistics of all gateways together. Costs what observing their requests costs, up to 100,000 blocks, if there
@@ -161,14 +183,18 @@ mod tests {
         statistics.snapshot()
     }
 
+    fn report(requests: &[&[u64]], all: u64) -> AccessReport {
+        AccessReport { snapshot: snapshot(requests), requests: all, objects: Vec::new() }
+    }
+
     #[test]
     fn what_gateways_saw_counts_together_and_once() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            gathered.report("g1", snapshot(&[&[1, 2]]), 0, runtime.now()).unwrap();
-            gathered.report("g2", snapshot(&[&[1, 3], &[1, 2]]), 0, runtime.now()).unwrap();
+            gathered.report("g1", report(&[&[1, 2]], 0), runtime.now()).unwrap();
+            gathered.report("g2", report(&[&[1, 3], &[1, 2]], 0), runtime.now()).unwrap();
             // Reported again: in the place of what it said before.
-            gathered.report("g1", snapshot(&[&[1, 2], &[4, 5]]), 0, runtime.now()).unwrap();
+            gathered.report("g1", report(&[&[1, 2], &[4, 5]], 0), runtime.now()).unwrap();
             let together = gathered.together(runtime.now());
             assert_eq!(together.totals().requests, 4);
             assert_eq!((together.count(block(1)), together.count_together(block(1), block(2))), (3, 2));
@@ -189,7 +215,7 @@ mod tests {
                 ("g1", 10, 310),
                 ("g1", 15, 315),
             ] {
-                gathered.report(gateway, snapshot(&[&[1]]), requests, runtime.now()).unwrap();
+                gathered.report(gateway, report(&[&[1]], requests), runtime.now()).unwrap();
                 assert_eq!(gathered.requests(), all, "{gateway} has had {requests}");
             }
         });
@@ -200,11 +226,26 @@ mod tests {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let limits = CoAccessLimits { requests: 3, ..CoAccessLimits::default() };
             let gathered = GatheredAccess::new(limits);
-            gathered.report("g1", snapshot(&[&[1, 2], &[3, 4]]), 0, runtime.now()).unwrap();
+            gathered.report("g1", report(&[&[1, 2], &[3, 4]], 0), runtime.now()).unwrap();
             let first = gathered.together(runtime.now());
             assert!(Arc::ptr_eq(&first, &gathered.together(runtime.now())));
-            gathered.report("g2", snapshot(&[&[5], &[6]]), 0, runtime.now()).unwrap();
+            gathered.report("g2", report(&[&[5], &[6]], 0), runtime.now()).unwrap();
             assert_eq!(gathered.together(runtime.now()).totals().requests, 3, "no more than the limit");
+        });
+    }
+
+    #[test]
+    fn the_hottest_blocks_have_names_where_a_gateway_told_them() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let gathered = GatheredAccess::default();
+            let objects = vec![(block(2), Arc::from("photos/cat"))];
+            let named = AccessReport { objects, ..report(&[&[1, 2], &[2]], 2) };
+            gathered.report("g1", named, runtime.now()).unwrap();
+            gathered.report("g2", report(&[&[2, 1], &[3]], 2), runtime.now()).unwrap();
+            let hot = gathered.hottest(runtime.now(), 2);
+            let names: Vec<_> = hot.iter().map(|hot| (hot.block, hot.object.as_deref())).collect();
+            assert_eq!(names, [(block(2), Some("photos/cat")), (block(1), None)]);
+            assert_eq!(hot[0].popularity, 0.75);
         });
     }
 
@@ -212,9 +253,9 @@ mod tests {
     fn a_gateway_that_is_gone_is_forgotten() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            gathered.report("gone", snapshot(&[&[1, 2]]), 0, runtime.now()).unwrap();
+            gathered.report("gone", report(&[&[1, 2]], 0), runtime.now()).unwrap();
             runtime.sleep(KEPT / 2).await;
-            gathered.report("here", snapshot(&[&[3]]), 0, runtime.now()).unwrap();
+            gathered.report("here", report(&[&[3]], 0), runtime.now()).unwrap();
             runtime.sleep(KEPT / 2).await;
             assert_eq!(gathered.view(runtime.now()).len(), 1);
             assert_eq!(gathered.together(runtime.now()).count(block(1)), 0);
@@ -225,9 +266,17 @@ mod tests {
     fn a_malformed_report_is_refused_and_the_earlier_one_stays() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            gathered.report("g", snapshot(&[&[1]]), 0, runtime.now()).unwrap();
+            gathered.report("g", report(&[&[1]], 0), runtime.now()).unwrap();
             let malformed = CoAccessSnapshot { requests: vec![vec![7]], ..CoAccessSnapshot::default() };
-            assert!(gathered.report("g", malformed, 0, runtime.now()).is_err());
+            assert!(
+                gathered
+                    .report(
+                        "g",
+                        AccessReport { snapshot: malformed, ..AccessReport::default() },
+                        runtime.now()
+                    )
+                    .is_err()
+            );
             assert_eq!(gathered.together(runtime.now()).count(block(1)), 1);
         });
     }
@@ -236,10 +285,10 @@ mod tests {
     fn there_are_bounds() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let gathered = GatheredAccess::default();
-            let report = |name: String| gathered.report(&name, snapshot(&[&[1]]), 0, runtime.now());
-            (0..MOST_GATEWAYS).for_each(|number| report(number.to_string()).unwrap());
-            assert_eq!(report("another".to_owned()), Err(ReportError::TooMany));
-            assert_eq!(report("0".to_owned()), Ok(()));
+            let tell = |name: String| gathered.report(&name, report(&[&[1]], 0), runtime.now());
+            (0..MOST_GATEWAYS).for_each(|number| tell(number.to_string()).unwrap());
+            assert_eq!(tell("another".to_owned()), Err(ReportError::TooMany));
+            assert_eq!(tell("0".to_owned()), Ok(()));
         });
     }
 }

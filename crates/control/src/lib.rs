@@ -35,13 +35,14 @@ pub mod statistics;
 pub mod upkeep;
 pub mod verify;
 
+mod recent;
 mod repair_progress;
 mod rows;
 mod stripe_change;
 mod work_list;
 
 pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
-pub use access::{GatheredAccess, ReportError, ReportView};
+pub use access::{AccessReport, GatheredAccess, ReportError, ReportView};
 pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
 pub use leader::Candidacy;

@@ -1,18 +1,13 @@
 //! How far repair has come, and how fast it is.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use striate_core::SiteId;
 use striate_meta::records::{RepairWork, SilentSite};
 use striate_runtime::Instant;
 
+use crate::recent::Recent;
 use crate::repair::RepairOutcome;
-
-/// The rate is that of so much time.
-const WINDOW: Duration = Duration::from_secs(60);
-/// What happened within this time counts together.
-const STEP: Duration = Duration::from_secs(1);
 
 /// What is left of a wait is rounded up to this.
 const ROUNDED_MS: u64 = 30_000;
@@ -21,15 +16,15 @@ const ROUNDED_MS: u64 = 30_000;
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     work: RepairWork,
-    began: Option<Instant>,
-    /// Steps of the window: when each began, stripes and bytes in it.
-    recent: VecDeque<(Instant, u64, u64)>,
+    /// Stripes and bytes.
+    recent: Recent,
     told: Option<RepairWork>,
 }
 
 impl Progress {
     pub(crate) fn begin(&mut self, now: Instant, off: bool) {
-        (self.began, self.work.off) = (Some(now), off);
+        self.recent.begin(now);
+        self.work.off = off;
     }
 
     pub(crate) fn record(&self) -> RepairWork {
@@ -58,24 +53,12 @@ impl Progress {
         self.work.stripes += stripes;
         self.work.chunks += outcome.chunks;
         self.work.bytes += outcome.bytes;
-        match self.recent.back_mut() {
-            Some((begin, in_step, bytes)) if now - *begin < STEP => {
-                *in_step += stripes;
-                *bytes += outcome.bytes;
-            }
-            _ => self.recent.push_back((now, stripes, outcome.bytes)),
-        }
+        self.recent.add(now, stripes, outcome.bytes);
     }
 
     /// What is to be told now: `None` where it was told already.
     pub(crate) fn news(&mut self, now: Instant) -> Option<RepairWork> {
-        while self.recent.front().is_some_and(|(begin, ..)| now - *begin > WINDOW) {
-            self.recent.pop_front();
-        }
-        let since = self.began.map_or(WINDOW, |began| now - began).clamp(STEP, WINDOW).as_secs_f64();
-        let sum = |of: fn(&(Instant, u64, u64)) -> u64| self.recent.iter().map(of).sum::<u64>() as f64;
-        self.work.rate_stripes_per_ks = (sum(|step| step.1) * 1_000.0 / since) as u64;
-        self.work.rate_bytes_per_s = (sum(|step| step.2) / since) as u64;
+        (self.work.rate_stripes_per_ks, self.work.rate_bytes_per_s) = self.recent.rates(now);
         if self.told.as_ref() == Some(&self.work) {
             return None;
         }

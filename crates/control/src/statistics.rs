@@ -93,6 +93,14 @@ impl SiteStatistics {
         };
         rest.map(view).collect()
     }
+
+    /// λ: how much more than the mean the most loaded site bears, in parts of the mean. `None` while nothing is known.
+    pub fn imbalance(&self) -> Option<f64> {
+        let omegas: Vec<f64> = self.view().iter().map(|view| view.omega).collect();
+        let mean = omegas.iter().sum::<f64>() / omegas.len().max(1) as f64;
+        let most = omegas.iter().copied().max_by(f64::total_cmp)?;
+        Some(if mean > 0.0 { most / mean - 1.0 } else { 0.0 })
+    }
 }
 
 impl Known {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use striate_client::{Client, ClientError, ClientOptions};
 use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions};
-use striate_control::{GatheredAccess, SiteStatistics};
+use striate_control::{AccessReport, GatheredAccess, SiteStatistics};
 use striate_plan::movement::Objective;
 use striate_plan::{CoAccessLimits, ReadPolicy};
 
@@ -175,9 +175,10 @@ impl Movement {
             runtime.sleep(self.options.report_every).await;
             for (number, client) in world.clients.iter().enumerate() {
                 let name = format!("client{number:04}");
-                let report =
-                    self.access.report(&name, client.co_access_snapshot(), client.requests(), runtime.now());
-                report.expect("as many services report as there may be, and well-formed");
+                let (snapshot, requests) = (client.co_access_snapshot(), client.requests());
+                let report = AccessReport { snapshot, requests, objects: Vec::new() };
+                let reported = self.access.report(&name, report, runtime.now());
+                reported.expect("as many services report as there may be, and well-formed");
             }
             statistics.round(&self.client).await;
         }

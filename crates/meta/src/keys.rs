@@ -21,6 +21,7 @@
 //! l                                       Leader
 //! w/repair                                RepairWork
 //! w/scrub                                 ScrubWork
+//! w/movement                              MovementWork
 //! z                                       Migration: this metadata is moved to or from another engine
 //! ```
 //!
@@ -63,6 +64,11 @@ pub fn repair_work() -> Bytes {
 /// How far the scrub has come.
 pub fn scrub_work() -> Bytes {
     Bytes::from_static(b"w/scrub")
+}
+
+/// What is moved, and what for.
+pub fn movement_work() -> Bytes {
+    Bytes::from_static(b"w/movement")
 }
 
 /// A bucket.

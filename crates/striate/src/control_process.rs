@@ -71,7 +71,8 @@ pub async fn serve(
         let (runtime, meta, trust) = (runtime.clone(), meta.clone(), trust.clone());
         let term = Term {
             upkeep: (&args.upkeep).into(),
-            reads: args.optimise_placement.then(|| AccessSource::Gathered(access.clone())),
+            access: access.clone(),
+            optimises: args.optimise_placement,
         };
         move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone(), term.clone())
     }));
@@ -85,8 +86,10 @@ pub async fn serve(
 #[derive(Clone)]
 struct Term {
     upkeep: UpkeepOptions,
-    /// By what it moves chunks for the readers' sake, if it does.
-    reads: Option<AccessSource>,
+    /// What gateways report.
+    access: GatheredAccess,
+    /// It moves chunks for the readers' sake.
+    optimises: bool,
 }
 
 /// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
@@ -108,22 +111,19 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
     };
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {
         Ok(cluster) => {
-            let upkeep = cluster.upkeep().clone().run(cluster.client().clone());
-            let levelling = cluster.rebalancer().clone().run(cluster.client().clone());
-            let optimising = optimise(cluster.clone(), term.reads);
-            futures::future::join4(cluster.follow_sites(), upkeep, levelling, optimising).await;
+            cluster.optimiser().set_paused(!term.optimises);
+            let (client, statistics) = (cluster.client().clone(), cluster.statistics().clone());
+            let source = AccessSource::Gathered(term.access);
+            let moving = futures::future::join3(
+                cluster.rebalancer().clone().run(client.clone()),
+                cluster.optimiser().clone().run(client.clone(), source.clone(), statistics.clone()),
+                cluster.journal(source).run(client.clone()),
+            );
+            let upkeep = cluster.upkeep().clone().run(client.clone());
+            futures::future::join4(cluster.follow_sites(), upkeep, moving, statistics.run(client)).await;
         }
         Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
     }
-}
-
-/// Moves chunks for the readers' sake, if there is something to go by.
-async fn optimise(cluster: Cluster, reads: Option<AccessSource>) {
-    let Some(source) = reads else { return };
-    let (client, statistics) = (cluster.client().clone(), cluster.statistics().clone());
-    cluster.optimiser().set_paused(false);
-    let optimising = cluster.optimiser().clone().run(client.clone(), source, statistics.clone());
-    futures::future::join(statistics.run(client), optimising).await;
 }
 
 /// Makes an access key when there is none at all, and shows it.

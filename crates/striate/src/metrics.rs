@@ -256,6 +256,7 @@ mod tests {
             mirrors: Vec::new(),
             debt_stripes: 7,
             repair: Some(RepairState { stripes_left: 5, ..RepairState::default() }),
+            movement: None,
             scrub: Some(ScrubState::default()),
             warnings: Vec::new(),
             capacity: Default::default(),

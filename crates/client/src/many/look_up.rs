@@ -1,6 +1,7 @@
 //! From requests to what is to be read: one look-up of many rows, and the groups that follow from them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use striate_meta::records::{Block, Object, object::Body};
@@ -12,6 +13,7 @@ use crate::condition::{check_read, resolve_range};
 use crate::get::inline;
 use crate::measure::Phase;
 use crate::record::{self, ShowParts};
+use crate::sampling::{Sample, SampledObject};
 use crate::{Client, ClientError, GetRequest, ReadRange};
 
 /// Objects up to this many bytes are read in groups, and handed out whole, if a group may have as many.
@@ -83,6 +85,12 @@ impl Entry {
             Found::Answer(_) => &[],
             Found::Blocks { blocks, .. } => blocks,
         }
+    }
+
+    /// Notes what is asked for in a sampled request.
+    pub(super) fn note(&self, sample: &Arc<Sample>) {
+        let sampled = SampledObject::new(Arc::clone(sample), &self.request);
+        self.blocks().iter().for_each(|block| sampled.add(block));
     }
 
     /// What is to be done for this request after its group failed: everything anew, because the failure may

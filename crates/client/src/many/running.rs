@@ -46,8 +46,11 @@ pub(super) fn look_up(
 /// Reads the blocks of a group.
 pub(super) fn group(query: &Query, entries: Vec<Entry>) -> BoxStream<'static, Event> {
     let blocks: Vec<Block> = entries.iter().flat_map(Entry::blocks).cloned().collect();
-    let (client, sample) = (query.client.clone(), query.sample.clone());
-    let task = query.spawn(async move { client.read_blocks_for(&blocks, sample.as_deref()).await });
+    if let Some(sample) = &query.sample {
+        entries.iter().for_each(|entry| entry.note(sample));
+    }
+    let client = query.client.clone();
+    let task = query.spawn(async move { client.read_noted_blocks(&blocks).await });
     stream::once(async move { Event::Group(entries, task.await) }).boxed()
 }
 

@@ -1,6 +1,6 @@
 //! Where the optimiser learns what is asked for, and with what.
 
-use striate_client::Client;
+use striate_client::{Client, HotBlock};
 use striate_plan::CoAccess;
 use striate_runtime::Runtime;
 
@@ -27,6 +27,17 @@ impl AccessSource {
             Self::Gathered(gathered) => {
                 let (gathered, now) = (gathered.clone(), runtime.now());
                 runtime.run_blocking(move || look(&gathered.together(now))).await
+            }
+        }
+    }
+
+    /// The blocks that most requests ask for.
+    pub(super) async fn hottest(&self, runtime: &Runtime, most: usize) -> Vec<HotBlock> {
+        match self {
+            Self::Own(client) => client.hottest(most),
+            Self::Gathered(gathered) => {
+                let (gathered, now) = (gathered.clone(), runtime.now());
+                runtime.run_blocking(move || gathered.hottest(now, most)).await
             }
         }
     }

@@ -46,6 +46,9 @@ pub struct Status {
     /// How far repair is; none where nobody has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<RepairState>,
+    /// What is moved; none where nobody has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub movement: Option<MovementState>,
     /// How far the scrub is; none where nobody has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubState>,
@@ -71,6 +74,16 @@ pub struct Capacity {
     pub disk_bytes: u64,
     /// Chunks.
     pub chunks: u64,
+}
+
+impl Status {
+    /// Leaves out what is not for everybody who may see numbers: the names of objects.
+    pub fn hide_names(&mut self) {
+        self.movement
+            .iter_mut()
+            .flat_map(|movement| &mut movement.hottest)
+            .for_each(|block| block.object = None);
+    }
 }
 
 /// How far repair is.
@@ -101,6 +114,67 @@ pub struct SilentState {
     pub site: u32,
     /// Seconds until its chunks are rebuilt elsewhere; 0: they are.
     pub rebuilt_after_s: u64,
+}
+
+/// What is moved, how evenly the sites are loaded, and what is asked for most.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MovementState {
+    /// To empty sites and to level how full they are.
+    pub levelling: MovesState,
+    /// For the readers' sake.
+    pub optimising: MovesState,
+    /// Sites that have something to give.
+    pub givers: Vec<GiverState>,
+    /// Seconds until they have given it; none while that cannot be told.
+    pub seconds_left: Option<u64>,
+    /// λ over the mean of the sites' loads, oldest first, whenever it has changed.
+    pub imbalance: Vec<ImbalanceSample>,
+    /// The blocks that are asked for most, the hottest first.
+    pub hottest: Vec<HotBlockState>,
+}
+
+/// Moves of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MovesState {
+    /// Nobody moves for this.
+    pub off: bool,
+    /// Chunks moved since the process began that moves.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Chunks moved in a second, of late.
+    pub chunks_per_s: f64,
+    /// Bytes moved in a second, of late.
+    pub bytes_per_s: u64,
+}
+
+/// A site that has something to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GiverState {
+    /// Its number.
+    pub site: u32,
+    /// What it has to give.
+    pub bytes: u64,
+}
+
+/// How evenly the sites were loaded at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImbalanceSample {
+    /// When.
+    pub unix_ms: u64,
+    /// How much more than the mean the most loaded site bore, in percent.
+    pub percent: f64,
+}
+
+/// A block that many requests ask for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HotBlockState {
+    /// Its stripe.
+    pub stripe: String,
+    /// Of a hundred requests so many ask for it.
+    pub percent: f64,
+    /// An object that has it, as `bucket/key`; none where that is not known or not to be told.
+    pub object: Option<String>,
 }
 
 /// How far the scrub is.

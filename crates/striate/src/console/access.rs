@@ -1,5 +1,7 @@
 //! Who may read numbers and paths from the console port.
 //!
+//! Names of objects are for those who have signed in.
+//!
 //! - Whoever sends the metrics token, or a token got by signing in, as `Authorization: Bearer …`.
 //! - A program on the server's own machine, without a token, when it asks for `localhost` or a loopback address
 //!   itself: the peer's address is a loopback address, the `Host` header names one too (a web page that had its
@@ -41,20 +43,27 @@ impl Access {
 
     /// True when the request may read.
     pub fn allows<B>(&self, request: &Request<B>, peer: SocketAddr) -> bool {
-        let bearer = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        match bearer.and_then(|value| value.strip_prefix("Bearer ")) {
-            Some(token) => self.knows(token.trim()),
+        match bearer(request) {
+            Some(token) => self.knows(token),
             None => is_local(request, peer),
         }
     }
 
+    /// True when somebody sends it who has signed in: who may also read the names of objects.
+    pub fn is_signed_in<B>(&self, request: &Request<B>) -> bool {
+        bearer(request).is_some_and(|token| self.has_session(token))
+    }
+
     fn knows(&self, token: &str) -> bool {
         let is_metrics = self.metrics_token.as_ref().is_some_and(|known| equal(known, token));
+        self.has_session(token) | is_metrics
+    }
+
+    fn has_session(&self, token: &str) -> bool {
         let now = self.runtime.now();
         let mut sessions = self.sessions.lock();
         sessions.retain(|(_, until)| now < *until);
-        let is_session = sessions.iter().fold(false, |found, (known, _)| found | equal(known, token));
-        is_metrics || is_session
+        sessions.iter().fold(false, |found, (known, _)| found | equal(known, token))
     }
 
     /// A token for somebody who has signed in.
@@ -69,6 +78,11 @@ impl Access {
         sessions.push((token.clone(), self.runtime.now() + SESSION));
         token
     }
+}
+
+fn bearer<B>(request: &Request<B>) -> Option<&str> {
+    let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
+    Some(value.strip_prefix("Bearer ")?.trim())
 }
 
 fn is_local<B>(request: &Request<B>, peer: SocketAddr) -> bool {
@@ -116,7 +130,11 @@ mod tests {
         let session = access.new_session(&runtime);
         let bearer = format!("Bearer {}", session.as_str());
         assert!(allows(&[("authorization", &bearer)], remote));
+        assert!(access.is_signed_in(&request(&[("authorization", &bearer)])));
+        assert!(!access.is_signed_in(&request(&[("authorization", "Bearer token")])), "it reads numbers");
+        assert!(!access.is_signed_in(&request(&[("host", "localhost:9001")])));
         runtime.sleep(SESSION).await;
         assert!(!allows(&[("authorization", &bearer)], remote));
+        assert!(!access.is_signed_in(&request(&[("authorization", &bearer)])));
     }
 }

@@ -5,7 +5,7 @@
 //! | `/` | everybody | the page, which holds no data |
 //! | `/health/live`, `/health/ready`, `/minio/health/{live,ready,cluster}` | everybody | 200 or 503 |
 //! | `/api/sign-in` | everybody | access key and secret for a token |
-//! | `/api/status`, `/metrics`, `/minio/v2/metrics/cluster` | see [`access`] | numbers, paths, warnings |
+//! | `/api/status`, `/metrics`, `/minio/v2/metrics/cluster` | see [`access`] | numbers, paths, warnings; names of objects for who has signed in |
 
 mod access;
 
@@ -117,7 +117,10 @@ impl Console {
             "/api/sign-in" if request.method() == Method::POST => self.sign_in(request).await,
             "/api/status" if is_read => match self.shared.access.allows(&request, peer) {
                 true => {
-                    let status = self.shared.cluster.status(&self.shared.endpoint).await;
+                    let mut status = self.shared.cluster.status(&self.shared.endpoint).await;
+                    if !self.shared.access.is_signed_in(&request) {
+                        status.hide_names();
+                    }
                     let text = serde_json::to_vec(&status).unwrap_or_default();
                     with_type(StatusCode::OK, "application/json", text)
                 }

@@ -1,16 +1,24 @@
 //! A gateway reports to control which blocks are asked for together (EC-Store §V-A, over several gateways).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use striate_client::Client;
+use striate_control::AccessReport;
+use striate_core::StripeId;
 use striate_plan::CoAccessSnapshot;
 
 use super::client::{Channel, ControlClient};
 use super::messages::ReportAccessRequest;
 use super::messages::cluster_control_client::ClusterControlClient;
+use super::messages::report_access_request::NamedBlock;
 
 /// Pause between two reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// So many of the hottest blocks are reported with the names of their objects.
+const NAMED: usize = 64;
+/// Longest name: a bucket's, a slash and a key, in bytes.
+const MAX_NAME_LEN: usize = 63 + 1 + 1_024;
 
 /// Reports to all control processes for ever, whenever there is something new.
 pub async fn keep_reporting(client: Client, control: ControlClient) {
@@ -21,8 +29,13 @@ pub async fn keep_reporting(client: Client, control: ControlClient) {
         if observed == reported && is_heard {
             continue;
         }
-        let snapshot = ReportAccessRequest::from(&client.co_access_snapshot());
-        let request = ReportAccessRequest { requests: client.requests(), ..snapshot };
+        let objects = client.hottest(NAMED).into_iter().filter_map(|hot| Some((hot.block, hot.object?)));
+        let report = AccessReport {
+            snapshot: client.co_access_snapshot(),
+            requests: client.requests(),
+            objects: objects.collect(),
+        };
+        let request = ReportAccessRequest::from(&report);
         let tell = |mut control: ClusterControlClient<Channel>| {
             let request = request.clone();
             async move { control.report_access(request).await }
@@ -39,8 +52,14 @@ pub async fn keep_reporting(client: Client, control: ControlClient) {
     }
 }
 
-impl From<&CoAccessSnapshot> for ReportAccessRequest {
-    fn from(snapshot: &CoAccessSnapshot) -> Self {
+impl From<&AccessReport> for ReportAccessRequest {
+    fn from(report: &AccessReport) -> Self {
+        let AccessReport { snapshot, requests, objects } = report;
+        let named = |(block, object): &(StripeId, Arc<str>)| NamedBlock {
+            writer: block.writer(),
+            sequence: block.sequence(),
+            object: object.to_string(),
+        };
         let (tail_places, tail_counts) = snapshot.tail.iter().copied().unzip();
         Self {
             blocks: snapshot.blocks.iter().flat_map(|&(writer, sequence)| [writer, sequence]).collect(),
@@ -48,12 +67,13 @@ impl From<&CoAccessSnapshot> for ReportAccessRequest {
             accesses: snapshot.requests.concat(),
             tail_places,
             tail_counts,
-            requests: 0,
+            requests: *requests,
+            named: objects.iter().map(named).collect(),
         }
     }
 }
 
-impl TryFrom<ReportAccessRequest> for CoAccessSnapshot {
+impl TryFrom<ReportAccessRequest> for AccessReport {
     type Error = &'static str;
 
     /// Only the form is checked here: what a request names may not exist.
@@ -62,6 +82,9 @@ impl TryFrom<ReportAccessRequest> for CoAccessSnapshot {
         if report.tail_places.len() != report.tail_counts.len() {
             return Err("counters without a place");
         }
+        if report.named.len() > NAMED || report.named.iter().any(|block| block.object.len() > MAX_NAME_LEN) {
+            return Err("too many names, or too long ones");
+        }
         let (mut requests, mut left) = (Vec::with_capacity(report.lengths.len()), &report.accesses[..]);
         for length in report.lengths {
             let (request, rest) =
@@ -69,21 +92,23 @@ impl TryFrom<ReportAccessRequest> for CoAccessSnapshot {
             requests.push(request.to_vec());
             left = rest;
         }
-        match left {
-            [] => Ok(Self {
-                blocks: blocks.iter().map(|&[writer, sequence]| (writer, sequence)).collect(),
-                requests,
-                tail: report.tail_places.into_iter().zip(report.tail_counts).collect(),
-            }),
-            _ => Err("more accesses than promised"),
+        if !left.is_empty() {
+            return Err("more accesses than promised");
         }
+        let snapshot = CoAccessSnapshot {
+            blocks: blocks.iter().map(|&[writer, sequence]| (writer, sequence)).collect(),
+            requests,
+            tail: report.tail_places.into_iter().zip(report.tail_counts).collect(),
+        };
+        let named = report.named.into_iter();
+        let objects = named.map(|block| (StripeId::new(block.writer, block.sequence), block.object.into()));
+        Ok(Self { snapshot, requests: report.requests, objects: objects.collect() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use prost::Message;
-    use striate_core::StripeId;
     use striate_plan::CoAccess;
 
     use super::super::MAX_MESSAGE_LEN;
@@ -97,9 +122,10 @@ mod tests {
         }
         let snapshot = statistics.snapshot();
         assert!(!snapshot.tail.is_empty());
-        let report = ReportAccessRequest::from(&snapshot).encode_to_vec();
-        let report = ReportAccessRequest::decode(&report[..]).unwrap();
-        assert_eq!(CoAccessSnapshot::try_from(report), Ok(snapshot));
+        let objects = vec![(StripeId::new(3, 9), Arc::from("photos/cat"))];
+        let report = AccessReport { snapshot, requests: 56_000, objects };
+        let bytes = ReportAccessRequest::from(&report).encode_to_vec();
+        assert_eq!(AccessReport::try_from(ReportAccessRequest::decode(&bytes[..]).unwrap()), Ok(report));
     }
 
     #[test]
@@ -109,7 +135,13 @@ mod tests {
         for request in 0..20_000_u64 {
             statistics.observe((0..100).map(|block| StripeId::new(request, block)));
         }
-        let len = ReportAccessRequest::from(&statistics.snapshot()).encoded_len();
+        let name = "n".repeat(MAX_NAME_LEN);
+        let report = AccessReport {
+            snapshot: statistics.snapshot(),
+            requests: u64::MAX,
+            objects: (0..NAMED as u64).map(|block| (StripeId::new(block, 0), name.as_str().into())).collect(),
+        };
+        let len = ReportAccessRequest::from(&report).encoded_len();
         assert!((1 << 20..=MAX_MESSAGE_LEN).contains(&len), "{len}");
     }
 
@@ -121,13 +153,16 @@ mod tests {
             accesses: vec![0],
             ..Default::default()
         };
-        assert!(CoAccessSnapshot::try_from(report.clone()).is_ok());
+        assert!(AccessReport::try_from(report.clone()).is_ok());
         let half = ReportAccessRequest { blocks: vec![1, 2, 3], ..report.clone() };
         let more = ReportAccessRequest { lengths: vec![2], ..report.clone() };
         let fewer = ReportAccessRequest { lengths: vec![], ..report.clone() };
-        let placeless = ReportAccessRequest { tail_counts: vec![1], ..report };
-        for malformed in [half, more, fewer, placeless] {
-            assert!(CoAccessSnapshot::try_from(malformed.clone()).is_err(), "{malformed:?}");
+        let placeless = ReportAccessRequest { tail_counts: vec![1], ..report.clone() };
+        let long = NamedBlock { object: "n".repeat(MAX_NAME_LEN + 1), ..NamedBlock::default() };
+        let long = ReportAccessRequest { named: vec![long], ..report.clone() };
+        let many = ReportAccessRequest { named: vec![NamedBlock::default(); NAMED + 1], ..report };
+        for malformed in [half, more, fewer, placeless, long, many] {
+            assert!(AccessReport::try_from(malformed.clone()).is_err(), "{malformed:?}");
         }
     }
 }

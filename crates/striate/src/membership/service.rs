@@ -13,11 +13,10 @@ use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use striate_control::{GatheredAccess, Members, MembersError, SiteAnnouncement};
+use striate_control::{AccessReport, GatheredAccess, Members, MembersError, SiteAnnouncement};
 use striate_core::{ClusterId, SiteId};
 use striate_meta::{MetaStore, records};
-use striate_plan::{CoAccess, CoAccessSnapshot};
-use striate_runtime::Runtime;
+use striate_runtime::{Instant, Runtime};
 use striate_site::RuntimeExecutor;
 use striate_trust::{PeerName, Role, Trust};
 use tokio::net::{TcpListener, TcpStream};
@@ -116,12 +115,14 @@ fn message(site: records::Site) -> Site {
 }
 
 /// The blocks that most requests ask for, and with which other one they ask for them most.
-fn hottest(access: &CoAccess, most: usize) -> Vec<HotBlock> {
-    let hot = access.hottest(most).into_iter().map(|block| {
-        let partner = access.partners(block, 1).pop();
+fn hottest(access: &GatheredAccess, now: Instant, most: usize) -> Vec<HotBlock> {
+    let together = access.together(now);
+    let hot = access.hottest(now, most).into_iter().map(|hot| {
+        let partner = together.partners(hot.block, 1).pop();
         HotBlock {
-            stripe: block.to_string(),
-            popularity: access.popularity(block),
+            stripe: hot.block.to_string(),
+            popularity: hot.popularity,
+            object: hot.object.as_deref().unwrap_or_default().to_owned(),
             partner: partner.map(|partner| partner.block.to_string()).unwrap_or_default(),
             likelihood: partner.map_or(0.0, |partner| partner.likelihood),
         }
@@ -244,10 +245,8 @@ impl ClusterControl for ControlService {
         request: tonic::Request<ReportAccessRequest>,
     ) -> Result<Response<ReportAccessReply>, Status> {
         let gateway = peer(&request, Role::Gateway)?;
-        let report = request.into_inner();
-        let requests = report.requests;
-        let snapshot = CoAccessSnapshot::try_from(report).map_err(Status::invalid_argument)?;
-        let reported = self.access.report(&gateway.name, snapshot, requests, self.runtime.now());
+        let report = AccessReport::try_from(request.into_inner()).map_err(Status::invalid_argument)?;
+        let reported = self.access.report(&gateway.name, report, self.runtime.now());
         reported.map_err(|error| Status::invalid_argument(error.to_string()))?;
         Ok(Response::new(ReportAccessReply {}))
     }
@@ -264,14 +263,14 @@ impl ClusterControl for ControlService {
             requests: view.requests as u64,
             age_ms: view.age.as_millis() as u64,
         });
-        let together = self.runtime.run_blocking(move || access.together(now)).await;
-        let totals = together.totals();
+        let look = move || (access.together(now).totals(), hottest(&access, now, most));
+        let (totals, hottest) = self.runtime.run_blocking(look).await;
         Ok(Response::new(ShowAccessReply {
             gateways: gateways.collect(),
             requests: totals.requests as u64,
             accesses: totals.accesses as u64,
             blocks: totals.blocks as u64,
-            hottest: hottest(&together, most),
+            hottest,
         }))
     }
 }

@@ -33,13 +33,18 @@ fn print(reply: &ShowAccessReply) {
         reply.requests, reply.accesses, reply.blocks
     );
     if !reply.hottest.is_empty() {
-        println!("{:34}  {:>10}  {:34}  likelihood", "block", "popularity", "asked for with");
+        println!(
+            "{:34}  {:>10}  {:34}  {:>10}  object",
+            "block", "popularity", "asked for with", "likelihood"
+        );
     }
     for block in &reply.hottest {
-        let (popularity, likelihood) = (block.popularity * 100.0, block.likelihood * 100.0);
-        match block.partner.as_str() {
-            "" => println!("{:34}  {popularity:>9.1}%", block.stripe),
-            partner => println!("{:34}  {popularity:>9.1}%  {partner:34}  {likelihood:.1}%", block.stripe),
-        }
+        let popularity = block.popularity * 100.0;
+        let likelihood = match block.partner.as_str() {
+            "" => String::new(),
+            _ => format!("{:.1}%", block.likelihood * 100.0),
+        };
+        let (partner, object) = (&block.partner, &block.object);
+        println!("{:34}  {popularity:>9.1}%  {partner:34}  {likelihood:>10}  {object}", block.stripe);
     }
 }

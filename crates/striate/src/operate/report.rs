@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::number;
-use crate::admin::messages::{BucketInfo, KeyShown, RepairState, ScrubState, Status};
+use crate::admin::messages::{
+    BucketInfo, ImbalanceSample, KeyShown, MovementState, MovesState, RepairState, ScrubState, Status,
+};
 use crate::s3_client::sign::civil_date;
 use crate::transfer::progress::human_bytes;
 
@@ -77,16 +79,76 @@ pub fn status(status: &Status) -> String {
     text
 }
 
-/// How far repair and scrub are, a line each.
+/// How far repair, moves and scrub are, a line each.
 fn work(status: &Status) -> String {
     let mut rows = Vec::new();
     if let Some(repair) = &status.repair {
         rows.push(vec!["repair".to_owned(), repair_line(repair)]);
     }
+    if let Some(movement) = &status.movement {
+        rows.push(vec!["levelling".to_owned(), levelling_line(movement)]);
+        rows.push(vec!["moves for reads".to_owned(), moves_line(&movement.optimising)]);
+        if let Some(line) = balance_line(&movement.imbalance) {
+            rows.push(vec!["balance".to_owned(), line]);
+        }
+    }
     if let Some(scrub) = &status.scrub {
         rows.push(vec!["scrub".to_owned(), scrub_line(scrub)]);
     }
-    if rows.is_empty() { String::new() } else { format!("\n{}", table(&rows)) }
+    let hottest = status.movement.as_ref().map(hottest).unwrap_or_default();
+    if rows.is_empty() { String::new() } else { format!("\n{}{hottest}", table(&rows)) }
+}
+
+fn moves_line(moves: &MovesState) -> String {
+    match moves {
+        MovesState { off: true, .. } => "off".to_owned(),
+        MovesState { chunks: 0, .. } => "nothing moved".to_owned(),
+        MovesState { chunks, bytes, chunks_per_s, bytes_per_s, .. } => format!(
+            "{chunks_per_s:.1} chunks/s, {}/s; {chunks} chunks ({}) moved",
+            human_bytes(*bytes_per_s),
+            human_bytes(*bytes)
+        ),
+    }
+}
+
+fn levelling_line(movement: &MovementState) -> String {
+    let mut line = moves_line(&movement.levelling);
+    if !movement.givers.is_empty() {
+        let left: u64 = movement.givers.iter().map(|giver| giver.bytes).sum();
+        let sites: Vec<_> = movement.givers.iter().map(|giver| giver.site.to_string()).collect();
+        let time = movement
+            .seconds_left
+            .map_or("no time known yet".to_owned(), |left| format!("{} to go", time(left)));
+        write!(line, "; {} to take from site {}, {time}", human_bytes(left), sites.join(", "))
+            .expect("writing to a string");
+    }
+    line
+}
+
+/// How evenly the sites are loaded now, and how it came to that: one column for each time that it changed.
+fn balance_line(samples: &[ImbalanceSample]) -> Option<String> {
+    const COLUMNS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    const SHOWN: usize = 30;
+    let shown = &samples[samples.len().saturating_sub(SHOWN)..];
+    let last = shown.last()?;
+    let most = shown.iter().map(|sample| sample.percent).fold(1.0, f64::max);
+    let column = |sample: &ImbalanceSample| COLUMNS[(sample.percent / most * 7.0).round() as usize];
+    let history: String = shown.iter().map(column).collect();
+    Some(format!("{history} the most loaded site bears {:.0}% more than the mean", last.percent))
+}
+
+/// The blocks that are asked for most.
+fn hottest(movement: &MovementState) -> String {
+    const SHOWN: usize = 5;
+    if movement.hottest.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![cells(["HOTTEST BLOCK", "OF REQUESTS", "OBJECT"])];
+    for block in movement.hottest.iter().take(SHOWN) {
+        let object = block.object.clone().unwrap_or_default();
+        rows.push(vec![block.stripe.clone(), format!("{:.1}%", block.percent), object]);
+    }
+    format!("\n{}", table(&rows))
 }
 
 fn repair_line(repair: &RepairState) -> String {

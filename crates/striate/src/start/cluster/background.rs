@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use striate_client::ClientError;
-use striate_control::movement::AccessSource;
+use striate_control::movement::{AccessSource, MovementJournal};
 use striate_core::Profile;
 use striate_meta::embedded::{EmbeddedStore, MirrorEvent};
 use tokio::sync::broadcast::error::RecvError;
@@ -32,17 +32,15 @@ impl Cluster {
         let runtime = &self.inner.runtime;
         let client = || self.inner.client.clone();
         let statistics = self.inner.statistics.clone();
+        let source = AccessSource::Own(client());
         let mut tasks = vec![runtime.spawn(statistics.clone().run(client()))];
         match &self.inner.embedded {
             // Nobody else works on these metadata: what a cluster's leading control process does is done here.
             Some(embedded) => tasks.extend([
                 runtime.spawn(self.inner.upkeep.clone().run(client())),
                 runtime.spawn(self.inner.rebalancer.clone().run(client())),
-                runtime.spawn(self.inner.optimiser.clone().run(
-                    client(),
-                    AccessSource::Own(client()),
-                    statistics,
-                )),
+                runtime.spawn(self.journal(source.clone()).run(client())),
+                runtime.spawn(self.inner.optimiser.clone().run(client(), source, statistics)),
                 runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().check_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().scrub_metadata(embedded.clone())),
@@ -52,6 +50,12 @@ impl Cluster {
             None => tasks.push(runtime.spawn(self.clone().follow_sites())),
         }
         self.inner.tasks.lock().extend(tasks);
+    }
+
+    /// What the movers of this process do, for all to see; `source` says what is asked for most.
+    pub fn journal(&self, source: AccessSource) -> MovementJournal {
+        let inner = &self.inner;
+        MovementJournal::new(&inner.rebalancer, &inner.optimiser, &inner.statistics, source)
     }
 
     /// Makes new metadata mirrors where some are missing: at the start, and after every ejection.

@@ -12,6 +12,7 @@ use striate_site::{Site, SiteStatus, StoreStatus};
 
 use super::Cluster;
 use super::members::still_there;
+use super::work::Work;
 use crate::admin::messages::{Capacity, DEBT_COUNT_LIMIT, MirrorState, RepairState, SiteState, Status};
 
 /// What the sites in other processes say of themselves, or why they say nothing.
@@ -31,7 +32,7 @@ impl Cluster {
             Err(error) => (0, vec![format!("the metadata cannot be read: {error}")]),
         };
         // Where the metadata cannot be read that is said already.
-        let (repair, scrub) = self.work().await.unwrap_or_default();
+        let Work { repair, movement, scrub } = self.work().await.unwrap_or_default();
         let this = self.clone();
         let asked = self.ask_remote_sites().await;
         let total = match asked.is_empty() {
@@ -51,6 +52,7 @@ impl Cluster {
             mirrors,
             debt_stripes,
             repair,
+            movement,
             scrub,
             warnings,
         }

@@ -1,0 +1,136 @@
+//! What is moved and why, written down where people see it from every process: chunks in a second, what sites that are emptied
+//! still have, how evenly the sites are loaded over time, and the blocks that are asked for most.
+
+use std::time::Duration;
+
+use striate_client::{Client, ClientError};
+use striate_meta::records::MovementWork;
+use striate_meta::records::movement_work::{Giver, HotBlock, Moves, Sample};
+use striate_meta::{keys, records};
+use striate_runtime::Instant;
+
+use super::optimiser::Optimiser;
+use super::rebalancer::Rebalancer;
+use super::source::AccessSource;
+use crate::recent::Recent;
+use crate::statistics::SiteStatistics;
+
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The imbalance is noted after so many looks: once in a minute.
+const LOOKS_PER_SAMPLE: u32 = 12;
+/// So many of them are kept: two hours of a store whose load changes all the time, more of others.
+const SAMPLES: usize = 120;
+/// So many of the hottest blocks are shown.
+const HOTTEST: usize = 10;
+
+/// Writes down what the movers do.
+#[derive(Clone, Debug)]
+pub struct MovementJournal {
+    rebalancer: Rebalancer,
+    optimiser: Optimiser,
+    statistics: SiteStatistics,
+    source: AccessSource,
+}
+
+/// Moves of one kind.
+#[derive(Debug, Default)]
+struct Counted {
+    moves: Moves,
+    recent: Recent,
+}
+
+impl MovementJournal {
+    /// Of these movers, and of what they go by.
+    pub fn new(
+        rebalancer: &Rebalancer,
+        optimiser: &Optimiser,
+        statistics: &SiteStatistics,
+        source: AccessSource,
+    ) -> Self {
+        let (rebalancer, optimiser) = (rebalancer.clone(), optimiser.clone());
+        Self { rebalancer, optimiser, statistics: statistics.clone(), source }
+    }
+
+    /// Writes for ever. In one process of a cluster, the one that moves.
+    pub async fn run(self, client: Client) {
+        let (mut levelling, mut optimising) = (Counted::default(), Counted::default());
+        let mut told = loop {
+            match before(&client).await {
+                Ok(work) => break work,
+                Err(error) => {
+                    tracing::debug!(%error, "how evenly sites were loaded before cannot be read yet")
+                }
+            }
+            client.runtime().sleep(LOOK_EVERY).await;
+        };
+        let begin = client.runtime().now();
+        [&mut levelling, &mut optimising].into_iter().for_each(|counted| counted.recent.begin(begin));
+        for look in 1u32.. {
+            client.runtime().sleep(LOOK_EVERY).await;
+            let (now, level, optimise) =
+                (client.runtime().now(), self.rebalancer.progress(), self.optimiser.progress());
+            levelling.note(now, self.rebalancer.is_paused(), level.chunks, level.bytes);
+            optimising.note(now, self.optimiser.is_paused(), optimise.chunks, optimise.bytes);
+            let mut work = MovementWork {
+                levelling: Some(levelling.moves),
+                optimising: Some(optimising.moves),
+                givers: level.givers.iter().map(|&(site, bytes)| Giver { site: site.0, bytes }).collect(),
+                imbalance: told.imbalance.clone(),
+                hottest: self.hottest(&client).await,
+            };
+            if look % LOOKS_PER_SAMPLE == 1 {
+                self.sample(&client, &mut work.imbalance);
+            }
+            if work != told && tell(&client, &work).await {
+                told = work;
+            }
+        }
+    }
+
+    async fn hottest(&self, client: &Client) -> Vec<HotBlock> {
+        let hot = self.source.hottest(client.runtime(), HOTTEST).await.into_iter();
+        let record = |hot: striate_client::HotBlock| HotBlock {
+            stripe: hot.block.to_bytes().to_vec().into(),
+            popularity_ppm: (hot.popularity * 1e6) as u32,
+            object: hot.object.as_deref().unwrap_or_default().to_owned(),
+        };
+        hot.map(record).collect()
+    }
+
+    /// Notes how evenly the sites are loaded, if that is known and has changed.
+    fn sample(&self, client: &Client, samples: &mut Vec<Sample>) {
+        let Some(imbalance) = self.statistics.imbalance() else { return };
+        let permille = (imbalance * 1_000.0) as u32;
+        if samples.last().is_none_or(|last| last.permille != permille) {
+            samples.push(Sample { unix_ms: client.runtime().wall_time().as_millis() as u64, permille });
+            let surplus = samples.len().saturating_sub(SAMPLES);
+            samples.drain(..surplus);
+        }
+    }
+}
+
+impl Counted {
+    fn note(&mut self, now: Instant, off: bool, chunks: u64, bytes: u64) {
+        self.recent.add(now, chunks - self.moves.chunks, bytes - self.moves.bytes);
+        let (rate_chunks_per_ks, rate_bytes_per_s) = self.recent.rates(now);
+        self.moves = Moves { off, chunks, bytes, rate_chunks_per_ks, rate_bytes_per_s };
+    }
+}
+
+/// What the process before this one has written, whose imbalances go on.
+async fn before(client: &Client) -> Result<MovementWork, ClientError> {
+    let row = client.meta().get(&keys::movement_work()).await?;
+    Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
+}
+
+/// False if it could not be told.
+async fn tell(client: &Client, work: &MovementWork) -> bool {
+    let mut tx = client.transaction();
+    tx.put(keys::movement_work(), records::encode(work));
+    let told = client.meta().commit(tx).await;
+    if let Err(error) = &told {
+        tracing::debug!(%error, "what is moved could not be told");
+    }
+    told.is_ok()
+}
