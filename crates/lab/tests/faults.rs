@@ -5,7 +5,7 @@ use striate_lab::faults::mutation::Mutation;
 use striate_lab::faults::run::{RunOptions, run};
 
 fn campaign(from: u64, seeds: u64, mutation: Mutation) -> Campaign {
-    Campaign { from, seeds, operations: 500, faults: 20, mutation, out: None }
+    Campaign { from, seeds, operations: 500, faults: 20, mutation, jobs: 2, out: None }
 }
 
 /// The first of `make faults`' seeds; all shapes of cluster are among them, and both kinds of end.

@@ -1,9 +1,12 @@
-//! Many seeds, one after the other, and what they have shown so far, in a file from which the next call goes on.
+//! Many seeds, some at the same time, and what they have shown so far, in a file from which the next call goes on.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,9 +28,14 @@ pub struct Campaign {
     pub faults: u64,
     /// What is planted. A campaign with a mutation ends with the first seed that finds it.
     pub mutation: Mutation,
+    /// Seeds at the same time, each on a core of its own. What is found does not depend on it.
+    pub jobs: usize,
     /// Where the state is kept; `None`: nowhere.
     pub out: Option<PathBuf>,
 }
+
+/// A seed and what became of it; the text of a panic where it has panicked.
+type Ran = (u64, Result<Report, String>);
 
 /// A seed that broke an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,22 +123,49 @@ impl Campaign {
         fs::rename(unfinished, path)
     }
 
-    /// Runs all seeds that are left; tells after each.
+    /// Runs all seeds that are left; tells after each, in their order.
     ///
     /// # Errors
     /// When the state cannot be read or written.
     pub fn run(&self, mut tell: impl FnMut(&Shown)) -> io::Result<Shown> {
         let mut shown = self.resume()?;
-        while shown.next < self.from + self.seeds {
-            if self.mutation != Mutation::None && !shown.failed.is_empty() {
-                break;
+        let (next, is_over) = (AtomicU64::new(shown.next), AtomicBool::new(self.is_over(&shown)));
+        std::thread::scope(|scope| {
+            let (sender, ran) = channel();
+            for _ in 0..self.jobs.max(1) {
+                let sender = sender.clone();
+                scope.spawn(|| self.work(&next, &is_over, sender));
             }
-            let seed = shown.next;
-            shown.add(seed, run_caught(self.options(seed)));
-            self.keep(&shown)?;
-            tell(&shown);
+            drop(sender);
+            let mut early = BTreeMap::new();
+            for (seed, result) in ran {
+                early.insert(seed, result);
+                while let Some(result) = early.remove(&shown.next).filter(|_| !self.is_over(&shown)) {
+                    shown.add(shown.next, result);
+                    is_over.store(self.is_over(&shown), Ordering::Relaxed);
+                    self.keep(&shown).inspect_err(|_| is_over.store(true, Ordering::Relaxed))?;
+                    tell(&shown);
+                }
+            }
+            Ok(shown)
+        })
+    }
+
+    /// Whether no seed is left, or the planted defect was found.
+    fn is_over(&self, shown: &Shown) -> bool {
+        let is_found = self.mutation != Mutation::None && !shown.failed.is_empty();
+        is_found || shown.next >= self.from + self.seeds
+    }
+
+    /// Runs seeds until there are no more.
+    fn work(&self, next: &AtomicU64, is_over: &AtomicBool, sender: Sender<Ran>) {
+        while !is_over.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.from + self.seeds || sender.send((seed, run_caught(self.options(seed)))).is_err()
+            {
+                return;
+            }
         }
-        Ok(shown)
     }
 
     fn options(&self, seed: u64) -> RunOptions {
@@ -165,6 +200,7 @@ mod tests {
             operations: 500,
             faults: 20,
             mutation: Mutation::None,
+            jobs: 1,
             out: Some(directory.clone()),
         };
         let mut shown = campaign.resume().unwrap();
@@ -176,5 +212,22 @@ mod tests {
         let other = Campaign { operations: 600, ..campaign };
         assert_eq!(other.resume().unwrap().next, 5);
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_is_found_does_not_depend_on_how_many_run_at_the_same_time() {
+        let campaign = |jobs| Campaign {
+            from: 1,
+            seeds: 5,
+            operations: 60,
+            faults: 4,
+            mutation: Mutation::None,
+            jobs,
+            out: None,
+        };
+        let mut order = Vec::new();
+        let together = campaign(3).run(|shown| order.push(shown.next)).unwrap();
+        assert_eq!(together, campaign(1).run(|_| {}).unwrap());
+        assert_eq!(order, [2, 3, 4, 5, 6]);
     }
 }

@@ -273,6 +273,9 @@ pub struct LabFaultsArgs {
     /// Faults of a seed.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub faults: u64,
+    /// Seeds at the same time, each on a core of its own; as many as there are cores, unless set.
+    #[arg(long, value_name = "COUNT")]
+    pub jobs: Option<usize>,
     /// Keeps the state in this directory.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

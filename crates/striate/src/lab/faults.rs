@@ -30,6 +30,7 @@ pub(super) fn run(clock: &Runtime, args: &LabFaultsArgs) -> Outcome {
             operations: args.operations,
             faults: args.faults,
             mutation,
+            jobs: args.jobs.unwrap_or_else(processors),
             out: args.out.clone(),
         };
         let shown = run_campaign(clock, &campaign)?;
@@ -39,6 +40,11 @@ pub(super) fn run(clock: &Runtime, args: &LabFaultsArgs) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// How many runs this machine can have at the same time.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// One seed, with all that happens.
