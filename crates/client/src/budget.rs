@@ -24,7 +24,7 @@ pub(crate) struct ByteBudget {
 
 /// Bytes taken from the budget; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     _permit: OwnedSemaphorePermit,
 }
 

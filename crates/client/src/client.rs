@@ -12,7 +12,7 @@ use striate_runtime::Runtime;
 use striate_site::Site;
 use tracing::Instrument;
 
-use crate::budget::ByteBudget;
+use crate::budget::{ByteBudget, Share};
 use crate::error::ClientError;
 use crate::measure::ReadMeasures;
 use crate::object::ClientOptions;
@@ -158,6 +158,12 @@ impl Client {
     pub(crate) async fn read_noted_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
         let span = tracing::debug_span!("read_blocks", blocks = blocks.len() as i64);
         self.inner.stripes.read_blocks(blocks, &self.inner.budget).instrument(span).await
+    }
+
+    /// Waits for a share of [`ClientOptions::in_flight_bytes`], for somebody who has whole chunks in memory. It is to have no
+    /// other share.
+    pub async fn memory_for(&self, bytes: usize) -> Share {
+        self.inner.budget.acquire(bytes).await
     }
 
     /// What reads took until now.

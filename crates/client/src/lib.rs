@@ -38,6 +38,7 @@ mod walk;
 
 pub use abandoned::AbandonedParts;
 pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
+pub use budget::Share;
 pub use client::Client;
 pub use error::ClientError;
 pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplained, ReadExplained};

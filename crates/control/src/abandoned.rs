@@ -111,7 +111,9 @@ async fn remove_unnamed(client: &Client, intent: &Intent) -> Result<u64, ClientE
                 .into_iter()
                 .partition(|found| found.has_record);
             for Unnamed { chunk, .. } in of_stripes {
-                collect_orphan(client, view.site.id(), chunk).await?;
+                if let Err(error) = collect_orphan(client, view.site.id(), chunk).await {
+                    tracing::warn!(%chunk, site = %view.site.id(), %error, "what a dead writer left stays for verify to find");
+                }
             }
             let chunks: Vec<ChunkId> = chunks.into_iter().map(|found| found.chunk).collect();
             let count = chunks.len() as u64;

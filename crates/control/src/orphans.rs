@@ -23,6 +23,8 @@ use crate::rows::Rows;
 
 /// Chunks of a site listed in one page.
 const LIST_PAGE: usize = 1_000;
+/// How often it is tried to decide about a chunk whose stripe is changed meanwhile.
+const ATTEMPTS: usize = 8;
 
 /// What sites have that no metadata names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,9 +45,14 @@ enum Found {
 /// Makes a chunk of a range that no intent covers any more garbage, if nothing names it.
 ///
 /// # Errors
-/// When the metadata store fails.
+/// When the metadata store fails, or the stripe's record changes all the time.
 pub(crate) async fn collect_orphan(client: &Client, site: SiteId, chunk: ChunkId) -> Result<(), ClientError> {
-    judge(client, site, chunk, Found::MadeGarbage, &mut OrphanReport::default()).await
+    for _ in 0..ATTEMPTS {
+        if judge(client, site, chunk, Found::MadeGarbage, &mut OrphanReport::default()).await? {
+            return Ok(());
+        }
+    }
+    Err(ClientError::Busy)
 }
 
 /// Makes the orphans on all sites garbage; answers what was made so now. Sites that do not answer have none for now.
@@ -97,7 +104,8 @@ async fn look_at(
     for Unnamed { chunk, .. } in unnamed.into_iter().filter(|found| !reserved.covers(found.chunk.stripe)) {
         match chunk.stripe.writer() > reserved.newest_writer {
             true => report.unexplained += 1,
-            false => judge(client, site, chunk, found, report).await?,
+            // What changes meanwhile the next look decides.
+            false => drop(judge(client, site, chunk, found, report).await?),
         }
     }
     Ok(())
@@ -162,30 +170,29 @@ impl Reserved {
     }
 }
 
-/// Decides about a chunk that no intent covers.
+/// Decides about a chunk that no intent covers. `false` if its stripe's record has changed meanwhile.
 async fn judge(
     client: &Client,
     site: SiteId,
     chunk: ChunkId,
     found: Found,
     report: &mut OrphanReport,
-) -> Result<(), ClientError> {
+) -> Result<bool, ClientError> {
     let key = keys::stripe(chunk.stripe);
     let row = client.meta().get(&key).await?;
     let record: Option<Stripe> = row.as_ref().map(Row::record).transpose()?;
     let is_named = record.as_ref().is_some_and(|record| names(record, site, chunk));
     if is_named || is_garbage(client, site, chunk).await? {
-        return Ok(());
+        return Ok(true);
     }
     if record.as_ref().is_some_and(|record| record.generation < chunk.generation.0) {
         report.unexplained += 1;
-        return Ok(());
+        return Ok(true);
     }
-    // Where the record has changed meanwhile, the next look decides.
-    if found == Found::Counted || make_garbage(client, site, chunk, row.as_ref(), record).await? {
-        report.orphans += 1;
-    }
-    Ok(())
+    let is_decided =
+        found == Found::Counted || make_garbage(client, site, chunk, row.as_ref(), record).await?;
+    report.orphans += u64::from(is_decided);
+    Ok(is_decided)
 }
 
 /// `false`: the stripe's row is not `row` any more.

@@ -183,6 +183,10 @@ impl<'a> Job<'a> {
         let is_made_there = plan.targets.len() == 1 && !learned.is_made_here;
         let loads = self.loads(&plan, is_made_there);
         let _turn = self.pace.turn(self.change.client, loads, self.change.record.chunk_len).await;
+        let _memory = match is_made_there {
+            true => None,
+            false => Some(self.change.client.memory_for(self.memory_of(&plan)).await),
+        };
         let Some(generation) = self.change.take_generation().await? else { return Ok(None) };
         let written = if is_made_there {
             self.assemble(&plan, generation, learned).await
@@ -231,6 +235,11 @@ impl<'a> Job<'a> {
         sources.chain(plan.targets.iter().map(|&(_, site)| (site, sent))).collect()
     }
 
+    /// Bytes in memory while chunks are made here.
+    fn memory_of(&self, plan: &StripeRepair) -> usize {
+        (plan.decode.sources().len() + plan.targets.len()) * self.change.record.chunk_len as usize
+    }
+
     /// Steps 2 and 3 at the site that takes the one lost chunk. Answers it, or nothing: `learned` then has why.
     async fn assemble(
         &mut self,
@@ -244,7 +253,8 @@ impl<'a> Job<'a> {
         let Err(error) = self.change.assemble_chunk(index, site, generation, &terms).await else {
             return vec![(index, site)];
         };
-        self.change.note_refusal(index, site, generation, &error);
+        self.change.note_stray(index, site, generation, &error);
+        tracing::debug!(stripe = %self.change.id, %site, %error, "a lost chunk could not be made at its new site");
         match error {
             SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. } => {
                 learned.chunks.insert(chunk, ChunkState::Lost);

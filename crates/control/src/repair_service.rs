@@ -9,17 +9,18 @@
 //! Nothing of this must survive: whoever goes on finds in the metadata what is left. Only the wait begins anew.
 
 use std::collections::{BTreeSet, HashMap};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_meta::{keys, records};
-use striate_runtime::Instant;
+use striate_runtime::{Instant, JoinHandle};
 
 use crate::absence::{Absent, Silences};
 use crate::repair::{RepairOutcome, repair_stripe};
@@ -103,11 +104,35 @@ struct Repairing {
     seen: (Arc<Absent>, BTreeSet<SiteId>),
     counted: Option<Instant>,
     in_work: BTreeSet<StripeId>,
-    repairs: FuturesUnordered<BoxFuture<'static, Repaired>>,
+    repairs: FuturesUnordered<Task>,
 }
 
 /// A stripe, whether it was in debt, and what became of it.
 type Repaired = (StripeId, bool, Result<RepairOutcome, ClientError>);
+
+/// A repair under way, given up when this is dropped.
+struct Task(JoinHandle<Repaired>);
+
+impl Future for Task {
+    type Output = Repaired;
+
+    /// A panic of the repair goes on here. A repair that the runtime has stopped has no answer, and nobody to hear it.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match ready!(Pin::new(&mut self.0).poll(context)) {
+            Ok(repaired) => Poll::Ready(repaired),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 impl RepairService {
     /// A service that has not begun.
@@ -290,9 +315,11 @@ impl Repairing {
     fn begin(&mut self, shared: &Arc<Shared>, client: &Client, stripe: StripeId, in_debt: bool) {
         let (shared, client, absent) = (Arc::clone(shared), client.clone(), Arc::clone(&self.seen.0));
         self.in_work.insert(stripe);
-        self.repairs.push(Box::pin(async move {
+        let runtime = client.runtime().clone();
+        // A task of its own: it goes on while the next list is taken, and a read in it does not run into its deadline.
+        self.repairs.push(Task(runtime.spawn(async move {
             (stripe, in_debt, repair_stripe(&client, stripe, &absent, &shared.pace, in_debt).await)
-        }));
+        })));
     }
 
     /// Looks at the sites of this round. When they have changed what was put off is due.

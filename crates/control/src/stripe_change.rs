@@ -164,6 +164,17 @@ impl<'a> StripeChange<'a> {
         error: &SiteError,
     ) {
         tracing::warn!(stripe = %self.id, %site, %error, "a chunk could not be written to its new place");
+        self.note_stray(index, site, generation, error);
+    }
+
+    /// The same where it is tried in another way.
+    pub(crate) fn note_stray(
+        &mut self,
+        index: usize,
+        site: SiteId,
+        generation: Generation,
+        error: &SiteError,
+    ) {
         if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {
             let (index, generation) = (index as u32, generation.0);
             self.strays.push(GarbageChunk { index, site: site.0, generation });

@@ -9,9 +9,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 
-use futures::stream::{self, StreamExt};
+use futures::future::join_all;
 use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_meta::{Row, keys, records};
@@ -90,18 +89,21 @@ impl WorkList {
             making.add_debts(client, &page, &absent.gone).await?;
         }
         // A store of many sites has many placements with few stripes each: most of the time is that of the way.
-        let placements = stream::iter(endangered_placements(client, &absent.gone).await?);
+        let placements = endangered_placements(client, &absent.gone).await?;
         let begin = |placement: Placement| async move {
             let mut rows = Rows::with_prefix(&keys::reverses(placement.number));
             let first = rows.next(client).await;
             (placement, first, rows)
         };
-        let mut walks = pin!(placements.map(begin).buffered(WALKED_AT_ONCE));
-        while let Some((placement, first, rows)) = walks.next().await {
-            if making.is_full_for(placement.lost) {
-                break;
+        let mut placements = placements.into_iter().peekable();
+        while placements.peek().is_some_and(|next| !making.is_full_for(next.lost)) {
+            // All of them are done before one is walked on: what nobody polls could keep the connection that this needs.
+            let begun = join_all(placements.by_ref().take(WALKED_AT_ONCE).map(begin)).await;
+            for (placement, first, rows) in begun {
+                if !making.is_full_for(placement.lost) {
+                    making.walk(client, &placement, first?, rows).await?;
+                }
             }
-            making.walk(client, &placement, first?, rows).await?;
         }
         let stripes = making.listed.into_iter().map(|(_, stripe, in_debt)| (stripe, in_debt));
         Ok(Self { stripes: stripes.collect(), ..making.list })

@@ -2,7 +2,7 @@
 //!
 //! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record, durably;
 //! (2) have the destination fetch the chunk from its site, compare it with the checksum of the original encoding and store it
-//! under the new generation, or do so for it where the two sites do not reach each other; (3) have the destination verify it from its medium; (4) compare-and-swap the stripe record, with the reverse index and a
+//! under the new generation, or do so for it where the destination cannot fetch it; (3) have the destination verify it from its medium; (4) compare-and-swap the stripe record, with the reverse index and a
 //! garbage row for the old chunk ([`crate::stripe_change`]). Readers find the one or the other: the old chunk is deleted
 //! after a grace that is longer than any read, and who still has the old location then asks for the new one.
 //!
@@ -86,8 +86,12 @@ async fn attempt(
         Way::Direct => {
             let sent = change.assemble_chunk(wanted.index, wanted.to, generation, &[(1, wanted.index)]).await;
             if let Err(error) = sent {
-                change.note_refusal(wanted.index, wanted.to, generation, &error);
+                change.note_stray(wanted.index, wanted.to, generation, &error);
                 change.give_up(&[], generation).await;
+                if is_final(&error) {
+                    return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", wanted.to))));
+                }
+                tracing::debug!(stripe = %wanted.stripe, %error, "a chunk is moved through this process");
                 // Under a new generation: this one may be there.
                 *way = Way::Here;
                 return Ok(None);
@@ -112,6 +116,11 @@ async fn attempt(
     Ok(None)
 }
 
+/// Whether the destination would take the chunk no more readily from here.
+fn is_final(error: &SiteError) -> bool {
+    matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::Suspect(_) | SiteError::Deadline)
+}
+
 /// Reads the chunk and writes it to its new place. Breaks off with what [`attempt`] is to answer.
 async fn carry(
     change: &mut StripeChange<'_>,
@@ -119,6 +128,7 @@ async fn carry(
     generation: Generation,
 ) -> Result<ControlFlow<Option<MoveOutcome>>, ClientError> {
     let refused = |site: SiteId, error: SiteError| MoveOutcome::Refused(format!("site {site}: {error}"));
+    let _memory = change.client.memory_for(change.record.chunk_len as usize).await;
     let payload = match change.read_chunk(wanted.index).await {
         Ok(payload) if crc32c(&payload) == change.record.locations[wanted.index].crc32c => payload,
         Ok(_) => return leave_to_repair(change).await.map(ControlFlow::Break),

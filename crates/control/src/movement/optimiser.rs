@@ -230,7 +230,8 @@ impl Optimiser {
             if !matches!(outcome, MoveOutcome::Moved { .. }) {
                 break;
             }
-            self.shared.unseen.lock().note(wanted.from, wanted.to, load);
+            let now = client.runtime().now();
+            self.shared.unseen.lock().note(now, wanted.from, wanted.to, load);
             made += 1;
         }
         Ok(made)

@@ -15,24 +15,36 @@ use crate::statistics::SiteLoadView;
 /// What is not shown yet, for each site.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
-    last: Option<(Instant, Vec<SiteLoadView>)>,
+    last: Vec<SiteLoadView>,
     of_sites: BTreeMap<SiteId, Hidden>,
 }
 
 /// Load that came, or went where it is negative.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Hidden {
-    /// What the site's own meter does not show.
+    /// What the site's own meter did not show at that time.
     unmetered: f64,
+    at: Instant,
     /// What the statistics do not show.
     unshown: f64,
 }
 
+impl Hidden {
+    /// The meter's memory fades.
+    fn fade(&mut self, now: Instant) {
+        let since = now.saturating_duration_since(self.at);
+        self.unmetered *= (-since.as_secs_f64() / MEMORY.as_secs_f64()).exp();
+        self.at = now;
+    }
+}
+
 impl Unseen {
-    /// A chunk has moved, with this load.
-    pub(super) fn note(&mut self, from: SiteId, to: SiteId, load: f64) {
+    /// A chunk has moved just now, with this load.
+    pub(super) fn note(&mut self, now: Instant, from: SiteId, to: SiteId, load: f64) {
         for (site, load) in [(from, -load), (to, load)] {
-            let hidden = self.of_sites.entry(site).or_default();
+            let none = Hidden { unmetered: 0.0, at: now, unshown: 0.0 };
+            let hidden = self.of_sites.entry(site).or_insert(none);
+            hidden.fade(now);
             hidden.unmetered += load;
             hidden.unshown += load;
         }
@@ -40,17 +52,14 @@ impl Unseen {
 
     /// The statistics are these. Where they are others than the last time, they show more.
     pub(super) fn hear(&mut self, now: Instant, loads: Vec<SiteLoadView>) {
-        let since = match &self.last {
-            Some((_, known)) if *known == loads => return,
-            Some((at, _)) => *at,
-            None => now,
-        };
-        let fade = (-now.saturating_duration_since(since).as_secs_f64() / MEMORY.as_secs_f64()).exp();
+        if self.last == loads {
+            return;
+        }
         for hidden in self.of_sites.values_mut() {
-            hidden.unmetered *= fade;
+            hidden.fade(now);
             hidden.unshown = f64::midpoint(hidden.unshown, hidden.unmetered);
         }
-        self.last = Some((now, loads));
+        self.last = loads;
     }
 
     /// Each site's load beside what the statistics show.
@@ -79,7 +88,8 @@ mod tests {
                 vec![SiteLoadView { site: SiteId(2), load, queue: 0.0, omega: load.io, imbalance: 0.0 }]
             };
             unseen.hear(runtime.now(), view(shown));
-            unseen.note(SiteId(1), SiteId(2), 0.3);
+            runtime.sleep(Duration::from_secs(7)).await;
+            unseen.note(runtime.now(), SiteId(1), SiteId(2), 0.3);
             for pause_ms in [100, 2_000, 50, 50, 700, 10_000, 10_000, 10_000, 10_000] {
                 let pause = Duration::from_millis(pause_ms);
                 runtime.sleep(pause).await;

@@ -21,7 +21,7 @@ use tower_service::Service as _;
 use super::control::Control;
 use super::reads::Reads;
 use super::replies::{ReplyBody, refuse};
-use crate::api::{ReadRequest, Site, SiteError, WriteRequest};
+use crate::api::{CombineRequest, Priority, ReadRequest, Site, SiteError, WriteRequest};
 use crate::local::LocalSite;
 use crate::protocol::control::messages::site_control_server::SiteControlServer;
 use crate::protocol::control::{decode_assemble, decode_combine};
@@ -188,7 +188,8 @@ impl Service {
 
     async fn assemble(&self, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
         let request = decode_assemble(bytes).map_err(Refusal::Malformed)?;
-        let result = match self.reserve(u64::from(request.combination.len)) {
+        let CombineRequest { len, priority, .. } = request.combination;
+        let result = match self.reserve_for(priority, len.into()) {
             Ok(_reserved) => self.site.assemble(request).await,
             Err(error) => Err(error),
         };
@@ -236,9 +237,19 @@ impl Service {
 
     /// Counts bytes that are about to be received, until the guard is dropped.
     fn reserve(&self, bytes: u64) -> Result<Reserved<'_>, SiteError> {
+        self.reserve_for(Priority::Foreground, bytes)
+    }
+
+    /// As [`Service::reserve`]. A chunk that others send takes long to come: writes of users find room beside it.
+    fn reserve_for(&self, priority: Priority, bytes: u64) -> Result<Reserved<'_>, SiteError> {
+        let most = match priority {
+            Priority::Foreground => self.limits.receiving_bytes,
+            Priority::Repair => self.limits.receiving_bytes / 4 * 3,
+            Priority::Background => self.limits.receiving_bytes / 2,
+        };
         let held = self.receiving_bytes.fetch_add(bytes, Ordering::Relaxed);
         let reserved = Reserved(&self.receiving_bytes, bytes);
-        let fits = held == 0 || held + bytes <= self.limits.receiving_bytes;
+        let fits = held == 0 || held + bytes <= most;
         if fits { Ok(reserved) } else { Err(SiteError::Busy) }
     }
 

@@ -2,6 +2,7 @@
 
 use striate_runtime::Runtime;
 
+use super::report::printable;
 use super::site::connect;
 use crate::args::AccessArgs;
 use crate::failure::{Failure, Outcome};
@@ -44,7 +45,7 @@ fn print(reply: &ShowAccessReply) {
             "" => String::new(),
             _ => format!("{:.1}%", block.likelihood * 100.0),
         };
-        let (partner, object) = (&block.partner, &block.object);
+        let (partner, object) = (&block.partner, printable(&block.object));
         println!("{:34}  {popularity:>9.1}%  {partner:34}  {likelihood:>10}  {object}", block.stripe);
     }
 }

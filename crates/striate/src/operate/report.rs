@@ -32,6 +32,15 @@ pub(super) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
+/// A name that clients chose, without what a terminal would obey.
+pub(super) fn printable(name: &str) -> String {
+    let escaped = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    name.chars().map(escaped).collect()
+}
+
 /// A date for people: `2026-11-20`.
 fn date(unix_ms: u64) -> String {
     match unix_ms {
@@ -145,7 +154,7 @@ fn hottest(movement: &MovementState) -> String {
     }
     let mut rows = vec![cells(["HOTTEST BLOCK", "OF REQUESTS", "OBJECT"])];
     for block in movement.hottest.iter().take(SHOWN) {
-        let object = block.object.clone().unwrap_or_default();
+        let object = block.object.as_deref().map(printable).unwrap_or_default();
         rows.push(vec![block.stripe.clone(), format!("{:.1}%", block.percent), object]);
     }
     format!("\n{}", table(&rows))
