@@ -172,8 +172,8 @@ pub struct ServerArgs {
     #[command(flatten)]
     pub upkeep: UpkeepArgs,
 
-    /// Move chunks of blocks that are read together to common sites, and off loaded ones: at most a hundredth of what is
-    /// read. The manual's page on movement says when that is worth it.
+    /// Move chunks of blocks that are read together to common sites, and off loaded ones: at most a hundredth of the
+    /// blocks' bytes that are asked for. The manual's page on movement says when that is worth it.
     #[arg(long, env = "STRIATE_OPTIMISE_PLACEMENT")]
     pub optimise_placement: bool,
 
@@ -316,8 +316,8 @@ pub struct ControlArgs {
     pub upkeep: UpkeepArgs,
 
     /// While it leads, move chunks of blocks that gateways report to be read together (`gateway --control`) to common
-    /// sites, and off loaded ones: at most a hundredth of what is read. The manual's page on movement says when that is
-    /// worth it.
+    /// sites, and off loaded ones: at most a hundredth of the blocks' bytes that are asked for. The manual's page on
+    /// movement says when that is worth it.
     #[arg(long, env = "STRIATE_OPTIMISE_PLACEMENT")]
     pub optimise_placement: bool,
 }

@@ -13,7 +13,7 @@ pub struct UpkeepArgs {
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time, env = "STRIATE_REPAIR_AFTER")]
     pub repair_after: Duration,
 
-    /// How much repair may read from and write to each site in a second while no requests wait there, in MiB. With 0
+    /// How much each site may send and be sent for repair in a second while no requests wait there, in MiB. With 0
     /// nothing is repaired but by `striate heal`.
     #[arg(long, value_name = "MIB", default_value_t = 64, env = "STRIATE_REPAIR_RATE_MIB")]
     pub repair_rate_mib: u32,
