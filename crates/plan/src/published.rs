@@ -8,7 +8,7 @@
 //! The paper solves its integer program by a general solver; here [`access::solve`] finds the same optima. Who calls
 //! [`PublishedPlanner::solve_wanted`] decides how long that takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 
 use rand::Rng;
@@ -158,14 +158,16 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
         (self.cache.hits(), self.cache.misses())
     }
 
-    /// Finds an optimal plan and caches it.
+    /// Finds an optimal plan and caches it; of a block that the query names more than once, once.
     fn solve(&mut self, blocks: &[(K, Placed)]) {
+        let mut known = BTreeSet::new();
+        let blocks: Vec<&(K, Placed)> = blocks.iter().filter(|(id, _)| known.insert(*id)).collect();
         let (problem, _, options) = self.problem(blocks.iter().map(|(_, placed)| placed));
         let Ok(solved) = access::solve(&problem, BUDGET_OF_200_US, &mut self.workspace) else { return };
         let mut plan: CachedPlan<K, Cached> = blocks.iter().map(|(id, _)| (*id, Vec::new())).collect();
         for chunk in solved.chunks {
             let index = options[chunk.block][chunk.option];
-            let (id, placed) = &blocks[chunk.block];
+            let (id, placed) = blocks[chunk.block];
             let cached = Cached { index, loads: self.loads, placed: placed.stamp() };
             plan.entry(*id).or_default().push(cached);
         }
@@ -228,6 +230,24 @@ mod tests {
         assert_eq!(asked(&second), [3, 4]);
         let part = planner.plan(&[12, 10], &[blocks[2], blocks[0]], 0, |_| true, &mut rng).unwrap();
         assert_eq!((asked(&part), planner.hits_and_misses()), (vec![3, 4], (2, 1)));
+    }
+
+    #[test]
+    fn a_block_that_is_named_twice_has_one_plan_with_no_chunk_twice() {
+        let code: Code = "rs(4,2)".parse().unwrap();
+        let sites = [1, 2, 3, 4, 5, 6].map(SiteId);
+        let block = QueryBlock::new(&code, &sites, 50_000);
+        let mut rng = SmallRng::seed_from_u64(8);
+        let mut planner = PublishedPlanner::default();
+        planner.plan(&[1, 1], &[block, block], 0, |_| true, &mut rng).unwrap();
+        planner.solve_wanted();
+        let plan = planner.plan(&[1], &[block], 0, |_| true, &mut rng).unwrap();
+        assert!(plan.is_cached);
+        let mut indices: Vec<_> =
+            plan.reads.iter().flat_map(|read| &read.chunks).map(|chunk| chunk.index).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        assert_eq!((indices.len(), plan.chunk_count()), (4, 4));
     }
 
     #[test]

@@ -82,9 +82,9 @@ impl Gathering {
         self.got.iter().any(|(got, _)| *got == index)
     }
 
-    /// Takes a chunk that came; true if the block became complete by it.
+    /// Takes a chunk that came; true if the block became complete by it. One that comes again counts once.
     pub(super) fn take(&mut self, index: usize, bytes: Bytes) -> bool {
-        if self.complete || bytes.len() != self.stripe.record.chunk_len as usize {
+        if self.complete || self.has(index) || bytes.len() != self.stripe.record.chunk_len as usize {
             return false;
         }
         self.got.push((index, bytes));

@@ -58,6 +58,29 @@ fn every_policy_reads_the_right_bytes_with_one_request_for_each_site() {
     }
 }
 
+/// A query may name a block twice; the published policy keeps its plan, and reads the block by it later. No chunk may then
+/// count twice.
+#[test]
+fn a_block_that_is_asked_for_twice_is_right_each_time() {
+    for (seed, policy) in (0..).zip(POLICIES) {
+        in_virtual_time(seed, async |runtime| {
+            let (cluster, blocks) = store(runtime.clone(), policy).await;
+            let twice = [blocks[0].clone(), blocks[1].clone(), blocks[0].clone()];
+            let right = noise(LEN, 7);
+            let (first, both) = (&right[..1_000], &right[..2_000]);
+            for _ in 0..5 {
+                let read = cluster.client.read_blocks(&twice).await.unwrap();
+                assert_eq!(bytes_of(&read), [both, first].concat(), "{policy}");
+                assert_eq!(read.stats.read_alone, 0, "{policy}");
+                runtime.sleep(Duration::from_secs(1)).await;
+                let read = cluster.client.read_blocks(&blocks[..1]).await.unwrap();
+                assert_eq!(bytes_of(&read), first, "{policy}");
+                assert!(read.stats.chunks <= 6 && read.stats.read_alone == 0, "{policy}: {:?}", read.stats);
+            }
+        });
+    }
+}
+
 #[test]
 fn lost_chunks_are_read_around_and_too_many_are_an_error() {
     for (seed, policy) in (0..).zip(POLICIES) {
