@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement reality results compare-minio
+.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ build: ## Build the release binary, installing what is missing for it
 # The tests build the program too, with their own features of its dependencies: what follows them uses that program,
 # or every dependency would be compiled once more.
 test: export STRIATE := $(abspath $(TARGET))/debug/striate
-test: lint docs unit faults clients processes python ## Everything that CI runs
+test: lint docs unit faults clients browser processes python ## Everything that CI runs
 	@echo "make test: all of it passed"
 
 lint: fmt clippy purity links deny ## Formatting, clippy with the bans, purity, links, dependencies
@@ -86,6 +86,10 @@ clients: program ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input agai
 	@tools/install.sh clients
 	STRIATE="$(PROGRAM)" FULL="$(FULL)" \
 		.tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/clients
+
+browser: program ## The status page in Chromium, where the system has it as a package
+	@tools/install.sh browser
+	STRIATE="$(PROGRAM)" .tools/browser/bin/python -m pytest -q -rs -p no:cacheprovider tests/console
 
 processes: program ## A cluster of real processes (etcd, control, sites, gateways) and boto3
 	@tools/install.sh clients engines
@@ -149,10 +153,10 @@ prove-cluster: build ## Prove the cluster's claims on real processes, in at most
 	-@tools/release >/dev/null
 	prove/cluster $(if $(FULL),--full)
 
-prove-movement: build ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: 2,000 seeds)
+prove-movement: build ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines
 	cargo build --release --package striate-bench --features movement-bench
-	prove/movement $(if $(FULL),--full)
+	prove/movement $(if $(FULL),--full) $(if $(TRACE),--trace "$(TRACE)")
 
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what Striate is built and proved with. Groups, in any number: build, engines, clients, python, minio,
-# deny, bench, highs, network, helm.
+# browser, deny, bench, highs, network, helm.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -14,6 +14,8 @@ DENY_VERSION="0.20.2"
 HELM_VERSION="v3.19.0"
 # What holds the chart against Kubernetes' schemas, and runs the tests of deploy/.
 DEPLOY_PACKAGES="kubernetes-validate==1.37.0 pytest==9.2.0"
+# What drives the browser: its own browsers, which it would download, are not used.
+BROWSER_PACKAGES="playwright==1.65.2 pytest==9.2.0"
 PYTHON_PACKAGES="awscli==1.46.2 boto3==1.44.5 botocore==1.44.5 pytest==9.2.0"
 # What the Python package is built, checked, used and compared with. It is another environment than the clients': s3fs
 # allows an older botocore only.
@@ -120,6 +122,19 @@ install_python() {
         make_venv python "$LIBRARY_PACKAGES"
 }
 
+# Chromium from the system's packages, if there is none of its kind. Ubuntu has it as a snap only, which containers do not run.
+install_browser() {
+    need_python
+    step "browser-$(echo "$BROWSER_PACKAGES" | cksum | cut -d' ' -f1)" "installing what drives a browser" \
+        make_venv browser "$BROWSER_PACKAGES"
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null && return
+    if grep -q '^ID=debian' /etc/os-release; then
+        packages browser chromium
+    else
+        say "there is no Chromium here: the status page is not tried in a browser"
+    fi
+}
+
 install_minio() {
     [ -x "$tools/bin/minio" ] && return
     need_go
@@ -213,10 +228,10 @@ install_helm() {
     fi
 }
 
-[ $# -gt 0 ] || fail "name what to install: build engines clients python minio deny bench highs network helm"
+[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny bench highs network helm"
 for group in "$@"; do
     case "$group" in
-        build | engines | clients | python | minio | deny | bench | highs | network | helm) "install_$group" ;;
-        *) fail "unknown group '$group': use build, engines, clients, python, minio, deny, bench, highs, network or helm" ;;
+        build | engines | clients | python | minio | browser | deny | bench | highs | network | helm) "install_$group" ;;
+        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, bench, highs, network or helm" ;;
     esac
 done

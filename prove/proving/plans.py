@@ -10,6 +10,9 @@ from .claims import spread
 from .laboratory import interval, percentile
 from .load import bench_binary
 
+# Where the LLM service's trace lies beside a checkout, if it does.
+TRACE = Path(__file__).resolve().parents[3] / "shared" / "data" / "llm-kvcache-first-half.csv.gz"
+
 # The bar where no more is asked than that the default stays ahead.
 SAME_ORDER = 1.0
 # The strongest simple policies.

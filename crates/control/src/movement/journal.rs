@@ -79,7 +79,7 @@ impl MovementJournal {
                 imbalance: told.imbalance.clone(),
                 hottest: self.hottest(&client).await,
             };
-            if look % LOOKS_PER_SAMPLE == 1 {
+            if work.imbalance.is_empty() || look % LOOKS_PER_SAMPLE == 0 {
                 self.sample(&client, &mut work.imbalance);
             }
             if work != told && tell(&client, &work).await {
