@@ -8,19 +8,19 @@
 //!
 //! Nothing of this must survive: whoever goes on finds in the metadata what is left. Only the wait begins anew.
 
-use std::collections::{BTreeSet, HashMap};
-use std::pin::Pin;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_meta::{keys, records};
-use striate_runtime::{Instant, JoinHandle};
+use striate_runtime::Instant;
 
 use crate::absence::{Absent, Silences};
 use crate::repair::{RepairOutcome, repair_stripe};
@@ -104,33 +104,39 @@ struct Repairing {
     seen: (Arc<Absent>, BTreeSet<SiteId>),
     counted: Option<Instant>,
     in_work: BTreeSet<StripeId>,
-    repairs: FuturesUnordered<Task>,
 }
 
 /// A stripe, whether it was in debt, and what became of it.
 type Repaired = (StripeId, bool, Result<RepairOutcome, ClientError>);
 
-/// A repair under way, given up when this is dropped.
-struct Task(JoinHandle<Repaired>);
-
-impl Future for Task {
-    type Output = Repaired;
-
-    /// A panic of the repair goes on here. A repair that the runtime has stopped has no answer, and nobody to hear it.
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match ready!(Pin::new(&mut self.0).poll(context)) {
-            Ok(repaired) => Poll::Ready(repaired),
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Poll::Pending,
-            },
-        }
-    }
+/// Repairs under way. They go on only while somebody waits here.
+#[derive(Default)]
+struct Underway {
+    repairs: FuturesUnordered<BoxFuture<'static, Repaired>>,
+    /// Those that ended beside other work, and of which nobody has taken note yet.
+    ended: VecDeque<Repaired>,
 }
 
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Underway {
+    /// The next one that ends; `None` if there is none.
+    async fn next(&mut self) -> Option<Repaired> {
+        match self.ended.pop_front() {
+            Some(ended) => Some(ended),
+            None => self.repairs.next().await,
+        }
+    }
+
+    /// Does something else meanwhile. A repair that stood still would run into its deadlines, and keep what the work may
+    /// wait for.
+    async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        while !self.repairs.is_empty() {
+            match select(work.as_mut(), self.repairs.next()).await {
+                Either::Left((output, _)) => return output,
+                Either::Right((ended, _)) => self.ended.extend(ended),
+            }
+        }
+        work.await
     }
 }
 
@@ -188,21 +194,19 @@ impl RepairService {
     }
 
     async fn repair(&self, client: &Client) {
-        let mut repairing = Repairing::default();
+        let (mut repairing, mut underway) = (Repairing::default(), Underway::default());
         loop {
             let absent = self.shared.absent.lock().clone();
             let is_held = self.shared.holds.load(Ordering::Relaxed) > 0;
             let worked = match absent {
-                Some(absent) if !is_held => self.round(client, absent, &mut repairing).await,
+                Some(absent) if !is_held => self.round(client, absent, &mut repairing, &mut underway).await,
                 _ => Ok(false),
             };
-            match worked {
-                Ok(true) => {}
-                Ok(false) => client.runtime().sleep(LOOK_EVERY).await,
-                Err(error) => {
-                    tracing::warn!(%error, "repair goes on later");
-                    client.runtime().sleep(LOOK_EVERY).await;
-                }
+            if let Err(error) = &worked {
+                tracing::warn!(%error, "repair goes on later");
+            }
+            if !matches!(worked, Ok(true)) {
+                underway.beside(client.runtime().sleep(LOOK_EVERY)).await;
             }
         }
     }
@@ -213,6 +217,7 @@ impl RepairService {
         client: &Client,
         absent: Absent,
         repairing: &mut Repairing,
+        underway: &mut Underway,
     ) -> Result<bool, ClientError> {
         let now = client.runtime().now();
         let candidates = client.candidates().into_iter().map(|candidate| candidate.site);
@@ -220,12 +225,12 @@ impl RepairService {
         repairing.meet(absent, takers, now);
         let list = match repairing.is_full() {
             true => WorkList::default(),
-            false => self.take_list(client, repairing, now).await?,
+            false => underway.beside(self.take_list(client, repairing, now)).await?,
         };
         if list.stripes.is_empty() && repairing.in_work.is_empty() {
             return Ok(false);
         }
-        self.work(client, list, repairing).await?;
+        self.work(client, list, repairing, underway).await?;
         Ok(true)
     }
 
@@ -259,6 +264,7 @@ impl RepairService {
         client: &Client,
         list: WorkList,
         repairing: &mut Repairing,
+        underway: &mut Underway,
     ) -> Result<(), ClientError> {
         let review_at = client.runtime().now() + REVIEW_EVERY;
         let at_once = (AT_ONCE_PER_SITE * client.sites().len()).clamp(*AT_ONCE.start(), *AT_ONCE.end());
@@ -269,13 +275,13 @@ impl RepairService {
             let may_begin = failed.is_none() && self.shared.holds.load(Ordering::Relaxed) == 0;
             while may_begin && repairing.in_work.len() < at_once {
                 let Some((stripe, in_debt)) = waiting.next() else { break };
-                repairing.begin(&self.shared, client, stripe, in_debt);
+                underway.repairs.push(repairing.begin(&self.shared, client, stripe, in_debt));
             }
             let is_over = client.runtime().now() >= review_at || (has_more && waiting.len() == 0);
             if may_begin && is_over {
                 return Ok(());
             }
-            let Some((stripe, in_debt, outcome)) = repairing.repairs.next().await else { break };
+            let Some((stripe, in_debt, outcome)) = underway.next().await else { break };
             repairing.in_work.remove(&stripe);
             match outcome {
                 Err(ClientError::Meta(error)) => failed = Some(error),
@@ -312,14 +318,18 @@ impl RepairService {
 }
 
 impl Repairing {
-    fn begin(&mut self, shared: &Arc<Shared>, client: &Client, stripe: StripeId, in_debt: bool) {
+    fn begin(
+        &mut self,
+        shared: &Arc<Shared>,
+        client: &Client,
+        stripe: StripeId,
+        in_debt: bool,
+    ) -> BoxFuture<'static, Repaired> {
         let (shared, client, absent) = (Arc::clone(shared), client.clone(), Arc::clone(&self.seen.0));
         self.in_work.insert(stripe);
-        let runtime = client.runtime().clone();
-        // A task of its own: it goes on while the next list is taken, and a read in it does not run into its deadline.
-        self.repairs.push(Task(runtime.spawn(async move {
+        Box::pin(async move {
             (stripe, in_debt, repair_stripe(&client, stripe, &absent, &shared.pace, in_debt).await)
-        })));
+        })
     }
 
     /// Looks at the sites of this round. When they have changed what was put off is due.
@@ -342,5 +352,36 @@ impl Repairing {
         let before = self.put_off.get(&stripe).map(|put_off| put_off.pause);
         let pause = before.map_or(PUT_OFF, |pause| (pause * 2).min(PUT_OFF_AT_MOST));
         self.put_off.insert(stripe, PutOff { until: now + pause, pause });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_runtime::run_in_virtual_time;
+
+    use super::*;
+
+    #[test]
+    fn repairs_go_on_beside_other_work_and_their_end_is_not_lost() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let began = runtime.now();
+            let mut underway = Underway::default();
+            for (sequence, seconds) in [(1, 1), (2, 9)] {
+                let runtime = runtime.clone();
+                underway.repairs.push(Box::pin(async move {
+                    runtime.sleep(Duration::from_secs(seconds)).await;
+                    assert_eq!(runtime.now() - began, Duration::from_secs(seconds));
+                    (StripeId::new(1, sequence), true, Ok(RepairOutcome::default()))
+                }));
+            }
+            underway.beside(runtime.sleep(Duration::from_secs(5))).await;
+            assert_eq!(underway.ended.len(), 1);
+            for sequence in [1, 2] {
+                let (stripe, ..) = underway.next().await.expect("both end");
+                assert_eq!(stripe, StripeId::new(1, sequence));
+            }
+            assert!(underway.next().await.is_none());
+            underway.beside(runtime.sleep(Duration::from_secs(1))).await;
+        });
     }
 }
