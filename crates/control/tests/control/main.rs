@@ -3,6 +3,7 @@
 mod cluster;
 mod collection;
 mod dying;
+mod journal;
 mod levelling;
 mod losses;
 mod members;
