@@ -118,7 +118,7 @@ fn experiments_with_failed_sites_lose_nothing() {
 #[test]
 fn chunks_move_under_the_readers_and_the_same_seed_moves_the_same() {
     let mut experiment = short(0);
-    (experiment.scale, experiment.seeds) = (2_000.0, 1);
+    (experiment.scale, experiment.seeds) = (5_000.0, 1);
     experiment.keep_policies(&["EC+C".to_owned(), "EC+C+M".to_owned()]).unwrap();
     experiment.policies[0].movement = Some(movement("improved"));
     let (results, _) = run_all(&experiment, None);
