@@ -78,7 +78,11 @@ pub fn status(status: &Status) -> String {
         };
         rows.push(vec![mirror.directory.display().to_string(), state, human_bytes(mirror.bytes)]);
     }
-    write!(text, "\n{}\n", table(&rows)).expect("writing to a string");
+    text.push('\n');
+    // A cluster's engine mirrors its rows itself.
+    if !status.mirrors.is_empty() {
+        writeln!(text, "{}", table(&rows)).expect("writing to a string");
+    }
     match status.warnings.as_slice() {
         [] => text.push_str("all is well\n"),
         warnings => warnings.iter().for_each(|warning| {
