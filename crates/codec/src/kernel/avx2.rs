@@ -2,13 +2,14 @@
 //! byte (Plank, Greenan and Miller, FAST'13).
 
 use std::arch::x86_64::{
-    __m256i, _MM_HINT_T0, _mm_load_si128, _mm_prefetch, _mm256_and_si256, _mm256_broadcastsi128_si256,
-    _mm256_loadu_si256, _mm256_set1_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi64,
-    _mm256_storeu_si256, _mm256_xor_si256,
+    __m256i, _mm_load_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256,
+    _mm256_set1_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256,
+    _mm256_xor_si256,
 };
 
 use super::Block;
 use super::coefficients::NIBBLE_TABLES;
+use super::prefetch::prefetch;
 
 /// The most outputs of a block.
 pub(super) const ROWS: usize = 4;
@@ -43,7 +44,7 @@ unsafe fn rows<const ROWS: usize>(block: &Block) {
     let mut offset = 0;
     while offset + 2 * WIDTH <= block.len {
         // SAFETY: all loads and stores are of 2·WIDTH bytes at `offset` of inputs and outputs, within `len`; the
-        // coefficients reach as far as just asserted; prefetches cannot fault.
+        // coefficients reach as far as just asserted.
         unsafe {
             let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];
             if block.accumulate {
@@ -51,9 +52,7 @@ unsafe fn rows<const ROWS: usize>(block: &Block) {
                     *sum = load_pair(output.add(offset));
                 }
             }
-            for pointer in block.upcoming {
-                _mm_prefetch::<_MM_HINT_T0>(pointer.wrapping_add(offset).cast());
-            }
+            prefetch::<1>(block.upcoming, offset);
             for (column, input) in block.inputs.iter().enumerate() {
                 let x = load_pair(input.add(offset));
                 let low = x.map(|x| _mm256_and_si256(x, low_half));

@@ -6,12 +6,13 @@
 //! are stored.
 
 use std::arch::x86_64::{
-    __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512,
-    _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512,
-    _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    __m512i, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
+    _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512,
+    _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
-use super::Block;
+use super::prefetch::{prefetch, share};
+use super::{Block, MAX_UPCOMING};
 
 /// The bytes of a register.
 const WIDTH: usize = 64;
@@ -76,7 +77,7 @@ unsafe fn pair_of_registers<const ROWS: usize, const ONES: bool>(
     offset: usize,
 ) {
     // SAFETY: all loads and stores are of 2·WIDTH bytes at `offset` of inputs and outputs, which the caller says
-    // are within `len`; matrices are read where the caller says they are; prefetches cannot fault; streaming stores are
+    // are within `len`; matrices are read where the caller says they are; streaming stores are
     // only asked for on outputs aligned to 64 bytes, and `offset` is a multiple of that.
     unsafe {
         let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
@@ -85,13 +86,9 @@ unsafe fn pair_of_registers<const ROWS: usize, const ONES: bool>(
                 *sum = load_pair(output.add(offset));
             }
         }
-        for pointer in block.upcoming {
-            let next = pointer.wrapping_add(offset).cast::<i8>();
-            _mm_prefetch::<_MM_HINT_T0>(next);
-            _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(WIDTH));
-        }
         let mut column = 0;
         while column + 2 <= block.inputs.len() {
+            prefetch::<2>(share(block.upcoming, column, 2), offset);
             let a = load_pair(block.inputs[column].add(offset));
             let b = load_pair(block.inputs[column + 1].add(offset));
             let matrices_a = matrices.add(column * stride);
@@ -112,6 +109,7 @@ unsafe fn pair_of_registers<const ROWS: usize, const ONES: bool>(
             }
             column += 2;
         }
+        prefetch::<2>(share(block.upcoming, column, MAX_UPCOMING), offset);
         if column < block.inputs.len() {
             let a = load_pair(block.inputs[column].add(offset));
             let matrices_a = matrices.add(column * stride);

@@ -20,6 +20,8 @@ mod gfni_avx2;
 mod gfni_avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "x86_64")]
+mod prefetch;
 
 #[cfg(test)]
 mod tests;
@@ -34,6 +36,11 @@ use schedule::Mode;
 pub(crate) const MAX_ROWS: usize = 8;
 /// The most inputs in a block: more streams than this outrun the prefetchers and the ways of the L1 cache.
 pub(crate) const GROUP_COLUMNS: usize = 16;
+/// The most that is prefetched during a block: the inputs of a group, and the outputs.
+pub(crate) const MAX_UPCOMING: usize = GROUP_COLUMNS + MAX_ROWS;
+
+/// The bytes of a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// One call of a kernel: `rows` outputs, `columns` inputs, `len` bytes of each.
 ///
@@ -46,8 +53,8 @@ pub(crate) struct Block<'a> {
     pub(crate) first_column: usize,
     /// At most [`GROUP_COLUMNS`].
     pub(crate) inputs: &'a [*const u8],
-    /// What will be read next, to be prefetched meanwhile: empty, or one pointer for each input or fewer. Prefetching
-    /// cannot fault, so these need not be valid.
+    /// What will be used next, to be prefetched meanwhile: at most [`MAX_UPCOMING`] pointers. Prefetching cannot fault,
+    /// so these need not be valid.
     pub(crate) upcoming: &'a [*const u8],
     /// At most the kernel's number of rows.
     pub(crate) outputs: &'a [*mut u8],
@@ -171,6 +178,6 @@ pub enum Stores {
     /// Around the caches: right for bulk work from memory to memory that nobody looks at soon. It saves reading each
     /// target line before it is overwritten, some 15–25% of the time of (10,4) when the data come from DRAM as well;
     /// when data and results fit in the caches it costs as much. Heeded by the AVX-512 kernel, for at most 16 inputs
-    /// and outputs that are aligned to 64 bytes; otherwise the same as [`Stores::Cached`].
+    /// and outputs together, and outputs that are aligned to 64 bytes; otherwise the same as [`Stores::Cached`].
     Streaming,
 }

@@ -8,28 +8,28 @@
 //! data chunks, whatever k is.
 //!
 //! With at most 16 inputs there is one group, the hardware prefetchers keep up with it, and a short look ahead in each
-//! stream does best. Both choices were measured: `docs/decisions/codec-kernels.md`.
+//! stream does best, in one strip from end to end. All of this was measured: `docs/decisions/codec-kernels.md`.
 //!
 //! [`Stores::Streaming`] is for a single group only: over sums that are still to be read again, stores around the caches
 //! cost three times what they save, and with more than 16 inputs there is little to save.
 
 use std::ops::Range;
 
-use super::{Block, Coefficients, GROUP_COLUMNS, Kernel, MAX_ROWS, Stores};
+use super::{Block, Coefficients, GROUP_COLUMNS, Kernel, LINE_BYTES, MAX_ROWS, MAX_UPCOMING, Stores};
 use crate::checksum::GranuleChecksums;
 
-/// How many bytes of each chunk are worked on at a time: 8 outputs fill two thirds of a 48 KiB L1 cache at most, and a
-/// strip is a page, the range of a hardware prefetcher.
+/// How many bytes of each chunk are worked on at a time: a page, the range of a hardware prefetcher, of which 8 outputs
+/// fill an L1 cache of 32 KiB and two thirds of one of 48 KiB.
 const STRIP_BYTES: usize = 4096;
 
 /// The same when checksums are taken, which are slow to start.
 const CHECKSUM_STRIP_BYTES: usize = 8192;
 
 /// How far ahead a single group of inputs is prefetched.
-const AHEAD_BYTES: usize = 1024;
+const AHEAD_BYTES: usize = 512;
 
-/// The bytes of a cache line.
-const LINE_BYTES: usize = 64;
+/// The most inputs and outputs, together, beside which streaming stores gain anything: with (16,4) they lose a third.
+const STREAMING_CHUNKS: usize = 16;
 
 /// What to do with what the outputs hold, and how to write them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,22 +63,16 @@ pub(super) fn dot(
     let stream = mode == Mode::Overwrite(Stores::Streaming)
         && kernel.streams
         && checksums.is_none()
-        && inputs.len() <= GROUP_COLUMNS
+        && inputs.len() + outputs.len() <= STREAMING_CHUNKS
         && outputs.iter().all(|output| output.addr().is_multiple_of(LINE_BYTES));
-    let call = Call {
-        kernel,
-        coefficients,
-        inputs,
-        outputs,
-        len,
-        #[cfg(target_arch = "x86_64")]
-        stream,
-        accumulate: mode == Mode::Accumulate,
-    };
+    let call =
+        Call { kernel, coefficients, inputs, outputs, len, stream, accumulate: mode == Mode::Accumulate };
     let mut offset = 0;
     while offset < len {
         let strip = match &checksums {
             Some(checksums) => CHECKSUM_STRIP_BYTES.min(checksums.granule_rest(offset)),
+            // A single block has nothing to come back to.
+            None if inputs.len() <= GROUP_COLUMNS && call.outputs.len() <= kernel.max_rows => len,
             None => STRIP_BYTES,
         };
         let strip = offset..len.min(offset + strip);
@@ -107,7 +101,6 @@ struct Call<'a> {
     /// Each valid for writes of `len` bytes while the call lasts, and disjoint from everything else.
     outputs: Vec<*mut u8>,
     len: usize,
-    #[cfg(target_arch = "x86_64")]
     stream: bool,
     accumulate: bool,
 }
@@ -172,8 +165,9 @@ impl Call<'_> {
     }
 
     /// What to prefetch while a group is worked on: the group after it in this strip, the first group of the next
-    /// strip, or, if there is only one group, its own bytes a little further on.
-    fn upcoming(&self, strip: &Range<usize>, group: &Range<usize>) -> ([*const u8; GROUP_COLUMNS], usize) {
+    /// strip, or, if there is only one group, its own bytes a little further on, and those of the outputs, which have
+    /// to be in the caches before they can be written there.
+    fn upcoming(&self, strip: &Range<usize>, group: &Range<usize>) -> ([*const u8; MAX_UPCOMING], usize) {
         let all = self.inputs.len();
         let (next, offset) = if group.end < all {
             (group.end, strip.start)
@@ -182,11 +176,18 @@ impl Call<'_> {
         } else {
             (0, strip.start + AHEAD_BYTES)
         };
-        let mut pointers = [std::ptr::null(); GROUP_COLUMNS];
+        let mut pointers = [std::ptr::null(); MAX_UPCOMING];
         let columns = GROUP_COLUMNS.min(all - next);
         for (pointer, input) in pointers.iter_mut().zip(&self.inputs[next..next + columns]) {
             *pointer = input.as_ptr().wrapping_add(offset);
         }
-        (pointers, columns)
+        if all > GROUP_COLUMNS || self.stream {
+            return (pointers, columns);
+        }
+        let rows = MAX_ROWS.min(self.outputs.len());
+        for (pointer, output) in pointers[columns..].iter_mut().zip(&self.outputs[..rows]) {
+            *pointer = output.wrapping_add(offset);
+        }
+        (pointers, columns + rows)
     }
 }
