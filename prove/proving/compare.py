@@ -29,7 +29,7 @@ GET_CPU_BARS = {"10 KiB": 0.5, "100 KiB": 0.5, "1 MiB": 0.5}
 MEMORY_BAR = 0.25
 DISK_BARS = {"10 KiB": 2.5}
 # How often a size is measured in each round; a load of large objects has too few operations for a tail.
-TURNS = {"10 MiB": 2}
+TURNS = {"1 MiB": 2, "10 MiB": 2}
 
 
 @dataclass

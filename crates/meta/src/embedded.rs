@@ -86,7 +86,7 @@ impl Layout {
 pub struct Options {
     /// Memory for cached pages, over all mirrors.
     pub cache_bytes: usize,
-    /// A mirror that does not answer for so long is ejected.
+    /// A mirror that does not answer for so long is ejected, if another one has.
     pub deadline: Duration,
     /// With less free space than this in a mirror's directory only deletes are accepted.
     pub min_free_bytes: u64,

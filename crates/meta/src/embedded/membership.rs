@@ -13,7 +13,7 @@ use super::epoch::{EPOCH_FILE, EpochRecord};
 use super::shared::{MirrorEvent, MirrorStatus};
 use super::snapshot::{Failure, Snapshot};
 use super::volume::{DiskId, MetaDirectory, Volume};
-use super::worker::gather;
+use super::worker::{Wanted, gather};
 use super::{Layout, Options};
 use crate::store::MetaError;
 
@@ -39,9 +39,9 @@ impl KnownDirectory {
     }
 }
 
-/// Records `record` in every directory that answers within `deadline`, but for those in `vanished`. A new name in
-/// a directory that is being wiped would keep `rm -rf` from ending, so there the old record is taken away instead:
-/// it must not speak for the cluster any more.
+/// Records `record` in every directory that answers within `deadline`, and in as many as are needed however long they
+/// take, but for those in `vanished`. A new name in a directory that is being wiped would keep `rm -rf` from ending, so
+/// there the old record is taken away instead: it must not speak for the cluster any more.
 ///
 /// # Errors
 /// When fewer than min(r+1, n−r) did: the set in force could then be overlooked at the next start.
@@ -77,11 +77,15 @@ pub(super) fn record_everywhere(
     }
     drop(answers);
     let (mut recorded, mut failures) = (0, Vec::new());
-    gather(&answered, asked, deadline, |(name, written): (String, std::io::Result<()>)| match written {
-        Ok(()) => recorded += 1,
-        Err(error) => failures.push(format!("{name}: {error}")),
-    });
     let needed = layout.epoch_copies();
+    let wanted = Wanted { all: asked, least: needed, what: "directory that took the set of mirrors" };
+    gather(&answered, &wanted, deadline, |(name, written): (String, std::io::Result<()>)| {
+        match &written {
+            Ok(()) => recorded += 1,
+            Err(error) => failures.push(format!("{name}: {error}")),
+        }
+        written.is_ok()
+    });
     if recorded >= needed {
         return Ok(());
     }

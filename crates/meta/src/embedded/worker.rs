@@ -1,8 +1,8 @@
 //! Runs each mirror's work beside the others', with a deadline.
 //!
 //! In a real runtime every mirror has a thread of its own, so that a group is written to all mirrors at
-//! once and a hung disk hangs nobody else: its answer is not waited for beyond the deadline, and its thread
-//! ends by itself should the disk ever answer. In a deterministic runtime the work is done inline, one
+//! once and a hung disk hangs nobody else: when another mirror has the group its answer is not waited for beyond the
+//! deadline, and its thread ends by itself should the disk ever answer. In a deterministic runtime the work is done inline, one
 //! mirror after the other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,6 +96,10 @@ fn apply(db: &mut MirrorDb, group: &Group) -> Applied {
 }
 
 /// Applies `group` on all mirrors and answers what became of it on each, in their order.
+///
+/// A mirror is hung when it lets the deadline pass *and another has the group*. While all are silent they are waited
+/// for: whole machines stand still (a volume whose burst of I/O is spent, a moved virtual machine), and without a
+/// mirror that goes on there is nothing to be gained by giving them up.
 pub(super) fn apply_on_all<'a>(
     workers: impl Iterator<Item = &'a mut Worker>,
     group: &Arc<Group>,
@@ -109,23 +113,44 @@ pub(super) fn apply_on_all<'a>(
     }
     drop(answers);
     let mut applied: Vec<Option<Applied>> = (0..count).map(|_| None).collect();
-    gather(&answered, count, deadline, |(position, result)| applied[position] = Some(result));
+    let wanted = Wanted { all: count, least: 1, what: "mirror of the metadata that wrote a group" };
+    gather(&answered, &wanted, deadline, |(position, result)| {
+        let is_done = result.is_ok();
+        applied[position] = Some(result);
+        is_done
+    });
     let missing = || Err(Failure::Hung(format!("it did not answer within {deadline:?}")));
     applied.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
 }
 
-/// Receives up to `count` answers, all within one `deadline`.
+/// How many answers are waited for.
+pub(super) struct Wanted {
+    /// As many have been asked.
+    pub(super) all: usize,
+    /// So many good ones are waited for whatever the deadline.
+    pub(super) least: usize,
+    /// What the log calls one of those.
+    pub(super) what: &'static str,
+}
+
+/// Receives answers until there are `all`, or, once `least` of them were good (`take` says so), until none has come
+/// for as long as the deadline.
 pub(super) fn gather<T>(
     answered: &mpsc::Receiver<T>,
-    count: usize,
+    wanted: &Wanted,
     deadline: Duration,
-    mut take: impl FnMut(T),
+    mut take: impl FnMut(T) -> bool,
 ) {
-    // The deadline bounds the wait for one answer after another, too: when nobody answers for that long,
-    // nobody else is waited for.
-    for _ in 0..count {
+    let (mut all, mut good) = (0, 0);
+    while all < wanted.all {
         match answered.recv_timeout(deadline) {
-            Ok(answer) => take(answer),
+            Ok(answer) => {
+                all += 1;
+                good += usize::from(take(answer));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) if good < wanted.least => {
+                tracing::warn!(found = good, needed = wanted.least, "waiting for a {}", wanted.what);
+            }
             Err(_) => return,
         }
     }

@@ -352,6 +352,45 @@ async fn a_hung_mirror_is_ejected_by_the_deadline_and_nothing_waits_for_it_again
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_everything_hangs_the_engine_waits_and_then_goes_on() {
+    let (runtime, mut cluster) = (Runtime::real(), Cluster::new(3, 1));
+    cluster.options.deadline = Duration::from_millis(400);
+    // The first directory can be held up by itself, the others together.
+    let gates: Vec<Arc<Gate>> = vec![Arc::default(), Arc::default()];
+    let mut present = cluster.present(&[]);
+    for (number, directory) in present.iter_mut().enumerate() {
+        let gate = gates[number.min(1)].clone();
+        directory.volume = Arc::new(Hanging { inner: directory.volume.clone(), gate });
+    }
+    let store =
+        EmbeddedStore::open_or_create(&runtime, cluster.options, cluster.layout, &present).await.unwrap();
+    let mut events = store.events();
+    // No mirror answers: none is given up, and what was asked meanwhile is done afterwards.
+    gates.iter().for_each(|gate| gate.set(true));
+    let (writer, hung) = (store.clone(), cluster.options.deadline * 2);
+    let written = runtime.spawn(async move { put(&writer, "a", "1").await });
+    runtime.sleep(hung).await;
+    assert!(!written.is_finished() && events.try_recv().is_err());
+    assert_eq!(get(&store, "a").await.unwrap(), None, "reads go on");
+    gates.iter().for_each(|gate| gate.set(false));
+    written.await.unwrap().unwrap();
+    assert_eq!(store.mirrors().await.unwrap().iter().filter(|mirror| mirror.in_sync).count(), 2);
+    // One mirror answers, but the smaller set can be recorded in one directory only, of the two that it takes.
+    gates[1].set(true);
+    let writer = store.clone();
+    let written = runtime.spawn(async move { put(&writer, "a", "2").await });
+    runtime.sleep(hung).await;
+    assert!(!written.is_finished() && events.try_recv().is_err());
+    gates[1].set(false);
+    written.await.unwrap().unwrap();
+    assert!(
+        matches!(ejected(&mut events).await, MirrorEvent::Ejected { disk_id, .. } if disk_id == Cluster::disk(1))
+    );
+    assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("2"));
+    store.close().await;
+}
+
 fn simulated(disks: usize, tolerance: usize) -> (Machine, Layout, Options) {
     let layout = Layout { cluster: ClusterId(7), total_directories: disks, tolerance };
     let options = Options {
