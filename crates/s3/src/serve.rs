@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -68,11 +69,21 @@ struct Connections {
 ///
 /// # Errors
 /// When the listener fails for good. Errors of single connections are not the listener's.
-pub async fn serve(
+// Boxed, so that the HTTP server is compiled here, once and as fast code, and not again by whoever awaits it.
+pub fn serve(
     gateway: Gateway,
     listener: TcpListener,
     certificates: Option<Certificates>,
-    shutdown: impl Future<Output = ()> + Send,
+    shutdown: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, io::Result<()>> {
+    Box::pin(serve_until(gateway, listener, certificates, shutdown))
+}
+
+async fn serve_until(
+    gateway: Gateway,
+    listener: TcpListener,
+    certificates: Option<Certificates>,
+    shutdown: BoxFuture<'static, ()>,
 ) -> io::Result<()> {
     let runtime = gateway.shared.runtime.clone();
     let drain = gateway.shared.options.limits.drain;
@@ -102,11 +113,10 @@ pub async fn serve(
 async fn accept(
     listener: TcpListener,
     connections: Connections,
-    shutdown: impl Future<Output = ()> + Send,
+    mut shutdown: BoxFuture<'static, ()>,
 ) -> io::Result<()> {
     let shared = Arc::clone(&connections.gateway.shared);
     let room = Arc::new(Semaphore::new(shared.options.limits.connections));
-    let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
             biased;

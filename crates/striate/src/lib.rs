@@ -3,6 +3,7 @@
 //! | module | what |
 //! |--|--|
 //! | [`args`], [`config`], [`ellipsis`] | the command line, variables and files |
+//! | [`run`] | one command, from its arguments to its end |
 //! | [`start`] | from directories to a running store: identities, rosters, admission |
 //! | [`server`] | everything wired together, until a signal |
 //! | [`site_process`], [`gateway_process`], [`control_process`] | the processes of a cluster |
@@ -35,6 +36,7 @@ pub mod membership;
 pub mod metrics;
 pub mod operate;
 pub mod remote_sites;
+pub mod run;
 pub mod s3_client;
 pub mod server;
 pub mod site_process;

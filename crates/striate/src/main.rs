@@ -6,10 +6,9 @@ use std::time::Duration;
 use striate::args::Command;
 use striate::config::{ConfigError, command_line};
 use striate::failure::{Failure, Outcome};
+use striate::logging;
+use striate::run::run;
 use striate::spans::Spans;
-use striate::{
-    bench, control_process, gateway_process, lab, logging, operate, server, site_process, transfer,
-};
 use striate_runtime::Runtime;
 
 /// Returns freed memory to the system sooner, and is faster on many small allocations than the C library's. Without
@@ -71,30 +70,4 @@ fn spans_of(command: &Command) -> Outcome<Option<Spans>> {
     };
     let endpoint = listen.otlp_endpoint.as_ref();
     endpoint.map(|endpoint| Spans::start(endpoint, listen.otlp_sampling)).transpose()
-}
-
-async fn run(runtime: Runtime, command: Command) -> Outcome {
-    match command {
-        Command::Server(args) => server::run(runtime, args).await,
-        Command::Site(args) => site_process::run(runtime, args).await,
-        Command::Gateway(args) => gateway_process::run(runtime, args).await,
-        Command::Control(args) => control_process::run(runtime, args).await,
-        Command::Bucket(command) => operate::bucket(runtime, command).await,
-        Command::Cp(args) => transfer::cp(runtime, args).await,
-        Command::Ls(args) => transfer::ls(runtime, args).await,
-        Command::Rm(args) => transfer::rm(runtime, args).await,
-        Command::Cat(args) => transfer::cat(runtime, args).await,
-        Command::Status(args) => operate::status(runtime, args).await,
-        Command::Verify(args) => operate::verify(runtime, args).await,
-        Command::Explain(args) => operate::explain(runtime, args).await,
-        Command::Heal(args) => operate::heal(runtime, args).await,
-        Command::Disk(command) => operate::disk(runtime, command).await,
-        Command::Admin(command) => operate::admin(runtime, command).await,
-        Command::Bench(args) => bench::run(runtime, *args).await,
-        Command::Lab(command) => lab::run(runtime, command).await,
-        Command::Version => {
-            println!("striate {}", env!("CARGO_PKG_VERSION"));
-            Ok(())
-        }
-    }
 }

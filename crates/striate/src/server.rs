@@ -293,7 +293,7 @@ pub async fn serve(
             let _ = drain.wait_for(|&draining| draining).await;
         }
     };
-    let served = striate_s3::serve(gateway, listeners.s3, listeners.certificates, shutdown).await;
+    let served = striate_s3::serve(gateway, listeners.s3, listeners.certificates, Box::pin(shutdown)).await;
     console_task.abort();
     if let Some((record, directory)) = run {
         record.withdraw(&directory);

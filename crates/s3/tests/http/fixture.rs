@@ -86,7 +86,7 @@ impl Fixture {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move { drop(stopped.await) };
-        let served = Some(runtime.spawn(serve(gateway, listener, certificates, shutdown)));
+        let served = Some(runtime.spawn(serve(gateway, listener, certificates, Box::pin(shutdown))));
         Self { runtime, address, keys, audit, meta, stop: Some(stop), served }
     }
 
