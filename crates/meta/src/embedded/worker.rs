@@ -1,9 +1,9 @@
 //! Runs each mirror's work beside the others', with a deadline.
 //!
-//! In a real runtime every mirror has a thread of its own, so that a group is written to all mirrors at
-//! once and a hung disk hangs nobody else: when another mirror has the group its answer is not waited for beyond the
-//! deadline, and its thread ends by itself should the disk ever answer. In a deterministic runtime the work is done inline, one
-//! mirror after the other.
+//! In a real runtime every mirror has a thread of its own, so that a group is written to all mirrors at once and a hung
+//! disk hangs nobody else: when another mirror has the group its answer is not waited for beyond the deadline, and its
+//! thread ends by itself should the disk ever answer. In a deterministic runtime the work is done inline, one mirror
+//! after the other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
