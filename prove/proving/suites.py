@@ -47,7 +47,7 @@ class ClientSuites:
 
 def prove_codec(ledger, full):
     """Takes over the codec benchmark's own claims."""
-    command = [bench_binary(), "codec", "--rounds", "31"] + ([] if full else ["--quick"])
+    command = [bench_binary(), "codec"] + ([] if full else ["--quick", "--rounds", "31"])
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT)
     kernel = done.stdout.partition("kernel ")[2].partition(",")[0]
     found = 0

@@ -33,9 +33,7 @@ impl Klauspost {
         Ok(klauspost)
     }
 
-    /// Sends one line and waits for the answer. It waits busily: on virtual machines streaming stores were seen to run
-    /// at a third of their speed for tens of milliseconds after the processor had been idle, and whoever comes next
-    /// would pay for this wait.
+    /// Sends one line and waits for the answer, busily, so that whoever is timed next finds its processor awake.
     pub fn request(&mut self, line: &str) -> io::Result<String> {
         writeln!(self.requests, "{line}")?;
         self.requests.flush()?;
