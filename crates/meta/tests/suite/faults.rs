@@ -368,7 +368,7 @@ async fn while_everything_hangs_the_engine_waits_and_then_goes_on() {
     let mut events = store.events();
     // No mirror answers: none is given up, and what was asked meanwhile is done afterwards.
     gates.iter().for_each(|gate| gate.set(true));
-    let (writer, hung) = (store.clone(), cluster.options.deadline * 2);
+    let (writer, hung) = (store.clone(), cluster.options.deadline * 4);
     let written = runtime.spawn(async move { put(&writer, "a", "1").await });
     runtime.sleep(hung).await;
     assert!(!written.is_finished() && events.try_recv().is_err());
