@@ -15,7 +15,9 @@ use parking_lot::Mutex;
 use striate_core::ClusterId;
 use striate_meta::embedded::simulated::{Fault, Machine};
 use striate_meta::embedded::{EmbeddedStore, Layout, MirrorEvent, Options};
-use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
+use striate_meta::{
+    Commit, Lease, LeaseId, MetaError, MetaStore, Revision, Row, ScanRange, Transaction, Watch,
+};
 use striate_runtime::{Process, Runtime};
 
 use super::mutation::{self, Mutation};
@@ -41,8 +43,11 @@ pub struct EngineMachine {
     observer: OnceLock<Observer>,
 }
 
-/// Is told of every transaction whose commit was answered.
-pub struct Observer(Box<dyn Fn(&Transaction) + Send + Sync>);
+/// Is told of every transaction whose commit was answered, with its revision; once more where it is answered once more, to a
+/// client that does not know the outcome.
+pub struct Observer(Box<Tell>);
+
+type Tell = dyn Fn(&Transaction, Revision) + Send + Sync;
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,7 +84,7 @@ impl EngineMachine {
     ///
     /// # Panics
     /// When there is one already.
-    pub fn observe(&self, observer: impl Fn(&Transaction) + Send + Sync + 'static) {
+    pub fn observe(&self, observer: impl Fn(&Transaction, Revision) + Send + Sync + 'static) {
         self.observer.set(Observer(Box::new(observer))).expect("there is one observer");
     }
 
@@ -242,8 +247,8 @@ impl MetaStore for EngineMachine {
             () = process.killed() => Err(unknown()),
             answer = store.commit(transaction) => answer,
         };
-        if let (Ok(Commit::Done(_)), Some(Observer(tell))) = (&answer, self.observer.get()) {
-            tell(&committed);
+        if let (Ok(Commit::Done(revision)), Some(Observer(tell))) = (&answer, self.observer.get()) {
+            tell(&committed, *revision);
         }
         if self.is_off() { Err(unknown()) } else { answer }
     }

@@ -86,6 +86,8 @@ struct Remembered {
     generation: u32,
     /// Site and generation of each chunk.
     named: Vec<(u32, u32)>,
+    /// Of the row.
+    revision: Revision,
 }
 
 impl Broken {
@@ -100,12 +102,15 @@ impl Broken {
     }
 
     /// I10 and I11: compares a stripe's record with what it was before. Answers which chunks are in a new place, and
-    /// whether the stripe is new.
-    fn compare(&self, id: StripeId, stripe: &Stripe) -> (Vec<usize>, bool) {
+    /// whether the stripe is new. Of a commit that was answered once more, or after a later one, there is nothing to say.
+    fn compare(&self, id: StripeId, stripe: &Stripe, revision: Revision) -> (Vec<usize>, bool) {
         let crcs: Vec<u32> = stripe.locations.iter().map(|at| at.crc32c).collect();
         let named: Vec<(u32, u32)> = stripe.locations.iter().map(|at| (at.site, at.generation)).collect();
         let generations = || named.iter().map(|&(_, generation)| generation);
         let mut stripes = self.stripes.lock();
+        if stripes.get(&id).is_some_and(|before| before.revision > revision) {
+            return (Vec::new(), false);
+        }
         let mut is_placed_anew: Vec<bool> = named.iter().map(|&(site, _)| site != 0).collect();
         if generations().any(|generation| generation > stripe.generation) {
             self.report(Invariant::I11, format!("stripe {id} has a chunk of a generation yet to come"));
@@ -131,7 +136,7 @@ impl Broken {
         let anew = is_placed_anew.iter().enumerate().filter(|(_, anew)| **anew).map(|(index, _)| index);
         let anew = anew.collect();
         let (generation, chunk_len) = (stripe.generation, stripe.chunk_len);
-        stripes.insert(id, Remembered { crcs, chunk_len, generation, named });
+        stripes.insert(id, Remembered { crcs, chunk_len, generation, named, revision });
         (anew, is_new)
     }
 }
@@ -139,10 +144,10 @@ impl Broken {
 /// Has every record of a stripe checked when it is committed: I6, I7, I10 and I11.
 pub fn watch_commits(cluster: &Arc<Cluster>) {
     let weak = Arc::downgrade(cluster);
-    cluster.engine.observe(move |transaction| {
+    cluster.engine.observe(move |transaction, revision| {
         let Some(cluster) = weak.upgrade() else { return };
         for (id, record) in stripes_of(transaction) {
-            check_commit(&cluster, id, &record);
+            check_commit(&cluster, id, &record, revision);
         }
     });
 }
@@ -158,9 +163,9 @@ fn stripes_of(transaction: &Transaction) -> Vec<(StripeId, Stripe)> {
     transaction.writes.iter().filter_map(record).collect()
 }
 
-fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe) {
+fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe, revision: Revision) {
     check_placement(cluster, id, record);
-    let (anew, is_new) = cluster.broken.compare(id, record);
+    let (anew, is_new) = cluster.broken.compare(id, record, revision);
     if is_new {
         check_debt(cluster, id, record);
     }
@@ -234,17 +239,23 @@ fn chunk_of(id: StripeId, index: usize, location: &Location) -> ChunkId {
 
 /// All committed stripes at this instant; `None` when the metadata cannot be read now.
 pub fn committed(cluster: &Cluster) -> Option<Vec<(StripeId, Stripe)>> {
+    Some(committed_rows(cluster)?.into_iter().map(|(id, record, _)| (id, record)).collect())
+}
+
+/// The same with the rows' revisions.
+fn committed_rows(cluster: &Cluster) -> Option<Vec<(StripeId, Stripe, Revision)>> {
     let rows = cluster.engine.peek_all(keys::STRIPES)?;
-    Some(rows.iter().filter_map(|row| Some((keys::stripe_of(&row.key)?, row.record().ok()?))).collect())
+    let stripe = |row: &Row| Some((keys::stripe_of(&row.key)?, row.record().ok()?, row.version));
+    Some(rows.iter().filter_map(stripe).collect())
 }
 
 /// All committed stripes with the condition of their chunks at this instant, past network and queues. Checks I6, I10
 /// and I11 on the way. `None` when the metadata cannot be read now.
 pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
-    let stripes = committed(cluster)?;
-    let surveyed = stripes.into_iter().map(|(id, record)| {
+    let stripes = committed_rows(cluster)?;
+    let surveyed = stripes.into_iter().map(|(id, record, revision)| {
         check_placement(cluster, id, &record);
-        cluster.broken.compare(id, &record);
+        cluster.broken.compare(id, &record, revision);
         let condition = |(index, location): (usize, &Location)| match SiteId(location.site) {
             SiteId(0) => Condition::Debt,
             site => match cluster.site(site) {
@@ -338,5 +349,28 @@ pub fn check_site(cluster: &Cluster, site: &SiteMachine) {
                     .report(Invariant::I7, format!("site {id} has lost chunk {chunk} in a crash: {why}"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripe(generation: u32, at: [(u32, u32); 2]) -> Stripe {
+        let location = |(site, generation)| Location { site, generation, ..Location::default() };
+        Stripe { generation, locations: at.map(location).to_vec(), ..Stripe::default() }
+    }
+
+    #[test]
+    fn a_generation_that_goes_back_is_found_and_a_commit_that_is_answered_again_is_not_one() {
+        let id = StripeId::new(1, 1);
+        let broken = Broken::default();
+        let written = stripe(1, [(1, 1), (2, 1)]);
+        assert_eq!(broken.compare(id, &written, Revision(5)), (vec![0, 1], true));
+        assert_eq!(broken.compare(id, &stripe(2, [(1, 1), (3, 2)]), Revision(7)), (vec![1], false));
+        assert_eq!(broken.compare(id, &written, Revision(5)), (Vec::new(), false), "answered once more");
+        assert_eq!(broken.first(), None);
+        broken.compare(id, &written, Revision(9));
+        assert_eq!(broken.first().map(|(invariant, _)| invariant), Some(Invariant::I11));
     }
 }

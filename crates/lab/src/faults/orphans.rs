@@ -22,6 +22,8 @@ use super::invariants::{self, Invariant};
 
 /// By when all is collected after the last fault: leases and graces, one after the other and several times over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(240);
+/// What is left and is named, of more.
+const SHOWN: usize = 10;
 /// Pause between two looks for orphans.
 const ROUND: Duration = Duration::from_secs(5);
 
@@ -36,7 +38,11 @@ pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
             return;
         }
         if cluster.runtime.now() > deadline {
-            let what = format!("left {COLLECTED_WITHIN:?} after the last fault: {left:?}; {found:?}");
+            let count = left.as_ref().map_or(0, Vec::len);
+            let some: Vec<String> = left.into_iter().flatten().take(SHOWN).collect();
+            let what = format!(
+                "{count} left {COLLECTED_WITHIN:?} after the last fault, the first of them: {some:?}; {found:?}"
+            );
             return cluster.broken.report(Invariant::Orphans, what);
         }
         cluster.runtime.sleep(ROUND).await;

@@ -269,7 +269,7 @@ impl SiteMachine {
 
     /// Fault: the disk takes only so many bytes in all; `None`: as many as ever.
     pub fn set_capacity(&self, bytes: Option<u64>) {
-        self.fs().set_capacity(bytes.unwrap_or(self.capacity));
+        self.fs().set_capacity(bytes.map_or(self.capacity, |bytes| bytes.min(self.capacity)));
     }
 
     /// Fault: the disk hangs, or goes on.
