@@ -56,9 +56,9 @@ fn measure() -> io::Result<bool> {
 fn rate(shape: MovementShape, objective: Objective, seed: u64) -> f64 {
     let instance = shape.draw(seed);
     let all: Vec<_> = instance.blocks.iter().map(|block| block.id).collect();
-    let mut state = objective.state(instance.sites, instance.blocks, instance.traffic);
+    let state = objective.state(instance.sites, instance.blocks, &instance.requests, instance.traffic);
     let watch = Stopwatch::start();
     let budget = MovementBudget { moves: MOVES, patience: usize::MAX };
-    let found = std::hint::black_box(select_movement(&mut state, objective, all, budget));
+    let found = std::hint::black_box(select_movement(&state, objective, all, budget));
     found.evaluated as f64 * 1e9 / watch.nanoseconds() as f64
 }

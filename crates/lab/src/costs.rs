@@ -53,11 +53,11 @@ pub fn move_ns(clock: &Runtime, objective: Objective) -> f64 {
     let shape = MovementShape { sites: SITES, racks: SITES, k: 2, r: 2, blocks: 512, group: 8, partners: 24 };
     let drawn = shape.draw(1);
     let candidates: Vec<_> = drawn.blocks.iter().map(|block| block.id).collect();
-    let mut state = objective.state(drawn.sites, drawn.blocks, drawn.traffic);
+    let state = objective.state(drawn.sites, drawn.blocks, &drawn.requests, drawn.traffic);
     let budget = MovementBudget { moves: 10_000, patience: usize::MAX };
     let mut evaluated = 1;
     let round_s = fastest(clock, || {
-        evaluated = select_movement(&mut state, objective, candidates.iter().copied(), budget).evaluated;
+        evaluated = select_movement(&state, objective, candidates.iter().copied(), budget).evaluated;
     });
     1e9 * round_s / evaluated.max(1) as f64
 }

@@ -81,14 +81,14 @@ impl MovementOptions {
             report_every: every * 10,
             sampling: 1.0,
             window: CoAccessLimits::default().requests,
-            draws: OptimiserOptions::default().draws,
+            draws: 32,
         }
     }
 
     /// The improved objective, and what is moved by default.
     pub fn improved() -> Self {
-        let OptimiserOptions { objective, allowance, .. } = OptimiserOptions::default();
-        Self { objective, allowance, ..Self::published() }
+        let OptimiserOptions { objective, allowance, draws, .. } = OptimiserOptions::default();
+        Self { objective, allowance, draws, ..Self::published() }
     }
 
     /// The same where phases are so many times shorter: what happens at intervals happens as often in a phase.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use serde::Serialize;
 use striate_client::{Client, ClientError};
@@ -28,8 +28,10 @@ use super::state::gather;
 use super::unseen::Unseen;
 use crate::statistics::SiteStatistics;
 
-/// A round plans no further when it has so many moves, which are made at the same time.
-const MOVES: usize = 32;
+/// A round plans no further when it has so many moves.
+const MOVES: usize = 256;
+/// Stripes whose chunks are moved at the same time.
+const AT_ONCE: usize = 64;
 
 /// How it is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,8 +44,10 @@ pub struct OptimiserOptions {
     pub every: Duration,
     /// Blocks drawn in a round.
     pub draws: usize,
-    /// Partners of each that count.
+    /// Partners of each that count, where the objective goes by pairs of blocks.
     pub partners: usize,
+    /// Requests for each that count, where it goes by whole requests.
+    pub requests: usize,
     /// When a search ends.
     pub budget: MovementBudget,
 }
@@ -55,8 +59,9 @@ impl Default for OptimiserOptions {
             objective: Objective::improved(),
             allowance: Allowance::OfTraffic(0.01),
             every: Duration::from_secs(1),
-            draws: 32,
+            draws: 256,
             partners: 24,
+            requests: 16,
             budget: MovementBudget::default(),
         }
     }
@@ -211,14 +216,17 @@ impl Optimiser {
         all
     }
 
-    /// Makes moves, those of one stripe in their order and all others at the same time; answers how many were made.
+    /// Makes moves, those of one stripe in their order and those of others at the same time; answers how many were made.
     async fn make(&self, client: &Client, moves: Vec<(ChunkMove, f64)>) -> Result<u64, ClientError> {
         let mut of_stripes: BTreeMap<StripeId, Vec<(ChunkMove, f64)>> = BTreeMap::new();
         for (wanted, load) in moves {
             of_stripes.entry(wanted.stripe).or_default().push((wanted, load));
         }
         let made = of_stripes.into_values().map(|moves| self.make_in_order(client, moves));
-        join_all(made).await.into_iter().sum()
+        stream::iter(made)
+            .buffer_unordered(AT_ONCE)
+            .try_fold(0, |all, made| async move { Ok(all + made) })
+            .await
     }
 
     /// Makes moves of one stripe until one is not made: then what is known of it is wrong.

@@ -7,7 +7,8 @@ use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::Stripe;
 use striate_plan::movement::{
-    MovementBlock, MovementCandidate, MovementSite, MovementState, Traffic, draw_candidates,
+    MovementBlock, MovementCandidate, MovementCandidates, MovementSample, MovementSite, MovementState,
+    Traffic, draw_candidates,
 };
 use striate_plan::{CoAccess, LoadWeights, SiteCost, SiteLoad, rack_limit};
 
@@ -37,14 +38,22 @@ pub(super) async fn gather(
     statistics: &SiteStatistics,
     options: &OptimiserOptions,
 ) -> Result<Option<Gathered>, ClientError> {
-    let OptimiserOptions { objective, draws, partners, .. } = *options;
+    let OptimiserOptions { objective, draws, partners, requests, .. } = *options;
+    let sample = match objective.counts_requests() {
+        true => MovementSample { partners: 0, requests },
+        false => MovementSample { partners, requests: 0 },
+    };
     let mut rng = client.runtime().rng();
     let drawn = move |known: &CoAccess| {
         let totals = known.totals();
         let is_enough = totals.requests >= LEAST_REQUESTS;
-        is_enough.then(|| (draw_candidates(known, &mut rng, draws, partners), totals))
+        is_enough.then(|| (draw_candidates(known, &mut rng, draws, sample), totals))
     };
-    let Some((candidates, totals)) = source.look(client.runtime(), drawn).await else { return Ok(None) };
+    let Some((MovementCandidates { blocks: candidates, requests }, totals)) =
+        source.look(client.runtime(), drawn).await
+    else {
+        return Ok(None);
+    };
     let records = records_of(client, &candidates).await?;
     let blocks = blocks_of(client, candidates.iter(), &records);
     let drawn =
@@ -60,7 +69,7 @@ pub(super) async fn gather(
     let block_bytes = candidates.iter().map(bytes).sum::<f64>() / found as f64;
     let request_bytes = block_bytes * totals.accesses as f64 / totals.requests as f64;
     let traffic = Traffic { request_bytes, weights: LoadWeights::default() };
-    let state = objective.state(sites(client, statistics), blocks, traffic);
+    let state = objective.state(sites(client, statistics), blocks, &requests, traffic);
     let candidates = candidates.iter().filter(drawn).map(|candidate| candidate.block).collect();
     Ok(Some(Gathered { state, candidates, request_bytes }))
 }
@@ -106,6 +115,7 @@ fn blocks_of<'a>(
             sites: record.locations.iter().map(|at| SiteId(at.site)).collect(),
             popularity: candidate.map_or(0.0, |candidate| candidate.popularity),
             partners: candidate.map_or_else(Vec::new, |candidate| candidate.partners.clone()),
+            requests: candidate.map_or_else(Vec::new, |candidate| candidate.requests.clone()),
         })
     };
     records.iter().filter_map(block).collect()

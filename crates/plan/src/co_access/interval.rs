@@ -215,7 +215,7 @@ impl Interval {
     }
 
     /// The requests that ask for a block, counted from the oldest, ascending.
-    fn requests_of(&self, block: StripeId) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn requests_of(&self, block: StripeId) -> impl Iterator<Item = usize> + '_ {
         let (mut number, count) = self.seen(block).map_or((0, 0), |seen| (seen.first, seen.count));
         (0..count).map(move |_| {
             let access = self.accesses[self.place(number)];

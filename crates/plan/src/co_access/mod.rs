@@ -186,6 +186,21 @@ impl CoAccess {
         together.into_iter().map(partner).collect()
     }
 
+    /// Requests of the interval that ask for `b`, at most the `most` newest of them, by their places, with which
+    /// [`Self::request`] tells their blocks. Costs the number of requests that asked for `b`.
+    pub fn requests_of(&self, b: StripeId, most: usize) -> Vec<usize> {
+        let all: Vec<usize> = self.interval.requests_of(b).collect();
+        all.into_iter().rev().take(most).collect()
+    }
+
+    /// The blocks of the request at a place of the interval, counted from the oldest; nothing beyond the newest.
+    pub fn request(&self, place: usize) -> Vec<StripeId> {
+        match place < self.interval.requests() {
+            true => self.interval.blocks_of(place).collect(),
+            false => Vec::new(),
+        }
+    }
+
     /// The share of the interval's requests that ask for `block`: the access likelihood by which load is shifted with a
     /// chunk (EC-Store §IV-C).
     pub fn popularity(&self, block: StripeId) -> f64 {

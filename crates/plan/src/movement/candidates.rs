@@ -1,13 +1,25 @@
 //! Line 1 of Algorithm 1: which blocks are looked at (EC-Store §IV-D).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rand::Rng;
 use striate_core::StripeId;
 
 use crate::co_access::{CoAccess, Partner};
 
-/// A block that was drawn, or a partner of one, and what is known of how it is asked for.
+/// Different blocks that are looked at in a search at most; further requests are left out.
+const MOST_BLOCKS: usize = 4_096;
+
+/// What is wanted to be known of each candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovementSample {
+    /// Partners at most.
+    pub partners: usize,
+    /// Requests at most.
+    pub requests: usize,
+}
+
+/// A block that was drawn, or one of the requests for such a block, and what is known of how it is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MovementCandidate {
     /// The block.
@@ -16,50 +28,72 @@ pub struct MovementCandidate {
     pub popularity: f64,
     /// The most likely of those that are asked for with it.
     pub partners: Vec<Partner>,
+    /// The newest requests that ask for it, by their positions.
+    pub requests: Vec<usize>,
     /// How often it was drawn. Where that is 0 no move is looked for, but it may go along.
     pub draws: usize,
 }
 
-/// Draws `count` times a block, in proportion to the requests that ask for it, and answers the different ones, in the order
-/// of the draws, each with at most `partners` partners. Behind them come those partners that are asked for with every
-/// second request at least, which may move with them.
+/// What was drawn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MovementCandidates {
+    /// In the order of the draws; behind them the other blocks of the requests.
+    pub blocks: Vec<MovementCandidate>,
+    /// Blocks that were asked for together.
+    pub requests: Vec<Vec<StripeId>>,
+}
+
+/// Draws `count` times a block, in proportion to the requests that ask for it, and answers the different ones, each with as
+/// many of its partners and of the requests for it as the sample wants.
 pub fn draw_candidates(
     statistics: &CoAccess,
     rng: &mut impl Rng,
     count: usize,
-    partners: usize,
-) -> Vec<MovementCandidate> {
+    sample: MovementSample,
+) -> MovementCandidates {
     let mut places: HashMap<StripeId, usize> = HashMap::new();
-    let mut candidates: Vec<MovementCandidate> = Vec::new();
-    let candidate = |block: StripeId| MovementCandidate {
-        block,
-        popularity: statistics.popularity(block),
-        partners: statistics.partners(block, partners),
-        draws: 0,
-    };
+    let mut drawn = MovementCandidates::default();
     for block in (0..count).map_while(|_| statistics.draw(rng)) {
-        let place = *places.entry(block).or_insert_with(|| {
-            candidates.push(candidate(block));
-            candidates.len() - 1
-        });
-        candidates[place].draws += 1;
+        let place = *places.entry(block).or_insert(drawn.blocks.len());
+        if place == drawn.blocks.len() {
+            let partners = statistics.partners(block, sample.partners);
+            drawn.blocks.push(MovementCandidate { partners, ..companion(statistics, block) });
+        }
+        drawn.blocks[place].draws += 1;
     }
-    for drawn in 0..candidates.len() {
-        let close: Vec<StripeId> = candidates[drawn]
-            .partners
-            .iter()
-            .filter(|partner| partner.likelihood >= 0.5)
-            .map(|partner| partner.block)
-            .take(8)
-            .collect();
-        for block in close {
-            places.entry(block).or_insert_with(|| {
-                candidates.push(candidate(block));
-                candidates.len() - 1
-            });
+    add_requests(statistics, &mut drawn, sample.requests);
+    let others: HashSet<StripeId> = drawn.requests.iter().flatten().copied().collect();
+    let mut others: Vec<StripeId> = others.into_iter().filter(|block| !places.contains_key(block)).collect();
+    others.sort_unstable();
+    drawn.blocks.extend(others.into_iter().map(|block| companion(statistics, block)));
+    drawn
+}
+
+/// The newest request for each candidate, then the second newest for each, and so on.
+fn add_requests(statistics: &CoAccess, drawn: &mut MovementCandidates, most: usize) {
+    let MovementCandidates { blocks, requests } = drawn;
+    let wanted: Vec<Vec<usize>> =
+        blocks.iter().map(|candidate| statistics.requests_of(candidate.block, most)).collect();
+    let (mut places, mut known) = (HashMap::new(), HashSet::new());
+    for turn in 0..most {
+        for (candidate, wanted) in blocks.iter_mut().zip(&wanted) {
+            let Some(&number) = wanted.get(turn) else { continue };
+            if let Some(&place) = places.get(&number) {
+                candidate.requests.push(place);
+            } else if known.len() < MOST_BLOCKS {
+                let request = statistics.request(number);
+                known.extend(request.iter().copied());
+                places.insert(number, requests.len());
+                candidate.requests.push(requests.len());
+                requests.push(request);
+            }
         }
     }
-    candidates
+}
+
+fn companion(statistics: &CoAccess, block: StripeId) -> MovementCandidate {
+    let popularity = statistics.popularity(block);
+    MovementCandidate { block, popularity, partners: Vec::new(), requests: Vec::new(), draws: 0 }
 }
 
 #[cfg(test)]
@@ -69,31 +103,47 @@ mod tests {
 
     use super::*;
 
-    /// Two blocks that are always asked for together.
-    fn with_companion() -> CoAccess {
-        let mut statistics = CoAccess::default();
-        statistics.observe([StripeId::new(1, 8), StripeId::new(1, 9)]);
-        statistics
+    const SAMPLE: MovementSample = MovementSample { partners: 20, requests: 16 };
+
+    fn id(sequence: u64) -> StripeId {
+        StripeId::new(1, sequence)
     }
 
     #[test]
-    fn what_is_asked_for_often_is_drawn_and_its_close_partners_come_behind() {
-        let id = |sequence| StripeId::new(1, sequence);
+    fn what_is_asked_for_often_is_drawn_with_its_partners_and_requests() {
         let mut statistics = CoAccess::default();
         (0..100).for_each(|_| statistics.observe([id(1), id(2)]));
         (0..100).for_each(|_| statistics.observe([id(1)]));
         statistics.observe([id(3), id(1)]);
         let mut rng = SmallRng::seed_from_u64(1);
-        let drawn = draw_candidates(&statistics, &mut rng, 1, 20);
-        assert_eq!((drawn[0].block, drawn[0].draws), (id(1), 1), "{drawn:?}");
-        assert_eq!(drawn[0].popularity, 1.0);
-        assert_eq!(drawn[0].partners.len(), 2);
-        assert_eq!(drawn.len(), 1, "neither partner is there in half of the requests");
-        let companions = draw_candidates(&with_companion(), &mut rng, 1, 20);
-        assert_eq!(companions.iter().map(|candidate| candidate.draws).collect::<Vec<_>>(), [1, 0]);
-        let all = draw_candidates(&statistics, &mut rng, 1_000, 20);
-        let of_two = all.iter().find(|candidate| candidate.block == id(2)).expect("it was drawn");
+        let MovementCandidates { blocks, requests } = draw_candidates(&statistics, &mut rng, 1, SAMPLE);
+        assert_eq!((blocks[0].block, blocks[0].draws, blocks[0].popularity), (id(1), 1, 1.0), "{blocks:?}");
+        assert_eq!(blocks[0].partners.len(), 2);
+        assert_eq!(blocks[0].requests, (0..16).collect::<Vec<_>>());
+        assert_eq!(requests[0], [id(3), id(1)], "the newest");
+        assert!(requests[1..].iter().all(|request| *request == [id(1)]));
+        assert_eq!((blocks[1].block, blocks[1].draws, blocks.len()), (id(3), 0, 2), "it may go along");
+        let all = draw_candidates(&statistics, &mut rng, 1_000, SAMPLE);
+        let of_two = all.blocks.iter().find(|candidate| candidate.block == id(2)).expect("it was drawn");
         assert_eq!(of_two.partners, [Partner { block: id(1), likelihood: 1.0 }]);
-        assert!(draw_candidates(&CoAccess::default(), &mut rng, 10, 20).is_empty());
+        assert!(of_two.requests.iter().all(|&place| all.requests[place] == [id(1), id(2)]));
+        assert_eq!(
+            draw_candidates(&CoAccess::default(), &mut rng, 10, SAMPLE),
+            MovementCandidates::default()
+        );
+    }
+
+    /// A request that several candidates are in is looked at once, and long requests do not fill the memory.
+    #[test]
+    fn requests_are_shared_and_their_blocks_are_limited() {
+        let mut statistics = CoAccess::default();
+        (0..50).for_each(|request| statistics.observe((0..1_000).map(|block| id(request * 500 + block))));
+        let mut rng = SmallRng::seed_from_u64(1);
+        let drawn = draw_candidates(&statistics, &mut rng, 3, SAMPLE);
+        assert!(drawn.blocks.len() <= MOST_BLOCKS + 1_000, "{}", drawn.blocks.len());
+        assert!((3..9).contains(&drawn.requests.len()), "{}", drawn.requests.len());
+        let known: usize = drawn.blocks.iter().map(|block| block.requests.len()).sum();
+        assert!(known >= drawn.requests.len(), "{known}");
+        assert!(drawn.blocks.iter().any(|block| block.requests.len() == 2));
     }
 }

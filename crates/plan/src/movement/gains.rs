@@ -5,7 +5,7 @@
 //! G, the cost of one chunk of b less, which is also the same for all d. So two queries for each partner and source, and
 //! then O(1) for each destination; only for the few destinations that hold a chunk of i a query is solved.
 
-use super::objective::{AccessGain, Objective};
+use super::objective::AccessGain;
 use super::pair::{Needed, PairCost};
 use super::state::{Choice, MovementState};
 
@@ -25,10 +25,10 @@ pub(super) struct AccessGains {
     before: f64,
 }
 
-/// A query {b, i}, or {b} alone.
+/// A query {b, i}.
 #[derive(Clone, Copy, Debug)]
 struct Query {
-    partner: Option<usize>,
+    partner: usize,
     likelihood: f64,
     before: f64,
     /// F: with the chunk gone.
@@ -37,21 +37,17 @@ struct Query {
     with_one_less: f64,
 }
 
-const NOTHING: Needed<'static> = Needed { need: 0, choices: &[] };
-
 impl AccessGains {
     /// The costs before any move. `false`: the block cannot be read.
-    pub(super) fn begin_block(&mut self, state: &MovementState, block: usize, objective: Objective) -> bool {
+    pub(super) fn begin_block(&mut self, state: &MovementState, block: usize) -> bool {
         let of = &state.blocks[block];
         (self.block, self.need) = (block, of.need);
         self.queries.clear();
         if !of.is_readable() {
             return false;
         }
-        let alone = objective.counts_alone().then_some((None, 1.0));
-        let partners = of.partners.iter().map(|&(partner, likelihood)| (Some(partner), likelihood));
-        for (partner, likelihood) in alone.into_iter().chain(partners) {
-            if partner.is_some_and(|partner| !state.blocks[partner].is_readable()) {
+        for &(partner, likelihood) in &of.partners {
+            if !state.blocks[partner].is_readable() {
                 continue;
             }
             let own = Needed { need: of.need, choices: &of.choices };
@@ -85,10 +81,8 @@ impl AccessGains {
         self.after.clear();
         let mut saved = 0.0;
         for query in &self.queries {
-            let is_common = |partner: usize| {
-                state.blocks[partner].choices.binary_search_by_key(&destination, |of| of.site).is_ok()
-            };
-            let after = match query.partner.is_some_and(is_common) {
+            let of_partner = &state.blocks[query.partner].choices;
+            let after = match of_partner.binary_search_by_key(&destination, |of| of.site).is_ok() {
                 false => query.without.min(query.with_one_less + new.asking + new.transfer),
                 true => {
                     if self.after.is_empty() {
@@ -106,9 +100,7 @@ impl AccessGains {
     }
 }
 
-fn other(state: &MovementState, partner: Option<usize>) -> Needed<'_> {
-    partner.map_or(NOTHING, |partner| {
-        let of = &state.blocks[partner];
-        Needed { need: of.need, choices: &of.choices }
-    })
+fn other(state: &MovementState, partner: usize) -> Needed<'_> {
+    let of = &state.blocks[partner];
+    Needed { need: of.need, choices: &of.choices }
 }

@@ -4,7 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use striate_core::{RackId, SiteId, StripeId};
 
-use super::state::{MovementBlock, MovementSite, Traffic};
+use super::state::{ChunkMove, MovementBlock, MovementSite, Traffic};
 use crate::co_access::Partner;
 use crate::cost::SiteCost;
 use crate::placement::rack_limit;
@@ -36,8 +36,25 @@ pub struct MovementInstance {
     pub sites: Vec<MovementSite>,
     /// The blocks.
     pub blocks: Vec<MovementBlock>,
+    /// Blocks that were asked for together: neighbours.
+    pub requests: Vec<Vec<StripeId>>,
     /// The traffic.
     pub traffic: Traffic,
+}
+
+impl MovementInstance {
+    /// The same after these moves.
+    #[must_use]
+    pub fn after(&self, moves: &[ChunkMove]) -> Self {
+        let mut moved = self.clone();
+        for done in moves {
+            let block = moved.blocks.iter_mut().find(|block| block.id == done.stripe);
+            if let Some(site) = block.and_then(|block| block.sites.get_mut(done.index)) {
+                *site = done.to;
+            }
+        }
+        moved
+    }
 }
 
 impl MovementShape {
@@ -46,15 +63,38 @@ impl MovementShape {
     pub fn draw(&self, seed: u64) -> MovementInstance {
         let mut rng = SmallRng::seed_from_u64(seed);
         let sites: Vec<MovementSite> = (0..self.sites).map(|site| self.draw_site(site, &mut rng)).collect();
-        let blocks: Vec<MovementBlock> =
+        let mut blocks: Vec<MovementBlock> =
             (0..self.blocks).map(|block| self.draw_block(seed, block, &mut rng)).collect();
+        let requests = self.draw_requests(&mut blocks, &mut rng);
         let bytes = |block: &MovementBlock| block.popularity * block.need as f64 * f64::from(block.chunk_len);
         let request_bytes = blocks.iter().map(bytes).sum();
         MovementInstance {
             sites,
             blocks,
+            requests,
             traffic: Traffic { request_bytes, weights: LoadWeights::default() },
         }
+    }
+
+    /// Two requests begin at each block, of up to as many blocks as it has partners on either side; each block knows 16 of
+    /// those that ask for it.
+    fn draw_requests(&self, blocks: &mut [MovementBlock], rng: &mut SmallRng) -> Vec<Vec<StripeId>> {
+        const KNOWN: usize = 16;
+        let mut requests = Vec::new();
+        for first in 0..self.blocks {
+            for _ in 0..2 {
+                let len = rng.random_range(1..=(self.partners / 2 + 1).min(self.blocks));
+                let request = (0..len).map(|distance| (first + distance) % self.blocks);
+                for block in request.clone() {
+                    let known = &mut blocks[block as usize].requests;
+                    if known.len() < KNOWN {
+                        known.push(requests.len());
+                    }
+                }
+                requests.push(request.map(|block| StripeId::new(1, block)).collect());
+            }
+        }
+        requests
     }
 
     fn draw_site(&self, site: u32, rng: &mut SmallRng) -> MovementSite {
@@ -100,6 +140,7 @@ impl MovementShape {
             sites,
             popularity: rng.random_range(0.001..0.05),
             partners,
+            requests: Vec::new(),
         }
     }
 }

@@ -74,6 +74,18 @@ impl Loads {
         Shift { dynamic, stored: self.of_chunk.min(self.stored[source]) }
     }
 
+    /// The dynamic load of a chunk that this share of the requests for its block read.
+    pub(super) fn of_reads(&self, block: &Placed, share: f64) -> f64 {
+        let bytes = block.popularity * share * f64::from(block.chunk_len);
+        if self.request_bytes > 0.0 { self.all_dynamic * bytes / self.request_bytes } else { 0.0 }
+    }
+
+    /// As much of it as is at `source`.
+    pub(super) fn at_most(&self, shift: Shift, source: usize) -> Shift {
+        let Shift { dynamic, stored } = shift;
+        Shift { dynamic: dynamic.min(self.dynamic[source]), stored: stored.min(self.stored[source]) }
+    }
+
     /// Adds to the dynamic load of a site, which is not below none.
     pub(super) fn add(&mut self, site: usize, dynamic: f64) {
         self.dynamic[site] = (self.dynamic[site] + dynamic).max(0.0);

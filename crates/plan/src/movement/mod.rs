@@ -20,12 +20,12 @@
 //! partner the cost after the move is the minimum of two numbers that do not depend on the destination ([`gains`]).
 //!
 //! [`Objective::published`] is the paper's. [`Objective::improved`] differs where the paper's objective misleads:
+//! - what is saved is saved of whole requests, as they were sampled, and not of pairs of blocks ([`requests`]);
 //! - both terms are shares of what all requests cost, so that a popular block's saving counts more than a rare one's, and
 //!   a block with many partners is not preferred for having them;
-//! - reads of b alone count as well, as far as they happen;
-//! - blocks that are asked for together move together, where one alone would gain nothing or tear the others apart;
+//! - blocks that requests read at one site move together, where one alone would gain nothing or tear the others apart;
 //! - no move leaves its destination with more load than the source had or the mean is, so that the imbalance
-//!   (most loaded over mean) cannot grow; and none is made that does not pay for itself within an interval of requests.
+//!   (most loaded over mean) cannot grow; and none is made that does not pay for itself within 100,000 requests; plans are compared by what each of their moves gains.
 //!
 //! [`Levelling`] decides what is moved for space's sake: off sites that are drained, and from full sites to empty ones.
 //!
@@ -35,12 +35,12 @@
 mod candidates;
 mod check;
 mod gains;
-mod group;
 pub mod instances;
 mod levelling;
 mod loads;
 mod objective;
 mod pair;
+mod requests;
 mod search;
 mod state;
 
@@ -49,7 +49,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use candidates::{MovementCandidate, draw_candidates};
+pub use candidates::{MovementCandidate, MovementCandidates, MovementSample, draw_candidates};
 pub use check::{MovementFault, check_movement};
 pub use levelling::{Levelling, SiteFill};
 pub use objective::Objective;

@@ -1,5 +1,7 @@
 //! What a move is worth.
 
+use striate_core::StripeId;
+
 use super::loads::Shift;
 use super::state::{CostScale, MovementBlock, MovementSite, MovementState, Traffic};
 
@@ -46,27 +48,31 @@ impl Objective {
         Self::Published { access_weight: 1.0, balance_weight }
     }
 
-    /// Both shares alike; a move pays for itself within the interval of the statistics; groups as those that writes make.
+    /// Both shares alike; groups as those that writes make. Moving a chunk takes about as much as a request does, and so it
+    /// pays for itself within twenty intervals of the statistics: in seconds where a store is busy, and where it is not
+    /// there is time.
     pub fn improved() -> Self {
-        Self::Improved { access_weight: 1.0, balance_weight: 1.0, pays_within: 5_000.0, group_len: 8 }
+        Self::Improved { access_weight: 1.0, balance_weight: 1.0, pays_within: 100_000.0, group_len: 8 }
     }
 
-    /// The state of these blocks on these sites, as this objective sees costs.
+    /// The state of these blocks on these sites, as this objective sees costs; `requests` are blocks that were asked for
+    /// together, to which [`MovementBlock::requests`] points.
     pub fn state(
         self,
         sites: Vec<MovementSite>,
         blocks: Vec<MovementBlock>,
+        requests: &[Vec<StripeId>],
         traffic: Traffic,
     ) -> MovementState {
         let scale = match self {
             Self::Published { .. } => CostScale::Published,
             Self::Improved { .. } => CostScale::Measured,
         };
-        MovementState::new(sites, blocks, traffic, scale)
+        MovementState::new(sites, blocks, requests, traffic, scale)
     }
 
-    /// Whether reads of a block alone count.
-    pub(super) fn counts_alone(self) -> bool {
+    /// Whether moves are judged by whole requests, and not by pairs of blocks.
+    pub fn counts_requests(self) -> bool {
         matches!(self, Self::Improved { .. })
     }
 
@@ -78,11 +84,11 @@ impl Objective {
         }
     }
 
-    /// A plan of `moves` must be worth more.
-    pub(super) fn least_gain(self, moves: usize) -> f64 {
+    /// Each move of a plan must be worth more.
+    pub(super) fn least_gain(self) -> f64 {
         match self {
             Self::Published { .. } => 0.0,
-            Self::Improved { pays_within, .. } => moves as f64 / pays_within,
+            Self::Improved { pays_within, .. } => 1.0 / pays_within,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Eq. 5–8 from scratch, for the tests: states before and after written out, every query solved by the planner of reads,
 //! loads shifted in their parts.
 
-use striate_core::SiteId;
+use striate_core::{SiteId, StripeId};
 
 use super::instances::MovementInstance;
 use super::{ChunkMove, MovementBlock, MovementSite, Traffic};
@@ -75,25 +75,32 @@ impl<'a> Reference<'a> {
         Some(plan.cost)
     }
 
-    /// E and Σ λ cost, with the queries of two blocks, and of one if `alone`.
-    pub(super) fn access(&self, of: ChunkMove, alone: bool) -> (f64, f64) {
+    /// E.
+    pub(super) fn access(&self, of: ChunkMove) -> f64 {
         let (before, after) = (self.block(of), self.moved(of));
-        let (mut saved, mut all) = (0.0, 0.0);
+        let mut saved = 0.0;
         let mut add = |likelihood: f64, before: Option<f64>, after: Option<f64>| {
             if let (Some(before), Some(after)) = (before, after) {
                 saved += likelihood * (before - after);
-                all += likelihood * before;
             }
         };
-        if alone {
-            add(1.0, self.cost(&[before]), self.cost(&[&after]));
-        }
         for partner in &before.partners {
             let other = self.blocks.iter().find(|block| block.id == partner.block);
             let Some(other) = other.filter(|other| other.id != before.id) else { continue };
             add(partner.likelihood, self.cost(&[before, other]), self.cost(&[&after, other]));
         }
-        (saved, all)
+        saved
+    }
+
+    /// What these requests cost together, those of their blocks that can be read.
+    pub(super) fn requests_cost(&self, requests: &[&Vec<StripeId>]) -> f64 {
+        let cost = |request: &&Vec<StripeId>| {
+            let blocks = self.blocks.iter().filter(|block| request.contains(&block.id));
+            let readable: Vec<&MovementBlock> =
+                blocks.filter(|block| self.cost(&[block]).is_some()).collect();
+            self.cost(&readable).expect("each of them can be read")
+        };
+        requests.iter().map(cost).sum()
     }
 
     /// What every site bears after the move: the source's processor and disk in proportion, and a chunk.

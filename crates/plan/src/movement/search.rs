@@ -3,12 +3,13 @@
 use striate_core::StripeId;
 
 use super::gains::AccessGains;
-use super::group::GroupGains;
-use super::objective::Objective;
+use super::loads::Shift;
+use super::objective::{AccessGain, Objective};
+use super::requests::RequestGains;
 use super::state::{ChunkMove, MovementState};
 
 /// Destinations to which whole groups are tried, of each source.
-const GROUP_DESTINATIONS: usize = 4;
+const GROUP_DESTINATIONS: usize = 8;
 
 /// When a search ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,13 @@ pub struct MovementPlan {
     pub gain: f64,
 }
 
+impl MovementPlan {
+    /// What each move gains: how many are made is limited.
+    pub fn gain_of_each(&self) -> f64 {
+        self.gain / self.moves.len().max(1) as f64
+    }
+}
+
 /// What a search found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MovementSearch {
@@ -38,32 +46,24 @@ pub struct MovementSearch {
 }
 
 impl Default for MovementBudget {
-    /// A tenth of a second of one processor at most, and 64 blocks without a better plan.
+    /// A fifth of a second of one processor at most, and 64 blocks without a better plan.
     fn default() -> Self {
-        Self { moves: 20_000, patience: 64 }
+        Self { moves: 200_000, patience: 64 }
     }
 }
 
 /// The best movement plan for chunks of the `candidates`, in their order, within the budget. Blocks that the state does
-/// not have are left out. The state is the same afterwards.
+/// not have are left out.
 ///
 /// Costs, for each candidate with n chunks and p partners over N sites, some 2·n·p queries of two blocks and O(N·p)
-/// additions.
+/// additions; with q requests in the place of partners, as many plans as requests were not planned before, and O(N·n·q).
 pub fn select_movement(
-    state: &mut MovementState,
+    state: &MovementState,
     objective: Objective,
     candidates: impl IntoIterator<Item = StripeId>,
     budget: MovementBudget,
 ) -> MovementSearch {
-    let mut search = Search {
-        objective,
-        budget: budget.moves,
-        gains: AccessGains::default(),
-        group: GroupGains::default(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
-        found: MovementSearch::default(),
-    };
+    let mut search = Search::new(objective, budget.moves);
     let mut fruitless = 0;
     for candidate in candidates {
         if fruitless >= budget.patience || search.is_over() {
@@ -79,10 +79,10 @@ pub fn select_movement(
 ///
 /// What a candidate is worth is looked at again only when it is the next best by what it was worth before. A move mostly
 /// lowers what others are worth, or leaves it; where it raises it, a later queue finds that.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct MovementQueue {
-    objective: Objective,
-    /// Candidates with the gain of the best plan for each when it was last looked at.
+    search: Search,
+    /// Candidates with what each move of the best plan for it gained when it was last looked at.
     ranked: Vec<(f64, StripeId)>,
     /// Candidate moves that may still be evaluated.
     left: u64,
@@ -91,24 +91,28 @@ pub struct MovementQueue {
 }
 
 impl MovementQueue {
-    /// Looks at all `candidates` within `budget`; of its patience no use is made.
+    /// Looks at all `candidates`, as far as half of `budget` goes; the other half is for plans. Of its patience no use is made.
     pub fn new(
-        state: &mut MovementState,
+        state: &MovementState,
         objective: Objective,
         candidates: impl IntoIterator<Item = StripeId>,
         budget: MovementBudget,
     ) -> Self {
-        let mut queue = Self { objective, ranked: Vec::new(), left: budget.moves, evaluated: 0 };
+        let search = Search::new(objective, budget.moves);
+        let mut queue = Self { search, ranked: Vec::new(), left: budget.moves, evaluated: 0 };
         for candidate in candidates {
+            if queue.left < budget.moves / 2 {
+                break;
+            }
             if let Some(plan) = queue.look_at(state, candidate) {
-                queue.ranked.push((plan.gain, candidate));
+                queue.ranked.push((plan.gain_of_each(), candidate));
             }
         }
         queue
     }
 
     /// The next plan, for the state that the moves of the last one leave. `None` when none is worth it, or the budget ends.
-    pub fn next_plan(&mut self, state: &mut MovementState) -> Option<MovementPlan> {
+    pub fn next_plan(&mut self, state: &MovementState) -> Option<MovementPlan> {
         loop {
             let best = |queue: &[(f64, StripeId)]| {
                 let all = queue.iter().enumerate();
@@ -116,28 +120,31 @@ impl MovementQueue {
             };
             let (_, candidate) = self.ranked.swap_remove(best(&self.ranked)?);
             let Some(plan) = self.look_at(state, candidate) else { continue };
-            let is_best = best(&self.ranked).is_none_or(|place| plan.gain >= self.ranked[place].0);
-            self.ranked.push((plan.gain, candidate));
+            let gain = plan.gain_of_each();
+            let is_best = best(&self.ranked).is_none_or(|place| gain >= self.ranked[place].0);
+            self.ranked.push((gain, candidate));
             if is_best {
                 return Some(plan);
             }
         }
     }
 
-    fn look_at(&mut self, state: &mut MovementState, candidate: StripeId) -> Option<MovementPlan> {
-        let budget = MovementBudget { moves: self.left, patience: 1 };
-        let found = select_movement(state, self.objective, [candidate], budget);
+    fn look_at(&mut self, state: &MovementState, candidate: StripeId) -> Option<MovementPlan> {
+        let block = state.place_of(candidate)?;
+        self.search.begin(self.left);
+        self.search.look_at(state, block);
+        let found = std::mem::take(&mut self.search.found);
         self.left -= found.evaluated.min(self.left);
         self.evaluated += found.evaluated;
         found.best
     }
 }
 
+#[derive(Debug)]
 struct Search {
     objective: Objective,
     budget: u64,
-    gains: AccessGains,
-    group: GroupGains,
+    gains: Gains,
     /// (chunk index, its site), those on the most loaded sites first.
     sources: Vec<(usize, usize)>,
     /// Sites, the most promising first.
@@ -145,42 +152,94 @@ struct Search {
     found: MovementSearch,
 }
 
+/// What moves save, by pairs of blocks or by whole requests.
+#[derive(Debug)]
+enum Gains {
+    Pairs(AccessGains),
+    Requests(Box<RequestGains>),
+}
+
+impl Gains {
+    fn begin_block(&mut self, state: &MovementState, block: usize) -> bool {
+        match self {
+            Self::Pairs(gains) => gains.begin_block(state, block),
+            Self::Requests(gains) => gains.begin_block(state, block),
+        }
+    }
+
+    fn begin_source(&mut self, state: &MovementState, index: usize) {
+        match self {
+            Self::Pairs(gains) => gains.begin_source(state, index),
+            Self::Requests(gains) => gains.begin_source(state, index),
+        }
+    }
+
+    fn at(&mut self, state: &MovementState, destination: usize) -> AccessGain {
+        match self {
+            Self::Pairs(gains) => gains.at(state, destination),
+            Self::Requests(gains) => gains.at(state, destination),
+        }
+    }
+}
+
 impl Search {
+    fn new(objective: Objective, budget: u64) -> Self {
+        let gains = match objective.counts_requests() {
+            false => Gains::Pairs(AccessGains::default()),
+            true => Gains::Requests(Box::default()),
+        };
+        let found = MovementSearch::default();
+        Self { objective, budget, gains, sources: Vec::new(), destinations: Vec::new(), found }
+    }
+
+    /// Forgets what was found, and goes on with this budget.
+    fn begin(&mut self, budget: u64) {
+        (self.budget, self.found) = (budget, MovementSearch::default());
+    }
+
     fn is_over(&self) -> bool {
         self.found.evaluated >= self.budget
     }
 
     /// All moves of one block's chunks; `true` if one is better than what was found before.
-    fn look_at(&mut self, state: &mut MovementState, block: usize) -> bool {
-        if !self.gains.begin_block(state, block, self.objective) {
+    fn look_at(&mut self, state: &MovementState, block: usize) -> bool {
+        if !self.gains.begin_block(state, block) {
             return false;
         }
         self.order_sources(state, block);
         self.order_destinations(state, block);
         let mut is_better = false;
         for source in 0..self.sources.len() {
-            let (index, from) = self.sources[source];
-            is_better |= self.look_at_chunk(state, block, index, from);
             if self.is_over() {
                 break;
             }
+            let (index, from) = self.sources[source];
+            is_better |= self.look_at_chunk(state, block, index, from);
+            is_better |= self.look_at_groups(state, from);
         }
         is_better
     }
 
-    fn look_at_chunk(&mut self, state: &mut MovementState, block: usize, index: usize, from: usize) -> bool {
+    fn look_at_chunk(&mut self, state: &MovementState, block: usize, index: usize, from: usize) -> bool {
         self.gains.begin_source(state, index);
         let shift = state.loads.shift_of(&state.blocks[block], from);
         let mut is_better = false;
         for place in 0..self.destinations.len() {
             if self.is_over() {
-                return is_better;
+                break;
             }
             let to = self.destinations[place].1;
             if !state.may_take(block, from, to) {
                 continue;
             }
-            let Some(of_balance) = self.objective.of_balance(state, from, to, shift) else { continue };
+            let arrives = match &self.gains {
+                Gains::Pairs(_) => shift,
+                Gains::Requests(gains) => {
+                    let read = state.loads.of_reads(&state.blocks[block], gains.reads_at(state, to));
+                    Shift { dynamic: shift.dynamic.max(read), ..shift }
+                }
+            };
+            let Some(of_balance) = self.objective.of_balance(state, from, to, arrives) else { continue };
             self.found.evaluated += 1;
             let saved = self.gains.at(state, to);
             let gain = of_balance + self.objective.of_access(saved, state.blocks[block].popularity);
@@ -190,34 +249,68 @@ impl Search {
                 is_better = true;
             }
         }
-        is_better | self.look_at_group(state, block, from)
+        is_better
     }
 
-    /// The same with the block's companions.
-    fn look_at_group(&mut self, state: &mut MovementState, block: usize, from: usize) -> bool {
-        let most = self.objective.group_len();
-        if most < 2 || !self.group.begin(state, block, from, most) {
+    /// The block that was begun with 1, 3, 7, … of its companions.
+    fn look_at_groups(&mut self, state: &MovementState, from: usize) -> bool {
+        let Gains::Requests(gains) = &mut self.gains else { return false };
+        let companions = gains.companions(state, from, self.objective.group_len()).to_vec();
+        let mut is_better = false;
+        let mut len = 2;
+        while len / 2 < companions.len() && companions.len() > 1 {
+            let members = &companions[..len.min(companions.len())];
+            for place in 0..self.destinations.len().min(GROUP_DESTINATIONS) {
+                if self.is_over() {
+                    return is_better;
+                }
+                is_better |= self.look_at_group(state, members, from, self.destinations[place].1);
+            }
+            len *= 2;
+        }
+        is_better
+    }
+
+    /// All of `members`, the first of which was begun; none of them if one may not go there.
+    fn look_at_group(
+        &mut self,
+        state: &MovementState,
+        members: &[(usize, usize)],
+        from: usize,
+        to: usize,
+    ) -> bool {
+        let Gains::Requests(gains) = &self.gains else { return false };
+        let mut shift = Shift::default();
+        let mut bytes = 0;
+        for &(member, _) in members {
+            if !state.may_take(member, from, to) {
+                return false;
+            }
+            let of_member = state.loads.shift_of(&state.blocks[member], from);
+            shift.dynamic += of_member.dynamic;
+            shift.stored += of_member.stored;
+            bytes += u64::from(state.blocks[member].chunk_len);
+        }
+        if bytes > state.sites[to].free_bytes {
             return false;
         }
-        let mut is_better = false;
-        for place in 0..self.destinations.len().min(GROUP_DESTINATIONS) {
-            if self.is_over() {
-                break;
-            }
-            self.found.evaluated += self.group.len() as u64;
-            let to = self.destinations[place].1;
-            let Some(plan) = self.group.at(state, self.objective, from, to) else { continue };
-            if self.is_best(plan.gain, plan.moves.len()) {
-                self.found.best = Some(MovementPlan { moves: plan.moves, gain: plan.gain });
-                is_better = true;
-            }
+        let shift = state.loads.at_most(shift, from);
+        let Some(of_balance) = self.objective.of_balance(state, from, to, shift) else { return false };
+        self.found.evaluated += 1;
+        let saved = gains.of_group(state, members, from, to);
+        let gain = of_balance + self.objective.of_access(saved, state.blocks[members[0].0].popularity);
+        let is_better = self.is_best(gain, members.len());
+        if is_better {
+            let wanted = |&(member, index): &(usize, usize)| state.move_of(member, index, from, to);
+            self.found.best = Some(MovementPlan { moves: members.iter().map(wanted).collect(), gain });
         }
         is_better
     }
 
     fn is_best(&self, gain: f64, moves: usize) -> bool {
-        let best = self.found.best.as_ref().map_or(0.0, |best| best.gain);
-        gain > best && gain > self.objective.least_gain(moves)
+        let best = self.found.best.as_ref().map_or(0.0, MovementPlan::gain_of_each);
+        let of_each = gain / moves as f64;
+        of_each > best && of_each > self.objective.least_gain()
     }
 
     fn order_sources(&mut self, state: &MovementState, block: usize) {
@@ -228,16 +321,21 @@ impl Search {
         self.sources.sort_unstable_by(|a, b| load(b.1).total_cmp(&load(a.1)).then(a.0.cmp(&b.0)));
     }
 
-    /// Sites that hold partners' chunks attract, by how likely these are asked for; loaded sites repel.
+    /// Sites that are asked for partners' chunks attract, by how likely they are; loaded sites repel.
     fn order_destinations(&mut self, state: &MovementState, block: usize) {
         let mean = state.loads.mean().max(f64::MIN_POSITIVE);
         let of = &state.blocks[block];
         self.destinations.clear();
         let spare = |site: usize| 1.0 - state.loads.omega(site) / mean;
         self.destinations.extend((0..state.sites.len()).map(|site| (spare(site), site)));
-        for &(partner, likelihood) in &of.partners {
-            for site in state.blocks[partner].at.iter().flatten() {
-                self.destinations[*site].0 += likelihood;
+        match &self.gains {
+            Gains::Requests(gains) => gains.attract(&mut self.destinations),
+            Gains::Pairs(_) => {
+                for &(partner, likelihood) in &of.partners {
+                    for site in state.blocks[partner].at.iter().flatten() {
+                        self.destinations[*site].0 += likelihood;
+                    }
+                }
             }
         }
         self.destinations.retain(|&(_, site)| state.sites[site].takes_chunks && !of.is_at(site));

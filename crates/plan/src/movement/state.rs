@@ -43,6 +43,8 @@ pub struct MovementBlock {
     pub popularity: f64,
     /// λ_{b,i} of the blocks that are asked for with it. Those that are not in the state do not count.
     pub partners: Vec<Partner>,
+    /// Positions of requests that ask for it, by which moves of it are judged where whole requests count.
+    pub requests: Vec<usize>,
 }
 
 /// What is true of all requests together.
@@ -82,11 +84,15 @@ pub struct MovementState {
     /// Ascending.
     pub(super) sites: Vec<MovementSite>,
     pub(super) blocks: Vec<Placed>,
+    /// The blocks of sampled requests.
+    pub(super) requests: Vec<Vec<usize>>,
     by_id: HashMap<StripeId, usize>,
     pub(super) loads: Loads,
     scale: CostScale,
     /// o_j in the unit of costs.
-    asking: Vec<f64>,
+    pub(super) asking: Vec<f64>,
+    /// Chunks that were moved.
+    changes: u64,
 }
 
 /// A block with sites and partners by their positions.
@@ -100,8 +106,11 @@ pub(super) struct Placed {
     /// The site of each chunk; `None` where there is none, or an unknown one.
     pub at: Vec<Option<usize>>,
     pub partners: Vec<(usize, f64)>,
+    pub requests: Vec<usize>,
     /// The chunks that can be read, ascending by site.
     pub choices: Vec<Choice>,
+    /// How many moves there had been when it was moved the last time.
+    pub changed: u64,
 }
 
 /// A chunk that a read may choose.
@@ -130,6 +139,7 @@ impl MovementState {
     pub(super) fn new(
         mut sites: Vec<MovementSite>,
         blocks: Vec<MovementBlock>,
+        requests: &[Vec<StripeId>],
         traffic: Traffic,
         scale: CostScale,
     ) -> Self {
@@ -148,10 +158,15 @@ impl MovementState {
             popularity: block.popularity,
             at: block.sites.iter().map(|&site| place_of(site)).collect(),
             partners: partners_of(block, &by_id),
+            requests: block.requests.iter().copied().filter(|&place| place < requests.len()).collect(),
             choices: Vec::new(),
+            changed: 0,
         });
         let blocks: Vec<Placed> = placed.collect();
-        let mut state = Self { sites, blocks, by_id, loads, scale, asking };
+        let known =
+            |request: &Vec<StripeId>| request.iter().filter_map(|id| by_id.get(id).copied()).collect();
+        let requests = requests.iter().map(known).collect();
+        let mut state = Self { sites, blocks, requests, by_id, loads, scale, asking, changes: 0 };
         (0..state.blocks.len()).for_each(|block| state.list_choices(block));
         state
     }
@@ -194,7 +209,14 @@ impl MovementState {
         self.loads.shift(from, to, shift);
         self.sites[from].free_bytes += len;
         self.sites[to].free_bytes = self.sites[to].free_bytes.saturating_sub(len);
+        self.changes += 1;
+        self.blocks[block].changed = self.changes;
         self.list_choices(block);
+    }
+
+    /// How many moves there had been when a block of the request was moved the last time.
+    pub(super) fn request_changed(&self, request: usize) -> u64 {
+        self.requests[request].iter().map(|&block| self.blocks[block].changed).max().unwrap_or(0)
     }
 
     /// Takes note of moves that were made.
@@ -236,11 +258,13 @@ impl MovementState {
             size_of::<Placed>()
                 + block.at.capacity() * size_of::<Option<usize>>()
                 + block.partners.capacity() * size_of::<(usize, f64)>()
+                + block.requests.capacity() * size_of::<usize>()
                 + block.choices.capacity() * size_of::<Choice>()
         };
         let of_sites = self.sites.capacity() * (size_of::<MovementSite>() + 3 * size_of::<f64>());
         of_sites
             + self.blocks.iter().map(of_block).sum::<usize>()
+            + self.requests.iter().map(|request| request.capacity() * size_of::<usize>()).sum::<usize>()
             + self.by_id.capacity() * size_of::<(StripeId, usize)>()
     }
 
