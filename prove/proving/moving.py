@@ -10,7 +10,7 @@ from .plans import Experiment
 # Of EC-Store's Table II.
 TABLE_2 = {"EC": 43.0, "EC+LB": 22.8, "EC+C": 31.1, "EC+C+M": 24.5, "EC+C+M+LB": 19.8, "EC+C+M, improved": None}
 # Lengths of the short runs: what phases and blocks are divided by.
-SHORT = {"ec-store-ycsb-p": 200, "ec-store-failures-p": 400, "ec-store-wikipedia-p": 1000, "movement-scrambled-p": 300}
+SHORT = {"ec-store-ycsb-p": 200, "ec-store-failures-p": 400, "ec-store-wikipedia-p": 1000, "movement-scrambled-p": 150}
 MOVED = "EC+C+M"
 # The default read plans on blocks in groups of eight, as elsewhere, and as a bucket has them that is made without a group.
 DEFAULTS = ("default", "default, ungrouped")
