@@ -71,9 +71,12 @@ impl Postgres {
         for setting in &self.settings {
             command.extend(["-c".to_owned(), setting.clone()]);
         }
+        // It listens before it has recovered, and refuses everybody until then.
+        let times_ready = || read(&self.log()).matches("is ready to accept connections").count();
+        let before = times_ready();
         // The server itself tidies up after its quick end.
         self.program = Some(Program::start(&command, "QUIT", true, &self.log()));
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while times_ready() == before {
             let ended = self.program.as_mut().is_none_or(Program::has_ended);
             assert!(!ended, "PostgreSQL does not start: {}", read(&self.log()));
             std::thread::yield_now();
