@@ -72,13 +72,14 @@ impl Postgres {
             command.extend(["-c".to_owned(), setting.clone()]);
         }
         // It listens before it has recovered, and refuses everybody until then.
-        let times_ready = || read(&self.log()).matches("is ready to accept connections").count();
+        let log = self.log();
+        let times_ready = || read(&log).matches("is ready to accept connections").count();
         let before = times_ready();
         // The server itself tidies up after its quick end.
-        self.program = Some(Program::start(&command, "QUIT", true, &self.log()));
+        self.program = Some(Program::start(&command, "QUIT", true, &log));
         while times_ready() == before {
             let ended = self.program.as_mut().is_none_or(Program::has_ended);
-            assert!(!ended, "PostgreSQL does not start: {}", read(&self.log()));
+            assert!(!ended, "PostgreSQL does not start: {}", read(&log));
             std::thread::yield_now();
         }
     }
