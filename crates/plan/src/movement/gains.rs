@@ -61,11 +61,9 @@ impl AccessGains {
 
     /// The chunk with `index` leaves.
     pub(super) fn begin_source(&mut self, state: &MovementState, index: usize) {
-        let of = &state.blocks[self.block];
         self.index = index;
         self.rest.clear();
-        let stays = |choice: &&Choice| Some(choice.site) != of.at[index];
-        self.rest.extend(of.choices.iter().filter(stays));
+        self.rest.extend(state.blocks[self.block].choices_without(index));
         for query in &mut self.queries {
             let other = other(state, query.partner);
             query.without = self.pair.of(Needed { need: self.need, choices: &self.rest }, other);

@@ -48,7 +48,7 @@ impl Objective {
         Self::Published { access_weight: 1.0, balance_weight }
     }
 
-    /// Both shares alike; groups as those that writes make. Moving a chunk takes about as much as a request does, and so it
+    /// Both shares alike; groups as those that writes make. Moving a chunk is taken to cost as much as a request does, and
     /// pays for itself within twenty intervals of the statistics: in seconds where a store is busy, and where it is not
     /// there is time.
     pub fn improved() -> Self {

@@ -77,11 +77,9 @@ impl RequestGains {
 
     /// The chunk with `index` leaves.
     pub(super) fn begin_source(&mut self, state: &MovementState, index: usize) {
-        let of = &state.blocks[self.block];
         self.index = index;
         self.rest.clear();
-        let stays = |choice: &&Choice| Some(choice.site) != of.at[index];
-        self.rest.extend(of.choices.iter().filter(stays));
+        self.rest.extend(state.blocks[self.block].choices_without(index));
         for (place, query) in self.queries.iter_mut().enumerate() {
             let is_open = &self.is_open[place * self.sites..];
             query.without = cheapest(&mut self.prices, &self.rest, is_open, self.need);
@@ -95,9 +93,7 @@ impl RequestGains {
             return AccessGain::default();
         };
         let saved = |(place, query): (usize, &Query)| {
-            let is_open = self.is_open[place * self.sites + destination];
-            let there = new.transfer + if is_open { 0.0 } else { new.asking };
-            query.before - query.without.min(query.with_one_less + there)
+            query.before - query.without.min(query.with_one_less + self.price(place, new))
         };
         AccessGain { saved: self.queries.iter().enumerate().map(saved).sum(), before: self.before }
     }
@@ -106,12 +102,14 @@ impl RequestGains {
     /// have the site asked.
     pub(super) fn reads_at(&self, state: &MovementState, destination: usize) -> f64 {
         let Some(new) = state.choice(self.block, self.index, destination) else { return 0.0 };
-        let is_read = |(place, query): &(usize, &Query)| {
-            let is_open = self.is_open[place * self.sites + destination];
-            let there = new.transfer + if is_open { 0.0 } else { new.asking };
-            query.with_one_less + there < query.without
-        };
+        let is_read =
+            |(place, query): &(usize, &Query)| query.with_one_less + self.price(*place, new) < query.without;
         self.queries.iter().enumerate().filter(is_read).count() as f64 / self.queries.len().max(1) as f64
+    }
+
+    /// What a chunk costs the query at `place`, its other blocks being read as they are.
+    fn price(&self, place: usize, of: Choice) -> f64 {
+        of.transfer + if self.is_open[place * self.sites + of.site] { 0.0 } else { of.asking }
     }
 
     /// Adds to each site's score in which part of the requests other blocks have it asked.

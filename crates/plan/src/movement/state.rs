@@ -128,6 +128,11 @@ impl Placed {
         self.at.contains(&Some(site))
     }
 
+    /// The chunks that can be read when the one with `index` has left.
+    pub(super) fn choices_without(&self, index: usize) -> impl Iterator<Item = Choice> + '_ {
+        self.choices.iter().copied().filter(move |choice| Some(choice.site) != self.at[index])
+    }
+
     /// It has as many chunks as a read needs.
     pub(super) fn is_readable(&self) -> bool {
         self.choices.len() >= self.need
