@@ -2,13 +2,15 @@
 //!
 //! A query for which the cache has a plan is read by it; any other by the greedy heuristic, while an optimal plan for it
 //! is found in the background. Costs come from probes alone: the sites' loads at the last probe, scaled so that o_j is 5 in
-//! the mean, with m_j = 1 for every chunk (§V-B3). A plan that was found with older costs, or before a chunk of its blocks
-//! moved, still serves, and is found anew in the background.
+//! the mean, with m_j = 1 for every chunk (§V-B3). When these change, the cached plans are found anew ("we dynamically
+//! reload solutions", §V-B1). Here each one is when it serves next, which comes to the same and leaves out plans that
+//! nobody asks for. A plan that was found before a chunk of its blocks moved still serves once, and is then found anew in
+//! the background.
 //!
 //! The paper solves its integer program by a general solver; here [`access::solve`] finds the same optima. Who calls
-//! [`PublishedPlanner::solve_wanted`] decides how long that takes.
+//! [`PublishedPlanner::solve_wanted`] and [`PublishedPlanner::reload`] decides how long that takes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use rand::Rng;
@@ -27,51 +29,45 @@ const MOST_PLANS: usize = 20_000;
 /// Plans as published. `K` names a block.
 #[derive(Debug)]
 pub struct PublishedPlanner<K> {
-    cache: PlanCache<K, Cached>,
-    /// How often loads came.
-    loads: u64,
-    overheads: BTreeMap<SiteId, f64>,
+    cache: PlanCache<K, Planned>,
     wanted: Vec<Wanted<K>>,
-    workspace: AccessWorkspace,
+    solver: Solver,
 }
 
-/// A chunk of a cached plan.
-#[derive(Clone, Copy, Debug)]
-struct Cached {
-    index: usize,
+/// What a cached plan fetches of a block.
+#[derive(Clone, Debug)]
+struct Planned {
+    indices: Vec<usize>,
     /// The number of the loads that the plan was found with.
     loads: u64,
-    /// Where the block's chunks were: [`Placed::stamp`].
-    placed: u64,
+    /// Where the block's chunks were.
+    placed: Placed,
 }
 
 /// What a plan for a block needs to know of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Placed {
     need: usize,
+    /// Of each chunk; 0 where it cannot be asked for.
     sites: Vec<SiteId>,
 }
 
-impl Placed {
-    /// A number that changes when a chunk moves.
-    fn stamp(&self) -> u64 {
-        self.sites.iter().fold(0, |stamp, site| (stamp ^ u64::from(site.0)).wrapping_mul(0x0100_0000_01b3))
-    }
-}
-
-/// A query that had no plan.
+/// A query that had no plan, or an old one.
 #[derive(Debug)]
 struct Wanted<K>(Vec<(K, Placed)>);
 
+/// The costs of Eq. 1, and what finds the optima.
+#[derive(Debug, Default)]
+struct Solver {
+    /// How often loads came.
+    loads: u64,
+    overheads: BTreeMap<SiteId, f64>,
+    workspace: AccessWorkspace,
+}
+
 impl<K: Copy + Ord + Hash> Default for PublishedPlanner<K> {
     fn default() -> Self {
-        Self {
-            cache: PlanCache::new(MOST_PLANS),
-            loads: 0,
-            overheads: BTreeMap::new(),
-            wanted: Vec::new(),
-            workspace: AccessWorkspace::default(),
-        }
+        Self { cache: PlanCache::new(MOST_PLANS), wanted: Vec::new(), solver: Solver::default() }
     }
 }
 
@@ -89,35 +85,15 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
         rng: &mut impl Rng,
     ) -> Result<QueryPlan, CodecError> {
         let cost = |site: SiteId| can_be_asked(site).then_some(1.0);
-        let placed = |of: &QueryBlock<'_>| {
-            let sites = (0..of.sites.len()).map(|index| match can_be_asked(of.sites[index]) {
-                true => of.sites[index],
-                false => SiteId(0),
-            });
-            Placed {
-                need: (of.code.k() + extra_reads).min(available(of, &cost).count()),
-                sites: sites.collect(),
-            }
+        let placed = |of: &QueryBlock<'_>| Placed {
+            need: (of.code.k() + extra_reads).min(available(of, &cost).count()),
+            sites: of.sites.iter().map(|&site| if can_be_asked(site) { site } else { SiteId(0) }).collect(),
         };
         let all: Vec<(K, Placed)> = ids.iter().copied().zip(blocks.iter().map(placed)).collect();
-        if let Some(chunks) = self.cache.get(ids) {
-            let is_old = chunks.iter().zip(&all).any(|(of, (_, placed))| {
-                of.iter().any(|chunk| (chunk.loads, chunk.placed) != (self.loads, placed.stamp()))
-            });
-            let chosen = chunks.iter().enumerate().flat_map(|(block, of)| {
-                of.iter().map(move |&Cached { index, .. }| {
-                    (blocks[block].sites[index], QueryChunk { block, index })
-                })
-            });
-            let chosen: Vec<_> = chosen.collect();
-            if chosen.iter().all(|(site, _)| can_be_asked(*site)) {
-                if is_old {
-                    self.wanted.push(Wanted(all));
-                }
-                return Ok(QueryPlan { reads: group_by_site(chosen), cost: None, is_cached: true });
-            }
+        if let Some(plan) = self.plan_from_cache(ids, &all, blocks, &can_be_asked) {
+            return Ok(plan);
         }
-        let (problem, sites, options) = self.problem(all.iter().map(|(_, placed)| placed));
+        let (problem, sites, options) = self.solver.problem(all.iter().map(|(_, placed)| placed));
         let chunks = plan_greedily(&problem, rng);
         let short = blocks.iter().find(|of| available(of, &cost).count() < of.code.k());
         if let Some(of) = short {
@@ -141,16 +117,22 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
     /// Finds the optimal plans of the queries that had none, or an old one, and caches them. Answers how many.
     pub fn solve_wanted(&mut self) -> usize {
         let wanted = std::mem::take(&mut self.wanted);
-        wanted.iter().for_each(|Wanted(blocks)| self.solve(blocks));
+        for Wanted(blocks) in &wanted {
+            // Of a block that the query names more than once, once.
+            let blocks: BTreeMap<K, Placed> = blocks.iter().cloned().collect();
+            if let Some(plan) = self.solver.solve(&blocks) {
+                self.cache.insert(plan);
+            }
+        }
         wanted.len()
     }
 
-    /// Takes new loads of the sites.
+    /// Takes new loads of the sites. From now on no plan serves that was found with others.
     pub fn reload(&mut self, loads: &[(SiteId, f64)]) {
         let mean = loads.iter().map(|(_, load)| load).sum::<f64>() / loads.len().max(1) as f64;
         let scale = MEAN_OVERHEAD / mean.max(f64::MIN_POSITIVE);
-        self.overheads = loads.iter().map(|&(site, load)| (site, load * scale)).collect();
-        self.loads += 1;
+        self.solver.overheads = loads.iter().map(|&(site, load)| (site, load * scale)).collect();
+        self.solver.loads += 1;
     }
 
     /// Queries that were read by a cached plan, and those that were not.
@@ -158,20 +140,58 @@ impl<K: Copy + Ord + Hash> PublishedPlanner<K> {
         (self.cache.hits(), self.cache.misses())
     }
 
-    /// Finds an optimal plan and caches it; of a block that the query names more than once, once.
-    fn solve(&mut self, blocks: &[(K, Placed)]) {
-        let mut known = BTreeSet::new();
-        let blocks: Vec<&(K, Placed)> = blocks.iter().filter(|(id, _)| known.insert(*id)).collect();
-        let (problem, _, options) = self.problem(blocks.iter().map(|(_, placed)| placed));
-        let Ok(solved) = access::solve(&problem, BUDGET_OF_200_US, &mut self.workspace) else { return };
-        let mut plan: CachedPlan<K, Cached> = blocks.iter().map(|(id, _)| (*id, Vec::new())).collect();
-        for chunk in solved.chunks {
-            let index = options[chunk.block][chunk.option];
-            let (id, placed) = blocks[chunk.block];
-            let cached = Cached { index, loads: self.loads, placed: placed.stamp() };
-            plan.entry(*id).or_default().push(cached);
+    /// The query by a cached plan, if one covers it and all its sites can be asked.
+    fn plan_from_cache(
+        &mut self,
+        ids: &[K],
+        all: &[(K, Placed)],
+        blocks: &[QueryBlock<'_>],
+        can_be_asked: impl Fn(SiteId) -> bool,
+    ) -> Option<QueryPlan> {
+        let solver = &mut self.solver;
+        let planned = self.cache.get(ids, |plan| solver.renew(plan, all))?;
+        let moved = planned.iter().zip(all).any(|(planned, (_, placed))| planned.placed != *placed);
+        let chosen = planned.iter().enumerate().flat_map(|(block, planned)| {
+            let sites = blocks[block].sites;
+            planned.indices.iter().map(move |&index| (sites[index], QueryChunk { block, index }))
+        });
+        let chosen: Vec<_> = chosen.collect();
+        if !chosen.iter().all(|(site, _)| can_be_asked(*site)) {
+            return None;
         }
-        self.cache.insert(plan);
+        if moved {
+            self.wanted.push(Wanted(all.to_vec()));
+        }
+        Some(QueryPlan { reads: group_by_site(chosen), cost: None, is_cached: true })
+    }
+}
+
+impl Solver {
+    /// Finds a plan anew if it was found with other loads: with the chunks of `asked` where they are now, and those of its
+    /// other blocks where they were.
+    fn renew<K: Copy + Ord>(&mut self, plan: &mut CachedPlan<K, Planned>, asked: &[(K, Placed)]) {
+        if plan.values().all(|planned| planned.loads == self.loads) {
+            return;
+        }
+        let known = plan.iter().map(|(&id, planned)| (id, planned.placed.clone()));
+        let blocks = known.chain(asked.iter().cloned()).collect();
+        if let Some(renewed) = self.solve(&blocks) {
+            *plan = renewed;
+        }
+    }
+
+    /// The optimal plan of these blocks, if there is one.
+    fn solve<K: Copy + Ord>(&mut self, blocks: &BTreeMap<K, Placed>) -> Option<CachedPlan<K, Planned>> {
+        let (problem, _, options) = self.problem(blocks.values());
+        let solved = access::solve(&problem, BUDGET_OF_200_US, &mut self.workspace).ok()?;
+        let mut indices = vec![Vec::new(); blocks.len()];
+        for chunk in solved.chunks {
+            indices[chunk.block].push(options[chunk.block][chunk.option]);
+        }
+        let planned = blocks.iter().zip(indices).map(|((&id, placed), indices)| {
+            (id, Planned { indices, loads: self.loads, placed: placed.clone() })
+        });
+        Some(planned.collect())
     }
 
     /// Eq. 1 for these blocks: the problem, its sites, and of each block the chunks that are its options.
@@ -266,6 +286,13 @@ mod tests {
         assert_eq!(sites_asked[..2], [(false, 4, 1), (true, 4, 0)]);
         assert_eq!((sites_asked[2].0, sites_asked[2].2), (true, 1), "it serves once more");
         assert_eq!(sites_asked[3], (true, 2, 0), "and is found anew");
+        planner.reload(&[]);
+        let placed = apart.map(|of| of.map(SiteId));
+        let blocks = [0, 1].map(|block| QueryBlock::new(&code, &placed[block], 50_000));
+        let plan = planner.plan(&[10, 11], &blocks, 0, |_| true, &mut rng).unwrap();
+        assert_eq!((asked(&plan).len(), planner.solve_wanted()), (4, 0), "new costs come with new places");
+        let part = planner.plan(&[11], &blocks[1..], 0, |_| true, &mut rng).unwrap();
+        assert!(part.is_cached, "as part of the plan for both");
     }
 
     #[test]
@@ -280,10 +307,8 @@ mod tests {
         let loads = |busy: [u32; 2]| sites.map(|site| (site, if busy.contains(&site.0) { 9.0 } else { 1.0 }));
         for (busy, others) in [([1, 2], [3, 4]), ([3, 4], [1, 2])] {
             planner.reload(&loads(busy));
-            planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap();
-            assert_eq!(planner.solve_wanted(), 1, "the plan is older than the loads");
-            assert_eq!(asked(&planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap()), others);
-            assert_eq!(planner.solve_wanted(), 0);
+            let plan = planner.plan(&[1], &block, 0, |_| true, &mut rng).unwrap();
+            assert_eq!((plan.is_cached, asked(&plan), planner.solve_wanted()), (true, others.to_vec(), 0));
         }
         let plan = planner.plan(&[1], &block, 1, |site| site.0 != 1, &mut rng).unwrap();
         assert_eq!(asked(&plan), [2, 3, 4]);

@@ -1,14 +1,15 @@
 //! EC-Store's probes and its solver in the background, for the published policy alone ([`striate_plan::published`]).
 //!
 //! Every [`ClientOptions::probe_interval`](crate::ClientOptions::probe_interval) all sites are asked for their load,
-//! decoupled from reads (§V-A). Queries without a plan of these loads wait for the solver, which takes [`SOLVE_TIME`] for
-//! all that have come.
+//! decoupled from reads (§V-A). The solver takes [`SOLVE_TIME`] for all queries that have come without a plan, and for all
+//! cached plans after a probe: until then those of the probe before serve. The paper has one thread for it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::join_all;
 use striate_core::SiteId;
+use striate_site::SiteStatus;
 
 use super::{Shared, Stripes};
 
@@ -21,8 +22,12 @@ impl Stripes {
         let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
         let interval = self.shared.options.probe_interval;
         self.shared.runtime.spawn(async move {
-            while probe(&shared).await {
-                runtime.sleep(interval).await;
+            while let Some(loads) = probe(&shared).await {
+                runtime.sleep(SOLVE_TIME).await;
+                if let Some(shared) = shared.upgrade() {
+                    shared.published.lock().reload(&loads);
+                }
+                runtime.sleep(interval.saturating_sub(SOLVE_TIME)).await;
             }
         });
     }
@@ -39,16 +44,11 @@ impl Stripes {
     }
 }
 
-/// Asks all sites. False when the client is gone.
-async fn probe(shared: &Weak<Shared>) -> bool {
-    let Some(shared) = shared.upgrade() else { return false };
+/// The load of each site that answers. `None` when the client is gone.
+async fn probe(shared: &Weak<Shared>) -> Option<Vec<(SiteId, f64)>> {
+    let shared = shared.upgrade()?;
     let views = shared.sites.views();
     let statuses = join_all(views.iter().map(|view| view.site.status())).await;
-    let loads: Vec<(SiteId, f64)> = statuses
-        .into_iter()
-        .flatten()
-        .map(|status| (status.site, 1.0 + f64::from(status.load.queue_requests)))
-        .collect();
-    shared.published.lock().reload(&loads);
-    true
+    let load = |status: SiteStatus| (status.site, 1.0 + f64::from(status.load.queue_requests));
+    Some(statuses.into_iter().flatten().map(load).collect())
 }

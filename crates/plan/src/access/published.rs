@@ -3,7 +3,7 @@
 //! The paper's solver takes tens of milliseconds. A request for which the cache has no plan is therefore read by the
 //! heuristic, while the solver works in the background; its plan then serves all requests for the same blocks. Here are
 //! the parts of this that compute; who solves, and when plans are solved again because costs have changed, is the
-//! caller's affair ([`PlanCache::keys`], [`PlanCache::insert`]).
+//! caller's affair ([`PlanCache::get`], [`PlanCache::insert`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -69,18 +69,18 @@ fn move_to_front(order: &mut [usize], is_first: impl Fn(&usize) -> bool) -> usiz
 }
 
 /// A plan as it is cached: of each block, by its key, what is fetched.
-pub type CachedPlan<K, C> = BTreeMap<K, Vec<C>>;
+pub type CachedPlan<K, F> = BTreeMap<K, F>;
 
-/// Plans by the blocks that they are for. `K` names a block, `C` one of its chunks.
+/// Plans by the blocks that they are for. `K` names a block, `F` says what is fetched of it.
 ///
 /// A plan serves a request for its blocks, and for any part of them, restricted to that part. Restricted, it need not be
 /// optimal: it accesses no other sites than before. At most `capacity` plans are kept; the one that served longest ago
 /// goes first. A look-up costs O(plans that have the request's rarest block × blocks).
 #[derive(Clone, Debug)]
-pub struct PlanCache<K, C> {
+pub struct PlanCache<K, F> {
     capacity: usize,
     /// By the number of their insertion or last use, so that the first is the one used longest ago.
-    plans: BTreeMap<u64, CachedPlan<K, C>>,
+    plans: BTreeMap<u64, CachedPlan<K, F>>,
     /// Of each block: the numbers of the plans that have it.
     having: HashMap<K, Vec<u64>>,
     used: u64,
@@ -88,28 +88,29 @@ pub struct PlanCache<K, C> {
     misses: u64,
 }
 
-impl<K: Clone + Ord + Hash, C: Clone> PlanCache<K, C> {
+impl<K: Clone + Ord + Hash, F: Clone> PlanCache<K, F> {
     /// An empty cache of at most `capacity` plans.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, plans: BTreeMap::new(), having: HashMap::new(), used: 0, hits: 0, misses: 0 }
     }
 
     /// What a cached plan fetches of each of these blocks, in their order, if one covers them all. Of several it is the
-    /// one of the fewest blocks, then the one used last.
-    pub fn get(&mut self, blocks: &[K]) -> Option<Vec<Vec<C>>> {
+    /// one of the fewest blocks, then the one used last. `renew` may find it anew before it serves, for the same blocks.
+    pub fn get(&mut self, blocks: &[K], renew: impl FnOnce(&mut CachedPlan<K, F>)) -> Option<Vec<F>> {
         let Some(number) = self.find(blocks) else {
             self.misses += 1;
             return None;
         };
         self.hits += 1;
-        let plan = self.take(number);
+        let mut plan = self.take(number);
+        renew(&mut plan);
         let restricted = blocks.iter().map(|block| plan[block].clone()).collect();
         self.put(plan);
         Some(restricted)
     }
 
     /// Keeps a plan, in the place of one for the same blocks.
-    pub fn insert(&mut self, plan: CachedPlan<K, C>) {
+    pub fn insert(&mut self, plan: CachedPlan<K, F>) {
         if self.capacity == 0 || plan.is_empty() {
             return;
         }
@@ -123,17 +124,6 @@ impl<K: Clone + Ord + Hash, C: Clone> PlanCache<K, C> {
             self.take(oldest);
         }
         self.put(plan);
-    }
-
-    /// The blocks of every plan, least recently used first: what is solved again when costs have changed.
-    pub fn keys(&self) -> impl Iterator<Item = Vec<&K>> {
-        self.plans.values().map(|plan| plan.keys().collect())
-    }
-
-    /// Forgets all plans; hits and misses stay.
-    pub fn clear(&mut self) {
-        self.plans.clear();
-        self.having.clear();
     }
 
     /// How many plans there are.
@@ -164,7 +154,7 @@ impl<K: Clone + Ord + Hash, C: Clone> PlanCache<K, C> {
         covering.copied().min_by_key(|number| (self.plans[number].len(), u64::MAX - number))
     }
 
-    fn take(&mut self, number: u64) -> CachedPlan<K, C> {
+    fn take(&mut self, number: u64) -> CachedPlan<K, F> {
         let plan = self.plans.remove(&number).expect("a plan that was found");
         for block in plan.keys() {
             let having = self.having.get_mut(block).expect("every block of a plan is listed");
@@ -176,7 +166,7 @@ impl<K: Clone + Ord + Hash, C: Clone> PlanCache<K, C> {
         plan
     }
 
-    fn put(&mut self, plan: CachedPlan<K, C>) {
+    fn put(&mut self, plan: CachedPlan<K, F>) {
         self.used += 1;
         for block in plan.keys() {
             self.having.entry(block.clone()).or_default().push(self.used);
@@ -196,7 +186,12 @@ mod tests {
 
     /// A plan that fetches chunk `chunk` of each of these blocks.
     fn plan(blocks: &[u32], chunk: usize) -> CachedPlan<u32, usize> {
-        blocks.iter().map(|&block| (block, vec![chunk])).collect()
+        blocks.iter().map(|&block| (block, chunk)).collect()
+    }
+
+    /// What the cache fetches of these blocks, as it was found.
+    fn get(cache: &mut PlanCache<u32, usize>, blocks: &[u32]) -> Option<Vec<usize>> {
+        cache.get(blocks, |_| ())
     }
 
     proptest! {
@@ -246,9 +241,9 @@ mod tests {
     fn a_plan_serves_its_blocks_and_any_part_of_them() {
         let mut cache = PlanCache::new(4);
         cache.insert(plan(&[1, 2, 3], 0));
-        assert_eq!(cache.get(&[3, 1]), Some(vec![vec![0], vec![0]]));
-        assert_eq!(cache.get(&[1, 2, 3]).map(|fetched| fetched.len()), Some(3));
-        assert_eq!(cache.get(&[1, 4]), None);
+        assert_eq!(get(&mut cache, &[3, 1]), Some(vec![0, 0]));
+        assert_eq!(get(&mut cache, &[1, 2, 3]), Some(vec![0, 0, 0]));
+        assert_eq!(get(&mut cache, &[1, 4]), None);
         assert_eq!((cache.hits(), cache.misses()), (2, 1));
     }
 
@@ -257,7 +252,7 @@ mod tests {
         let mut cache = PlanCache::new(4);
         cache.insert(plan(&[1, 2], 7));
         cache.insert(plan(&[1, 2, 3], 8));
-        assert_eq!(cache.get(&[1]), Some(vec![vec![7]]));
+        assert_eq!(get(&mut cache, &[1]), Some(vec![7]));
     }
 
     #[test]
@@ -267,9 +262,16 @@ mod tests {
         cache.insert(plan(&[1, 2, 3], 0));
         cache.insert(plan(&[1, 2], 5));
         assert_eq!(cache.len(), 2);
-        assert_eq!(cache.get(&[2]), Some(vec![vec![5]]));
-        let keys: Vec<Vec<u32>> = cache.keys().map(|blocks| blocks.into_iter().copied().collect()).collect();
-        assert_eq!(keys, [vec![1, 2, 3], vec![1, 2]]);
+        assert_eq!(get(&mut cache, &[2]), Some(vec![5]));
+        assert_eq!(get(&mut cache, &[2, 3]), Some(vec![0, 0]));
+    }
+
+    #[test]
+    fn a_plan_that_is_found_anew_serves_and_stays() {
+        let mut cache = PlanCache::new(2);
+        cache.insert(plan(&[1, 2], 0));
+        assert_eq!(cache.get(&[2], |old| *old = plan(&[1, 2], 6)), Some(vec![6]));
+        assert_eq!((get(&mut cache, &[2, 1]), cache.len()), (Some(vec![6, 6]), 1));
     }
 
     #[test]
@@ -277,11 +279,9 @@ mod tests {
         let mut cache = PlanCache::new(2);
         cache.insert(plan(&[1], 0));
         cache.insert(plan(&[2], 0));
-        cache.get(&[1]);
+        get(&mut cache, &[1]);
         cache.insert(plan(&[3], 0));
-        assert_eq!((cache.get(&[2]), cache.len()), (None, 2));
-        assert!(cache.get(&[1]).is_some() && cache.get(&[3]).is_some());
-        cache.clear();
-        assert!(cache.is_empty() && cache.get(&[1]).is_none() && cache.having.is_empty());
+        assert_eq!((get(&mut cache, &[2]), cache.len()), (None, 2));
+        assert_eq!((get(&mut cache, &[1]), get(&mut cache, &[3])), (Some(vec![0]), Some(vec![0])));
     }
 }
