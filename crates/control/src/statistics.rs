@@ -1,8 +1,12 @@
 //! The statistics service: ω_j of every site, kept fresh (EC-Store §V-A).
 //!
-//! Sites tell their load with every reply. Every 5–10 s what they told last is taken down; who has told nothing since
-//! is asked for its status. A site that does not answer has no load until it does. What is known can be lost: it is known
-//! again after the next round.
+//! Every 5–10 s the sites are asked for their status. One that does not answer has no load until it does. What is known
+//! can be lost: it is known again after the next round.
+//!
+//! What disks bear is told in two ways: the share of its workers' time that a site's disk takes, and the bytes that are
+//! read from it. EC-Store's I/O load is the latter (§VI-C1). Bytes say more of where requests go: a site that is
+//! asked for much at once serves it in less time for each byte, and a busy one is busy whatever is asked of it beside. So
+//! the share that a view has is the mean one of all sites, times the bytes that this site reads over their mean.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +16,9 @@ use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use rand::Rng;
 use striate_client::Client;
-use striate_core::{LoadReport, SiteId};
+use striate_core::SiteId;
 use striate_plan::{LoadWeights, SiteLoad, load_imbalances, site_loads};
-use striate_site::Site;
+use striate_site::{Site, SiteStatus};
 
 /// Pause between two rounds, drawn anew each time so that the clients of a cluster do not ask in step.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 5_000..=10_000;
@@ -33,9 +37,9 @@ pub struct SiteStatistics {
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// The last report's number.
-    sequence: u64,
     load: SiteLoad,
+    /// Bytes read in a second, smoothed as the load is.
+    read: Option<f64>,
     queue: f64,
 }
 
@@ -83,15 +87,17 @@ impl SiteStatistics {
     /// The load of every site that has one, in the order of their numbers.
     pub fn view(&self) -> Vec<SiteLoadView> {
         let known = self.known.lock().clone();
-        let loads: Vec<SiteLoad> = known.values().map(|known| known.load).collect();
+        let loads = loads_by_bytes(&known.values().copied().collect::<Vec<_>>());
         let omegas = site_loads(&loads, LoadWeights::default());
         let imbalances = load_imbalances(&omegas);
-        let rest = known.into_iter().zip(omegas).zip(imbalances);
-        let view = |(((site, known), omega), imbalance): (((SiteId, Known), f64), f64)| {
-            let Known { load, queue, .. } = known;
-            SiteLoadView { site, load, queue, omega, imbalance }
+        let view = |(place, (site, known)): (usize, (SiteId, Known))| SiteLoadView {
+            site,
+            load: loads[place],
+            queue: known.queue,
+            omega: omegas[place],
+            imbalance: imbalances[place],
         };
-        rest.map(view).collect()
+        known.into_iter().enumerate().map(view).collect()
     }
 
     /// λ: how much more than the mean the most loaded site bears, in parts of the mean. `None` while nothing is known.
@@ -104,23 +110,33 @@ impl SiteStatistics {
 }
 
 impl Known {
-    fn now(before: Option<Self>, report: &LoadReport) -> Self {
-        let (sequence, now) = (report.sequence, f64::from(report.queue_requests));
-        let Some(Self { load, queue, .. }) = before else {
-            return Self { sequence, load: SiteLoad::of(report), queue: now };
-        };
-        Self { sequence, load: load.smoothed(report), queue: queue + (now - queue) * QUEUE_WEIGHT }
+    fn now(before: Option<Self>, status: &SiteStatus) -> Self {
+        let (report, queue) = (&status.load, f64::from(status.load.queue_requests));
+        let read = status.read_bytes_per_s.map(|rate| rate as f64);
+        let Some(before) = before else { return Self { load: SiteLoad::of(report), read, queue } };
+        Self {
+            load: before.load.smoothed(report),
+            read: read.map(|now| before.read.map_or(now, |before| f64::midpoint(before, now))),
+            queue: before.queue + (queue - before.queue) * QUEUE_WEIGHT,
+        }
     }
 }
 
-/// What is known of a site after this round: by a report that the last round has not seen, or by what it answers now.
-/// `None` if it does not answer.
-async fn look(client: &Client, site: Arc<dyn Site>, known: Option<Known>) -> Option<(SiteId, Known)> {
-    let last = site.last_load();
-    // A site that has told nothing yet has the number 0.
-    let report = match last.sequence > known.map_or(0, |known| known.sequence) {
-        true => last,
-        false => client.runtime().timeout(ANSWER_WITHIN, site.status()).await.ok()?.ok()?.load,
+/// The sites' loads, with the disks' share of time spread over them by the bytes that they read. As told where one does
+/// not tell these, or nothing is read.
+fn loads_by_bytes(known: &[Known]) -> Vec<SiteLoad> {
+    let count = known.len().max(1) as f64;
+    let io = known.iter().map(|known| known.load.io).sum::<f64>() / count;
+    let read: Option<f64> = known.iter().map(|known| known.read).sum();
+    let of = |known: &Known| match (known.read, read) {
+        (Some(own), Some(all)) if all > 0.0 => SiteLoad { io: io * own / (all / count), ..known.load },
+        _ => known.load,
     };
-    Some((site.id(), Known::now(known, &report)))
+    known.iter().map(of).collect()
+}
+
+/// What is known of a site after this round. `None` if it does not answer.
+async fn look(client: &Client, site: Arc<dyn Site>, known: Option<Known>) -> Option<(SiteId, Known)> {
+    let status = client.runtime().timeout(ANSWER_WITHIN, site.status()).await.ok()?.ok()?;
+    Some((site.id(), Known::now(known, &status)))
 }

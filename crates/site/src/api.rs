@@ -136,6 +136,8 @@ pub struct SiteStatus {
     pub store: StoreStatus,
     /// Its load.
     pub load: LoadReport,
+    /// Bytes that reads take from its store in a second; of late, in the mean. `None` if it does not tell.
+    pub read_bytes_per_s: Option<u64>,
 }
 
 /// Why a site did not do what it was asked.

@@ -4,7 +4,7 @@
 //! slower figures (processor, disk, store) are sampled through the runtime's clock at most every
 //! [`SAMPLE_INTERVAL`], so a report costs a clock reading and a short lock.
 //!
-//! Both shares are means that fade over [`MEMORY`]: who asks every few seconds learns what was, and not what one sample
+//! Both shares, and the bytes read in a second, are means that fade over [`MEMORY`]: who asks every few seconds learns what was, and not what one sample
 //! happened to meet. The disk's share is that of the workers' time: with one worker, of the time in which the disk was busy;
 //! with several, a disk that answers many at once counts as busy only as far as it is asked to.
 //!
@@ -38,6 +38,7 @@ pub struct LoadMeter {
     sequence: AtomicU64,
     sample: Mutex<Sample>,
     spent: Mutex<StoreTime>,
+    read_bytes: AtomicU64,
 }
 
 /// The slower figures and what their next sample needs.
@@ -45,9 +46,12 @@ struct Sample {
     at: Instant,
     cpu_time: Duration,
     store_time: Duration,
+    read_bytes: u64,
     /// Means, as shares.
     cpu: f64,
     io: f64,
+    /// The mean of bytes in a second.
+    read_rate: f64,
     report: LoadReport,
 }
 
@@ -89,8 +93,10 @@ impl LoadMeter {
             at: now,
             cpu_time: cpu_time(&runtime),
             store_time: Duration::ZERO,
+            read_bytes: 0,
             cpu: 0.0,
             io: 0.0,
+            read_rate: 0.0,
             report: LoadReport { workers, ..LoadReport::default() },
         };
         sample.read_store(store.as_ref());
@@ -102,6 +108,7 @@ impl LoadMeter {
             sequence: AtomicU64::new(0),
             sample: Mutex::new(sample),
             spent: Mutex::new(StoreTime { active: 0, since: now, total: Duration::ZERO }),
+            read_bytes: AtomicU64::new(0),
             runtime,
         }
     }
@@ -113,6 +120,17 @@ impl LoadMeter {
         spent.set_active(active, self.runtime.now());
         drop(spent);
         StoreOperation(self)
+    }
+
+    /// Counts bytes that a read took from the store.
+    pub fn has_read(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that reads take from the store in a second.
+    pub fn read_bytes_per_s(&self) -> u64 {
+        self.peek();
+        self.sample.lock().read_rate.round() as u64
     }
 
     /// A report with the next sequence number.
@@ -145,9 +163,13 @@ impl LoadMeter {
         let io = share(store_time.saturating_sub(sample.store_time) / self.workers, elapsed);
         sample.cpu += (cpu - sample.cpu) * weight;
         sample.io += (io - sample.io) * weight;
+        let read_bytes = self.read_bytes.load(Ordering::Relaxed);
+        let read_rate = (read_bytes - sample.read_bytes) as f64 / elapsed.as_secs_f64();
+        sample.read_rate += (read_rate - sample.read_rate) * weight;
         (sample.report.cpu_permille, sample.report.io_permille) = (permille(sample.cpu), permille(sample.io));
         sample.read_store(self.store.as_ref());
         (sample.at, sample.cpu_time, sample.store_time) = (now, cpu_time, store_time);
+        sample.read_bytes = read_bytes;
     }
 }
 
@@ -213,6 +235,20 @@ mod tests {
                 assert_eq!(after(&meter, 400).await, share, "{operations} of {workers}");
                 drop(under_way);
             }
+        });
+    }
+
+    #[test]
+    fn bytes_that_are_read_make_a_rate_that_fades() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let meter = meter(&runtime, 4);
+            for _ in 0..400 {
+                meter.has_read(5_000);
+                after(&meter, 1).await;
+            }
+            assert!((99_900..=100_000).contains(&meter.read_bytes_per_s()), "{}", meter.read_bytes_per_s());
+            after(&meter, 20).await;
+            assert!((36_000..38_000).contains(&meter.read_bytes_per_s()), "1/e after a second");
         });
     }
 

@@ -160,6 +160,7 @@ async fn serve(site: Arc<Inner>, mut worker: Worker<QueuedRange>) {
             }
         };
         let len = result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        site.load.has_read(len);
         let buffered = taken.permit.buffer(len);
         reply_to.send(result, Some(buffered));
     }
@@ -355,6 +356,7 @@ impl Site for LocalSite {
             rack: identity.rack.clone(),
             store: self.inner.store.status(),
             load: self.inner.load.report(),
+            read_bytes_per_s: Some(self.inner.load.read_bytes_per_s()),
         })
     }
 }

@@ -18,8 +18,10 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use serde::Serialize;
 use striate_client::{Client, ClientError};
-use striate_core::StripeId;
-use striate_plan::movement::{ChunkMove, MovementBudget, MovementQueue, MovementState, Objective};
+use striate_core::{SiteId, StripeId};
+use striate_plan::movement::{
+    ChunkMove, MovementBudget, MovementQueue, MovementState, Objective, SettledPlan,
+};
 
 use super::budget::{Allowance, Budget};
 use super::mover::{MoveOutcome, move_chunk};
@@ -96,6 +98,12 @@ pub struct OptimiserProgress {
 #[derive(Clone, Debug)]
 pub struct Optimiser {
     shared: Arc<Shared>,
+}
+
+/// A move to be made, and its part in what its plan does to the sites' loads.
+struct Planned {
+    wanted: ChunkMove,
+    shifts: Vec<(SiteId, f64)>,
 }
 
 #[derive(Debug)]
@@ -191,25 +199,27 @@ impl Optimiser {
         self.make(client, moves).await
     }
 
-    /// The best plans one after the other, as far as the budget goes; with the load that each move takes along.
-    fn plan(&self, state: &mut MovementState, candidates: &[StripeId]) -> Vec<(ChunkMove, f64)> {
+    /// The best plans one after the other, as far as the budget goes.
+    fn plan(&self, state: &mut MovementState, candidates: &[StripeId]) -> Vec<Planned> {
         let OptimiserOptions { objective, budget, .. } = self.shared.options;
-        let mut all: Vec<(ChunkMove, f64)> = Vec::new();
+        let mut all: Vec<Planned> = Vec::new();
         if !self.shared.budget.lock().allows_more() {
             return all;
         }
         let mut queue = MovementQueue::new(state, objective, candidates.iter().copied(), budget);
         while all.len() < MOVES && !self.is_paused() && self.shared.budget.lock().allows_more() {
-            let Some(plan) = queue.next_plan(state) else { break };
+            let Some(SettledPlan { plan, shifts }) = queue.next_plan(state) else { break };
             {
                 let mut progress = self.shared.progress.lock();
                 progress.plans += 1;
                 progress.gain += plan.gain;
             }
+            let part = 1.0 / plan.moves.len() as f64;
+            let shifts: Vec<(SiteId, f64)> =
+                shifts.into_iter().map(|(site, load)| (site, part * load)).collect();
             for wanted in plan.moves {
                 self.shared.budget.lock().spend(u64::from(state.chunk_len_of(&wanted)));
-                all.push((wanted, state.load_of(&wanted)));
-                state.apply(&[wanted]);
+                all.push(Planned { wanted, shifts: shifts.clone() });
             }
         }
         self.shared.progress.lock().evaluated += queue.evaluated;
@@ -217,10 +227,10 @@ impl Optimiser {
     }
 
     /// Makes moves, those of one stripe in their order and those of others at the same time; answers how many were made.
-    async fn make(&self, client: &Client, moves: Vec<(ChunkMove, f64)>) -> Result<u64, ClientError> {
-        let mut of_stripes: BTreeMap<StripeId, Vec<(ChunkMove, f64)>> = BTreeMap::new();
-        for (wanted, load) in moves {
-            of_stripes.entry(wanted.stripe).or_default().push((wanted, load));
+    async fn make(&self, client: &Client, moves: Vec<Planned>) -> Result<u64, ClientError> {
+        let mut of_stripes: BTreeMap<StripeId, Vec<Planned>> = BTreeMap::new();
+        for planned in moves {
+            of_stripes.entry(planned.wanted.stripe).or_default().push(planned);
         }
         let made = of_stripes.into_values().map(|moves| self.make_in_order(client, moves));
         // All are driven to their end, also when one fails: a move that is dropped on its way leaves chunks that nobody names.
@@ -229,16 +239,16 @@ impl Optimiser {
     }
 
     /// Makes moves of one stripe until one is not made: then what is known of it is wrong.
-    async fn make_in_order(&self, client: &Client, moves: Vec<(ChunkMove, f64)>) -> Result<u64, ClientError> {
+    async fn make_in_order(&self, client: &Client, moves: Vec<Planned>) -> Result<u64, ClientError> {
         let mut made = 0;
-        for (wanted, load) in moves {
+        for Planned { wanted, shifts } in moves {
             let outcome = move_chunk(client, &wanted).await?;
             self.count(&outcome);
             if !matches!(outcome, MoveOutcome::Moved { .. }) {
                 break;
             }
             let now = client.runtime().now();
-            self.shared.unseen.lock().note(now, wanted.from, wanted.to, load);
+            self.shared.unseen.lock().note(now, &shifts);
             made += 1;
         }
         Ok(made)

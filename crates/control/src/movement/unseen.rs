@@ -39,9 +39,9 @@ impl Hidden {
 }
 
 impl Unseen {
-    /// A chunk has moved just now, with this load.
-    pub(super) fn note(&mut self, now: Instant, from: SiteId, to: SiteId, load: f64) {
-        for (site, load) in [(from, -load), (to, load)] {
+    /// Just now a move has brought these loads to sites, or taken them off.
+    pub(super) fn note(&mut self, now: Instant, shifts: &[(SiteId, f64)]) {
+        for &(site, load) in shifts {
             let none = Hidden { unmetered: 0.0, at: now, unshown: 0.0 };
             let hidden = self.of_sites.entry(site).or_insert(none);
             hidden.fade(now);
@@ -89,7 +89,7 @@ mod tests {
             };
             unseen.hear(runtime.now(), view(shown));
             runtime.sleep(Duration::from_secs(7)).await;
-            unseen.note(runtime.now(), SiteId(1), SiteId(2), 0.3);
+            unseen.note(runtime.now(), &[(SiteId(1), -0.3), (SiteId(2), 0.3)]);
             for pause_ms in [100, 2_000, 50, 50, 700, 10_000, 10_000, 10_000, 10_000] {
                 let pause = Duration::from_millis(pause_ms);
                 runtime.sleep(pause).await;

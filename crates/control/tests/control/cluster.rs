@@ -49,6 +49,8 @@ pub struct BreakableSite {
     /// Bytes that it can hold.
     pub capacity: Mutex<u64>,
     told: Mutex<LoadReport>,
+    /// What it tells of the bytes that reads take from it in a second.
+    pub read_rate: Mutex<Option<u64>>,
     asked: AtomicUsize,
     here: Weak<Self>,
     /// The sites that it can reach.
@@ -84,6 +86,7 @@ impl BreakableSite {
             written_bytes: AtomicU64::new(0),
             capacity: Mutex::new(1 << 40),
             told: Mutex::default(),
+            read_rate: Mutex::default(),
             asked: AtomicUsize::new(0),
         })
     }
@@ -246,6 +249,7 @@ impl Site for BreakableSite {
             rack: self.rack(),
             store: StoreStatus::default(),
             load: self.last_load(),
+            read_bytes_per_s: *self.read_rate.lock(),
         })
     }
 }

@@ -64,8 +64,12 @@ impl Loads {
     /// The part of all bytes that requests read which is of one chunk of this block: of its n chunks k are read.
     pub(super) fn share_of(&self, block: &Placed) -> f64 {
         let chunks = block.at.len().max(1) as f64;
-        let bytes = block.popularity * block.need as f64 / chunks * f64::from(block.chunk_len);
-        if self.request_bytes > 0.0 { bytes / self.request_bytes } else { 0.0 }
+        block.popularity * block.need as f64 / chunks * self.part_of_bytes(block.chunk_len)
+    }
+
+    /// The part of the bytes that a request reads in the mean.
+    pub(super) fn part_of_bytes(&self, len: u32) -> f64 {
+        if self.request_bytes > 0.0 { f64::from(len) / self.request_bytes } else { 0.0 }
     }
 
     /// What one of the block's chunks takes along from `source`: no more than is there.
@@ -76,8 +80,18 @@ impl Loads {
 
     /// The dynamic load of a chunk that this share of the requests for its block read.
     pub(super) fn of_reads(&self, block: &Placed, share: f64) -> f64 {
-        let bytes = block.popularity * share * f64::from(block.chunk_len);
-        if self.request_bytes > 0.0 { self.all_dynamic * bytes / self.request_bytes } else { 0.0 }
+        self.all_dynamic * block.popularity * share * self.part_of_bytes(block.chunk_len)
+    }
+
+    /// The dynamic load that sites have more, or less, when they send these parts of all bytes more. `None` where one that
+    /// has more would have more than the mean and than any that has less had.
+    pub(super) fn shifts_of(&self, sent: &[f64]) -> Option<Vec<(usize, f64)>> {
+        let changed = sent.iter().enumerate().filter(|(_, part)| part.abs() > f64::EPSILON);
+        let shifts: Vec<(usize, f64)> = changed.map(|(site, part)| (site, part * self.all_dynamic)).collect();
+        let less = shifts.iter().filter(|(_, shift)| *shift < 0.0).map(|&(site, _)| self.omega(site));
+        let most = less.fold(self.mean, f64::max);
+        let is_borne = shifts.iter().all(|&(site, shift)| shift < 0.0 || self.omega(site) + shift <= most);
+        is_borne.then_some(shifts)
     }
 
     /// As much of it as is at `source`.
@@ -91,12 +105,11 @@ impl Loads {
         self.dynamic[site] = (self.dynamic[site] + dynamic).max(0.0);
     }
 
-    /// Moves it.
-    pub(super) fn shift(&mut self, from: usize, to: usize, shift: Shift) {
-        self.dynamic[from] -= shift.dynamic;
-        self.dynamic[to] += shift.dynamic;
-        self.stored[from] -= shift.stored;
-        self.stored[to] += shift.stored;
+    /// Moves what is stored.
+    pub(super) fn shift_stored(&mut self, from: usize, to: usize) {
+        let stored = self.of_chunk.min(self.stored[from]);
+        self.stored[from] -= stored;
+        self.stored[to] += stored;
     }
 
     /// I (Eq. 7).

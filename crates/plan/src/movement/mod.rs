@@ -24,8 +24,11 @@
 //! - both terms are shares of what all requests cost, so that a popular block's saving counts more than a rare one's, and
 //!   a block with many partners is not preferred for having them;
 //! - blocks that requests read at one site move together, where one alone would gain nothing or tear the others apart;
-//! - no move leaves its destination with more load than the source had or the mean is, so that the imbalance
-//!   (most loaded over mean) cannot grow; and none is made that does not pay for itself within 100,000 requests; plans are compared by what each of their moves gains.
+//! - no move leaves its destination with more load than the source had or the mean is. A chunk whose new site is asked anyway is
+//!   read there more often than anywhere else, so before a [`MovementQueue`] makes a plan it plans the requests again, and
+//!   gives it up where a site that sends more by it would bear more than the mean and than any that sends less did: the
+//!   imbalance (most loaded over mean) does not grow;
+//! - none is made that does not pay for itself within 100,000 requests; plans are compared by what each of their moves gains.
 //!
 //! [`Levelling`] decides what is moved for space's sake: off sites that are drained, and from full sites to empty ones.
 //!
@@ -53,5 +56,5 @@ pub use candidates::{MovementCandidate, MovementCandidates, MovementSample, draw
 pub use check::{MovementFault, check_movement};
 pub use levelling::{Levelling, SiteFill};
 pub use objective::Objective;
-pub use search::{MovementBudget, MovementPlan, MovementQueue, MovementSearch, select_movement};
+pub use search::{MovementBudget, MovementPlan, MovementQueue, MovementSearch, SettledPlan, select_movement};
 pub use state::{ChunkMove, MovementBlock, MovementSite, MovementState, Traffic};

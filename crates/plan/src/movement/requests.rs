@@ -112,6 +112,18 @@ impl RequestGains {
         of.transfer + if self.is_open[place * self.sites + of.site] { 0.0 } else { of.asking }
     }
 
+    /// Adds to `sent`, for each site, `times` the part that it sends for the requests for `block` of all bytes that requests
+    /// read: by the cheapest plans, whichever block they are of.
+    pub(super) fn add_sent(&mut self, state: &MovementState, block: usize, times: f64, sent: &mut [f64]) {
+        let of = &state.blocks[block];
+        let part = times * of.popularity / of.requests.len().max(1) as f64;
+        for &request in &of.requests {
+            for &(site, user) in &self.plans.of(state, request).uses {
+                sent[site] += part * state.loads.part_of_bytes(state.blocks[user].chunk_len);
+            }
+        }
+    }
+
     /// Adds to each site's score in which part of the requests other blocks have it asked.
     pub(super) fn attract(&self, scores: &mut [(f64, usize)]) {
         let share = 1.0 / self.queries.len().max(1) as f64;

@@ -1,6 +1,8 @@
 //! Algorithm 1: the best movement plan that is found within a budget (EC-Store §IV-D).
 
-use striate_core::StripeId;
+use std::collections::HashSet;
+
+use striate_core::{SiteId, StripeId};
 
 use super::gains::AccessGains;
 use super::loads::Shift;
@@ -34,6 +36,15 @@ impl MovementPlan {
     pub fn gain_of_each(&self) -> f64 {
         self.gain / self.moves.len().max(1) as f64
     }
+}
+
+/// A plan whose moves the state has, and what it does to the sites.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettledPlan {
+    /// The moves.
+    pub plan: MovementPlan,
+    /// Dynamic load that sites have more for it, or less.
+    pub shifts: Vec<(SiteId, f64)>,
 }
 
 /// What a search found.
@@ -111,8 +122,8 @@ impl MovementQueue {
         queue
     }
 
-    /// The next plan, for the state that the moves of the last one leave. `None` when none is worth it, or the budget ends.
-    pub fn next_plan(&mut self, state: &MovementState) -> Option<MovementPlan> {
+    /// The next plan; the state is then as its moves leave it. `None` when none is worth it, or the budget ends.
+    pub fn next_plan(&mut self, state: &mut MovementState) -> Option<SettledPlan> {
         loop {
             let best = |queue: &[(f64, StripeId)]| {
                 let all = queue.iter().enumerate();
@@ -123,8 +134,8 @@ impl MovementQueue {
             let gain = plan.gain_of_each();
             let is_best = best(&self.ranked).is_none_or(|place| gain >= self.ranked[place].0);
             self.ranked.push((gain, candidate));
-            if is_best {
-                return Some(plan);
+            if is_best && let Some(shifts) = self.search.settle(state, &plan) {
+                return Some(SettledPlan { plan, shifts });
             }
         }
     }
@@ -149,6 +160,8 @@ struct Search {
     sources: Vec<(usize, usize)>,
     /// Sites, the most promising first.
     destinations: Vec<(f64, usize)>,
+    /// (block, destination) of plans that the sites would not bear.
+    refused: HashSet<(usize, usize)>,
     found: MovementSearch,
 }
 
@@ -189,12 +202,46 @@ impl Search {
             true => Gains::Requests(Box::default()),
         };
         let found = MovementSearch::default();
-        Self { objective, budget, gains, sources: Vec::new(), destinations: Vec::new(), found }
+        Self {
+            objective,
+            budget,
+            gains,
+            sources: Vec::new(),
+            destinations: Vec::new(),
+            refused: HashSet::new(),
+            found,
+        }
     }
 
     /// Forgets what was found, and goes on with this budget.
     fn begin(&mut self, budget: u64) {
         (self.budget, self.found) = (budget, MovementSearch::default());
+    }
+
+    /// Makes a plan's moves in the state; answers what that does to the sites' loads. Pairs do not tell: the chunk takes its
+    /// share along. Requests are planned again; where a site would bear too much, everything stays as it was.
+    fn settle(&mut self, state: &mut MovementState, plan: &MovementPlan) -> Option<Vec<(SiteId, f64)>> {
+        let first = plan.moves.first()?;
+        let Gains::Requests(gains) = &mut self.gains else {
+            let shifts = plan.moves.iter().map(|of| (of, state.load_of(of)));
+            let shifts = shifts.flat_map(|(of, load)| [(of.from, -load), (of.to, load)]).collect();
+            state.apply(&plan.moves);
+            return Some(shifts);
+        };
+        let block = state.place_of(first.stripe)?;
+        let mut sent = vec![0.0; state.sites.len()];
+        gains.add_sent(state, block, -1.0, &mut sent);
+        state.relocate(&plan.moves);
+        gains.add_sent(state, block, 1.0, &mut sent);
+        let Some(shifts) = state.loads.shifts_of(&sent) else {
+            let back = |of: &ChunkMove| ChunkMove { from: of.to, to: of.from, ..*of };
+            state.relocate(&plan.moves.iter().map(back).collect::<Vec<_>>());
+            let to = state.sites.binary_search_by_key(&first.to, |known| known.site);
+            self.refused.extend(to.map(|to| (block, to)));
+            return None;
+        };
+        shifts.iter().for_each(|&(site, shift)| state.loads.add(site, shift));
+        Some(shifts.into_iter().map(|(site, shift)| (state.sites[site].site, shift)).collect())
     }
 
     fn is_over(&self) -> bool {
@@ -229,7 +276,7 @@ impl Search {
                 break;
             }
             let to = self.destinations[place].1;
-            if !state.may_take(block, from, to) {
+            if !state.may_take(block, from, to) || self.refused.contains(&(block, to)) {
                 continue;
             }
             let arrives = match &self.gains {
@@ -280,6 +327,9 @@ impl Search {
         to: usize,
     ) -> bool {
         let Gains::Requests(gains) = &self.gains else { return false };
+        if self.refused.contains(&(members[0].0, to)) {
+            return false;
+        }
         let mut shift = Shift::default();
         let mut bytes = 0;
         for &(member, _) in members {

@@ -206,12 +206,11 @@ impl MovementState {
         others.filter(|&&other| self.sites[other].rack == to.rack).count() < of.rack_limit
     }
 
-    /// Takes note that a chunk has moved: where it is, the sites' loads, and their space.
-    pub(super) fn shift(&mut self, block: usize, index: usize, to: usize) {
+    /// Takes note that a chunk has moved: where it is, what is stored, and the sites' space.
+    fn relocate_chunk(&mut self, block: usize, index: usize, to: usize) {
         let Some(from) = self.blocks[block].at[index].replace(to) else { return };
         let len = u64::from(self.blocks[block].chunk_len);
-        let shift = self.loads.shift_of(&self.blocks[block], from);
-        self.loads.shift(from, to, shift);
+        self.loads.shift_stored(from, to);
         self.sites[from].free_bytes += len;
         self.sites[to].free_bytes = self.sites[to].free_bytes.saturating_sub(len);
         self.changes += 1;
@@ -224,14 +223,24 @@ impl MovementState {
         self.requests[request].iter().map(|&block| self.blocks[block].changed).max().unwrap_or(0)
     }
 
-    /// Takes note of moves that were made.
+    /// Takes note of moves that were made, each with the load that its chunk takes along.
     pub fn apply(&mut self, moves: &[ChunkMove]) {
+        for done in moves {
+            let load = self.load_of(done);
+            self.add_load(done.from, -load);
+            self.add_load(done.to, load);
+            self.relocate(std::slice::from_ref(done));
+        }
+    }
+
+    /// Takes note of moves that were made, and of no load.
+    pub(super) fn relocate(&mut self, moves: &[ChunkMove]) {
         for done in moves {
             let to = self.sites.binary_search_by_key(&done.to, |known| known.site);
             if let (Some(block), Ok(to)) = (self.place_of(done.stripe), to)
                 && done.index < self.blocks[block].at.len()
             {
-                self.shift(block, done.index, to);
+                self.relocate_chunk(block, done.index, to);
             }
         }
     }

@@ -33,6 +33,11 @@ fn state_of(instance: &MovementInstance, objective: Objective) -> MovementState 
     objective.state(instance.sites.clone(), instance.blocks.clone(), &instance.requests, instance.traffic)
 }
 
+/// The most that a site bears.
+fn highest(loads: &[(SiteId, f64)]) -> f64 {
+    loads.iter().map(|(_, omega)| *omega).fold(0.0, f64::max)
+}
+
 /// Δ of a move as published, by the reference.
 fn reference_gain(reference: &Reference<'_>, of: ChunkMove) -> f64 {
     reference.access(of) + 3.0 * reference.balance(of)
@@ -113,7 +118,8 @@ proptest! {
         }
     }
 
-    /// The first plan of a queue is the best there is, and all of them in their order are legal.
+    /// The first plan of a queue is the best there is, or the best of those that the sites bear, and all of them in their
+    /// order are legal. What an improved one does to the loads is what its requests' plans do; none raises the imbalance.
     #[test]
     fn a_queue_begins_with_the_best_plan_and_goes_on_with_legal_ones(seed: u64, shape in shapes()) {
         let mut instance = shape.draw(seed);
@@ -126,14 +132,27 @@ proptest! {
             let mut queue = MovementQueue::new(&state, objective, candidates(), AMPLE);
             let mut moves = Vec::new();
             for place in 0..20 {
-                let plan = queue.next_plan(&state);
+                let before = state.site_loads();
+                let settled = queue.next_plan(&mut state);
+                let gain = |plan: &MovementPlan| plan.gain_of_each();
                 if place == 0 {
-                    let gain = |plan: &MovementPlan| plan.gain_of_each();
-                    prop_assert_eq!(plan.as_ref().map(gain), best.as_ref().map(gain));
+                    let (found, best) =
+                        (settled.as_ref().map(|of| gain(&of.plan)), best.as_ref().map(gain));
+                    prop_assert!(found == best || objective.counts_requests() && found < best);
                 }
-                let Some(plan) = plan else { break };
+                let Some(SettledPlan { plan, shifts }) = settled else {
+                    let after = state.site_loads();
+                    prop_assert!(before.iter().zip(&after).all(|(was, is)| close(was.1, is.1)));
+                    break;
+                };
+                if objective.counts_requests() {
+                    let chunks: f64 = instance.sites.iter().map(|site| site.load.chunks).sum();
+                    let of_chunk = instance.traffic.weights.chunks * instance.sites.len() as f64 / chunks;
+                    let stored = of_chunk * plan.moves.len() as f64 + 1e-9;
+                    prop_assert!(highest(&state.site_loads()) <= highest(&before) + stored, "{plan:?}");
+                    prop_assert!(shifts.iter().map(|(_, shift)| shift).sum::<f64>().abs() < 1e-9, "{shifts:?}");
+                }
                 prop_assert!(plan.gain > 0.0);
-                state.apply(&plan.moves);
                 moves.extend(plan.moves);
             }
             prop_assert_eq!(check_movement(&moves, &instance.sites, &instance.blocks), Ok(()));
@@ -166,17 +185,14 @@ proptest! {
         let MovementInstance { sites, mut blocks, requests, traffic } = shape.draw(seed);
         let objective = Objective::improved();
         let mut state = objective.state(sites.clone(), blocks.clone(), &requests, traffic);
-        let highest = |state: &MovementState| {
-            state.site_loads().into_iter().map(|(_, omega)| omega).fold(0.0, f64::max)
-        };
         let (mut free, mut gained) = (sites, 0.0);
         for _ in 0..30 {
             let all: Vec<StripeId> = blocks.iter().map(|block| block.id).collect();
             let Some(plan) = select_movement(&state, objective, all, AMPLE).best else { break };
             prop_assert_eq!(check_movement(&plan.moves, &free, &blocks), Ok(()));
-            let before = highest(&state);
+            let before = highest(&state.site_loads());
             state.apply(&plan.moves);
-            prop_assert!(highest(&state) <= before + 1e-9, "{before} grew by {plan:?}");
+            prop_assert!(highest(&state.site_loads()) <= before + 1e-9, "{before} grew by {plan:?}");
             gained += plan.gain;
             for done in &plan.moves {
                 let block = blocks.iter_mut().find(|block| block.id == done.stripe).expect("known");
@@ -338,11 +354,11 @@ fn half_of_a_budget_is_left_for_plans() {
     let shape = MovementShape { sites: 12, racks: 12, k: 2, r: 2, blocks: 64, group: 1, partners: 6 };
     let instance = shape.draw(1);
     for objective in [Objective::published(), Objective::improved()] {
-        let state = state_of(&instance, objective);
+        let mut state = state_of(&instance, objective);
         let all = instance.blocks.iter().map(|block| block.id);
         let ample = MovementQueue::new(&state, objective, all.clone(), AMPLE).evaluated;
         let scarce = MovementBudget { moves: ample / 2, ..AMPLE };
         let mut queue = MovementQueue::new(&state, objective, all, scarce);
-        assert!(queue.next_plan(&state).is_some(), "{queue:?}");
+        assert!(queue.next_plan(&mut state).is_some(), "{queue:?}");
     }
 }

@@ -107,6 +107,7 @@ pub fn status_message(status: SiteStatus) -> messages::StatusReply {
             medium: store.medium,
             suspect: store.suspect,
         }),
+        read_bytes_per_s: status.read_bytes_per_s,
     }
 }
 
@@ -123,6 +124,7 @@ pub fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, SiteError
         cluster: ClusterId(u128::from_be_bytes(cluster)),
         rack: RackId(reply.rack),
         load: load_report(reply.load.ok_or_else(malformed)?),
+        read_bytes_per_s: reply.read_bytes_per_s,
         store: StoreStatus {
             chunks: store.chunks,
             payload_bytes: store.payload_bytes,
