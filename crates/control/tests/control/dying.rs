@@ -1,5 +1,7 @@
-//! A process that dies at a commit: before the metadata have it, or before it hears that they do.
+//! A process that dies at a commit: before the metadata have it, or before it hears that they do. Or whom the metadata refuse
+//! some rows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,11 +24,13 @@ pub struct Death {
 pub struct DyingStore {
     inner: Arc<dyn MetaStore>,
     pub death: Mutex<Option<Death>>,
+    /// Transactions that write one of these rows are refused.
+    pub refused: Mutex<BTreeSet<Bytes>>,
 }
 
 impl DyingStore {
     pub fn new(inner: Arc<dyn MetaStore>) -> Arc<Self> {
-        Arc::new(Self { inner, death: Mutex::default() })
+        Arc::new(Self { inner, death: Mutex::default(), refused: Mutex::default() })
     }
 }
 
@@ -49,6 +53,9 @@ impl MetaStore for DyingStore {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
+        if transaction.writes.iter().any(|write| self.refused.lock().contains(write.key())) {
+            return Err(MetaError::Unavailable("this row is refused".to_owned()));
+        }
         let death = *self.death.lock();
         if let Some(Death { commits: 0, is_made }) = death {
             if is_made {

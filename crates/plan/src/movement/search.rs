@@ -57,7 +57,8 @@ pub struct MovementSearch {
 }
 
 impl Default for MovementBudget {
-    /// A fifth of a second of one processor at most, and 64 blocks without a better plan.
+    /// A fifth of a second of one processor at most, and 64 blocks without a better plan. A queue's plans are planned again beside
+    /// that: sixteen requests or so for each of them.
     fn default() -> Self {
         Self { moves: 200_000, patience: 64 }
     }
