@@ -43,6 +43,7 @@ mod levelling;
 mod loads;
 mod objective;
 mod pair;
+mod queue;
 mod requests;
 mod search;
 mod state;
@@ -56,5 +57,6 @@ pub use candidates::{MovementCandidate, MovementCandidates, MovementSample, draw
 pub use check::{MovementFault, check_movement};
 pub use levelling::{Levelling, SiteFill};
 pub use objective::Objective;
-pub use search::{MovementBudget, MovementPlan, MovementQueue, MovementSearch, SettledPlan, select_movement};
+pub use queue::{MovementQueue, SettledPlan};
+pub use search::{MovementBudget, MovementPlan, MovementSearch, select_movement};
 pub use state::{ChunkMove, MovementBlock, MovementSite, MovementState, Traffic};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use striate_core::{SiteId, StripeId};
+use striate_core::StripeId;
 
 use super::gains::AccessGains;
 use super::loads::Shift;
@@ -36,15 +36,6 @@ impl MovementPlan {
     pub fn gain_of_each(&self) -> f64 {
         self.gain / self.moves.len().max(1) as f64
     }
-}
-
-/// A plan whose moves the state has, and what it does to the sites.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SettledPlan {
-    /// The moves.
-    pub plan: MovementPlan,
-    /// Dynamic load that sites have more for it, or less.
-    pub shifts: Vec<(SiteId, f64)>,
 }
 
 /// What a search found.
@@ -87,88 +78,24 @@ pub fn select_movement(
     search.found
 }
 
-/// Plans one after the other: the best of all candidates, then the best in the state that this leaves, and so on.
-///
-/// What a candidate is worth is looked at again only when it is the next best by what it was worth before. A move mostly
-/// lowers what others are worth, or leaves it; where it raises it, a later queue finds that.
+/// Algorithm 1 under way.
 #[derive(Debug)]
-pub struct MovementQueue {
-    search: Search,
-    /// Candidates with what each move of the best plan for it gained when it was last looked at.
-    ranked: Vec<(f64, StripeId)>,
-    /// Candidate moves that may still be evaluated.
-    left: u64,
-    /// Candidate moves that were evaluated.
-    pub evaluated: u64,
-}
-
-impl MovementQueue {
-    /// Looks at all `candidates`, as far as half of `budget` goes; the other half is for plans. Of its patience no use is made.
-    pub fn new(
-        state: &MovementState,
-        objective: Objective,
-        candidates: impl IntoIterator<Item = StripeId>,
-        budget: MovementBudget,
-    ) -> Self {
-        let search = Search::new(objective, budget.moves);
-        let mut queue = Self { search, ranked: Vec::new(), left: budget.moves, evaluated: 0 };
-        for candidate in candidates {
-            if queue.left < budget.moves / 2 {
-                break;
-            }
-            if let Some(plan) = queue.look_at(state, candidate) {
-                queue.ranked.push((plan.gain_of_each(), candidate));
-            }
-        }
-        queue
-    }
-
-    /// The next plan; the state is then as its moves leave it. `None` when none is worth it, or the budget ends.
-    pub fn next_plan(&mut self, state: &mut MovementState) -> Option<SettledPlan> {
-        loop {
-            let best = |queue: &[(f64, StripeId)]| {
-                let all = queue.iter().enumerate();
-                all.max_by(|a, b| a.1.0.total_cmp(&b.1.0).then(b.1.1.cmp(&a.1.1))).map(|(place, _)| place)
-            };
-            let (_, candidate) = self.ranked.swap_remove(best(&self.ranked)?);
-            let Some(plan) = self.look_at(state, candidate) else { continue };
-            let gain = plan.gain_of_each();
-            let is_best = best(&self.ranked).is_none_or(|place| gain >= self.ranked[place].0);
-            self.ranked.push((gain, candidate));
-            if is_best && let Some(shifts) = self.search.settle(state, &plan) {
-                return Some(SettledPlan { plan, shifts });
-            }
-        }
-    }
-
-    fn look_at(&mut self, state: &MovementState, candidate: StripeId) -> Option<MovementPlan> {
-        let block = state.place_of(candidate)?;
-        self.search.begin(self.left);
-        self.search.look_at(state, block);
-        let found = std::mem::take(&mut self.search.found);
-        self.left -= found.evaluated.min(self.left);
-        self.evaluated += found.evaluated;
-        found.best
-    }
-}
-
-#[derive(Debug)]
-struct Search {
+pub(super) struct Search {
     objective: Objective,
     budget: u64,
-    gains: Gains,
+    pub gains: Gains,
     /// (chunk index, its site), those on the most loaded sites first.
     sources: Vec<(usize, usize)>,
     /// Sites, the most promising first.
     destinations: Vec<(f64, usize)>,
     /// (block, destination) of plans that the sites would not bear.
-    refused: HashSet<(usize, usize)>,
-    found: MovementSearch,
+    pub refused: HashSet<(usize, usize)>,
+    pub found: MovementSearch,
 }
 
 /// What moves save, by pairs of blocks or by whole requests.
 #[derive(Debug)]
-enum Gains {
+pub(super) enum Gains {
     Pairs(AccessGains),
     Requests(Box<RequestGains>),
 }
@@ -197,7 +124,7 @@ impl Gains {
 }
 
 impl Search {
-    fn new(objective: Objective, budget: u64) -> Self {
+    pub fn new(objective: Objective, budget: u64) -> Self {
         let gains = match objective.counts_requests() {
             false => Gains::Pairs(AccessGains::default()),
             true => Gains::Requests(Box::default()),
@@ -215,34 +142,8 @@ impl Search {
     }
 
     /// Forgets what was found, and goes on with this budget.
-    fn begin(&mut self, budget: u64) {
+    pub fn begin(&mut self, budget: u64) {
         (self.budget, self.found) = (budget, MovementSearch::default());
-    }
-
-    /// Makes a plan's moves in the state; answers what that does to the sites' loads. Pairs do not tell: the chunk takes its
-    /// share along. Requests are planned again; where a site would bear too much, everything stays as it was.
-    fn settle(&mut self, state: &mut MovementState, plan: &MovementPlan) -> Option<Vec<(SiteId, f64)>> {
-        let first = plan.moves.first()?;
-        let Gains::Requests(gains) = &mut self.gains else {
-            let shifts = plan.moves.iter().map(|of| (of, state.load_of(of)));
-            let shifts = shifts.flat_map(|(of, load)| [(of.from, -load), (of.to, load)]).collect();
-            state.apply(&plan.moves);
-            return Some(shifts);
-        };
-        let block = state.place_of(first.stripe)?;
-        let mut sent = vec![0.0; state.sites.len()];
-        gains.add_sent(state, block, -1.0, &mut sent);
-        state.relocate(&plan.moves);
-        gains.add_sent(state, block, 1.0, &mut sent);
-        let Some(shifts) = state.loads.shifts_of(&sent) else {
-            let back = |of: &ChunkMove| ChunkMove { from: of.to, to: of.from, ..*of };
-            state.relocate(&plan.moves.iter().map(back).collect::<Vec<_>>());
-            let to = state.sites.binary_search_by_key(&first.to, |known| known.site);
-            self.refused.extend(to.map(|to| (block, to)));
-            return None;
-        };
-        shifts.iter().for_each(|&(site, shift)| state.loads.add(site, shift));
-        Some(shifts.into_iter().map(|(site, shift)| (state.sites[site].site, shift)).collect())
     }
 
     fn is_over(&self) -> bool {
@@ -250,7 +151,7 @@ impl Search {
     }
 
     /// All moves of one block's chunks; `true` if one is better than what was found before.
-    fn look_at(&mut self, state: &MovementState, block: usize) -> bool {
+    pub fn look_at(&mut self, state: &MovementState, block: usize) -> bool {
         if !self.gains.begin_block(state, block) {
             return false;
         }

@@ -1,0 +1,107 @@
+//! Plans one after the other, each in the state that those before it leave.
+
+use striate_core::{SiteId, StripeId};
+
+use super::objective::Objective;
+use super::search::{Gains, MovementBudget, MovementPlan, Search};
+use super::state::{ChunkMove, MovementState};
+
+/// A plan whose moves the state has, and what it does to the sites.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettledPlan {
+    /// The moves.
+    pub plan: MovementPlan,
+    /// Dynamic load that sites have more for it, or less.
+    pub shifts: Vec<(SiteId, f64)>,
+}
+
+/// Plans one after the other: the best of all candidates, then the best in the state that this leaves, and so on.
+///
+/// What a candidate is worth is looked at again only when it is the next best by what it was worth before. A move mostly
+/// lowers what others are worth, or leaves it; where it raises it, a later queue finds that.
+#[derive(Debug)]
+pub struct MovementQueue {
+    search: Search,
+    /// Candidates with what each move of the best plan for it gained when it was last looked at.
+    ranked: Vec<(f64, StripeId)>,
+    /// Candidate moves that may still be evaluated.
+    left: u64,
+    /// Candidate moves that were evaluated.
+    pub evaluated: u64,
+}
+
+impl MovementQueue {
+    /// Looks at all `candidates`, as far as half of `budget` goes; the other half is for plans. Of its patience no use is made.
+    pub fn new(
+        state: &MovementState,
+        objective: Objective,
+        candidates: impl IntoIterator<Item = StripeId>,
+        budget: MovementBudget,
+    ) -> Self {
+        let search = Search::new(objective, budget.moves);
+        let mut queue = Self { search, ranked: Vec::new(), left: budget.moves, evaluated: 0 };
+        for candidate in candidates {
+            if queue.left < budget.moves / 2 {
+                break;
+            }
+            if let Some(plan) = queue.look_at(state, candidate) {
+                queue.ranked.push((plan.gain_of_each(), candidate));
+            }
+        }
+        queue
+    }
+
+    /// The next plan; the state is then as its moves leave it. `None` when none is worth it, or the budget ends.
+    pub fn next_plan(&mut self, state: &mut MovementState) -> Option<SettledPlan> {
+        loop {
+            let best = |queue: &[(f64, StripeId)]| {
+                let all = queue.iter().enumerate();
+                all.max_by(|a, b| a.1.0.total_cmp(&b.1.0).then(b.1.1.cmp(&a.1.1))).map(|(place, _)| place)
+            };
+            let (_, candidate) = self.ranked.swap_remove(best(&self.ranked)?);
+            let Some(plan) = self.look_at(state, candidate) else { continue };
+            let gain = plan.gain_of_each();
+            let is_best = best(&self.ranked).is_none_or(|place| gain >= self.ranked[place].0);
+            self.ranked.push((gain, candidate));
+            if is_best && let Some(shifts) = self.settle(state, &plan) {
+                return Some(SettledPlan { plan, shifts });
+            }
+        }
+    }
+
+    /// Makes a plan's moves in the state; answers what that does to the sites' loads. Pairs do not tell: the chunk takes its
+    /// share along. Requests are planned again; where a site would bear too much, everything stays as it was.
+    fn settle(&mut self, state: &mut MovementState, plan: &MovementPlan) -> Option<Vec<(SiteId, f64)>> {
+        let first = plan.moves.first()?;
+        let Gains::Requests(gains) = &mut self.search.gains else {
+            let shifts = plan.moves.iter().map(|of| (of, state.load_of(of)));
+            let shifts = shifts.flat_map(|(of, load)| [(of.from, -load), (of.to, load)]).collect();
+            state.apply(&plan.moves);
+            return Some(shifts);
+        };
+        let block = state.place_of(first.stripe)?;
+        let mut sent = vec![0.0; state.sites.len()];
+        gains.add_sent(state, block, -1.0, &mut sent);
+        state.relocate(&plan.moves);
+        gains.add_sent(state, block, 1.0, &mut sent);
+        let Some(shifts) = state.loads.shifts_of(&sent) else {
+            let back = |of: &ChunkMove| ChunkMove { from: of.to, to: of.from, ..*of };
+            state.relocate(&plan.moves.iter().map(back).collect::<Vec<_>>());
+            let to = state.sites.binary_search_by_key(&first.to, |known| known.site);
+            self.search.refused.extend(to.map(|to| (block, to)));
+            return None;
+        };
+        shifts.iter().for_each(|&(site, shift)| state.loads.add(site, shift));
+        Some(shifts.into_iter().map(|(site, shift)| (state.sites[site].site, shift)).collect())
+    }
+
+    fn look_at(&mut self, state: &MovementState, candidate: StripeId) -> Option<MovementPlan> {
+        let block = state.place_of(candidate)?;
+        self.search.begin(self.left);
+        self.search.look_at(state, block);
+        let found = std::mem::take(&mut self.search.found);
+        self.left -= found.evaluated.min(self.left);
+        self.evaluated += found.evaluated;
+        found.best
+    }
+}
