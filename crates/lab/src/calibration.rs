@@ -145,8 +145,8 @@ impl ProcessorCost {
     /// while other programs kept the machine busy. RS(2,2), blocks of 100 KB, over 25 MB of chunks, more than the
     /// inner caches hold: 4.7 GB/s encoded with all checksums, 9.0 GB/s decoded with the block's, and 54 ns of
     /// planning by the random policy for each chunk asked for, 546 ns by the cost model. Candidate moves: the slower of what
-    /// `make movement-bench` found as published for 24 partners of each block, and as much for the improved objective, which took a
-    /// quarter of it in every run beside it: the rest is for planning a plan's requests again.
+    /// `make movement-bench` found as published for 24 partners of each block, and as much for the improved objective, which took
+    /// less than half of it in every run beside it: the rest is for planning a plan's requests again.
     pub const MEASURED: Self = Self {
         encode_bytes_per_s: 4.7e9,
         decode_bytes_per_s: 9.0e9,
