@@ -106,8 +106,8 @@ pub struct WatchEvent {
     pub revision: Revision,
 }
 
-/// Events in commit order. When the receiver lags behind a bounded buffer the channel is closed and the
-/// watcher must scan again and watch anew.
+/// Events in commit order. When the receiver lags behind a bounded buffer and the engine cannot keep the events
+/// elsewhere, or no longer, the channel is closed and the watcher must scan again and watch anew.
 pub type Watch = mpsc::Receiver<WatchEvent>;
 
 /// Why a metadata operation failed.

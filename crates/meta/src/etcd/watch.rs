@@ -1,14 +1,17 @@
 //! Watches, which outlive the member they began at.
 //!
 //! A watch asks for everything from the revision after the newest one, so that it begins exactly now also at
-//! a member that lags; and goes on at another member with the revision after the last one it delivered. It
-//! ends when the watcher lags behind its buffer, or when a revision that is wanted was compacted away.
+//! a member that lags; and goes on at another member with the revision after the last one it delivered. When
+//! the watcher lags behind its buffer the call ends, because one that nobody reads would hold up everything
+//! else on its connection, and a new one goes on once there is room: etcd keeps the events meanwhile. The watch
+//! ends when a revision that is wanted was compacted away.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tonic::Streaming;
 
 use super::EtcdStore;
@@ -53,6 +56,14 @@ struct Follow {
 /// The watch has ended for good.
 struct Ended;
 
+/// Why a call to etcd was over.
+enum Over {
+    /// The member or the way to it failed.
+    Failed,
+    /// The watcher's buffer is full.
+    Full,
+}
+
 impl Follow {
     async fn run(mut self) {
         let watcher = self.events.clone();
@@ -69,11 +80,16 @@ impl Follow {
             match self.open().await {
                 Ok(answers) => {
                     let before = self.next;
-                    if let Err(Ended) = self.deliver(answers).await {
-                        return Ended;
-                    }
+                    let over = match self.deliver(answers).await {
+                        Ok(over) => over,
+                        Err(Ended) => return Ended,
+                    };
                     if self.next > before {
                         attempts = 0;
+                    }
+                    if matches!(over, Over::Full) {
+                        let _ = self.events.reserve_many(WATCH_BUFFER_EVENTS).await;
+                        continue;
                     }
                 }
                 Err(failure) => tracing::debug!(?failure, "a watch waits for etcd"),
@@ -101,37 +117,53 @@ impl Follow {
         answers.map(tonic::Response::into_inner).map_err(|status| Failure::Unclear(status.to_string()))
     }
 
-    /// Delivers events until the call ends.
-    async fn deliver(&mut self, mut answers: Streaming<WatchResponse>) -> Result<(), Ended> {
+    /// Delivers events until the call is over.
+    async fn deliver(&mut self, mut answers: Streaming<WatchResponse>) -> Result<Over, Ended> {
         while let Ok(Some(answer)) = answers.message().await {
             if answer.canceled {
                 tracing::debug!(reason = answer.cancel_reason, "etcd ended a watch");
-                return if answer.compact_revision > 0 { Err(Ended) } else { Ok(()) };
+                return if answer.compact_revision > 0 { Err(Ended) } else { Ok(Over::Failed) };
             }
-            for event in &answer.events {
-                self.send(event)?;
-            }
-            let newest = answer.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision);
-            match newest.max() {
-                Some(newest) => self.next = newest + 1,
-                // News of progress: nothing up to this revision is still to come.
-                None if !answer.created => {
-                    self.next = self.next.max(answer.header.map_or(0, |header| header.revision) + 1);
+            for events in answer.events.chunk_by(|a, b| changed_at(a) == changed_at(b)) {
+                if let Some(over) = self.send(events)? {
+                    return Ok(over);
                 }
-                None => {}
+            }
+            // News of progress: nothing up to this revision is still to come.
+            if answer.events.is_empty() && !answer.created {
+                self.next = self.next.max(answer.header.map_or(0, |header| header.revision) + 1);
             }
         }
-        Ok(())
+        Ok(Over::Failed)
     }
 
-    fn send(&self, event: &Event) -> Result<(), Ended> {
-        let Some(kv) = event.kv.as_ref().filter(|kv| kv.mod_revision >= self.next) else { return Ok(()) };
-        let value = match event.r#type() {
-            EventType::Put => Some(kv.value.clone()),
-            EventType::Delete => None,
+    /// Delivers the events of one revision, all or none.
+    fn send(&mut self, events: &[Event]) -> Result<Option<Over>, Ended> {
+        let Some(at) = events.first().and_then(changed_at).filter(|&at| at >= self.next) else {
+            return Ok(None);
         };
-        let revision = revision(kv.mod_revision).map_err(|_| Ended)?;
-        let event = WatchEvent { key: self.keys.row_key(&kv.key), value, revision };
-        self.events.try_send(event).map_err(|_| Ended)
+        let revision = revision(at).map_err(|_| Ended)?;
+        let room = match self.events.try_reserve_many(events.len()) {
+            Ok(room) => room,
+            // No watcher has room for so many.
+            Err(_) if events.len() > WATCH_BUFFER_EVENTS => return Err(Ended),
+            Err(TrySendError::Full(())) => return Ok(Some(Over::Full)),
+            Err(TrySendError::Closed(())) => return Err(Ended),
+        };
+        for (slot, event) in room.zip(events) {
+            let Some(kv) = &event.kv else { return Err(Ended) };
+            let value = match event.r#type() {
+                EventType::Put => Some(kv.value.clone()),
+                EventType::Delete => None,
+            };
+            slot.send(WatchEvent { key: self.keys.row_key(&kv.key), value, revision });
+        }
+        self.next = at + 1;
+        Ok(None)
     }
+}
+
+/// The revision of an event.
+fn changed_at(event: &Event) -> Option<i64> {
+    event.kv.as_ref().map(|kv| kv.mod_revision)
 }

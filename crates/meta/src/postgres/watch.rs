@@ -133,7 +133,8 @@ impl Follow {
             let key = Bytes::copy_from_slice(row.get(1));
             let value = row.get::<_, Option<&[u8]>>(2).map(Bytes::copy_from_slice);
             let event = WatchEvent { key, value, revision: Revision(revision.cast_unsigned()) };
-            self.events.try_send(event).map_err(|_| Ended)?;
+            // The log keeps what comes next until there is room, as long as the watch is renewed.
+            self.events.send(event).await.map_err(|_| Ended)?;
             self.seen = revision;
         }
         Ok(full)

@@ -11,7 +11,7 @@ use striate_runtime::Runtime;
 
 use crate::certificates::Certificates;
 use crate::etcd_server::{Etcd, SHARED, url};
-use crate::load::{Counting, done, fresh_id, put, value};
+use crate::load::{Counting, done, fresh_id, put, rest_and_watch_everything, value};
 use crate::proxy::{Mode, Proxy};
 
 type StoreFuture = Pin<Box<dyn Future<Output = Store> + Send>>;
@@ -166,6 +166,11 @@ async fn what_was_answered_with_a_conflict_never_commits_later() {
     let again = done(store.commit(tx).await);
     assert!(again > deleted, "a new submission may commit");
     assert_eq!(value(&direct, "a").await.as_deref(), Some("late"));
+}
+
+#[tokio::test]
+async fn a_watcher_may_rest() {
+    rest_and_watch_everything(&SHARED.open(&fresh_prefix()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 pub use striate_meta::conformance::fresh_id;
 use striate_meta::conformance::model::Model;
-use striate_meta::{Commit, MetaError, MetaStore, Precondition, Revision, Row, Transaction};
+use striate_meta::{
+    Commit, MetaError, MetaStore, Precondition, Revision, Row, Transaction, WATCH_BUFFER_EVENTS,
+};
 use striate_runtime::{JoinHandle, Runtime};
 use tokio::sync::watch;
 
@@ -99,6 +102,25 @@ pub async fn compare_with_the_model(open: impl AsyncFn() -> Arc<dyn MetaStore>) 
             model.step(&store, operation).await;
         }
         model.compare(&store).await;
+    }
+}
+
+/// Lets a watcher rest until its buffer would have run over twice, and reads every event then.
+pub async fn rest_and_watch_everything(store: &Arc<dyn MetaStore>) {
+    let mut watch = store.watch(b"").await.expect("a watch begins");
+    let numbers: Vec<u32> = (0..2 * WATCH_BUFFER_EVENTS as u32 + 10).collect();
+    for some in numbers.chunks(50) {
+        let mut tx = Transaction::new(fresh_id());
+        for number in some {
+            tx.put(number.to_be_bytes().to_vec(), "");
+        }
+        done(store.commit(tx).await);
+    }
+    // The engine finds the buffer full: it needs time to bring the events, not only to commit them.
+    Runtime::real().sleep(Duration::from_millis(500)).await;
+    for number in numbers {
+        let event = watch.recv().await.expect("the server keeps the events");
+        assert_eq!(event.key[..], number.to_be_bytes());
     }
 }
 

@@ -10,7 +10,7 @@ use striate_runtime::Runtime;
 use tokio_postgres::NoTls;
 
 use crate::certificates::Certificates;
-use crate::load::{Counting, done, fresh_id, put, value};
+use crate::load::{Counting, done, fresh_id, put, rest_and_watch_everything, value};
 use crate::postgres_server::{Postgres, SHARED, fresh_schema, url};
 use crate::proxy::{Mode, Proxy};
 
@@ -147,6 +147,11 @@ async fn a_transaction_of_unknown_outcome_is_recognised_when_it_is_submitted_aga
     done(direct.commit(put("b", "2")).await);
     proxy.set(Mode::Forward);
     assert_eq!(store.commit(tx).await.unwrap(), Commit::Done(first));
+}
+
+#[tokio::test]
+async fn a_watcher_may_rest() {
+    rest_and_watch_everything(&SHARED.open(&fresh_schema()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
