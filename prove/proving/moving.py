@@ -10,11 +10,27 @@ from .plans import Experiment
 # Of EC-Store's Table II.
 TABLE_2 = {"EC": 43.0, "EC+LB": 22.8, "EC+C": 31.1, "EC+C+M": 24.5, "EC+C+M+LB": 19.8, "EC+C+M, improved": None}
 # Lengths of the short runs: what phases and blocks are divided by.
-SHORT = {"ec-store-ycsb-p": 200, "ec-store-failures-p": 400, "ec-store-wikipedia-p": 1000, "movement-scrambled-p": 150}
+SHORT = {"ec-store-ycsb-p": 200, "ec-store-failures-p": 400, "ec-store-wikipedia-p": 1000, "movement-scrambled-p": 250,
+         "movement-sweeps-p": 600}
 MOVED = "EC+C+M"
-# The default read plans on blocks in groups of eight, which are the default, and in a bucket whose group is 1.
-DEFAULTS = ("default", "default, ungrouped")
+# The default read plans on blocks in groups of eight, which are the default, and in a bucket whose group is 1; and the
+# short run's seeds of each, more of them where movement changes less.
+DEFAULTS = {"default": 5, "default, ungrouped": 2}
 IMPROVED = "EC+C+M, improved"
+# What each parameter's runs are called, for the values that are not the paper's.
+SWEEPS = {
+    "interval (5,000 requests)": ("500 requests", "2,000 requests", "20,000 requests"),
+    "reports (every 10 s)": ("reports every second", "reports every 5 s", "reports every 60 s"),
+    "k (2)": tuple(f"{MOVED}, {code}" for code in ("RS(4,2)", "RS(8,3)")),
+}
+FULL_SWEEPS = {
+    "w2 (3)": tuple(f"w2 = {w2}" for w2 in (0, 1, 10, 30, 100, 300)),
+    "candidates (32)": ("8 candidates", "128 candidates"),
+}
+
+
+def response_mean(run):
+    return run["response"]["mean_ms"]
 
 
 def retrieval(run):
@@ -79,14 +95,14 @@ def prove_published(ledger, laboratory):
         p.stated_imbalance(name)
     prove_failures(ledger, laboratory)
     prove_wikipedia(ledger, laboratory)
+    prove_sweeps(ledger, laboratory)
     if laboratory.full:
         prove_sizes(ledger, laboratory)
-        prove_sweeps(ledger, laboratory)
 
 
 def prove_half(experiment):
     """How much of what is gained comes from the cost model."""
-    mean = {name: statistics.mean(run["response"]["mean_ms"] for run in runs) for name, runs in experiment.runs.items()}
+    mean = {name: statistics.mean(map(response_mean, runs)) for name, runs in experiment.runs.items()}
     share = (mean["EC"] - mean["EC+C"]) / (mean["EC"] - mean[MOVED])
     experiment.ledger.add(f"{experiment.label()}: of what EC+C+M gains, EC+C's part (paper: 15 of 40)", f"{share:.2f}")
 
@@ -110,10 +126,9 @@ def prove_failures(ledger, laboratory):
     f = Moving(ledger, laboratory, "ec-store-failures-p", seeds=1, policies=names)
     for count, paper in ((1, 1), (2, 5)):
         failed = f"{MOVED}, {count} down"
-        more = [down["response"]["mean_ms"] - up["response"]["mean_ms"]
-                for down, up in zip(f.runs[failed], f.runs[MOVED])]
+        more = [response_mean(down) - response_mean(up) for down, up in zip(f.runs[failed], f.runs[MOVED])]
         ledger.add(f"4f: {failed}, more than with none, ms (paper: about {paper})", f"{statistics.mean(more):.2f}")
-        f.claim("4f, mean", failed, f"EC, {count} down", lambda run: run["response"]["mean_ms"], 0, 0.70)
+        f.claim("4f, mean", failed, f"EC, {count} down", response_mean, 0, 0.70)
 
 
 def prove_wikipedia(ledger, laboratory):
@@ -133,30 +148,36 @@ def prove_sizes(ledger, laboratory):
 
 
 def prove_sweeps(ledger, laboratory):
-    sweeps = Moving(ledger, laboratory, "movement-sweeps-p")
-    for name in sweeps.runs:
-        if name != "EC":
-            sweeps.mean(name, "EC")
+    sweeps = SWEEPS | FULL_SWEEPS if laboratory.full else SWEEPS
+    swept = [name for names in sweeps.values() for name in names]
+    baselines = {name: name.replace(MOVED, "EC") if "RS(" in name else "EC" for name in (MOVED, *swept)}
+    s = Moving(ledger, laboratory, "movement-sweeps-p", seeds=1,
+               policies=list(dict.fromkeys((*baselines.values(), *baselines))))
+    s.claim("sweeps, mean, as published", MOVED, "EC", response_mean, 0, None)
+    for parameter, names in sweeps.items():
+        for name in names:
+            s.claim(f"sweep of {parameter}, mean", name, baselines[name], response_mean, 0, None)
 
 
 def prove_improved(ledger, laboratory, trace):
-    policies = [f"{default}{moved}" for default in DEFAULTS for moved in ("", " + movement")]
-    s = Moving(ledger, laboratory, "movement-scrambled-p", seeds=3, policies=policies)
-    prove_beside(s)
+    for default, seeds in DEFAULTS.items():
+        prove_moved(Moving(ledger, laboratory, "movement-scrambled-p", seeds=seeds, policies=beside(default)), default)
     if trace is None:
         ledger.add("LLM trace, mean: default + movement / default", "not run: name the file with --trace", False, "≤ 0.9")
         return
     file = Path(__file__).parents[2] / "lab" / "experiments" / "movement-trace-p.toml"
+    policies = [policy for default in DEFAULTS for policy in beside(default)]
     llm = Moving(ledger, laboratory, "movement-trace-p", "--trace", trace, seeds=1, file=file, policies=policies)
-    prove_beside(llm)
-
-
-def prove_beside(experiment):
     for default in DEFAULTS:
-        prove_moved(experiment, default, f"{default} + movement")
+        prove_moved(llm, default)
 
 
-def prove_moved(experiment, default, moved):
+def beside(default):
+    return default, f"{default} + movement"
+
+
+def prove_moved(experiment, default):
+    _, moved = beside(default)
     experiment.mean(moved, default, 0.9)
     experiment.p99(moved, default)
     experiment.imbalance(moved, default, 1.0)

@@ -68,9 +68,13 @@ impl std::fmt::Display for Value {
 
 fn generate(id: u64, offset: u64, len: usize) -> Vec<u8> {
     let (first, skip) = (offset / WORD as u64, offset as usize % WORD);
-    let words = (first..).take((skip + len).div_ceil(WORD));
-    let bytes = words.flat_map(|index| mix(id.wrapping_add(GAMMA.wrapping_mul(index + 1))).to_le_bytes());
-    bytes.skip(skip).take(len).collect()
+    let mut bytes = Vec::with_capacity(skip + len + WORD);
+    for index in (first..).take((skip + len).div_ceil(WORD)) {
+        bytes.extend_from_slice(&mix(id.wrapping_add(GAMMA.wrapping_mul(index + 1))).to_le_bytes());
+    }
+    bytes.truncate(skip + len);
+    bytes.drain(..skip);
+    bytes
 }
 
 fn mix(word: u64) -> u64 {

@@ -401,6 +401,44 @@ impl ContentChange {
     }
 }
 
+/// A part of a file's content, to which changes of the whole file are applied.
+struct View {
+    start: usize,
+    /// The most that it shows.
+    len: usize,
+    /// What the file has of it.
+    bytes: Vec<u8>,
+    file_len: usize,
+}
+
+impl View {
+    fn of(content: &[u8], start: usize, len: usize) -> Self {
+        Self { start, len, bytes: part(content, start as u64, len), file_len: content.len() }
+    }
+
+    /// As [`ContentChange::apply`] on the whole content.
+    fn apply(&mut self, change: &ContentChange) {
+        match change {
+            ContentChange::SetLen(len) => self.set_file_len(*len as usize),
+            ContentChange::Write { bytes, .. } if bytes.is_empty() => {}
+            ContentChange::Write { offset, bytes } => {
+                let (first, end) = (*offset as usize, *offset as usize + bytes.len());
+                self.set_file_len(self.file_len.max(end));
+                let (from, to) = (first.max(self.start), end.min(self.start + self.bytes.len()));
+                if from < to {
+                    self.bytes[from - self.start..to - self.start]
+                        .copy_from_slice(&bytes[from - first..to - first]);
+                }
+            }
+        }
+    }
+
+    fn set_file_len(&mut self, file_len: usize) {
+        self.bytes.resize(file_len.saturating_sub(self.start).min(self.len), 0);
+        self.file_len = file_len;
+    }
+}
+
 impl FileSystem for SimulatedFileSystem {
     fn create_directories(&self, path: &Path) -> io::Result<()> {
         // Directories are durable at once: the store makes them before it acknowledges anything.
@@ -567,12 +605,9 @@ impl File for SimulatedFile {
         let mut world = self.fs.call(Call::Read)?;
         // A direct read first writes out what is dirty, without making it durable.
         let node = world.node(self.inode);
-        if node.pending.is_empty() {
-            return Ok(part(&node.durable, offset, len));
-        }
-        let mut content = node.durable.clone();
-        node.pending.iter().for_each(|change| change.apply(&mut content));
-        Ok(part(&content, offset, len))
+        let mut view = View::of(&node.durable, offset as usize, len);
+        node.pending.iter().for_each(|change| view.apply(change));
+        Ok(view.bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -614,7 +649,31 @@ impl File for SimulatedFile {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_view_is_changed_as_the_whole_is(
+            content in vec(any::<u8>(), 0..40),
+            changes in vec((any::<bool>(), 0_u64..60, vec(any::<u8>(), 0..30)), 0..8),
+            start in 0_usize..60,
+            len in 0_usize..60,
+        ) {
+            let (mut whole, mut view) = (content.clone(), View::of(&content, start, len));
+            for (is_write, at, bytes) in changes {
+                let change = match is_write {
+                    true => ContentChange::Write { offset: at, bytes },
+                    false => ContentChange::SetLen(at),
+                };
+                change.apply(&mut whole);
+                view.apply(&change);
+                prop_assert_eq!(&view.bytes, &part(&whole, start as u64, len));
+            }
+        }
+    }
 
     fn write(file: &Arc<dyn File>, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(&mut [IoSlice::new(bytes)], offset)
