@@ -162,6 +162,9 @@ def prove_sweeps(ledger, laboratory):
 def prove_improved(ledger, laboratory, trace):
     for default, seeds in DEFAULTS.items():
         prove_moved(Moving(ledger, laboratory, "movement-scrambled-p", seeds=seeds, policies=beside(default)), default)
+    # What placement could give at most: nearly all of a scan on the same few sites, from the start.
+    bound = ("default", "default, groups of 64")
+    Moving(ledger, laboratory, "movement-scrambled-p", seeds=2, policies=bound).mean(bound[1], bound[0])
     if trace is None:
         ledger.add("LLM trace, mean: default + movement / default", "not run: name the file with --trace", False, "≤ 0.9")
         return

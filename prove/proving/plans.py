@@ -41,7 +41,7 @@ class Experiment:
         if laboratory.full:
             seeds, policies = 5, ()
         only = [argument for policy in policies for argument in ("--policy", policy)]
-        out = f"{name}-{seeds}-{len(only)}"
+        out = f"{name}, {seeds} seeds, {'; '.join(policies) or 'all'}"
         self.results = laboratory.experiment(out, "--jobs", os.cpu_count(), "--seeds", seeds, *only, *arguments,
                                              name=file or name, stem=name, cells=laboratory.folder / "cells")
         self.runs = {policy["name"]: policy["seeds"] for policy in self.results["policies"]}
