@@ -58,8 +58,8 @@ class Experiment:
         ledger.record(out, self.runs_without_detail())
 
     def runs_without_detail(self):
-        kept = ("seed", "response", "retrieve_ms", "imbalance_over_mean", "sites_per_operation", "read_amplification",
-                "hedged_chunks", "extra_chunks", "cached_plans", "over_time_ms", "moved")
+        kept = ("seed", "response", "retrieve_ms", "imbalance_over_mean", "last_imbalance", "sites_per_operation",
+                "read_amplification", "hedged_chunks", "extra_chunks", "cached_plans", "over_time_ms", "moved")
         return {name: [{key: run[key] for key in kept if key in run} for run in of_policy]
                 for name, of_policy in self.runs.items()}
 

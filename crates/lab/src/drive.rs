@@ -58,6 +58,8 @@ pub struct Measured {
     pub breakdown: Breakdown,
     /// Bytes that each site read from its disk.
     pub site_bytes: Vec<u64>,
+    /// Of these, those in the last quarter of the time; empty if the operations ended before.
+    pub last_site_bytes: Vec<u64>,
     /// Bytes of blocks that were asked for.
     pub block_bytes: u64,
     /// Chunks that were asked of sites.
@@ -108,7 +110,7 @@ struct Run {
 
 /// Runs a workload to its end: until every operation that was sent is answered.
 pub async fn drive(world: &Arc<World>, options: DriveOptions, workload: impl Workload + 'static) -> Measured {
-    let before: Vec<u64> = world.machines.iter().map(|machine| machine.store.read_bytes()).collect();
+    let before = site_bytes(world);
     let is_open = options.rate_per_s.is_some() || workload.due() != Due::Whenever;
     let run = Arc::new(Run {
         options,
@@ -126,9 +128,15 @@ pub async fn drive(world: &Arc<World>, options: DriveOptions, workload: impl Wor
         }
     }
     let mut measured = std::mem::take(&mut *run.measured.lock());
-    let after = world.machines.iter().map(|machine| machine.store.read_bytes());
-    measured.site_bytes = after.zip(before).map(|(after, before)| after - before).collect();
+    let after = site_bytes(world);
+    let since = |before: &[u64]| after.iter().zip(before).map(|(after, before)| after - before).collect();
+    (measured.site_bytes, measured.last_site_bytes) = (since(&before), since(&measured.last_site_bytes));
     measured
+}
+
+/// Bytes that each site has read from its disk so far.
+fn site_bytes(world: &World) -> Vec<u64> {
+    world.machines.iter().map(|machine| machine.store.read_bytes()).collect()
 }
 
 async fn closed_loop(world: Arc<World>, run: Arc<Run>, number: u32) {
@@ -198,6 +206,11 @@ impl Run {
         let took = world.runtime.now() - due;
         world.trace.record(Event::Answered, u64::from(number), took.as_nanos() as u64);
         let mut measured = self.measured.lock();
+        if measured.last_site_bytes.is_empty()
+            && world.runtime.now() - self.started >= self.options.length * 3 / 4
+        {
+            measured.last_site_bytes = site_bytes(world);
+        }
         match done {
             Ok(cost) => {
                 measured.add(&cost, self.options.client_work);
@@ -301,21 +314,30 @@ impl Measured {
         self.over_time[slot].1 += 1;
     }
 
-    /// Load imbalance λ in percent: how far the most loaded site lies above `mean_bytes`.
-    fn imbalance(&self, mean_bytes: f64) -> f64 {
-        let most = self.site_bytes.iter().copied().max().unwrap_or(0);
-        100.0 * (most as f64 - mean_bytes) / mean_bytes
-    }
-
     /// λ over the actual mean load (EC-Store, Table II).
     pub fn imbalance_over_mean(&self) -> f64 {
-        let total: u64 = self.site_bytes.iter().sum();
-        self.imbalance(total as f64 / self.site_bytes.len() as f64)
+        imbalance(&self.site_bytes, mean(&self.site_bytes))
+    }
+
+    /// The same in the last quarter of the time, when what changed before has settled. `None`: there was none.
+    pub fn last_imbalance(&self) -> Option<f64> {
+        let bytes = &self.last_site_bytes;
+        bytes.iter().any(|bytes| *bytes > 0).then(|| imbalance(bytes, mean(bytes)))
     }
 
     /// λ over the mean load of an oracle that reads every block's bytes once: extra reads count as load
     /// (EC-Cache, §7).
     pub fn imbalance_over_oracle(&self) -> f64 {
-        self.imbalance(self.block_bytes as f64 / self.site_bytes.len() as f64)
+        imbalance(&self.site_bytes, self.block_bytes as f64 / self.site_bytes.len() as f64)
     }
+}
+
+/// Load imbalance λ in percent: how far the most loaded site lies above `mean_bytes`.
+fn imbalance(site_bytes: &[u64], mean_bytes: f64) -> f64 {
+    let most = site_bytes.iter().copied().max().unwrap_or(0);
+    100.0 * (most as f64 - mean_bytes) / mean_bytes
+}
+
+fn mean(site_bytes: &[u64]) -> f64 {
+    site_bytes.iter().sum::<u64>() as f64 / site_bytes.len() as f64
 }

@@ -67,6 +67,11 @@ fn a_closed_loop_has_as_many_operations_under_way_as_clients() {
         };
         drive(&world, options, EcStoreScans::measured(200, 1.0)).await
     });
+    // Requests are as many at any time.
+    let last =
+        measured.last_site_bytes.iter().sum::<u64>() as f64 / measured.site_bytes.iter().sum::<u64>() as f64;
+    assert!((0.2..0.3).contains(&last), "{last} of the bytes in the last quarter");
+    assert!(measured.last_imbalance().is_some_and(|last| last > 0.0));
     // Little's law over the sending time; what was under way at its end was answered a little later.
     let summary = measured.latencies.summary();
     let busy_s = summary.count as f64 * summary.mean_ms / 1e3;

@@ -67,18 +67,23 @@ fn comparisons(results: &Results) -> String {
 }
 
 fn figures(results: &Results) -> String {
-    let columns: [Column; 10] = [
+    let columns: [Column; 11] = [
         ("mean, ms", |run| run.response.mean_ms),
         ("p50, ms", |run| run.response.percentile(50.0)),
         ("p95, ms", |run| run.response.percentile(95.0)),
         ("p99, ms", |run| run.response.percentile(99.0)),
         ("p99.9, ms", |run| run.response.percentile(99.9)),
         ("λ over the mean, %", |run| run.imbalance_over_mean),
+        ("the same in the last quarter, %", |run| run.last_imbalance.unwrap_or(f64::NAN)),
         ("λ over the oracle's, %", |run| run.imbalance_over_oracle),
         ("bytes read / bytes asked", |run| run.read_amplification),
         ("sites / request", |run| run.sites_per_operation),
         ("requests / run", |run| run.response.count as f64),
     ];
+    // Short runs have no last quarter.
+    let is_known =
+        |(_, value): &Column| results.policies.iter().all(|policy| !policy.statistic(value).mean.is_nan());
+    let columns: Vec<Column> = columns.into_iter().filter(is_known).collect();
     let mut table = "<table><tr><th>policy</th>".to_owned();
     columns.iter().for_each(|(name, _)| table.push_str(&format!("<th>{}</th>", escape(name))));
     table.push_str("</tr>");

@@ -68,6 +68,9 @@ pub struct SeedResult {
     pub client_work_ms: f64,
     /// λ in percent, over the actual mean load.
     pub imbalance_over_mean: f64,
+    /// The same in the last quarter of the measured phase, if the run came to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_imbalance: Option<f64>,
     /// λ in percent, over the oracle's mean load.
     pub imbalance_over_oracle: f64,
     /// Bytes that each site read.
@@ -177,6 +180,7 @@ impl SeedResult {
             decode_ms: mean_ms(breakdown.decode),
             client_work_ms: mean_ms(breakdown.client_work),
             imbalance_over_mean: measured.imbalance_over_mean(),
+            last_imbalance: measured.last_imbalance(),
             imbalance_over_oracle: measured.imbalance_over_oracle(),
             site_bytes: measured.site_bytes.clone(),
             read_amplification: read_bytes as f64 / measured.block_bytes.max(1) as f64,
