@@ -10,20 +10,21 @@ from .plans import Experiment
 # Of EC-Store's Table II.
 TABLE_2 = {"EC": 43.0, "EC+LB": 22.8, "EC+C": 31.1, "EC+C+M": 24.5, "EC+C+M+LB": 19.8, "EC+C+M, improved": None}
 # Lengths of the short runs: what phases and blocks are divided by.
-SHORT = {"ec-store-ycsb-p": 200, "ec-store-failures-p": 400, "ec-store-wikipedia-p": 1000, "movement-scrambled-p": 150,
-         "movement-sweeps-p": 800}
+SHORT = {"ec-store-ycsb-p": 300, "ec-store-failures-p": 400, "ec-store-wikipedia-p": 1000, "movement-scrambled-p": 150,
+         "movement-sweeps-p": 1000}
 MOVED = "EC+C+M"
 # The default read plans on blocks in groups of eight, which are the default, and in a bucket whose group is 1; and the
-# short run's seeds of each, more of them where movement changes less.
+# short run's seeds of each, more where movement changes less.
 DEFAULTS = {"default": 5, "default, ungrouped": 1}
 IMPROVED = "EC+C+M, improved"
 # What each parameter's runs are called, for the values that are not the paper's.
 SWEEPS = {
     "interval (5,000 requests)": ("500 requests", "2,000 requests", "20,000 requests"),
-    "reports (every 10 s)": ("reports every second", "reports every 5 s", "reports every 60 s"),
+    "reports (every 10 s)": ("reports every second", "reports every 60 s"),
     "k (2)": (f"{MOVED}, RS(4,2)",),
 }
 FULL_SWEEPS = {
+    "reports, further": ("reports every 5 s",),
     "k (2), further": (f"{MOVED}, RS(8,3)",),
     "w2 (3)": tuple(f"w2 = {w2}" for w2 in (0, 1, 10, 30, 100, 300)),
     "candidates (32)": ("8 candidates", "128 candidates"),

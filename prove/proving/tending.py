@@ -55,7 +55,7 @@ class Load:
             except Exception:  # noqa: BLE001 - whatever a client may meet while a site dies
                 self.failed += 1
                 time.sleep(0.05)
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def check(self, client, key):
         got = hashlib.md5(client.get(BUCKET, key)).hexdigest()
