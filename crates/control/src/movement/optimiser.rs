@@ -50,6 +50,8 @@ pub struct OptimiserOptions {
     pub partners: usize,
     /// Requests for each that count, where it goes by whole requests.
     pub requests: usize,
+    /// Requests that must have been sampled before anything is moved.
+    pub least_requests: usize,
     /// When a search ends.
     pub budget: MovementBudget,
 }
@@ -64,6 +66,7 @@ impl Default for OptimiserOptions {
             draws: 256,
             partners: 24,
             requests: 16,
+            least_requests: 200,
             budget: MovementBudget::default(),
         }
     }

@@ -16,8 +16,6 @@ use super::optimiser::OptimiserOptions;
 use super::source::AccessSource;
 use crate::statistics::{SiteLoadView, SiteStatistics};
 
-/// Requests that must have been sampled before anything is moved.
-const LEAST_REQUESTS: usize = 200;
 /// Stripe rows that are read together.
 const BATCH: usize = 256;
 
@@ -38,7 +36,7 @@ pub(super) async fn gather(
     statistics: &SiteStatistics,
     options: &OptimiserOptions,
 ) -> Result<Option<Gathered>, ClientError> {
-    let OptimiserOptions { objective, draws, partners, requests, .. } = *options;
+    let OptimiserOptions { objective, draws, partners, requests, least_requests, .. } = *options;
     let sample = match objective.counts_requests() {
         true => MovementSample { partners: 0, requests },
         false => MovementSample { partners, requests: 0 },
@@ -46,7 +44,7 @@ pub(super) async fn gather(
     let mut rng = client.runtime().rng();
     let drawn = move |known: &CoAccess| {
         let totals = known.totals();
-        let is_enough = totals.requests >= LEAST_REQUESTS;
+        let is_enough = totals.requests >= least_requests;
         is_enough.then(|| (draw_candidates(known, &mut rng, draws, sample), totals))
     };
     let Some((MovementCandidates { blocks: candidates, requests }, totals)) =

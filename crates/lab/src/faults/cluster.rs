@@ -78,7 +78,7 @@ pub struct Cluster {
     sites: RwLock<Vec<Arc<SiteMachine>>>,
     rng: Mutex<SmallRng>,
     next_machine: Mutex<u32>,
-    draws_moves: AtomicBool,
+    moves_chunks: AtomicBool,
     /// The machine with a small disk, if there is one; machines count from 1.
     small_disk: u32,
 }
@@ -143,7 +143,7 @@ impl Cluster {
             ledger: Arc::new(Ledger::new(runtime.clone())),
             sites: RwLock::default(),
             next_machine: Mutex::new(1),
-            draws_moves: AtomicBool::new(true),
+            moves_chunks: AtomicBool::new(true),
             small_disk: (runtime.random_u64() % 2) as u32,
             runtime,
             trace,
@@ -249,6 +249,7 @@ impl Cluster {
             garbage_grace: Duration::from_secs(10),
             min_part_len: 4 << 10,
             read_policy: self.read_policy,
+            sampling: 1.0,
             ..ClientOptions::default()
         }
     }
@@ -328,14 +329,14 @@ impl Cluster {
         [ENGINE].into_iter().chain(sites).chain(gateways).chain(controls).collect()
     }
 
-    /// Whether moves are drawn: until the faults end.
-    pub fn draws_moves(&self) -> bool {
-        self.draws_moves.load(Ordering::Relaxed)
+    /// Whether chunks are moved for the readers' sake, and at random: until the faults end.
+    pub fn moves_chunks(&self) -> bool {
+        self.moves_chunks.load(Ordering::Relaxed)
     }
 
-    /// Ends the moves that are drawn: nothing else moves but what is to be moved.
-    pub fn end_drawn_moves(&self) {
-        self.draws_moves.store(false, Ordering::Relaxed);
+    /// Ends these moves: nothing moves any more but what has to.
+    pub fn end_moves(&self) {
+        self.moves_chunks.store(false, Ordering::Relaxed);
     }
 
     /// The process that leads, or one of those that believe to.

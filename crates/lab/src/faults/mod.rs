@@ -9,8 +9,9 @@
 //!
 //! - [`site`], [`engine`]: machines with the real chunk store and the real metadata engine on simulated disks.
 //! - [`gateway`]: processes with a client service, which are killed and started again.
-//! - [`services`]: control processes, of which one leads and runs repair, scrub, collectors and movers; [`steps`]: what these
-//!   ask, step by step, and where they may die; [`following`]: which sites a process knows.
+//! - [`services`]: control processes, of which one leads and runs repair, scrub, collectors and movers; [`optimising`]: the
+//!   mover that goes by what is asked for; [`steps`]: what all these ask, step by step, and where they may die; [`following`]: which
+//!   sites a process knows.
 //! - [`cluster`]: all of them on one network.
 //! - [`operation`], [`reading`], [`worker`]: what is asked, and by whom.
 //! - [`injector`], [`ledger`]: the faults, and how many of them the cluster must bear.
@@ -30,6 +31,7 @@ pub mod invariants;
 pub mod ledger;
 pub mod mutation;
 pub mod operation;
+pub mod optimising;
 pub mod orphans;
 pub mod reading;
 pub mod run;

@@ -60,13 +60,15 @@ pub enum Kind {
     Drain,
     /// A chunk is taken off a site that is fuller than others.
     Rebalance,
+    /// A chunk is taken to a site that is asked for its neighbours.
+    Optimise,
     /// A step of the collectors.
     Collect,
 }
 
 impl Kind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Put,
         Self::Overwrite,
         Self::ConditionalPut,
@@ -86,6 +88,7 @@ impl Kind {
         Self::Move,
         Self::Drain,
         Self::Rebalance,
+        Self::Optimise,
         Self::Collect,
     ];
 
@@ -111,6 +114,7 @@ impl Kind {
             Self::Move => "move",
             Self::Drain => "drain",
             Self::Rebalance => "rebalance",
+            Self::Optimise => "optimise",
             Self::Collect => "collect",
         }
     }

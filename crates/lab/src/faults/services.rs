@@ -23,6 +23,7 @@ use super::following::{KnownSites, follow};
 use super::invariants;
 use super::mutation;
 use super::operation::Kind;
+use super::optimising::keep_optimising;
 use super::steps::{SteppedMeta, Steps, Traps, as_service};
 use crate::network::Machine;
 
@@ -141,14 +142,16 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
         as_service(Kind::Collect, keep_collecting(client.clone(), COLLECT_EVERY)),
         as_service(Kind::Rebalance, rebalancer.run(client.clone())),
         as_service(Kind::Move, keep_moving(&cluster, &client)),
+        as_service(Kind::Optimise, keep_optimising(&cluster, &client)),
     );
 }
 
-/// Moves chunks that are drawn, to sites that are drawn: what an optimiser orders, whose plans may be stale or wrong.
+/// Moves chunks that are drawn, to sites that are drawn, until the faults end: what a mover orders whose plans are stale or
+/// wrong.
 async fn keep_moving(cluster: &Cluster, client: &Client) {
-    loop {
+    while cluster.moves_chunks() {
         cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LONGEST_PAUSE)).await;
-        if let Some(wanted) = draw_move(cluster).filter(|_| cluster.draws_moves()) {
+        if let Some(wanted) = draw_move(cluster).filter(|_| cluster.moves_chunks()) {
             // It is refused or out of date as often as it is made, and a failing store fails it.
             let _ = move_chunk(client, &wanted).await;
         }

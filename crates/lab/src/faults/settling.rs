@@ -33,7 +33,7 @@ pub async fn settle(shared: &Arc<Shared>, seed: u64) {
     for gateway in &cluster.gateways {
         gateway.kill();
     }
-    cluster.end_drawn_moves();
+    cluster.end_moves();
     cluster.runtime.sleep(MESSAGES_ARRIVE).await;
     let gateway = gateway::start_another(cluster).await;
     take_back_drains(cluster).await;

@@ -173,16 +173,16 @@ impl Steps {
         };
         match kind {
             Kind::Rebalance if is_drained() == Some(true) => vec![Kind::Move, Kind::Drain],
-            Kind::Rebalance => vec![Kind::Move, Kind::Rebalance],
+            Kind::Rebalance | Kind::Optimise => vec![Kind::Move, kind],
             kind => vec![kind],
         }
     }
 }
 
-/// The service that takes the step, as a row of the table: all that is no reading of the rebalancer is a move.
+/// The service that takes the step, as a row of the table: what movers do beside reading is a move, whatever it is for.
 fn current() -> Option<Kind> {
     let kind = SERVICE.try_with(|kind| *kind).ok()?;
-    Some(if kind == Kind::Rebalance { Kind::Move } else { kind })
+    Some(if matches!(kind, Kind::Rebalance | Kind::Optimise) { Kind::Move } else { kind })
 }
 
 /// A site, with the steps that a process takes at it.
