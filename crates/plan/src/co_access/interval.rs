@@ -12,6 +12,7 @@
 //! O(1). Requests and accesses are numbered modulo 2³², of which fewer than 2³⁰ exist at a time.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use striate_core::StripeId;
 
@@ -46,6 +47,10 @@ struct Seen {
     count: u32,
 }
 
+/// Hashed alike in every run, so that the memory is the same too: when a table that entries leave doubles depends on where they
+/// lie in it. Nobody but the store chooses stripes' numbers.
+type Slots = HashMap<StripeId, u32, BuildHasherDefault<DefaultHasher>>;
+
 /// The interval. Its owner limits what is in it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interval {
@@ -54,7 +59,7 @@ pub(super) struct Interval {
     /// The numbers of the front elements.
     oldest_request: u32,
     oldest_access: u32,
-    slots: HashMap<StripeId, u32>,
+    slots: Slots,
     blocks: Vec<Seen>,
     free: Vec<u32>,
 }
