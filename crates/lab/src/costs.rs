@@ -50,7 +50,17 @@ pub fn measure(clock: &Runtime) -> ProcessorCost {
 /// What evaluating a candidate move takes, in nanoseconds, for RS(2,2) in groups of eight with 24 partners of each block.
 /// `clock` is the machine's real clock.
 pub fn move_ns(clock: &Runtime, objective: Objective) -> f64 {
-    let shape = MovementShape { sites: SITES, racks: SITES, k: 2, r: 2, blocks: 512, group: 8, partners: 24 };
+    let extra_reads = usize::from(objective.counts_requests());
+    let shape = MovementShape {
+        sites: SITES,
+        racks: SITES,
+        k: 2,
+        r: 2,
+        extra_reads,
+        blocks: 512,
+        group: 8,
+        partners: 24,
+    };
     let drawn = shape.draw(1);
     let candidates: Vec<_> = drawn.blocks.iter().map(|block| block.id).collect();
     let state = objective.state(drawn.sites, drawn.blocks, &drawn.requests, drawn.traffic);

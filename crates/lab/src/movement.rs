@@ -108,12 +108,14 @@ impl MovementOptions {
         CoAccessLimits { requests, ..CoAccessLimits::default() }
     }
 
-    fn optimiser(&self) -> OptimiserOptions {
+    /// `policy` is what the world reads by.
+    fn optimiser(&self, policy: ReadPolicy) -> OptimiserOptions {
         OptimiserOptions {
             objective: self.objective,
             allowance: self.allowance,
             every: self.every,
             draws: self.draws,
+            extra_reads: policy.extra_reads(),
             ..OptimiserOptions::default()
         }
     }
@@ -138,7 +140,7 @@ impl Movement {
             options,
             client,
             access: GatheredAccess::new(limits),
-            optimiser: Optimiser::new(options.optimiser()),
+            optimiser: Optimiser::new(options.optimiser(of_world.policy)),
             searched: Arc::default(),
         };
         let statistics = SiteStatistics::default();

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
+use striate_plan::ReadPolicy;
 use striate_plan::movement::{
     ChunkMove, MovementBudget, MovementQueue, MovementState, Objective, SettledPlan,
 };
@@ -50,6 +51,9 @@ pub struct OptimiserOptions {
     pub partners: usize,
     /// Requests for each that count, where it goes by whole requests.
     pub requests: usize,
+    /// δ: chunks that requests ask for beyond a sufficient set, where it is others' requests. The published objective does not
+    /// go by it.
+    pub extra_reads: usize,
     /// Requests that must have been sampled before anything is moved.
     pub least_requests: usize,
     /// When a search ends.
@@ -66,6 +70,7 @@ impl Default for OptimiserOptions {
             draws: 256,
             partners: 24,
             requests: 16,
+            extra_reads: ReadPolicy::Adaptive.extra_reads(),
             least_requests: 200,
             budget: MovementBudget::default(),
         }

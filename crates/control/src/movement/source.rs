@@ -42,6 +42,14 @@ impl AccessSource {
         }
     }
 
+    /// δ: chunks that these requests ask for beyond a sufficient set, where this process knows.
+    pub(super) fn extra_reads(&self) -> Option<usize> {
+        match self {
+            Self::Own(client) => Some(client.options().read_policy.extra_reads()),
+            Self::Gathered(_) => None,
+        }
+    }
+
     /// Requests until now, sampled or not. Never less than before.
     pub(super) fn requests(&self) -> u64 {
         match self {

@@ -53,20 +53,28 @@ pub(super) async fn gather(
         return Ok(None);
     };
     let records = records_of(client, &candidates).await?;
-    let blocks = blocks_of(client, candidates.iter(), &records);
+    let extra_reads = match objective.counts_requests() {
+        true => source.extra_reads().unwrap_or(options.extra_reads),
+        false => 0,
+    };
+    let blocks = blocks_of(client, candidates.iter(), &records, extra_reads);
     let drawn =
         |candidate: &&MovementCandidate| candidate.draws > 0 && records.contains_key(&candidate.block);
-    let bytes = |candidate: &MovementCandidate| {
-        records.get(&candidate.block).map_or(0.0, |record| candidate.draws as f64 * f64::from(record.len))
-    };
     let found: usize = candidates.iter().filter(drawn).map(|candidate| candidate.draws).sum();
     if found == 0 || totals.requests == 0 {
         return Ok(None);
     }
     // Blocks are drawn as often as they are asked for.
-    let block_bytes = candidates.iter().map(bytes).sum::<f64>() / found as f64;
-    let request_bytes = block_bytes * totals.accesses as f64 / totals.requests as f64;
-    let traffic = Traffic { request_bytes, weights: LoadWeights::default() };
+    let draws: BTreeMap<StripeId, usize> =
+        candidates.iter().map(|candidate| (candidate.block, candidate.draws)).collect();
+    let of_request = |bytes: &dyn Fn(&MovementBlock) -> f64| {
+        let drawn = |block: &MovementBlock| draws.get(&block.id).map_or(0.0, |&draws| draws as f64);
+        let sum: f64 = blocks.iter().map(|block| drawn(block) * bytes(block)).sum();
+        sum / found as f64 * totals.accesses as f64 / totals.requests as f64
+    };
+    let request_bytes = of_request(&|block| records.get(&block.id).map_or(0.0, |of| f64::from(of.len)));
+    let asked_bytes = of_request(&|block| block.need as f64 * f64::from(block.chunk_len));
+    let traffic = Traffic { request_bytes: asked_bytes, weights: LoadWeights::default() };
     let state = objective.state(sites(client, statistics), blocks, &requests, traffic);
     let candidates = candidates.iter().filter(drawn).map(|candidate| candidate.block).collect();
     Ok(Some(Gathered { state, candidates, request_bytes }))
@@ -98,6 +106,7 @@ fn blocks_of<'a>(
     client: &Client,
     candidates: impl Iterator<Item = &'a MovementCandidate>,
     records: &BTreeMap<StripeId, Stripe>,
+    extra_reads: usize,
 ) -> Vec<MovementBlock> {
     let known: BTreeMap<StripeId, &MovementCandidate> =
         candidates.map(|candidate| (candidate.block, candidate)).collect();
@@ -107,7 +116,8 @@ fn blocks_of<'a>(
         let candidate = known.get(&id);
         Some(MovementBlock {
             id,
-            need: code.k(),
+            data_chunks: code.k(),
+            need: (code.k() + extra_reads).min(code.n()),
             rack_limit: rack_limit(code.n(), code.tolerance(), racks),
             chunk_len: record.chunk_len,
             sites: record.locations.iter().map(|at| SiteId(at.site)).collect(),

@@ -21,6 +21,8 @@ pub struct MovementShape {
     pub k: usize,
     /// Parity chunks.
     pub r: usize,
+    /// δ: chunks that reads ask for beyond k.
+    pub extra_reads: usize,
     /// How many blocks there are.
     pub blocks: u64,
     /// Blocks that lie on the same sites, one after the other.
@@ -134,7 +136,8 @@ impl MovementShape {
         let partners = (1..=self.partners.min(self.blocks.saturating_sub(1))).map(partner).collect();
         MovementBlock {
             id: StripeId::new(1, block),
-            need: self.k,
+            data_chunks: self.k,
+            need: self.k + self.extra_reads,
             rack_limit,
             chunk_len: if block.is_multiple_of(3) { 50_000 } else { 500_000 },
             sites,

@@ -59,8 +59,9 @@ impl<'a> Reference<'a> {
                 let place = self.sites.iter().position(|known| known.site == *site && is_here(known))?;
                 let cost = self.sites[place].cost?;
                 let len = f64::from(block.chunk_len);
-                let is_parity = index >= block.need && block.need > 1;
-                let decode = if is_parity { cost.decode_per_byte * block.need as f64 * len } else { 0.0 };
+                let k = block.data_chunks;
+                let is_parity = index >= k && k > 1;
+                let decode = if is_parity { cost.decode_per_byte * k as f64 * len } else { 0.0 };
                 let transfer = match self.scale {
                     Scale::Published => 1.0,
                     Scale::Measured => cost.per_byte * len + decode,

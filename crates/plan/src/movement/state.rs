@@ -31,7 +31,9 @@ pub struct MovementSite {
 pub struct MovementBlock {
     /// Its stripe.
     pub id: StripeId,
-    /// k_b: chunks that a read needs.
+    /// k_b: its data chunks.
+    pub data_chunks: usize,
+    /// Chunks that a read asks for: k_b, and δ more where reads bind late. Moves then bring together the sites of all of these.
     pub need: usize,
     /// Chunks of it that one rack may hold.
     pub rack_limit: usize,
@@ -50,7 +52,7 @@ pub struct MovementBlock {
 /// What is true of all requests together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Σ_b P(b ∈ Q)·k_b·z_b: the bytes that a request reads from all sites, in the mean.
+    /// Σ_b P(b ∈ Q)·need_b·z_b: the bytes that a request reads from all sites, in the mean.
     pub request_bytes: f64,
     /// What each part of ω_j counts.
     pub weights: LoadWeights,
@@ -99,6 +101,7 @@ pub struct MovementState {
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub id: StripeId,
+    pub data_chunks: usize,
     pub need: usize,
     pub rack_limit: usize,
     pub chunk_len: u32,
@@ -133,7 +136,7 @@ impl Placed {
         self.choices.iter().copied().filter(move |choice| Some(choice.site) != self.at[index])
     }
 
-    /// It has as many chunks as a read needs.
+    /// It has as many chunks as a read asks for.
     pub(super) fn is_readable(&self) -> bool {
         self.choices.len() >= self.need
     }
@@ -157,6 +160,7 @@ impl MovementState {
         let place_of = |site: SiteId| sites.binary_search_by_key(&site, |known| known.site).ok();
         let placed = blocks.iter().map(|block| Placed {
             id: block.id,
+            data_chunks: block.data_chunks,
             need: block.need,
             rack_limit: block.rack_limit,
             chunk_len: block.chunk_len,
@@ -187,8 +191,9 @@ impl MovementState {
         let of = &self.blocks[block];
         let transfer = match self.scale {
             CostScale::Published => 1.0,
-            CostScale::Measured if index >= of.need && of.need > 1 => {
-                cost.transfer(of.chunk_len) + cost.decode_per_byte * of.need as f64 * f64::from(of.chunk_len)
+            CostScale::Measured if index >= of.data_chunks && of.data_chunks > 1 => {
+                let decoded = of.data_chunks as f64 * f64::from(of.chunk_len);
+                cost.transfer(of.chunk_len) + cost.decode_per_byte * decoded
             }
             CostScale::Measured => cost.transfer(of.chunk_len),
         };

@@ -16,12 +16,13 @@ use crate::site_load::{LoadWeights, SiteLoad};
 const AMPLE: MovementBudget = MovementBudget { moves: u64::MAX, patience: usize::MAX };
 
 fn shapes() -> impl Strategy<Value = MovementShape> {
-    (3..12_u32, 1..6_u32, 1..4_usize, 0..3_usize, 1..8_u64, 1..4_u64, 0..6_u64).prop_map(
-        |(more, racks, k, r, blocks, group, partners)| MovementShape {
+    (3..12_u32, 1..6_u32, 1..4_usize, 0..3_usize, 0..2_usize, 1..8_u64, 1..4_u64, 0..6_u64).prop_map(
+        |(more, racks, k, r, extra_reads, blocks, group, partners)| MovementShape {
             sites: (k + r) as u32 + more,
             racks,
             k,
             r,
+            extra_reads: extra_reads.min(r),
             blocks,
             group,
             partners,
@@ -239,6 +240,7 @@ fn block(number: u64, sites: &[u32], partners: &[(u64, f64)]) -> MovementBlock {
     let partner = |&(block, likelihood): &(u64, f64)| Partner { block: StripeId::new(1, block), likelihood };
     MovementBlock {
         id: StripeId::new(1, number),
+        data_chunks: 2,
         need: 2,
         rack_limit: 2,
         chunk_len: 50_000,
@@ -285,6 +287,27 @@ fn improved_blocks_that_are_asked_for_together_leave_a_hot_site_together() {
     let plan = select_movement(&state, objective, [StripeId::new(1, 1)], AMPLE).best.expect("a plan");
     assert_eq!(plan.moves.len(), 2, "{plan:?}");
     assert!(plan.moves.iter().all(|of| of.from == SiteId(1) && of.to == plan.moves[0].to), "{plan:?}");
+}
+
+/// Two common sites are all that reads of two chunks want; those that bind late, and ask for a third, want a third.
+#[test]
+fn improved_as_many_common_sites_are_sought_as_reads_ask_for() {
+    let sites: Vec<MovementSite> =
+        (1..=6).map(|number| site(number, 1.0, if number == 5 { 0.5 } else { 0.2 })).collect();
+    let traffic = Traffic { request_bytes: 1e7, weights: LoadWeights::default() };
+    let objective = Objective::improved();
+    let saved = |need: usize| {
+        let needing = |block: MovementBlock| MovementBlock { need, ..block };
+        let blocks = vec![needing(block(1, &[1, 2, 3, 4], &[])), needing(block(2, &[1, 2, 5, 6], &[]))];
+        let state = objective.state(sites.clone(), blocks, &[both()], traffic);
+        let found = select_movement(&state, objective, [StripeId::new(1, 2)], AMPLE).best.expect("a plan");
+        assert_eq!(found.moves.len(), 1, "{found:?}");
+        (found.moves[0].from, found.moves[0].to, found.gain)
+    };
+    let (_, _, for_balance) = saved(2);
+    let (from, to, gain) = saved(3);
+    assert!([5, 6].map(SiteId).contains(&from) && [3, 4].map(SiteId).contains(&to), "{from} to {to}");
+    assert!(gain > 10.0 * for_balance, "{gain} and {for_balance}");
 }
 
 /// Moves that the sites' loads do not tell of yet are counted as if they did.
@@ -351,7 +374,8 @@ fn each_fault_of_a_plan_is_found() {
 /// However many candidates there are, the first look at them leaves enough to make a plan.
 #[test]
 fn half_of_a_budget_is_left_for_plans() {
-    let shape = MovementShape { sites: 12, racks: 12, k: 2, r: 2, blocks: 64, group: 1, partners: 6 };
+    let shape =
+        MovementShape { sites: 12, racks: 12, k: 2, r: 2, extra_reads: 0, blocks: 64, group: 1, partners: 6 };
     let instance = shape.draw(1);
     for objective in [Objective::published(), Objective::improved()] {
         let mut state = state_of(&instance, objective);
