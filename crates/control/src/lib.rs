@@ -42,7 +42,7 @@ mod stripe_change;
 mod work_list;
 
 pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
-pub use access::{AccessReport, GatheredAccess, ReportError, ReportView};
+pub use access::{AccessReport, GatheredAccess, REQUESTS_TOGETHER, ReportError, ReportView};
 pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
 pub use leader::Candidacy;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use striate_client::{Client, ClientError, ClientOptions};
-use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions};
-use striate_control::{AccessReport, GatheredAccess, SiteStatistics};
+use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions, Underway};
+use striate_control::{AccessReport, GatheredAccess, REQUESTS_TOGETHER, SiteStatistics};
 use striate_plan::movement::Objective;
 use striate_plan::{CoAccessLimits, ReadPolicy};
 
@@ -88,7 +88,7 @@ impl MovementOptions {
     /// The improved objective, and what is moved by default.
     pub fn improved() -> Self {
         let OptimiserOptions { objective, allowance, draws, .. } = OptimiserOptions::default();
-        Self { objective, allowance, draws, ..Self::published() }
+        Self { objective, allowance, draws, window: REQUESTS_TOGETHER, ..Self::published() }
     }
 
     /// The same where phases are so many times shorter: what happens at intervals happens as often in a phase.
@@ -105,7 +105,7 @@ impl MovementOptions {
     /// What each of so many client services keeps.
     pub(crate) fn limits_of(&self, clients: u32) -> CoAccessLimits {
         let requests = self.window.div_ceil(clients.max(1) as usize);
-        CoAccessLimits { requests, ..CoAccessLimits::default() }
+        CoAccessLimits::of_requests(requests)
     }
 
     /// `policy` is what the world reads by.
@@ -135,7 +135,7 @@ impl Movement {
         let of_client =
             ClientOptions { sampling: 0.0, read_policy: ReadPolicy::Normal, ..of_world.client_options() };
         let client = world.client(world.placement_machine(), of_client).await?;
-        let limits = CoAccessLimits { requests: options.window, ..CoAccessLimits::default() };
+        let limits = CoAccessLimits::of_requests(options.window);
         let this = Self {
             options,
             client,
@@ -190,15 +190,16 @@ impl Movement {
     async fn keep_moving(self, statistics: SiteStatistics) {
         let runtime = self.client.runtime();
         let source = AccessSource::Gathered(self.access.clone());
+        let mut underway = Underway::default();
         loop {
-            runtime.sleep(self.options.every).await;
+            underway.during(runtime.sleep(self.options.every)).await;
             let before = self.optimiser.progress().evaluated;
-            let round = self.optimiser.round(&self.client, &source, &statistics).await;
+            let round = self.optimiser.begin_round(&self.client, &source, &statistics, &mut underway).await;
             round.expect("the engine is in memory, and no message to it is lost for ever");
             let evaluated = self.optimiser.progress().evaluated - before;
             let took = ProcessorCost::MEASURED.evaluate_moves(self.options.objective, evaluated);
             *self.searched.lock() += took;
-            runtime.sleep(took).await;
+            underway.during(runtime.sleep(took)).await;
         }
     }
 }

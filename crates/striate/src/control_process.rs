@@ -12,7 +12,7 @@ use striate_client::ClientOptions;
 use striate_control::movement::AccessSource;
 use striate_control::{Candidacy, GatheredAccess, Members, UpkeepOptions};
 use striate_meta::MetaStore;
-use striate_plan::ReadPolicy;
+use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::Runtime;
 use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_trust::{Role, Trust};
@@ -107,6 +107,7 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
         given_key: None,
         write_surplus: ClientOptions::default().write_surplus,
         read_policy: ReadPolicy::default(),
+        co_access: CoAccessLimits::default(),
         upkeep: term.upkeep,
     };
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {

@@ -1,6 +1,7 @@
 //! `striate gateway`: S3 in this process, metadata on an engine that several share, chunks on sites in others.
 
 use striate_control::UpkeepOptions;
+use striate_plan::CoAccessLimits;
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
@@ -32,6 +33,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         write_surplus: args.listen.write_surplus.into(),
         read_policy: args.listen.read_policy,
         // The control process that leads does it.
+        co_access: CoAccessLimits::default(),
         upkeep: UpkeepOptions::by_hand(),
     };
     let cluster = Cluster::join(runtime.clone(), meta, &trust, sealing, settings).await?;

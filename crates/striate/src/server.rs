@@ -4,7 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use striate_control::REQUESTS_TOGETHER;
 use striate_core::Profile;
+use striate_plan::CoAccessLimits;
 use striate_runtime::Runtime;
 use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Readiness};
 use tokio::net::TcpListener;
@@ -62,6 +64,10 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         given_key,
         write_surplus: args.listen.write_surplus.into(),
         read_policy: args.listen.read_policy,
+        co_access: match args.optimise_placement {
+            true => CoAccessLimits::of_requests(REQUESTS_TOGETHER),
+            false => CoAccessLimits::default(),
+        },
         upkeep: (&args.upkeep).into(),
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;

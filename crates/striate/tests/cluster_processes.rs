@@ -17,7 +17,7 @@ use striate::{control_process, operate, site_process};
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
 use striate_core::SiteId;
 use striate_meta::{MemoryStore, MetaStore};
-use striate_plan::ReadPolicy;
+use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::{JoinHandle, Runtime};
 use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
@@ -169,6 +169,7 @@ impl TestCluster {
             given_key: None,
             write_surplus: 1,
             read_policy: ReadPolicy::default(),
+            co_access: CoAccessLimits::default(),
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let sealing = sealing_key(&self.path(name)).unwrap();

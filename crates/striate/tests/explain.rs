@@ -15,7 +15,7 @@ use striate_client::{
     BlockExplained, ChunkChoice, ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest,
     QueryExplained, ReadExplained,
 };
-use striate_plan::ReadPolicy;
+use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::Runtime;
 
 struct Whole(Option<Bytes>);
@@ -49,6 +49,7 @@ impl Store {
             given_key: None,
             write_surplus: 1,
             read_policy: ReadPolicy::default(),
+            co_access: CoAccessLimits::default(),
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let cluster = Cluster::open(Runtime::real(), plan, settings).await.unwrap().cluster;

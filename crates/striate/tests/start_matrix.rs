@@ -15,7 +15,7 @@ use striate::start::plan::plan_start;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
 use striate_meta::MemoryStore;
 use striate_meta::migration::{End, migrate};
-use striate_plan::ReadPolicy;
+use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::Runtime;
 
 /// Directories `1` to `n` below a temporary one.
@@ -63,6 +63,7 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
         given_key: None,
         write_surplus,
         read_policy: ReadPolicy::default(),
+        co_access: CoAccessLimits::default(),
         upkeep: striate_control::UpkeepOptions::by_hand(),
     };
     Cluster::open(runtime, plan, settings).await

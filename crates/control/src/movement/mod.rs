@@ -10,6 +10,7 @@ mod rebalancer;
 mod source;
 mod state;
 mod throttle;
+mod underway;
 mod unseen;
 
 pub use budget::Allowance;
@@ -18,3 +19,4 @@ pub use mover::{MoveOutcome, move_chunk};
 pub use optimiser::{Optimiser, OptimiserOptions, OptimiserProgress};
 pub use rebalancer::{RebalanceOptions, RebalanceProgress, Rebalancer};
 pub use source::AccessSource;
+pub use underway::Underway;

@@ -3,8 +3,8 @@
 //!
 //! Every second it draws candidates from what was asked for ([`AccessSource`]: of this process's client, or of all
 //! gateways), looks where their chunks are and what the sites bear, plans the best moves that the search finds, each in the
-//! state that those before it leave, and makes them at the same time. Moves since the sites told their loads are part of the
-//! state, so that they do not all run to the same idle site.
+//! state that those before it leave, and begins them at the same time. Moves under way, and since the sites told their loads, are
+//! part of the state, so that they do not all run to the same idle site.
 //!
 //! It may move one byte for a hundred that requests read, unless [`Allowance`] says otherwise; what is not used is saved up
 //! for a minute at most. Where nothing is read nothing is moved.
@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use serde::Serialize;
 use striate_client::{Client, ClientError};
@@ -23,18 +22,18 @@ use striate_plan::ReadPolicy;
 use striate_plan::movement::{
     ChunkMove, MovementBudget, MovementQueue, MovementState, Objective, SettledPlan,
 };
+use striate_runtime::Instant;
 
 use super::budget::{Allowance, Budget};
 use super::mover::{MoveOutcome, move_chunk};
 use super::source::AccessSource;
 use super::state::gather;
+use super::underway::{Room, Underway};
 use super::unseen::Unseen;
 use crate::statistics::SiteStatistics;
 
-/// A round plans no further when it has so many moves.
-const MOVES: usize = 256;
-/// Stripes whose chunks are moved at the same time.
-const AT_ONCE: usize = 64;
+/// What is moved at the same time. Bytes travel through this process where sites do not reach each other.
+const AT_ONCE: Room = Room { stripes: 256, bytes: 256 << 20 };
 
 /// How it is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,9 +66,9 @@ impl Default for OptimiserOptions {
             objective: Objective::improved(),
             allowance: Allowance::OfTraffic(0.01),
             every: Duration::from_secs(1),
-            draws: 256,
+            draws: 96,
             partners: 24,
-            requests: 16,
+            requests: 32,
             extra_reads: ReadPolicy::Adaptive.extra_reads(),
             least_requests: 200,
             budget: MovementBudget::default(),
@@ -111,6 +110,7 @@ pub struct Optimiser {
 /// A move to be made, and its part in what its plan does to the sites' loads.
 struct Planned {
     wanted: ChunkMove,
+    bytes: u64,
     shifts: Vec<(SiteId, f64)>,
 }
 
@@ -154,7 +154,7 @@ impl Optimiser {
         OptimiserProgress { budget: self.shared.budget.lock().left(), ..self.shared.progress.lock().clone() }
     }
 
-    /// Begins no further move, or goes on.
+    /// Begins no further round, or goes on.
     pub fn set_paused(&self, is_paused: bool) {
         self.shared.is_paused.store(is_paused, Ordering::Relaxed);
     }
@@ -166,15 +166,16 @@ impl Optimiser {
 
     /// Runs for ever, by what `source` and the statistics of the sites say. In one process of a cluster.
     pub async fn run(self, client: Client, source: AccessSource, statistics: SiteStatistics) {
+        let mut underway = Underway::default();
         loop {
-            client.runtime().sleep(self.shared.options.every).await;
-            if let Err(error) = self.round(&client, &source, &statistics).await {
+            underway.during(client.runtime().sleep(self.shared.options.every)).await;
+            if let Err(error) = self.begin_round(&client, &source, &statistics, &mut underway).await {
                 tracing::warn!(%error, "chunks are moved for the readers later");
             }
         }
     }
 
-    /// One round; answers how many chunks it moved.
+    /// One round and all its moves; answers how many chunks it moved.
     ///
     /// # Errors
     /// When the metadata store fails; the next round goes on.
@@ -184,11 +185,48 @@ impl Optimiser {
         source: &AccessSource,
         statistics: &SiteStatistics,
     ) -> Result<u64, ClientError> {
+        let mut underway = Underway::default();
+        self.begin_round(client, source, statistics, &mut underway).await?;
+        underway.finish().await
+    }
+
+    /// Plans moves and begins them, beside those that are under way.
+    ///
+    /// # Errors
+    /// When the metadata store fails; the next round goes on.
+    pub async fn begin_round(
+        &self,
+        client: &Client,
+        source: &AccessSource,
+        statistics: &SiteStatistics,
+        underway: &mut Underway,
+    ) -> Result<(), ClientError> {
+        let (moving, room) = (underway.moves(), underway.room(AT_ONCE));
+        let planned = underway.during(self.plan_round(client, source, statistics, &moving, room)).await?;
+        let now = client.runtime().now();
+        for (stripe, moves) in planned {
+            moves.iter().for_each(|planned| self.shared.unseen.lock().note(now, &planned.shifts));
+            let wanted = moves.iter().map(|planned| planned.wanted).collect();
+            let bytes = moves.iter().map(|planned| planned.bytes).sum();
+            underway.begin(stripe, wanted, bytes, self.clone().make_in_order(client.clone(), moves));
+        }
+        Ok(())
+    }
+
+    /// Moves as far as there is `room`, each stripe's in their order, while others are `moving`.
+    async fn plan_round(
+        &self,
+        client: &Client,
+        source: &AccessSource,
+        statistics: &SiteStatistics,
+        moving: &[ChunkMove],
+        room: Room,
+    ) -> Result<BTreeMap<StripeId, Vec<Planned>>, ClientError> {
         if self.is_paused() {
-            return Ok(0);
+            return Ok(BTreeMap::new());
         }
         let gathered = gather(client, source, statistics, &self.shared.options).await?;
-        let Some(mut gathered) = gathered else { return Ok(0) };
+        let Some(mut gathered) = gathered else { return Ok(BTreeMap::new()) };
         {
             let mut progress = self.shared.progress.lock();
             progress.rounds += 1;
@@ -201,21 +239,31 @@ impl Optimiser {
             unseen.hear(now, statistics.view());
             unseen.loads().for_each(|(site, load)| gathered.state.add_load(site, load));
         }
+        gathered.state.expect(moving);
         let this = self.clone();
-        let moves =
-            client.runtime().run_blocking(move || this.plan(&mut gathered.state, &gathered.candidates)).await;
-        self.make(client, moves).await
+        let plan = move || this.plan(&mut gathered.state, &gathered.candidates, room);
+        Ok(client.runtime().run_blocking(plan).await)
     }
 
-    /// The best plans one after the other, as far as the budget goes.
-    fn plan(&self, state: &mut MovementState, candidates: &[StripeId]) -> Vec<Planned> {
+    /// The best plans one after the other, as far as the budget and the room go.
+    fn plan(
+        &self,
+        state: &mut MovementState,
+        candidates: &[StripeId],
+        room: Room,
+    ) -> BTreeMap<StripeId, Vec<Planned>> {
         let OptimiserOptions { objective, budget, .. } = self.shared.options;
-        let mut all: Vec<Planned> = Vec::new();
-        if !self.shared.budget.lock().allows_more() {
+        let mut all: BTreeMap<StripeId, Vec<Planned>> = BTreeMap::new();
+        let mut bytes_begun = 0;
+        let may_go_on = |stripes: usize, bytes: u64| {
+            let is_room = stripes < room.stripes && bytes < room.bytes;
+            is_room && !self.is_paused() && self.shared.budget.lock().allows_more()
+        };
+        if !may_go_on(0, 0) {
             return all;
         }
         let mut queue = MovementQueue::new(state, objective, candidates.iter().copied(), budget);
-        while all.len() < MOVES && !self.is_paused() && self.shared.budget.lock().allows_more() {
+        while may_go_on(all.len(), bytes_begun) {
             let Some(SettledPlan { plan, shifts }) = queue.next_plan(state) else { break };
             {
                 let mut progress = self.shared.progress.lock();
@@ -226,40 +274,42 @@ impl Optimiser {
             let shifts: Vec<(SiteId, f64)> =
                 shifts.into_iter().map(|(site, load)| (site, part * load)).collect();
             for wanted in plan.moves {
-                self.shared.budget.lock().spend(u64::from(state.chunk_len_of(&wanted)));
-                all.push(Planned { wanted, shifts: shifts.clone() });
+                let bytes = u64::from(state.chunk_len_of(&wanted));
+                self.shared.budget.lock().spend(bytes);
+                bytes_begun += bytes;
+                let planned = Planned { wanted, bytes, shifts: shifts.clone() };
+                all.entry(wanted.stripe).or_default().push(planned);
             }
         }
         self.shared.progress.lock().evaluated += queue.evaluated;
         all
     }
 
-    /// Makes moves, those of one stripe in their order and those of others at the same time; answers how many were made.
-    async fn make(&self, client: &Client, moves: Vec<Planned>) -> Result<u64, ClientError> {
-        let mut of_stripes: BTreeMap<StripeId, Vec<Planned>> = BTreeMap::new();
-        for planned in moves {
-            of_stripes.entry(planned.wanted.stripe).or_default().push(planned);
-        }
-        let made = of_stripes.into_values().map(|moves| self.make_in_order(client, moves));
-        // All are driven to their end, also when one fails: a move that is dropped on its way leaves chunks that nobody names.
-        let made: Vec<_> = stream::iter(made).buffer_unordered(AT_ONCE).collect().await;
-        made.into_iter().sum()
-    }
-
-    /// Makes moves of one stripe until one is not made: then what is known of it is wrong.
-    async fn make_in_order(&self, client: &Client, moves: Vec<Planned>) -> Result<u64, ClientError> {
+    /// Makes moves of one stripe until one is not made: then what is known of it is wrong, and the loads stay where they were.
+    async fn make_in_order(self, client: Client, moves: Vec<Planned>) -> Result<u64, ClientError> {
         let mut made = 0;
-        for Planned { wanted, shifts } in moves {
-            let outcome = move_chunk(client, &wanted).await?;
-            self.count(&outcome);
-            if !matches!(outcome, MoveOutcome::Moved { .. }) {
+        for planned in &moves {
+            let outcome = move_chunk(&client, &planned.wanted).await;
+            if let Ok(outcome) = &outcome {
+                self.count(outcome);
+            }
+            if !matches!(outcome, Ok(MoveOutcome::Moved { .. })) {
+                self.take_back(client.runtime().now(), &moves[made..]);
+                outcome?;
                 break;
             }
-            let now = client.runtime().now();
-            self.shared.unseen.lock().note(now, &shifts);
             made += 1;
         }
-        Ok(made)
+        Ok(made as u64)
+    }
+
+    /// The loads that these moves would have brought stay where they were.
+    fn take_back(&self, now: Instant, moves: &[Planned]) {
+        let mut unseen = self.shared.unseen.lock();
+        for planned in moves {
+            let back: Vec<(SiteId, f64)> = planned.shifts.iter().map(|&(site, load)| (site, -load)).collect();
+            unseen.note(now, &back);
+        }
     }
 
     fn count(&self, outcome: &MoveOutcome) {

@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, content, options};
 use crate::dying::DyingStore;
 use striate_client::Client;
 use striate_codec::crc32c;
-use striate_control::movement::{AccessSource, OptimiserOptions};
+use striate_control::movement::{AccessSource, OptimiserOptions, Underway};
 use striate_control::{Optimiser, SiteStatistics};
 use striate_core::SiteId;
 use striate_meta::keys;
@@ -95,6 +95,47 @@ async fn blocks_that_are_read_together_come_to_common_sites_within_the_budget() 
     optimiser.set_paused(true);
     assert_eq!(optimiser.round(&cluster.client, &source, &statistics).await.unwrap(), 0);
     assert_eq!(optimiser.progress().chunks, moved);
+}
+
+/// Sites take seconds for each chunk. The next rounds go on beside that, and leave alone what is under way.
+#[tokio::test(start_paused = true)]
+async fn slow_moves_do_not_hold_up_the_next_round() {
+    let (cluster, blocks) = filled().await;
+    let statistics = SiteStatistics::default();
+    statistics.round(&cluster.client).await;
+    let source = AccessSource::Own(cluster.client.clone());
+    let optimiser = Optimiser::new(OptimiserOptions { draws: 64, ..OptimiserOptions::default() });
+    read_pairs(&cluster, &blocks, 1_800).await;
+    // Its budget begins to count.
+    optimiser.round(&cluster.client, &source, &statistics).await.unwrap();
+    read_pairs(&cluster, &blocks, 600).await;
+    for site in &cluster.sites {
+        *site.lag.lock() = Duration::from_secs(2);
+    }
+    let (mut underway, mut plans) = (Underway::default(), Vec::new());
+    for _ in 0..3 {
+        let begin = cluster.runtime.now();
+        optimiser.begin_round(&cluster.client, &source, &statistics, &mut underway).await.unwrap();
+        assert!(cluster.runtime.now() - begin < Duration::from_secs(1));
+        plans.push(optimiser.progress().plans);
+        // As if as much had been read again, which sites that slow do not bear.
+        for site in &cluster.sites {
+            *site.lag.lock() = Duration::ZERO;
+        }
+        read_pairs(&cluster, &blocks, 600).await;
+        for site in &cluster.sites {
+            *site.lag.lock() = Duration::from_secs(2);
+        }
+    }
+    assert_eq!(optimiser.progress().chunks, 0, "none has ended");
+    assert!(plans[0] > 0 && plans[2] > plans[0], "{plans:?}");
+    let made = underway.finish().await.unwrap();
+    let progress = optimiser.progress();
+    assert_eq!((progress.chunks, progress.not_made), (made, 0), "{progress:?}");
+    assert!(made >= progress.plans, "{progress:?}");
+    for key in 0..OBJECTS {
+        assert_eq!(cluster.get(&format!("object{key}")).await.unwrap(), content(key, LEN));
+    }
 }
 
 /// The metadata refuse some stripes' rows while other moves are under way. Dropped there, these would leave chunks that nobody

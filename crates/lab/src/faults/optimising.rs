@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use striate_client::Client;
-use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions};
+use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions, Underway};
 use striate_control::{AccessReport, GatheredAccess, SiteStatistics};
 
 use super::cluster::Cluster;
@@ -35,12 +35,14 @@ pub async fn keep_optimising(cluster: &Cluster, client: &Client) {
         }
     };
     let make_moves = async {
+        let mut underway = Underway::default();
         while cluster.moves_chunks() {
-            client.runtime().sleep(EVERY).await;
+            underway.during(client.runtime().sleep(EVERY)).await;
             report(cluster, client, &access);
             // The metadata fails as often as everything else, and the next round goes on.
-            let _ = optimiser.round(client, &source, &statistics).await;
+            let _ = optimiser.begin_round(client, &source, &statistics, &mut underway).await;
         }
+        let _ = underway.finish().await;
     };
     futures::join!(look, make_moves);
 }

@@ -90,7 +90,15 @@ pub struct CoAccess {
 impl Default for CoAccessLimits {
     /// The paper's 5,000 requests, of up to 20 blocks on average.
     fn default() -> Self {
-        Self { requests: 5_000, blocks: 100_000, request_blocks: 1_024 }
+        Self::of_requests(5_000)
+    }
+}
+
+impl CoAccessLimits {
+    /// So many requests, of up to 20 blocks on average; 100,000 blocks at least.
+    pub const fn of_requests(requests: usize) -> Self {
+        let blocks = if requests > 5_000 { 20 * requests } else { 100_000 };
+        Self { requests, blocks, request_blocks: 1_024 }
     }
 }
 

@@ -48,11 +48,11 @@ impl Objective {
         Self::Published { access_weight: 1.0, balance_weight }
     }
 
-    /// Both shares alike; groups as those that writes make. Moving a chunk is taken to cost as much as a request does, and
-    /// pays for itself within twenty intervals of the statistics: in seconds where a store is busy, and where it is not
-    /// there is time.
+    /// Both shares alike; twice as many blocks together as writes bring together. Moving a chunk is taken to cost as much as a
+    /// request does, and pays for itself within 100,000 requests: in seconds where a store is busy, and where it is not there
+    /// is time.
     pub fn improved() -> Self {
-        Self::Improved { access_weight: 1.0, balance_weight: 1.0, pays_within: 100_000.0, group_len: 8 }
+        Self::Improved { access_weight: 1.0, balance_weight: 1.0, pays_within: 100_000.0, group_len: 16 }
     }
 
     /// The state of these blocks on these sites, as this objective sees costs; `requests` are blocks that were asked for

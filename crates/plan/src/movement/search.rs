@@ -11,7 +11,7 @@ use super::requests::RequestGains;
 use super::state::{ChunkMove, MovementState};
 
 /// Destinations to which whole groups are tried, of each source.
-const GROUP_DESTINATIONS: usize = 8;
+const GROUP_DESTINATIONS: usize = 16;
 
 /// When a search ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -114,6 +114,8 @@ pub(super) struct Placed {
     pub choices: Vec<Choice>,
     /// How many moves there had been when it was moved the last time.
     pub changed: u64,
+    /// A move of one of its chunks is under way.
+    pub is_moving: bool,
 }
 
 /// A chunk that a read may choose.
@@ -170,6 +172,7 @@ impl MovementState {
             requests: block.requests.iter().copied().filter(|&place| place < requests.len()).collect(),
             choices: Vec::new(),
             changed: 0,
+            is_moving: false,
         });
         let blocks: Vec<Placed> = placed.collect();
         let known =
@@ -204,7 +207,7 @@ impl MovementState {
     pub(super) fn may_take(&self, block: usize, from: usize, site: usize) -> bool {
         let (of, to) = (&self.blocks[block], &self.sites[site]);
         let is_free = to.takes_chunks && to.cost.is_some() && to.free_bytes >= u64::from(of.chunk_len);
-        if !is_free || of.is_at(site) {
+        if !is_free || of.is_moving || of.is_at(site) {
             return false;
         }
         let others = of.at.iter().flatten().filter(|&&other| other != from);
@@ -235,6 +238,19 @@ impl MovementState {
             self.add_load(done.from, -load);
             self.add_load(done.to, load);
             self.relocate(std::slice::from_ref(done));
+        }
+    }
+
+    /// Takes note of moves that are under way: their chunks count where they go, and until then no other chunk of these stripes
+    /// is moved.
+    pub fn expect(&mut self, moves: &[ChunkMove]) {
+        for wanted in moves {
+            let Some(block) = self.place_of(wanted.stripe) else { continue };
+            self.blocks[block].is_moving = true;
+            let from = self.sites.binary_search_by_key(&wanted.from, |known| known.site).ok();
+            if from.is_some() && self.blocks[block].at.get(wanted.index) == Some(&from) {
+                self.relocate(std::slice::from_ref(wanted));
+            }
         }
     }
 

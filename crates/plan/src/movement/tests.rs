@@ -329,6 +329,29 @@ fn load_that_moved_is_where_its_chunk_went() {
     assert!(told.site_loads()[2].1 > before.site_loads()[2].1);
 }
 
+/// The second block's partner is on its way to sites 3 and 4: there the second one goes, although others bear less, and the
+/// partner is left alone.
+#[test]
+fn what_is_under_way_counts_where_it_goes_and_is_left_alone() {
+    let loads = [0.5, 0.5, 0.2, 0.2, 0.4, 0.4, 0.1, 0.1];
+    let sites: Vec<MovementSite> = (1..).zip(loads).map(|(number, load)| site(number, 1.0, load)).collect();
+    let blocks = vec![block(1, &[1, 2], &[]), block(2, &[5, 6], &[])];
+    let traffic = Traffic { request_bytes: 1e6, weights: LoadWeights::default() };
+    let objective = Objective::improved();
+    let mut state = objective.state(sites, blocks, &[both()], traffic);
+    let [first, second] = [1, 2].map(|number| StripeId::new(1, number));
+    let to = |state: &MovementState, block: StripeId| {
+        select_movement(state, objective, [block], AMPLE).best.map(|plan| plan.moves[0].to.0)
+    };
+    assert_eq!(to(&state, first), Some(5), "beside the other");
+    assert!([7, 8].map(Some).contains(&to(&state, second)), "away from load");
+    let on_its_way = |index, from, to| ChunkMove { stripe: first, index, from: SiteId(from), to: SiteId(to) };
+    // The last chunk is not where it was to be taken from.
+    state.expect(&[on_its_way(0, 1, 3), on_its_way(1, 2, 4), on_its_way(0, 1, 7)]);
+    assert_eq!(to(&state, first), None);
+    assert!([3, 4].map(Some).contains(&to(&state, second)), "{:?}", to(&state, second));
+}
+
 #[test]
 fn a_move_that_does_not_pay_for_itself_is_not_made() {
     let sites: Vec<MovementSite> = (1..=6).map(|number| site(number, 1.0, 0.3)).collect();

@@ -22,7 +22,7 @@ use striate_control::{Optimiser, Rebalancer, SiteStatistics, Upkeep, UpkeepOptio
 use striate_core::{ClusterId, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
-use striate_plan::ReadPolicy;
+use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::{Instant, JoinHandle, Runtime};
 use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_site::{Site, StoreStatus};
@@ -52,6 +52,8 @@ pub struct Settings {
     pub write_surplus: usize,
     /// Which chunks reads of many objects ask for.
     pub read_policy: ReadPolicy,
+    /// What is kept of sampled requests.
+    pub co_access: CoAccessLimits,
     /// What it does by itself to stay whole, where it is the process that does.
     pub upkeep: UpkeepOptions,
 }
@@ -166,6 +168,7 @@ impl Cluster {
             mirrors: layout(&state.roster).mirrors(),
             write_surplus: settings.write_surplus,
             read_policy: settings.read_policy,
+            co_access: settings.co_access,
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;

@@ -38,7 +38,7 @@ mod tests {
     use striate_site::{CombineRequest, CombineSource, Priority, WriteRequest};
 
     use striate_control::UpkeepOptions;
-    use striate_plan::ReadPolicy;
+    use striate_plan::{CoAccessLimits, ReadPolicy};
 
     use super::*;
     use crate::start::cluster::Settings;
@@ -57,6 +57,7 @@ mod tests {
             given_key: None,
             write_surplus: 1,
             read_policy: ReadPolicy::default(),
+            co_access: CoAccessLimits::default(),
             upkeep: UpkeepOptions::by_hand(),
         };
         Cluster::open(Runtime::real(), plan, settings).await.expect("opened").cluster

@@ -58,6 +58,7 @@ impl Cluster {
             mirrors: ENGINE_COPIES,
             write_surplus: settings.write_surplus,
             read_policy: settings.read_policy,
+            co_access: settings.co_access,
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
