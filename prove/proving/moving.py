@@ -15,7 +15,7 @@ SHORT = {"ec-store-ycsb-p": 300, "ec-store-failures-p": 400, "ec-store-wikipedia
 MOVED = "EC+C+M"
 # The default read plans on blocks in groups of eight, which are the default, and in a bucket whose group is 1; and the
 # short run's seeds of each, more where movement changes less.
-DEFAULTS = {"default": 5, "default, ungrouped": 1}
+DEFAULTS = {"default": 3, "default, ungrouped": 1}
 IMPROVED = "EC+C+M, improved"
 # What each parameter's runs are called, for the values that are not the paper's.
 SWEEPS = {
