@@ -235,16 +235,21 @@ def test_clients_can_be_pickled(client, bucket):
     assert pickle.loads(pickle.dumps(client)).get(bucket, "k") == b"x"
 
 
-def test_ctrl_c_ends_a_wait_and_leaves_the_client_usable(options, bucket):
+@pytest.mark.parametrize(
+    "interrupt",
+    ["signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)", "_thread.interrupt_main()"],
+    ids=["that wakes", "just before the wait, which it does not wake"],
+)
+def test_ctrl_c_ends_a_wait_and_leaves_the_client_usable(options, bucket, interrupt):
     """The store is silent: a socket that accepts and says nothing. The interrupt comes while the client waits."""
     program = f"""
-import signal, socket, sys, threading
+import _thread, signal, socket, sys, threading
 from striate import Client
 silent = socket.create_server(("127.0.0.1", 0))
 def accept():
     held, _ = silent.accept()
     held.recv(10)
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    {interrupt}
     held.recv(1 << 20)
 threading.Thread(target=accept, daemon=True).start()
 waiting = Client(f"http://127.0.0.1:{{silent.getsockname()[1]}}", access_key="a", secret_key="b")

@@ -9,9 +9,13 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future, TimeoutError
 from typing import Any, Optional, TypeVar
 
 T = TypeVar("T")
+
+# Waits are at most so long, one after the other.
+WAKE_S = 0.5
 
 _lock = threading.Lock()
 _loop: Optional[asyncio.AbstractEventLoop] = None
@@ -35,10 +39,20 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         raise RuntimeError("a call without await from Striate's own event loop would wait for itself; use AsyncClient")
     future = asyncio.run_coroutine_threadsafe(coroutine, target)
     try:
-        return future.result()
+        return result_of(future)
     except BaseException:
         future.cancel()
         raise
+
+
+def result_of(future: Future[T]) -> T:
+    """Waits for what the loop does. A Ctrl-C that comes just before a wait does not wake it: it is seen when the next one begins."""
+    while True:
+        try:
+            return future.result(timeout=WAKE_S)
+        except TimeoutError:
+            if future.done():  # in the last moment, or the time-out is the coroutine's own
+                return future.result()
 
 
 def _is_running(target: asyncio.AbstractEventLoop) -> bool:

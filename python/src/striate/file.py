@@ -110,7 +110,7 @@ class StriateFile(AbstractBufferedFile):  # type: ignore[misc]
     def _settle(self, most: int) -> None:
         """Waits until at most so many parts are on their way; raises what went wrong with one."""
         while len(self._sending) > most:
-            self._sending.popleft().result()
+            background.result_of(self._sending.popleft())
 
     def commit(self) -> None:
         """Makes what was written visible."""
