@@ -245,6 +245,7 @@ def test_ctrl_c_ends_a_wait_and_leaves_the_client_usable(options, bucket, interr
     program = f"""
 import _thread, signal, socket, sys, threading
 from striate import Client
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where tests run in the background, and ignore it
 silent = socket.create_server(("127.0.0.1", 0))
 def accept():
     held, _ = silent.accept()
