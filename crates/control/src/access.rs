@@ -16,8 +16,8 @@ use striate_runtime::Instant;
 
 /// A report counts for so long.
 pub const KEPT: Duration = Duration::from_secs(60 * 60);
-/// So many requests of all gateways together are what is judged by. Of the 5,000 that EC-Store keeps most are of blocks that are
-/// seen once or twice, and what pays for them is chance. They take 40 MB with ten blocks a request.
+/// So many requests of all gateways together are what moves are judged by. EC-Store keeps 5,000 (§V-A), of which little is to be
+/// learnt of any block but the hottest.
 pub const REQUESTS_TOGETHER: usize = 40_000;
 /// Of so many gateways; each takes about 2 MB at most.
 const MOST_GATEWAYS: usize = 256;

@@ -32,8 +32,8 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         given_key,
         write_surplus: args.listen.write_surplus.into(),
         read_policy: args.listen.read_policy,
-        // The control process that leads does it.
         co_access: CoAccessLimits::default(),
+        // The control process that leads does it.
         upkeep: UpkeepOptions::by_hand(),
     };
     let cluster = Cluster::join(runtime.clone(), meta, &trust, sealing, settings).await?;
