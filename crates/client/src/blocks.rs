@@ -11,8 +11,9 @@ use striate_meta::records::{
     Block, ManifestSegment, PartRun, UploadPart, UploadedParts, object::Body, upload_part,
 };
 use striate_meta::{ScanRange, keys};
+use striate_stripe::id16;
 
-use crate::record::{self, ShowParts, id16};
+use crate::record::{self, ShowParts};
 use crate::{Client, ClientError};
 
 /// Block rows read at once.
@@ -84,7 +85,8 @@ impl Client {
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`], or when the metadata cannot be read.
     pub async fn blocks_of(&self, bucket: &str, key: &str) -> Result<Vec<Block>, ClientError> {
         let object = self.current_object(bucket, key).await?;
-        let (info, body) = record::open(key.to_owned(), object, &self.inner.profiles, ShowParts::No)?;
+        let (info, body) =
+            record::open(key.to_owned(), object, self.inner.stripes.profiles(), ShowParts::No)?;
         let mut walk = BlockWalk::new(self.clone(), body, 0..info.size)?;
         let mut blocks = Vec::new();
         while let Some(span) = walk.next().await? {

@@ -12,9 +12,9 @@ use std::net::Ipv4Addr;
 use striate_meta::records::{Bucket, Upload, encode};
 use striate_meta::store::prefix_end;
 use striate_meta::{Row, ScanRange, keys};
+use striate_stripe::id16;
 
 use crate::commit::{CommitFailure, abandon_parts};
-use crate::record::id16;
 use crate::{Client, ClientError, CreateBucket};
 
 /// Attempts of an optimistic change of a bucket.

@@ -15,8 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_meta::records::{AbandonedParts, Bucket, Object, encode, object::Body};
 use striate_meta::{Commit, MetaError, Row, Transaction, keys};
+use striate_stripe::id16;
 
-use crate::record::id16;
 use crate::{Client, ClientError};
 
 /// How often a transaction is submitted until its outcome is known.

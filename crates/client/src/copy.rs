@@ -120,8 +120,9 @@ impl Client {
         let mut described = None;
         let commit = self.commit_object(&request.bucket, &request.key, None, |_, now| {
             let old = now.object.clone().ok_or_else(|| ClientError::NoSuchKey(request.source_key.clone()))?;
-            let open =
-                |object| record::open(request.key.clone(), object, &self.inner.profiles, ShowParts::Yes);
+            let open = |object| {
+                record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)
+            };
             check_source(&request.source_condition, &open(old.clone())?.0)?;
             check_write(&request.condition, &request.key, now.etag())?;
             let mut new = match &request.attributes {

@@ -3,6 +3,7 @@
 use striate_core::StripeId;
 use striate_meta::MetaError;
 use striate_site::SiteError;
+use striate_stripe::StripeError;
 
 /// The client service's error.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -144,4 +145,23 @@ pub enum ClientError {
         /// What does not fit.
         reason: String,
     },
+}
+
+impl From<StripeError> for ClientError {
+    fn from(error: StripeError) -> Self {
+        match error {
+            StripeError::InvalidArgument(what) => Self::InvalidArgument(what),
+            StripeError::TooFewSites { available, needed, reason } => {
+                Self::TooFewSites { available, needed, reason }
+            }
+            StripeError::Unreadable { stripe, needed, available, reason } => {
+                Self::Unreadable { stripe, needed, available, reason }
+            }
+            StripeError::NoSpace(reason) => Self::NoSpace(reason),
+            StripeError::Busy => Self::Busy,
+            StripeError::Meta(error) => Self::Meta(error),
+            StripeError::Site(error) => Self::Site(error),
+            StripeError::Inconsistent { what, reason } => Self::Inconsistent { what, reason },
+        }
+    }
 }

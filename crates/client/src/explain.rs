@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use striate_meta::records::object::Body;
 use striate_plan::ReadPolicy;
+use striate_stripe::QueryExplained;
 
 use crate::blocks::BlockWalk;
 use crate::record::{self, ShowParts};
-use crate::stripe::QueryExplained;
 use crate::{Client, ClientError};
 
 /// The most blocks that one explanation takes: 40 GiB of objects in blocks of 4 MiB.
@@ -54,7 +54,8 @@ impl Client {
         let mut blocks = Vec::new();
         for (bucket, key) in objects {
             let object = self.current_object(bucket, key).await?;
-            let (info, body) = record::open(key.clone(), object, &self.inner.profiles, ShowParts::No)?;
+            let (info, body) =
+                record::open(key.clone(), object, self.inner.stripes.profiles(), ShowParts::No)?;
             let is_inline = matches!(body, Body::Inline(_));
             let first_block = blocks.len();
             let mut walk = BlockWalk::new(self.clone(), body, 0..info.size)?;
@@ -76,7 +77,7 @@ impl Client {
                 block_count: blocks.len() - first_block,
             });
         }
-        let policy = policy.unwrap_or(self.inner.options.read_policy);
+        let policy = policy.unwrap_or(self.inner.options.stripes.read_policy);
         let query = self.inner.stripes.explain(&blocks, policy).await?;
         Ok(ReadExplained { objects: explained, query })
     }

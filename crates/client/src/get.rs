@@ -12,16 +12,14 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_meta::keys;
 use striate_meta::records::{Object, UploadPart, object::Body};
+use striate_stripe::{Phase, Sample, SampledObject, Share, id16};
 use tracing::{Instrument, debug_span};
 
 use crate::blocks::{BlockWalk, Span, gone};
-use crate::budget::Share;
 use crate::condition::{check_read, resolve_range};
-use crate::measure::Phase;
 use crate::object::{ObjectStream, ReadRange};
 use crate::read_ahead::Ahead;
 use crate::record::{self, ShowParts};
-use crate::sampling::{Sample, SampledObject};
 use crate::{Client, ClientError, GetObject, GetRequest, ObjectInfo};
 
 /// Bytes under way of one get, the block that is to be sent next included, where the client's budget is large.
@@ -52,7 +50,8 @@ impl Client {
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`], and those of conditions and range.
     pub async fn head(&self, request: GetRequest) -> Result<(ObjectInfo, Range<u64>), ClientError> {
         let object = self.current_object(&request.bucket, &request.key).await?;
-        let (mut info, body) = record::open(request.key, object, &self.inner.profiles, ShowParts::Yes)?;
+        let (mut info, body) =
+            record::open(request.key, object, self.inner.stripes.profiles(), ShowParts::Yes)?;
         check_read(&request.condition, &info)?;
         let range = resolve_range(request.range, &info)?;
         self.describe_part(&mut info, &body, request.range).await?;
@@ -64,7 +63,7 @@ impl Client {
     /// # Errors
     /// As [`Client::head`]; and when the first block cannot be read, why.
     pub async fn get(&self, request: GetRequest) -> Result<GetObject, ClientError> {
-        let (span, sample) = (span_of(&request), self.inner.sampler.begin());
+        let (span, sample) = (span_of(&request), self.inner.stripes.sampler().begin());
         self.get_with(request, Budget::Own, sample, check_read).instrument(span).await
     }
 
@@ -77,7 +76,7 @@ impl Client {
         sample: Option<Arc<Sample>>,
         check: impl Fn(&crate::ReadCondition, &ObjectInfo) -> Result<(), ClientError>,
     ) -> Result<GetObject, ClientError> {
-        let (runtime, measures) = (&self.inner.runtime, self.inner.stripes.measures());
+        let (runtime, measures) = (&self.inner.runtime, self.inner.stripes.read_measures());
         let began = runtime.now();
         let object = self.current_object(&request.bucket, &request.key);
         let object = object.instrument(debug_span!("object")).await?;
@@ -94,11 +93,11 @@ impl Client {
         sample: Option<Arc<Sample>>,
         check: impl Fn(&crate::ReadCondition, &ObjectInfo) -> Result<(), ClientError>,
     ) -> Result<GetObject, ClientError> {
-        let sampled = sample.map(|sample| SampledObject::new(sample, &request));
+        let sampled = sample.map(|sample| SampledObject::new(sample, sampled_name(&request)));
         for _ in 0..MAX_RESTARTS {
             let version = object.version.clone();
             let (mut info, body) =
-                record::open(request.key.clone(), object, &self.inner.profiles, ShowParts::Yes)?;
+                record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)?;
             check(&request.condition, &info)?;
             let range = resolve_range(request.range, &info)?;
             let opened = match self.describe_part(&mut info, &body, request.range).await {
@@ -138,7 +137,7 @@ impl Client {
         range: ReadRange,
     ) -> Result<(), ClientError> {
         let (ReadRange::Part(number), Body::Uploaded(uploaded)) = (range, body) else { return Ok(()) };
-        let upload = record::id16(&uploaded.upload, "an upload")?;
+        let upload = id16(&uploaded.upload, "an upload")?;
         let row = self.inner.meta.get(&keys::part(&upload, number)).await?;
         let row = row.ok_or_else(|| gone(format!("part {number} of {:?}", info.key)))?;
         let stored: UploadPart = row.record()?;
@@ -169,7 +168,7 @@ impl Client {
             sampled,
             span: tracing::Span::current(),
             walk,
-            most_ahead: MOST_AHEAD.min(self.inner.options.in_flight_bytes as u64 / MOST_OF_BUDGET),
+            most_ahead: MOST_AHEAD.min(self.inner.options.stripes.in_flight_bytes as u64 / MOST_OF_BUDGET),
             pending: None,
             ahead: VecDeque::new(),
             pieces: Vec::new().into_iter(),
@@ -195,6 +194,11 @@ pub(crate) fn inline(bytes: &Bytes, range: Range<u64>) -> Result<Bytes, ClientEr
         return Err(ClientError::Inconsistent { what: "an object".to_owned(), reason });
     }
     Ok(bytes.slice(range.start as usize..end))
+}
+
+/// What an object is called in the statistics of sampled requests.
+pub(crate) fn sampled_name(request: &GetRequest) -> Arc<str> {
+    format!("{}/{}", request.bucket, request.key).into()
 }
 
 /// The span of an object's read.
@@ -257,7 +261,7 @@ impl Reader {
         }
         if self.ahead.is_empty() {
             let Some(first) = self.next_span().await? else { return Ok(false) };
-            let share = self.client.inner.budget.acquire(self.memory_of(&first)).await;
+            let share = self.client.inner.stripes.budget().acquire(self.memory_of(&first)).await;
             self.begin(first, share).await?;
         }
         self.read_ahead().await?;
@@ -274,7 +278,7 @@ impl Reader {
     async fn open_alone(&mut self) -> Result<bool, ClientError> {
         let Some(span) = self.next_span().await? else { return Ok(false) };
         if self.budget == Budget::BlockByBlock {
-            self.share = Some(self.client.inner.budget.acquire(span.range.len()).await);
+            self.share = Some(self.client.inner.stripes.budget().acquire(span.range.len()).await);
         }
         self.pieces = self.client.inner.stripes.read_block(&span.block, span.range).await?.into_iter();
         Ok(true)
@@ -295,7 +299,7 @@ impl Reader {
     async fn read_ahead(&mut self) -> Result<(), ClientError> {
         while self.ahead_len() <= self.most_ahead / 2 {
             let Some(span) = self.next_span().await? else { break };
-            let Some(share) = self.client.inner.budget.try_acquire(self.memory_of(&span)) else {
+            let Some(share) = self.client.inner.stripes.budget().try_acquire(self.memory_of(&span)) else {
                 self.pending = Some(span);
                 break;
             };
@@ -313,7 +317,7 @@ impl Reader {
             let Some(span) = self.next_span().await? else { break };
             len += span.range.len() as u64;
             let share = match span.is_whole() && len <= self.most_ahead {
-                true => self.client.inner.budget.try_acquire(self.memory_of(&span)),
+                true => self.client.inner.stripes.budget().try_acquire(self.memory_of(&span)),
                 false => None,
             };
             let Some(share) = share else {
@@ -342,7 +346,7 @@ impl Reader {
 
     /// What a block's read counts in the byte budget: chunks that are asked for beyond the needed ones included.
     fn memory_of(&self, span: &Span) -> usize {
-        let extra = self.client.inner.options.read_policy.certain_extra_reads();
+        let extra = self.client.inner.options.stripes.read_policy.certain_extra_reads();
         span.range.len() * if span.is_whole() { 1 + extra } else { 1 }
     }
 }

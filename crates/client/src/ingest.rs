@@ -12,14 +12,17 @@ use striate_core::Profile;
 use striate_meta::records::{BlockList, Manifest, ManifestSegment, object, upload_part};
 use striate_meta::{MetaError, Transaction};
 use striate_runtime::{Buffer, BufferPool, JoinHandle};
+use striate_stripe::{Neighbours, PutSession, SegmentWriter, Share, StoredBlock};
 
-use crate::budget::Share;
 use crate::commit::CommitFailure;
 use crate::digest::{BodyDigests, Digests};
 use crate::object::{ExpectedDigests, MAX_PUT_LEN, PutBody};
-use crate::stripe::{MAX_LISTED_BLOCKS, Neighbours, PutSession, SegmentWriter, StoredBlock};
 use crate::task::joined;
 use crate::{Client, ClientError};
+
+/// Objects of at most this many blocks carry their block list in their own record; the transaction that
+/// replaces one such object by another then stays under the limits of design.md §10.8.
+const MAX_LISTED_BLOCKS: usize = 6;
 
 /// How a body is to be stored.
 pub(crate) struct Ingest {
@@ -105,7 +108,7 @@ impl Client {
             let room = frames.announced().map_or(how.block_len as usize, |len| {
                 usize::try_from(len).unwrap_or(usize::MAX).min(how.block_len as usize)
             });
-            let share = self.inner.budget.acquire(room * how.shares).await;
+            let share = self.inner.stripes.budget().acquire(room * how.shares).await;
             let Some(block) = frames.next_block(room, &mut digests).await? else {
                 break;
             };
@@ -271,7 +274,7 @@ impl BlockWriter {
         if let Some(session) = &self.session {
             return Ok(session.clone());
         }
-        let session = Arc::new(self.client.inner.stripes.begin_put().await?);
+        let session = Arc::new(self.client.inner.stripes.begin_put());
         Ok(self.session.insert(session).clone())
     }
 
@@ -291,7 +294,7 @@ impl BlockWriter {
         self.in_flight.push_back(self.client.inner.runtime.spawn(async move {
             let stored = session.write_block(data, &profile, &neighbours).await;
             drop((session, share));
-            stored
+            Ok(stored?)
         }));
         Ok(())
     }
@@ -302,11 +305,11 @@ impl BlockWriter {
         let stored = joined(oldest.await)?;
         let session = self.session().await?;
         if let Some(segment) = &mut self.segment {
-            return segment.append(&session, stored).await;
+            return Ok(segment.append(&session, stored).await?);
         }
         self.listed.push(stored);
         if self.listed.len() > MAX_LISTED_BLOCKS {
-            let segment = self.segment.insert(session.open_segment(self.block_len).await?);
+            let segment = self.segment.insert(SegmentWriter::open(&session, self.block_len).await?);
             for stored in self.listed.drain(..) {
                 segment.append(&session, stored).await?;
             }
@@ -328,7 +331,7 @@ impl BlockWriter {
                 Ok(manifest) => Blocks::Segment(segment, manifest),
                 Err(error) => {
                     (self.segment, self.session) = (Some(segment), Some(Arc::new(session)));
-                    return Err((self, error));
+                    return Err((self, error.into()));
                 }
             },
         };

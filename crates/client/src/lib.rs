@@ -10,10 +10,8 @@
 pub mod error;
 pub mod object;
 
-mod abandoned;
 mod blocks;
 mod bucket;
-mod budget;
 mod client;
 mod commit;
 mod condition;
@@ -25,30 +23,18 @@ mod get;
 mod ingest;
 mod list;
 mod many;
-mod measure;
 mod multipart;
 mod put;
 mod read_ahead;
 mod record;
-mod sampling;
-mod stripe;
 mod tagging;
 mod task;
 mod walk;
 
-pub use abandoned::AbandonedParts;
 pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
-pub use budget::Share;
 pub use client::Client;
 pub use error::ClientError;
 pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplained, ReadExplained};
 pub use many::{ObjectHead, ObjectPart, PartStream, ReadOrder};
-pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};
 pub use object::*;
 pub use put::{MAX_INLINE_LEN, inline_limit};
-pub use sampling::HotBlock;
-pub use striate_plan::{CoAccess, CoAccessSnapshot, CoAccessTotals};
-pub use stripe::{
-    BlockExplained, BlocksRead, ChunkChoice, ChunkExplained, CostPart, QueryExplained, ReadStats,
-    SiteExplained, SiteView, add_garbage, holders, release_stripe,
-};

@@ -33,7 +33,8 @@ impl Client {
             last = Some(match item {
                 Item::Row(name, row) => {
                     let object = row.record()?;
-                    let (info, _) = record::open(name.clone(), object, &self.inner.profiles, ShowParts::No)?;
+                    let (info, _) =
+                        record::open(name.clone(), object, self.inner.stripes.profiles(), ShowParts::No)?;
                     page.objects.push(info);
                     name
                 }

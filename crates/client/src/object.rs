@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use striate_core::Profile;
 use striate_meta::records::{self, Checksum, checksum::Algorithm};
-use striate_plan::{CoAccessLimits, ReadPolicy};
+use striate_stripe::StripeOptions;
 
 use crate::error::ClientError;
 
@@ -424,58 +423,28 @@ pub struct ClientOptions {
     /// Neighbouring blocks (of one object, and of keys in one folder that are written one after the other) that go to
     /// the same sites where a bucket does not say; 1: each goes to sites of its own.
     pub group_len: u32,
-    /// Bytes of bodies in memory at once, over all requests; more wait.
-    pub in_flight_bytes: usize,
     /// Blocks of one put that are encoded and written at the same time.
     pub blocks_in_flight: usize,
-    /// Sites that must hold a chunk durably before a write is acknowledged, beyond k; capped at n.
-    pub write_surplus: usize,
-    /// A site that has not answered a write by then is left out (debt).
-    pub write_deadline: Duration,
-    /// A read asks other chunks when a site has not answered by then, or, when most reads take long, by twice
-    /// what three of four of them take; a read of many blocks when no site has answered for so long.
-    pub hedge_after: Duration,
-    /// A site that has not answered a read by then counts as failed for it.
-    pub read_deadline: Duration,
-    /// Which chunks a read of many blocks asks for.
-    pub read_policy: ReadPolicy,
-    /// How often the published policy asks all sites for their load.
-    pub probe_interval: Duration,
-    /// The share of read requests that go into the statistics of blocks that are asked for together; see
-    /// [`crate::Client::with_co_access`]. Each costs some 0.3 µs for a block.
-    pub sampling: f64,
-    /// How much of what is sampled is kept.
-    pub co_access: CoAccessLimits,
-    /// How long chunks stay after nothing names them: longer than the longest read of one block.
-    pub garbage_grace: Duration,
     /// Least length of all parts of an upload but the last; S3's is [`MIN_PART_LEN`].
     pub min_part_len: u64,
     /// Copies of the metadata that are kept; decides up to which size an object is kept inline in it.
     pub mirrors: usize,
+    /// Those of the stripes below.
+    pub stripes: StripeOptions,
 }
 
 impl Default for ClientOptions {
-    /// `rs(4,2)`, blocks of 4 MiB in groups of 8, 64 MiB of bodies in memory, a surplus of one site, 10 s for a write or read
-    /// of one site, hedging after 250 ms, one read request in eight sampled, a minute of grace for garbage.
+    /// `rs(4,2)`, blocks of 4 MiB in groups of 8.
     fn default() -> Self {
         let code = striate_core::CodeSpec::Rs { data: 4, parity: 2 };
         Self {
             profile: Profile { code, layout: striate_core::Layout::Split, tier: striate_core::Tier::Disk },
             block_len: 4 << 20,
             group_len: 8,
-            in_flight_bytes: 64 << 20,
             blocks_in_flight: 2,
-            write_surplus: 1,
-            write_deadline: Duration::from_secs(10),
-            hedge_after: Duration::from_millis(250),
-            read_deadline: Duration::from_secs(10),
-            read_policy: ReadPolicy::Normal,
-            probe_interval: Duration::from_secs(5),
-            sampling: 0.125,
-            co_access: CoAccessLimits::default(),
-            garbage_grace: Duration::from_secs(60),
             min_part_len: MIN_PART_LEN,
             mirrors: 3,
+            stripes: StripeOptions::default(),
         }
     }
 }

@@ -5,12 +5,12 @@
 
 use striate_core::Profile;
 use striate_meta::records::{Bucket, Object};
+use striate_stripe::Neighbours;
 
 use crate::commit::{Change, Committed, Current, NewVersion, fenced};
 use crate::condition::check_write;
 use crate::ingest::{Ingest, Ingested};
 use crate::record::{self, ShowParts, check_key};
-use crate::stripe::Neighbours;
 use crate::{Client, ClientError, ObjectInfo, PutRequest, WriteCondition};
 
 /// The most that is ever kept inline, in bytes: LIST reads inline bodies along with the rows.
@@ -91,7 +91,7 @@ impl Client {
         match (wish, bucket.profile.as_str()) {
             (Some(profile), _) => Ok(profile),
             (None, "") => Ok(self.default_profile()),
-            (None, text) => self.inner.profiles.parse(text),
+            (None, text) => Ok(self.inner.stripes.profiles().parse(text)?),
         }
     }
 
@@ -159,7 +159,7 @@ impl PutCommit {
             Err(failure) => Err(failure),
         };
         stored.settle(outcome).await?;
-        Ok(record::open(key, object, &client.inner.profiles, ShowParts::Yes)?.0)
+        Ok(record::open(key, object, client.inner.stripes.profiles(), ShowParts::Yes)?.0)
     }
 }
 

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use striate_meta::records::Block;
+use striate_stripe::Share;
 use tokio::sync::oneshot;
 use tracing::{Instrument, debug_span};
 
 use crate::blocks::Span;
-use crate::budget::Share;
 use crate::task::Task;
 use crate::{Client, ClientError};
 
@@ -79,7 +79,8 @@ impl Ahead {
                     let _ = sender.send(pieces);
                 }
             };
-            of_task.inner.stripes.read_ahead(&wanted, hand_on).await.map(drop)
+            of_task.inner.stripes.read_ahead(&wanted, hand_on).await?;
+            Ok(())
         };
         let span = debug_span!("read_blocks", blocks = expected.len() as i64);
         let task = Task::spawn(&client.inner.runtime, read.instrument(span));

@@ -1,36 +1,10 @@
 //! Object records, and what callers see of them.
 
-use std::collections::HashMap;
-
-use bytes::Bytes;
-use parking_lot::RwLock;
-use striate_core::Profile;
 use striate_meta::records::{Object, Part, UploadedParts, object::Body};
+use striate_stripe::ProfileTexts;
 
 use crate::error::ClientError;
 use crate::object::{MAX_KEY_LEN, ObjectAttributes, ObjectInfo};
-
-/// Profiles by their texts. Parsing one builds its code, which is too much for every request.
-#[derive(Debug, Default)]
-pub(crate) struct ProfileTexts {
-    known: RwLock<HashMap<String, Profile>>,
-}
-
-impl ProfileTexts {
-    /// The profile that `text` stands for.
-    ///
-    /// # Errors
-    /// [`ClientError::InvalidArgument`] with what is wrong with the text.
-    pub(crate) fn parse(&self, text: &str) -> Result<Profile, ClientError> {
-        if let Some(profile) = self.known.read().get(text) {
-            return Ok(*profile);
-        }
-        let profile: Profile =
-            text.parse().map_err(|error| ClientError::InvalidArgument(format!("{error}")))?;
-        self.known.write().insert(text.to_owned(), profile);
-        Ok(profile)
-    }
-}
 
 /// Checks a key against S3's limits and our own: NUL ends keys in metadata rows.
 ///
@@ -132,15 +106,4 @@ fn parts_of(uploaded: &UploadedParts) -> Vec<Part> {
     let numbered =
         uploaded.runs.iter().flat_map(|run| (0..run.count).map(move |i| (run.first_number + i, run.size)));
     numbered.map(|(number, size)| Part { number, size, ..Part::default() }).collect()
-}
-
-/// The 16 bytes of an upload's or segment's id.
-///
-/// # Errors
-/// [`ClientError::Inconsistent`] for any other length.
-pub(crate) fn id16(bytes: &Bytes, what: &str) -> Result<[u8; 16], ClientError> {
-    bytes.as_ref().try_into().map_err(|_| ClientError::Inconsistent {
-        what: what.to_owned(),
-        reason: format!("its id has {} bytes instead of 16", bytes.len()),
-    })
 }

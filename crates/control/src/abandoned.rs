@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use striate_client::{Client, ClientError};
 use striate_core::{ChunkId, Generation, StripeId};
 use striate_meta::records::{Garbage, Intent, ManifestSegment, PendingSegment};
 use striate_meta::{Commit, LeaseId, Row, keys, records};
 use striate_site::DeleteRequest;
+use striate_stripe::{StripeError, Stripes};
 
 use crate::garbage::GarbageCollector;
 use crate::orphans::{Unnamed, collect_orphan, unnamed};
@@ -24,18 +24,18 @@ pub const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
 /// Collects garbage and, with a pause between two looks, what dead writers left behind, for ever. In one process of a
 /// cluster at a time.
-pub async fn keep_collecting(client: Client, pause: Duration) {
+pub async fn keep_collecting(stripes: Stripes, pause: Duration) {
     let abandoned = async {
         loop {
-            client.runtime().sleep(pause).await;
-            match collect_abandoned(&client).await {
+            stripes.runtime().sleep(pause).await;
+            match collect_abandoned(&stripes).await {
                 Ok(report) if report == AbandonedReport::default() => {}
                 Ok(report) => tracing::info!(?report, "collected what unfinished writes left behind"),
                 Err(error) => tracing::warn!(%error, "unfinished writes were not collected; will try again"),
             }
         }
     };
-    futures::future::join(abandoned, GarbageCollector::default().run(client.clone())).await;
+    futures::future::join(abandoned, GarbageCollector::default().run(stripes.clone())).await;
 }
 
 /// What was collected.
@@ -53,29 +53,29 @@ pub struct AbandonedReport {
 ///
 /// # Errors
 /// When the metadata store fails. Chunks on sites that do not answer stay, as orphans that verify finds.
-pub async fn collect_abandoned(client: &Client) -> Result<AbandonedReport, ClientError> {
+pub async fn collect_abandoned(stripes: &Stripes) -> Result<AbandonedReport, StripeError> {
     let mut report = AbandonedReport::default();
     let mut rows = Rows::with_prefix(keys::PENDING);
-    while let Some(page) = rows.next(client).await? {
+    while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let record: PendingSegment = row.record()?;
-            if !client.meta().is_alive(LeaseId(record.lease)).await? {
-                report.segments += u64::from(give_up_segment(client, &row).await?);
+            if !stripes.meta().is_alive(LeaseId(record.lease)).await? {
+                report.segments += u64::from(give_up_segment(stripes, &row).await?);
             }
         }
     }
     let mut rows = Rows::with_prefix(keys::INTENTS);
-    while let Some(page) = rows.next(client).await? {
+    while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let record: Intent = row.record()?;
-            if client.meta().is_alive(LeaseId(record.lease)).await? {
+            if stripes.meta().is_alive(LeaseId(record.lease)).await? {
                 continue;
             }
-            let mut tx = client.transaction();
+            let mut tx = stripes.transaction();
             tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key.clone());
-            if let Commit::Done(_) = client.meta().commit(tx).await? {
+            if let Commit::Done(_) = stripes.meta().commit(tx).await? {
                 report.intents += 1;
-                report.chunks += remove_unnamed(client, &record).await?;
+                report.chunks += remove_unnamed(stripes, &record).await?;
             }
         }
     }
@@ -83,41 +83,41 @@ pub async fn collect_abandoned(client: &Client) -> Result<AbandonedReport, Clien
 }
 
 /// Turns a pending segment into garbage.
-async fn give_up_segment(client: &Client, row: &Row) -> Result<bool, ClientError> {
+async fn give_up_segment(stripes: &Stripes, row: &Row) -> Result<bool, StripeError> {
     let Some(Ok(id)) = row.key.get(2..).map(<[u8; 16]>::try_from) else { return Ok(false) };
     let segment = ManifestSegment { id: id.to_vec().into(), ..ManifestSegment::default() };
     let garbage = Garbage { segment: Some(segment), ..Garbage::default() };
-    let mut tx = client.transaction();
+    let mut tx = stripes.transaction();
     tx.require_unchanged(row.key.clone(), Some(row)).delete(row.key.clone());
     let key = keys::garbage(&id, tx.id.0);
     tx.put(key, records::encode(&garbage));
-    Ok(matches!(client.meta().commit(tx).await?, Commit::Done(_)))
+    Ok(matches!(stripes.meta().commit(tx).await?, Commit::Done(_)))
 }
 
 /// Removes the chunks of a fenced reservation that belong to no stripe record; those that only are not named become garbage.
-async fn remove_unnamed(client: &Client, intent: &Intent) -> Result<u64, ClientError> {
+async fn remove_unnamed(stripes: &Stripes, intent: &Intent) -> Result<u64, StripeError> {
     let first = StripeId::new(intent.writer, intent.first_sequence);
     let end = StripeId::new(intent.writer, intent.first_sequence + u64::from(intent.count));
     let mut removed = 0;
-    for view in client.sites() {
+    for view in stripes.sites() {
         let mut from = Some(ChunkId { stripe: first, index: 0, generation: Generation(0) });
         while let Some(start) = from {
             let Ok(page) = view.site.list(Some(start), LIST_PAGE).await else { break };
             let inside: Vec<ChunkId> =
                 page.chunks.iter().map(|info| info.chunk).filter(|chunk| chunk.stripe < end).collect();
             from = page.next.filter(|next| next.stripe < end);
-            let (of_stripes, chunks): (Vec<Unnamed>, Vec<Unnamed>) = unnamed(client, view.site.id(), inside)
+            let (of_stripes, chunks): (Vec<Unnamed>, Vec<Unnamed>) = unnamed(stripes, view.site.id(), inside)
                 .await?
                 .into_iter()
                 .partition(|found| found.has_record);
             for Unnamed { chunk, .. } in of_stripes {
-                if let Err(error) = collect_orphan(client, view.site.id(), chunk).await {
+                if let Err(error) = collect_orphan(stripes, view.site.id(), chunk).await {
                     tracing::warn!(%chunk, site = %view.site.id(), %error, "what a dead writer left stays for verify to find");
                 }
             }
             let chunks: Vec<ChunkId> = chunks.into_iter().map(|found| found.chunk).collect();
             let count = chunks.len() as u64;
-            let request = DeleteRequest { chunks, epoch: client.epoch() };
+            let request = DeleteRequest { chunks, epoch: stripes.epoch() };
             if count > 0 && view.site.delete(request).await.is_ok() {
                 removed += count;
             }

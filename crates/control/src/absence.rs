@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use striate_client::{Client, ClientError};
 use striate_core::SiteId;
 use striate_meta::keys;
 use striate_meta::records::{self, site::State};
 use striate_runtime::Instant;
 use striate_site::Site;
+use striate_stripe::{StripeError, Stripes};
 
 use crate::rows::{Rows, gone_sites};
 
@@ -38,8 +38,8 @@ impl Absent {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn at_once(client: &Client) -> Result<Self, ClientError> {
-        Ok(Self { gone: gone_sites(client).await?, awaited: BTreeSet::new() })
+    pub async fn at_once(stripes: &Stripes) -> Result<Self, StripeError> {
+        Ok(Self { gone: gone_sites(stripes).await?, awaited: BTreeSet::new() })
     }
 
     /// Whether the site is one of them.
@@ -68,10 +68,10 @@ impl Silences {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn look(&mut self, client: &Client, wait: Duration) -> Result<Absent, ClientError> {
-        let (known, retired) = known_sites(client).await?;
-        let conditions = conditions(client).await;
-        let now = client.runtime().now();
+    pub async fn look(&mut self, stripes: &Stripes, wait: Duration) -> Result<Absent, StripeError> {
+        let (known, retired) = known_sites(stripes).await?;
+        let conditions = conditions(stripes).await;
+        let now = stripes.runtime().now();
         self.since.retain(|site, _| known.contains(site));
         let mut absent = Absent { gone: retired, awaited: BTreeSet::new() };
         for site in known {
@@ -98,10 +98,10 @@ impl Silences {
 }
 
 /// The sites of the metadata: those in use, and those that were given up.
-async fn known_sites(client: &Client) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), ClientError> {
+async fn known_sites(stripes: &Stripes) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {
     let (mut known, mut retired) = (BTreeSet::new(), BTreeSet::new());
     let mut rows = Rows::with_prefix(keys::SITES);
-    while let Some(page) = rows.next(client).await? {
+    while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let site: records::Site = row.record()?;
             let is_retired = site.state() == State::Retired;
@@ -112,9 +112,9 @@ async fn known_sites(client: &Client) -> Result<(BTreeSet<SiteId>, BTreeSet<Site
 }
 
 /// How the sites that this process knows answer.
-async fn conditions(client: &Client) -> BTreeMap<SiteId, Condition> {
+async fn conditions(stripes: &Stripes) -> BTreeMap<SiteId, Condition> {
     let ask = |site: Arc<dyn Site>| async move {
-        let answer = client.runtime().timeout(ANSWER_WITHIN, site.status()).await;
+        let answer = stripes.runtime().timeout(ANSWER_WITHIN, site.status()).await;
         let condition = match answer {
             Ok(Ok(status)) if status.store.suspect.is_none() => Condition::Well,
             Ok(Ok(_)) => Condition::Failing,
@@ -122,6 +122,6 @@ async fn conditions(client: &Client) -> BTreeMap<SiteId, Condition> {
         };
         (site.id(), condition)
     };
-    let asked: Vec<_> = client.sites().into_iter().map(|view| ask(view.site)).collect();
+    let asked: Vec<_> = stripes.sites().into_iter().map(|view| ask(view.site)).collect();
     stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect().await
 }

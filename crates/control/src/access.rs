@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use striate_client::HotBlock;
 use striate_core::StripeId;
 use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, SnapshotError};
 use striate_runtime::Instant;
+use striate_stripe::HotBlock;
 
 /// A report counts for so long.
 pub const KEPT: Duration = Duration::from_secs(60 * 60);

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use striate_client::{Client, ClientError, release_stripe};
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Garbage, ManifestSegment, Stripe};
 use striate_meta::{Commit, Row, ScanRange, keys};
 use striate_runtime::Instant;
 use striate_site::DeleteRequest;
+use striate_stripe::{StripeError, Stripes, release_stripe};
 
+use crate::parts::{abandoned_parts, take_down as take_down_parts};
 use crate::rows::{Rows, retired_sites};
 
 /// Garbage rows consumed together.
@@ -31,11 +32,11 @@ pub struct GarbageCollector {
 
 impl GarbageCollector {
     /// Runs rounds for ever, at a quarter of the grace but not more often than every 100 ms.
-    pub async fn run(mut self, client: Client) {
-        let pause = (client.options().garbage_grace / 4).max(Duration::from_millis(100));
+    pub async fn run(mut self, stripes: Stripes) {
+        let pause = (stripes.options().garbage_grace / 4).max(Duration::from_millis(100));
         loop {
-            client.runtime().sleep(pause).await;
-            if let Err(error) = self.round(&client).await {
+            stripes.runtime().sleep(pause).await;
+            if let Err(error) = self.round(&stripes).await {
                 tracing::warn!(%error, "garbage collection goes on later");
             }
         }
@@ -45,13 +46,13 @@ impl GarbageCollector {
     ///
     /// # Errors
     /// When the metadata store fails; the next round goes on.
-    pub async fn round(&mut self, client: &Client) -> Result<u64, ClientError> {
-        let retired = retired_sites(client).await?;
-        let now = client.runtime().now();
-        let grace = client.options().garbage_grace;
+    pub async fn round(&mut self, stripes: &Stripes) -> Result<u64, StripeError> {
+        let retired = retired_sites(stripes).await?;
+        let now = stripes.runtime().now();
+        let grace = stripes.options().garbage_grace;
         let (mut seen, mut consumed) = (BTreeSet::new(), 0);
         let mut rows = Rows::with_prefix(keys::GARBAGE);
-        while let Some(page) = rows.next(client).await? {
+        while let Some(page) = rows.next(stripes).await? {
             let mut due = Vec::new();
             for row in page {
                 seen.insert(row.key.clone());
@@ -61,10 +62,10 @@ impl GarbageCollector {
                 }
             }
             for batch in due.chunks(BATCH) {
-                consumed += consume(client, batch, &retired).await?;
+                consumed += consume(stripes, batch, &retired).await?;
             }
         }
-        self.take_parts_down(client, now, &mut seen).await?;
+        self.take_parts_down(stripes, now, &mut seen).await?;
         self.first_seen.retain(|key, _| seen.contains(key));
         Ok(consumed)
     }
@@ -72,18 +73,18 @@ impl GarbageCollector {
     /// Takes the parts of multipart objects and uploads that are gone down; their chunks become garbage.
     async fn take_parts_down(
         &mut self,
-        client: &Client,
+        stripes: &Stripes,
         now: Instant,
         seen: &mut BTreeSet<Bytes>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), StripeError> {
         let mut last = None;
         loop {
-            let page = client.abandoned_parts(last.as_ref(), BATCH).await?;
+            let page = abandoned_parts(stripes, last.as_ref(), BATCH).await?;
             for abandoned in &page {
                 let first = *self.first_seen.entry(abandoned.row.clone()).or_insert(now);
                 seen.insert(abandoned.row.clone());
-                if now.duration_since(first) >= client.options().garbage_grace
-                    && let Err(error) = client.take_down(abandoned).await
+                if now.duration_since(first) >= stripes.options().garbage_grace
+                    && let Err(error) = take_down_parts(stripes, abandoned).await
                 {
                     tracing::warn!(%error, "parts of an upload are taken down later");
                 }
@@ -97,13 +98,13 @@ impl GarbageCollector {
 }
 
 /// Removes what the rows name, then the rows whose removals all succeeded.
-async fn consume(client: &Client, rows: &[Row], retired: &BTreeSet<SiteId>) -> Result<u64, ClientError> {
+async fn consume(stripes: &Stripes, rows: &[Row], retired: &BTreeSet<SiteId>) -> Result<u64, StripeError> {
     let mut by_site: BTreeMap<SiteId, Vec<ChunkId>> = BTreeMap::new();
     let mut records = Vec::with_capacity(rows.len());
     for row in rows {
         let record: Garbage = row.record()?;
         if let Some(segment) = &record.segment {
-            take_down(client, row, segment).await?;
+            take_down(stripes, row, segment).await?;
             continue;
         }
         let chunks = chunks_of(&record)?;
@@ -114,8 +115,8 @@ async fn consume(client: &Client, rows: &[Row], retired: &BTreeSet<SiteId>) -> R
     }
     let mut failed = BTreeSet::new();
     for (site, chunks) in by_site {
-        let request = DeleteRequest { chunks, epoch: client.epoch() };
-        let deleted = match client.site(site) {
+        let request = DeleteRequest { chunks, epoch: stripes.epoch() };
+        let deleted = match stripes.site(site) {
             Some(site) => site.delete(request).await.is_ok(),
             None => false,
         };
@@ -123,7 +124,7 @@ async fn consume(client: &Client, rows: &[Row], retired: &BTreeSet<SiteId>) -> R
             failed.insert(site);
         }
     }
-    let mut tx = client.transaction();
+    let mut tx = stripes.transaction();
     for (row, chunks) in &records {
         if chunks.iter().all(|(site, _)| !failed.contains(site)) {
             tx.delete(row.key.clone());
@@ -131,13 +132,13 @@ async fn consume(client: &Client, rows: &[Row], retired: &BTreeSet<SiteId>) -> R
     }
     let consumed = tx.writes.len() as u64;
     if consumed > 0 {
-        client.meta().commit(tx).await?;
+        stripes.meta().commit(tx).await?;
     }
     Ok(consumed)
 }
 
-fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, ClientError> {
-    let stripe: [u8; 16] = record.stripe.as_ref().try_into().map_err(|_| ClientError::Inconsistent {
+fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, StripeError> {
+    let stripe: [u8; 16] = record.stripe.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
         what: "a garbage row".to_owned(),
         reason: format!("its stripe id has {} bytes", record.stripe.len()),
     })?;
@@ -150,17 +151,17 @@ fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, ClientError> {
 }
 
 /// Takes a segment's block and stripe rows down in batches; its garbage row goes with the last one.
-async fn take_down(client: &Client, garbage: &Row, segment: &ManifestSegment) -> Result<(), ClientError> {
-    let id: [u8; 16] = segment.id.as_ref().try_into().map_err(|_| ClientError::Inconsistent {
+async fn take_down(stripes: &Stripes, garbage: &Row, segment: &ManifestSegment) -> Result<(), StripeError> {
+    let id: [u8; 16] = segment.id.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
         what: "a garbage row".to_owned(),
         reason: format!("its segment id has {} bytes", segment.id.len()),
     })?;
     loop {
-        let blocks = client.meta().scan(ScanRange::prefix(&keys::blocks(&id)), SEGMENT_BATCH).await?;
-        let mut tx = client.transaction();
+        let blocks = stripes.meta().scan(ScanRange::prefix(&keys::blocks(&id)), SEGMENT_BATCH).await?;
+        let mut tx = stripes.transaction();
         if blocks.is_empty() {
             tx.delete(garbage.key.clone());
-            client.meta().commit(tx).await?;
+            stripes.meta().commit(tx).await?;
             return Ok(());
         }
         for block in blocks {
@@ -168,11 +169,11 @@ async fn take_down(client: &Client, garbage: &Row, segment: &ManifestSegment) ->
             tx.delete(block.key);
             let Ok(stripe) = <[u8; 16]>::try_from(record.stripe.as_ref()) else { continue };
             let stripe = StripeId::from_bytes(stripe);
-            let Some(row) = client.meta().get(&keys::stripe(stripe)).await? else { continue };
+            let Some(row) = stripes.meta().get(&keys::stripe(stripe)).await? else { continue };
             tx.require_unchanged(keys::stripe(stripe), Some(&row));
             release_stripe(&mut tx, stripe, &row.record::<Stripe>()?);
         }
-        if let Commit::Conflict { .. } = client.meta().commit(tx).await? {
+        if let Commit::Conflict { .. } = stripes.meta().commit(tx).await? {
             // A repair changed one of the stripes; the next round reads it again.
             return Ok(());
         }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
-use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
+use striate_stripe::{StripeError, Stripes};
 
 use crate::absence::Absent;
 use crate::repair::{RepairOutcome, repair_stripe};
@@ -81,11 +81,11 @@ impl HealReport {
 /// # Errors
 /// When the metadata store fails. Run it again: what was repaired stays repaired.
 pub async fn heal(
-    client: &Client,
+    stripes: &Stripes,
     progress: impl FnMut(&HealProgress) -> ControlFlow<()>,
-) -> Result<HealReport, ClientError> {
+) -> Result<HealReport, StripeError> {
     let heal = Heal {
-        client,
+        stripes,
         tell: progress,
         progress: HealProgress::default(),
         absent: Absent::default(),
@@ -98,7 +98,7 @@ pub async fn heal(
 
 /// A heal at work.
 struct Heal<'a, P> {
-    client: &'a Client,
+    stripes: &'a Stripes,
     tell: P,
     progress: HealProgress,
     /// Sites whose chunks count as lost in this round.
@@ -154,7 +154,7 @@ impl From<RepairOutcome> for Left {
 }
 
 impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
-    async fn run(mut self) -> Result<HealReport, ClientError> {
+    async fn run(mut self) -> Result<HealReport, StripeError> {
         let mut stalled = 0;
         loop {
             let work = self.next_round().await?;
@@ -170,18 +170,18 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
                 return Ok(self.report(false));
             }
             if stalled > 0 {
-                self.client.runtime().sleep(STALL_PAUSE).await;
+                self.stripes.runtime().sleep(STALL_PAUSE).await;
             }
         }
     }
 
     /// Takes the list anew: what is worth a look now.
-    async fn next_round(&mut self) -> Result<Vec<(StripeId, bool)>, ClientError> {
-        let absent = Absent::at_once(self.client).await?;
-        let takers = self.client.candidates().iter().map(|candidate| candidate.site).collect();
+    async fn next_round(&mut self) -> Result<Vec<(StripeId, bool)>, StripeError> {
+        let absent = Absent::at_once(self.stripes).await?;
+        let takers = self.stripes.candidates().iter().map(|candidate| candidate.site).collect();
         let sites_changed = absent != self.absent || takers != self.takers;
         (self.absent, self.takers) = (absent, takers);
-        let mut work = WorkList::take(self.client, &self.absent, Extent::All).await?.stripes;
+        let mut work = WorkList::take(self.stripes, &self.absent, Extent::All).await?.stripes;
         // What is not listed any more was deleted, or repaired by somebody else.
         let listed: BTreeSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
         self.left.retain(|stripe, _| listed.contains(stripe));
@@ -196,12 +196,12 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
     }
 
     /// Looks at every stripe of the list, or at fewer when told to stop.
-    async fn round(&mut self, work: Vec<(StripeId, bool)>) -> Result<ControlFlow<()>, ClientError> {
+    async fn round(&mut self, work: Vec<(StripeId, bool)>) -> Result<ControlFlow<()>, StripeError> {
         let mut flow = (self.tell)(&self.progress);
-        let (client, absent, pace) = (self.client, self.absent.clone(), RepairPace::unlimited());
+        let (stripes, absent, pace) = (self.stripes, self.absent.clone(), RepairPace::unlimited());
         let repair = |(stripe, in_debt)| {
             let (absent, pace) = (&absent, &pace);
-            async move { (stripe, repair_stripe(client, stripe, absent, pace, in_debt).await) }
+            async move { (stripe, repair_stripe(stripes, stripe, absent, pace, in_debt).await) }
         };
         let mut waiting = work.into_iter();
         let mut repairs = stream::FuturesUnordered::new();
@@ -213,7 +213,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
             let Some((stripe, outcome)) = repairs.next().await else { return Ok(flow) };
             match outcome {
                 Ok(outcome) => self.add(stripe, outcome),
-                Err(ClientError::Meta(error)) => return Err(error.into()),
+                Err(StripeError::Meta(error)) => return Err(error.into()),
                 Err(error) => drop(self.left.insert(stripe, Left::failed(error.to_string()))),
             }
             self.progress.stripes_done += 1;

@@ -3,7 +3,7 @@
 //! A process leads while it holds the lease that the leader's row names. When the lease has ended, by the engine's
 //! clock, another one may take the row over. The leader counts its own time from before each renewal was sent, so that
 //! it stops before anybody else begins, unless it was paused: a leader that wakes up late may go on for a moment. What
-//! it then does is harmless: its transactions are compare-and-swap, and its deletes carry the epoch of the client that
+//! it then does is harmless: its transactions are compare-and-swap, and its deletes carry the epoch of the process that
 //! it opened for its term, which sites refuse once they have seen its successor's (design.md §10.4).
 
 use std::future::Future;

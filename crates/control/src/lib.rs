@@ -8,6 +8,7 @@
 //! - [`upkeep`]: all that a store does by itself, started together.
 //! - [`garbage`]: removes chunks that nothing names, after a grace.
 //! - [`abandoned`]: collects what writers left behind that are gone.
+//! - [`parts`]: takes down the parts of multipart uploads and objects that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
 //! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
 //! - [`statistics`]: the load of every site, ω_j.
@@ -15,7 +16,7 @@
 //! - [`members`]: the cluster's row and those of its sites.
 //! - [`leader`]: which process does what must happen in one place.
 //!
-//! All of them work on metadata and sites through the client and may die at any instruction: what they do is
+//! All of them work on metadata and sites through the stripe service and may die at any instruction: what they do is
 //! idempotent, and the compare-and-swap on the stripe record decides (design.md §10.4).
 
 pub mod abandoned;
@@ -27,6 +28,7 @@ pub mod leader;
 pub mod members;
 pub mod movement;
 pub mod orphans;
+pub mod parts;
 pub mod repair;
 pub mod repair_pace;
 pub mod repair_service;
@@ -38,7 +40,6 @@ pub mod verify;
 mod recent;
 mod repair_progress;
 mod rows;
-mod stripe_change;
 mod work_list;
 
 pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};

@@ -14,10 +14,10 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use striate_client::{Client, ClientError, add_garbage};
 use striate_core::{ChunkId, SiteId, StripeId};
 use striate_meta::records::{Cluster, Garbage, GarbageChunk, Intent, Stripe};
 use striate_meta::{Commit, Row, ScanRange, keys, records};
+use striate_stripe::{StripeError, Stripes, add_garbage};
 
 use crate::rows::Rows;
 
@@ -46,39 +46,43 @@ enum Found {
 ///
 /// # Errors
 /// When the metadata store fails, or the stripe's record changes all the time.
-pub(crate) async fn collect_orphan(client: &Client, site: SiteId, chunk: ChunkId) -> Result<(), ClientError> {
+pub(crate) async fn collect_orphan(
+    stripes: &Stripes,
+    site: SiteId,
+    chunk: ChunkId,
+) -> Result<(), StripeError> {
     for _ in 0..ATTEMPTS {
-        if judge(client, site, chunk, Found::MadeGarbage, &mut OrphanReport::default()).await? {
+        if judge(stripes, site, chunk, Found::MadeGarbage, &mut OrphanReport::default()).await? {
             return Ok(());
         }
     }
-    Err(ClientError::Busy)
+    Err(StripeError::Busy)
 }
 
 /// Makes the orphans on all sites garbage; answers what was made so now. Sites that do not answer have none for now.
 ///
 /// # Errors
 /// When the metadata store fails; what was done stays done.
-pub async fn collect_orphans(client: &Client) -> Result<OrphanReport, ClientError> {
-    look(client, Found::MadeGarbage).await
+pub async fn collect_orphans(stripes: &Stripes) -> Result<OrphanReport, StripeError> {
+    look(stripes, Found::MadeGarbage).await
 }
 
 /// Counts the orphans on all sites, those that are garbage already left out.
 ///
 /// # Errors
 /// When the metadata store fails.
-pub(crate) async fn count_orphans(client: &Client) -> Result<OrphanReport, ClientError> {
-    look(client, Found::Counted).await
+pub(crate) async fn count_orphans(stripes: &Stripes) -> Result<OrphanReport, StripeError> {
+    look(stripes, Found::Counted).await
 }
 
-async fn look(client: &Client, found: Found) -> Result<OrphanReport, ClientError> {
+async fn look(stripes: &Stripes, found: Found) -> Result<OrphanReport, StripeError> {
     let mut report = OrphanReport::default();
-    for view in client.sites().into_iter().filter(|view| view.readable) {
+    for view in stripes.sites().into_iter().filter(|view| view.readable) {
         let mut from = None;
         // A site that fails is looked at the next time.
         while let Ok(page) = view.site.list(from, LIST_PAGE).await {
             let listed = page.chunks.iter().map(|info| info.chunk).collect();
-            look_at(client, view.site.id(), listed, found, &mut report).await?;
+            look_at(stripes, view.site.id(), listed, found, &mut report).await?;
             from = page.next;
             if from.is_none() {
                 break;
@@ -90,22 +94,22 @@ async fn look(client: &Client, found: Found) -> Result<OrphanReport, ClientError
 
 /// Looks at chunks that a site has listed.
 async fn look_at(
-    client: &Client,
+    stripes: &Stripes,
     site: SiteId,
     listed: Vec<ChunkId>,
     found: Found,
     report: &mut OrphanReport,
-) -> Result<(), ClientError> {
-    let unnamed = unnamed(client, site, listed).await?;
+) -> Result<(), StripeError> {
+    let unnamed = unnamed(stripes, site, listed).await?;
     if unnamed.is_empty() {
         return Ok(());
     }
-    let reserved = Reserved::read(client).await?;
+    let reserved = Reserved::read(stripes).await?;
     for Unnamed { chunk, .. } in unnamed.into_iter().filter(|found| !reserved.covers(found.chunk.stripe)) {
         match chunk.stripe.writer() > reserved.newest_writer {
             true => report.unexplained += 1,
             // What changes meanwhile the next look decides.
-            false => drop(judge(client, site, chunk, found, report).await?),
+            false => drop(judge(stripes, site, chunk, found, report).await?),
         }
     }
     Ok(())
@@ -120,12 +124,12 @@ pub(crate) struct Unnamed {
 
 /// Those of a site's chunks that no stripe record names there.
 pub(crate) async fn unnamed(
-    client: &Client,
+    stripes: &Stripes,
     site: SiteId,
     chunks: Vec<ChunkId>,
-) -> Result<Vec<Unnamed>, ClientError> {
+) -> Result<Vec<Unnamed>, StripeError> {
     let keys: Vec<_> = chunks.iter().map(|chunk| keys::stripe(chunk.stripe)).collect();
-    let rows = client.meta().get_many(&keys).await?;
+    let rows = stripes.meta().get_many(&keys).await?;
     let mut unnamed = Vec::new();
     for (chunk, row) in chunks.into_iter().zip(rows) {
         let stripe: Option<Stripe> = row.map(|row| row.record()).transpose()?;
@@ -149,12 +153,12 @@ struct Reserved {
 }
 
 impl Reserved {
-    async fn read(client: &Client) -> Result<Self, ClientError> {
-        let cluster = client.meta().get(&keys::cluster()).await?;
+    async fn read(stripes: &Stripes) -> Result<Self, StripeError> {
+        let cluster = stripes.meta().get(&keys::cluster()).await?;
         let cluster: Cluster = cluster.map(|row| row.record()).transpose()?.unwrap_or_default();
         let mut ranges = BTreeSet::new();
         let mut rows = Rows::with_prefix(keys::INTENTS);
-        while let Some(page) = rows.next(client).await? {
+        while let Some(page) = rows.next(stripes).await? {
             for row in page {
                 let Intent { writer, first_sequence, count, .. } = row.record()?;
                 ranges.insert((writer, first_sequence, first_sequence + u64::from(count)));
@@ -172,17 +176,17 @@ impl Reserved {
 
 /// Decides about a chunk that no intent covers. `false` if its stripe's record has changed meanwhile.
 async fn judge(
-    client: &Client,
+    stripes: &Stripes,
     site: SiteId,
     chunk: ChunkId,
     found: Found,
     report: &mut OrphanReport,
-) -> Result<bool, ClientError> {
+) -> Result<bool, StripeError> {
     let key = keys::stripe(chunk.stripe);
-    let row = client.meta().get(&key).await?;
+    let row = stripes.meta().get(&key).await?;
     let record: Option<Stripe> = row.as_ref().map(Row::record).transpose()?;
     let is_named = record.as_ref().is_some_and(|record| names(record, site, chunk));
-    if is_named || is_garbage(client, site, chunk).await? {
+    if is_named || is_garbage(stripes, site, chunk).await? {
         return Ok(true);
     }
     if record.as_ref().is_some_and(|record| record.generation < chunk.generation.0) {
@@ -190,21 +194,21 @@ async fn judge(
         return Ok(true);
     }
     let is_decided =
-        found == Found::Counted || make_garbage(client, site, chunk, row.as_ref(), record).await?;
+        found == Found::Counted || make_garbage(stripes, site, chunk, row.as_ref(), record).await?;
     report.orphans += u64::from(is_decided);
     Ok(is_decided)
 }
 
 /// `false`: the stripe's row is not `row` any more.
 async fn make_garbage(
-    client: &Client,
+    stripes: &Stripes,
     site: SiteId,
     chunk: ChunkId,
     row: Option<&Row>,
     record: Option<Stripe>,
-) -> Result<bool, ClientError> {
+) -> Result<bool, StripeError> {
     let key = keys::stripe(chunk.stripe);
-    let mut tx = client.transaction();
+    let mut tx = stripes.transaction();
     tx.require_unchanged(key.clone(), row);
     if let Some(mut record) = record.filter(|record| record.generation == chunk.generation.0) {
         record.generation += 1;
@@ -212,17 +216,17 @@ async fn make_garbage(
     }
     let (index, generation) = (u32::from(chunk.index), chunk.generation.0);
     add_garbage(&mut tx, chunk.stripe, vec![GarbageChunk { index, site: site.0, generation }]);
-    let done = matches!(client.meta().commit(tx).await?, Commit::Done(_));
+    let done = matches!(stripes.meta().commit(tx).await?, Commit::Done(_));
     if done {
         tracing::info!(%chunk, %site, "an orphan is garbage now");
     }
     Ok(done)
 }
 
-async fn is_garbage(client: &Client, site: SiteId, chunk: ChunkId) -> Result<bool, ClientError> {
+async fn is_garbage(stripes: &Stripes, site: SiteId, chunk: ChunkId) -> Result<bool, StripeError> {
     let prefix = keys::garbage_of(&chunk.stripe.to_bytes());
     let mut rows = Rows::over(ScanRange::prefix(&prefix));
-    while let Some(page) = rows.next(client).await? {
+    while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let garbage: Garbage = row.record()?;
             let is_it = |listed: &GarbageChunk| {

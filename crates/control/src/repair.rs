@@ -4,24 +4,24 @@
 //! durably; (2) read good chunks, decode, compare with the checksums of the original encoding (I10); (3) write
 //! the new chunks under the new generation. Where one chunk is lost its new site does both: it adds up what the sources'
 //! sites send it, so that nothing travels through this process. (4) compare-and-swap the stripe record on the version of step 1
-//! ([`crate::stripe_change`], shared with the mover). Chunks of its generation that end up unnamed, and those that a site
+//! ([`striate_stripe::StripeChange`], shared with the mover). Chunks of its generation that end up unnamed, and those that a site
 //! may have stored without saying so, become garbage; a crash before that leaves orphans, which verify finds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
-use striate_client::{Client, ClientError};
 use striate_codec::crc32c;
 use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::GarbageChunk;
 use striate_meta::{Commit, keys, records};
 use striate_plan::{ChunkState, StripeRepair, choose_sites, plan_repair, rack_limit};
 use striate_site::{Priority, SiteError};
+use striate_stripe::{StripeError, Stripes};
 
 use crate::absence::Absent;
 use crate::repair_pace::RepairPace;
-use crate::stripe_change::{Debt, StripeChange};
+use striate_stripe::{Debt, StripeChange};
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,7 @@ impl RepairOutcome {
 }
 
 struct Job<'a> {
+    stripes: &'a Stripes,
     change: StripeChange<'a>,
     absent: &'a Absent,
     pace: &'a RepairPace,
@@ -77,16 +78,16 @@ impl Learned {
 /// # Errors
 /// When the metadata store fails. What is wrong with the stripe itself is in the outcome.
 pub async fn repair_stripe(
-    client: &Client,
+    stripes: &Stripes,
     id: StripeId,
     absent: &Absent,
     pace: &RepairPace,
     examine: bool,
-) -> Result<RepairOutcome, ClientError> {
+) -> Result<RepairOutcome, StripeError> {
     let mut learned = Learned::default();
     // Every round learns of at least one more bad chunk or site, or loses against another executor.
     for _ in 0..8 {
-        let job = Job::open(client, id, absent, pace, &learned).await?;
+        let job = Job::open(stripes, id, absent, pace, &learned).await?;
         let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
         if examine {
             job.examine().await;
@@ -102,34 +103,34 @@ pub async fn repair_stripe(
 impl<'a> Job<'a> {
     /// Reads the stripe's record. `None` when it is gone: nothing to repair, its debt is dropped.
     async fn open(
-        client: &'a Client,
+        stripes: &'a Stripes,
         id: StripeId,
         absent: &'a Absent,
         pace: &'a RepairPace,
         learned: &Learned,
-    ) -> Result<Option<Self>, ClientError> {
-        let Some(change) = StripeChange::open(client, id, Priority::Repair).await? else {
-            let mut tx = client.transaction();
+    ) -> Result<Option<Self>, StripeError> {
+        let Some(change) = stripes.change(id, Priority::Repair).await? else {
+            let mut tx = stripes.transaction();
             tx.require_unchanged(keys::stripe(id), None).delete(keys::debt(id));
-            client.meta().commit(tx).await?;
+            stripes.meta().commit(tx).await?;
             return Ok(None);
         };
         let state = |(index, location): (usize, &records::Location)| match SiteId(location.site) {
             SiteId(0) => ChunkState::Lost,
             site if absent.gone.contains(&site) => ChunkState::Lost,
             site if absent.awaited.contains(&site) => ChunkState::Unknown,
-            site if client.site(site).is_none() => ChunkState::Lost,
+            site if stripes.site(site).is_none() => ChunkState::Lost,
             site => learned.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
         };
         let states = change.record.locations.iter().enumerate().map(state).collect();
-        Ok(Some(Self { change, absent, pace, states }))
+        Ok(Some(Self { stripes, change, absent, pace, states }))
     }
 
     /// Verifies every chunk that seems good.
     async fn examine(&mut self) {
-        let (client, len) = (self.change.client, self.change.record.chunk_len);
+        let (stripes, len) = (self.stripes, self.change.record.chunk_len);
         let loads = self.good_sites().map(|site| (site, 1)).collect();
-        let _turn = self.pace.turn(client, loads, len).await;
+        let _turn = self.pace.turn(stripes, loads, len).await;
         let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
         self.states = join_all(checks).await;
     }
@@ -145,7 +146,7 @@ impl<'a> Job<'a> {
     fn costs(&self) -> Vec<f64> {
         let len = self.change.record.chunk_len;
         let cost = |state: &ChunkState| match state {
-            ChunkState::Good(site) => self.pace.cost(self.change.client, *site, len),
+            ChunkState::Good(site) => self.pace.cost(self.stripes, *site, len),
             ChunkState::Lost | ChunkState::Unknown => f64::MAX,
         };
         self.states.iter().map(cost).collect()
@@ -153,7 +154,7 @@ impl<'a> Job<'a> {
 
     async fn examine_chunk(&self, index: usize, state: ChunkState) -> ChunkState {
         let ChunkState::Good(site_id) = state else { return state };
-        let Some(site) = self.change.client.site(site_id) else { return ChunkState::Lost };
+        let Some(site) = self.stripes.site(site_id) else { return ChunkState::Lost };
         match site.verify(self.change.chunk(index)).await {
             Ok(info)
                 if info.crc32c == self.change.record.locations[index].crc32c
@@ -167,7 +168,7 @@ impl<'a> Job<'a> {
     }
 
     /// One round; `None` asks for another.
-    async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, ClientError> {
+    async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
         let costs = self.costs();
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.destinations(learned)) {
             Err(error) => {
@@ -182,10 +183,10 @@ impl<'a> Job<'a> {
         };
         let is_made_there = plan.targets.len() == 1 && !learned.is_made_here;
         let loads = self.loads(&plan, is_made_there);
-        let _turn = self.pace.turn(self.change.client, loads, self.change.record.chunk_len).await;
+        let _turn = self.pace.turn(self.stripes, loads, self.change.record.chunk_len).await;
         let _memory = match is_made_there {
             true => None,
-            false => Some(self.change.client.memory_for(self.memory_of(&plan)).await),
+            false => Some(self.stripes.memory_for(self.memory_of(&plan)).await),
         };
         let Some(generation) = self.change.take_generation().await? else { return Ok(None) };
         let written = if is_made_there {
@@ -207,23 +208,23 @@ impl<'a> Job<'a> {
 
     /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
     fn destinations(&self, learned: &Learned) -> Vec<SiteId> {
-        let client = self.change.client;
+        let stripes = self.stripes;
         let locations = self.change.record.locations.iter().zip(&self.states);
         let kept: BTreeSet<SiteId> = locations
             .filter(|(_, state)| **state != ChunkState::Lost)
             .map(|(location, _)| SiteId(location.site))
             .collect();
         let mut taken: HashMap<RackId, usize> = HashMap::new();
-        for site in kept.iter().filter_map(|&site| client.site(site)) {
+        for site in kept.iter().filter_map(|&site| stripes.site(site)) {
             *taken.entry(site.rack()).or_default() += 1;
         }
-        let mut candidates = self.pace.candidates(client, self.change.record.chunk_len);
+        let mut candidates = self.pace.candidates(stripes, self.change.record.chunk_len);
         candidates.retain(|candidate| {
             let site = candidate.site;
             !kept.contains(&site) && !self.absent.contains(site) && !learned.refusals.contains_key(&site)
         });
-        let limit = rack_limit(self.change.code.n(), self.change.code.tolerance(), client.rack_count());
-        choose_sites(&mut client.runtime().rng(), &candidates, self.change.code.n(), limit, &taken)
+        let limit = rack_limit(self.change.code.n(), self.change.code.tolerance(), stripes.rack_count());
+        choose_sites(&mut stripes.runtime().rng(), &candidates, self.change.code.n(), limit, &taken)
     }
 
     /// The chunks that each site of a plan sends or is sent.
@@ -273,7 +274,7 @@ impl<'a> Job<'a> {
         &self,
         plan: &StripeRepair,
         learned: &mut Learned,
-    ) -> Result<Option<Vec<Bytes>>, ClientError> {
+    ) -> Result<Option<Vec<Bytes>>, StripeError> {
         let reads = join_all(plan.decode.sources().iter().map(|&index| self.change.read_chunk(index))).await;
         let mut inputs = Vec::with_capacity(reads.len());
         for (&index, read) in plan.decode.sources().iter().zip(reads) {
@@ -300,7 +301,7 @@ impl<'a> Job<'a> {
             if crc32c(output) != self.change.record.locations[index].crc32c {
                 let reason =
                     format!("the rebuilt chunk {index} does not match the original encoding's checksum");
-                return Err(ClientError::Inconsistent { what: format!("stripe {}", self.change.id), reason });
+                return Err(StripeError::Inconsistent { what: format!("stripe {}", self.change.id), reason });
             }
         }
         Ok(Some(outputs.into_iter().map(BytesMut::freeze).collect()))
@@ -337,7 +338,7 @@ impl<'a> Job<'a> {
         written: &[(usize, SiteId)],
         generation: Generation,
         learned: &Learned,
-    ) -> Result<Option<RepairOutcome>, ClientError> {
+    ) -> Result<Option<RepairOutcome>, StripeError> {
         let mut replaced = Vec::new();
         for &(index, site) in written {
             replaced.extend(self.change.replace(index, site, generation));
@@ -348,7 +349,7 @@ impl<'a> Job<'a> {
         let debt = if outcome.still_lost + outcome.unknown == 0 { Debt::Paid } else { Debt::Owed };
         let done = self.change.swap(replaced, debt).await?;
         if done {
-            self.change.client.stripe_repaired(self.change.id);
+            self.stripes.stripe_repaired(self.change.id);
         }
         Ok(done.then_some(outcome))
     }
@@ -369,16 +370,15 @@ impl<'a> Job<'a> {
     }
 
     /// Drops the debt of a stripe that is whole. `false` when the record changed meanwhile.
-    async fn settle_debt(&self) -> Result<bool, ClientError> {
+    async fn settle_debt(&self) -> Result<bool, StripeError> {
         let whole = self.states.iter().all(|state| matches!(state, ChunkState::Good(_)));
         if !whole {
             return Ok(true);
         }
-        let StripeChange { client, id, .. } = &self.change;
         let mut tx = self.change.unchanged();
-        tx.delete(keys::debt(*id));
-        let done = matches!(client.meta().commit(tx).await?, Commit::Done(_));
-        client.stripe_repaired(*id);
+        tx.delete(keys::debt(self.change.id));
+        let done = matches!(self.stripes.meta().commit(tx).await?, Commit::Done(_));
+        self.stripes.stripe_repaired(self.change.id);
         Ok(done)
     }
 

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use striate_client::Client;
 use striate_core::SiteId;
 use striate_plan::Candidate;
 use striate_runtime::Instant;
+use striate_stripe::Stripes;
 
 /// Bytes in a second at each site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,36 +80,36 @@ impl RepairPace {
 
     /// What reading a chunk of `len` bytes from a site costs, where 1 is a site with nothing to do: 1 more for each
     /// request before it, and for each chunk of that length for which its rate is spent.
-    pub(crate) fn cost(&self, client: &Client, site: SiteId, len: u32) -> f64 {
-        let Some(handle) = client.site(site) else { return f64::MAX };
-        1.0 + f64::from(handle.last_load().queue_requests) + self.backlog(client, site, len)
+    pub(crate) fn cost(&self, stripes: &Stripes, site: SiteId, len: u32) -> f64 {
+        let Some(handle) = stripes.site(site) else { return f64::MAX };
+        1.0 + f64::from(handle.last_load().queue_requests) + self.backlog(stripes, site, len)
     }
 
     /// Sites that take chunks of `len` bytes, with what is reserved there as a part of their queue. It counts much: sources
     /// are few, but almost every site can be the target that evens the work out.
-    pub(crate) fn candidates(&self, client: &Client, len: u32) -> Vec<Candidate> {
-        let mut candidates = client.candidates();
+    pub(crate) fn candidates(&self, stripes: &Stripes, len: u32) -> Vec<Candidate> {
+        let mut candidates = stripes.candidates();
         for candidate in &mut candidates {
-            let backlog = (TARGET_WEIGHT * self.backlog(client, candidate.site, len)).round() as u32;
+            let backlog = (TARGET_WEIGHT * self.backlog(stripes, candidate.site, len)).round() as u32;
             candidate.queue_requests = candidate.queue_requests.saturating_add(backlog);
         }
         candidates
     }
 
     /// For how many chunks of that length a site's rate is spent.
-    fn backlog(&self, client: &Client, site: SiteId, len: u32) -> f64 {
+    fn backlog(&self, stripes: &Stripes, site: SiteId, len: u32) -> f64 {
         let Some(limits) = self.limits else { return 0.0 };
         let slot = self.slots.lock().get(&site).copied();
-        let spent = slot.map(|slot| slot.free_at.saturating_duration_since(client.runtime().now()));
+        let spent = slot.map(|slot| slot.free_at.saturating_duration_since(stripes.runtime().now()));
         let chunk = u64::from(len.max(1)) as f64 / limits.rate_bytes_per_s.max(1) as f64;
         spent.unwrap_or_default().as_secs_f64() / chunk
     }
 
     /// Reserves so many chunks of `len` bytes at each of the sites and waits until they are free.
-    pub(crate) async fn turn(&self, client: &Client, loads: Vec<(SiteId, u32)>, len: u32) -> Turn<'_> {
+    pub(crate) async fn turn(&self, stripes: &Stripes, loads: Vec<(SiteId, u32)>, len: u32) -> Turn<'_> {
         let Some(limits) = self.limits else { return Turn { pace: self, sites: Vec::new() } };
-        let begin = self.reserve(client, &loads, len, limits);
-        client.runtime().sleep_until(begin).await;
+        let begin = self.reserve(stripes, &loads, len, limits);
+        stripes.runtime().sleep_until(begin).await;
         let sites: Vec<SiteId> = loads.into_iter().map(|(site, _)| site).collect();
         let mut slots = self.slots.lock();
         for site in &sites {
@@ -122,14 +122,14 @@ impl RepairPace {
     }
 
     /// When a repair that reserves now may begin.
-    fn reserve(&self, client: &Client, loads: &[(SiteId, u32)], len: u32, limits: RepairLimits) -> Instant {
-        let now = client.runtime().now();
+    fn reserve(&self, stripes: &Stripes, loads: &[(SiteId, u32)], len: u32, limits: RepairLimits) -> Instant {
+        let now = stripes.runtime().now();
         let mut slots = self.slots.lock();
         let mut begin = now;
         for &(site, chunks) in loads {
             let slot = slots.entry(site).or_insert(Slot { free_at: now, under_way: 0 });
             begin = begin.max(slot.free_at);
-            let rate = match others_wait(client, site, slot.under_way) {
+            let rate = match others_wait(stripes, site, slot.under_way) {
                 true => limits.floor_bytes_per_s.min(limits.rate_bytes_per_s),
                 false => limits.rate_bytes_per_s,
             };
@@ -141,7 +141,7 @@ impl RepairPace {
 }
 
 /// Whether more requests than the site serves at a time are there, besides those of repairs.
-fn others_wait(client: &Client, site: SiteId, own: u32) -> bool {
-    let load = client.site(site).map(|site| site.last_load()).unwrap_or_default();
+fn others_wait(stripes: &Stripes, site: SiteId, own: u32) -> bool {
+    let load = stripes.site(site).map(|site| site.last_load()).unwrap_or_default();
     load.queue_requests.saturating_sub(own) > load.workers
 }

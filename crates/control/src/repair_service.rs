@@ -17,10 +17,10 @@ use std::time::Duration;
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_meta::{keys, records};
 use striate_runtime::Instant;
+use striate_stripe::{StripeError, Stripes};
 
 use crate::absence::{Absent, Silences};
 use crate::repair::{RepairOutcome, repair_stripe};
@@ -107,7 +107,7 @@ struct Repairing {
 }
 
 /// A stripe, whether it was in debt, and what became of it.
-type Repaired = (StripeId, bool, Result<RepairOutcome, ClientError>);
+type Repaired = (StripeId, bool, Result<RepairOutcome, StripeError>);
 
 /// Repairs under way. They go on only while somebody waits here.
 #[derive(Default)]
@@ -160,53 +160,53 @@ impl RepairService {
     }
 
     /// Repairs for ever. In one process of a cluster at a time, though more do no harm.
-    pub async fn run(self, client: Client) {
-        self.shared.progress.lock().begin(client.runtime().now(), self.shared.options.limits.is_none());
+    pub async fn run(self, stripes: Stripes) {
+        self.shared.progress.lock().begin(stripes.runtime().now(), self.shared.options.limits.is_none());
         if self.shared.options.limits.is_none() {
-            return self.tell(&client).await;
+            return self.tell(&stripes).await;
         }
-        futures::future::join(self.watch(&client), self.repair(&client)).await;
+        futures::future::join(self.watch(&stripes), self.repair(&stripes)).await;
     }
 
     /// Watches the sites, and tells how far everything is.
-    async fn watch(&self, client: &Client) {
+    async fn watch(&self, stripes: &Stripes) {
         let mut silences = Silences::default();
         loop {
-            match silences.look(client, self.shared.options.after).await {
+            match silences.look(stripes, self.shared.options.after).await {
                 Ok(absent) => *self.shared.absent.lock() = Some(absent),
                 Err(error) => tracing::warn!(%error, "which sites are lost cannot be seen; will look again"),
             }
-            let silent = silences.view(client.runtime().now(), self.shared.options.after);
+            let silent = silences.view(stripes.runtime().now(), self.shared.options.after);
             self.shared.progress.lock().sites(silent);
-            self.tell(client).await;
-            client.runtime().sleep(LOOK_EVERY).await;
+            self.tell(stripes).await;
+            stripes.runtime().sleep(LOOK_EVERY).await;
         }
     }
 
     /// Writes the progress down where other processes see it, if it has changed.
-    async fn tell(&self, client: &Client) {
-        let Some(record) = self.shared.progress.lock().news(client.runtime().now()) else { return };
-        let mut tx = client.transaction();
+    async fn tell(&self, stripes: &Stripes) {
+        let Some(record) = self.shared.progress.lock().news(stripes.runtime().now()) else { return };
+        let mut tx = stripes.transaction();
         tx.put(keys::repair_work(), records::encode(&record));
-        if let Err(error) = client.meta().commit(tx).await {
+        if let Err(error) = stripes.meta().commit(tx).await {
             tracing::debug!(%error, "how far repair is could not be told");
         }
     }
 
-    async fn repair(&self, client: &Client) {
+    async fn repair(&self, stripes: &Stripes) {
         let (mut repairing, mut underway) = (Repairing::default(), Underway::default());
         loop {
             let absent = self.shared.absent.lock().clone();
             let is_held = self.shared.holds.load(Ordering::Relaxed) > 0;
             let worked = match absent {
-                Some(absent) if !is_held => self.round(client, absent, &mut repairing, &mut underway).await,
+                Some(absent) if !is_held => self.round(stripes, absent, &mut repairing, &mut underway).await,
                 _ => Ok(false),
             };
             if let Err(error) = &worked {
                 tracing::warn!(%error, "repair goes on later");
             }
             if !matches!(worked, Ok(true)) {
-                underway.beside(client.runtime().sleep(LOOK_EVERY)).await;
+                underway.beside(stripes.runtime().sleep(LOOK_EVERY)).await;
             }
         }
     }
@@ -214,39 +214,39 @@ impl RepairService {
     /// Takes a list and works on it for a while. `false` when there was nothing to do.
     async fn round(
         &self,
-        client: &Client,
+        stripes: &Stripes,
         absent: Absent,
         repairing: &mut Repairing,
         underway: &mut Underway,
-    ) -> Result<bool, ClientError> {
-        let now = client.runtime().now();
-        let candidates = client.candidates().into_iter().map(|candidate| candidate.site);
+    ) -> Result<bool, StripeError> {
+        let now = stripes.runtime().now();
+        let candidates = stripes.candidates().into_iter().map(|candidate| candidate.site);
         let takers = candidates.filter(|&site| !absent.contains(site)).collect();
         repairing.meet(absent, takers, now);
         let list = match repairing.is_full() {
             true => WorkList::default(),
-            false => underway.beside(self.take_list(client, repairing, now)).await?,
+            false => underway.beside(self.take_list(stripes, repairing, now)).await?,
         };
         if list.stripes.is_empty() && repairing.in_work.is_empty() {
             return Ok(false);
         }
-        self.work(client, list, repairing, underway).await?;
+        self.work(stripes, list, repairing, underway).await?;
         Ok(true)
     }
 
     async fn take_list(
         &self,
-        client: &Client,
+        stripes: &Stripes,
         repairing: &mut Repairing,
         now: Instant,
-    ) -> Result<WorkList, ClientError> {
+    ) -> Result<WorkList, StripeError> {
         let total = repairing.counted.is_none_or(|counted| now - counted >= COUNT_EVERY);
         let list = {
             let put_off = |stripe| repairing.put_off.get(&stripe).is_some_and(|put_off| put_off.until > now);
             let (absent, takers) = &repairing.seen;
             let (put_off, in_work): (&(dyn Fn(StripeId) -> bool + Sync), _) = (&put_off, &repairing.in_work);
             let most = Most { count: LISTED, in_work, put_off, takers, total };
-            WorkList::take(client, absent, Extent::Most(most)).await?
+            WorkList::take(stripes, absent, Extent::Most(most)).await?
         };
         // A list that is not full is all there is.
         let is_all = total || list.stripes.len() < LISTED;
@@ -261,13 +261,13 @@ impl RepairService {
     /// that sites are not left waiting; where nothing more may begin it is finished.
     async fn work(
         &self,
-        client: &Client,
+        stripes: &Stripes,
         list: WorkList,
         repairing: &mut Repairing,
         underway: &mut Underway,
-    ) -> Result<(), ClientError> {
-        let review_at = client.runtime().now() + REVIEW_EVERY;
-        let at_once = (AT_ONCE_PER_SITE * client.sites().len()).clamp(*AT_ONCE.start(), *AT_ONCE.end());
+    ) -> Result<(), StripeError> {
+        let review_at = stripes.runtime().now() + REVIEW_EVERY;
+        let at_once = (AT_ONCE_PER_SITE * stripes.sites().len()).clamp(*AT_ONCE.start(), *AT_ONCE.end());
         let has_more = list.stripes.len() == LISTED;
         let mut waiting = list.stripes.into_iter();
         let mut failed = None;
@@ -275,22 +275,22 @@ impl RepairService {
             let may_begin = failed.is_none() && self.shared.holds.load(Ordering::Relaxed) == 0;
             while may_begin && repairing.in_work.len() < at_once {
                 let Some((stripe, in_debt)) = waiting.next() else { break };
-                underway.repairs.push(repairing.begin(&self.shared, client, stripe, in_debt));
+                underway.repairs.push(repairing.begin(&self.shared, stripes, stripe, in_debt));
             }
-            let is_over = client.runtime().now() >= review_at || (has_more && waiting.len() == 0);
+            let is_over = stripes.runtime().now() >= review_at || (has_more && waiting.len() == 0);
             if may_begin && is_over {
                 return Ok(());
             }
             let Some((stripe, in_debt, outcome)) = underway.next().await else { break };
             repairing.in_work.remove(&stripe);
             match outcome {
-                Err(ClientError::Meta(error)) => failed = Some(error),
-                outcome => match self.note(client, stripe, outcome) {
+                Err(StripeError::Meta(error)) => failed = Some(error),
+                outcome => match self.note(stripes, stripe, outcome) {
                     // What is whole although nothing was done and no debt paid would be listed again at once.
                     Some(outcome) if outcome.is_whole() && (in_debt || outcome.chunks > 0) => {
                         repairing.put_off.remove(&stripe);
                     }
-                    _ => repairing.put_off(stripe, client.runtime().now()),
+                    _ => repairing.put_off(stripe, stripes.runtime().now()),
                 },
             }
         }
@@ -300,13 +300,13 @@ impl RepairService {
     /// Takes note of what became of a stripe.
     fn note(
         &self,
-        client: &Client,
+        stripes: &Stripes,
         stripe: StripeId,
-        outcome: Result<RepairOutcome, ClientError>,
+        outcome: Result<RepairOutcome, StripeError>,
     ) -> Option<RepairOutcome> {
         match outcome {
             Ok(outcome) => {
-                self.shared.progress.lock().repaired(client.runtime().now(), &outcome);
+                self.shared.progress.lock().repaired(stripes.runtime().now(), &outcome);
                 Some(outcome)
             }
             Err(error) => {
@@ -321,14 +321,14 @@ impl Repairing {
     fn begin(
         &mut self,
         shared: &Arc<Shared>,
-        client: &Client,
+        stripes: &Stripes,
         stripe: StripeId,
         in_debt: bool,
     ) -> BoxFuture<'static, Repaired> {
-        let (shared, client, absent) = (Arc::clone(shared), client.clone(), Arc::clone(&self.seen.0));
+        let (shared, stripes, absent) = (Arc::clone(shared), stripes.clone(), Arc::clone(&self.seen.0));
         self.in_work.insert(stripe);
         Box::pin(async move {
-            (stripe, in_debt, repair_stripe(&client, stripe, &absent, &shared.pace, in_debt).await)
+            (stripe, in_debt, repair_stripe(&stripes, stripe, &absent, &shared.pace, in_debt).await)
         })
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use striate_client::{Client, ClientError};
 use striate_core::SiteId;
 use striate_meta::records::{self, site::State};
 use striate_meta::{Row, ScanRange, keys};
+use striate_stripe::{StripeError, Stripes};
 
 const PAGE: usize = 1_000;
 
@@ -26,11 +26,11 @@ impl Rows {
     }
 
     /// The next page; `None` after the last.
-    pub(crate) async fn next(&mut self, client: &Client) -> Result<Option<Vec<Row>>, ClientError> {
+    pub(crate) async fn next(&mut self, stripes: &Stripes) -> Result<Option<Vec<Row>>, StripeError> {
         if self.done {
             return Ok(None);
         }
-        let rows = client.meta().scan(self.range.clone(), PAGE).await?;
+        let rows = stripes.meta().scan(self.range.clone(), PAGE).await?;
         self.done = rows.len() < PAGE;
         if let Some(last) = rows.last() {
             self.range.start = successor(&last.key);
@@ -48,10 +48,10 @@ fn successor(key: &[u8]) -> Bytes {
 }
 
 /// Sites that the metadata knows and that were given up.
-pub(crate) async fn retired_sites(client: &Client) -> Result<BTreeSet<SiteId>, ClientError> {
+pub(crate) async fn retired_sites(stripes: &Stripes) -> Result<BTreeSet<SiteId>, StripeError> {
     let mut retired = BTreeSet::new();
     let mut rows = Rows::with_prefix(keys::SITES);
-    while let Some(page) = rows.next(client).await? {
+    while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let site: records::Site = row.record()?;
             if site.state() == State::Retired {
@@ -64,13 +64,13 @@ pub(crate) async fn retired_sites(client: &Client) -> Result<BTreeSet<SiteId>, C
 
 /// Sites whose chunks count as lost: those that the metadata knows and that were given up, are not here, or
 /// take no writes because their disk failed.
-pub(crate) async fn gone_sites(client: &Client) -> Result<BTreeSet<SiteId>, ClientError> {
-    let views = client.sites();
+pub(crate) async fn gone_sites(stripes: &Stripes) -> Result<BTreeSet<SiteId>, StripeError> {
+    let views = stripes.sites();
     let well = views.iter().filter(|view| view.readable && (view.writable || view.draining));
     let well: BTreeSet<SiteId> = well.map(|view| view.site.id()).collect();
     let mut gone = BTreeSet::new();
     let mut rows = Rows::with_prefix(keys::SITES);
-    while let Some(page) = rows.next(client).await? {
+    while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let site: records::Site = row.record()?;
             if site.state() == State::Retired || !well.contains(&SiteId(site.id)) {

@@ -11,11 +11,11 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use striate_client::{Client, ClientError};
 use striate_core::SiteId;
 use striate_meta::records::{self, ScrubCount, ScrubWork, Stripe};
 use striate_meta::{Row, ScanRange, keys};
 use striate_runtime::Instant;
+use striate_stripe::{StripeError, Stripes};
 
 use crate::orphans::count_orphans;
 use crate::verify::examine;
@@ -34,26 +34,26 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 const BATCH: u64 = 64;
 
 /// Verifies every chunk within each `cycle`, for ever. In one process of a cluster at a time.
-pub async fn keep_scrubbing(client: Client, cycle: Duration) {
+pub async fn keep_scrubbing(stripes: Stripes, cycle: Duration) {
     let mut scrub = loop {
-        match Scrub::go_on(&client, cycle).await {
+        match Scrub::go_on(&stripes, cycle).await {
             Ok(scrub) => break scrub,
             Err(error) => tracing::warn!(%error, "the scrub cannot begin; will try again"),
         }
-        client.runtime().sleep(LOOK_AT_LEAST_EVERY).await;
+        stripes.runtime().sleep(LOOK_AT_LEAST_EVERY).await;
     };
     loop {
         if let Err(error) = scrub.step().await {
             tracing::warn!(%error, "the scrub goes on later");
         }
         let pause = scrub.pause();
-        client.runtime().sleep(pause).await;
+        stripes.runtime().sleep(pause).await;
     }
 }
 
 /// A scrub at work.
 struct Scrub<'a> {
-    client: &'a Client,
+    stripes: &'a Stripes,
     cycle: Duration,
     work: ScrubWork,
     /// This cycle's time before this process went on with it.
@@ -65,19 +65,19 @@ struct Scrub<'a> {
 
 impl<'a> Scrub<'a> {
     /// From where the last process was. When the cycle's length has changed its time is counted in proportion.
-    async fn go_on(client: &'a Client, cycle: Duration) -> Result<Self, ClientError> {
-        let row = client.meta().get(&keys::scrub_work()).await?;
+    async fn go_on(stripes: &'a Stripes, cycle: Duration) -> Result<Self, StripeError> {
+        let row = stripes.meta().get(&keys::scrub_work()).await?;
         let mut work: ScrubWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
         let part = work.elapsed_s as f64 / work.cycle_s.max(1) as f64;
         let before = cycle.mul_f64(part.clamp(0.0, 1.0));
         work.cycle = work.cycle.max(1);
         work.cycle_s = cycle.as_secs();
-        let now = client.runtime().now();
-        Ok(Self { client, cycle, work, before, since: now, saved: now })
+        let now = stripes.runtime().now();
+        Ok(Self { stripes, cycle, work, before, since: now, saved: now })
     }
 
     fn elapsed(&self) -> Duration {
-        self.before + (self.client.runtime().now() - self.since)
+        self.before + (self.stripes.runtime().now() - self.since)
     }
 
     fn count(&self) -> ScrubCount {
@@ -109,13 +109,13 @@ impl<'a> Scrub<'a> {
     }
 
     /// Examines what is due, and ends the cycle when it is over.
-    async fn step(&mut self) -> Result<(), ClientError> {
-        self.work.total_chunks = self.client.sites().iter().map(|view| view.site.last_load().chunks).sum();
+    async fn step(&mut self) -> Result<(), StripeError> {
+        self.work.total_chunks = self.stripes.sites().iter().map(|view| view.site.last_load().chunks).sum();
         let mut is_through = false;
         while self.done() < self.due() && !is_through {
             // A stripe has several chunks.
             let count = ((self.due() - self.done()) / 16).clamp(1, BATCH);
-            let rows = self.client.meta().scan(self.rest(), count as usize).await?;
+            let rows = self.stripes.meta().scan(self.rest(), count as usize).await?;
             is_through = rows.is_empty();
             for row in rows {
                 self.yield_to_others(&row).await?;
@@ -141,26 +141,26 @@ impl<'a> Scrub<'a> {
     }
 
     /// Waits while requests wait at the stripe's sites.
-    async fn yield_to_others(&self, row: &Row) -> Result<(), ClientError> {
+    async fn yield_to_others(&self, row: &Row) -> Result<(), StripeError> {
         let record: Stripe = row.record()?;
         let others_wait = || {
-            let mut sites = record.locations.iter().filter_map(|at| self.client.site(SiteId(at.site)));
+            let mut sites = record.locations.iter().filter_map(|at| self.stripes.site(SiteId(at.site)));
             sites.any(|site| {
                 let load = site.last_load();
                 load.queue_requests > load.workers
             })
         };
         while others_wait() && self.done() + self.work.total_chunks / FAR_BEHIND >= self.due() {
-            self.client.runtime().sleep(YIELD).await;
+            self.stripes.runtime().sleep(YIELD).await;
         }
         Ok(())
     }
 
-    async fn examine(&mut self, row: Row) -> Result<(), ClientError> {
+    async fn examine(&mut self, row: Row) -> Result<(), StripeError> {
         let key = row.key.clone();
         // It may have been a while since the row was read.
-        let found = match self.client.meta().get(&key).await? {
-            Some(row) => examine(self.client, row).await?,
+        let found = match self.stripes.meta().get(&key).await? {
+            Some(row) => examine(self.stripes, row).await?,
             None => Default::default(),
         };
         for damage in &found.damage {
@@ -176,18 +176,18 @@ impl<'a> Scrub<'a> {
         Ok(())
     }
 
-    async fn end_cycle(&mut self) -> Result<(), ClientError> {
-        let orphans = count_orphans(self.client).await?;
+    async fn end_cycle(&mut self) -> Result<(), StripeError> {
+        let orphans = count_orphans(self.stripes).await?;
         let mut count = self.count();
         (count.orphans, count.unexplained) = (orphans.orphans, orphans.unexplained);
         tracing::info!(cycle = self.work.cycle, ?count, "every chunk was verified");
-        let now = self.client.runtime().now();
+        let now = self.stripes.runtime().now();
         self.work = ScrubWork {
             cycle: self.work.cycle + 1,
             cycle_s: self.work.cycle_s,
             total_chunks: self.work.total_chunks,
             last: Some(count),
-            last_ended_unix_ms: self.client.runtime().wall_time().as_millis() as u64,
+            last_ended_unix_ms: self.stripes.runtime().wall_time().as_millis() as u64,
             count: None,
             position: Bytes::new(),
             elapsed_s: 0,
@@ -197,15 +197,15 @@ impl<'a> Scrub<'a> {
     }
 
     /// Writes the position down, if that was not done for so long.
-    async fn save(&mut self, every: Duration) -> Result<(), ClientError> {
-        let now = self.client.runtime().now();
+    async fn save(&mut self, every: Duration) -> Result<(), StripeError> {
+        let now = self.stripes.runtime().now();
         if now - self.saved < every {
             return Ok(());
         }
         self.work.elapsed_s = self.elapsed().as_secs();
-        let mut tx = self.client.transaction();
+        let mut tx = self.stripes.transaction();
         tx.put(keys::scrub_work(), records::encode(&self.work));
-        self.client.meta().commit(tx).await?;
+        self.stripes.meta().commit(tx).await?;
         self.saved = now;
         Ok(())
     }

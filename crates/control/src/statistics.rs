@@ -15,10 +15,10 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use rand::Rng;
-use striate_client::Client;
 use striate_core::SiteId;
 use striate_plan::{LoadWeights, SiteLoad, load_imbalances, site_loads};
 use striate_site::{Site, SiteStatus};
+use striate_stripe::Stripes;
 
 /// Pause between two rounds, drawn anew each time so that the clients of a cluster do not ask in step.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 5_000..=10_000;
@@ -61,22 +61,22 @@ pub struct SiteLoadView {
 
 impl SiteStatistics {
     /// Runs rounds for ever.
-    pub async fn run(self, client: Client) {
-        let mut rng = client.runtime().rng();
+    pub async fn run(self, stripes: Stripes) {
+        let mut rng = stripes.runtime().rng();
         loop {
-            client.runtime().sleep(Duration::from_millis(rng.random_range(PAUSE_MS))).await;
-            self.round(&client).await;
+            stripes.runtime().sleep(Duration::from_millis(rng.random_range(PAUSE_MS))).await;
+            self.round(&stripes).await;
         }
     }
 
     /// One round over all sites.
-    pub async fn round(&self, client: &Client) {
+    pub async fn round(&self, stripes: &Stripes) {
         let before = self.known.lock().clone();
-        let sites = client.sites().into_iter().filter(|view| view.readable).map(|view| view.site);
+        let sites = stripes.sites().into_iter().filter(|view| view.readable).map(|view| view.site);
         let looks: Vec<_> = sites
             .map(|site| {
                 let known = before.get(&site.id()).copied();
-                look(client, site, known)
+                look(stripes, site, known)
             })
             .collect();
         let round = stream::iter(looks).buffer_unordered(ASKED_AT_ONCE);
@@ -136,7 +136,7 @@ fn loads_by_bytes(known: &[Known]) -> Vec<SiteLoad> {
 }
 
 /// What is known of a site after this round. `None` if it does not answer.
-async fn look(client: &Client, site: Arc<dyn Site>, known: Option<Known>) -> Option<(SiteId, Known)> {
-    let status = client.runtime().timeout(ANSWER_WITHIN, site.status()).await.ok()?.ok()?;
+async fn look(stripes: &Stripes, site: Arc<dyn Site>, known: Option<Known>) -> Option<(SiteId, Known)> {
+    let status = stripes.runtime().timeout(ANSWER_WITHIN, site.status()).await.ok()?.ok()?;
     Some((site.id(), Known::now(known, &status)))
 }

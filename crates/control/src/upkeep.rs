@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use striate_client::Client;
+use striate_stripe::Stripes;
 
 use crate::abandoned::{COLLECT_EVERY, keep_collecting};
 use crate::repair_service::{RepairOptions, RepairService};
@@ -50,13 +50,13 @@ impl Upkeep {
     }
 
     /// Runs them for ever. In one process of a cluster at a time.
-    pub async fn run(self, client: Client) {
+    pub async fn run(self, stripes: Stripes) {
         let scrub = async {
             if let Some(cycle) = self.scrub_cycle {
-                keep_scrubbing(client.clone(), cycle).await;
+                keep_scrubbing(stripes.clone(), cycle).await;
             }
         };
-        let collecting = keep_collecting(client.clone(), COLLECT_EVERY);
-        futures::future::join3(collecting, self.repair.run(client.clone()), scrub).await;
+        let collecting = keep_collecting(stripes.clone(), COLLECT_EVERY);
+        futures::future::join3(collecting, self.repair.run(stripes.clone()), scrub).await;
     }
 }

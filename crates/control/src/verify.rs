@@ -7,11 +7,11 @@ use std::ops::ControlFlow;
 
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
-use striate_client::{Client, ClientError};
 use striate_core::{ChunkId, Generation, SiteId};
 use striate_meta::records::Stripe;
 use striate_meta::{Commit, Row, keys};
 use striate_site::{ChunkInfo, SiteError};
+use striate_stripe::{StripeError, Stripes};
 
 use crate::orphans::count_orphans;
 use crate::rows::Rows;
@@ -65,13 +65,13 @@ impl VerifyReport {
 /// # Errors
 /// When the metadata store fails.
 pub async fn verify(
-    client: &Client,
+    stripes: &Stripes,
     mut progress: impl FnMut(&VerifyProgress) -> ControlFlow<()>,
-) -> Result<VerifyReport, ClientError> {
+) -> Result<VerifyReport, StripeError> {
     let mut report = VerifyReport::default();
     let mut rows = Rows::with_prefix(keys::STRIPES);
-    while let Some(page) = rows.next(client).await? {
-        let mut stripes = stream::iter(page).map(|row| examine(client, row)).buffer_unordered(CONCURRENCY);
+    while let Some(page) = rows.next(stripes).await? {
+        let mut stripes = stream::iter(page).map(|row| examine(stripes, row)).buffer_unordered(CONCURRENCY);
         while let Some(found) = stripes.next().await {
             report.add(found?);
             if progress(&report.progress).is_break() {
@@ -80,7 +80,7 @@ pub async fn verify(
             }
         }
     }
-    let found = count_orphans(client).await?;
+    let found = count_orphans(stripes).await?;
     (report.orphans, report.unexplained) = (found.orphans, found.unexplained);
     Ok(report)
 }
@@ -108,7 +108,7 @@ impl VerifyReport {
 }
 
 /// Reads the chunks of one stripe and compares them with its record; what is damaged is queued.
-pub(crate) async fn examine(client: &Client, row: Row) -> Result<Found, ClientError> {
+pub(crate) async fn examine(stripes: &Stripes, row: Row) -> Result<Found, StripeError> {
     let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
     let record: Stripe = row.record()?;
     let mut found = Found::default();
@@ -119,7 +119,7 @@ pub(crate) async fn examine(client: &Client, row: Row) -> Result<Found, ClientEr
             found.damage.push(format!("chunk {chunk}: never written (debt)"));
             continue;
         }
-        let Some(handle) = client.site(site) else {
+        let Some(handle) = stripes.site(site) else {
             found.damage.push(format!("chunk {chunk}: site {site} is not here"));
             continue;
         };
@@ -137,7 +137,7 @@ pub(crate) async fn examine(client: &Client, row: Row) -> Result<Found, ClientEr
         }
     }
     if !found.damage.is_empty() {
-        found.queued = put_in_debt(client, &row, id).await?;
+        found.queued = put_in_debt(stripes, &row, id).await?;
         if !found.queued {
             // The record changed under the examination: what was seen may be no damage at all.
             return Ok(Found { good: found.good, ..Found::default() });
@@ -147,8 +147,8 @@ pub(crate) async fn examine(client: &Client, row: Row) -> Result<Found, ClientEr
 }
 
 /// Puts the stripe in debt. `false` when its record is no longer the one that was examined.
-async fn put_in_debt(client: &Client, row: &Row, id: striate_core::StripeId) -> Result<bool, ClientError> {
-    let mut tx = client.transaction();
+async fn put_in_debt(stripes: &Stripes, row: &Row, id: striate_core::StripeId) -> Result<bool, StripeError> {
+    let mut tx = stripes.transaction();
     tx.require_unchanged(row.key.clone(), Some(row)).put(keys::debt(id), bytes::Bytes::new());
-    Ok(matches!(client.meta().commit(tx).await?, Commit::Done(_)))
+    Ok(matches!(stripes.meta().commit(tx).await?, Commit::Done(_)))
 }

@@ -11,9 +11,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::join_all;
-use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_meta::{Row, keys, records};
+use striate_stripe::{StripeError, Stripes};
 
 use crate::absence::Absent;
 use crate::rows::Rows;
@@ -78,21 +78,21 @@ impl WorkList {
     /// # Errors
     /// When the metadata store fails.
     pub(crate) async fn take(
-        client: &Client,
+        stripes: &Stripes,
         absent: &Absent,
         extent: Extent<'_>,
-    ) -> Result<Self, ClientError> {
+    ) -> Result<Self, StripeError> {
         let mut making =
             Making { extent, listed: BTreeSet::new(), in_debt: BTreeSet::new(), list: Self::default() };
         let mut rows = Rows::with_prefix(keys::DEBTS);
-        while let Some(page) = rows.next(client).await? {
-            making.add_debts(client, &page, &absent.gone).await?;
+        while let Some(page) = rows.next(stripes).await? {
+            making.add_debts(stripes, &page, &absent.gone).await?;
         }
         // A store of many sites has many placements with few stripes each: most of the time is that of the way.
-        let placements = endangered_placements(client, &absent.gone).await?;
+        let placements = endangered_placements(stripes, &absent.gone).await?;
         let begin = |placement: Placement| async move {
             let mut rows = Rows::with_prefix(&keys::reverses(placement.number));
-            let first = rows.next(client).await;
+            let first = rows.next(stripes).await;
             (placement, first, rows)
         };
         let mut placements = placements.into_iter().peekable();
@@ -101,7 +101,7 @@ impl WorkList {
             let begun = join_all(placements.by_ref().take(WALKED_AT_ONCE).map(begin)).await;
             for (placement, first, rows) in begun {
                 if !making.is_full_for(placement.lost) {
-                    making.walk(client, &placement, first?, rows).await?;
+                    making.walk(stripes, &placement, first?, rows).await?;
                 }
             }
         }
@@ -119,14 +119,14 @@ impl Making<'_> {
 
     async fn add_debts(
         &mut self,
-        client: &Client,
+        stripes: &Stripes,
         page: &[Row],
         gone: &BTreeSet<SiteId>,
-    ) -> Result<(), ClientError> {
-        let stripes: Vec<StripeId> = page.iter().filter_map(|row| keys::stripe_of(&row.key)).collect();
-        let keys: Vec<_> = stripes.iter().map(|&stripe| keys::stripe(stripe)).collect();
-        let rows = client.meta().get_many(&keys).await?;
-        for (stripe, row) in stripes.into_iter().zip(rows) {
+    ) -> Result<(), StripeError> {
+        let ids: Vec<StripeId> = page.iter().filter_map(|row| keys::stripe_of(&row.key)).collect();
+        let keys: Vec<_> = ids.iter().map(|&stripe| keys::stripe(stripe)).collect();
+        let rows = stripes.meta().get_many(&keys).await?;
+        for (stripe, row) in ids.into_iter().zip(rows) {
             let record: Option<records::Stripe> = row.map(|row| row.record()).transpose()?;
             let locations = record.map(|record| record.locations).unwrap_or_default();
             let on_gone = locations.iter().filter(|at| gone.contains(&SiteId(at.site))).count();
@@ -144,11 +144,11 @@ impl Making<'_> {
     /// Takes a placement's stripes: the first page, and the rest of the walk.
     async fn walk(
         &mut self,
-        client: &Client,
+        stripes: &Stripes,
         placement: &Placement,
         mut page: Option<Vec<Row>>,
         mut rest: Rows,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), StripeError> {
         let has_site = match &self.extent {
             Extent::All => true,
             Extent::Most(most) => most.takers.iter().any(|site| !placement.kept.contains(site)),
@@ -164,7 +164,7 @@ impl Making<'_> {
             if has_site && self.is_full_for(placement.lost) {
                 break;
             }
-            page = rest.next(client).await?;
+            page = rest.next(stripes).await?;
         }
         Ok(())
     }
@@ -196,13 +196,13 @@ impl Making<'_> {
 
 /// Sets of sites that contain one that is gone, those that lack most first.
 async fn endangered_placements(
-    client: &Client,
+    stripes: &Stripes,
     gone: &BTreeSet<SiteId>,
-) -> Result<Vec<Placement>, ClientError> {
+) -> Result<Vec<Placement>, StripeError> {
     let mut placements = BTreeMap::new();
     for &site in gone {
         let mut rows = Rows::with_prefix(&keys::placements(site));
-        while let Some(page) = rows.next(client).await? {
+        while let Some(page) = rows.next(stripes).await? {
             for row in page {
                 let Some(number) = keys::placement_number(&row.key) else { continue };
                 let record: records::Placement = row.record()?;

@@ -18,8 +18,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use striate_client::{Client, ClientError, ReadStats};
+use striate_client::{Client, ClientError};
 use striate_runtime::Instant;
+use striate_stripe::ReadStats;
 
 use crate::calibration::ProcessorCost;
 use crate::latency::Latencies;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use striate_client::{Client, ClientError, ClientOptions};
+use striate_client::{Client, ClientError};
 use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions, Underway};
 use striate_control::{AccessReport, GatheredAccess, REQUESTS_TOGETHER, SiteStatistics};
 use striate_plan::movement::Objective;
@@ -132,8 +132,8 @@ impl Movement {
         options: MovementOptions,
     ) -> Result<Self, ClientError> {
         // Its reads are of single chunks; no policy chooses them.
-        let of_client =
-            ClientOptions { sampling: 0.0, read_policy: ReadPolicy::Normal, ..of_world.client_options() };
+        let mut of_client = of_world.client_options();
+        (of_client.stripes.sampling, of_client.stripes.read_policy) = (0.0, ReadPolicy::Normal);
         let client = world.client(world.placement_machine(), of_client).await?;
         let limits = CoAccessLimits::of_requests(options.window);
         let this = Self {
@@ -177,12 +177,13 @@ impl Movement {
             runtime.sleep(self.options.report_every).await;
             for (number, client) in world.clients.iter().enumerate() {
                 let name = format!("client{number:04}");
-                let (snapshot, requests) = (client.co_access_snapshot(), client.requests());
+                let (snapshot, requests) =
+                    (client.stripes().sampler().snapshot(), client.stripes().requests());
                 let report = AccessReport { snapshot, requests, objects: Vec::new() };
                 let reported = self.access.report(&name, report, runtime.now());
                 reported.expect("as many services report as there may be, and well-formed");
             }
-            statistics.round(&self.client).await;
+            statistics.round(self.client.stripes()).await;
         }
     }
 
@@ -194,7 +195,8 @@ impl Movement {
         loop {
             underway.during(runtime.sleep(self.options.every)).await;
             let before = self.optimiser.progress().evaluated;
-            let round = self.optimiser.begin_round(&self.client, &source, &statistics, &mut underway).await;
+            let round =
+                self.optimiser.begin_round(self.client.stripes(), &source, &statistics, &mut underway).await;
             round.expect("the engine is in memory, and no message to it is lost for ever");
             let evaluated = self.optimiser.progress().evaluated - before;
             let took = ProcessorCost::MEASURED.evaluate_moves(self.options.objective, evaluated);

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_client::{
-    Client, ClientError, ExpectedDigests, ObjectAttributes, PutBody, PutRequest, ReadStats, WriteCondition,
+    Client, ClientError, ExpectedDigests, ObjectAttributes, PutBody, PutRequest, WriteCondition,
 };
+use striate_stripe::ReadStats;
 
 use crate::world::World;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{Either, select};
-use striate_client::{Client, ClientError, holders};
+use striate_client::{Client, ClientError};
 use striate_control::repair_pace::RepairLimits;
 use striate_control::{RepairOptions, RepairService};
 use striate_core::{Profile, RackId, SiteId, StripeId};
@@ -17,6 +17,7 @@ use striate_meta::store::limits;
 use striate_meta::{ScanRange, Transaction, TxId, keys, records};
 use striate_plan::ReadPolicy;
 use striate_runtime::run_in_virtual_time;
+use striate_stripe::holders;
 
 use crate::calibration::Calibration;
 use crate::contents::WRITER;
@@ -146,9 +147,10 @@ async fn register_sites(world: &World) -> Result<(), ClientError> {
 async fn write_reverse_index(world: &World, client: &Client) -> Result<(), ClientError> {
     let stripes: Vec<usize> = (0..world.stripes.len()).collect();
     for batch in stripes.chunks(limits::MAX_OPERATIONS) {
-        let mut tx = client.transaction();
+        let mut tx = client.stripes().transaction();
         for &sequence in batch {
-            let placement = client.ensure_placement(&holders(&world.stripes.record(sequence))).await?;
+            let placement =
+                client.stripes().ensure_placement(&holders(&world.stripes.record(sequence))).await?;
             tx.put(keys::reverse(placement, StripeId::new(WRITER, sequence as u64)), Bytes::new());
         }
         client.meta().commit(tx).await?;
@@ -179,7 +181,7 @@ async fn start_service(
     write_reverse_index(world, &client).await?;
     let limits = RepairLimits { rate_bytes_per_s: rate, ..RepairLimits::default() };
     let service = RepairService::new(RepairOptions { after: WAIT, limits: Some(limits) });
-    world.runtime.spawn(service.clone().run(client.clone()));
+    world.runtime.spawn(service.clone().run(client.stripes().clone()));
     Ok((service, client))
 }
 

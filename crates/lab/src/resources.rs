@@ -13,12 +13,13 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
-use striate_client::{ClientError, ClientOptions};
+use striate_client::ClientError;
 use striate_core::StripeId;
 use striate_plan::movement::Objective;
 use striate_plan::{CoAccess, CoAccessLimits, ReadPolicy};
 use striate_runtime::{Runtime, run_in_virtual_time};
 use striate_site::protocol::frame::LOAD_LEN;
+use striate_stripe::StripeOptions;
 
 use crate::calibration::Calibration;
 use crate::costs;
@@ -160,7 +161,7 @@ fn count(setting: Setting) -> Result<Resources, ClientError> {
         chunks_per_request: chunks / requests,
         statistics_bytes: memory(EcStoreScans::measured(blocks, 1.0)),
         statistics_uniform_bytes: memory(EcStoreScans::warm_up(blocks)),
-        sampled: ClientOptions::default().sampling,
+        sampled: StripeOptions::default().sampling,
         observe_ns: 0.0,
         plan_ns: 0.0,
         evaluated_per_move: moved.evaluated as f64 / moved.chunks.max(1) as f64,

@@ -12,6 +12,7 @@ use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
 use striate_plan::{Candidate, Grouping, ReadPolicy, choose_sites, rack_limit};
 use striate_runtime::Runtime;
 use striate_site::{LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity};
+use striate_stripe::StripeOptions;
 
 use crate::calibration::Calibration;
 use crate::contents::GeneratedStripes;
@@ -232,19 +233,23 @@ impl WorldOptions {
     /// Options of a client service. It hedges only where a site counts as failed, so that a policy is nothing
     /// but itself.
     pub fn client_options(&self) -> ClientOptions {
-        let defaults = ClientOptions::default();
-        ClientOptions {
-            profile: self.profile,
-            block_len: self.block_len,
+        let defaults = StripeOptions::default();
+        let stripes = StripeOptions {
             read_policy: self.policy,
             probe_interval: self.probe_interval,
             // Without a mover, statistics that nobody asks for.
             sampling: self.movement.map_or(0.0, |movement| movement.sampling),
             co_access: self.movement.map_or(defaults.co_access, |movement| movement.limits_of(self.clients)),
-            // Nothing is inline: an object has blocks, whatever its size.
-            mirrors: usize::from(u16::MAX),
             hedge_after: defaults.read_deadline,
             ..defaults
+        };
+        ClientOptions {
+            profile: self.profile,
+            block_len: self.block_len,
+            // Nothing is inline: an object has blocks, whatever its size.
+            mirrors: usize::from(u16::MAX),
+            stripes,
+            ..ClientOptions::default()
         }
     }
 }

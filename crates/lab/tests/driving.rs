@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use striate_client::{ClientError, ClientOptions};
+use striate_client::ClientError;
 use striate_lab::calibration::Calibration;
 use striate_lab::drive::{DriveOptions, Measured, drive};
 use striate_lab::objects::BUCKET;
@@ -208,7 +208,8 @@ fn a_hung_disk_is_planned_around() {
             let hedge_after = Duration::from_millis(250);
             let options = WorldOptions { policy: policy.parse().unwrap(), ..small(Calibration::A) };
             let world = World::build(runtime.clone(), &options).await.unwrap();
-            let client_options = ClientOptions { hedge_after, ..options.client_options() };
+            let mut client_options = options.client_options();
+            client_options.stripes.hedge_after = hedge_after;
             let client = world.client(world.machines[0].machine, client_options).await.unwrap();
             world.machines[1].store.hang();
             let mut hedged = false;

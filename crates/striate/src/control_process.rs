@@ -8,13 +8,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use striate_client::ClientOptions;
 use striate_control::movement::AccessSource;
 use striate_control::{Candidacy, GatheredAccess, Members, UpkeepOptions};
 use striate_meta::MetaStore;
-use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::Runtime;
 use striate_s3::{Credentials, KeyStore, SealingKey};
+use striate_stripe::StripeOptions;
 use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -103,25 +102,22 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
     let settings = Settings {
         profile: None,
         region: String::new(),
-        body_memory: BODY_MEMORY,
         given_key: None,
-        write_surplus: ClientOptions::default().write_surplus,
-        read_policy: ReadPolicy::default(),
-        co_access: CoAccessLimits::default(),
+        stripes: StripeOptions { in_flight_bytes: BODY_MEMORY, ..StripeOptions::default() },
         upkeep: term.upkeep,
     };
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {
         Ok(cluster) => {
             cluster.optimiser().set_paused(!term.optimises);
-            let (client, statistics) = (cluster.client().clone(), cluster.statistics().clone());
+            let (stripes, statistics) = (cluster.client().stripes().clone(), cluster.statistics().clone());
             let source = AccessSource::Gathered(term.access);
             let moving = futures::future::join3(
-                cluster.rebalancer().clone().run(client.clone()),
-                cluster.optimiser().clone().run(client.clone(), source.clone(), statistics.clone()),
-                cluster.journal(source).run(client.clone()),
+                cluster.rebalancer().clone().run(stripes.clone()),
+                cluster.optimiser().clone().run(stripes.clone(), source.clone(), statistics.clone()),
+                cluster.journal(source).run(stripes.clone()),
             );
-            let upkeep = cluster.upkeep().clone().run(client.clone());
-            futures::future::join4(cluster.follow_sites(), upkeep, moving, statistics.run(client)).await;
+            let upkeep = cluster.upkeep().clone().run(stripes.clone());
+            futures::future::join4(cluster.follow_sites(), upkeep, moving, statistics.run(stripes)).await;
         }
         Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
     }

@@ -1,7 +1,6 @@
 //! `striate gateway`: S3 in this process, metadata on an engine that several share, chunks on sites in others.
 
 use striate_control::UpkeepOptions;
-use striate_plan::CoAccessLimits;
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
@@ -28,11 +27,8 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
     let settings = Settings {
         profile: None,
         region: args.listen.region.clone(),
-        body_memory: (args.listen.body_memory_mib as usize) << 20,
         given_key,
-        write_surplus: args.listen.write_surplus.into(),
-        read_policy: args.listen.read_policy,
-        co_access: CoAccessLimits::default(),
+        stripes: args.listen.stripe_options(),
         // The control process that leads does it.
         upkeep: UpkeepOptions::by_hand(),
     };
@@ -40,7 +36,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
     let identity = std::fs::canonicalize(&args.identity).unwrap_or(args.identity);
     if !args.control.is_empty() {
         let control = ControlClient::new(runtime.clone(), trust.clone(), args.control);
-        runtime.spawn(keep_reporting(cluster.client().clone(), control));
+        runtime.spawn(keep_reporting(cluster.client().stripes().clone(), control));
     }
     let home = Home { directories: vec![identity], name: Some(trust.own_name().name) };
     serve(runtime, cluster, listeners, &args.listen, home, None).await

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use striate_client::{CoAccessTotals, ReadMeasures};
 use striate_control::SiteLoadView;
 use striate_control::movement::{OptimiserProgress, RebalanceProgress};
 use striate_s3::RequestMetrics;
+use striate_stripe::{CoAccessTotals, ReadMeasures};
 
 use crate::admin::messages::Status;
 

@@ -57,17 +57,15 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     let plan = plan_start(&inspected).map_err(Failure::refused)?;
     let listeners = Listeners::open(&args.listen).await?;
     announce(&plan, &args.listen);
+    let mut stripes = args.listen.stripe_options();
+    if args.optimise_placement {
+        stripes.co_access = CoAccessLimits::of_requests(REQUESTS_TOGETHER);
+    }
     let settings = Settings {
         profile: args.profile,
         region: args.listen.region.clone(),
-        body_memory: (args.listen.body_memory_mib as usize) << 20,
         given_key,
-        write_surplus: args.listen.write_surplus.into(),
-        read_policy: args.listen.read_policy,
-        co_access: match args.optimise_placement {
-            true => CoAccessLimits::of_requests(REQUESTS_TOGETHER),
-            false => CoAccessLimits::default(),
-        },
+        stripes,
         upkeep: (&args.upkeep).into(),
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
@@ -188,7 +186,9 @@ fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<Strin
             cluster.profile()
         );
     }
-    if let Some(warning) = surplus_warning(cluster.profile(), cluster.client().options().write_surplus) {
+    if let Some(warning) =
+        surplus_warning(cluster.profile(), cluster.client().stripes().options().write_surplus)
+    {
         tracing::warn!("{warning}");
     }
     for shared in cluster.shared_file_systems() {

@@ -17,8 +17,8 @@ use striate::{control_process, operate, site_process};
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
 use striate_core::SiteId;
 use striate_meta::{MemoryStore, MetaStore};
-use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::{JoinHandle, Runtime};
+use striate_stripe::StripeOptions;
 use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -165,11 +165,8 @@ impl TestCluster {
         let settings = Settings {
             profile: None,
             region: "us-east-1".to_owned(),
-            body_memory: 32 << 20,
             given_key: None,
-            write_surplus: 1,
-            read_policy: ReadPolicy::default(),
-            co_access: CoAccessLimits::default(),
+            stripes: StripeOptions { in_flight_bytes: 32 << 20, ..StripeOptions::default() },
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let sealing = sealing_key(&self.path(name)).unwrap();
@@ -260,7 +257,7 @@ async fn gateways_follow_sites_that_join_move_and_drain() {
     }
     for gateway in [&first, &second] {
         wait_until(&cluster.runtime, || {
-            gateway.client().candidates().len() == 6 && gateway.profile().to_string() == "rs(4,2)"
+            gateway.client().stripes().candidates().len() == 6 && gateway.profile().to_string() == "rs(4,2)"
         })
         .await;
     }
@@ -275,17 +272,21 @@ async fn gateways_follow_sites_that_join_move_and_drain() {
     admin.ask(drain).await.unwrap();
     for gateway in [&first, &second] {
         wait_until(&cluster.runtime, || {
-            let draining =
-                gateway.client().sites().iter().any(|view| view.draining && view.site.id() == SiteId(1));
-            draining && gateway.client().candidates().len() == 5
+            let draining = gateway
+                .client()
+                .stripes()
+                .sites()
+                .iter()
+                .any(|view| view.draining && view.site.id() == SiteId(1));
+            draining && gateway.client().stripes().candidates().len() == 5
         })
         .await;
     }
-    let before = first.client().site(SiteId(1)).unwrap().status().await.unwrap().store.chunks;
+    let before = first.client().stripes().site(SiteId(1)).unwrap().status().await.unwrap().store.chunks;
     for number in 0..10 {
         put(&first, &format!("later{number}"), &bytes).await.unwrap();
     }
-    let after = first.client().site(SiteId(1)).unwrap().status().await.unwrap().store.chunks;
+    let after = first.client().stripes().site(SiteId(1)).unwrap().status().await.unwrap().store.chunks;
     assert_eq!((before > 0, after), (true, before));
     assert_eq!(get(&second, "one").await.unwrap(), bytes);
 
@@ -297,7 +298,7 @@ async fn gateways_follow_sites_that_join_move_and_drain() {
     let again = cluster.run_site(number, ["a", "b", "c"][number % 3]).await;
     cluster.wait_for_sites(|sites, _| address(sites) != old).await;
     let reached = async {
-        while second.client().site(SiteId(2)).unwrap().status().await.is_err() {
+        while second.client().stripes().site(SiteId(2)).unwrap().status().await.is_err() {
             cluster.runtime.sleep(Duration::from_millis(50)).await;
         }
     };

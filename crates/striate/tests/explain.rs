@@ -11,12 +11,9 @@ use striate::failure::Outcome;
 use striate::start::cluster::{Cluster, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
-use striate_client::{
-    BlockExplained, ChunkChoice, ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest,
-    QueryExplained, ReadExplained,
-};
-use striate_plan::{CoAccessLimits, ReadPolicy};
+use striate_client::{ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest, ReadExplained};
 use striate_runtime::Runtime;
+use striate_stripe::{BlockExplained, ChunkChoice, QueryExplained, StripeOptions};
 
 struct Whole(Option<Bytes>);
 
@@ -45,11 +42,8 @@ impl Store {
         let settings = Settings {
             profile: None,
             region: "us-east-1".to_owned(),
-            body_memory: 32 << 20,
             given_key: None,
-            write_surplus: 1,
-            read_policy: ReadPolicy::default(),
-            co_access: CoAccessLimits::default(),
+            stripes: StripeOptions { in_flight_bytes: 32 << 20, ..StripeOptions::default() },
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let cluster = Cluster::open(Runtime::real(), plan, settings).await.unwrap().cluster;
@@ -86,7 +80,7 @@ impl Store {
 }
 
 fn read(query: &QueryExplained) -> Vec<(usize, usize, ChunkChoice)> {
-    let chunks = |(number, block): (usize, &striate_client::BlockExplained)| {
+    let chunks = |(number, block): (usize, &striate_stripe::BlockExplained)| {
         let read = block.chunks.clone().into_iter().filter(|chunk| chunk.choice.is_read());
         read.map(move |chunk| (number, chunk.index, chunk.choice)).collect::<Vec<_>>()
     };
@@ -142,8 +136,8 @@ async fn lost_chunks_are_named_and_what_cannot_be_read_is_refused_with_the_reaso
     let lost = whole.blocks[0].chunks[0].site;
     for gone in 0..3 {
         let site = whole.blocks[0].chunks[gone].site;
-        let rest = store.cluster.client().sites().into_iter().map(|view| view.site);
-        store.cluster.client().set_sites(rest.filter(|it| it.id().0 != site).collect());
+        let rest = store.cluster.client().stripes().sites().into_iter().map(|view| view.site);
+        store.cluster.client().stripes().set_sites(rest.filter(|it| it.id().0 != site).collect());
         let explained = store.explain(&["key"], None).await;
         match gone {
             0 | 1 => {

@@ -15,8 +15,8 @@ use striate::start::plan::plan_start;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
 use striate_meta::MemoryStore;
 use striate_meta::migration::{End, migrate};
-use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::Runtime;
+use striate_stripe::StripeOptions;
 
 /// Directories `1` to `n` below a temporary one.
 struct Disks {
@@ -59,11 +59,8 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
     let settings = Settings {
         profile: None,
         region: "us-east-1".to_owned(),
-        body_memory: 32 << 20,
         given_key: None,
-        write_surplus,
-        read_policy: ReadPolicy::default(),
-        co_access: CoAccessLimits::default(),
+        stripes: StripeOptions { in_flight_bytes: 32 << 20, write_surplus, ..StripeOptions::default() },
         upkeep: striate_control::UpkeepOptions::by_hand(),
     };
     Cluster::open(runtime, plan, settings).await
@@ -205,7 +202,7 @@ async fn a_lost_disk_is_worked_around_replaced_and_healed_and_then_others_may_go
     for number in [1, 2] {
         degraded.replace(&disks.path(number)).await.unwrap();
     }
-    let report = striate_control::heal(degraded.client(), go_on).await.unwrap();
+    let report = striate_control::heal(degraded.client().stripes(), go_on).await.unwrap();
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(degraded.status("").await.warnings, Vec::<String>::new());
     degraded.close().await;
@@ -230,9 +227,9 @@ async fn a_disk_that_vanishes_under_the_server_is_worked_around_and_can_be_repla
     assert_reads(&cluster, "b", 2).await;
     let replaced = cluster.replace(&disks.path(2)).await.unwrap();
     assert_eq!((replaced.old.0, replaced.new.0), (2, 5));
-    let report = striate_control::heal(cluster.client(), go_on).await.unwrap();
+    let report = striate_control::heal(cluster.client().stripes(), go_on).await.unwrap();
     assert!(report.is_whole(), "{report:?}");
-    let verified = striate_control::verify(cluster.client(), go_on).await.unwrap();
+    let verified = striate_control::verify(cluster.client().stripes(), go_on).await.unwrap();
     assert!(verified.is_clean(), "{verified:?}");
     cluster.close().await;
 }
@@ -263,7 +260,7 @@ async fn remains_of_this_store_make_room_for_a_new_disk_and_those_of_others_are_
     disks.wipe(2);
     std::fs::create_dir_all(disks.path(2).join(".striate/meta")).unwrap();
     assert_eq!(cluster.replace(&disks.path(2)).await.unwrap().aside, None);
-    assert!(striate_control::heal(cluster.client(), go_on).await.unwrap().is_whole());
+    assert!(striate_control::heal(cluster.client().stripes(), go_on).await.unwrap().is_whole());
     disks.wipe(3);
     let copy = |folder: &str, name: &str| {
         std::fs::create_dir_all(disks.path(3).join(".striate").join(folder)).unwrap();
@@ -295,7 +292,7 @@ async fn remains_of_this_store_make_room_for_a_new_disk_and_those_of_others_are_
     assert_reads(&cluster, "a", 1).await;
     let replaced = cluster.replace(&disks.path(3)).await.unwrap();
     assert!(replaced.aside.unwrap().join("meta/meta.redb").exists());
-    assert!(striate_control::heal(cluster.client(), go_on).await.unwrap().is_whole());
+    assert!(striate_control::heal(cluster.client().stripes(), go_on).await.unwrap().is_whole());
     assert_eq!(cluster.status("").await.warnings, Vec::<String>::new());
     cluster.close().await;
 }

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use striate_meta::records::{Block, Object, object::Body};
 use striate_meta::{Row, keys};
+use striate_stripe::{Phase, Sample, SampledObject};
 use tracing::{Instrument, debug_span};
 
 use super::{Limits, ObjectHead, ObjectPart, ReadOrder};
 use crate::condition::{check_read, resolve_range};
-use crate::get::inline;
-use crate::measure::Phase;
+use crate::get::{inline, sampled_name};
 use crate::record::{self, ShowParts};
-use crate::sampling::{Sample, SampledObject};
 use crate::{Client, ClientError, GetRequest, ReadRange};
 
 /// Objects up to this many bytes are read in groups, and handed out whole, if a group may have as many.
@@ -89,7 +88,7 @@ impl Entry {
 
     /// Notes what is asked for in a sampled request.
     pub(super) fn note(&self, sample: &Arc<Sample>) {
-        let sampled = SampledObject::new(Arc::clone(sample), &self.request);
+        let sampled = SampledObject::new(Arc::clone(sample), sampled_name(&self.request));
         self.blocks().iter().for_each(|block| sampled.add(block));
     }
 
@@ -133,7 +132,7 @@ impl Client {
             named.map(|(_, request)| keys::object(&request.bucket, &request.key)).collect();
         let began = self.inner.runtime.now();
         let rows = self.inner.meta.get_many(&keys).instrument(debug_span!("object")).await;
-        self.inner.stripes.measures().took(Phase::Object, self.inner.runtime.now() - began);
+        self.inner.stripes.read_measures().took(Phase::Object, self.inner.runtime.now() - began);
         let mut rows = match rows {
             Ok(rows) => Ok(rows.into_iter()),
             Err(error) => Err(ClientError::from(error)),
@@ -183,7 +182,8 @@ impl Client {
         if !is_listed || matches!(request.range, ReadRange::Part(_)) {
             return Ok(Way::Alone { row, weight });
         }
-        let (info, body) = record::open(request.key.clone(), object, &self.inner.profiles, ShowParts::Yes)?;
+        let (info, body) =
+            record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)?;
         check_read(&request.condition, &info)?;
         let range = resolve_range(request.range, &info)?;
         let is_whole = range == (0..info.size) && info.size <= LARGE_LEN.min(limits.group_bytes);

@@ -22,10 +22,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, SelectAll, StreamExt};
+use striate_stripe::{BlocksRead, Sample};
 use tracing::{Instrument, Span, debug_span};
 
-use crate::sampling::Sample;
-use crate::stripe::BlocksRead;
 use crate::task::Task;
 use crate::{Client, ClientError, GetRequest, ObjectInfo};
 use look_up::{Entry, Found, Step};
@@ -105,9 +104,9 @@ impl Client {
     pub fn read_many(&self, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
         let span = debug_span!("read_many", requests = requests.len() as i64);
         let many = Many {
-            query: Query { client: self.clone(), sample: self.inner.sampler.begin(), span },
+            query: Query { client: self.clone(), sample: self.inner.stripes.sampler().begin(), span },
             order,
-            limits: Limits::of(self.inner.options.in_flight_bytes),
+            limits: Limits::of(self.inner.options.stripes.in_flight_bytes),
             requests: requests.into_iter().enumerate(),
             looking_up: false,
             steps: VecDeque::new(),

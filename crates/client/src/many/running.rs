@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use striate_meta::records::Block;
+use striate_stripe::BlocksRead;
 use tokio::sync::mpsc::{self, Sender};
 use tracing::Instrument;
 
@@ -10,7 +11,6 @@ use super::look_up::{Alone, Entry, Step};
 use super::{Limits, ObjectHead, ObjectPart, Query, ReadOrder};
 use crate::condition::check_read;
 use crate::get::{Budget, ends_early, span_of};
-use crate::stripe::BlocksRead;
 use crate::task::Task;
 use crate::{ClientError, GetObject, GetRequest};
 

@@ -56,7 +56,9 @@ impl Client {
             let Some(upload) = self.mark(upload).await? else { continue };
             let checked = self.check_parts(&upload, &request).await?;
             if let Some(object) = self.flip(&upload, checked, &request).await? {
-                return Ok(record::open(request.key, object, &self.inner.profiles, ShowParts::Yes)?.0);
+                return Ok(
+                    record::open(request.key, object, self.inner.stripes.profiles(), ShowParts::Yes)?.0
+                );
             }
             self.back_off(attempt).await;
         }
@@ -76,7 +78,7 @@ impl Client {
         if !same_parts || parse_id(&request.upload).is_none_or(|id| uploaded.upload != id[..]) {
             return Ok(None);
         }
-        Ok(Some(record::open(request.key.clone(), object, &self.inner.profiles, ShowParts::Yes)?.0))
+        Ok(Some(record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)?.0))
     }
 
     /// Marks the upload. `None`: it changed meanwhile, or ended.

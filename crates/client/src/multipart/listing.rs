@@ -3,10 +3,10 @@
 use striate_meta::records::{Object, Upload, UploadPart, object::Body};
 use striate_meta::store::prefix_end;
 use striate_meta::{ScanRange, keys};
+use striate_stripe::id16;
 
 use super::{info, parse_id, part};
 use crate::blocks::gone;
-use crate::record::id16;
 use crate::walk::{Item, Walk};
 use crate::{Client, ClientError, ListUploads, Page, PartInfo, UploadInfo};
 

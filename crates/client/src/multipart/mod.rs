@@ -2,7 +2,7 @@
 //!
 //! An upload is a row; every part is a row with its blocks. A part's commit requires the upload's row, so
 //! that none comes after the upload's end. Completing names the part rows from the object's row and removes
-//! the upload's row ([`complete`]); aborting leaves the part rows to a collector ([`crate::abandoned`]).
+//! the upload's row ([`complete`]); aborting leaves the part rows to a collector.
 
 mod complete;
 mod listing;

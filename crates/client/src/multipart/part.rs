@@ -2,6 +2,7 @@
 
 use striate_meta::records::{Checksum, UploadPart, checksum::Algorithm, encode};
 use striate_meta::{MetaError, Row, Transaction, keys};
+use striate_stripe::Neighbours;
 
 use super::OpenUpload;
 use crate::commit::{CommitFailure, Submitted, fenced};
@@ -10,7 +11,6 @@ use crate::copy::{CopyFailure, MAX_RESTARTS, StoredBody};
 use crate::get::Budget;
 use crate::ingest::{Ingest, Stored};
 use crate::object::{ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
-use crate::stripe::Neighbours;
 use crate::{Client, ClientError, CopyPartRequest, GetRequest, PartInfo, UploadPartRequest};
 
 /// Where a part goes.
@@ -112,7 +112,11 @@ impl Client {
         }
         let template = upload.record.template.as_ref();
         let how = Ingest {
-            profile: self.inner.profiles.parse(template.map_or("", |template| &template.profile))?,
+            profile: self
+                .inner
+                .stripes
+                .profiles()
+                .parse(template.map_or("", |template| &template.profile))?,
             block_len: upload.record.block_len.max(1),
             neighbours: Neighbours::new(&target.bucket, &target.key, upload.record.group_len),
             inline_limit: 0,
@@ -161,7 +165,7 @@ impl Client {
             tx.put(keys[1].clone(), value.clone());
             unmark(&mut tx, &upload_row)?;
             if let Some(old) = &old {
-                self.release_part(&mut tx, &old.record()?).await?;
+                self.inner.stripes.release_part(&mut tx, &old.record()?).await?;
             }
             match self.submit(tx).await? {
                 Submitted::Done => return Ok(()),

@@ -4,6 +4,7 @@ use striate_client::{
     ClientError, CreateBucket, CreateUpload, ExpectedDigests, ListUploads, PartInfo, UploadPartRequest,
     WriteCondition,
 };
+use striate_control::parts::{abandoned_parts, take_down};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, encode};
 
@@ -98,8 +99,8 @@ fn a_bucket_with_nothing_but_uploads_is_deleted_with_them_and_leaks_nothing() {
         let list = ListUploads { bucket: BUCKET.to_owned(), max: 10, ..ListUploads::default() };
         assert!(client.list_uploads(list).await.unwrap().items.is_empty());
         let mut parts = 0;
-        for abandoned in client.abandoned_parts(None, 100).await.unwrap() {
-            parts += client.take_down(&abandoned).await.unwrap();
+        for abandoned in abandoned_parts(client.stripes(), None, 100).await.unwrap() {
+            parts += take_down(client.stripes(), &abandoned).await.unwrap();
         }
         assert_eq!(parts, 8);
         invariants::check(&cluster).await;
@@ -113,7 +114,7 @@ fn a_deletion_that_was_left_behind_is_finished_by_whoever_comes_next() {
         let cluster = Cluster::open(runtime).await;
         let mark = async |name: &str| {
             let record = Bucket { deleting: true, ..cluster.client.bucket(name).await.unwrap() };
-            let mut tx = cluster.client.transaction();
+            let mut tx = cluster.client.stripes().transaction();
             tx.put(keys::bucket(name), encode(&record));
             cluster.meta.commit(tx).await.unwrap();
         };

@@ -13,8 +13,10 @@ use striate_client::{
 use striate_core::{ClusterId, RackId, SiteId};
 use striate_meta::MetaStore;
 use striate_meta::records::Checksum;
+use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
+use striate_stripe::StripeOptions;
 
 pub const BUCKET: &str = "bucket";
 /// Small enough that small bodies have many blocks.
@@ -32,10 +34,16 @@ pub fn options() -> ClientOptions {
     ClientOptions {
         profile: "rs(4,2)".parse().unwrap(),
         block_len: BLOCK_LEN,
-        in_flight_bytes: 16 * BLOCK_LEN as usize,
+        stripes: StripeOptions { in_flight_bytes: 16 * BLOCK_LEN as usize, ..StripeOptions::default() },
         blocks_in_flight: 3,
         ..ClientOptions::default()
     }
+}
+
+/// [`options`] with a read policy.
+pub fn with_policy(read_policy: ReadPolicy) -> ClientOptions {
+    let options = options();
+    ClientOptions { stripes: StripeOptions { read_policy, ..options.stripes.clone() }, ..options }
 }
 
 impl Cluster {

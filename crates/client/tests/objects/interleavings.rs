@@ -9,6 +9,7 @@ use striate_client::{
     ClientError, CompleteUpload, CompletedPart, CopyPartRequest, CreateBucket, CreateUpload, ExpectedDigests,
     ListUploads, PutRequest, UploadPartRequest,
 };
+use striate_control::parts::{abandoned_parts, take_down};
 use striate_runtime::Runtime;
 
 use crate::cluster::{BUCKET, Cluster, Frames, get, in_virtual_time, noise, options, put};
@@ -99,8 +100,8 @@ proptest! {
                 again,
             );
             invariants::check(&cluster).await;
-            for abandoned in client.abandoned_parts(None, 10).await.unwrap() {
-                client.take_down(&abandoned).await.unwrap();
+            for abandoned in abandoned_parts(client.stripes(), None, 10).await.unwrap() {
+                take_down(client.stripes(), &abandoned).await.unwrap();
             }
             invariants::check(&cluster).await;
             let story = format!("{first:?} {second:?} {complete:?} {part:?} {bucket:?} {begun:?}");
@@ -176,8 +177,8 @@ proptest! {
                 late(&runtime, upload_part(&cluster, &upload, &bytes)),
             );
             invariants::check(&cluster).await;
-            for abandoned in client.abandoned_parts(None, 10).await.unwrap() {
-                client.take_down(&abandoned).await.unwrap();
+            for abandoned in abandoned_parts(client.stripes(), None, 10).await.unwrap() {
+                take_down(client.stripes(), &abandoned).await.unwrap();
             }
             invariants::check(&cluster).await;
             assert_ne!(abort.is_ok(), first.is_ok() || second.is_ok(), "{abort:?} {first:?} {second:?}");

@@ -171,7 +171,10 @@ fn a_receiver_that_pauses_stops_the_reading_and_holds_up_nobody() {
             assert!(rest.expect("a paused read holds up another one"));
             let answers = runtime.timeout(HOUR, cluster.read_many(requests.clone(), order)).await;
             assert!(answers.expect("a paused read holds up another one").iter().all(Result::is_ok));
-            assert!(cluster.client.sites().iter().all(|site| site.readable), "a site was taken for dead");
+            assert!(
+                cluster.client.stripes().sites().iter().all(|site| site.readable),
+                "a site was taken for dead"
+            );
         });
     }
 }

@@ -8,6 +8,7 @@ use striate_client::{
     ClientError, CompleteUpload, CompletedPart, CopyPartRequest, CopyRequest, CreateUpload, GetRequest,
     ListRequest, ObjectAttributes, PutRequest, ReadOrder, ReadRange, UploadPartRequest, WriteCondition,
 };
+use striate_control::parts::{abandoned_parts, take_down};
 
 use crate::cluster::{BUCKET, Cluster, Frames, get, if_absent, if_match, in_virtual_time, noise, put};
 use crate::invariants;
@@ -391,8 +392,8 @@ proptest! {
             }
             run.check_all().await;
             invariants::check(&run.cluster).await;
-            for abandoned in run.cluster.client.abandoned_parts(None, usize::MAX).await.unwrap() {
-                run.cluster.client.take_down(&abandoned).await.unwrap();
+            for abandoned in abandoned_parts(run.cluster.client.stripes(), None, usize::MAX).await.unwrap() {
+                take_down(run.cluster.client.stripes(), &abandoned).await.unwrap();
             }
             run.check_all().await;
             invariants::check(&run.cluster).await;

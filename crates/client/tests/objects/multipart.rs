@@ -5,6 +5,7 @@ use striate_client::{
     Client, ClientError, CompleteUpload, CompletedPart, CreateUpload, ExpectedDigests, GetRequest,
     MAX_PART_NUMBER, MIN_PART_LEN, PartInfo, ReadRange, UploadPartRequest,
 };
+use striate_control::parts::{abandoned_parts, take_down};
 use striate_meta::records::{Checksum, UploadPart, checksum::Algorithm, encode};
 use striate_meta::{Transaction, TxId, keys};
 use striate_runtime::Runtime;
@@ -18,7 +19,11 @@ const PART_LEN: usize = MIN_PART_LEN as usize;
 /// Blocks large enough for parts of 5 MiB.
 async fn open(runtime: Runtime) -> Cluster {
     let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
-    let options = striate_client::ClientOptions { block_len: 1 << 20, in_flight_bytes: 8 << 20, ..options() };
+    let options = {
+        let mut options = striate_client::ClientOptions { block_len: 1 << 20, ..options() };
+        options.stripes.in_flight_bytes = 8 << 20;
+        options
+    };
     Cluster::open_with(runtime, meta, options).await
 }
 
@@ -63,8 +68,8 @@ fn completion(upload: &str, parts: &[&PartInfo]) -> CompleteUpload {
 
 async fn take_down_all(cluster: &Cluster) -> usize {
     let mut taken = 0;
-    for abandoned in cluster.client.abandoned_parts(None, usize::MAX).await.unwrap() {
-        taken += cluster.client.take_down(&abandoned).await.unwrap();
+    for abandoned in abandoned_parts(cluster.client.stripes(), None, usize::MAX).await.unwrap() {
+        taken += take_down(cluster.client.stripes(), &abandoned).await.unwrap();
     }
     taken
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use striate_client::{BlocksRead, ClientError, ClientOptions, ReadRange};
+use striate_client::{ClientError, ClientOptions, ReadRange};
 use striate_meta::ScanRange;
 use striate_meta::records::Block;
+use striate_stripe::BlocksRead;
 
-use crate::cluster::{BUCKET, Cluster, get, in_virtual_time, noise, options};
+use crate::cluster::{BUCKET, Cluster, get, in_virtual_time, noise, with_policy};
 
 const POLICIES: [&str; 9] = [
     "normal",
@@ -24,7 +25,7 @@ const LEN: usize = 20_500;
 
 /// A store of which each read is by `policy`, with one object of 21 blocks, the last one short.
 async fn store(runtime: striate_runtime::Runtime, policy: &str) -> (Cluster, Vec<Block>) {
-    let options = ClientOptions { read_policy: policy.parse().unwrap(), ..options() };
+    let options = with_policy(policy.parse().unwrap());
     let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
     let cluster = Cluster::open_with(runtime, meta, options).await;
     cluster.put("object", &noise(LEN, 7)).await.unwrap();
@@ -112,7 +113,7 @@ fn replicas_are_read_without_decoding() {
     in_virtual_time(9, async |runtime| {
         let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
         let profile = "replica(3)".parse().unwrap();
-        let options = ClientOptions { profile, read_policy: "random".parse().unwrap(), ..options() };
+        let options = ClientOptions { profile, ..with_policy("random".parse().unwrap()) };
         let cluster = Cluster::open_with(runtime, meta, options).await;
         cluster.put("object", &noise(LEN, 7)).await.unwrap();
         let rows = cluster.meta.scan(ScanRange::prefix(b"k/"), 100).await.unwrap();
@@ -199,11 +200,11 @@ fn a_get_of_many_blocks_is_a_few_queries() {
 #[test]
 fn reads_are_measured_by_phase() {
     use std::sync::atomic::Ordering::Relaxed;
-    use striate_client::Phase;
+    use striate_stripe::Phase;
 
     in_virtual_time(13, async |runtime| {
         let (cluster, blocks) = store(runtime, "cost-model(1)").await;
-        let measures = cluster.client.read_measures();
+        let measures = cluster.client.stripes().read_measures();
         let counted = |phase| measures.phase(phase).view().counts.iter().sum::<u64>();
         let all = || Phase::ALL.map(counted);
         assert_eq!(all(), [0; 5]);
@@ -240,7 +241,7 @@ fn reads_are_measured_by_phase() {
 /// The published policy draws where it has no plan, and reads by the one that it then finds.
 #[test]
 fn chunks_are_explained_by_what_chose_them() {
-    use striate_client::ChunkChoice::{self, Drawn, LeastCost, SharedSite};
+    use striate_stripe::ChunkChoice::{self, Drawn, LeastCost, SharedSite};
 
     in_virtual_time(14, async |runtime| {
         let (cluster, _) = store(runtime.clone(), "normal").await;

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use striate_client::{ClientOptions, CoAccessTotals, ReadOrder, ReadRange};
+use striate_client::{ReadOrder, ReadRange};
 use striate_core::StripeId;
 use striate_meta::ScanRange;
 use striate_meta::records::Block;
+use striate_stripe::CoAccessTotals;
 
 use crate::cluster::{BUCKET, Cluster, get, in_virtual_time, noise, options};
 
 async fn store(runtime: striate_runtime::Runtime, sampling: f64) -> Cluster {
     let meta = Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
-    let cluster =
-        Cluster::open_with(runtime, meta, ClientOptions { sampling, in_flight_bytes: 1 << 20, ..options() })
-            .await;
+    let mut options = options();
+    (options.stripes.sampling, options.stripes.in_flight_bytes) = (sampling, 1 << 20);
+    let cluster = Cluster::open_with(runtime, meta, options).await;
     cluster.put("one", &noise(20_500, 1)).await.unwrap();
     cluster.put("two", &noise(9_000, 2)).await.unwrap();
     cluster
@@ -27,7 +28,7 @@ async fn stripes(cluster: &Cluster, key: &str) -> Vec<StripeId> {
 }
 
 fn requests_and_accesses(cluster: &Cluster) -> (usize, usize) {
-    let CoAccessTotals { requests, accesses, .. } = cluster.client.co_access_totals();
+    let CoAccessTotals { requests, accesses, .. } = cluster.client.stripes().sampler().totals();
     (requests, accesses)
 }
 
@@ -43,7 +44,7 @@ fn the_blocks_of_a_get_a_query_and_a_read_of_many_are_one_request_each() {
         cluster.read("two").await.unwrap();
         assert_eq!(requests_and_accesses(&cluster), (2, 30));
         let client = &cluster.client;
-        client.with_co_access(|statistics| {
+        client.stripes().sampler().with_co_access(|statistics| {
             assert_eq!(statistics.likelihood(one[0], one[20]), 1.0);
             assert_eq!(statistics.likelihood(one[0], two[0]), 0.0, "single gets are not merged");
         });
@@ -59,7 +60,10 @@ fn the_blocks_of_a_get_a_query_and_a_read_of_many_are_one_request_each() {
             runtime.sleep(Duration::from_millis(1)).await;
             assert_eq!(requests_and_accesses(&cluster), expected, "{order:?}");
         }
-        client.with_co_access(|statistics| assert_eq!(statistics.likelihood(one[0], two[8]), 2.0 / 3.0));
+        client
+            .stripes()
+            .sampler()
+            .with_co_access(|statistics| assert_eq!(statistics.likelihood(one[0], two[8]), 2.0 / 3.0));
         cluster.read_many(vec![gets[2].clone()], ReadOrder::Completion).await.remove(0).unwrap();
         runtime.sleep(Duration::from_millis(1)).await;
         assert_eq!(requests_and_accesses(&cluster), (5, 95), "a range's blocks, and no others");
@@ -89,7 +93,7 @@ fn sampling_changes_no_draw_of_the_runtime() {
         in_virtual_time(23, async |runtime| {
             let cluster = store(runtime.clone(), sampling).await;
             cluster.read("one").await.unwrap();
-            (runtime.random_u64(), cluster.client.co_access_totals().requests)
+            (runtime.random_u64(), cluster.client.stripes().sampler().totals().requests)
         })
     };
     let ((without, none), (with, sampled)) = (draw(0.0), draw(1.0));

@@ -12,7 +12,7 @@ use striate_meta::records::Block;
 use striate_runtime::Runtime;
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
 
-use crate::cluster::{BLOCK_LEN, Cluster, in_virtual_time, noise, options};
+use crate::cluster::{BLOCK_LEN, Cluster, in_virtual_time, noise, options, with_policy};
 
 const QUICK: Duration = Duration::from_millis(1);
 
@@ -136,7 +136,7 @@ fn a_silent_site_is_read_around_after_the_least_time() {
 
 /// Six sites that take a while, a client that reads by the adaptive policy and knows them, and an object of six blocks.
 fn with_known_sites(test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<Block>)) {
-    let options = ClientOptions { read_policy: "adaptive".parse().unwrap(), ..options() };
+    let options = with_policy("adaptive".parse().unwrap());
     with_object_of(options, 6, async |runtime, cluster, stores, _| {
         set(&stores, QUICK * 10);
         let blocks = cluster.client.blocks_of("bucket", "object").await.unwrap();

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use striate_client::{Client, ClientError};
 use striate_meta::records::MovementWork;
 use striate_meta::records::movement_work::{Giver, HotBlock, Moves, Sample};
 use striate_meta::{keys, records};
 use striate_runtime::Instant;
+use striate_stripe::{StripeError, Stripes};
 
 use super::optimiser::Optimiser;
 use super::rebalancer::Rebalancer;
@@ -53,23 +53,23 @@ impl MovementJournal {
     }
 
     /// Writes for ever. In one process of a cluster, the one that moves.
-    pub async fn run(self, client: Client) {
+    pub async fn run(self, stripes: Stripes) {
         let (mut levelling, mut optimising) = (Counted::default(), Counted::default());
         let mut told = loop {
-            match before(&client).await {
+            match before(&stripes).await {
                 Ok(work) => break work,
                 Err(error) => {
                     tracing::debug!(%error, "how evenly sites were loaded before cannot be read yet")
                 }
             }
-            client.runtime().sleep(LOOK_EVERY).await;
+            stripes.runtime().sleep(LOOK_EVERY).await;
         };
-        let begin = client.runtime().now();
+        let begin = stripes.runtime().now();
         [&mut levelling, &mut optimising].into_iter().for_each(|counted| counted.recent.begin(begin));
         for look in 1u32.. {
-            client.runtime().sleep(LOOK_EVERY).await;
+            stripes.runtime().sleep(LOOK_EVERY).await;
             let (now, level, optimise) =
-                (client.runtime().now(), self.rebalancer.progress(), self.optimiser.progress());
+                (stripes.runtime().now(), self.rebalancer.progress(), self.optimiser.progress());
             levelling.note(now, self.rebalancer.is_paused(), level.chunks, level.bytes);
             optimising.note(now, self.optimiser.is_paused(), optimise.chunks, optimise.bytes);
             let mut work = MovementWork {
@@ -77,20 +77,20 @@ impl MovementJournal {
                 optimising: Some(optimising.moves),
                 givers: level.givers.iter().map(|&(site, bytes)| Giver { site: site.0, bytes }).collect(),
                 imbalance: told.imbalance.clone(),
-                hottest: self.hottest(&client).await,
+                hottest: self.hottest(&stripes).await,
             };
             if work.imbalance.is_empty() || look % LOOKS_PER_SAMPLE == 0 {
-                self.sample(&client, &mut work.imbalance);
+                self.sample(&stripes, &mut work.imbalance);
             }
-            if work != told && tell(&client, &work).await {
+            if work != told && tell(&stripes, &work).await {
                 told = work;
             }
         }
     }
 
-    async fn hottest(&self, client: &Client) -> Vec<HotBlock> {
-        let hot = self.source.hottest(client.runtime(), HOTTEST).await.into_iter();
-        let record = |hot: striate_client::HotBlock| HotBlock {
+    async fn hottest(&self, stripes: &Stripes) -> Vec<HotBlock> {
+        let hot = self.source.hottest(stripes.runtime(), HOTTEST).await.into_iter();
+        let record = |hot: striate_stripe::HotBlock| HotBlock {
             stripe: hot.block.to_bytes().to_vec().into(),
             popularity_ppm: (hot.popularity * 1e6) as u32,
             object: hot.object.as_deref().unwrap_or_default().to_owned(),
@@ -99,11 +99,11 @@ impl MovementJournal {
     }
 
     /// Notes how evenly the sites are loaded, if that is known and has changed.
-    fn sample(&self, client: &Client, samples: &mut Vec<Sample>) {
+    fn sample(&self, stripes: &Stripes, samples: &mut Vec<Sample>) {
         let Some(imbalance) = self.statistics.imbalance() else { return };
         let permille = (imbalance * 1_000.0) as u32;
         if samples.last().is_none_or(|last| last.permille != permille) {
-            samples.push(Sample { unix_ms: client.runtime().wall_time().as_millis() as u64, permille });
+            samples.push(Sample { unix_ms: stripes.runtime().wall_time().as_millis() as u64, permille });
             let surplus = samples.len().saturating_sub(SAMPLES);
             samples.drain(..surplus);
         }
@@ -119,16 +119,16 @@ impl Counted {
 }
 
 /// What the process before this one has written, whose imbalances go on.
-async fn before(client: &Client) -> Result<MovementWork, ClientError> {
-    let row = client.meta().get(&keys::movement_work()).await?;
+async fn before(stripes: &Stripes) -> Result<MovementWork, StripeError> {
+    let row = stripes.meta().get(&keys::movement_work()).await?;
     Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
 }
 
 /// False if it could not be told.
-async fn tell(client: &Client, work: &MovementWork) -> bool {
-    let mut tx = client.transaction();
+async fn tell(stripes: &Stripes, work: &MovementWork) -> bool {
+    let mut tx = stripes.transaction();
     tx.put(keys::movement_work(), records::encode(work));
-    let told = client.meta().commit(tx).await;
+    let told = stripes.meta().commit(tx).await;
     if let Err(error) = &told {
         tracing::debug!(%error, "what is moved could not be told");
     }

@@ -3,7 +3,7 @@
 //! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record, durably;
 //! (2) have the destination fetch the chunk from its site, compare it with the checksum of the original encoding and store it
 //! under the new generation, or do so for it where the destination cannot fetch it; (3) have the destination verify it from its medium; (4) compare-and-swap the stripe record, with the reverse index and a
-//! garbage row for the old chunk ([`crate::stripe_change`]). Readers find the one or the other: the old chunk is deleted
+//! garbage row for the old chunk ([`striate_stripe::StripeChange`]). Readers find the one or the other: the old chunk is deleted
 //! after a grace that is longer than any read, and who still has the old location then asks for the new one.
 //!
 //! A chunk that is missing or damaged where it is named is not moved: its stripe is put in debt, for repair.
@@ -11,16 +11,16 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use striate_client::{Client, ClientError};
 use striate_codec::crc32c;
 use striate_core::{ChunkId, Generation, RackId, SiteId};
 use striate_meta::{Commit, keys};
 use striate_plan::movement::ChunkMove;
 use striate_plan::{ChunkState, rack_limit};
 use striate_site::{Priority, SiteError};
+use striate_stripe::{StripeError, Stripes};
 
 use crate::repair::state_after;
-use crate::stripe_change::{Debt, StripeChange};
+use striate_stripe::{Debt, StripeChange};
 
 /// So often a move is tried that loses against other changes of the stripe.
 const ATTEMPTS: u32 = 4;
@@ -47,12 +47,12 @@ pub enum MoveOutcome {
 ///
 /// # Errors
 /// When the metadata store fails. The chunk is then where it was, or where it was to be.
-pub async fn move_chunk(client: &Client, wanted: &ChunkMove) -> Result<MoveOutcome, ClientError> {
+pub async fn move_chunk(stripes: &Stripes, wanted: &ChunkMove) -> Result<MoveOutcome, StripeError> {
     let mut way = Way::Direct;
     for _ in 0..ATTEMPTS {
-        let change = StripeChange::open(client, wanted.stripe, Priority::Background).await?;
+        let change = stripes.change(wanted.stripe, Priority::Background).await?;
         let Some(change) = change else { return Ok(MoveOutcome::Outdated) };
-        if let Some(outcome) = attempt(change, wanted, &mut way).await? {
+        if let Some(outcome) = attempt(stripes, change, wanted, &mut way).await? {
             return Ok(outcome);
         }
     }
@@ -70,15 +70,16 @@ enum Way {
 
 /// `None`: somebody else changed the stripe, or the chunk did not go that way.
 async fn attempt(
+    stripes: &Stripes,
     mut change: StripeChange<'_>,
     wanted: &ChunkMove,
     way: &mut Way,
-) -> Result<Option<MoveOutcome>, ClientError> {
+) -> Result<Option<MoveOutcome>, StripeError> {
     let location = change.record.locations.get(wanted.index);
     if location.is_none_or(|at| at.site == 0 || at.site != wanted.from.0) {
         return Ok(Some(MoveOutcome::Outdated));
     }
-    if let Err(reason) = check(&change, wanted) {
+    if let Err(reason) = check(stripes, &change, wanted) {
         return Ok(Some(MoveOutcome::Refused(reason)));
     }
     let Some(generation) = change.take_generation().await? else { return Ok(None) };
@@ -98,13 +99,13 @@ async fn attempt(
             }
         }
         Way::Here => {
-            if let ControlFlow::Break(outcome) = carry(&mut change, wanted, generation).await? {
+            if let ControlFlow::Break(outcome) = carry(stripes, &mut change, wanted, generation).await? {
                 return Ok(outcome);
             }
         }
     }
     let written = [(wanted.index, wanted.to)];
-    if let Err(reason) = verify(&change, wanted, generation).await {
+    if let Err(reason) = verify(stripes, &change, wanted, generation).await {
         change.give_up(&written, generation).await;
         return Ok(Some(MoveOutcome::Refused(reason)));
     }
@@ -123,17 +124,18 @@ fn is_final(error: &SiteError) -> bool {
 
 /// Reads the chunk and writes it to its new place. Breaks off with what [`attempt`] is to answer.
 async fn carry(
+    stripes: &Stripes,
     change: &mut StripeChange<'_>,
     wanted: &ChunkMove,
     generation: Generation,
-) -> Result<ControlFlow<Option<MoveOutcome>>, ClientError> {
+) -> Result<ControlFlow<Option<MoveOutcome>>, StripeError> {
     let refused = |site: SiteId, error: SiteError| MoveOutcome::Refused(format!("site {site}: {error}"));
-    let _memory = change.client.memory_for(change.record.chunk_len as usize).await;
+    let _memory = stripes.memory_for(change.record.chunk_len as usize).await;
     let payload = match change.read_chunk(wanted.index).await {
         Ok(payload) if crc32c(&payload) == change.record.locations[wanted.index].crc32c => payload,
-        Ok(_) => return leave_to_repair(change).await.map(ControlFlow::Break),
+        Ok(_) => return leave_to_repair(stripes, change).await.map(ControlFlow::Break),
         Err(error) if state_after(&error) == ChunkState::Lost => {
-            return leave_to_repair(change).await.map(ControlFlow::Break);
+            return leave_to_repair(stripes, change).await.map(ControlFlow::Break);
         }
         Err(error) => return Ok(ControlFlow::Break(Some(refused(wanted.from, error)))),
     };
@@ -146,9 +148,9 @@ async fn carry(
 }
 
 /// The destination takes chunks, holds none of the stripe, and its rack not too many (I6).
-fn check(change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
-    let (client, to) = (change.client, wanted.to);
-    let candidates = client.candidates();
+fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
+    let to = wanted.to;
+    let candidates = stripes.candidates();
     let candidate = candidates.iter().find(|candidate| candidate.site == to);
     let rack = &candidate.ok_or(format!("site {to} takes no chunks"))?.rack;
     let mut in_rack: HashMap<RackId, usize> = HashMap::new();
@@ -157,11 +159,11 @@ fn check(change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
         if site == to {
             return Err(format!("site {to} holds a chunk of the stripe"));
         }
-        if let Some(holder) = client.site(site).filter(|_| site != wanted.from) {
+        if let Some(holder) = stripes.site(site).filter(|_| site != wanted.from) {
             *in_rack.entry(holder.rack()).or_default() += 1;
         }
     }
-    let limit = rack_limit(change.code.n(), change.code.tolerance(), client.rack_count());
+    let limit = rack_limit(change.code.n(), change.code.tolerance(), stripes.rack_count());
     match in_rack.get(rack).copied().unwrap_or_default() < limit {
         true => Ok(()),
         false => Err(format!("rack {rack} holds {limit} chunks of the stripe already")),
@@ -169,13 +171,17 @@ fn check(change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
 }
 
 /// Has the destination read the new chunk from its medium.
-async fn verify(change: &StripeChange<'_>, wanted: &ChunkMove, generation: Generation) -> Result<(), String> {
-    let client = change.client;
+async fn verify(
+    stripes: &Stripes,
+    change: &StripeChange<'_>,
+    wanted: &ChunkMove,
+    generation: Generation,
+) -> Result<(), String> {
     let refuse = |error: SiteError| format!("site {} cannot verify what it took: {error}", wanted.to);
     let gone = || refuse(SiteError::Unavailable("it was removed".to_owned()));
-    let site = client.site(wanted.to).ok_or_else(gone)?;
+    let site = stripes.site(wanted.to).ok_or_else(gone)?;
     let chunk = ChunkId { stripe: wanted.stripe, index: wanted.index as u8, generation };
-    let verified = client.runtime().timeout(client.options().write_deadline, site.verify(chunk)).await;
+    let verified = stripes.runtime().timeout(stripes.options().write_deadline, site.verify(chunk)).await;
     let info = verified.unwrap_or(Err(SiteError::Deadline)).map_err(refuse)?;
     let (crc, len) = (change.record.locations[wanted.index].crc32c, change.record.chunk_len);
     match (info.crc32c, info.len) == (crc, len) {
@@ -185,9 +191,12 @@ async fn verify(change: &StripeChange<'_>, wanted: &ChunkMove, generation: Gener
 }
 
 /// Puts the stripe in debt, unless its record has changed since: then the chunk may have been read where it no longer is.
-async fn leave_to_repair(change: &StripeChange<'_>) -> Result<Option<MoveOutcome>, ClientError> {
+async fn leave_to_repair(
+    stripes: &Stripes,
+    change: &StripeChange<'_>,
+) -> Result<Option<MoveOutcome>, StripeError> {
     let mut tx = change.unchanged();
     tx.put(keys::debt(change.id), bytes::Bytes::new());
-    let done = matches!(change.client.meta().commit(tx).await?, Commit::Done(_));
+    let done = matches!(stripes.meta().commit(tx).await?, Commit::Done(_));
     Ok(done.then_some(MoveOutcome::LeftToRepair))
 }

@@ -1,7 +1,7 @@
 //! The optimising mover: moves chunks so that reads of blocks that are asked for together ask fewer and less loaded sites
 //! (EC-Store §IV-D, §V-B2).
 //!
-//! Every second it draws candidates from what was asked for ([`AccessSource`]: of this process's client, or of all
+//! Every second it draws candidates from what was asked for ([`AccessSource`]: of this process, or of all
 //! gateways), looks where their chunks are and what the sites bear, plans the best moves that the search finds, each in the
 //! state that those before it leave, and begins them at the same time. Moves under way, and since the sites told their loads, are
 //! part of the state, so that they do not all run to the same idle site.
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_plan::ReadPolicy;
 use striate_plan::movement::{
     ChunkMove, MovementBudget, MovementQueue, MovementState, Objective, SettledPlan,
 };
 use striate_runtime::Instant;
+use striate_stripe::{StripeError, Stripes};
 
 use super::budget::{Allowance, Budget};
 use super::mover::{MoveOutcome, move_chunk};
@@ -165,11 +165,11 @@ impl Optimiser {
     }
 
     /// Runs for ever, by what `source` and the statistics of the sites say. In one process of a cluster.
-    pub async fn run(self, client: Client, source: AccessSource, statistics: SiteStatistics) {
+    pub async fn run(self, stripes: Stripes, source: AccessSource, statistics: SiteStatistics) {
         let mut underway = Underway::default();
         loop {
-            underway.during(client.runtime().sleep(self.shared.options.every)).await;
-            if let Err(error) = self.begin_round(&client, &source, &statistics, &mut underway).await {
+            underway.during(stripes.runtime().sleep(self.shared.options.every)).await;
+            if let Err(error) = self.begin_round(&stripes, &source, &statistics, &mut underway).await {
                 tracing::warn!(%error, "chunks are moved for the readers later");
             }
         }
@@ -181,12 +181,12 @@ impl Optimiser {
     /// When the metadata store fails; the next round goes on.
     pub async fn round(
         &self,
-        client: &Client,
+        stripes: &Stripes,
         source: &AccessSource,
         statistics: &SiteStatistics,
-    ) -> Result<u64, ClientError> {
+    ) -> Result<u64, StripeError> {
         let mut underway = Underway::default();
-        self.begin_round(client, source, statistics, &mut underway).await?;
+        self.begin_round(stripes, source, statistics, &mut underway).await?;
         underway.finish().await
     }
 
@@ -196,19 +196,19 @@ impl Optimiser {
     /// When the metadata store fails; the next round goes on.
     pub async fn begin_round(
         &self,
-        client: &Client,
+        stripes: &Stripes,
         source: &AccessSource,
         statistics: &SiteStatistics,
         underway: &mut Underway,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), StripeError> {
         let (moving, room) = (underway.moves(), underway.room(AT_ONCE));
-        let planned = underway.during(self.plan_round(client, source, statistics, &moving, room)).await?;
-        let now = client.runtime().now();
+        let planned = underway.during(self.plan_round(stripes, source, statistics, &moving, room)).await?;
+        let now = stripes.runtime().now();
         for (stripe, moves) in planned {
             moves.iter().for_each(|planned| self.shared.unseen.lock().note(now, &planned.shifts));
             let wanted = moves.iter().map(|planned| planned.wanted).collect();
             let bytes = moves.iter().map(|planned| planned.bytes).sum();
-            underway.begin(stripe, wanted, bytes, self.clone().make_in_order(client.clone(), moves));
+            underway.begin(stripe, wanted, bytes, self.clone().make_in_order(stripes.clone(), moves));
         }
         Ok(())
     }
@@ -216,23 +216,23 @@ impl Optimiser {
     /// Moves as far as there is `room`, each stripe's in their order, while others are `moving`.
     async fn plan_round(
         &self,
-        client: &Client,
+        stripes: &Stripes,
         source: &AccessSource,
         statistics: &SiteStatistics,
         moving: &[ChunkMove],
         room: Room,
-    ) -> Result<BTreeMap<StripeId, Vec<Planned>>, ClientError> {
+    ) -> Result<BTreeMap<StripeId, Vec<Planned>>, StripeError> {
         if self.is_paused() {
             return Ok(BTreeMap::new());
         }
-        let gathered = gather(client, source, statistics, &self.shared.options).await?;
+        let gathered = gather(stripes, source, statistics, &self.shared.options).await?;
         let Some(mut gathered) = gathered else { return Ok(BTreeMap::new()) };
         {
             let mut progress = self.shared.progress.lock();
             progress.rounds += 1;
             progress.state_bytes = progress.state_bytes.max(gathered.state.memory_bytes());
         }
-        let now = client.runtime().now();
+        let now = stripes.runtime().now();
         self.shared.budget.lock().grant(now, source.requests(), gathered.request_bytes);
         {
             let mut unseen = self.shared.unseen.lock();
@@ -242,7 +242,7 @@ impl Optimiser {
         gathered.state.expect(moving);
         let this = self.clone();
         let plan = move || this.plan(&mut gathered.state, &gathered.candidates, room);
-        Ok(client.runtime().run_blocking(plan).await)
+        Ok(stripes.runtime().run_blocking(plan).await)
     }
 
     /// The best plans one after the other, as far as the budget and the room go.
@@ -286,15 +286,15 @@ impl Optimiser {
     }
 
     /// Makes moves of one stripe until one is not made: then what is known of it is wrong, and the loads stay where they were.
-    async fn make_in_order(self, client: Client, moves: Vec<Planned>) -> Result<u64, ClientError> {
+    async fn make_in_order(self, stripes: Stripes, moves: Vec<Planned>) -> Result<u64, StripeError> {
         let mut made = 0;
         for planned in &moves {
-            let outcome = move_chunk(&client, &planned.wanted).await;
+            let outcome = move_chunk(&stripes, &planned.wanted).await;
             if let Ok(outcome) = &outcome {
                 self.count(outcome);
             }
             if !matches!(outcome, Ok(MoveOutcome::Moved { .. })) {
-                self.take_back(client.runtime().now(), &moves[made..]);
+                self.take_back(stripes.runtime().now(), &moves[made..]);
                 outcome?;
                 break;
             }

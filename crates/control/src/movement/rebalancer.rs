@@ -13,13 +13,13 @@ use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use serde::Serialize;
-use striate_client::{Client, ClientError, holders};
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{Placement, Stripe};
 use striate_plan::movement::{ChunkMove, Levelling, SiteFill};
 use striate_plan::rack_limit;
 use striate_runtime::Instant;
+use striate_stripe::{StripeError, Stripes, holders};
 
 use super::mover::{MoveOutcome, move_chunk};
 use super::throttle::Throttle;
@@ -126,18 +126,18 @@ impl Rebalancer {
     }
 
     /// Runs for ever. In one process of a cluster at a time; more than one would do no harm.
-    pub async fn run(self, client: Client) {
+    pub async fn run(self, stripes: Stripes) {
         let (mut patience, mut is_fruitful) = (Patience::default(), false);
         loop {
             if !is_fruitful {
-                client.runtime().sleep(self.shared.options.look_every).await;
+                stripes.runtime().sleep(self.shared.options.look_every).await;
             }
             is_fruitful = false;
-            let levelling = self.levelling(&client).await;
+            let levelling = self.levelling(&stripes).await;
             if self.is_paused() || !patience.is_due(&levelling) {
                 continue;
             }
-            match self.level(&client, levelling).await {
+            match self.level(&stripes, levelling).await {
                 Ok(chunks) => {
                     // Where nobody has anything to give, looking costs nothing.
                     patience.note(chunks > 0 || self.progress().givers.is_empty());
@@ -155,19 +155,19 @@ impl Rebalancer {
     ///
     /// # Errors
     /// When the metadata store fails; the next look goes on.
-    pub async fn look(&self, client: &Client) -> Result<u64, ClientError> {
+    pub async fn look(&self, stripes: &Stripes) -> Result<u64, StripeError> {
         if self.is_paused() {
             return Ok(0);
         }
-        let levelling = self.levelling(client).await;
-        self.level(client, levelling).await
+        let levelling = self.levelling(stripes).await;
+        self.level(stripes, levelling).await
     }
 
     /// How full the sites are. What was moved off a site a short time ago is still on it, and is counted as gone.
-    async fn levelling(&self, client: &Client) -> Levelling {
-        let mut fills = fills(client).await;
-        let grace = client.options().garbage_grace;
-        let (now, mut recent) = (client.runtime().now(), self.shared.recent.lock());
+    async fn levelling(&self, stripes: &Stripes) -> Levelling {
+        let mut fills = fills(stripes).await;
+        let grace = stripes.options().garbage_grace;
+        let (now, mut recent) = (stripes.runtime().now(), self.shared.recent.lock());
         // The deleter looks four times in a grace, and knows a row for a grace before it consumes it.
         recent.retain(|moved| now.duration_since(moved.at) < grace * 3 / 2);
         let mut gone: BTreeMap<SiteId, u64> = BTreeMap::new();
@@ -180,7 +180,7 @@ impl Rebalancer {
         Levelling::new(fills)
     }
 
-    async fn level(&self, client: &Client, levelling: Levelling) -> Result<u64, ClientError> {
+    async fn level(&self, stripes: &Stripes, levelling: Levelling) -> Result<u64, StripeError> {
         let givers = levelling.givers();
         let before = {
             let mut progress = self.shared.progress.lock();
@@ -188,7 +188,7 @@ impl Rebalancer {
             progress.givers.clone_from(&givers);
             progress.chunks
         };
-        let mut look = Look { rebalancer: self, client, levelling, rng: client.runtime().rng() };
+        let mut look = Look { rebalancer: self, stripes, levelling, rng: stripes.runtime().rng() };
         // A part of what they have to give, and all of them in turn: so that what the takers can take is from each, and
         // what the sites tell is not too old.
         let most = (self.shared.options.bytes_per_s * PASS_S / givers.len().max(1) as u64).max(1);
@@ -247,7 +247,7 @@ impl Patience {
 /// One look, and what is moved by it.
 struct Look<'a> {
     rebalancer: &'a Rebalancer,
-    client: &'a Client,
+    stripes: &'a Stripes,
     levelling: Levelling,
     rng: SmallRng,
 }
@@ -257,10 +257,10 @@ type Planned = (ChunkMove, u32);
 
 impl Look<'_> {
     /// Moves up to `bytes` off a site, and not many more.
-    async fn relieve(&mut self, giver: SiteId, bytes: u64) -> Result<(), ClientError> {
+    async fn relieve(&mut self, giver: SiteId, bytes: u64) -> Result<(), StripeError> {
         let mut left = bytes;
         let mut placements = Rows::with_prefix(&keys::placements(giver));
-        while let Some(page) = placements.next(self.client).await? {
+        while let Some(page) = placements.next(self.stripes).await? {
             for row in page {
                 let Some(placement) = keys::placement_number(&row.key) else { continue };
                 let sites = row.record::<Placement>()?.sites.into_iter().map(SiteId).collect::<Vec<_>>();
@@ -268,7 +268,7 @@ impl Look<'_> {
                     continue;
                 }
                 let mut reverse = Rows::with_prefix(&keys::reverses(placement));
-                while let Some(page) = reverse.next(self.client).await? {
+                while let Some(page) = reverse.next(self.stripes).await? {
                     let stripes: Vec<StripeId> =
                         page.iter().filter_map(|row| keys::reverse_stripe(&row.key)).collect();
                     for batch in stripes.chunks(BATCH) {
@@ -290,9 +290,9 @@ impl Look<'_> {
         giver: SiteId,
         stripes: &[StripeId],
         left: &mut u64,
-    ) -> Result<Vec<Planned>, ClientError> {
+    ) -> Result<Vec<Planned>, StripeError> {
         let keys: Vec<_> = stripes.iter().map(|&stripe| keys::stripe(stripe)).collect();
-        let rows = self.client.meta().get_many(&keys).await?;
+        let rows = self.stripes.meta().get_many(&keys).await?;
         let mut moves = Vec::new();
         for (&stripe, row) in stripes.iter().zip(rows) {
             let record: Option<Stripe> = row.map(|row| row.record()).transpose()?;
@@ -310,21 +310,21 @@ impl Look<'_> {
     /// `None` if the stripe has no chunk on `giver`, or no site may take it.
     fn plan_one(&mut self, giver: SiteId, stripe: StripeId, record: &Stripe) -> Option<Planned> {
         let index = record.locations.iter().position(|at| at.site == giver.0)?;
-        let code = self.client.code(&record.profile.parse().ok()?).ok()?;
-        let limit = rack_limit(code.n(), code.tolerance(), self.client.rack_count());
+        let code = self.stripes.code(&record.profile.parse().ok()?).ok()?;
+        let limit = rack_limit(code.n(), code.tolerance(), self.stripes.rack_count());
         let (holders, len) = (holders(record), record.chunk_len);
         let to = self.levelling.draw_taker(giver, &holders, limit, len, &mut self.rng)?;
         Some((ChunkMove { stripe, index, from: giver, to }, len))
     }
 
     /// Moves chunks, some at a time, within the budget.
-    async fn run(&mut self, moves: Vec<Planned>) -> Result<(), ClientError> {
-        let (rebalancer, client) = (self.rebalancer, self.client);
+    async fn run(&mut self, moves: Vec<Planned>) -> Result<(), StripeError> {
+        let (rebalancer, stripes) = (self.rebalancer, self.stripes);
         let outcomes = moves.into_iter().map(|(wanted, len)| async move {
-            rebalancer.shared.throttle.wait_for(client.runtime(), u64::from(len)).await;
+            rebalancer.shared.throttle.wait_for(stripes.runtime(), u64::from(len)).await;
             let outcome = match rebalancer.is_paused() {
                 true => None,
-                false => Some(move_chunk(client, &wanted).await),
+                false => Some(move_chunk(stripes, &wanted).await),
             };
             (wanted, len, outcome)
         });
@@ -333,7 +333,7 @@ impl Look<'_> {
             let outcome = outcome.transpose()?;
             match outcome {
                 Some(MoveOutcome::Moved { bytes }) => {
-                    let moved = Moved { at: client.runtime().now(), from: wanted.from, bytes };
+                    let moved = Moved { at: stripes.runtime().now(), from: wanted.from, bytes };
                     rebalancer.shared.recent.lock().push(moved);
                 }
                 _ => self.levelling.note(wanted.to, wanted.from, len),
@@ -345,10 +345,10 @@ impl Look<'_> {
 }
 
 /// How full the sites are that answer.
-async fn fills(client: &Client) -> Vec<SiteFill> {
-    let views: Vec<_> = client.sites().into_iter().filter(|view| view.readable).collect();
+async fn fills(stripes: &Stripes) -> Vec<SiteFill> {
+    let views: Vec<_> = stripes.sites().into_iter().filter(|view| view.readable).collect();
     let asks = views.into_iter().map(|view| async move {
-        let status = client.runtime().timeout(ANSWER_WITHIN, view.site.status()).await.ok()?.ok()?;
+        let status = stripes.runtime().timeout(ANSWER_WITHIN, view.site.status()).await.ok()?.ok()?;
         Some(SiteFill {
             site: view.site.id(),
             rack: view.site.rack(),

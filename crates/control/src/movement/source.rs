@@ -1,16 +1,16 @@
 //! Where the optimiser learns what is asked for, and with what.
 
-use striate_client::{Client, HotBlock};
 use striate_plan::CoAccess;
 use striate_runtime::Runtime;
+use striate_stripe::{HotBlock, Stripes};
 
 use crate::access::GatheredAccess;
 
 /// The statistics that the optimiser goes by. EC-Store has a service for them, which all clients report to (§V-A).
 #[derive(Clone, Debug)]
 pub enum AccessSource {
-    /// The requests of this process's own client.
-    Own(Client),
+    /// The requests of this process.
+    Own(Stripes),
     /// Those of all gateways, as they report them.
     Gathered(GatheredAccess),
 }
@@ -23,7 +23,7 @@ impl AccessSource {
         look: impl FnOnce(&CoAccess) -> R + Send + 'static,
     ) -> R {
         match self {
-            Self::Own(client) => client.with_co_access(look),
+            Self::Own(stripes) => stripes.sampler().with_co_access(look),
             Self::Gathered(gathered) => {
                 let (gathered, now) = (gathered.clone(), runtime.now());
                 runtime.run_blocking(move || look(&gathered.together(now))).await
@@ -34,7 +34,7 @@ impl AccessSource {
     /// The blocks that most requests ask for.
     pub(super) async fn hottest(&self, runtime: &Runtime, most: usize) -> Vec<HotBlock> {
         match self {
-            Self::Own(client) => client.hottest(most),
+            Self::Own(stripes) => stripes.sampler().hottest(most),
             Self::Gathered(gathered) => {
                 let (gathered, now) = (gathered.clone(), runtime.now());
                 runtime.run_blocking(move || gathered.hottest(now, most)).await
@@ -45,7 +45,7 @@ impl AccessSource {
     /// δ: chunks that these requests ask for beyond a sufficient set, where this process knows.
     pub(super) fn extra_reads(&self) -> Option<usize> {
         match self {
-            Self::Own(client) => Some(client.options().read_policy.extra_reads()),
+            Self::Own(stripes) => Some(stripes.options().read_policy.extra_reads()),
             Self::Gathered(_) => None,
         }
     }
@@ -53,7 +53,7 @@ impl AccessSource {
     /// Requests until now, sampled or not. Never less than before.
     pub(super) fn requests(&self) -> u64 {
         match self {
-            Self::Own(client) => client.requests(),
+            Self::Own(stripes) => stripes.requests(),
             Self::Gathered(gathered) => gathered.requests(),
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use striate_client::{Client, ClientError};
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::Stripe;
@@ -11,6 +10,7 @@ use striate_plan::movement::{
     Traffic, draw_candidates,
 };
 use striate_plan::{CoAccess, LoadWeights, SiteCost, SiteLoad, rack_limit};
+use striate_stripe::{StripeError, Stripes};
 
 use super::optimiser::OptimiserOptions;
 use super::source::AccessSource;
@@ -31,33 +31,33 @@ pub(super) struct Gathered {
 /// Draws candidates and finds out what is to be known of them and their partners. `None` when too little was asked for, or
 /// nothing of it is there.
 pub(super) async fn gather(
-    client: &Client,
+    stripes: &Stripes,
     source: &AccessSource,
     statistics: &SiteStatistics,
     options: &OptimiserOptions,
-) -> Result<Option<Gathered>, ClientError> {
+) -> Result<Option<Gathered>, StripeError> {
     let OptimiserOptions { objective, draws, partners, requests, least_requests, .. } = *options;
     let sample = match objective.counts_requests() {
         true => MovementSample { partners: 0, requests },
         false => MovementSample { partners, requests: 0 },
     };
-    let mut rng = client.runtime().rng();
+    let mut rng = stripes.runtime().rng();
     let drawn = move |known: &CoAccess| {
         let totals = known.totals();
         let is_enough = totals.requests >= least_requests;
         is_enough.then(|| (draw_candidates(known, &mut rng, draws, sample), totals))
     };
     let Some((MovementCandidates { blocks: candidates, requests }, totals)) =
-        source.look(client.runtime(), drawn).await
+        source.look(stripes.runtime(), drawn).await
     else {
         return Ok(None);
     };
-    let records = records_of(client, &candidates).await?;
+    let records = records_of(stripes, &candidates).await?;
     let extra_reads = match objective.counts_requests() {
         true => source.extra_reads().unwrap_or(options.extra_reads),
         false => 0,
     };
-    let blocks = blocks_of(client, candidates.iter(), &records, extra_reads);
+    let blocks = blocks_of(stripes, candidates.iter(), &records, extra_reads);
     let drawn =
         |candidate: &&MovementCandidate| candidate.draws > 0 && records.contains_key(&candidate.block);
     let found: usize = candidates.iter().filter(drawn).map(|candidate| candidate.draws).sum();
@@ -75,16 +75,16 @@ pub(super) async fn gather(
     let request_bytes = of_request(&|block| records.get(&block.id).map_or(0.0, |of| f64::from(of.len)));
     let asked_bytes = of_request(&|block| block.need as f64 * f64::from(block.chunk_len));
     let traffic = Traffic { request_bytes: asked_bytes, weights: LoadWeights::default() };
-    let state = objective.state(sites(client, statistics), blocks, &requests, traffic);
+    let state = objective.state(sites(stripes, statistics), blocks, &requests, traffic);
     let candidates = candidates.iter().filter(drawn).map(|candidate| candidate.block).collect();
     Ok(Some(Gathered { state, candidates, request_bytes }))
 }
 
 /// The stripes of candidates and their partners, those that are still there.
 async fn records_of(
-    client: &Client,
+    stripes: &Stripes,
     candidates: &[MovementCandidate],
-) -> Result<BTreeMap<StripeId, Stripe>, ClientError> {
+) -> Result<BTreeMap<StripeId, Stripe>, StripeError> {
     let partners = candidates.iter().flat_map(|candidate| &candidate.partners).map(|partner| partner.block);
     let mut ids: Vec<StripeId> = candidates.iter().map(|candidate| candidate.block).chain(partners).collect();
     ids.sort_unstable();
@@ -92,7 +92,7 @@ async fn records_of(
     let mut records = BTreeMap::new();
     for batch in ids.chunks(BATCH) {
         let keys: Vec<_> = batch.iter().map(|&id| keys::stripe(id)).collect();
-        for (&id, row) in batch.iter().zip(client.meta().get_many(&keys).await?) {
+        for (&id, row) in batch.iter().zip(stripes.meta().get_many(&keys).await?) {
             if let Some(row) = row {
                 records.insert(id, row.record()?);
             }
@@ -103,16 +103,16 @@ async fn records_of(
 
 /// Candidates with what is known of them, and those that are only partners.
 fn blocks_of<'a>(
-    client: &Client,
+    stripes: &Stripes,
     candidates: impl Iterator<Item = &'a MovementCandidate>,
     records: &BTreeMap<StripeId, Stripe>,
     extra_reads: usize,
 ) -> Vec<MovementBlock> {
     let known: BTreeMap<StripeId, &MovementCandidate> =
         candidates.map(|candidate| (candidate.block, candidate)).collect();
-    let racks = client.rack_count();
+    let racks = stripes.rack_count();
     let block = |(&id, record): (&StripeId, &Stripe)| {
-        let code = client.code(&record.profile.parse().ok()?).ok()?;
+        let code = stripes.code(&record.profile.parse().ok()?).ok()?;
         let candidate = known.get(&id);
         Some(MovementBlock {
             id,
@@ -131,11 +131,11 @@ fn blocks_of<'a>(
 
 /// The sites as they are of late: what moves lasts longer than a queue. One of which no load is known counts as one that does
 /// not answer.
-fn sites(client: &Client, statistics: &SiteStatistics) -> Vec<MovementSite> {
+fn sites(stripes: &Stripes, statistics: &SiteStatistics) -> Vec<MovementSite> {
     let loads: BTreeMap<SiteId, SiteLoadView> =
         statistics.view().into_iter().map(|view| (view.site, view)).collect();
-    let costs: BTreeMap<SiteId, SiteCost> = client.site_costs().into_iter().collect();
-    let site = |view: striate_client::SiteView| {
+    let costs: BTreeMap<SiteId, SiteCost> = stripes.site_costs().into_iter().collect();
+    let site = |view: striate_stripe::SiteView| {
         let site = view.site.id();
         let load = loads.get(&site);
         MovementSite {
@@ -147,5 +147,5 @@ fn sites(client: &Client, statistics: &SiteStatistics) -> Vec<MovementSite> {
             takes_chunks: view.writable,
         }
     };
-    client.sites().into_iter().map(site).collect()
+    stripes.sites().into_iter().map(site).collect()
 }

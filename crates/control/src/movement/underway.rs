@@ -10,12 +10,12 @@ use std::pin::pin;
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use striate_client::ClientError;
 use striate_core::StripeId;
 use striate_plan::movement::ChunkMove;
+use striate_stripe::StripeError;
 
 /// What one stripe's moves came to: how many were made.
-pub(super) type Made = Result<u64, ClientError>;
+pub(super) type Made = Result<u64, StripeError>;
 
 /// Moves under way, of one process that moves. They go on only while this is driven, and where it is dropped they end where
 /// they are, which leaves chunks that nothing names.
@@ -88,7 +88,7 @@ impl Underway {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn finish(&mut self) -> Result<u64, ClientError> {
+    pub async fn finish(&mut self) -> Result<u64, StripeError> {
         let mut all = Ok(0);
         while let Some(ended) = self.making.next().await {
             let made = self.note(Some(ended)).unwrap_or(Ok(0));

@@ -265,7 +265,7 @@ pub struct Cluster {
 
 pub fn options(profile: &str) -> ClientOptions {
     let profile: Profile = profile.parse().expect("a profile");
-    ClientOptions { profile, garbage_grace: Duration::from_secs(60), ..ClientOptions::default() }
+    ClientOptions { profile, ..ClientOptions::default() }
 }
 
 impl Cluster {
@@ -315,15 +315,17 @@ impl Cluster {
     }
 
     fn publish_sites(&self) {
-        self.client.set_sites(self.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect());
+        self.client
+            .stripes()
+            .set_sites(self.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect());
     }
 
     /// Lets the grace of all garbage pass, and removes it.
     pub async fn collect(&self) {
         let mut collector = striate_control::GarbageCollector::default();
-        collector.round(&self.client).await.unwrap();
+        collector.round(self.client.stripes()).await.unwrap();
         self.runtime.sleep(Duration::from_secs(61)).await;
-        collector.round(&self.client).await.unwrap();
+        collector.round(self.client.stripes()).await.unwrap();
     }
 
     /// The stripes' records.
@@ -333,7 +335,7 @@ impl Cluster {
     }
 
     async fn write_site(&self, record: records::Site) {
-        let mut tx = self.client.transaction();
+        let mut tx = self.client.stripes().transaction();
         tx.put(keys::site(SiteId(record.id)), records::encode(&record));
         assert!(matches!(self.meta.commit(tx).await, Ok(Commit::Done(_))));
     }
@@ -377,7 +379,7 @@ impl Cluster {
                 |site: &&Arc<BreakableSite>| site.chunks.lock().keys().any(|chunk| chunk.stripe == stripe);
             let site = self.sites.iter().find(held).expect("a site holds a chunk of it");
             site.chunks.lock().retain(|chunk, _| chunk.stripe != stripe);
-            let mut tx = self.client.transaction();
+            let mut tx = self.client.stripes().transaction();
             tx.put(keys::debt(stripe), Bytes::new());
             let committed = self.meta.commit(tx).now_or_never().expect("memory answers at once");
             assert!(matches!(committed, Ok(Commit::Done(_))));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::cluster::{BUCKET, Cluster, OneShot, content, go_on, options};
 use bytes::Bytes;
 use striate_client::{Client, ClientError, CreateUpload, UploadPartRequest, WriteCondition};
+use striate_control::parts::abandoned_parts;
 use striate_control::{GarbageCollector, collect_abandoned, heal, verify};
 use striate_meta::records::Intent;
 use striate_meta::{LeaseId, ScanRange, keys};
@@ -19,10 +20,10 @@ async fn i9_overwritten_and_deleted_chunks_go_after_the_grace_and_not_before() {
     }
     cluster.put("gone", &content(9, 9_000)).await.unwrap();
     cluster.client.delete(BUCKET, "gone", WriteCondition::default()).await.unwrap();
-    assert_eq!(collector.round(&cluster.client).await.unwrap(), 0);
+    assert_eq!(collector.round(cluster.client.stripes()).await.unwrap(), 0);
     assert_eq!(cluster.chunk_count(), 4 * 6);
     cluster.runtime.sleep(Duration::from_secs(61)).await;
-    assert_eq!(collector.round(&cluster.client).await.unwrap(), 3);
+    assert_eq!(collector.round(cluster.client.stripes()).await.unwrap(), 3);
     assert_eq!(cluster.chunk_count(), 6);
     assert_eq!(cluster.get("key").await.unwrap(), content(2, 9_000));
     assert!(matches!(cluster.get("gone").await, Err(ClientError::NoSuchKey(_))));
@@ -38,10 +39,10 @@ async fn objects_of_many_blocks_are_taken_down_whole() {
     cluster.put("large", b"small").await.unwrap();
     for _ in 0..8 {
         cluster.runtime.sleep(Duration::from_secs(61)).await;
-        collector.round(&cluster.client).await.unwrap();
+        collector.round(cluster.client.stripes()).await.unwrap();
     }
     assert_eq!(cluster.chunk_count(), 0);
-    assert_eq!(verify(&cluster.client, go_on).await.unwrap().progress.stripes, 0);
+    assert_eq!(verify(cluster.client.stripes(), go_on).await.unwrap().progress.stripes, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,16 +65,16 @@ async fn parts_of_uploads_that_are_gone_are_taken_down_after_the_grace() {
         cluster.client.upload_part(part).await.unwrap();
     }
     cluster.client.abort_upload(BUCKET, "key", &upload).await.unwrap();
-    collector.round(&cluster.client).await.unwrap();
+    collector.round(cluster.client.stripes()).await.unwrap();
     assert_eq!(cluster.chunk_count(), 3 * 6);
     for _ in 0..2 {
         cluster.runtime.sleep(Duration::from_secs(61)).await;
-        collector.round(&cluster.client).await.unwrap();
+        collector.round(cluster.client.stripes()).await.unwrap();
     }
     cluster.runtime.sleep(Duration::from_secs(61)).await;
-    collector.round(&cluster.client).await.unwrap();
+    collector.round(cluster.client.stripes()).await.unwrap();
     assert_eq!(cluster.chunk_count(), 0);
-    assert!(cluster.client.abandoned_parts(None, 1).await.unwrap().is_empty());
+    assert!(abandoned_parts(cluster.client.stripes(), None, 1).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +113,7 @@ async fn i8_what_a_dead_writer_left_is_collected_and_what_it_finished_stays() {
     let sequence = striate_core::StripeId::new(orphan.stripe.writer(), orphan.stripe.sequence() + 500);
     let stray = striate_core::ChunkId { stripe: sequence, ..orphan };
     cluster.sites[0].chunks.lock().insert(stray, (Bytes::from_static(b"x"), 0));
-    assert_eq!(collect_abandoned(&cluster.client).await.unwrap().intents, 0, "its lease is alive");
+    assert_eq!(collect_abandoned(cluster.client.stripes()).await.unwrap().intents, 0, "its lease is alive");
 
     let rows =
         cluster.meta.scan(striate_meta::ScanRange::prefix(striate_meta::keys::INTENTS), 10).await.unwrap();
@@ -121,7 +122,7 @@ async fn i8_what_a_dead_writer_left_is_collected_and_what_it_finished_stays() {
     let handles = cluster.sites.iter().map(|site| site.clone() as std::sync::Arc<dyn Site>).collect();
     let next = Client::open(cluster.runtime.clone(), cluster.meta.clone(), handles, options("rs(4,2)"));
     let next = next.await.unwrap();
-    let report = collect_abandoned(&next).await.unwrap();
+    let report = collect_abandoned(next.stripes()).await.unwrap();
     assert!(report.intents >= 1 && report.chunks >= 1, "{report:?}");
     assert!(!cluster.sites[0].chunks.lock().contains_key(&stray));
     assert_eq!(cluster.get("finished").await.unwrap(), content(3, 50_000));
@@ -144,17 +145,17 @@ async fn i8_a_repair_under_way_in_a_dead_writers_range_keeps_its_chunk_or_is_fen
     let meeting = async {
         cluster.runtime.sleep(Duration::from_millis(1_500)).await;
         assert_eq!(cluster.sites[5].chunks.lock().len(), 1, "the repair waits for its write");
-        let report = collect_abandoned(&cluster.client).await.unwrap();
+        let report = collect_abandoned(cluster.client.stripes()).await.unwrap();
         assert!(report.intents >= 1, "{report:?}");
     };
-    let (report, ()) = futures::future::join(heal(&cluster.client, go_on), meeting).await;
+    let (report, ()) = futures::future::join(heal(cluster.client.stripes(), go_on), meeting).await;
     report.unwrap();
-    let verified = verify(&cluster.client, go_on).await.unwrap();
+    let verified = verify(cluster.client.stripes(), go_on).await.unwrap();
     assert_eq!(verified.progress.damaged, 0, "what is named is there: {verified:?}");
-    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
+    assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
     let mut collector = GarbageCollector::default();
-    collector.round(&cluster.client).await.unwrap();
+    collector.round(cluster.client.stripes()).await.unwrap();
     cluster.runtime.sleep(Duration::from_secs(61)).await;
-    collector.round(&cluster.client).await.unwrap();
+    collector.round(cluster.client.stripes()).await.unwrap();
     assert_eq!(cluster.chunk_count(), 6);
 }

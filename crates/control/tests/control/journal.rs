@@ -33,16 +33,16 @@ async fn a_drain_the_imbalance_and_the_hottest_blocks_are_written_down_and_go_on
         let key = if time % 4 == 0 { 8 } else { 7 };
         cluster.get(&format!("object{key}")).await.unwrap();
     }
-    cluster.client.set_draining(SiteId(1), true);
+    cluster.client.stripes().set_draining(SiteId(1), true);
     let statistics = SiteStatistics::default();
-    statistics.round(&cluster.client).await;
+    statistics.round(cluster.client.stripes()).await;
     let look_every = Duration::from_secs(2);
     let rebalancer = Rebalancer::new(RebalanceOptions { bytes_per_s: 2 * CHUNK, look_every });
-    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.clone()));
+    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.stripes().clone()));
     let journal = || {
-        let source = AccessSource::Own(cluster.client.clone());
+        let source = AccessSource::Own(cluster.client.stripes().clone());
         let journal = MovementJournal::new(&rebalancer, &Optimiser::paused(), &statistics, source);
-        cluster.runtime.spawn(journal.run(cluster.client.clone()))
+        cluster.runtime.spawn(journal.run(cluster.client.stripes().clone()))
     };
     let first = journal();
     cluster.runtime.sleep(Duration::from_secs(18)).await;
@@ -60,7 +60,7 @@ async fn a_drain_the_imbalance_and_the_hottest_blocks_are_written_down_and_go_on
 
     first.abort();
     cluster.sites[2].tell(2, 100, 100, 60);
-    statistics.round(&cluster.client).await;
+    statistics.round(cluster.client.stripes()).await;
     journal();
     cluster.runtime.sleep(Duration::from_secs(70)).await;
     let after = written(&cluster).await.imbalance;

@@ -27,7 +27,7 @@ async fn assert_well(cluster: &Cluster) {
     for key in 0..OBJECTS {
         assert_eq!(cluster.get(&format!("object{key}")).await.unwrap(), content(key, LEN), "object{key}");
     }
-    let report = verify(&cluster.client, go_on).await.unwrap();
+    let report = verify(cluster.client.stripes(), go_on).await.unwrap();
     assert!(report.is_clean() && report.orphans == 0, "{report:?}");
     assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
 }
@@ -42,9 +42,9 @@ async fn a_drained_site_is_emptied_and_takes_nothing() {
     cluster.add(7).await;
     cluster.add(8).await;
     cluster.sites[6..].iter().for_each(|site| *site.capacity.lock() = 200 * CHUNK);
-    cluster.client.set_draining(SiteId(1), true);
+    cluster.client.stripes().set_draining(SiteId(1), true);
     let rebalancer = Rebalancer::default();
-    assert!(rebalancer.look(&cluster.client).await.unwrap() >= OBJECTS as u64);
+    assert!(rebalancer.look(cluster.client.stripes()).await.unwrap() >= OBJECTS as u64);
     cluster.collect().await;
     assert_eq!(cluster.sites[0].chunks.lock().len(), 0);
     assert_well(&cluster).await;
@@ -60,8 +60,8 @@ async fn a_new_site_fills_up_by_its_capacity_in_an_idle_cluster() {
     cluster.add(7).await;
     *cluster.sites[6].capacity.lock() = 360 * CHUNK;
     let rebalancer = Rebalancer::default();
-    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.clone()));
-    cluster.runtime.spawn(GarbageCollector::default().run(cluster.client.clone()));
+    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.stripes().clone()));
+    cluster.runtime.spawn(GarbageCollector::default().run(cluster.client.stripes().clone()));
     cluster.runtime.sleep(Duration::from_secs(1_200)).await;
     // 360 chunks on 1,080 places: a third of each. No stripe may have two chunks on the new site, so 60 is all it can have.
     assert_eq!(chunks(&cluster)[6], OBJECTS, "{:?}", chunks(&cluster));
@@ -78,7 +78,11 @@ async fn nearly_equal_sites_are_left_alone() {
     cluster.add(7).await;
     *cluster.sites[6].capacity.lock() = 6_000 * CHUNK;
     let rebalancer = Rebalancer::default();
-    assert_eq!(rebalancer.look(&cluster.client).await.unwrap(), 0, "1% and nothing lie close enough");
+    assert_eq!(
+        rebalancer.look(cluster.client.stripes()).await.unwrap(),
+        0,
+        "1% and nothing lie close enough"
+    );
     assert!(rebalancer.progress().givers.is_empty());
 }
 
@@ -87,10 +91,10 @@ async fn moves_keep_to_their_budget_and_stop_when_told() {
     let mut cluster = filled(200).await;
     cluster.add(7).await;
     *cluster.sites[6].capacity.lock() = 200 * CHUNK;
-    cluster.client.set_draining(SiteId(2), true);
+    cluster.client.stripes().set_draining(SiteId(2), true);
     let options = RebalanceOptions { bytes_per_s: CHUNK, look_every: Duration::from_secs(1) };
     let rebalancer = Rebalancer::new(options);
-    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.clone()));
+    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.stripes().clone()));
     cluster.runtime.sleep(Duration::from_secs(21)).await;
     let moved = rebalancer.progress().chunks;
     assert!((18..=21).contains(&moved), "{moved} chunks in 20 s at one each second");
@@ -111,10 +115,10 @@ async fn a_site_that_takes_nothing_does_not_stop_the_others() {
     cluster.add(8).await;
     cluster.sites[6..].iter().for_each(|site| *site.capacity.lock() = 200 * CHUNK);
     *cluster.sites[6].full.lock() = true;
-    cluster.client.set_draining(SiteId(3), true);
+    cluster.client.stripes().set_draining(SiteId(3), true);
     let rebalancer = Rebalancer::default();
     for _ in 0..20 {
-        rebalancer.look(&cluster.client).await.unwrap();
+        rebalancer.look(cluster.client.stripes()).await.unwrap();
     }
     cluster.collect().await;
     assert_eq!(cluster.sites[2].chunks.lock().len(), 0);

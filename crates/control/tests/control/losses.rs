@@ -35,11 +35,11 @@ async fn i1_every_object_survives_the_loss_of_r_sites_and_after_heal_of_r_more()
         assert_all_read(&cluster).await;
         cluster.add(10 + round * 2).await;
         cluster.add(11 + round * 2).await;
-        let report = heal(&cluster.client, go_on).await.unwrap();
+        let report = heal(cluster.client.stripes(), go_on).await.unwrap();
         assert!(report.is_whole(), "{report:?}");
         assert_eq!(report.progress.chunks, 2 * OBJECTS as u64);
         assert_all_read(&cluster).await;
-        let verified = verify(&cluster.client, go_on).await.unwrap();
+        let verified = verify(cluster.client.stripes(), go_on).await.unwrap();
         assert!(verified.is_clean() && verified.orphans == 0, "{verified:?}");
         assert_eq!(verified.progress.chunks, 6 * OBJECTS as u64);
     }
@@ -52,11 +52,11 @@ async fn i10_damaged_chunks_are_never_served_and_heal_restores_the_original_enco
     let before: Vec<_> = cluster.sites[..2].iter().map(|site| site.chunks.lock().clone()).collect();
     cluster.sites[..2].iter().for_each(|site| site.corrupt_all());
     assert_all_read(&cluster).await;
-    let found = verify(&cluster.client, go_on).await.unwrap();
+    let found = verify(cluster.client.stripes(), go_on).await.unwrap();
     assert_eq!(found.progress.damaged, 2 * OBJECTS as u64);
-    let report = heal(&cluster.client, go_on).await.unwrap();
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert!(report.is_whole(), "{report:?}");
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
     for (chunk, original) in before.iter().flatten() {
         let is_rebuilt = cluster.sites.iter().any(|site| {
             let chunks = site.chunks.lock();
@@ -77,10 +77,10 @@ async fn writes_go_on_in_debt_while_k_plus_one_sites_are_up_and_heal_pays_it() {
     assert_eq!(cluster.chunk_count(), 5 * OBJECTS);
     *cluster.sites[5].down.lock() = false;
     cluster.runtime.sleep(std::time::Duration::from_secs(5)).await;
-    let report = heal(&cluster.client, go_on).await.unwrap();
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
-    let again = heal(&cluster.client, go_on).await.unwrap();
+    let again = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert_eq!(again.progress.stripes_total, 0);
 }
 
@@ -103,13 +103,13 @@ async fn i2_beyond_the_tolerance_the_error_names_what_is_missing_and_everything_
     let error = cluster.get("object0").await.unwrap_err();
     assert!(matches!(error, ClientError::Unreadable { needed: 4, .. }), "{error}");
     assert!(["site 1", "site 2", "site 3"].iter().all(|site| error.to_string().contains(site)), "{error}");
-    let report = heal(&cluster.client, go_on).await.unwrap();
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert_eq!((report.unrepairable, report.progress.chunks), (OBJECTS as u64, 0));
     assert_eq!(cluster.chunk_count(), before, "nothing may be deleted");
     cluster.sites[..3].iter().for_each(|site| *site.down.lock() = false);
     cluster.runtime.sleep(std::time::Duration::from_secs(5)).await;
     assert_all_read(&cluster).await;
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +118,7 @@ async fn heal_goes_on_until_the_debt_that_was_made_meanwhile_is_paid_too() {
     fill(&cluster).await;
     cluster.lose_a_chunk_each(0..10);
     let (mut rounds, late) = (Vec::new(), [10..30, 30..35]);
-    let report = heal(&cluster.client, |progress| {
+    let report = heal(cluster.client.stripes(), |progress| {
         if rounds.last() != Some(&progress.round) {
             rounds.push(progress.round);
             if let Some(range) = late.get(rounds.len() - 1) {
@@ -133,7 +133,7 @@ async fn heal_goes_on_until_the_debt_that_was_made_meanwhile_is_paid_too() {
         (rounds.as_slice(), report.progress.chunks, report.progress.stripes_total),
         (&[1, 2, 3][..], 35, 35)
     );
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ async fn heal_without_progress_ends_and_names_what_is_left_and_waits_a_little_fo
     fill(&cluster).await;
     cluster.lose_a_chunk_each(0..OBJECTS);
     cluster.sites[..3].iter().for_each(|site| *site.down.lock() = true);
-    let report = heal(&cluster.client, go_on).await.unwrap();
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert!(!report.is_whole());
     assert_eq!((report.left, report.unknown, report.progress.round), (OBJECTS as u64, 3 * OBJECTS as u64, 3));
     assert!(
@@ -150,7 +150,7 @@ async fn heal_without_progress_ends_and_names_what_is_left_and_waits_a_little_fo
         "{report:?}"
     );
 
-    let healing = heal(&cluster.client, go_on);
+    let healing = heal(cluster.client.stripes(), go_on);
     let returning = async {
         cluster.runtime.sleep(Duration::from_millis(500)).await;
         cluster.sites[..3].iter().for_each(|site| *site.down.lock() = false);
@@ -158,7 +158,7 @@ async fn heal_without_progress_ends_and_names_what_is_left_and_waits_a_little_fo
     let (report, ()) = futures::future::join(healing, returning).await;
     let report = report.unwrap();
     assert!(report.is_whole() && report.progress.chunks == OBJECTS as u64, "{report:?}");
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn a_stripe_that_only_wants_for_a_site_is_looked_at_once_and_again_when_th
     let mut cluster = Cluster::start(6, "rs(4,2)").await;
     fill(&cluster).await;
     cluster.retire(0).await;
-    let report = heal(&cluster.client, go_on).await.unwrap();
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert_eq!((report.left, report.still_lost), (OBJECTS as u64, OBJECTS as u64));
     assert_eq!(
         (report.progress.stripes_done, report.progress.round),
@@ -175,7 +175,7 @@ async fn a_stripe_that_only_wants_for_a_site_is_looked_at_once_and_again_when_th
     );
     assert!(report.examples[0].contains("1 chunks without a site"), "{:?}", report.examples);
     cluster.add(10).await;
-    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
+    assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,11 +185,14 @@ async fn a_site_that_takes_no_chunk_is_not_asked_again_and_named_when_there_is_n
     cluster.retire(0).await;
     cluster.add(10).await;
     *cluster.sites[5].full.lock() = true;
-    let report = heal(&cluster.client, go_on).await.unwrap();
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert_eq!((report.left, report.still_lost, report.unrepairable), (OBJECTS as u64, OBJECTS as u64, 0));
     assert!(report.examples[0].contains("site 10: the site's disk is full"), "{:?}", report.examples);
     cluster.add(11).await;
-    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole(), "the other site takes all of them");
+    assert!(
+        heal(cluster.client.stripes(), go_on).await.unwrap().is_whole(),
+        "the other site takes all of them"
+    );
     assert_eq!(cluster.sites[6].chunks.lock().len(), OBJECTS);
 }
 
@@ -202,13 +205,13 @@ async fn a_heal_that_is_stopped_finishes_the_stripes_in_work_and_leaves_no_orpha
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     };
-    let report = heal(&cluster.client, stop_at_five).await.unwrap();
+    let report = heal(cluster.client.stripes(), stop_at_five).await.unwrap();
     assert!(report.stopped && !report.is_whole());
     let done = report.progress.stripes_done;
     assert!((5..OBJECTS as u64).contains(&done) && report.progress.chunks == done, "{report:?}");
-    assert_eq!(verify(&cluster.client, go_on).await.unwrap().orphans, 0);
-    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
-    let verified = verify(&cluster.client, |progress| match progress.stripes < 5 {
+    assert_eq!(verify(cluster.client.stripes(), go_on).await.unwrap().orphans, 0);
+    assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
+    let verified = verify(cluster.client.stripes(), |progress| match progress.stripes < 5 {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     });
@@ -231,8 +234,8 @@ async fn i6_a_repair_that_succeeds_in_part_names_no_site_twice() {
     fill(&cluster).await;
     cluster.sites[..2].iter().for_each(|site| site.chunks.lock().clear());
     *cluster.sites[0].full.lock() = true;
-    assert_eq!(verify(&cluster.client, go_on).await.unwrap().queued, OBJECTS as u64);
-    let report = heal(&cluster.client, go_on).await.unwrap();
+    assert_eq!(verify(cluster.client.stripes(), go_on).await.unwrap().queued, OBJECTS as u64);
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert_eq!((report.left, report.still_lost), (OBJECTS as u64, OBJECTS as u64), "{report:?}");
     let rows = cluster.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await.unwrap();
     for row in rows {
@@ -245,6 +248,6 @@ async fn i6_a_repair_that_succeeds_in_part_names_no_site_twice() {
         assert_eq!(sites.len(), named, "{stripe:?}");
     }
     *cluster.sites[0].full.lock() = false;
-    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
 }

@@ -44,7 +44,7 @@ async fn assert_well(cluster: &Cluster) {
     }
     let rows = cluster.meta.scan(ScanRange::prefix(b"r/"), usize::MAX).await.unwrap();
     assert_eq!(rows.len(), OBJECTS, "one row of the reverse index for each stripe");
-    let report = verify(&cluster.client, go_on).await.unwrap();
+    let report = verify(cluster.client.stripes(), go_on).await.unwrap();
     assert_eq!((report.progress.damaged, report.queued), (0, 0), "{report:?}");
 }
 
@@ -63,7 +63,7 @@ async fn a_chunk_moves_and_the_old_one_stays_for_readers_until_the_grace_has_pas
     let cluster = filled().await;
     let wanted = first_move(&cluster, 7).await;
     let len = cluster.stripes().await[0].1.chunk_len;
-    let outcome = move_chunk(&cluster.client, &wanted).await.unwrap();
+    let outcome = move_chunk(cluster.client.stripes(), &wanted).await.unwrap();
     assert_eq!(outcome, MoveOutcome::Moved { bytes: u64::from(len) });
     assert_eq!(cluster.stripes().await[0].1.locations[0].site, 7);
     assert_eq!(cluster.chunk_count(), 6 * OBJECTS + 1);
@@ -71,10 +71,10 @@ async fn a_chunk_moves_and_the_old_one_stays_for_readers_until_the_grace_has_pas
     cluster.collect().await;
     assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
     assert_well(&cluster).await;
-    assert_eq!(move_chunk(&cluster.client, &wanted).await.unwrap(), MoveOutcome::Outdated);
+    assert_eq!(move_chunk(cluster.client.stripes(), &wanted).await.unwrap(), MoveOutcome::Outdated);
     // And back: the chunk of a new generation is not taken for the old one.
     let back = ChunkMove { from: wanted.to, to: wanted.from, ..wanted };
-    assert!(matches!(move_chunk(&cluster.client, &back).await.unwrap(), MoveOutcome::Moved { .. }));
+    assert!(matches!(move_chunk(cluster.client.stripes(), &back).await.unwrap(), MoveOutcome::Moved { .. }));
     cluster.collect().await;
     assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
     assert_well(&cluster).await;
@@ -91,16 +91,16 @@ async fn moves_that_would_break_a_rule_are_refused() {
         other => panic!("it was not refused: {other:?}"),
     };
     let to_holder = ChunkMove { to: holder, ..wanted };
-    let reason = refused(move_chunk(&cluster.client, &to_holder).await.unwrap());
+    let reason = refused(move_chunk(cluster.client.stripes(), &to_holder).await.unwrap());
     assert!(reason.contains("holds a chunk"), "{reason}");
-    cluster.client.set_draining(SiteId(7), true);
-    let reason = refused(move_chunk(&cluster.client, &wanted).await.unwrap());
+    cluster.client.stripes().set_draining(SiteId(7), true);
+    let reason = refused(move_chunk(cluster.client.stripes(), &wanted).await.unwrap());
     assert!(reason.contains("takes no chunks"), "{reason}");
-    cluster.client.set_draining(SiteId(7), false);
+    cluster.client.stripes().set_draining(SiteId(7), false);
     let unknown = ChunkMove { to: SiteId(99), ..wanted };
-    refused(move_chunk(&cluster.client, &unknown).await.unwrap());
+    refused(move_chunk(cluster.client.stripes(), &unknown).await.unwrap());
     let of_nothing = ChunkMove { index: 17, ..wanted };
-    assert_eq!(move_chunk(&cluster.client, &of_nothing).await.unwrap(), MoveOutcome::Outdated);
+    assert_eq!(move_chunk(cluster.client.stripes(), &of_nothing).await.unwrap(), MoveOutcome::Outdated);
     assert_eq!(cluster.stripes().await, before, "not even a generation was taken");
 }
 
@@ -114,11 +114,11 @@ async fn a_bad_source_is_left_to_repair_and_nothing_bad_is_copied() {
             true => source.chunks.lock().clear(),
             false => source.corrupt_all(),
         }
-        assert_eq!(move_chunk(&cluster.client, &wanted).await.unwrap(), MoveOutcome::LeftToRepair);
+        assert_eq!(move_chunk(cluster.client.stripes(), &wanted).await.unwrap(), MoveOutcome::LeftToRepair);
         assert!(cluster.meta.get(&keys::debt(wanted.stripe)).await.unwrap().is_some());
         assert!(site(&cluster, SiteId(7)).chunks.lock().is_empty());
-        verify(&cluster.client, go_on).await.unwrap();
-        assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
+        verify(cluster.client.stripes(), go_on).await.unwrap();
+        assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
         assert_well(&cluster).await;
     }
 }
@@ -130,14 +130,17 @@ async fn a_destination_that_fails_changes_nothing_and_keeps_nothing() {
     let to = site(&cluster, SiteId(7));
     for fault in [&to.full, &to.down, &to.mute] {
         *fault.lock() = true;
-        let outcome = move_chunk(&cluster.client, &wanted).await.unwrap();
+        let outcome = move_chunk(cluster.client.stripes(), &wanted).await.unwrap();
         assert!(matches!(&outcome, MoveOutcome::Refused(reason) if reason.contains("site 7")), "{outcome:?}");
         *fault.lock() = false;
         cluster.collect().await;
         assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
     }
     assert_well(&cluster).await;
-    assert!(matches!(move_chunk(&cluster.client, &wanted).await.unwrap(), MoveOutcome::Moved { .. }));
+    assert!(matches!(
+        move_chunk(cluster.client.stripes(), &wanted).await.unwrap(),
+        MoveOutcome::Moved { .. }
+    ));
 }
 
 /// A mover that dies before or after any commit, while it reads, or while it writes.
@@ -157,22 +160,23 @@ async fn a_mover_killed_at_any_step_leaves_nothing_wrong() {
             let dying = dying.await.unwrap();
             *meta.death.lock() = death;
             // Shorter than what a site may take to answer: the process is killed while it waits.
-            let killed = cluster.runtime.timeout(Duration::from_millis(10), move_chunk(&dying, &wanted));
+            let killed =
+                cluster.runtime.timeout(Duration::from_millis(10), move_chunk(dying.stripes(), &wanted));
             assert!(killed.await.is_err(), "case {case}: it should have died at {death:?}");
         }
         (*from.hung.lock(), *to.mute.lock()) = (false, false);
         assert_well(&cluster).await;
-        let again = move_chunk(&cluster.client, &wanted).await.unwrap();
+        let again = move_chunk(cluster.client.stripes(), &wanted).await.unwrap();
         match death {
             Some(Death { commits: 2, is_made: true }) => assert_eq!(again, MoveOutcome::Outdated),
             _ => assert!(matches!(again, MoveOutcome::Moved { .. }), "case {case}: {again:?}"),
         }
         for row in cluster.meta.scan(ScanRange::prefix(keys::INTENTS), 10).await.unwrap() {
-            let mut tx = cluster.client.transaction();
+            let mut tx = cluster.client.stripes().transaction();
             tx.delete(row.key);
             cluster.meta.commit(tx).await.unwrap();
         }
-        let orphans = collect_orphans(&cluster.client).await.unwrap();
+        let orphans = collect_orphans(cluster.client.stripes()).await.unwrap();
         assert!(orphans.orphans <= 1 && orphans.unexplained == 0, "case {case}: {orphans:?}");
         cluster.collect().await;
         assert_eq!(cluster.chunk_count(), 6 * OBJECTS, "case {case}");
@@ -189,17 +193,18 @@ async fn movers_and_a_repair_of_one_stripe_do_not_take_a_live_chunk_from_each_ot
     let lost = SiteId(cluster.stripes().await[0].1.locations[2].site);
     site(&cluster, lost).chunks.lock().retain(|chunk, _| chunk.stripe != to_7.stripe);
     let (absent, pace) = (Absent::default(), RepairPace::unlimited());
-    let movers = join(move_chunk(&cluster.client, &to_7), move_chunk(&cluster.client, &to_8));
+    let movers =
+        join(move_chunk(cluster.client.stripes(), &to_7), move_chunk(cluster.client.stripes(), &to_8));
     let others = join(
-        move_chunk(&cluster.client, &other),
-        repair_stripe(&cluster.client, to_7.stripe, &absent, &pace, true),
+        move_chunk(cluster.client.stripes(), &other),
+        repair_stripe(cluster.client.stripes(), to_7.stripe, &absent, &pace, true),
     );
     let ((one, two), (_, repaired)) = join(movers, others).await;
     repaired.unwrap();
     let moved = [one.unwrap(), two.unwrap()];
     let made = moved.iter().filter(|outcome| matches!(outcome, MoveOutcome::Moved { .. })).count();
     assert_eq!(made, 1, "{moved:?}");
-    assert!(heal(&cluster.client, go_on).await.unwrap().is_whole());
+    assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
     cluster.collect().await;
     assert_well(&cluster).await;
     assert_eq!(cluster.chunk_count(), 6 * OBJECTS);

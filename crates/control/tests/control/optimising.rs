@@ -29,13 +29,13 @@ async fn filled() -> (Cluster, Vec<Block>) {
                 cluster.add(site).await;
             }
             for old in 1..5 {
-                cluster.client.set_draining(SiteId(old), true);
+                cluster.client.stripes().set_draining(SiteId(old), true);
             }
         }
         cluster.put(&format!("object{key}"), &content(key, LEN)).await.unwrap();
     }
     for old in 1..5 {
-        cluster.client.set_draining(SiteId(old), false);
+        cluster.client.stripes().set_draining(SiteId(old), false);
     }
     for (number, site) in cluster.sites.iter().enumerate() {
         let busy = if number < 4 { 900 } else { 100 };
@@ -71,15 +71,19 @@ async fn blocks_that_are_read_together_come_to_common_sites_within_the_budget() 
     assert_eq!(common_sites(&cluster).await, 0);
     let statistics = SiteStatistics::default();
     let optimiser = Optimiser::new(OptimiserOptions { draws: 64, ..OptimiserOptions::default() });
-    let source = AccessSource::Own(cluster.client.clone());
-    statistics.round(&cluster.client).await;
-    assert_eq!(optimiser.round(&cluster.client, &source, &statistics).await.unwrap(), 0, "nothing was read");
+    let source = AccessSource::Own(cluster.client.stripes().clone());
+    statistics.round(cluster.client.stripes()).await;
+    assert_eq!(
+        optimiser.round(cluster.client.stripes(), &source, &statistics).await.unwrap(),
+        0,
+        "nothing was read"
+    );
     let mut read = 0;
     for times in [1_800].into_iter().chain([60; 20]) {
         read_pairs(&cluster, &blocks, times).await;
         read += times * 2 * LEN;
-        statistics.round(&cluster.client).await;
-        optimiser.round(&cluster.client, &source, &statistics).await.unwrap();
+        statistics.round(cluster.client.stripes()).await;
+        optimiser.round(cluster.client.stripes(), &source, &statistics).await.unwrap();
         cluster.runtime.sleep(Duration::from_secs(1)).await;
     }
     let progress = optimiser.progress();
@@ -93,7 +97,7 @@ async fn blocks_that_are_read_together_come_to_common_sites_within_the_budget() 
     let moved = progress.chunks;
     read_pairs(&cluster, &blocks, 60).await;
     optimiser.set_paused(true);
-    assert_eq!(optimiser.round(&cluster.client, &source, &statistics).await.unwrap(), 0);
+    assert_eq!(optimiser.round(cluster.client.stripes(), &source, &statistics).await.unwrap(), 0);
     assert_eq!(optimiser.progress().chunks, moved);
 }
 
@@ -102,12 +106,12 @@ async fn blocks_that_are_read_together_come_to_common_sites_within_the_budget() 
 async fn slow_moves_do_not_hold_up_the_next_round() {
     let (cluster, blocks) = filled().await;
     let statistics = SiteStatistics::default();
-    statistics.round(&cluster.client).await;
-    let source = AccessSource::Own(cluster.client.clone());
+    statistics.round(cluster.client.stripes()).await;
+    let source = AccessSource::Own(cluster.client.stripes().clone());
     let optimiser = Optimiser::new(OptimiserOptions { draws: 64, ..OptimiserOptions::default() });
     read_pairs(&cluster, &blocks, 1_800).await;
     // Its budget begins to count.
-    optimiser.round(&cluster.client, &source, &statistics).await.unwrap();
+    optimiser.round(cluster.client.stripes(), &source, &statistics).await.unwrap();
     read_pairs(&cluster, &blocks, 600).await;
     for site in &cluster.sites {
         *site.lag.lock() = Duration::from_secs(2);
@@ -115,7 +119,7 @@ async fn slow_moves_do_not_hold_up_the_next_round() {
     let (mut underway, mut plans) = (Underway::default(), Vec::new());
     for _ in 0..3 {
         let begin = cluster.runtime.now();
-        optimiser.begin_round(&cluster.client, &source, &statistics, &mut underway).await.unwrap();
+        optimiser.begin_round(cluster.client.stripes(), &source, &statistics, &mut underway).await.unwrap();
         assert!(cluster.runtime.now() - begin < Duration::from_secs(1));
         plans.push(optimiser.progress().plans);
         // As if as much had been read again, which sites that slow do not bear.
@@ -144,23 +148,23 @@ async fn slow_moves_do_not_hold_up_the_next_round() {
 async fn a_move_that_fails_does_not_drop_the_others() {
     let (cluster, blocks) = filled().await;
     let statistics = SiteStatistics::default();
-    statistics.round(&cluster.client).await;
+    statistics.round(cluster.client.stripes()).await;
     let meta = DyingStore::new(cluster.meta.clone());
     let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
     let mover = Client::open(cluster.runtime.clone(), meta.clone(), sites, options("rs(2,2)")).await.unwrap();
-    let source = AccessSource::Own(cluster.client.clone());
+    let source = AccessSource::Own(cluster.client.stripes().clone());
     let optimiser = Optimiser::new(OptimiserOptions { draws: 64, ..OptimiserOptions::default() });
     // Its budget begins to count.
-    optimiser.round(&mover, &source, &statistics).await.unwrap();
+    optimiser.round(mover.stripes(), &source, &statistics).await.unwrap();
     read_pairs(&cluster, &blocks, 1_800).await;
-    optimiser.round(&mover, &source, &statistics).await.unwrap();
+    optimiser.round(mover.stripes(), &source, &statistics).await.unwrap();
     read_pairs(&cluster, &blocks, 1_800).await;
     let odd = cluster.stripes().await.into_iter().skip(1).step_by(2);
     *meta.refused.lock() = odd.map(|(stripe, _)| keys::stripe(stripe)).collect();
     for site in &cluster.sites {
         *site.lag.lock() = Duration::from_millis(10);
     }
-    let failed = optimiser.round(&mover, &source, &statistics).await;
+    let failed = optimiser.round(mover.stripes(), &source, &statistics).await;
     assert!(failed.is_err(), "{:?}", optimiser.progress());
     cluster.runtime.sleep(Duration::from_secs(1)).await;
     cluster.collect().await;

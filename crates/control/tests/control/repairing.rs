@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use striate_client::{Client, ClientOptions};
+use striate_client::Client;
 use striate_control::{
     GarbageCollector, MoveOutcome, RepairLimits, RepairOptions, RepairService, move_chunk, verify,
 };
@@ -37,7 +37,7 @@ async fn assert_all_read(cluster: &Cluster, objects: usize) {
 
 fn start(cluster: &Cluster, limits: RepairLimits) -> (RepairService, JoinHandle<()>) {
     let service = RepairService::new(RepairOptions { after: WAIT, limits: Some(limits) });
-    let task = cluster.runtime.spawn(service.clone().run(cluster.client.clone()));
+    let task = cluster.runtime.spawn(service.clone().run(cluster.client.stripes().clone()));
     (service, task)
 }
 
@@ -68,11 +68,11 @@ async fn a_site_that_is_silent_for_longer_than_the_wait_is_rebuilt_and_its_old_c
     *cluster.sites[0].down.lock() = false;
     cluster.runtime.sleep(60 * SECOND).await;
     let mut collector = GarbageCollector::default();
-    collector.round(&cluster.client).await.unwrap();
+    collector.round(cluster.client.stripes()).await.unwrap();
     cluster.runtime.sleep(61 * SECOND).await;
-    collector.round(&cluster.client).await.unwrap();
+    collector.round(cluster.client.stripes()).await.unwrap();
     assert!(cluster.sites[0].chunks.lock().is_empty(), "what it still had is named no more");
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
     assert_all_read(&cluster, OBJECTS).await;
 }
 
@@ -107,7 +107,7 @@ async fn debt_of_writes_is_paid_as_soon_as_there_is_a_site() {
     cluster.runtime.sleep(30 * SECOND).await;
     assert_eq!((cluster.debts().await, cluster.chunk_count()), (0, 6 * OBJECTS));
     assert_eq!(service.progress().left, 0);
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ async fn a_site_that_was_given_up_is_rebuilt_at_once() {
     cluster.add(10).await;
     cluster.runtime.sleep(30 * SECOND).await;
     assert_eq!(cluster.sites[5].chunks.lock().len(), OBJECTS);
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +146,7 @@ async fn a_damaged_chunk_that_a_read_finds_is_repaired_alone() {
     let (_service, task) = start(&cluster, RepairLimits::default());
     cluster.runtime.sleep(30 * SECOND).await;
     assert_eq!(cluster.debts().await, 0);
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
     let after = cluster.stripes().await;
     let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
     assert_eq!(changed.map(|(before, _)| before.0).collect::<Vec<_>>(), [damaged, missing]);
@@ -179,9 +179,9 @@ async fn where_sites_do_not_reach_each_other_chunks_are_rebuilt_and_moved_all_th
     let to = SiteId(if taken.contains(&10) { 11 } else { 10 });
     let index = record.locations.iter().position(|at| at.site == 2).unwrap();
     let wanted = ChunkMove { stripe, index, from: SiteId(2), to };
-    let moved = move_chunk(&cluster.client, &wanted).await.unwrap();
+    let moved = move_chunk(cluster.client.stripes(), &wanted).await.unwrap();
     assert!(matches!(moved, MoveOutcome::Moved { .. }), "{moved:?}");
-    assert!(verify(&cluster.client, go_on).await.unwrap().is_clean());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
     assert_all_read(&cluster, OBJECTS).await;
 }
 
@@ -190,7 +190,11 @@ async fn where_sites_do_not_reach_each_other_chunks_are_rebuilt_and_moved_all_th
 async fn damage_that_a_query_needs_not_mind_is_reported() {
     let cluster = filled(6, OBJECTS).await;
     let policy = ReadPolicy::LateBinding { extra_reads: 2, cancel: false };
-    let options = ClientOptions { read_policy: policy, ..options("rs(4,2)") };
+    let options = {
+        let mut options = options("rs(4,2)");
+        options.stripes.read_policy = policy;
+        options
+    };
     let handles = cluster.sites.iter().map(|site| site.clone() as std::sync::Arc<dyn Site>).collect();
     let client = Client::open(cluster.runtime.clone(), cluster.meta.clone(), handles, options).await.unwrap();
     cluster.sites[0].corrupt_all();
@@ -306,7 +310,7 @@ async fn killed_at_any_step_it_goes_on_where_it_was() {
     assert!(kills > 5, "{kills} kills");
     let (_service, _task) = start(&cluster, RepairLimits::default());
     cluster.runtime.sleep(60 * SECOND).await;
-    let verified = verify(&cluster.client, go_on).await.unwrap();
+    let verified = verify(cluster.client.stripes(), go_on).await.unwrap();
     assert!(verified.is_clean() && verified.progress.chunks == 6 * OBJECTS as u64, "{verified:?}");
 }
 
@@ -316,7 +320,7 @@ async fn switched_off_it_does_nothing() {
     cluster.retire(0).await;
     cluster.add(10).await;
     let service = RepairService::new(RepairOptions { limits: None, ..RepairOptions::default() });
-    let _task = cluster.runtime.spawn(service.clone().run(cluster.client.clone()));
+    let _task = cluster.runtime.spawn(service.clone().run(cluster.client.stripes().clone()));
     cluster.runtime.sleep(3 * WAIT).await;
     assert!(service.progress().off && cluster.sites[5].chunks.lock().is_empty());
 }

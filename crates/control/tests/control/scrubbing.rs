@@ -32,7 +32,7 @@ fn verified(count: Option<ScrubCount>) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn every_chunk_is_verified_once_in_a_cycle_and_evenly() {
     let cluster = filled().await;
-    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.clone(), CYCLE));
+    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.stripes().clone(), CYCLE));
     for tenth in 1..10 {
         cluster.runtime.sleep(CYCLE / 10).await;
         let verified = verified(work(&cluster).await.count);
@@ -50,7 +50,7 @@ async fn every_chunk_is_verified_once_in_a_cycle_and_evenly() {
 async fn what_it_finds_damaged_is_in_debt() {
     let cluster = filled().await;
     cluster.sites[2].corrupt_all();
-    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.clone(), CYCLE));
+    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.stripes().clone(), CYCLE));
     cluster.runtime.sleep(CYCLE / 2).await;
     let half = cluster.debts().await as u64;
     assert!((OBJECTS / 2 - 2..=OBJECTS / 2 + 2).contains(&half), "{half} in debt after half of the cycle");
@@ -63,7 +63,7 @@ async fn what_it_finds_damaged_is_in_debt() {
 async fn another_process_goes_on_where_the_last_one_was() {
     let cluster = filled().await;
     for _ in 0..8 {
-        let task = cluster.runtime.spawn(keep_scrubbing(cluster.client.clone(), CYCLE));
+        let task = cluster.runtime.spawn(keep_scrubbing(cluster.client.stripes().clone(), CYCLE));
         cluster.runtime.sleep(CYCLE / 8).await;
         task.abort();
         let _ = task.await;
@@ -72,7 +72,7 @@ async fn another_process_goes_on_where_the_last_one_was() {
     }
     let before = work(&cluster).await;
     assert!(before.cycle == 1 && (CHUNKS * 9 / 10..=CHUNKS).contains(&verified(before.count)), "{before:?}");
-    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.clone(), CYCLE));
+    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.stripes().clone(), CYCLE));
     cluster.runtime.sleep(CYCLE / 10).await;
     let after = work(&cluster).await;
     assert_eq!((after.cycle, after.last.unwrap().stripes), (2, OBJECTS));
@@ -82,7 +82,7 @@ async fn another_process_goes_on_where_the_last_one_was() {
 async fn it_waits_while_requests_wait_until_it_is_far_behind() {
     let cluster = filled().await;
     cluster.sites.iter().for_each(|site| site.queue(9));
-    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.clone(), CYCLE));
+    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.stripes().clone(), CYCLE));
     cluster.runtime.sleep(CYCLE / 2).await;
     let verified = verified(work(&cluster).await.count);
     let late = CHUNKS / 20;

@@ -388,7 +388,7 @@ fn fail_sites(world: &World, mover: Option<&Client>, count: u32) {
     let dead: Vec<SiteId> = machines.iter().take(count as usize).map(|machine| machine.site.id()).collect();
     machines.iter().take(count as usize).for_each(|machine| machine.store.crash());
     for client in world.clients.iter().chain(mover).filter(|_| count > 0) {
-        let views = client.sites().into_iter().map(|view| view.site);
-        client.set_sites(views.filter(|site| !dead.contains(&site.id())).collect());
+        let views = client.stripes().sites().into_iter().map(|view| view.site);
+        client.stripes().set_sites(views.filter(|site| !dead.contains(&site.id())).collect());
     }
 }

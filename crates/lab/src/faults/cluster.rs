@@ -15,6 +15,7 @@ use striate_meta::{Commit, MetaStore, Row, Transaction, TxId, keys, records};
 use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 use striate_site::{Site, SiteDirectory, SiteIdentity};
+use striate_stripe::StripeOptions;
 
 use super::coverage::Coverage;
 use super::engine::EngineMachine;
@@ -242,14 +243,17 @@ impl Cluster {
         ClientOptions {
             profile: self.profile(),
             block_len: 16 << 10,
-            write_surplus: super::mutation::write_surplus(self.mutation),
-            write_deadline: Duration::from_secs(1),
-            read_deadline: Duration::from_secs(1),
-            hedge_after: Duration::from_millis(50),
-            garbage_grace: Duration::from_secs(10),
             min_part_len: 4 << 10,
-            read_policy: self.read_policy,
-            sampling: 1.0,
+            stripes: StripeOptions {
+                write_surplus: super::mutation::write_surplus(self.mutation),
+                write_deadline: Duration::from_secs(1),
+                read_deadline: Duration::from_secs(1),
+                hedge_after: Duration::from_millis(50),
+                garbage_grace: Duration::from_secs(10),
+                read_policy: self.read_policy,
+                sampling: 1.0,
+                ..StripeOptions::default()
+            },
             ..ClientOptions::default()
         }
     }
@@ -269,7 +273,7 @@ impl Cluster {
     pub fn most_debt(&self) -> usize {
         let profile = self.profile();
         let (n, k) = (profile.code.chunk_count(), profile.code.data_count());
-        n - (k + ClientOptions::default().write_surplus).min(n)
+        n - (k + StripeOptions::default().write_surplus).min(n)
     }
 
     /// The metadata store as a machine sees it.

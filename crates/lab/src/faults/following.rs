@@ -49,9 +49,9 @@ impl KnownSites {
                 handles.insert(site, handle);
             }
         }
-        client.set_sites(handles.values().cloned().collect());
+        client.stripes().set_sites(handles.values().cloned().collect());
         for row in &rows {
-            client.set_draining(SiteId(row.id), row.state() == State::Draining);
+            client.stripes().set_draining(SiteId(row.id), row.state() == State::Draining);
         }
         Ok(())
     }

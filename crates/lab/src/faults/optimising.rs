@@ -31,7 +31,7 @@ pub async fn keep_optimising(cluster: &Cluster, client: &Client) {
     let look = async {
         while cluster.moves_chunks() {
             client.runtime().sleep(EVERY).await;
-            statistics.round(client).await;
+            statistics.round(client.stripes()).await;
         }
     };
     let make_moves = async {
@@ -40,7 +40,7 @@ pub async fn keep_optimising(cluster: &Cluster, client: &Client) {
             underway.during(client.runtime().sleep(EVERY)).await;
             report(cluster, client, &access);
             // The metadata fails as often as everything else, and the next round goes on.
-            let _ = optimiser.begin_round(client, &source, &statistics, &mut underway).await;
+            let _ = optimiser.begin_round(client.stripes(), &source, &statistics, &mut underway).await;
         }
         let _ = underway.finish().await;
     };
@@ -52,8 +52,8 @@ fn report(cluster: &Cluster, client: &Client, access: &GatheredAccess) {
     for gateway in &cluster.gateways {
         let Some(of_gateway) = gateway.client() else { continue };
         let report = AccessReport {
-            snapshot: of_gateway.co_access_snapshot(),
-            requests: of_gateway.requests(),
+            snapshot: of_gateway.stripes().sampler().snapshot(),
+            requests: of_gateway.stripes().requests(),
             objects: Vec::new(),
         };
         let name = format!("gateway-{}", gateway.machine.number);

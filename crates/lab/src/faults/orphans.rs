@@ -32,7 +32,7 @@ pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
     let client = gateway.client().expect("it was started");
     let deadline = cluster.runtime.now() + COLLECTED_WITHIN;
     loop {
-        let found = collect_orphans(&client).await;
+        let found = collect_orphans(client.stripes()).await;
         let left = left(cluster).await;
         if left.as_ref().is_some_and(Vec::is_empty) {
             return;

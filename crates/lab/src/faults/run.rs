@@ -167,10 +167,10 @@ async fn keep_healing(shared: Arc<Shared>, gateway: Arc<Gateway>) {
         let (client, examine) = (running.client.clone(), cluster.ledger.has_victims());
         let task = running.run(async move {
             if examine {
-                verify(&client, |_| ControlFlow::Continue(())).await?;
+                verify(client.stripes(), |_| ControlFlow::Continue(())).await?;
             }
-            collect_orphans(&client).await?;
-            heal(&client, |_| ControlFlow::Continue(())).await
+            collect_orphans(client.stripes()).await?;
+            heal(client.stripes(), |_| ControlFlow::Continue(())).await
         });
         let healed = cluster.runtime.timeout(LONGEST, task).await;
         cluster.coverage.end(Kind::Heal);

@@ -133,14 +133,15 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
     }
     *control.term.lock() = Some(client.clone());
     let _term = Term(Arc::clone(&control.term));
+    let stripes = client.stripes();
     let repair = RepairService::new(RepairOptions { after: WAIT, ..RepairOptions::default() });
     let rebalancer = Rebalancer::new(REBALANCE);
     futures::join!(
         follow(&cluster, &client, known),
-        as_service(Kind::Repair, repair.run(client.clone())),
-        as_service(Kind::Scrub, keep_scrubbing(client.clone(), SCRUB_CYCLE)),
-        as_service(Kind::Collect, keep_collecting(client.clone(), COLLECT_EVERY)),
-        as_service(Kind::Rebalance, rebalancer.run(client.clone())),
+        as_service(Kind::Repair, repair.run(stripes.clone())),
+        as_service(Kind::Scrub, keep_scrubbing(stripes.clone(), SCRUB_CYCLE)),
+        as_service(Kind::Collect, keep_collecting(stripes.clone(), COLLECT_EVERY)),
+        as_service(Kind::Rebalance, rebalancer.run(stripes.clone())),
         as_service(Kind::Move, keep_moving(&cluster, &client)),
         as_service(Kind::Optimise, keep_optimising(&cluster, &client)),
     );
@@ -153,7 +154,7 @@ async fn keep_moving(cluster: &Cluster, client: &Client) {
         cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LONGEST_PAUSE)).await;
         if let Some(wanted) = draw_move(cluster).filter(|_| cluster.moves_chunks()) {
             // It is refused or out of date as often as it is made, and a failing store fails it.
-            let _ = move_chunk(client, &wanted).await;
+            let _ = move_chunk(client.stripes(), &wanted).await;
         }
     }
 }

@@ -166,8 +166,8 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
     cluster.runtime.sleep(SERVICES_TRY).await;
     cluster.controls.iter().for_each(|control| control.kill());
     cluster.runtime.sleep(MESSAGES_ARRIVE).await;
-    let _ = verify(&client, |_| ControlFlow::Continue(())).await;
-    let healed = heal(&client, |_| ControlFlow::Continue(())).await;
+    let _ = verify(client.stripes(), |_| ControlFlow::Continue(())).await;
+    let healed = heal(client.stripes(), |_| ControlFlow::Continue(())).await;
     check_refused(cluster, &damaged, healed.ok());
 }
 

@@ -28,6 +28,7 @@ use striate_meta::MemoryStore;
 use striate_plan::ReadPolicy;
 use striate_runtime::{Runtime, run_in_virtual_time};
 use striate_site::{Priority, Site, WriteRequest};
+use striate_stripe::StripeOptions;
 
 use crate::calibration::Calibration;
 use crate::contents::{GeneratedStripes, WRITER};
@@ -240,7 +241,7 @@ pub async fn prepare(
     let options = ClientOptions {
         profile: setting.profile,
         block_len: setting.block_len,
-        read_policy: setting.policy,
+        stripes: StripeOptions { read_policy: setting.policy, ..StripeOptions::default() },
         ..ClientOptions::default()
     };
     let client = Client::open(runtime.clone(), engine, sites, options).await?;

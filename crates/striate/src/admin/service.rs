@@ -204,9 +204,9 @@ impl AdminService {
                     "a heal is running already; wait for it, or stop that command".to_owned(),
                 );
             };
-            let client = this.shared.cluster.client();
+            let stripes = this.shared.cluster.client().stripes();
             let _hold = this.shared.cluster.upkeep().repair().hold();
-            match striate_control::heal(client, |progress| pace.progress(progress)).await {
+            match striate_control::heal(stripes, |progress| pace.progress(progress)).await {
                 Ok(report) if report.stopped => Line::Failed(STOPPING.to_owned()),
                 Ok(report) => {
                     Line::Report(serde_json::json!({ "whole": report.is_whole(), "report": report }))
@@ -236,13 +236,13 @@ impl AdminService {
         mut pace: Pace,
     ) -> Result<Option<serde_json::Value>, String> {
         let cluster = &self.shared.cluster;
-        let report = striate_control::verify(cluster.client(), |progress| pace.progress(progress));
+        let report = striate_control::verify(cluster.client().stripes(), |progress| pace.progress(progress));
         let report = report.await.map_err(|error| error.to_string())?;
         if report.stopped {
             return Ok(None);
         }
         let removed = match remove_orphans {
-            true => striate_control::collect_orphans(cluster.client()).await,
+            true => striate_control::collect_orphans(cluster.client().stripes()).await,
             false => Ok(striate_control::OrphanReport::default()),
         };
         let removed = removed.map_err(|error| error.to_string())?.orphans;

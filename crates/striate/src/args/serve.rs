@@ -9,6 +9,7 @@ use striate_core::Profile;
 use striate_lab::calibration::Calibration;
 use striate_meta::EngineUrl;
 use striate_plan::ReadPolicy;
+use striate_stripe::StripeOptions;
 
 use super::UpkeepArgs;
 use crate::spans::OtlpEndpoint;
@@ -129,6 +130,18 @@ pub struct ListenArgs {
     /// `striate-dev-secret`. Whoever can reach the port can then read and delete everything.
     #[arg(long, env = "STRIATE_DEV")]
     pub dev: bool,
+}
+
+impl ListenArgs {
+    /// What these say of stripes.
+    pub fn stripe_options(&self) -> StripeOptions {
+        StripeOptions {
+            in_flight_bytes: (self.body_memory_mib as usize) << 20,
+            write_surplus: self.write_surplus.into(),
+            read_policy: self.read_policy,
+            ..StripeOptions::default()
+        }
+    }
 }
 
 /// `striate server`.

@@ -130,10 +130,10 @@ impl Console {
                 match self.shared.access.allows(&request, peer) {
                     true => {
                         let status = self.shared.cluster.status(&self.shared.endpoint).await;
-                        let client = self.shared.cluster.client();
+                        let stripes = self.shared.cluster.client().stripes();
                         let figures = Figures {
-                            reads: client.read_measures(),
-                            co_access: client.co_access_totals(),
+                            reads: stripes.read_measures(),
+                            co_access: stripes.sampler().totals(),
                             loads: self.shared.cluster.statistics().view(),
                             rebalance: self.shared.cluster.rebalancer().progress(),
                             optimiser: self.shared.cluster.optimiser().progress(),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use striate_client::Client;
 use striate_control::AccessReport;
 use striate_core::StripeId;
 use striate_plan::CoAccessSnapshot;
+use striate_stripe::Stripes;
 
 use super::client::{Channel, ControlClient};
 use super::messages::ReportAccessRequest;
@@ -21,18 +21,19 @@ const NAMED: usize = 64;
 const MAX_NAME_LEN: usize = 63 + 1 + 1_024;
 
 /// Reports to all control processes for ever, whenever there is something new.
-pub async fn keep_reporting(client: Client, control: ControlClient) {
+pub async fn keep_reporting(stripes: Stripes, control: ControlClient) {
     let (mut reported, mut is_heard) = (0, true);
     loop {
-        client.runtime().sleep(REPORT_EVERY).await;
-        let observed = client.co_access_totals().observed;
+        stripes.runtime().sleep(REPORT_EVERY).await;
+        let observed = stripes.sampler().totals().observed;
         if observed == reported && is_heard {
             continue;
         }
-        let objects = client.hottest(NAMED).into_iter().filter_map(|hot| Some((hot.block, hot.object?)));
+        let objects =
+            stripes.sampler().hottest(NAMED).into_iter().filter_map(|hot| Some((hot.block, hot.object?)));
         let report = AccessReport {
-            snapshot: client.co_access_snapshot(),
-            requests: client.requests(),
+            snapshot: stripes.sampler().snapshot(),
+            requests: stripes.requests(),
             objects: objects.collect(),
         };
         let request = ReportAccessRequest::from(&report);

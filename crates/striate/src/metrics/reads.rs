@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use striate_client::{CoAccessTotals, HistogramView, Phase, ReadMeasures};
 use striate_control::SiteLoadView;
+use striate_stripe::{CoAccessTotals, HistogramView, Phase, ReadMeasures};
 
 use super::Page;
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use striate_client::{BlockExplained, ObjectExplained, QueryExplained, ReadExplained, SiteExplained};
+use striate_client::{ObjectExplained, ReadExplained};
+use striate_stripe::{BlockExplained, QueryExplained, SiteExplained};
 
 use super::report::{cells, table};
 use crate::transfer::progress::human_bytes;
@@ -92,7 +93,7 @@ fn of_block(number: usize, block: &BlockExplained) -> impl Iterator<Item = Vec<S
 
 #[cfg(test)]
 mod tests {
-    use striate_client::{ChunkChoice, ChunkExplained, CostPart};
+    use striate_stripe::{ChunkChoice, ChunkExplained, CostPart};
 
     use super::*;
 

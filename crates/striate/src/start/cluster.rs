@@ -22,10 +22,10 @@ use striate_control::{Optimiser, Rebalancer, SiteStatistics, Upkeep, UpkeepOptio
 use striate_core::{ClusterId, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
-use striate_plan::{CoAccessLimits, ReadPolicy};
 use striate_runtime::{Instant, JoinHandle, Runtime};
 use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_site::{Site, StoreStatus};
+use striate_stripe::StripeOptions;
 
 use super::directories::{Found, inspect};
 use super::lock::{DirectoryLock, LOCK_FILE};
@@ -44,16 +44,10 @@ pub struct Settings {
     pub profile: Option<Profile>,
     /// The region.
     pub region: String,
-    /// Bytes of bodies in memory at once.
-    pub body_memory: usize,
     /// A key that is accepted besides those in the metadata.
     pub given_key: Option<Credentials>,
-    /// Sites that must hold a chunk before a write is acknowledged, beyond k.
-    pub write_surplus: usize,
-    /// Which chunks reads of many objects ask for.
-    pub read_policy: ReadPolicy,
-    /// What is kept of sampled requests.
-    pub co_access: CoAccessLimits,
+    /// Memory, acknowledgement, read policy, and what is kept of sampled requests.
+    pub stripes: StripeOptions,
     /// What it does by itself to stay whole, where it is the process that does.
     pub upkeep: UpkeepOptions,
 }
@@ -164,11 +158,8 @@ impl Cluster {
         let state = State { roster: plan.roster, live, ignored: plan.ignored, followed: None };
         let options = ClientOptions {
             profile,
-            in_flight_bytes: settings.body_memory,
             mirrors: layout(&state.roster).mirrors(),
-            write_surplus: settings.write_surplus,
-            read_policy: settings.read_policy,
-            co_access: settings.co_access,
+            stripes: settings.stripes,
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;

@@ -11,12 +11,12 @@ mod mirror;
 use std::fmt;
 use std::sync::Arc;
 
-use striate_client::ClientOptions;
 use striate_meta::MetaStore;
 use striate_meta::embedded::MetaDirectory;
 use striate_meta::embedded::simulated;
 use striate_site::filesystem::{FileSystem, SimulatedFileSystem};
 use striate_site::{ChunkStore, Site};
+use striate_stripe::StripeOptions;
 
 use super::cluster::Cluster;
 use super::site::SiteMachine;
@@ -160,6 +160,6 @@ pub fn metadata(
 
 /// How many chunks more than k a write wants.
 pub fn write_surplus(mutation: Mutation) -> usize {
-    let right = ClientOptions::default().write_surplus;
+    let right = StripeOptions::default().write_surplus;
     if mutation == Mutation::WriteQuorumOffByOne { right - 1 } else { right }
 }

@@ -113,7 +113,7 @@ impl AdminService {
             next_epoch: before.next_epoch.max(imported.next_epoch),
             ..imported
         };
-        let mut tx = cluster.client().transaction();
+        let mut tx = cluster.client().stripes().transaction();
         tx.require_unchanged(keys::cluster(), row.as_ref()).put(keys::cluster(), records::encode(&raised));
         match cluster.meta().commit(tx).await.map_err(Failure::failed)? {
             striate_meta::Commit::Done(_) => Ok(()),

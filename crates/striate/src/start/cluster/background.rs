@@ -30,17 +30,17 @@ impl Cluster {
     /// Starts the background work; it ends with [`Cluster::close`].
     pub fn start_background(&self) {
         let runtime = &self.inner.runtime;
-        let client = || self.inner.client.clone();
+        let stripes = || self.inner.client.stripes().clone();
         let statistics = self.inner.statistics.clone();
-        let source = AccessSource::Own(client());
-        let mut tasks = vec![runtime.spawn(statistics.clone().run(client()))];
+        let source = AccessSource::Own(stripes());
+        let mut tasks = vec![runtime.spawn(statistics.clone().run(stripes()))];
         match &self.inner.embedded {
             // Nobody else works on these metadata: what a cluster's leading control process does is done here.
             Some(embedded) => tasks.extend([
-                runtime.spawn(self.inner.upkeep.clone().run(client())),
-                runtime.spawn(self.inner.rebalancer.clone().run(client())),
-                runtime.spawn(self.journal(source.clone()).run(client())),
-                runtime.spawn(self.inner.optimiser.clone().run(client(), source, statistics)),
+                runtime.spawn(self.inner.upkeep.clone().run(stripes())),
+                runtime.spawn(self.inner.rebalancer.clone().run(stripes())),
+                runtime.spawn(self.journal(source.clone()).run(stripes())),
+                runtime.spawn(self.inner.optimiser.clone().run(stripes(), source, statistics)),
                 runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().check_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().scrub_metadata(embedded.clone())),

@@ -214,7 +214,7 @@ impl Cluster {
         self.embedded()?.set_directories(layout, directories).await.map_err(Failure::failed)?;
         self.follow_roster().await.map_err(|error: MetaError| Failure::failed(error))?;
         let sites = self.inner.state.lock().sites();
-        self.inner.client.set_sites(sites);
+        self.inner.client.stripes().set_sites(sites);
         Ok(())
     }
 }

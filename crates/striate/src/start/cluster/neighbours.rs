@@ -38,7 +38,7 @@ mod tests {
     use striate_site::{CombineRequest, CombineSource, Priority, WriteRequest};
 
     use striate_control::UpkeepOptions;
-    use striate_plan::{CoAccessLimits, ReadPolicy};
+    use striate_stripe::StripeOptions;
 
     use super::*;
     use crate::start::cluster::Settings;
@@ -53,11 +53,8 @@ mod tests {
         let settings = Settings {
             profile: None,
             region: "us-east-1".to_owned(),
-            body_memory: 32 << 20,
             given_key: None,
-            write_surplus: 1,
-            read_policy: ReadPolicy::default(),
-            co_access: CoAccessLimits::default(),
+            stripes: StripeOptions::default(),
             upkeep: UpkeepOptions::by_hand(),
         };
         Cluster::open(Runtime::real(), plan, settings).await.expect("opened").cluster

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use striate_client::SiteView;
 use striate_core::SiteId;
 use striate_meta::embedded::MirrorStatus;
 use striate_meta::{ScanRange, keys};
 use striate_site::{Site, SiteStatus, StoreStatus};
+use striate_stripe::SiteView;
 
 use super::Cluster;
 use super::members::still_there;
@@ -66,16 +66,16 @@ impl Cluster {
 
     /// True when enough sites take writes and the metadata answers from memory of its state.
     pub fn is_serving(&self) -> bool {
-        let views = self.inner.client.sites();
+        let views = self.inner.client.stripes().sites();
         let writable = views.iter().filter(|view| view.writable).count();
-        let (code, surplus) = (self.profile().code, self.inner.client.options().write_surplus);
+        let (code, surplus) = (self.profile().code, self.inner.client.stripes().options().write_surplus);
         writable >= (code.data_count() + surplus).min(code.chunk_count())
     }
 
     /// True when one more loss would stop nothing.
     pub fn is_whole(&self) -> bool {
         let members = self.inner.state.lock().site_rows().len();
-        let views = self.inner.client.sites();
+        let views = self.inner.client.stripes().sites();
         views.iter().filter(|view| view.readable && view.writable).count() == members
     }
 
@@ -134,7 +134,7 @@ impl Cluster {
 
     fn site_states(&self, asked: &RemoteAnswers) -> Vec<SiteState> {
         let views: BTreeMap<SiteId, SiteView> =
-            self.inner.client.sites().into_iter().map(|view| (view.site.id(), view)).collect();
+            self.inner.client.stripes().sites().into_iter().map(|view| (view.site.id(), view)).collect();
         let state = self.inner.state.lock();
         let describe = |record: &striate_meta::records::Site| {
             let site = SiteId(record.id);

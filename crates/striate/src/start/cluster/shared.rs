@@ -54,11 +54,8 @@ impl Cluster {
             KeyStore::new(runtime.clone(), meta.clone(), SealingKey::new(&sealing), settings.given_key);
         let options = ClientOptions {
             profile,
-            in_flight_bytes: settings.body_memory,
             mirrors: ENGINE_COPIES,
-            write_surplus: settings.write_surplus,
-            read_policy: settings.read_policy,
-            co_access: settings.co_access,
+            stripes: settings.stripes,
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
@@ -102,9 +99,9 @@ impl Cluster {
             followed.rows.clone_from(&rows);
             followed.sites.all()
         };
-        inner.client.set_sites(sites);
+        inner.client.stripes().set_sites(sites);
         for row in &rows {
-            inner.client.set_draining(SiteId(row.id), row.state() == SiteState::Draining);
+            inner.client.stripes().set_draining(SiteId(row.id), row.state() == SiteState::Draining);
         }
         match profile.parse() {
             Ok(profile) => inner.client.set_default_profile(profile),

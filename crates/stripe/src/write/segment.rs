@@ -9,14 +9,15 @@ use bytes::Bytes;
 use striate_meta::records::{self, ManifestSegment};
 use striate_meta::{Commit, Precondition, Transaction, keys};
 
-use super::{PutSession, StoredBlock};
-use crate::error::ClientError;
+use super::put::{PutSession, StoredBlock, fenced};
+use super::release::release_segment;
+use crate::error::StripeError;
 
 /// Blocks whose rows are committed together: 4 or 5 operations each.
 const BATCH: usize = 18;
 
 /// A run of blocks that is kept in rows of its own.
-pub(crate) struct SegmentWriter {
+pub struct SegmentWriter {
     id: [u8; 16],
     block_len: u32,
     block_count: u32,
@@ -25,16 +26,20 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    pub(crate) async fn open(session: &PutSession, block_len: u32) -> Result<Self, ClientError> {
-        let shared = &session.stripes().shared;
+    /// Opens a segment for a put of many blocks.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn open(session: &PutSession, block_len: u32) -> Result<Self, StripeError> {
+        let shared = &session.writes().shared;
         loop {
             let registered = shared.writer.registered();
-            let mut tx = session.stripes().transaction();
+            let mut tx = session.writes().shared.table.transaction();
             let id = tx.id.0.to_be_bytes();
             let record = records::PendingSegment { writer: registered.id, lease: registered.lease.0 };
             tx.require(Precondition::LeaseAlive(registered.lease));
             tx.put(keys::pending(&id), records::encode(&record));
-            if let Commit::Done(_) = shared.meta.commit(tx).await? {
+            if let Commit::Done(_) = shared.table.meta().commit(tx).await? {
                 return Ok(Self {
                     id,
                     block_len,
@@ -48,11 +53,7 @@ impl SegmentWriter {
     }
 
     /// Adds the next block; commits its rows with others when a batch is full.
-    pub(crate) async fn append(
-        &mut self,
-        session: &PutSession,
-        block: StoredBlock,
-    ) -> Result<(), ClientError> {
+    pub async fn append(&mut self, session: &PutSession, block: StoredBlock) -> Result<(), StripeError> {
         self.size += u64::from(block.block.len);
         self.waiting.push(block);
         if self.waiting.len() == BATCH {
@@ -61,11 +62,11 @@ impl SegmentWriter {
         Ok(())
     }
 
-    async fn flush(&mut self, session: &PutSession) -> Result<(), ClientError> {
+    async fn flush(&mut self, session: &PutSession) -> Result<(), StripeError> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let mut tx = session.stripes().transaction();
+        let mut tx = session.writes().shared.table.transaction();
         tx.require(Precondition::Exists(keys::pending(&self.id)));
         session.name_blocks(&mut tx, &self.waiting);
         for stored in &self.waiting {
@@ -79,7 +80,7 @@ impl SegmentWriter {
     }
 
     /// Commits the last batch. The segment still belongs to nobody.
-    pub(crate) async fn finish(&mut self, session: &PutSession) -> Result<ManifestSegment, ClientError> {
+    pub async fn finish(&mut self, session: &PutSession) -> Result<ManifestSegment, StripeError> {
         self.flush(session).await?;
         Ok(self.manifest())
     }
@@ -95,23 +96,23 @@ impl SegmentWriter {
     }
 
     /// Adds to `tx` what makes the (finished) segment belong to the object or part that `tx` writes.
-    pub(crate) fn name(&self, tx: &mut Transaction) {
+    pub fn name(&self, tx: &mut Transaction) {
         tx.require(Precondition::Exists(keys::pending(&self.id)));
         tx.delete(keys::pending(&self.id));
     }
 
     /// Gives the segment up: its rows become garbage. The blocks that wait for a batch stay the session's.
-    pub(crate) async fn abandon(self, session: &PutSession) -> Result<(), ClientError> {
-        let mut tx = session.stripes().transaction();
+    pub async fn abandon(self, session: &PutSession) -> Result<(), StripeError> {
+        let mut tx = session.writes().shared.table.transaction();
         self.name(&mut tx);
-        session.stripes().release_segment(&mut tx, &self.manifest());
+        release_segment(&mut tx, &self.manifest());
         commit(session, tx).await
     }
 }
 
-async fn commit(session: &PutSession, tx: Transaction) -> Result<(), ClientError> {
-    match session.stripes().shared.meta.commit(tx).await? {
+async fn commit(session: &PutSession, tx: Transaction) -> Result<(), StripeError> {
+    match session.writes().shared.table.meta().commit(tx).await? {
         Commit::Done(_) => Ok(()),
-        Commit::Conflict { .. } => Err(super::write::fenced()),
+        Commit::Conflict { .. } => Err(fenced()),
     }
 }

@@ -13,29 +13,21 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use striate_codec::{Code, DecodePlan, crc32c};
-use striate_core::{ChunkId, ChunkRange, Generation, SiteId, StripeId};
-use striate_meta::records::{Block, Stripe};
-use striate_meta::{Row, keys};
+use striate_codec::{DecodePlan, crc32c};
+use striate_core::{ChunkId, ChunkRange, Generation, SiteId};
+use striate_meta::records::Block;
 use striate_plan::plan_block_read;
 use striate_runtime::{Buffer, BufferPool, Instant};
 use striate_site::{Priority, ReadRequest, Site, SiteError};
 use tracing::{Instrument, debug_span};
 
-use super::{Stripes, stripe_id};
-use crate::error::ClientError;
-use crate::measure::{Phase, ReadMeasures};
+use super::measure::{Phase, ReadMeasures};
+use super::reads::Reads;
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, stripe_id};
 
 /// How often a read begins anew because the stripe's record changed under it.
 const MAX_RESTARTS: usize = 5;
-
-/// A stripe's record with what follows from it.
-pub(super) struct OpenedStripe {
-    pub(super) id: StripeId,
-    pub(super) row: Row,
-    pub(super) record: Stripe,
-    pub(super) code: Code,
-}
 
 /// One read of a range of one block.
 struct Attempt<'a> {
@@ -71,31 +63,31 @@ enum Step {
     TooFew,
 }
 
-impl Stripes {
+impl Reads {
     /// The bytes `range` of a block, verified, in order, as ready pieces.
     ///
     /// # Errors
-    /// [`ClientError::Unreadable`] names what is missing when fewer chunks than needed can be had.
+    /// [`StripeError::Unreadable`] names what is missing when fewer chunks than needed can be had.
     pub(crate) async fn read_block(
         &self,
         block: &Block,
         range: Range<u32>,
-    ) -> Result<Vec<Bytes>, ClientError> {
+    ) -> Result<Vec<Bytes>, StripeError> {
         let span = debug_span!("read_block", bytes = i64::from(range.end - range.start));
         self.read_block_of_now(block, range).instrument(span).await
     }
 
     /// Reads the block, again from the beginning where its stripe changes meanwhile.
-    async fn read_block_of_now(&self, block: &Block, range: Range<u32>) -> Result<Vec<Bytes>, ClientError> {
+    async fn read_block_of_now(&self, block: &Block, range: Range<u32>) -> Result<Vec<Bytes>, StripeError> {
         let id = stripe_id(&block.stripe)?;
         let began = self.shared.runtime.now();
-        let mut stripe = self.open_stripe(id).instrument(debug_span!("metadata")).await?;
+        let mut stripe = self.shared.table.open(id).instrument(debug_span!("metadata")).await?;
         self.shared.measures.took(Phase::Metadata, self.shared.runtime.now() - began);
         for _ in 0..MAX_RESTARTS {
             match self.attempt(&stripe, block, range.clone()).await {
                 Ok(pieces) => return Ok(pieces),
                 Err(error) => {
-                    let now = self.open_stripe(id).await?;
+                    let now = self.shared.table.open(id).await?;
                     if now.row.version == stripe.row.version {
                         return Err(error);
                     }
@@ -103,28 +95,7 @@ impl Stripes {
                 }
             }
         }
-        Err(ClientError::Busy)
-    }
-
-    async fn open_stripe(&self, id: StripeId) -> Result<OpenedStripe, ClientError> {
-        let row = self.shared.meta.get(&keys::stripe(id)).await?;
-        self.opened(id, row)
-    }
-
-    /// What follows from a stripe's row.
-    pub(super) fn opened(&self, id: StripeId, row: Option<Row>) -> Result<OpenedStripe, ClientError> {
-        let inconsistent =
-            |reason: String| ClientError::Inconsistent { what: format!("stripe {id}"), reason };
-        let row =
-            row.ok_or_else(|| inconsistent("its record is gone; the object was replaced meanwhile".into()))?;
-        let record: Stripe = row.record()?;
-        let profile =
-            self.shared.profiles.parse(&record.profile).map_err(|error| inconsistent(error.to_string()))?;
-        let code = self.code(&profile)?;
-        if record.locations.len() != code.n() || record.chunk_len == 0 {
-            return Err(inconsistent(format!("it has {} locations for {profile}", record.locations.len())));
-        }
-        Ok(OpenedStripe { id, row, record, code })
+        Err(StripeError::Busy)
     }
 
     /// Reads the range from the data chunks alone as long as nothing fails and nothing is late, then from
@@ -134,14 +105,14 @@ impl Stripes {
         stripe: &OpenedStripe,
         block: &Block,
         range: Range<u32>,
-    ) -> Result<Vec<Bytes>, ClientError> {
+    ) -> Result<Vec<Bytes>, StripeError> {
         let began = self.shared.runtime.now();
         let mut attempt = Attempt::new(self.wanted(stripe, range.clone()), began);
         let step = self.retrieve(stripe, &mut attempt).instrument(debug_span!("retrieve")).await;
         let retrieved = self.shared.runtime.now();
         self.shared.measures.took(Phase::Retrieve, retrieved - began);
         self.count(&attempt);
-        attempt.failed.iter().for_each(|(&index, error)| self.report_damage(stripe, index, error));
+        attempt.failed.iter().for_each(|(&index, error)| self.shared.damage.report(stripe, index, error));
         match step {
             Step::Normal(pieces) => Ok(pieces),
             Step::Degraded(decode) => {
@@ -350,7 +321,7 @@ impl OpenedStripe {
         attempt: Attempt<'_>,
         decode: Option<DecodePlan>,
         buffers: &BufferPool,
-    ) -> Result<Bytes, ClientError> {
+    ) -> Result<Bytes, StripeError> {
         let (k, chunk_len) = (self.code.k(), self.record.chunk_len as usize);
         let mut chunks = attempt.whole;
         if let Some(plan) = decode {
@@ -361,12 +332,12 @@ impl OpenedStripe {
         bytes.truncate(block.len as usize);
         if crc32c(&bytes) != block.crc32c {
             let reason = "the decoded bytes do not match the block's checksum; nothing was served".to_owned();
-            return Err(ClientError::Inconsistent { what: format!("stripe {}", self.id), reason });
+            return Err(StripeError::Inconsistent { what: format!("stripe {}", self.id), reason });
         }
         Ok(bytes.freeze())
     }
 
-    fn unreadable(&self, attempt: &Attempt<'_>) -> ClientError {
+    fn unreadable(&self, attempt: &Attempt<'_>) -> StripeError {
         let locations = self.record.locations.iter().enumerate();
         let missing =
             locations.filter(|(index, _)| !attempt.whole.contains_key(index)).map(|(index, location)| {
@@ -376,7 +347,7 @@ impl OpenedStripe {
                     None => format!("chunk {index} on site {}: not answering or not known", location.site),
                 }
             });
-        ClientError::Unreadable {
+        StripeError::Unreadable {
             stripe: self.id,
             needed: self.code.k(),
             available: attempt.whole.len(),

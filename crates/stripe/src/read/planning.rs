@@ -3,15 +3,15 @@
 use striate_plan::{QueryBlock, QueryPlan, ReadPolicy};
 use tracing::{debug_span, field};
 
-use super::Stripes;
 use super::gathering::Gathering;
-use super::sites::Costs;
+use super::reads::Reads;
+use crate::sites::Costs;
 
 /// The adaptive policy asks for an extra chunk while so many requests wait for each worker, in the mean over the
 /// sites that have chunks of the query.
 const MOST_WAITING_FOR_EXTRA_READS: f64 = 0.1;
 
-impl Stripes {
+impl Reads {
     /// δ now: the adaptive policy asks for one chunk more as long as that makes nobody wait.
     pub(super) fn extra_reads(&self, policy: ReadPolicy, gathering: &[Gathering]) -> usize {
         if policy != ReadPolicy::Adaptive {
@@ -25,7 +25,7 @@ impl Stripes {
         if mean <= MOST_WAITING_FOR_EXTRA_READS { policy.extra_reads() } else { 0 }
     }
 
-    /// As [`Stripes::plan`], for a read that takes place.
+    /// As [`Reads::plan`], for a read that takes place.
     pub(super) fn plan_measured(
         &self,
         policy: ReadPolicy,

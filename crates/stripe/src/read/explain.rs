@@ -11,9 +11,10 @@ use striate_meta::records::Block;
 use striate_plan::{QueryBlock, QueryPlan, ReadPolicy, price_plan};
 
 use super::gathering::Gathering;
-use super::sites::{CostPart, SitesSnapshot};
-use super::{Stripes, stripe_id};
-use crate::error::ClientError;
+use super::reads::Reads;
+use crate::error::StripeError;
+use crate::sites::{CostPart, SitesSnapshot};
+use crate::table::stripe_id;
 
 /// The plan of reading some blocks in one query.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,16 +125,17 @@ impl ChunkChoice {
     }
 }
 
-impl Stripes {
-    /// See [`crate::Client::explain`].
+impl Reads {
+    /// See [`crate::Stripes::explain`].
     pub(crate) async fn explain(
         &self,
         blocks: &[Block],
         policy: ReadPolicy,
-    ) -> Result<QueryExplained, ClientError> {
+    ) -> Result<QueryExplained, StripeError> {
         let runtime = &self.shared.runtime;
         let began = runtime.now();
-        let gathering = self.open_blocks(blocks).await?;
+        let stripes = self.shared.table.open_blocks(blocks).await?;
+        let gathering: Vec<_> = stripes.into_iter().map(Gathering::new).collect();
         let located = runtime.now();
         let sites = self.shared.sites.snapshot();
         let plan = self.plan(policy, self.extra_reads(policy, &gathering), &gathering);
@@ -162,14 +164,14 @@ fn unreadable(
     blocks: &[Block],
     gathering: &[Gathering],
     sites: &SitesSnapshot,
-) -> Result<ClientError, ClientError> {
+) -> Result<StripeError, StripeError> {
     for (block, of) in blocks.iter().zip(gathering) {
         let QueryBlock { code, sites: holders, .. } = of.for_plan();
         let can_be_had = |index: &usize| holders[*index].0 != 0 && sites.cost(holders[*index]).is_some();
         let available: Vec<usize> = (0..code.n()).filter(can_be_had).collect();
         if !code.is_sufficient(&available) {
             let lost: Vec<_> = (0..code.n()).filter(|index| !can_be_had(index)).collect();
-            return Ok(ClientError::Unreadable {
+            return Ok(StripeError::Unreadable {
                 stripe: stripe_id(&block.stripe)?,
                 needed: code.k(),
                 available: available.len(),
@@ -178,7 +180,7 @@ fn unreadable(
         }
     }
     // Sites changed between the two looks at them.
-    Ok(ClientError::Busy)
+    Ok(StripeError::Busy)
 }
 
 /// What chooses the chunks of a query.

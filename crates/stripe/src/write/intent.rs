@@ -18,10 +18,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_core::{FencingEpoch, StripeId};
-use striate_meta::{Commit, LeaseId, MetaStore, Transaction, TxId, keys, records};
+use striate_meta::{Commit, LeaseId, MetaStore, Transaction, keys, records};
 use striate_runtime::Runtime;
 
-use crate::error::ClientError;
+use crate::error::StripeError;
+use crate::table::random_tx;
 
 /// Stripe names in one reservation.
 const RANGE_LEN: u32 = 1_024;
@@ -81,7 +82,7 @@ impl IntentRange {
 
 impl Writer {
     /// Registers: takes a writer number and an epoch from the cluster's row, and a lease.
-    pub(crate) async fn open(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Result<Self, ClientError> {
+    pub(crate) async fn open(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Result<Self, StripeError> {
         let (registered, epoch) = register(&runtime, meta.as_ref()).await?;
         let (current, next_sequence) = (Mutex::default(), tokio::sync::Mutex::new((0, registered)));
         let registered = Arc::new(Mutex::new(registered));
@@ -99,7 +100,7 @@ impl Writer {
     }
 
     /// Registers a new writer in the place of one whose lease has ended.
-    pub(crate) async fn register_again(&self, ended: Registered) -> Result<Registered, ClientError> {
+    pub(crate) async fn register_again(&self, ended: Registered) -> Result<Registered, StripeError> {
         if self.registered() != ended {
             return Ok(self.registered());
         }
@@ -108,7 +109,7 @@ impl Writer {
     }
 
     /// A fresh stripe name under a reservation that is durable.
-    pub(crate) async fn name_stripe(&self) -> Result<StripeName, ClientError> {
+    pub(crate) async fn name_stripe(&self) -> Result<StripeName, StripeError> {
         loop {
             let current = self.current.lock().clone();
             let (of, now) = (current.as_ref().map(|range| range.writer), self.registered().id);
@@ -129,7 +130,7 @@ impl Writer {
     }
 
     /// Makes the next reservation, under a new registration if the lease of the last one has ended.
-    async fn reserve(&self, next: &mut (u64, Registered)) -> Result<IntentRange, ClientError> {
+    async fn reserve(&self, next: &mut (u64, Registered)) -> Result<IntentRange, StripeError> {
         loop {
             let registered = self.registered();
             if next.1 != registered {
@@ -178,10 +179,6 @@ impl Writer {
     }
 }
 
-pub(crate) fn random_tx(runtime: &Runtime) -> TxId {
-    TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64()))
-}
-
 /// Puts a new registration in the place of one that has ended, unless somebody was faster; answers the one in force.
 fn replace(registered: &Mutex<Registered>, ended: Registered, again: Registered) -> Registered {
     let mut registered = registered.lock();
@@ -197,7 +194,7 @@ fn replace(registered: &Mutex<Registered>, ended: Registered, again: Registered)
 }
 
 /// A lease, the next writer number, and the next epoch.
-async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(Registered, u64), ClientError> {
+async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(Registered, u64), StripeError> {
     let lease = meta.grant_lease(LEASE_TTL).await?.id;
     loop {
         let row = meta.get(&keys::cluster()).await?;

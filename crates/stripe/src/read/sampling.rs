@@ -1,6 +1,6 @@
 //! Sampled requests on their way into the co-access statistics (EC-Store §V-A).
 //!
-//! A request is what a caller asked for at once: a query of many blocks, one call of [`Client::read_many`], or one get.
+//! A request is what a caller asked for at once: a query of many blocks, a batch of objects, or one get.
 //! Blocks count as far as they were asked for. Which requests are sampled is decided by a generator of its own, so
 //! that the runtime's draws, and with them a run in virtual time, are the same with and without sampling.
 
@@ -12,8 +12,6 @@ use parking_lot::Mutex;
 use striate_core::StripeId;
 use striate_meta::records::Block;
 use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals};
-
-use crate::{Client, GetRequest};
 
 /// SplitMix64's step (Steele, Lea and Flood, OOPSLA 2014).
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -34,7 +32,7 @@ pub struct HotBlock {
 
 /// Chooses requests and keeps what they asked for.
 #[derive(Debug)]
-pub(crate) struct Sampler {
+pub struct Sampler {
     /// Requests are sampled whose draw is below this: the rate times 2⁶⁴.
     below: u64,
     state: AtomicU64,
@@ -51,21 +49,21 @@ struct Kept {
 
 /// One sampled request; observed when the last of its readers is done.
 #[derive(Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     sampler: Arc<Sampler>,
     blocks: Mutex<Vec<(StripeId, Option<Arc<str>>)>>,
 }
 
 /// An object that is read in a sampled request.
 #[derive(Clone, Debug)]
-pub(crate) struct SampledObject {
+pub struct SampledObject {
     sample: Arc<Sample>,
     name: Arc<str>,
 }
 
 impl Sampler {
     /// Samples this share of the requests, and keeps as much of them.
-    pub(crate) fn new(rate: f64, limits: CoAccessLimits) -> Self {
+    pub fn new(rate: f64, limits: CoAccessLimits) -> Self {
         // Saturates: a rate of 1 or more is below every draw but the last, one in 2⁶⁴.
         let below = (rate.max(0.0) * 2.0_f64.powi(64)) as u64;
         let kept = Kept { statistics: CoAccess::new(limits), ..Kept::default() };
@@ -73,7 +71,7 @@ impl Sampler {
     }
 
     /// A request begins; `None` if it is not sampled.
-    pub(crate) fn begin(self: &Arc<Self>) -> Option<Arc<Sample>> {
+    pub fn begin(self: &Arc<Self>) -> Option<Arc<Sample>> {
         if self.below == 0 {
             return None;
         }
@@ -87,7 +85,7 @@ impl Sampler {
 
 impl Sample {
     /// The request asks for a block.
-    pub(crate) fn add(&self, block: &Block) {
+    pub fn add(&self, block: &Block) {
         self.note(block, None);
     }
 
@@ -112,13 +110,13 @@ impl Drop for Sample {
 }
 
 impl SampledObject {
-    /// This request reads an object.
-    pub(crate) fn new(sample: Arc<Sample>, request: &GetRequest) -> Self {
-        Self { sample, name: format!("{}/{}", request.bucket, request.key).into() }
+    /// This request reads the object `name`: its bucket, a slash, and its key.
+    pub fn new(sample: Arc<Sample>, name: Arc<str>) -> Self {
+        Self { sample, name }
     }
 
     /// It asks for a block of it.
-    pub(crate) fn add(&self, block: &Block) {
+    pub fn add(&self, block: &Block) {
         self.sample.note(block, Some(&self.name));
     }
 }
@@ -136,26 +134,20 @@ impl Kept {
     }
 }
 
-impl Client {
+impl Sampler {
     /// The statistics of sampled requests: which blocks are asked for together.
     pub fn with_co_access<R>(&self, look: impl FnOnce(&CoAccess) -> R) -> R {
-        look(&self.inner.sampler.kept.lock().statistics)
+        look(&self.kept.lock().statistics)
     }
 
     /// The statistics as a whole.
-    pub fn co_access_totals(&self) -> CoAccessTotals {
+    pub fn totals(&self) -> CoAccessTotals {
         self.with_co_access(CoAccess::totals)
-    }
-
-    /// Requests until now, sampled or not, as those that were sampled tell.
-    pub fn requests(&self) -> u64 {
-        let sampling = self.options().sampling.clamp(f64::MIN_POSITIVE, 1.0);
-        (self.co_access_totals().observed as f64 / sampling) as u64
     }
 
     /// The blocks that most of the requests ask for, the hottest first, at most so many.
     pub fn hottest(&self, most: usize) -> Vec<HotBlock> {
-        let kept = self.inner.sampler.kept.lock();
+        let kept = self.kept.lock();
         let hot = |block| HotBlock {
             block,
             popularity: kept.statistics.popularity(block),
@@ -164,8 +156,8 @@ impl Client {
         kept.statistics.hottest(most).into_iter().map(hot).collect()
     }
 
-    /// The statistics, to be merged with those of other clients.
-    pub fn co_access_snapshot(&self) -> CoAccessSnapshot {
+    /// The statistics, to be merged with those of other processes.
+    pub fn snapshot(&self) -> CoAccessSnapshot {
         self.with_co_access(CoAccess::snapshot)
     }
 }
@@ -190,11 +182,10 @@ mod tests {
         let limits = CoAccessLimits { requests: 100, ..CoAccessLimits::default() };
         let sampler = Arc::new(Sampler::new(1.0, limits));
         let read = |sequence: u64| {
-            let key = format!("key-{sequence}");
-            let request = GetRequest { bucket: "bucket".to_owned(), key, ..GetRequest::default() };
+            let name = format!("bucket/key-{sequence}").into();
             let stripe = StripeId::new(1, sequence).to_bytes().to_vec();
             let sample = sampler.begin().expect("every request is sampled");
-            SampledObject::new(sample, &request).add(&Block { stripe: stripe.into(), ..Block::default() });
+            SampledObject::new(sample, name).add(&Block { stripe: stripe.into(), ..Block::default() });
         };
         for sequence in 1..2 * MOST_NAMED as u64 {
             read(sequence);

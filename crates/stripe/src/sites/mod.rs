@@ -3,6 +3,9 @@
 //! A site that fails an operation as a whole (unreachable, suspect disk, deadline) is left out of plans until
 //! a probe finds it well again. Probes run only while something is wrong.
 
+mod load;
+mod transfer;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +18,8 @@ use striate_plan::{Candidate, SiteCost};
 use striate_runtime::{Instant, Processors, Runtime};
 use striate_site::{Site, SiteError};
 
-use super::load::{Queue, SiteLoad, UsualQueue};
-use super::transfer::{Asking, SiteTransfer};
+use self::load::{Queue, SiteLoad, UsualQueue};
+use self::transfer::{Asking, SiteTransfer};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 

@@ -17,7 +17,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use striate_meta::keys;
 use striate_meta::records::Block;
 use striate_plan::{PlanCost, QueryPlan, ReadPolicy};
 use striate_site::SiteError;
@@ -25,10 +24,10 @@ use tracing::{Instrument, debug_span};
 
 use super::answers::{Answer, Answers};
 use super::gathering::Gathering;
-use super::{Stripes, stripe_id};
+use super::measure::Phase;
+use super::reads::Reads;
 use crate::budget::{ByteBudget, Share};
-use crate::error::ClientError;
-use crate::measure::Phase;
+use crate::error::StripeError;
 
 /// The blocks of a query, in its order. They count against the client's byte budget until this is dropped:
 /// whoever keeps one while it waits for another query, get or put may wait for itself.
@@ -72,7 +71,7 @@ pub struct ReadStats {
 
 /// A query while it is read.
 struct Query<'a, HandOut> {
-    stripes: &'a Stripes,
+    reads: &'a Reads,
     policy: ReadPolicy,
     blocks: &'a [Block],
     gathering: Vec<Gathering>,
@@ -81,13 +80,13 @@ struct Query<'a, HandOut> {
     hand_out: HandOut,
 }
 
-impl Stripes {
-    /// See [`crate::Client::read_blocks`].
+impl Reads {
+    /// See [`crate::Stripes::read_blocks`].
     pub(crate) async fn read_blocks(
         &self,
         blocks: &[Block],
         budget: &ByteBudget,
-    ) -> Result<BlocksRead, ClientError> {
+    ) -> Result<BlocksRead, StripeError> {
         let mut stats = ReadStats::default();
         let gathering = self.located(blocks, &mut stats).await?;
         let policy = self.shared.options.read_policy;
@@ -100,17 +99,12 @@ impl Stripes {
         Ok(BlocksRead { blocks: read, stats, _share: share })
     }
 
-    /// Reads blocks as one query and hands out each as soon as it is complete, in any order. For what is read ahead of a
-    /// receiver: δ is that of the policy where it says a number, and none of the adaptive one, for which bytes count more
-    /// here than the last chunk's time. Memory is the caller's business: the blocks, and their δ.
-    ///
-    /// # Errors
-    /// That of the first block that cannot be read; all before it were handed out.
+    /// See [`crate::Stripes::read_ahead`].
     pub(crate) async fn read_ahead(
         &self,
         blocks: &[Block],
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
-    ) -> Result<ReadStats, ClientError> {
+    ) -> Result<ReadStats, StripeError> {
         let mut stats = ReadStats::default();
         let gathering = self.located(blocks, &mut stats).await?;
         stats.extra_chunks = self.shared.options.read_policy.certain_extra_reads() * blocks.len();
@@ -118,12 +112,12 @@ impl Stripes {
     }
 
     /// The stripes of blocks, looked up together.
-    async fn located(&self, blocks: &[Block], stats: &mut ReadStats) -> Result<Vec<Gathering>, ClientError> {
+    async fn located(&self, blocks: &[Block], stats: &mut ReadStats) -> Result<Vec<Gathering>, StripeError> {
         let began = self.shared.runtime.now();
-        let gathering = self.open_blocks(blocks).instrument(debug_span!("metadata")).await?;
+        let stripes = self.shared.table.open_blocks(blocks).instrument(debug_span!("metadata")).await?;
         stats.metadata = self.shared.runtime.now() - began;
         self.shared.measures.took(Phase::Metadata, stats.metadata);
-        Ok(gathering)
+        Ok(stripes.into_iter().map(Gathering::new).collect())
     }
 
     /// Plans and reads blocks whose stripes are known, those that the plan does not deliver by themselves.
@@ -133,7 +127,7 @@ impl Stripes {
         gathering: Vec<Gathering>,
         stats: ReadStats,
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
-    ) -> Result<ReadStats, ClientError> {
+    ) -> Result<ReadStats, StripeError> {
         let (runtime, measures) = (&self.shared.runtime, &self.shared.measures);
         let policy = self.shared.options.read_policy;
         let located = runtime.now();
@@ -141,7 +135,7 @@ impl Stripes {
         let extra_reads = stats.extra_chunks / blocks.len().max(1);
         let plan = self.plan_measured(policy, extra_reads, &gathering);
         let planned = runtime.now();
-        let mut query = Query { stripes: self, policy, blocks, gathering, stats, hand_out };
+        let mut query = Query { reads: self, policy, blocks, gathering, stats, hand_out };
         match plan {
             Some(plan) => query.execute(plan).instrument(debug_span!("retrieve")).await,
             None => query.stats.extra_chunks = 0,
@@ -154,36 +148,25 @@ impl Stripes {
         measures.queried(&query.stats);
         Ok(query.stats)
     }
-
-    pub(super) async fn open_blocks(&self, blocks: &[Block]) -> Result<Vec<Gathering>, ClientError> {
-        let ids = blocks.iter().map(|block| stripe_id(&block.stripe)).collect::<Result<Vec<_>, _>>()?;
-        let keys: Vec<Bytes> = ids.iter().map(|id| keys::stripe(*id)).collect();
-        let rows = self.shared.meta.get_many(&keys).await?;
-        let opened = ids.into_iter().zip(rows).map(|(id, row)| {
-            let stripe = self.opened(id, row)?;
-            Ok(Gathering::new(stripe))
-        });
-        opened.collect()
-    }
 }
 
 impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
     /// Asks the sites and takes what comes until every block is complete, nothing more can come, or the read
     /// deadline has passed.
     async fn execute(&mut self, plan: QueryPlan) {
-        let stripes = self.stripes;
-        let (runtime, deadline) = (&stripes.shared.runtime, stripes.shared.options.read_deadline);
+        let reads = self.reads;
+        let (runtime, deadline) = (&reads.shared.runtime, reads.shared.options.read_deadline);
         self.stats.cached_plan = plan.is_cached;
         self.stats.sites = plan.reads.len();
         self.stats.chunks = plan.chunk_count();
         self.stats.plan = plan.cost;
-        let mut answers = Answers::new(stripes.clone(), self.policy == ReadPolicy::Adaptive);
+        let mut answers = Answers::new(reads.clone(), self.policy == ReadPolicy::Adaptive);
         answers.ask(plan.reads, &mut self.gathering);
         let arrived = runtime.timeout(deadline, self.take_arrivals(&mut answers)).await;
         self.stats.chunks += self.stats.hedged_chunks;
         if arrived.is_err() {
             let silent = answers.silent().into_iter();
-            silent.for_each(|site| stripes.shared.sites.note_failure(site, &SiteError::Deadline));
+            silent.for_each(|site| reads.shared.sites.note_failure(site, &SiteError::Deadline));
         } else if !self.policy.cancels() {
             // The sites serve what they were asked, wanted or not.
             let clock = runtime.clone();
@@ -197,7 +180,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
 
     /// Takes what comes, and asks around what is late, until every block is complete or nothing more can come.
     async fn take_arrivals(&mut self, answers: &mut Answers) {
-        let shared = &self.stripes.shared;
+        let shared = &self.reads.shared;
         let mut is_more_asked_than_needed = self.stats.extra_chunks > 0;
         let mut incomplete = self.gathering.len();
         while incomplete > 0 {
@@ -226,7 +209,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
                 }
                 Err(error) => {
                     shared.sites.note_failure(site, &error);
-                    self.stripes.report_damage(&self.gathering[chunk.block].stripe, chunk.index, &error);
+                    self.reads.shared.damage.report(&self.gathering[chunk.block].stripe, chunk.index, &error);
                 }
             }
         }
@@ -234,10 +217,10 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
 
     /// Asks for chunks in the place of those that are late now, as far as there are others. Answers how many.
     fn ask_around(&mut self, answers: &mut Answers) -> usize {
-        let shared = &self.stripes.shared;
+        let shared = &self.reads.shared;
         answers.give_up_late(&mut self.gathering, &shared.hedge_budget);
         let all: Vec<_> = self.gathering.iter().map(Gathering::for_plan).collect();
-        let costs = self.stripes.costs_of(&all);
+        let costs = self.reads.costs_of(&all);
         let can_be_had = |site| costs.of(site).is_some();
         let is_short = |block: &Gathering| block.is_short() && block.can_be_completed(can_be_had);
         let short: Vec<usize> = (0..all.len()).filter(|&block| is_short(&self.gathering[block])).collect();
@@ -261,14 +244,14 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
     /// checksum is left to be read by itself.
     fn complete(&mut self, block: usize) {
         let (gathered, of) = (&mut self.gathering[block], &self.blocks[block]);
-        let runtime = &self.stripes.shared.runtime;
+        let runtime = &self.reads.shared.runtime;
         let is_decoded = !gathered.has_data();
         let pieces = if is_decoded {
             let began = runtime.now();
             let pieces = debug_span!("decode").in_scope(|| gathered.assemble(of, runtime.buffers()));
             let took = runtime.now() - began;
             self.stats.decode += took;
-            self.stripes.shared.measures.took(Phase::Decode, took);
+            self.reads.shared.measures.took(Phase::Decode, took);
             pieces
         } else {
             gathered.assemble(of, runtime.buffers())
@@ -281,11 +264,11 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
     }
 
     /// Reads by itself what is not handed out yet.
-    async fn read_rest(&mut self) -> Result<(), ClientError> {
+    async fn read_rest(&mut self) -> Result<(), StripeError> {
         for (number, block) in self.blocks.iter().enumerate() {
             if !self.gathering[number].is_handed_out {
                 self.stats.read_alone += 1;
-                let pieces = self.stripes.read_block(block, 0..block.len).await?;
+                let pieces = self.reads.read_block(block, 0..block.len).await?;
                 (self.hand_out)(number, pieces);
             }
         }

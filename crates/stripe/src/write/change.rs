@@ -8,21 +8,25 @@
 
 use bytes::Bytes;
 use futures::stream::StreamExt;
-use striate_client::{Client, ClientError, add_garbage, holders};
 use striate_codec::Code;
-use striate_core::{ChunkId, ChunkRange, Generation, Profile, SiteId, StripeId};
+use striate_core::{ChunkId, ChunkRange, Generation, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
 use striate_site::{
     AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError, WriteRequest,
 };
 
+use super::release::add_garbage;
+use super::writes::Writes;
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, holders};
+
 /// Slices of a chunk that sites send each other.
 const SLICE_LEN: u32 = 256 << 10;
 
 /// What a swap does to the stripe's debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Debt {
+pub enum Debt {
     /// It stays, or stays away.
     AsItIs,
     /// The stripe is whole.
@@ -32,50 +36,41 @@ pub(crate) enum Debt {
 }
 
 /// One stripe whose record is being changed.
-pub(crate) struct StripeChange<'a> {
-    pub(crate) client: &'a Client,
-    pub(crate) id: StripeId,
-    pub(crate) record: Stripe,
-    pub(crate) code: Code,
+pub struct StripeChange<'a> {
+    writes: &'a Writes,
+    /// The stripe.
+    pub id: StripeId,
+    /// Its record as it will be.
+    pub record: Stripe,
+    /// Its code.
+    pub code: Code,
     row: Row,
     priority: Priority,
     /// Chunks that a site may have stored although it did not say so.
-    pub(crate) strays: Vec<GarbageChunk>,
+    pub strays: Vec<GarbageChunk>,
 }
 
 impl<'a> StripeChange<'a> {
-    /// Reads the stripe's record. `None` when it is gone.
-    pub(crate) async fn open(
-        client: &'a Client,
-        id: StripeId,
-        priority: Priority,
-    ) -> Result<Option<Self>, ClientError> {
-        let Some(row) = client.meta().get(&keys::stripe(id)).await? else { return Ok(None) };
-        let record: Stripe = row.record()?;
-        let inconsistent =
-            |reason: String| ClientError::Inconsistent { what: format!("stripe {id}"), reason };
-        let profile: Profile = record.profile.parse().map_err(|error| inconsistent(format!("{error}")))?;
-        let code = client.code(&profile)?;
-        if record.locations.len() != code.n() {
-            return Err(inconsistent(format!("{} locations for {profile}", record.locations.len())));
-        }
-        Ok(Some(Self { client, id, record, code, row, priority, strays: Vec::new() }))
+    /// Of a stripe whose record was just read.
+    pub(crate) fn new(writes: &'a Writes, stripe: OpenedStripe, priority: Priority) -> Self {
+        let OpenedStripe { id, row, record, code } = stripe;
+        Self { writes, id, record, code, row, priority, strays: Vec::new() }
     }
 
     /// The full name of a chunk as the record has it.
-    pub(crate) fn chunk(&self, index: usize) -> ChunkId {
+    pub fn chunk(&self, index: usize) -> ChunkId {
         let generation = Generation(self.record.locations[index].generation);
         ChunkId { stripe: self.id, index: index as u8, generation }
     }
 
     /// Takes a new generation, durably. `None` when somebody else changed the record.
-    pub(crate) async fn take_generation(&mut self) -> Result<Option<Generation>, ClientError> {
+    pub async fn take_generation(&mut self) -> Result<Option<Generation>, StripeError> {
         let generation = Generation(self.record.generation).next();
         self.record.generation = generation.0;
         let value = records::encode(&self.record);
         let mut tx = self.unchanged();
         tx.put(keys::stripe(self.id), value.clone());
-        match self.client.meta().commit(tx).await? {
+        match self.writes.shared.table.meta().commit(tx).await? {
             Commit::Done(version) => {
                 self.row = Row { key: self.row.key.clone(), value, version };
                 Ok(Some(generation))
@@ -85,21 +80,22 @@ impl<'a> StripeChange<'a> {
     }
 
     /// A transaction that requires the record as it was read, or as the new generation left it.
-    pub(crate) fn unchanged(&self) -> Transaction {
-        let mut tx = self.client.transaction();
+    pub fn unchanged(&self) -> Transaction {
+        let mut tx = self.writes.shared.table.transaction();
         tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
         tx
     }
 
     /// The bytes of a whole chunk from its site.
-    pub(crate) async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
+    pub async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
         let site = SiteId(self.record.locations[index].site);
-        let site = self.client.site(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let site =
+            self.writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
         let range = ChunkRange { chunk: self.chunk(index), offset: 0, len: self.record.chunk_len };
         let request = ReadRequest { ranges: vec![range], priority: self.priority, deadline: None };
         let reading = async { site.read(request).next().await };
-        let deadline = self.client.options().read_deadline;
-        match self.client.runtime().timeout(deadline, reading).await {
+        let deadline = self.writes.shared.options.read_deadline;
+        match self.writes.shared.runtime.timeout(deadline, reading).await {
             Ok(Some(reply)) => reply.result,
             Ok(None) => Err(SiteError::Unavailable("it ended its answer early".to_owned())),
             Err(_) => Err(SiteError::Deadline),
@@ -107,31 +103,33 @@ impl<'a> StripeChange<'a> {
     }
 
     /// Writes a chunk under a new generation.
-    pub(crate) async fn write_chunk(
+    pub async fn write_chunk(
         &self,
         index: usize,
         site: SiteId,
         generation: Generation,
         payload: Bytes,
     ) -> Result<(), SiteError> {
-        let site = self.client.site(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let site =
+            self.writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
         let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
         let request = WriteRequest { chunk, payload, granule_crcs: None, priority: self.priority };
-        let deadline = self.client.options().write_deadline;
-        let written = self.client.runtime().timeout(deadline, site.write(request)).await;
+        let deadline = self.writes.shared.options.write_deadline;
+        let written = self.writes.shared.runtime.timeout(deadline, site.write(request)).await;
         written.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
     /// Has a site make a chunk under a new generation: the sum of chunks of the stripe, each with its coefficient, that
     /// their sites send it.
-    pub(crate) async fn assemble_chunk(
+    pub async fn assemble_chunk(
         &self,
         index: usize,
         site: SiteId,
         generation: Generation,
         terms: &[(u8, usize)],
     ) -> Result<(), SiteError> {
-        let site = self.client.site(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let site =
+            self.writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
         let sum = |local, upstream| CombineRequest {
             offset: 0,
             len: self.record.chunk_len,
@@ -149,32 +147,20 @@ impl<'a> StripeChange<'a> {
             crc32c: self.record.locations[index].crc32c,
             combination: sum(Vec::new(), terms.iter().map(source).collect()),
         };
-        let options = self.client.options();
+        let options = &self.writes.shared.options;
         let deadline = options.read_deadline + options.write_deadline;
-        let stored = self.client.runtime().timeout(deadline, site.assemble(request)).await;
+        let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
     /// Takes note of a write that failed: the chunk may be there, unless the site said that it has not taken it.
-    pub(crate) fn note_refusal(
-        &mut self,
-        index: usize,
-        site: SiteId,
-        generation: Generation,
-        error: &SiteError,
-    ) {
+    pub fn note_refusal(&mut self, index: usize, site: SiteId, generation: Generation, error: &SiteError) {
         tracing::warn!(stripe = %self.id, %site, %error, "a chunk could not be written to its new place");
         self.note_stray(index, site, generation, error);
     }
 
     /// The same where it is tried in another way.
-    pub(crate) fn note_stray(
-        &mut self,
-        index: usize,
-        site: SiteId,
-        generation: Generation,
-        error: &SiteError,
-    ) {
+    pub fn note_stray(&mut self, index: usize, site: SiteId, generation: Generation, error: &SiteError) {
         if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {
             let (index, generation) = (index as u32, generation.0);
             self.strays.push(GarbageChunk { index, site: site.0, generation });
@@ -182,12 +168,7 @@ impl<'a> StripeChange<'a> {
     }
 
     /// Names a written chunk in the record; answers what was named before.
-    pub(crate) fn replace(
-        &mut self,
-        index: usize,
-        site: SiteId,
-        generation: Generation,
-    ) -> Option<GarbageChunk> {
+    pub fn replace(&mut self, index: usize, site: SiteId, generation: Generation) -> Option<GarbageChunk> {
         let location = &mut self.record.locations[index];
         let (old_site, old_generation) = (location.site, location.generation);
         (location.site, location.generation) = (site.0, generation.0);
@@ -197,14 +178,10 @@ impl<'a> StripeChange<'a> {
 
     /// Compare-and-swap of the record, with the reverse index, the debt, and garbage rows for what was `replaced` and what
     /// sites may have stored without saying so. `false` when somebody else changed the record.
-    pub(crate) async fn swap(
-        &self,
-        mut replaced: Vec<GarbageChunk>,
-        debt: Debt,
-    ) -> Result<bool, ClientError> {
+    pub async fn swap(&self, mut replaced: Vec<GarbageChunk>, debt: Debt) -> Result<bool, StripeError> {
         replaced.extend_from_slice(&self.strays);
         let old = keys::placement_of(holders(&self.row.record()?));
-        let new = self.client.ensure_placement(&holders(&self.record)).await?;
+        let new = self.writes.ensure_placement(&holders(&self.record)).await?;
         let mut tx = self.unchanged();
         tx.put(keys::stripe(self.id), records::encode(&self.record));
         if old != new {
@@ -219,12 +196,12 @@ impl<'a> StripeChange<'a> {
             Debt::Paid => drop(tx.delete(keys::debt(self.id))),
             Debt::Owed => drop(tx.put(keys::debt(self.id), Bytes::new())),
         }
-        Ok(matches!(self.client.meta().commit(tx).await?, Commit::Done(_)))
+        Ok(matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_)))
     }
 
     /// Makes chunks of this change's own generation garbage: nobody else could name them, and it will not. Should that
     /// fail, they are orphans.
-    pub(crate) async fn give_up(&self, written: &[(usize, SiteId)], generation: Generation) {
+    pub async fn give_up(&self, written: &[(usize, SiteId)], generation: Generation) {
         let mut chunks = self.strays.clone();
         chunks.extend(written.iter().map(|&(index, site)| {
             let (index, generation) = (index as u32, generation.0);
@@ -233,9 +210,9 @@ impl<'a> StripeChange<'a> {
         if chunks.is_empty() {
             return;
         }
-        let mut tx = self.client.transaction();
+        let mut tx = self.writes.shared.table.transaction();
         add_garbage(&mut tx, self.id, chunks);
-        if let Err(error) = self.client.meta().commit(tx).await {
+        if let Err(error) = self.writes.shared.table.meta().commit(tx).await {
             tracing::debug!(stripe = %self.id, %error, "what a lost change wrote stays for verify to find");
         }
     }

@@ -1,7 +1,7 @@
 //! Writing a block: encode it, write its chunks, name it in a transaction.
 //!
 //! An answer means that every site that was up holds its chunk durably, at least k plus the surplus of
-//! [`crate::ClientOptions::write_surplus`] of them; the indices that are missing are named as debt in the
+//! [`crate::StripeOptions::write_surplus`] of them; the indices that are missing are named as debt in the
 //! stripe record (design.md §10.1).
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,25 +20,23 @@ use striate_site::{DeleteRequest, Priority, SiteError, WriteRequest};
 
 use super::intent::StripeName;
 use super::release::add_garbage;
-use super::{SegmentWriter, Stripes, holders};
-use crate::error::ClientError;
+use super::writes::{Folder, Writes};
+use crate::error::StripeError;
+use crate::table::holders;
 
 /// The generation of a stripe's first placement.
 const FIRST: Generation = Generation(1);
 
-/// A bucket and the part of a key up to its last slash.
-pub(super) type Folder = (String, String);
-
 /// What a block's neighbours are, and how many of them go to the same sites ([`striate_plan::grouping`]).
 #[derive(Clone, Debug)]
-pub(crate) struct Neighbours {
+pub struct Neighbours {
     folder: Folder,
     group_len: u32,
 }
 
 impl Neighbours {
     /// Of the blocks of the object `key`.
-    pub(crate) fn new(bucket: &str, key: &str, group_len: u32) -> Self {
+    pub fn new(bucket: &str, key: &str, group_len: u32) -> Self {
         let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
         Self { folder: (bucket.to_owned(), folder.to_owned()), group_len }
     }
@@ -46,9 +44,9 @@ impl Neighbours {
 
 /// A block whose chunks are durable and that no metadata names yet.
 #[derive(Clone, Debug)]
-pub(crate) struct StoredBlock {
+pub struct StoredBlock {
     /// The block's record, for the object or segment that will hold it.
-    pub(crate) block: Block,
+    pub block: Block,
     name: StripeName,
     stripe: Stripe,
     /// Chunks that may have been written although the site did not say so.
@@ -60,9 +58,9 @@ pub(crate) struct StoredBlock {
 /// End a session by [`PutSession::committed`] or [`PutSession::discard`]; call [`PutSession::committing`]
 /// before the commit is submitted: a session dropped before that discards its chunks in the background, one
 /// dropped after it leaves them to the collector, since the outcome is unknown.
-pub(crate) struct PutSession {
-    stripes: Stripes,
-    /// Stripes with chunks on sites that no committed row names.
+pub struct PutSession {
+    writes: Writes,
+    /// Writes with chunks on sites that no committed row names.
     open: Mutex<BTreeMap<StripeId, OpenStripe>>,
     committing: bool,
 }
@@ -81,37 +79,37 @@ struct EncodedBlock {
 }
 
 /// The answer to a commit whose intent or pending row is gone: a collector has fenced the put.
-pub(super) fn fenced() -> ClientError {
+pub(super) fn fenced() -> StripeError {
     let reason = "the put took longer than its writer's lease and was fenced; send it again";
     MetaError::Unavailable(reason.to_owned()).into()
 }
 
 impl PutSession {
-    pub(super) fn new(stripes: Stripes) -> Self {
-        Self { stripes, open: Mutex::default(), committing: false }
+    pub(crate) fn new(writes: Writes) -> Self {
+        Self { writes, open: Mutex::default(), committing: false }
     }
 
-    pub(super) fn stripes(&self) -> &Stripes {
-        &self.stripes
+    pub(super) fn writes(&self) -> &Writes {
+        &self.writes
     }
 
     /// Encodes a block and writes its chunks durably. Calls may run concurrently.
     ///
     /// # Errors
-    /// [`ClientError::TooFewSites`] when fewer sites than needed took their chunk.
+    /// [`StripeError::TooFewSites`] when fewer sites than needed took their chunk.
     ///
     /// # Panics
     /// If the block is empty.
-    pub(crate) async fn write_block(
+    pub async fn write_block(
         &self,
         data: Bytes,
         profile: &Profile,
         neighbours: &Neighbours,
-    ) -> Result<StoredBlock, ClientError> {
+    ) -> Result<StoredBlock, StripeError> {
         assert!(!data.is_empty(), "an empty block has no stripe");
-        let code = self.stripes.code(profile)?;
-        let encoded = encode(&code, &data, self.stripes.shared.runtime.buffers());
-        let name = self.stripes.shared.writer.name_stripe().await?;
+        let code = self.writes.shared.table.code(profile)?;
+        let encoded = encode(&code, &data, self.writes.shared.runtime.buffers());
+        let name = self.writes.shared.writer.name_stripe().await?;
         let sites = self.place(&code, neighbours)?;
         let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
         let block = Block {
@@ -126,13 +124,13 @@ impl PutSession {
             generation: FIRST.0,
             len: data.len() as u32,
         };
-        self.stripes.ensure_placement(&holders(&stripe)).await?;
+        self.writes.ensure_placement(&holders(&stripe)).await?;
         Ok(StoredBlock { block, name, stripe, strays: placed.strays })
     }
 
     /// Sites for the stripe's chunks, and spare ones behind them.
-    fn place(&self, code: &Code, neighbours: &Neighbours) -> Result<Vec<SiteId>, ClientError> {
-        let shared = &self.stripes.shared;
+    fn place(&self, code: &Code, neighbours: &Neighbours) -> Result<Vec<SiteId>, StripeError> {
+        let shared = &self.writes.shared;
         let candidates = shared.sites.candidates();
         let limit = rack_limit(code.n(), code.tolerance(), shared.sites.rack_count());
         let mut rng = shared.rng.lock();
@@ -144,12 +142,12 @@ impl PutSession {
             }
         };
         drop(rng);
-        let needed = self.stripes.sites_needed(code);
+        let needed = self.writes.sites_needed(code);
         if sites.len() < needed {
-            return Err(ClientError::TooFewSites {
+            return Err(StripeError::TooFewSites {
                 available: sites.len(),
                 needed,
-                reason: self.stripes.describe_unwritable(),
+                reason: self.writes.describe_unwritable(),
             });
         }
         Ok(sites)
@@ -161,7 +159,7 @@ impl PutSession {
         code: &Code,
         encoded: &EncodedBlock,
         sites: Vec<SiteId>,
-    ) -> Result<Placed, ClientError> {
+    ) -> Result<Placed, StripeError> {
         let n = code.n();
         let mut spare = sites.iter().copied().skip(n);
         let mut writes = FuturesUnordered::new();
@@ -180,7 +178,7 @@ impl PutSession {
                 }
             }
         }
-        let needed = self.stripes.sites_needed(code);
+        let needed = self.writes.sites_needed(code);
         if placed.held < needed {
             return Err(placed.into_error(needed));
         }
@@ -194,7 +192,7 @@ impl PutSession {
         index: usize,
         site_id: SiteId,
     ) -> (usize, SiteId, Result<(), SiteError>) {
-        let shared = &self.stripes.shared;
+        let shared = &self.writes.shared;
         let chunk = ChunkId { stripe: name.id, index: index as u8, generation: FIRST };
         let open = || OpenStripe { name: name.clone(), chunks: Vec::with_capacity(encoded.chunks.len()) };
         self.open.lock().entry(name.id).or_insert_with(open).chunks.push((site_id, chunk));
@@ -216,7 +214,7 @@ impl PutSession {
     }
 
     /// Adds to `tx` the rows of the blocks' stripes (2 to 4 writes each) and the intents' preconditions.
-    pub(crate) fn name_blocks(&self, tx: &mut Transaction, blocks: &[StoredBlock]) {
+    pub fn name_blocks(&self, tx: &mut Transaction, blocks: &[StoredBlock]) {
         let mut intents: Vec<Bytes> = blocks.iter().map(|stored| stored.name.range.key()).collect();
         intents.sort_unstable();
         intents.dedup();
@@ -235,34 +233,29 @@ impl PutSession {
         }
     }
 
-    /// Opens a segment for a put of many blocks.
-    pub(crate) async fn open_segment(&self, block_len: u32) -> Result<SegmentWriter, ClientError> {
-        SegmentWriter::open(self, block_len).await
-    }
-
     /// Blocks were named by a commit: they are no longer the session's to discard.
     pub(super) fn settle(&self, blocks: &[StoredBlock]) {
         for stored in blocks {
             self.open.lock().remove(&stored.name.id);
-            self.stripes.shared.writer.settle(&stored.name);
+            self.writes.shared.writer.settle(&stored.name);
         }
     }
 
     /// To be called before a commit that names the session's stripes is submitted.
-    pub(crate) fn committing(&mut self) {
+    pub fn committing(&mut self) {
         self.committing = true;
     }
 
     /// The commit happened.
-    pub(crate) fn committed(self) {
+    pub fn committed(self) {
         let open = std::mem::take(&mut *self.open.lock());
-        open.values().for_each(|stripe| self.stripes.shared.writer.settle(&stripe.name));
+        open.values().for_each(|stripe| self.writes.shared.writer.settle(&stripe.name));
     }
 
     /// The commit certainly did not happen: removes the chunks.
-    pub(crate) async fn discard(self) {
+    pub async fn discard(self) {
         let open = std::mem::take(&mut *self.open.lock());
-        discard(&self.stripes, open).await;
+        discard(&self.writes, open).await;
     }
 }
 
@@ -273,16 +266,16 @@ impl Drop for PutSession {
             return;
         }
         if self.committing {
-            open.values().for_each(|stripe| self.stripes.shared.writer.leave_unknown(&stripe.name));
+            open.values().for_each(|stripe| self.writes.shared.writer.leave_unknown(&stripe.name));
             return;
         }
-        let stripes = self.stripes.clone();
-        self.stripes.shared.runtime.clone().spawn(async move { discard(&stripes, open).await });
+        let writes = self.writes.clone();
+        self.writes.shared.runtime.clone().spawn(async move { discard(&writes, open).await });
     }
 }
 
 /// Removes the chunks of stripes that no commit named.
-async fn discard(stripes: &Stripes, open: BTreeMap<StripeId, OpenStripe>) {
+async fn discard(writes: &Writes, open: BTreeMap<StripeId, OpenStripe>) {
     let mut by_site: BTreeMap<SiteId, Vec<ChunkId>> = BTreeMap::new();
     for (site, chunk) in open.values().flat_map(|stripe| &stripe.chunks) {
         by_site.entry(*site).or_default().push(*chunk);
@@ -291,7 +284,7 @@ async fn discard(stripes: &Stripes, open: BTreeMap<StripeId, OpenStripe>) {
     for (site, chunks) in by_site {
         // Nobody else ever touches chunks that this client wrote and that nothing names.
         let request = DeleteRequest { chunks, epoch: FencingEpoch::NONE };
-        let deleted = match stripes.sites().get(site) {
+        let deleted = match writes.shared.sites.get(site) {
             Some(site) => site.delete(request).await.is_ok(),
             None => false,
         };
@@ -299,15 +292,15 @@ async fn discard(stripes: &Stripes, open: BTreeMap<StripeId, OpenStripe>) {
     }
     for stripe in open.values() {
         match clean {
-            true => stripes.shared.writer.settle(&stripe.name),
-            false => stripes.shared.writer.leave_unknown(&stripe.name),
+            true => writes.shared.writer.settle(&stripe.name),
+            false => writes.shared.writer.leave_unknown(&stripe.name),
         }
     }
 }
 
-impl Stripes {
+impl Writes {
     /// How many sites must hold a chunk before a write is acknowledged: k plus the surplus, at most n.
-    pub(crate) fn sites_needed(&self, code: &Code) -> usize {
+    fn sites_needed(&self, code: &Code) -> usize {
         (code.k() + self.shared.options.write_surplus).min(code.n())
     }
 
@@ -351,12 +344,12 @@ impl Placed {
         }
     }
 
-    fn into_error(self, needed: usize) -> ClientError {
+    fn into_error(self, needed: usize) -> StripeError {
         let reason = self.failures.join("; ");
         if self.full {
-            return ClientError::NoSpace(reason);
+            return StripeError::NoSpace(reason);
         }
-        ClientError::TooFewSites { available: self.held, needed, reason }
+        StripeError::TooFewSites { available: self.held, needed, reason }
     }
 }
 

@@ -7,7 +7,7 @@ use striate_meta::records::Block;
 use striate_plan::{QueryBlock, ReadPolicy};
 use striate_runtime::{Buffer, BufferPool};
 
-use super::read::OpenedStripe;
+use crate::table::OpenedStripe;
 
 /// A block while its chunks arrive.
 pub(super) struct Gathering {

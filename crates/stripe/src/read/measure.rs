@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use striate_plan::PlanCost;
 
-use crate::stripe::ReadStats;
+use super::query::ReadStats;
 
 /// A part of a request's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,8 @@ impl ReadMeasures {
         &self.phases[phase as usize]
     }
 
-    pub(crate) fn took(&self, phase: Phase, time: Duration) {
+    /// A read took so long in this phase.
+    pub fn took(&self, phase: Phase, time: Duration) {
         self.phase(phase).observe(time.as_secs_f64());
     }
 

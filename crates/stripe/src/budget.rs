@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A bounded number of bytes. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct ByteBudget {
+pub struct ByteBudget {
     bytes: Arc<Semaphore>,
     total: usize,
 }
@@ -30,26 +30,26 @@ pub struct Share {
 
 impl ByteBudget {
     /// A budget of `total` bytes, at least one.
-    pub(crate) fn new(total: usize) -> Self {
+    pub fn new(total: usize) -> Self {
         let total = total.clamp(1, u32::MAX as usize);
         Self { bytes: Arc::new(Semaphore::new(total)), total }
     }
 
     /// Waits for `len` bytes. More than the whole budget counts as the whole budget.
-    pub(crate) async fn acquire(&self, len: usize) -> Share {
+    pub async fn acquire(&self, len: usize) -> Share {
         let permit = self.bytes.clone().acquire_many_owned(self.clamped(len)).await;
         Share { _permit: permit.expect("the semaphore is never closed") }
     }
 
     /// `len` bytes, if they can be had at once.
-    pub(crate) fn try_acquire(&self, len: usize) -> Option<Share> {
+    pub fn try_acquire(&self, len: usize) -> Option<Share> {
         let permit = self.bytes.clone().try_acquire_many_owned(self.clamped(len)).ok()?;
         Some(Share { _permit: permit })
     }
 
     /// Bytes that are taken.
     #[cfg(test)]
-    pub(crate) fn taken(&self) -> usize {
+    pub fn taken(&self) -> usize {
         self.total - self.bytes.available_permits()
     }
 

@@ -1,6 +1,6 @@
 //! EC-Store's probes and its solver in the background, for the published policy alone ([`striate_plan::published`]).
 //!
-//! Every [`ClientOptions::probe_interval`](crate::ClientOptions::probe_interval) all sites are asked for their load,
+//! Every [`StripeOptions::probe_interval`](crate::StripeOptions::probe_interval) all sites are asked for their load,
 //! decoupled from reads (§V-A). The solver takes [`SOLVE_TIME`] for all queries that have come without a plan, and for all
 //! cached plans after a probe: until then those of the probe before serve. The paper has one thread for it.
 
@@ -11,14 +11,14 @@ use futures::future::join_all;
 use striate_core::SiteId;
 use striate_site::SiteStatus;
 
-use super::{Shared, Stripes};
+use super::reads::{Reads, Shared};
 
 /// What HiGHS takes for a query of ten blocks, about (`make plan-bench`).
 const SOLVE_TIME: Duration = Duration::from_millis(10);
 
-impl Stripes {
+impl Reads {
     /// Probes until the client is gone.
-    pub(super) fn probe_in_background(&self) {
+    pub(crate) fn probe_in_background(&self) {
         let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
         let interval = self.shared.options.probe_interval;
         self.shared.runtime.spawn(async move {

@@ -5,15 +5,16 @@
 //! that a bad chunk of a popular object costs one transaction; after its repair the stripe has another version.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_core::StripeId;
 use striate_meta::{Commit, Revision, keys};
+use striate_runtime::Runtime;
 use striate_site::SiteError;
 
-use super::Stripes;
-use super::read::OpenedStripe;
+use crate::table::{OpenedStripe, StripeTable};
 
 /// Reports that are remembered. When there are more all are forgotten: telling a thing twice does no harm.
 const REMEMBERED: usize = 4_096;
@@ -21,8 +22,11 @@ const REMEMBERED: usize = 4_096;
 const UNDER_WAY: usize = 32;
 
 /// Damage that this client has reported.
-#[derive(Debug, Default)]
-pub(super) struct DamageReports(Mutex<State>);
+pub(super) struct DamageReports {
+    runtime: Runtime,
+    table: Arc<StripeTable>,
+    state: Arc<Mutex<State>>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -30,57 +34,56 @@ struct State {
     under_way: usize,
 }
 
-impl DamageReports {
+impl State {
     /// False where this version was reported already, or too many reports are under way.
-    fn begin(&self, stripe: StripeId, version: Revision) -> bool {
-        let mut state = self.0.lock();
-        if state.under_way == UNDER_WAY || state.reported.get(&stripe) == Some(&version) {
+    fn begin(&mut self, stripe: StripeId, version: Revision) -> bool {
+        if self.under_way == UNDER_WAY || self.reported.get(&stripe) == Some(&version) {
             return false;
         }
-        if state.reported.len() == REMEMBERED {
-            state.reported.clear();
+        if self.reported.len() == REMEMBERED {
+            self.reported.clear();
         }
-        state.reported.insert(stripe, version);
-        state.under_way += 1;
+        self.reported.insert(stripe, version);
+        self.under_way += 1;
         true
     }
 
-    fn end(&self, stripe: StripeId, is_written: bool) {
-        let mut state = self.0.lock();
-        state.under_way -= 1;
+    fn end(&mut self, stripe: StripeId, is_written: bool) {
+        self.under_way -= 1;
         if !is_written {
-            state.reported.remove(&stripe);
+            self.reported.remove(&stripe);
         }
-    }
-
-    fn forget(&self, stripe: StripeId) {
-        self.0.lock().reported.remove(&stripe);
     }
 }
 
-impl Stripes {
+impl DamageReports {
+    /// Nothing was reported yet.
+    pub(super) fn new(runtime: Runtime, table: Arc<StripeTable>) -> Self {
+        Self { runtime, table, state: Arc::default() }
+    }
+
     /// Marks a stripe as in debt when one of its chunks is missing or damaged where the record has it. The record must
     /// be unchanged: a chunk that was moved meanwhile is not lost (design.md §10.5).
-    pub(super) fn report_damage(&self, stripe: &OpenedStripe, index: usize, error: &SiteError) {
+    pub(super) fn report(&self, stripe: &OpenedStripe, index: usize, error: &SiteError) {
         if !matches!(error, SiteError::Missing(_) | SiteError::Corrupt { .. })
-            || !self.shared.damage.begin(stripe.id, stripe.row.version)
+            || !self.state.lock().begin(stripe.id, stripe.row.version)
         {
             return;
         }
         tracing::warn!(stripe = %stripe.id, index, %error, "damaged chunk found by a read: its stripe is in debt");
-        let mut tx = self.transaction();
+        let mut tx = self.table.transaction();
         tx.require_unchanged(keys::stripe(stripe.id), Some(&stripe.row));
         tx.put(keys::debt(stripe.id), Bytes::new());
-        let (shared, id) = (self.shared.clone(), stripe.id);
-        self.shared.runtime.spawn(async move {
-            let is_written = matches!(shared.meta.commit(tx).await, Ok(Commit::Done(_)));
-            shared.damage.end(id, is_written);
+        let (table, state, id) = (self.table.clone(), self.state.clone(), stripe.id);
+        self.runtime.spawn(async move {
+            let is_written = matches!(table.meta().commit(tx).await, Ok(Commit::Done(_)));
+            state.lock().end(id, is_written);
         });
     }
 
     /// Forgets that a stripe was reported, so that new damage is reported again.
-    pub(crate) fn forget_report(&self, stripe: StripeId) {
-        self.shared.damage.forget(stripe);
+    pub(super) fn forget(&self, stripe: StripeId) {
+        self.state.lock().reported.remove(&stripe);
     }
 }
 
@@ -90,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_version_is_reported_once_and_the_next_one_again() {
-        let (reports, stripe) = (DamageReports::default(), StripeId::new(1, 1));
+        let (mut reports, stripe) = (State::default(), StripeId::new(1, 1));
         assert!(reports.begin(stripe, Revision(1)) && !reports.begin(stripe, Revision(1)));
         reports.end(stripe, true);
         assert!(!reports.begin(stripe, Revision(1)));
@@ -101,14 +104,14 @@ mod tests {
 
     #[test]
     fn reports_under_way_and_remembered_are_bounded() {
-        let reports = DamageReports::default();
+        let mut reports = State::default();
         let begun = (0..100).filter(|&number| reports.begin(StripeId::new(1, number), Revision(1))).count();
         assert_eq!(begun, UNDER_WAY);
         (0..UNDER_WAY as u64).for_each(|number| reports.end(StripeId::new(1, number), true));
         for number in 0..3 * REMEMBERED as u64 {
             assert!(reports.begin(StripeId::new(2, number), Revision(1)));
             reports.end(StripeId::new(2, number), true);
-            assert!(reports.0.lock().reported.len() <= REMEMBERED);
+            assert!(reports.reported.len() <= REMEMBERED);
         }
     }
 }

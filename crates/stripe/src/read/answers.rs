@@ -12,10 +12,10 @@ use striate_plan::{QueryChunk, SiteRead};
 use striate_runtime::Instant;
 use striate_site::{Priority, ReadReply, ReadRequest, ReadStream, SiteError};
 
-use super::Stripes;
 use super::arrival::{Conditions, HedgeBudget};
 use super::gathering::Gathering;
-use super::sites::InFlight;
+use super::reads::Reads;
+use crate::sites::InFlight;
 
 /// A chunk, or why it does not come.
 pub(super) struct Answer {
@@ -26,7 +26,7 @@ pub(super) struct Answer {
 
 /// The reads of a query that are under way.
 pub(super) struct Answers {
-    stripes: Stripes,
+    reads: Reads,
     /// Whether sites are late when they take longer than predicted.
     predicts: bool,
     next: FuturesUnordered<NextAnswer>,
@@ -57,14 +57,14 @@ struct SiteAnswers {
 
 impl Answers {
     /// None yet. With `predicts`, sites count as late by prediction.
-    pub(super) fn new(stripes: Stripes, predicts: bool) -> Self {
-        Self { stripes, predicts, next: FuturesUnordered::new(), active: 0 }
+    pub(super) fn new(reads: Reads, predicts: bool) -> Self {
+        Self { reads, predicts, next: FuturesUnordered::new(), active: 0 }
     }
 
     /// Asks the sites that can be asked.
     pub(super) fn ask(&mut self, reads: Vec<SiteRead>, gathering: &mut [Gathering]) {
         for read in reads {
-            if let Some(site) = SiteAnswers::ask(&self.stripes, read, gathering) {
+            if let Some(site) = SiteAnswers::ask(&self.reads, read, gathering) {
                 self.active += 1;
                 self.next.push(NextAnswer(Some(site)));
             }
@@ -79,7 +79,7 @@ impl Answers {
                 self.active -= 1;
                 continue;
             };
-            site.note(&self.stripes, &reply, self.predicts);
+            site.note(&self.reads, &reply, self.predicts);
             let chunk = site.read.chunks[reply.item];
             let answer = Answer { site: site.read.site, chunk, result: reply.result };
             self.next.push(NextAnswer(Some(site)));
@@ -91,19 +91,19 @@ impl Answers {
     /// When the first site will be late that is not yet.
     pub(super) fn late_at(&self) -> Option<Instant> {
         let sites = self.next.iter().filter_map(|next| next.0.as_ref()).filter(|site| site.stream.is_some());
-        sites.filter_map(|site| site.late_at(&self.stripes, self.predicts)).min()
+        sites.filter_map(|site| site.late_at(&self.reads, self.predicts)).min()
     }
 
     /// What sites that are late now still have to answer is no longer awaited; for those that are late only by
     /// prediction, as far as the budget allows.
     pub(super) fn give_up_late(&mut self, gathering: &mut [Gathering], budget: &HedgeBudget) {
-        let now = self.stripes.shared.runtime.now();
+        let now = self.reads.shared.runtime.now();
         for site in self.next.iter_mut().filter_map(|next| next.0.as_mut()) {
-            let is_late = site.late_at(&self.stripes, self.predicts).is_some_and(|late_at| late_at <= now);
+            let is_late = site.late_at(&self.reads, self.predicts).is_some_and(|late_at| late_at <= now);
             if site.stream.is_none() || !is_late {
                 continue;
             }
-            site.is_silent |= site.silent_at(&self.stripes) <= now;
+            site.is_silent |= site.silent_at(&self.reads) <= now;
             site.is_late = true;
             let outstanding: Vec<QueryChunk> = site.outstanding(gathering).collect();
             if site.is_silent || budget.spend(outstanding.len()) {
@@ -119,7 +119,7 @@ impl Answers {
         let mut taken_back = 0;
         for site in self.next.iter_mut().filter_map(|next| next.0.as_mut()) {
             if site.stream.is_some() && site.read.chunks.iter().all(|chunk| gathering[chunk.block].complete) {
-                site.note_dropped(&self.stripes, self.predicts);
+                site.note_dropped(&self.reads, self.predicts);
                 site.stream = None;
                 self.active -= 1;
                 taken_back += usize::from(site.answered.contains(&false));
@@ -136,8 +136,8 @@ impl Answers {
 }
 
 impl SiteAnswers {
-    fn ask(stripes: &Stripes, read: SiteRead, gathering: &mut [Gathering]) -> Option<Self> {
-        let sites = stripes.shared.sites.snapshot();
+    fn ask(reads: &Reads, read: SiteRead, gathering: &mut [Gathering]) -> Option<Self> {
+        let sites = reads.shared.sites.snapshot();
         let queue = sites.queue(read.site)?;
         let (site, in_flight) = sites.ask(read.site, &queue)?;
         for chunk in &read.chunks {
@@ -153,7 +153,7 @@ impl SiteAnswers {
         let ranges: Vec<ChunkRange> = read.chunks.iter().map(range).collect();
         let next_bytes = ranges.first().map_or(0, |range| u64::from(range.len));
         let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
-        let asked_at = stripes.shared.runtime.now();
+        let asked_at = reads.shared.runtime.now();
         Some(Self {
             stream: Some((site.read(request), in_flight)),
             answered: vec![false; read.chunks.len()],
@@ -169,8 +169,8 @@ impl SiteAnswers {
     }
 
     /// Takes note of an answer.
-    fn note(&mut self, stripes: &Stripes, reply: &ReadReply, predicts: bool) {
-        let now = stripes.shared.runtime.now();
+    fn note(&mut self, reads: &Reads, reply: &ReadReply, predicts: bool) {
+        let now = reads.shared.runtime.now();
         let is_first = !self.answered.contains(&true);
         if let Some((_, in_flight)) = &self.stream {
             in_flight.hear(now);
@@ -184,18 +184,18 @@ impl SiteAnswers {
         if let Ok(bytes) = &reply.result {
             self.bytes += bytes.len() as u64;
             self.next_bytes = bytes.len() as u64;
-            stripes.shared.patience.record(now - self.asked_at);
+            reads.shared.patience.record(now - self.asked_at);
             if predicts {
-                stripes.shared.arrivals.record(Conditions::new(self.queue, self.bytes), now - self.asked_at);
+                reads.shared.arrivals.record(Conditions::new(self.queue, self.bytes), now - self.asked_at);
             }
         }
     }
 
     /// A late read that is given up would have taken longer still. Without it only the quick ones would be remembered.
-    fn note_dropped(&self, stripes: &Stripes, predicts: bool) {
+    fn note_dropped(&self, reads: &Reads, predicts: bool) {
         if predicts && self.is_late {
-            let waited = stripes.shared.runtime.now() - self.asked_at;
-            stripes.shared.arrivals.record(self.conditions(), waited);
+            let waited = reads.shared.runtime.now() - self.asked_at;
+            reads.shared.arrivals.record(self.conditions(), waited);
         }
     }
 
@@ -205,13 +205,13 @@ impl SiteAnswers {
     }
 
     /// When it will be late next; `None` if others were asked already, whatever it does.
-    fn late_at(&self, stripes: &Stripes, predicts: bool) -> Option<Instant> {
+    fn late_at(&self, reads: &Reads, predicts: bool) -> Option<Instant> {
         if self.is_silent {
             return None;
         }
-        let silent_at = self.silent_at(stripes);
+        let silent_at = self.silent_at(reads);
         let predicted = if predicts && !self.is_late {
-            stripes.shared.arrivals.late_after(self.conditions()).map(|after| self.asked_at + after + TICK)
+            reads.shared.arrivals.late_after(self.conditions()).map(|after| self.asked_at + after + TICK)
         } else {
             None
         };
@@ -219,8 +219,8 @@ impl SiteAnswers {
     }
 
     /// When it will have been silent for the hedge time.
-    fn silent_at(&self, stripes: &Stripes) -> Instant {
-        self.heard_at + stripes.shared.patience.hedge_after()
+    fn silent_at(&self, reads: &Reads) -> Instant {
+        self.heard_at + reads.shared.patience.hedge_after()
     }
 
     /// Chunks that it has not answered and that incomplete blocks wait for.

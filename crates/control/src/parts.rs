@@ -1,0 +1,103 @@
+//! Abandoned parts: part rows that belong to no object or upload any more.
+//!
+//! An abort, a completion that leaves parts out, and the end of a multipart object may concern 10,000 parts,
+//! too many for one transaction. They leave one row that names the parts; this collector takes them down one by
+//! one, each in a transaction that removes the part's row and makes its chunks garbage, and removes the row
+//! last. So a crash at any point leaves work, never a leak.
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use striate_meta::records::{self, UploadPart};
+use striate_meta::{Commit, Row, ScanRange, keys};
+use striate_stripe::{StripeError, Stripes, id16};
+
+/// Part rows read at once.
+const PAGE: usize = 128;
+/// Parts taken down at the same time.
+const CONCURRENT: usize = 8;
+
+/// Parts that are to be taken down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbandonedParts {
+    /// Names this piece of work; the same at every look.
+    pub row: Bytes,
+    upload: [u8; 16],
+    /// Empty for all parts of the upload.
+    numbers: Vec<u32>,
+}
+
+/// Parts that wait to be taken down: at most `limit` pieces of work after the row `after`. Readers of an
+/// object that was just replaced may still be looking at its parts: the caller lets a grace pass
+/// between the first sight of a piece of work and [`take_down`].
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn abandoned_parts(
+    stripes: &Stripes,
+    after: Option<&AbandonedParts>,
+    limit: usize,
+) -> Result<Vec<AbandonedParts>, StripeError> {
+    let mut range = ScanRange::prefix(keys::ABANDONED);
+    if let Some(after) = after {
+        range.start = [&after.row[..], b"\0"].concat().into();
+    }
+    let rows = stripes.meta().scan(range, limit).await?;
+    let abandoned = |row: Row| {
+        let record: records::AbandonedParts = row.record()?;
+        let upload = id16(&record.upload, "abandoned parts")?;
+        Ok(AbandonedParts { row: row.key, upload, numbers: record.numbers })
+    };
+    rows.into_iter().map(abandoned).collect()
+}
+
+/// Takes the parts down: their rows go and their chunks become garbage. Answers how many parts went. May be repeated at any point; what was done
+/// before an error stays done.
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn take_down(stripes: &Stripes, abandoned: &AbandonedParts) -> Result<usize, StripeError> {
+    let mut taken = 0;
+    if abandoned.numbers.is_empty() {
+        loop {
+            let rows = stripes.meta().scan(ScanRange::prefix(&keys::parts(&abandoned.upload)), PAGE).await?;
+            if rows.is_empty() {
+                break;
+            }
+            taken += take_down_rows(stripes, rows).await?;
+        }
+    }
+    for numbers in abandoned.numbers.chunks(PAGE) {
+        let keys: Vec<_> = numbers.iter().map(|&number| keys::part(&abandoned.upload, number)).collect();
+        let rows = stripes.meta().get_many(&keys).await?;
+        taken += take_down_rows(stripes, rows.into_iter().flatten().collect()).await?;
+    }
+    let mut tx = stripes.transaction();
+    tx.delete(abandoned.row.clone());
+    stripes.meta().commit(tx).await?;
+    Ok(taken)
+}
+
+async fn take_down_rows(stripes: &Stripes, rows: Vec<Row>) -> Result<usize, StripeError> {
+    let count = rows.len();
+    let parts = rows.into_iter().map(|row| take_down_part(stripes, row));
+    stream::iter(parts).buffer_unordered(CONCURRENT).try_collect::<()>().await?;
+    Ok(count)
+}
+
+/// A conflict means that somebody else took it down or moved a chunk of it: read again.
+async fn take_down_part(stripes: &Stripes, mut row: Row) -> Result<(), StripeError> {
+    loop {
+        let part: UploadPart = row.record()?;
+        let mut tx = stripes.transaction();
+        tx.require_unchanged(row.key.clone(), Some(&row));
+        tx.delete(row.key.clone());
+        stripes.release_part(&mut tx, &part).await?;
+        if let Commit::Done(_) = stripes.meta().commit(tx).await? {
+            return Ok(());
+        }
+        match stripes.meta().get(&row.key).await? {
+            Some(now) => row = now,
+            None => return Ok(()),
+        }
+    }
+}

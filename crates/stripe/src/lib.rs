@@ -1,0 +1,33 @@
+//! The stripe service: blocks in, chunks on sites out, by the rules of design.md §10.
+//!
+//! Three trades over one table of stripes ([`table`]):
+//! - [`sites`]: the sites as this process knows them, their queues (o_j) and what a byte costs there (m_j);
+//! - [`read`]: blocks of many stripes as one query, by a policy, around what is missing, late or corrupt;
+//! - [`write`](mod@write): blocks encoded and written, the writer's intents, changes of where chunks are, release.
+//!
+//! What this crate does not know: objects, keys, S3's semantics (the `client` crate), and when to repair or move (`control`).
+
+pub mod error;
+pub mod table;
+
+mod budget;
+mod options;
+mod read;
+mod sites;
+mod stripes;
+mod write;
+
+pub use budget::{ByteBudget, Share};
+pub use error::StripeError;
+pub use options::StripeOptions;
+pub use read::{
+    BlockExplained, BlocksRead, ChunkChoice, ChunkExplained, Histogram, HistogramView, HotBlock, Phase,
+    QueryExplained, ReadMeasures, ReadStats, Sample, SampledObject, Sampler, SiteExplained,
+};
+pub use sites::{CostPart, SiteView};
+pub use striate_plan::{CoAccess, CoAccessSnapshot, CoAccessTotals};
+pub use stripes::Stripes;
+pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
+pub use write::{
+    Debt, Neighbours, PutSession, SegmentWriter, StoredBlock, StripeChange, add_garbage, release_stripe,
+};

@@ -1,0 +1,51 @@
+//! Limits and times of the stripe service.
+
+use std::time::Duration;
+
+use striate_plan::{CoAccessLimits, ReadPolicy};
+
+/// Limits and defaults of reads and writes of stripes.
+#[derive(Clone, Debug)]
+pub struct StripeOptions {
+    /// Bytes of bodies in memory at once, over all requests; more wait.
+    pub in_flight_bytes: usize,
+    /// Sites that must hold a chunk durably before a write is acknowledged, beyond k; capped at n.
+    pub write_surplus: usize,
+    /// A site that has not answered a write by then is left out (debt).
+    pub write_deadline: Duration,
+    /// A read asks other chunks when a site has not answered by then, or, when most reads take long, by twice
+    /// what three of four of them take; a read of many blocks when no site has answered for so long.
+    pub hedge_after: Duration,
+    /// A site that has not answered a read by then counts as failed for it.
+    pub read_deadline: Duration,
+    /// Which chunks a read of many blocks asks for.
+    pub read_policy: ReadPolicy,
+    /// How often the published policy asks all sites for their load.
+    pub probe_interval: Duration,
+    /// The share of read requests that go into the statistics of blocks that are asked for together; see
+    /// [`crate::Sampler`]. Each costs some 0.3 µs for a block.
+    pub sampling: f64,
+    /// How much of what is sampled is kept.
+    pub co_access: CoAccessLimits,
+    /// How long chunks stay after nothing names them: longer than the longest read of one block.
+    pub garbage_grace: Duration,
+}
+
+impl Default for StripeOptions {
+    /// 64 MiB of bodies in memory, a surplus of one site, 10 s for a write or read of one site, hedging after 250 ms, one
+    /// read request in eight sampled, a minute of grace for garbage.
+    fn default() -> Self {
+        Self {
+            in_flight_bytes: 64 << 20,
+            write_surplus: 1,
+            write_deadline: Duration::from_secs(10),
+            hedge_after: Duration::from_millis(250),
+            read_deadline: Duration::from_secs(10),
+            read_policy: ReadPolicy::Normal,
+            probe_interval: Duration::from_secs(5),
+            sampling: 0.125,
+            co_access: CoAccessLimits::default(),
+            garbage_grace: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What all reads of one process share: plans, what they have learnt of sites, and what they took.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use striate_core::StripeId;
+use striate_plan::{PublishedPlanner, QueryPlanner};
+use striate_runtime::Runtime;
+
+use super::arrival::{Arrivals, HedgeBudget};
+use super::damage::DamageReports;
+use super::measure::ReadMeasures;
+use super::patience::Patience;
+use crate::options::StripeOptions;
+use crate::sites::Sites;
+use crate::table::StripeTable;
+
+/// Reads stripes; a cheap handle.
+#[derive(Clone)]
+pub(crate) struct Reads {
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    pub(super) runtime: Runtime,
+    pub(super) table: Arc<StripeTable>,
+    pub(super) sites: Arc<Sites>,
+    pub(super) options: StripeOptions,
+    pub(super) patience: Patience,
+    pub(super) arrivals: Arrivals,
+    pub(super) hedge_budget: HedgeBudget,
+    pub(super) measures: ReadMeasures,
+    pub(super) rng: Arc<Mutex<SmallRng>>,
+    pub(super) planner: Mutex<QueryPlanner>,
+    pub(super) published: Mutex<PublishedPlanner<StripeId>>,
+    pub(super) damage: DamageReports,
+}
+
+impl Reads {
+    pub(crate) fn new(
+        runtime: Runtime,
+        table: Arc<StripeTable>,
+        sites: Arc<Sites>,
+        options: StripeOptions,
+        rng: Arc<Mutex<SmallRng>>,
+    ) -> Self {
+        let shared = Shared {
+            patience: Patience::new(options.hedge_after, options.read_deadline),
+            arrivals: Arrivals::new(),
+            hedge_budget: HedgeBudget::default(),
+            measures: ReadMeasures::default(),
+            rng,
+            planner: Mutex::default(),
+            published: Mutex::default(),
+            damage: DamageReports::new(runtime.clone(), table.clone()),
+            runtime,
+            table,
+            sites,
+            options,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What reads took until now.
+    pub(crate) fn measures(&self) -> &ReadMeasures {
+        &self.shared.measures
+    }
+
+    /// Forgets that a stripe was reported, so that new damage is reported again.
+    pub(crate) fn forget_report(&self, stripe: StripeId) {
+        self.shared.damage.forget(stripe);
+    }
+}

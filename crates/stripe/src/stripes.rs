@@ -1,0 +1,280 @@
+//! The handle of the stripe service.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use striate_codec::Code;
+use striate_core::{FencingEpoch, Profile, SiteId, StripeId};
+use striate_meta::records::{Block, ManifestSegment, UploadPart};
+use striate_meta::{MetaStore, Transaction};
+use striate_plan::{Candidate, ReadPolicy, SiteCost};
+use striate_runtime::Runtime;
+use striate_site::{Priority, Site};
+
+use crate::budget::{ByteBudget, Share};
+use crate::error::StripeError;
+use crate::options::StripeOptions;
+use crate::read::{BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler};
+use crate::sites::{SiteView, Sites};
+use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
+use crate::write::{PutSession, StripeChange, Writer, Writes};
+
+/// Reads and writes stripes, and changes where their chunks are. One for each process; a cheap handle.
+#[derive(Clone)]
+pub struct Stripes {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    options: StripeOptions,
+    table: Arc<StripeTable>,
+    sites: Arc<Sites>,
+    reads: Reads,
+    writes: Writes,
+    budget: ByteBudget,
+    sampler: Arc<Sampler>,
+}
+
+impl Stripes {
+    /// Registers a writer and its epoch with the metadata store.
+    ///
+    /// # Errors
+    /// When the metadata store does not take the registration.
+    pub async fn open(
+        runtime: Runtime,
+        meta: Arc<dyn MetaStore>,
+        sites: Vec<Arc<dyn Site>>,
+        options: StripeOptions,
+    ) -> Result<Self, StripeError> {
+        let writer = Writer::open(runtime.clone(), meta.clone()).await?;
+        let sites = Arc::new(Sites::new(runtime.clone(), sites));
+        let table = Arc::new(StripeTable::new(runtime.clone(), meta.clone()));
+        let rng = Arc::new(Mutex::new(runtime.rng()));
+        let (of_reads, of_writes) = (options.clone(), options.clone());
+        let reads = Reads::new(runtime.clone(), table.clone(), sites.clone(), of_reads, rng.clone());
+        let writes = Writes::new(runtime.clone(), table.clone(), sites.clone(), of_writes, writer, rng);
+        if let ReadPolicy::Published { .. } = options.read_policy {
+            reads.probe_in_background();
+        }
+        let budget = ByteBudget::new(options.in_flight_bytes);
+        let sampler = Arc::new(Sampler::new(options.sampling, options.co_access));
+        let inner = Inner { runtime, meta, options, table, sites, reads, writes, budget, sampler };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The runtime that it was given.
+    pub fn runtime(&self) -> &Runtime {
+        &self.inner.runtime
+    }
+
+    /// The metadata store that it was given.
+    pub fn meta(&self) -> &Arc<dyn MetaStore> {
+        &self.inner.meta
+    }
+
+    /// Its options.
+    pub fn options(&self) -> &StripeOptions {
+        &self.inner.options
+    }
+
+    /// Bytes of bodies in memory, within [`StripeOptions::in_flight_bytes`].
+    pub fn budget(&self) -> &ByteBudget {
+        &self.inner.budget
+    }
+
+    /// The statistics of sampled requests.
+    pub fn sampler(&self) -> &Arc<Sampler> {
+        &self.inner.sampler
+    }
+
+    /// What reads took until now.
+    pub fn read_measures(&self) -> &ReadMeasures {
+        self.inner.reads.measures()
+    }
+
+    /// All sites with what is known of them.
+    pub fn sites(&self) -> Vec<SiteView> {
+        self.inner.sites.views()
+    }
+
+    /// One site.
+    pub fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        self.inner.sites.get(site)
+    }
+
+    /// Replaces the set of sites: after a disk was replaced or added.
+    pub fn set_sites(&self, sites: Vec<Arc<dyn Site>>) {
+        self.inner.sites.replace(sites);
+    }
+
+    /// Keeps new chunks off a site, or lets them come again.
+    pub fn set_draining(&self, site: SiteId, draining: bool) {
+        self.inner.sites.set_draining(site, draining);
+    }
+
+    /// Sites that take new chunks.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        self.inner.sites.candidates()
+    }
+
+    /// Number of racks among all sites.
+    pub fn rack_count(&self) -> usize {
+        self.inner.sites.rack_count()
+    }
+
+    /// What reading from each site costs now, of those that answer (o_j and m_j of EC-Store Eq. 1), in their order.
+    pub fn site_costs(&self) -> Vec<(SiteId, SiteCost)> {
+        let sites = self.inner.sites.snapshot();
+        let ids = self.sites().into_iter().map(|view| view.site.id());
+        ids.filter_map(|site| Some((site, sites.cost(site)?))).collect()
+    }
+
+    /// The epoch that this process's deletes carry.
+    pub fn epoch(&self) -> FencingEpoch {
+        self.inner.writes.epoch()
+    }
+
+    /// The code of a profile; built once.
+    ///
+    /// # Errors
+    /// [`StripeError::InvalidArgument`] for parameters that describe no code.
+    pub fn code(&self, profile: &Profile) -> Result<Code, StripeError> {
+        self.inner.table.code(profile)
+    }
+
+    /// Profiles by their texts.
+    pub fn profiles(&self) -> &ProfileTexts {
+        self.inner.table.profiles()
+    }
+
+    /// An empty transaction with an id of its own.
+    pub fn transaction(&self) -> Transaction {
+        self.inner.table.transaction()
+    }
+
+    /// Looks a stripe up. `None` when it has no row.
+    ///
+    /// # Errors
+    /// When the metadata store fails, or the record is one that no version of this program writes.
+    pub async fn find(&self, id: StripeId) -> Result<Option<OpenedStripe>, StripeError> {
+        self.inner.table.find(id).await
+    }
+
+    /// Makes sure that a set of sites leads to its stripes; answers the set's number. To be called before a
+    /// commit that puts a stripe on these sites.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn ensure_placement(&self, sites: &[SiteId]) -> Result<u64, StripeError> {
+        self.inner.writes.ensure_placement(sites).await
+    }
+
+    /// Starts a put.
+    pub fn begin_put(&self) -> PutSession {
+        PutSession::new(self.inner.writes.clone())
+    }
+
+    /// The bytes `range` of a block, verified, in order, as ready pieces.
+    ///
+    /// # Errors
+    /// [`StripeError::Unreadable`] names what is missing when fewer chunks than needed can be had.
+    pub async fn read_block(
+        &self,
+        block: &Block,
+        range: std::ops::Range<u32>,
+    ) -> Result<Vec<bytes::Bytes>, StripeError> {
+        self.inner.reads.read_block(block, range).await
+    }
+
+    /// Reads whole blocks, all at once: one look-up of their stripes, one request for each site, by
+    /// [`StripeOptions::read_policy`]. Blocks that this does not deliver are read one by one around what failed.
+    /// Waits for its share of [`StripeOptions::in_flight_bytes`], and keeps it until the answer is dropped.
+    ///
+    /// # Errors
+    /// That of the first block that cannot be read.
+    pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, StripeError> {
+        self.inner.reads.read_blocks(blocks, &self.inner.budget).await
+    }
+
+    /// Reads blocks as one query and hands out each as soon as it is complete, in any order. For what is read ahead of a
+    /// receiver: δ is that of the policy where it says a number, and none of the adaptive one, for which bytes count more
+    /// here than the last chunk's time. Memory is the caller's business: the blocks, and their δ.
+    ///
+    /// # Errors
+    /// That of the first block that cannot be read; all before it were handed out.
+    pub async fn read_ahead(
+        &self,
+        blocks: &[Block],
+        hand_out: impl FnMut(usize, Vec<bytes::Bytes>) + Send,
+    ) -> Result<ReadStats, StripeError> {
+        self.inner.reads.read_ahead(blocks, hand_out).await
+    }
+
+    /// How blocks would be read now in one query by a policy, and why. Asks nothing of a site.
+    ///
+    /// # Errors
+    /// [`StripeError::Unreadable`] when too few chunks of a block can be had.
+    pub async fn explain(&self, blocks: &[Block], policy: ReadPolicy) -> Result<QueryExplained, StripeError> {
+        self.inner.reads.explain(blocks, policy).await
+    }
+
+    /// Waits for a share of [`StripeOptions::in_flight_bytes`], for somebody who has whole chunks in memory. It is to have no
+    /// other share.
+    pub async fn memory_for(&self, bytes: usize) -> Share {
+        self.inner.budget.acquire(bytes).await
+    }
+
+    /// Tells that a stripe was repaired, so that new damage is reported again.
+    pub fn stripe_repaired(&self, stripe: StripeId) {
+        self.inner.reads.forget_report(stripe);
+    }
+
+    /// A change of where a stripe's chunks are. `None` when it has no row.
+    ///
+    /// # Errors
+    /// When the metadata store fails, or the record is one that no version of this program writes.
+    pub async fn change(
+        &self,
+        id: StripeId,
+        priority: Priority,
+    ) -> Result<Option<StripeChange<'_>>, StripeError> {
+        let stripe = self.find(id).await?;
+        Ok(stripe.map(|stripe| StripeChange::new(&self.inner.writes, stripe, priority)))
+    }
+
+    /// Adds to `tx` what takes the stripes of some blocks down. Reads the stripe rows and requires them unchanged, so a
+    /// conflict means: read again. A row that is gone already is required to stay absent.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn release_blocks(&self, tx: &mut Transaction, blocks: &[Block]) -> Result<(), StripeError> {
+        crate::write::release_blocks(&self.inner.table, tx, blocks).await
+    }
+
+    /// Adds to `tx` a garbage row for a whole segment; the deleter takes its rows down in batches.
+    pub fn release_segment(&self, tx: &mut Transaction, segment: &ManifestSegment) {
+        crate::write::release_segment(tx, segment);
+    }
+
+    /// Adds to `tx` what makes the chunks of a part of a multipart upload garbage.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn release_part(&self, tx: &mut Transaction, part: &UploadPart) -> Result<(), StripeError> {
+        crate::write::release_part(&self.inner.table, tx, part).await
+    }
+
+    /// Requests until now, sampled or not, as those that were sampled tell.
+    pub fn requests(&self) -> u64 {
+        let sampling = self.inner.options.sampling.clamp(f64::MIN_POSITIVE, 1.0);
+        (self.inner.sampler.totals().observed as f64 / sampling) as u64
+    }
+}
+
+impl std::fmt::Debug for Stripes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stripes").field("sites", &self.sites().len()).finish_non_exhaustive()
+    }
+}

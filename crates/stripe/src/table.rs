@@ -1,0 +1,168 @@
+//! Stripes' records as reads, writes and changes find them: looked up, parsed, with their code.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use striate_codec::Code;
+use striate_core::{Profile, SiteId, StripeId};
+use striate_meta::records::{Block, Stripe};
+use striate_meta::{MetaStore, Row, Transaction, TxId, keys};
+use striate_runtime::Runtime;
+
+use crate::error::StripeError;
+
+/// The stripes that the metadata store names, and the codes of their profiles.
+pub struct StripeTable {
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    codes: RwLock<HashMap<Profile, Code>>,
+    profiles: ProfileTexts,
+}
+
+/// A stripe's record with what follows from it.
+pub struct OpenedStripe {
+    /// Its name.
+    pub id: StripeId,
+    /// The row that it was read from.
+    pub row: Row,
+    /// Its record.
+    pub record: Stripe,
+    /// The code of its profile.
+    pub code: Code,
+}
+
+/// Profiles by their texts. Parsing one builds its code, which is too much for every request.
+#[derive(Debug, Default)]
+pub struct ProfileTexts {
+    known: RwLock<HashMap<String, Profile>>,
+}
+
+impl ProfileTexts {
+    /// The profile that `text` stands for.
+    ///
+    /// # Errors
+    /// [`StripeError::InvalidArgument`] with what is wrong with the text.
+    pub fn parse(&self, text: &str) -> Result<Profile, StripeError> {
+        if let Some(profile) = self.known.read().get(text) {
+            return Ok(*profile);
+        }
+        let profile: Profile =
+            text.parse().map_err(|error| StripeError::InvalidArgument(format!("{error}")))?;
+        self.known.write().insert(text.to_owned(), profile);
+        Ok(profile)
+    }
+}
+
+impl StripeTable {
+    pub(crate) fn new(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Self {
+        Self { runtime, meta, codes: RwLock::default(), profiles: ProfileTexts::default() }
+    }
+
+    pub(crate) fn meta(&self) -> &Arc<dyn MetaStore> {
+        &self.meta
+    }
+
+    pub(crate) fn profiles(&self) -> &ProfileTexts {
+        &self.profiles
+    }
+
+    /// The code of a profile; built once.
+    ///
+    /// # Errors
+    /// [`StripeError::InvalidArgument`] for parameters that describe no code.
+    pub fn code(&self, profile: &Profile) -> Result<Code, StripeError> {
+        if let Some(code) = self.codes.read().get(profile) {
+            return Ok(code.clone());
+        }
+        let code = profile.code.build().map_err(|error| StripeError::InvalidArgument(error.to_string()))?;
+        self.codes.write().insert(*profile, code.clone());
+        Ok(code)
+    }
+
+    /// An empty transaction with an id of its own.
+    pub fn transaction(&self) -> Transaction {
+        Transaction::new(random_tx(&self.runtime))
+    }
+
+    /// Looks a stripe up. `None` when it has no row.
+    ///
+    /// # Errors
+    /// When the metadata store fails, or the record is one that no version of this program writes.
+    pub async fn find(&self, id: StripeId) -> Result<Option<OpenedStripe>, StripeError> {
+        let row = self.meta.get(&keys::stripe(id)).await?;
+        row.map(|row| self.opened(id, row)).transpose()
+    }
+
+    /// As [`StripeTable::find`], for a stripe that something names.
+    ///
+    /// # Errors
+    /// Also [`StripeError::Inconsistent`] when it has no row.
+    pub(crate) async fn open(&self, id: StripeId) -> Result<OpenedStripe, StripeError> {
+        self.find(id).await?.ok_or_else(|| gone(id))
+    }
+
+    /// The stripes of blocks, in their order, looked up together.
+    pub(crate) async fn open_blocks(&self, blocks: &[Block]) -> Result<Vec<OpenedStripe>, StripeError> {
+        let ids = blocks.iter().map(|block| stripe_id(&block.stripe)).collect::<Result<Vec<_>, _>>()?;
+        let keys: Vec<Bytes> = ids.iter().map(|id| keys::stripe(*id)).collect();
+        let rows = self.meta.get_many(&keys).await?;
+        let opened = ids.into_iter().zip(rows);
+        opened.map(|(id, row)| self.opened(id, row.ok_or_else(|| gone(id))?)).collect()
+    }
+
+    fn opened(&self, id: StripeId, row: Row) -> Result<OpenedStripe, StripeError> {
+        let inconsistent = |reason: String| inconsistent(id, reason);
+        let record: Stripe = row.record()?;
+        let profile =
+            self.profiles.parse(&record.profile).map_err(|error| inconsistent(error.to_string()))?;
+        let code = self.code(&profile)?;
+        if record.locations.len() != code.n() || record.chunk_len == 0 {
+            return Err(inconsistent(format!("it has {} locations for {profile}", record.locations.len())));
+        }
+        Ok(OpenedStripe { id, row, record, code })
+    }
+}
+
+fn inconsistent(id: StripeId, reason: String) -> StripeError {
+    StripeError::Inconsistent { what: format!("stripe {id}"), reason }
+}
+
+fn gone(id: StripeId) -> StripeError {
+    inconsistent(id, "its record is gone; the object was replaced meanwhile".to_owned())
+}
+
+/// A transaction id.
+pub(crate) fn random_tx(runtime: &Runtime) -> TxId {
+    TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64()))
+}
+
+/// The stripe id in a block record.
+///
+/// # Errors
+/// [`StripeError::Inconsistent`] where it has not 16 bytes.
+pub fn stripe_id(bytes: &Bytes) -> Result<StripeId, StripeError> {
+    id16(bytes, "a block").map(StripeId::from_bytes)
+}
+
+/// The 16 bytes of the id of a stripe, an upload or a segment.
+///
+/// # Errors
+/// [`StripeError::Inconsistent`] for any other length.
+pub fn id16(bytes: &Bytes, what: &str) -> Result<[u8; 16], StripeError> {
+    bytes.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
+        what: what.to_owned(),
+        reason: format!("its id has {} bytes instead of 16", bytes.len()),
+    })
+}
+
+/// The sites that hold a chunk of the stripe.
+pub fn holders(stripe: &Stripe) -> Vec<SiteId> {
+    stripe
+        .locations
+        .iter()
+        .filter(|location| location.site != 0)
+        .map(|location| SiteId(location.site))
+        .collect()
+}

@@ -1,0 +1,22 @@
+//! Writing stripes, changing where they are, un-naming them.
+//!
+//! - [`put`]: encode a block, write its chunks, name it in a transaction.
+//! - [`segment`]: the block rows of large objects.
+//! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
+//! - [`change`]: other places for a stripe's chunks, for repairs and moves.
+//! - [`release`]: un-name stripes, which makes their chunks garbage.
+
+mod change;
+mod intent;
+mod put;
+mod release;
+mod segment;
+mod writes;
+
+pub use change::{Debt, StripeChange};
+pub(crate) use intent::Writer;
+pub use put::{Neighbours, PutSession, StoredBlock};
+pub use release::{add_garbage, release_stripe};
+pub(crate) use release::{release_blocks, release_part, release_segment};
+pub use segment::SegmentWriter;
+pub(crate) use writes::Writes;

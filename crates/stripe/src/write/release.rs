@@ -1,0 +1,73 @@
+//! Release: un-naming stripes. Their rows go and garbage rows come in the same transaction; a deleter removes
+//! the chunks after a grace that is longer than the longest read (design.md §10.3).
+
+use striate_core::StripeId;
+use striate_meta::records::{
+    self, Block, Garbage, GarbageChunk, ManifestSegment, Stripe, UploadPart, upload_part,
+};
+use striate_meta::{Transaction, keys};
+
+use crate::error::StripeError;
+use crate::table::{StripeTable, holders, stripe_id};
+
+/// See [`crate::Stripes::release_blocks`].
+pub(crate) async fn release_blocks(
+    table: &StripeTable,
+    tx: &mut Transaction,
+    blocks: &[Block],
+) -> Result<(), StripeError> {
+    let ids = blocks.iter().map(|block| stripe_id(&block.stripe)).collect::<Result<Vec<_>, _>>()?;
+    let keys: Vec<_> = ids.iter().map(|&id| keys::stripe(id)).collect();
+    let rows = table.meta().get_many(&keys).await?;
+    for ((id, key), row) in ids.into_iter().zip(keys).zip(rows) {
+        tx.require_unchanged(key, row.as_ref());
+        if let Some(row) = row {
+            release_stripe(tx, id, &row.record()?);
+        }
+    }
+    Ok(())
+}
+
+/// See [`crate::Stripes::release_segment`].
+pub(crate) fn release_segment(tx: &mut Transaction, segment: &ManifestSegment) {
+    let Ok(id) = <[u8; 16]>::try_from(segment.id.as_ref()) else { return };
+    let garbage = Garbage { segment: Some(segment.clone()), ..Garbage::default() };
+    tx.put(keys::garbage(&id, tx.id.0), records::encode(&garbage));
+}
+
+/// Adds to `tx` what takes a stripe down: 4 writes.
+pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
+    let holders = holders(stripe);
+    tx.delete(keys::stripe(id));
+    tx.delete(keys::reverse(keys::placement_of(holders), id));
+    tx.delete(keys::debt(id));
+    let chunks = stripe.locations.iter().enumerate().filter(|(_, location)| location.site != 0);
+    let chunks = chunks.map(|(index, location)| GarbageChunk {
+        index: index as u32,
+        site: location.site,
+        generation: location.generation,
+    });
+    add_garbage(tx, id, chunks.collect());
+}
+
+/// Adds to `tx` a garbage row for some of a stripe's chunks.
+pub fn add_garbage(tx: &mut Transaction, id: StripeId, chunks: Vec<GarbageChunk>) {
+    let garbage = Garbage { stripe: id.to_bytes().to_vec().into(), chunks, segment: None };
+    tx.put(keys::garbage(&id.to_bytes(), tx.id.0), records::encode(&garbage));
+}
+
+/// See [`crate::Stripes::release_part`].
+pub(crate) async fn release_part(
+    table: &StripeTable,
+    tx: &mut Transaction,
+    part: &UploadPart,
+) -> Result<(), StripeError> {
+    match &part.body {
+        Some(upload_part::Body::Blocks(list)) => release_blocks(table, tx, &list.blocks).await,
+        Some(upload_part::Body::Segment(segment)) => {
+            release_segment(tx, segment);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}

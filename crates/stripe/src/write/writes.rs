@@ -1,0 +1,78 @@
+//! What all writes of one process share: the writer's registration, where neighbours go, and known placements.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use rand::rngs::SmallRng;
+use striate_core::{FencingEpoch, SiteId};
+use striate_meta::{keys, records};
+use striate_plan::Grouping;
+use striate_runtime::Runtime;
+
+use super::intent::Writer;
+use crate::error::StripeError;
+use crate::options::StripeOptions;
+use crate::sites::Sites;
+use crate::table::StripeTable;
+
+/// A bucket and the part of a key up to its last slash.
+pub(super) type Folder = (String, String);
+
+/// Writes stripes; a cheap handle.
+#[derive(Clone)]
+pub(crate) struct Writes {
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    pub(super) runtime: Runtime,
+    pub(super) table: Arc<StripeTable>,
+    pub(super) sites: Arc<Sites>,
+    pub(super) options: StripeOptions,
+    pub(super) writer: Writer,
+    pub(super) rng: Arc<Mutex<SmallRng>>,
+    pub(super) grouping: Mutex<Grouping<Folder>>,
+    /// Placements whose rows are known to exist.
+    placements: RwLock<HashSet<u64>>,
+}
+
+impl Writes {
+    pub(crate) fn new(
+        runtime: Runtime,
+        table: Arc<StripeTable>,
+        sites: Arc<Sites>,
+        options: StripeOptions,
+        writer: Writer,
+        rng: Arc<Mutex<SmallRng>>,
+    ) -> Self {
+        let (grouping, placements) = (Mutex::default(), RwLock::default());
+        let shared = Shared { runtime, table, sites, options, writer, rng, grouping, placements };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The epoch that this process's deletes carry.
+    pub(crate) fn epoch(&self) -> FencingEpoch {
+        self.shared.writer.epoch()
+    }
+
+    /// Makes sure that the rows of a set of sites exist, so that a site leads to its stripes, and answers the
+    /// set's number. Written in a transaction of its own at the set's first use; the rows stay.
+    pub(crate) async fn ensure_placement(&self, sites: &[SiteId]) -> Result<u64, StripeError> {
+        let placement = keys::placement_of(sites.iter().copied());
+        if self.shared.placements.read().contains(&placement) {
+            return Ok(placement);
+        }
+        let record = records::Placement { sites: sites.iter().map(|site| site.0).collect() };
+        let value = records::encode(&record);
+        for batch in sites.chunks(64) {
+            let mut tx = self.shared.table.transaction();
+            for &site in batch {
+                tx.put(keys::placement(site, placement), value.clone());
+            }
+            self.shared.table.meta().commit(tx).await?;
+        }
+        self.shared.placements.write().insert(placement);
+        Ok(placement)
+    }
+}
