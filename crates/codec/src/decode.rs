@@ -83,6 +83,21 @@ impl Code {
         }
     }
 
+    /// Whether the chunks `available` determine the chunks `wanted`: each of these is one of them or a combination of them.
+    /// Indices of n and more count for nothing.
+    pub fn determines(&self, available: &ChunkSet, wanted: &ChunkSet) -> bool {
+        let available = available.intersection(&ChunkSet::first(self.n()));
+        let missing = wanted.difference(&available);
+        if missing.is_empty() {
+            return true;
+        }
+        if self.is_mds() {
+            return available.len() >= self.k();
+        }
+        let basis = ParityBasis::new(self, &available);
+        missing.iter().all(|chunk| chunk < self.n() && basis.express(self, &available, chunk).is_some())
+    }
+
     /// How to compute the chunks `wanted` from the chunks `available`. Data chunks are used first, then parities in
     /// ascending order, no more of them than needed; a wanted chunk that is available is copied.
     pub fn decode_plan(&self, available: &[usize], wanted: &[usize]) -> Result<DecodePlan, CodecError> {

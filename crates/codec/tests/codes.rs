@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use striate_codec::{Code, CodecError, MAX_CHUNKS, PartialSum, accumulate, crc32c, gf256};
+use striate_codec::{ChunkSet, Code, CodecError, MAX_CHUNKS, PartialSum, accumulate, crc32c, gf256};
 
 fn any_code() -> impl Strategy<Value = Code> {
     prop_oneof![
@@ -138,6 +138,8 @@ proptest! {
             with.push(*chunk);
             let determined = rank(&code, &with) == rank(&code, &available);
             prop_assert_eq!(code.decode_plan(&available, &[*chunk]).is_ok(), determined);
+            let set: ChunkSet = available.iter().copied().collect();
+            prop_assert_eq!(code.determines(&set, &[*chunk].into_iter().collect()), determined);
         }
     }
 

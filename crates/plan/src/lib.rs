@@ -4,11 +4,8 @@
 //! - [`movement`]: which chunk is moved where (EC-Store §IV-C, §IV-D).
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
 //! - [`grouping`]: neighbours on the same sites.
-//! - [`read`]: which chunks of a block are fetched, and what is decoded from them (design.md §5).
-//! - [`query`]: which chunks of many blocks are asked of which sites, by a [`ReadPolicy`] (design.md §5).
-//! - [`published`]: the same as EC-Store published it, with a heuristic and a cache of plans.
+//! - [`read`]: which chunks a read asks of which sites, by a [`ReadPolicy`] (design.md §5).
 //! - [`cost`]: what asking a site costs, and what a chunk of it does.
-//! - [`price`]: what such a plan costs, and what any plan must cost.
 //! - [`co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
 //! - [`site_load`]: ω_j, the load of a site (EC-Store §IV-C, §V-A).
@@ -23,9 +20,6 @@ pub mod cost;
 pub mod grouping;
 pub mod movement;
 pub mod placement;
-pub mod price;
-pub mod published;
-pub mod query;
 pub mod read;
 pub mod repair;
 pub mod site_load;
@@ -35,9 +29,14 @@ pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, 
 pub use cost::{SiteCost, USUAL_PER_BYTE};
 pub use grouping::Grouping;
 pub use placement::{Candidate, choose_sites, rack_limit};
-pub use price::price_plan;
-pub use published::PublishedPlanner;
-pub use query::{PlanCost, QueryBlock, QueryChunk, QueryPlan, QueryPlanner, ReadPolicy, SiteRead};
-pub use read::{BlockRead, plan_block_read};
+pub use read::determining::cheapest_determining;
+pub use read::normal::plan_normally;
+pub use read::ordered;
+pub use read::piece::{PlanCost, QueryChunk, QueryPiece, QueryPlan, SiteRead};
+pub use read::policy::{
+    ChosenChunk, ChunkChoice, Policy, PolicyError, Purpose, ReadPlanner, ReadPolicy, ReadQuery,
+    name_and_extra_reads, write_with_extra_reads,
+};
+pub use read::price::price_plan;
 pub use repair::{ChunkState, StripeRepair, plan_repair};
 pub use site_load::{LoadWeights, SiteLoad, load_imbalances, site_loads};

@@ -21,11 +21,11 @@ pub use budget::{ByteBudget, Share};
 pub use error::StripeError;
 pub use options::StripeOptions;
 pub use read::{
-    BlockExplained, BlocksRead, ChunkChoice, ChunkExplained, Histogram, HistogramView, HotBlock, Phase,
-    QueryExplained, ReadMeasures, ReadStats, Sample, SampledObject, Sampler, SiteExplained,
+    BlockExplained, BlocksRead, ChunkExplained, Histogram, HistogramView, HotBlock, Phase, QueryExplained,
+    ReadMeasures, ReadStats, Sample, SampledObject, Sampler, SiteExplained, Span,
 };
 pub use sites::{CostPart, SiteView};
-pub use striate_plan::{CoAccess, CoAccessSnapshot, CoAccessTotals};
+pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::Stripes;
 pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
 pub use write::{

@@ -20,8 +20,6 @@ pub struct StripeOptions {
     pub read_deadline: Duration,
     /// Which chunks a read of many blocks asks for.
     pub read_policy: ReadPolicy,
-    /// How often the published policy asks all sites for their load.
-    pub probe_interval: Duration,
     /// The share of read requests that go into the statistics of blocks that are asked for together; see
     /// [`crate::Sampler`]. Each costs some 0.3 µs for a block.
     pub sampling: f64,
@@ -41,8 +39,7 @@ impl Default for StripeOptions {
             write_deadline: Duration::from_secs(10),
             hedge_after: Duration::from_millis(250),
             read_deadline: Duration::from_secs(10),
-            read_policy: ReadPolicy::Normal,
-            probe_interval: Duration::from_secs(5),
+            read_policy: ReadPolicy::default(),
             sampling: 0.125,
             co_access: CoAccessLimits::default(),
             garbage_grace: Duration::from_secs(60),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_codec::Code;
 use striate_core::{FencingEpoch, Profile, SiteId, StripeId};
@@ -14,7 +15,7 @@ use striate_site::{Priority, Site};
 use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::options::StripeOptions;
-use crate::read::{BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler};
+use crate::read::{BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Span};
 use crate::sites::{SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
 use crate::write::{PutSession, StripeChange, Writer, Writes};
@@ -55,9 +56,7 @@ impl Stripes {
         let (of_reads, of_writes) = (options.clone(), options.clone());
         let reads = Reads::new(runtime.clone(), table.clone(), sites.clone(), of_reads, rng.clone());
         let writes = Writes::new(runtime.clone(), table.clone(), sites.clone(), of_writes, writer, rng);
-        if let ReadPolicy::Published { .. } = options.read_policy {
-            reads.probe_in_background();
-        }
+        reads.probe_in_background();
         let budget = ByteBudget::new(options.in_flight_bytes);
         let sampler = Arc::new(Sampler::new(options.sampling, options.co_access));
         let inner = Inner { runtime, meta, options, table, sites, reads, writes, budget, sampler };
@@ -176,47 +175,50 @@ impl Stripes {
         PutSession::new(self.inner.writes.clone())
     }
 
-    /// The bytes `range` of a block, verified, in order, as ready pieces.
+    /// Reads spans, all at once: one look-up of their stripes, one request for each site, by
+    /// [`StripeOptions::read_policy`], around what is missing, damaged or late. Waits for its share of
+    /// [`StripeOptions::in_flight_bytes`], and keeps it until the answer is dropped.
     ///
     /// # Errors
-    /// [`StripeError::Unreadable`] names what is missing when fewer chunks than needed can be had.
-    pub async fn read_block(
-        &self,
-        block: &Block,
-        range: std::ops::Range<u32>,
-    ) -> Result<Vec<bytes::Bytes>, StripeError> {
-        self.inner.reads.read_block(block, range).await
+    /// That of the first span that cannot be read: [`StripeError::Unreadable`] names what is missing when fewer chunks than
+    /// needed can be had.
+    pub async fn read_spans(&self, spans: &[Span]) -> Result<BlocksRead, StripeError> {
+        self.inner.reads.read_spans(spans, &self.inner.budget).await
     }
 
-    /// Reads whole blocks, all at once: one look-up of their stripes, one request for each site, by
-    /// [`StripeOptions::read_policy`]. Blocks that this does not deliver are read one by one around what failed.
-    /// Waits for its share of [`StripeOptions::in_flight_bytes`], and keeps it until the answer is dropped.
-    ///
-    /// # Errors
-    /// That of the first block that cannot be read.
-    pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, StripeError> {
-        self.inner.reads.read_blocks(blocks, &self.inner.budget).await
-    }
-
-    /// Reads blocks as one query and hands out each as soon as it is complete, in any order. For what is read ahead of a
+    /// Reads spans as one query and hands out each as soon as it is complete, in any order. For what is read ahead of a
     /// receiver: δ is that of the policy where it says a number, and none of the adaptive one, for which bytes count more
-    /// here than the last chunk's time. Memory is the caller's business: the blocks, and their δ.
+    /// here than the last chunk's time. Memory is the caller's business: the spans, and their δ.
     ///
     /// # Errors
-    /// That of the first block that cannot be read; all before it were handed out.
+    /// That of the first span that cannot be read; all others were handed out that can.
     pub async fn read_ahead(
         &self,
-        blocks: &[Block],
-        hand_out: impl FnMut(usize, Vec<bytes::Bytes>) + Send,
+        spans: &[Span],
+        hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
-        self.inner.reads.read_ahead(blocks, hand_out).await
+        self.inner.reads.read_ahead(spans, hand_out).await
+    }
+
+    /// As [`Stripes::read_ahead`], of one span: its bytes, verified, in order, as ready pieces.
+    ///
+    /// # Errors
+    /// As [`Stripes::read_ahead`].
+    pub async fn read_span(&self, span: Span) -> Result<Vec<Bytes>, StripeError> {
+        let mut read = Vec::new();
+        self.inner.reads.read_ahead(&[span], |_, pieces| read = pieces).await?;
+        Ok(read)
     }
 
     /// How blocks would be read now in one query by a policy, and why. Asks nothing of a site.
     ///
     /// # Errors
     /// [`StripeError::Unreadable`] when too few chunks of a block can be had.
-    pub async fn explain(&self, blocks: &[Block], policy: ReadPolicy) -> Result<QueryExplained, StripeError> {
+    pub async fn explain(
+        &self,
+        blocks: &[Block],
+        policy: &ReadPolicy,
+    ) -> Result<QueryExplained, StripeError> {
         self.inner.reads.explain(blocks, policy).await
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use striate_codec::Code;
 use striate_core::{Profile, SiteId, StripeId};
-use striate_meta::records::{Block, Stripe};
+use striate_meta::records::Stripe;
 use striate_meta::{MetaStore, Row, Transaction, TxId, keys};
 use striate_runtime::Runtime;
 
@@ -103,13 +103,12 @@ impl StripeTable {
         self.find(id).await?.ok_or_else(|| gone(id))
     }
 
-    /// The stripes of blocks, in their order, looked up together.
-    pub(crate) async fn open_blocks(&self, blocks: &[Block]) -> Result<Vec<OpenedStripe>, StripeError> {
-        let ids = blocks.iter().map(|block| stripe_id(&block.stripe)).collect::<Result<Vec<_>, _>>()?;
+    /// Stripes that something names, in this order, looked up together.
+    pub(crate) async fn open_many(&self, ids: &[StripeId]) -> Result<Vec<OpenedStripe>, StripeError> {
         let keys: Vec<Bytes> = ids.iter().map(|id| keys::stripe(*id)).collect();
         let rows = self.meta.get_many(&keys).await?;
-        let opened = ids.into_iter().zip(rows);
-        opened.map(|(id, row)| self.opened(id, row.ok_or_else(|| gone(id))?)).collect()
+        let opened = ids.iter().zip(rows);
+        opened.map(|(&id, row)| self.opened(id, row.ok_or_else(|| gone(id))?)).collect()
     }
 
     fn opened(&self, id: StripeId, row: Row) -> Result<OpenedStripe, StripeError> {
@@ -125,11 +124,11 @@ impl StripeTable {
     }
 }
 
-fn inconsistent(id: StripeId, reason: String) -> StripeError {
+pub(crate) fn inconsistent(id: StripeId, reason: String) -> StripeError {
     StripeError::Inconsistent { what: format!("stripe {id}"), reason }
 }
 
-fn gone(id: StripeId) -> StripeError {
+pub(crate) fn gone(id: StripeId) -> StripeError {
     inconsistent(id, "its record is gone; the object was replaced meanwhile".to_owned())
 }
 

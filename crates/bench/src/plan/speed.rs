@@ -4,8 +4,8 @@ use std::io;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use striate_baselines::plan_cache::{cost_of, plan_greedily};
 use striate_plan::access::instances::Shape;
-use striate_plan::access::published::{cost_of, plan_greedily};
 use striate_plan::access::{AccessProblem, AccessWorkspace, check_access, solve};
 
 use super::highs::{self, Formulation};

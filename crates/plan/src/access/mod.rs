@@ -2,7 +2,7 @@
 //!
 //! A request names blocks B_i. Each needs k_i + δ of its chunks, on different sites. Accessing site j costs o_j, once,
 //! and every chunk from there m_j·z_i more; the plan of least total cost is wanted. The paper hands this integer
-//! program to a general solver, which takes milliseconds, and hides that behind a cache of plans ([`published`]).
+//! program to a general solver, which takes milliseconds, and hides that behind a cache of plans.
 //! [`solve`] takes microseconds for what clients ask, so that every request has the best plan for the load of this
 //! moment and nothing is cached:
 //!
@@ -26,7 +26,6 @@ mod greedy;
 pub mod instances;
 mod prepare;
 mod problem;
-pub mod published;
 mod solve;
 
 #[cfg(test)]

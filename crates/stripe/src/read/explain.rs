@@ -6,12 +6,16 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use striate_codec::ChunkSet;
 use striate_core::{RackId, SiteId};
 use striate_meta::records::Block;
-use striate_plan::{QueryBlock, QueryPlan, ReadPolicy, price_plan};
+use striate_plan::{
+    ChosenChunk, ChunkChoice, Purpose, QueryChunk, QueryPiece, QueryPlan, ReadPolicy, price_plan,
+};
 
-use super::gathering::Gathering;
+use super::gathering::StripeRead;
 use super::reads::Reads;
+use super::span::PieceShape;
 use crate::error::StripeError;
 use crate::sites::{CostPart, SitesSnapshot};
 use crate::table::stripe_id;
@@ -65,28 +69,6 @@ pub struct ChunkExplained {
     pub choice: ChunkChoice,
 }
 
-/// Why a chunk is read or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChunkChoice {
-    /// Read: it is data, and the policy takes data where it can.
-    Systematic,
-    /// Read in the place of a data chunk that cannot be had.
-    Substitute,
-    /// Read: its site is asked for other chunks of the query anyway.
-    SharedSite,
-    /// Read: its site is among the cheapest of the block.
-    LeastCost,
-    /// Read: it was drawn.
-    Drawn,
-    /// Not read: others suffice.
-    NotNeeded,
-    /// Cannot be had: it was never written (debt).
-    InDebt,
-    /// Cannot be had: its site does not answer or is not known.
-    NoAnswer,
-}
-
 /// A site and what asking it costs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiteExplained {
@@ -104,52 +86,36 @@ pub struct SiteExplained {
     pub chunks_read: usize,
 }
 
-impl ChunkChoice {
-    /// Whether the chunk is read.
-    pub fn is_read(self) -> bool {
-        !matches!(self, Self::NotNeeded | Self::InDebt | Self::NoAnswer)
-    }
-
-    /// The choice in words.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Systematic => "read: data, nothing to decode",
-            Self::Substitute => "read: in the place of a data chunk that cannot be had",
-            Self::SharedSite => "read: its site is asked anyway",
-            Self::LeastCost => "read: cheap",
-            Self::Drawn => "read: drawn",
-            Self::NotNeeded => "not needed",
-            Self::InDebt => "cannot be had: never written (debt)",
-            Self::NoAnswer => "cannot be had: its site does not answer",
-        }
-    }
-}
-
 impl Reads {
     /// See [`crate::Stripes::explain`].
     pub(crate) async fn explain(
         &self,
         blocks: &[Block],
-        policy: ReadPolicy,
+        policy: &ReadPolicy,
     ) -> Result<QueryExplained, StripeError> {
         let runtime = &self.shared.runtime;
         let began = runtime.now();
-        let stripes = self.shared.table.open_blocks(blocks).await?;
-        let gathering: Vec<_> = stripes.into_iter().map(Gathering::new).collect();
+        let ids = blocks.iter().map(|block| stripe_id(&block.stripe)).collect::<Result<Vec<_>, _>>()?;
+        let stripes: Vec<StripeRead> =
+            self.shared.table.open_many(&ids).await?.into_iter().map(StripeRead::new).collect();
+        let shapes: Vec<PieceShape> =
+            stripes.iter().map(|stripe| PieceShape::whole(&stripe.stripe)).collect();
+        let pieces: Vec<QueryPiece<'_>> =
+            stripes.iter().zip(&shapes).map(|(stripe, shape)| stripe.for_plan(shape)).collect();
         let located = runtime.now();
         let sites = self.shared.sites.snapshot();
-        let plan = self.plan(policy, self.extra_reads(policy, &gathering), &gathering);
+        let plan = self.plan_by(policy, Purpose::Query, &pieces);
         let planned = runtime.now();
-        let Some(plan) = plan else { return Err(unreadable(blocks, &gathering, &sites)?) };
-        let queried: Vec<_> = gathering.iter().map(Gathering::for_plan).collect();
-        let price = price_plan(&queried, &plan, |site| sites.cost(site));
+        let Some(plan) = plan else { return Err(unreadable(&pieces, &sites)) };
+        let price = price_plan(&pieces, &plan, |site| sites.cost(site));
         let choices = Choices { policy, plan: &plan, sites: &sites };
-        let explained = blocks.iter().zip(&gathering).enumerate();
-        let explained = explained.map(|(number, (block, of))| choices.of_block(number, block, of));
+        let explained = blocks.iter().zip(&stripes).zip(&pieces).enumerate();
+        let explained =
+            explained.map(|(number, ((block, of), piece))| choices.of_block(number, block, of, piece));
         Ok(QueryExplained {
             policy: policy.to_string(),
             blocks: explained.collect(),
-            sites: choices.of_sites(&queried),
+            sites: choices.of_sites(&pieces),
             cost: price.cost,
             lower_bound: price.lower_bound,
             gap: price.gap(),
@@ -160,89 +126,76 @@ impl Reads {
 }
 
 /// The error for a query without a plan: that of the first block that has none.
-fn unreadable(
-    blocks: &[Block],
-    gathering: &[Gathering],
-    sites: &SitesSnapshot,
-) -> Result<StripeError, StripeError> {
-    for (block, of) in blocks.iter().zip(gathering) {
-        let QueryBlock { code, sites: holders, .. } = of.for_plan();
-        let can_be_had = |index: &usize| holders[*index].0 != 0 && sites.cost(holders[*index]).is_some();
-        let available: Vec<usize> = (0..code.n()).filter(can_be_had).collect();
-        if !code.is_sufficient(&available) {
-            let lost: Vec<_> = (0..code.n()).filter(|index| !can_be_had(index)).collect();
-            return Ok(StripeError::Unreadable {
-                stripe: stripe_id(&block.stripe)?,
-                needed: code.k(),
+fn unreadable(pieces: &[QueryPiece<'_>], sites: &SitesSnapshot) -> StripeError {
+    for piece in pieces {
+        let available: ChunkSet = piece.available(&|site| sites.is_readable(site)).collect();
+        if !piece.code.determines(&available, &piece.wanted) {
+            let lost: Vec<_> = (0..piece.code.n()).filter(|index| !available.contains(*index)).collect();
+            return StripeError::Unreadable {
+                stripe: piece.stripe,
+                needed: piece.code.k(),
                 available: available.len(),
                 reason: format!("chunks {lost:?} are in debt or on sites that do not answer"),
-            });
+            };
         }
     }
     // Sites changed between the two looks at them.
-    Ok(StripeError::Busy)
+    StripeError::Busy
 }
 
 /// What chooses the chunks of a query.
 struct Choices<'a> {
-    policy: ReadPolicy,
+    policy: &'a ReadPolicy,
     plan: &'a QueryPlan,
     sites: &'a SitesSnapshot,
 }
 
 impl Choices<'_> {
-    fn of_block(&self, number: usize, block: &Block, gathering: &Gathering) -> BlockExplained {
-        let QueryBlock { code, sites, .. } = gathering.for_plan();
+    fn of_block(
+        &self,
+        number: usize,
+        block: &Block,
+        stripe: &StripeRead,
+        piece: &QueryPiece<'_>,
+    ) -> BlockExplained {
         let chunk = |(index, &site): (usize, &SiteId)| ChunkExplained {
             index,
             site: site.0,
-            choice: self.of_chunk(number, index, &gathering.for_plan()),
+            choice: self.of_chunk(QueryChunk { piece: number, index }, piece),
         };
         BlockExplained {
-            stripe: gathering.stripe.id.to_string(),
+            stripe: piece.stripe.to_string(),
             len: block.len,
-            profile: gathering.stripe.record.profile.clone(),
-            chunk_len: gathering.stripe.record.chunk_len,
-            data_chunks: code.k(),
-            chunks: sites.iter().enumerate().map(chunk).collect(),
+            profile: stripe.stripe.record.profile.clone(),
+            chunk_len: piece.len,
+            data_chunks: piece.code.k(),
+            chunks: piece.sites.iter().enumerate().map(chunk).collect(),
         }
     }
 
-    fn of_chunk(&self, block: usize, index: usize, of: &QueryBlock<'_>) -> ChunkChoice {
-        let site = of.sites[index];
+    fn of_chunk(&self, chunk: QueryChunk, of: &QueryPiece<'_>) -> ChunkChoice {
+        let site = of.sites[chunk.index];
         if site.0 == 0 {
             return ChunkChoice::InDebt;
         }
-        if self.sites.cost(site).is_none() {
+        if !self.sites.is_readable(site) {
             return ChunkChoice::NoAnswer;
         }
         let read = self.plan.reads.iter().find(|read| read.site == site);
-        let Some(read) =
-            read.filter(|read| read.chunks.iter().any(|chunk| (chunk.block, chunk.index) == (block, index)))
-        else {
-            return ChunkChoice::NotNeeded;
-        };
-        let shares = read.chunks.len() > 1;
-        match self.policy {
-            ReadPolicy::Random | ReadPolicy::LateBinding { .. } => ChunkChoice::Drawn,
-            ReadPolicy::Normal if index < of.code.k() => ChunkChoice::Systematic,
-            ReadPolicy::Normal => ChunkChoice::Substitute,
-            ReadPolicy::LeastLoaded => ChunkChoice::LeastCost,
-            ReadPolicy::CostModel { .. } | ReadPolicy::Adaptive | ReadPolicy::Published { .. } if shares => {
-                ChunkChoice::SharedSite
-            }
-            // The heuristic looks at no cost; the plan that is cached for the query later does.
-            ReadPolicy::Published { .. } if !self.plan.is_cached => ChunkChoice::Drawn,
-            ReadPolicy::CostModel { .. } | ReadPolicy::Adaptive | ReadPolicy::Published { .. } => {
-                ChunkChoice::LeastCost
-            }
+        match read.filter(|read| read.chunks.contains(&chunk)) {
+            None => ChunkChoice::NotNeeded,
+            Some(read) => self.policy.why(ChosenChunk {
+                is_wanted: of.wanted.contains(chunk.index),
+                shares_site: read.chunks.len() > 1,
+                is_cached: self.plan.is_cached,
+            }),
         }
     }
 
-    fn of_sites(&self, blocks: &[QueryBlock<'_>]) -> Vec<SiteExplained> {
+    fn of_sites(&self, pieces: &[QueryPiece<'_>]) -> Vec<SiteExplained> {
         let read: BTreeMap<SiteId, usize> =
             self.plan.reads.iter().map(|read| (read.site, read.chunks.len())).collect();
-        let mut sites: Vec<SiteId> = blocks.iter().flat_map(|block| block.sites.iter().copied()).collect();
+        let mut sites: Vec<SiteId> = pieces.iter().flat_map(|piece| piece.sites.iter().copied()).collect();
         sites.sort_unstable();
         sites.dedup();
         let describe = |site: SiteId| SiteExplained {

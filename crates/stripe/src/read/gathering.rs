@@ -1,141 +1,286 @@
-//! A block of a query while its chunks arrive.
+//! The stripes of a query while their chunks arrive.
+//!
+//! What is asked of a stripe and what arrived of it is kept by chunk and columns, so that its pieces share it: a chunk that
+//! was asked for as a whole serves every piece that needs columns of it.
+
+use std::ops::Range;
 
 use bytes::Bytes;
-use striate_codec::crc32c_append;
-use striate_core::SiteId;
+use striate_codec::{ChunkSet, crc32c_append};
+use striate_core::{ChunkId, ChunkRange, Generation, SiteId};
 use striate_meta::records::Block;
-use striate_plan::{QueryBlock, ReadPolicy};
+use striate_plan::QueryPiece;
 use striate_runtime::{Buffer, BufferPool};
+use striate_site::SiteError;
 
+use super::span::PieceShape;
+use crate::error::StripeError;
 use crate::table::OpenedStripe;
 
-/// A block while its chunks arrive.
-pub(super) struct Gathering {
+/// A stripe of a query.
+pub(super) struct StripeRead {
     pub(super) stripe: OpenedStripe,
     sites: Vec<SiteId>,
-    /// Whole chunks that came, with their indices.
-    got: Vec<(usize, Bytes)>,
-    /// Chunks that were asked for.
-    pub(super) asked: Vec<usize>,
-    /// Of those, the ones that came or are still expected in time.
-    pub(super) awaited: Vec<usize>,
-    /// What came determines it.
-    pub(super) complete: bool,
-    /// Its bytes were given on.
-    pub(super) is_handed_out: bool,
+    /// Requests of an earlier turn are for another record of the stripe: their answers count for nothing.
+    pub(super) turn: u32,
+    pub(super) asked: Vec<Asked>,
+    /// The record is looked up again.
+    pub(super) is_looked_up: bool,
 }
 
-impl Gathering {
+/// Columns of a chunk that a site was asked for.
+pub(super) struct Asked {
+    index: usize,
+    columns: Range<u32>,
+    state: State,
+}
+
+enum State {
+    /// Under way.
+    Awaited,
+    /// Under way, and others were asked in its place.
+    Late,
+    Arrived(Bytes),
+    Failed(SiteError),
+}
+
+/// A piece of a query.
+pub(super) struct Piece {
+    /// Its stripe's position in the query.
+    pub(super) stripe: usize,
+    pub(super) shape: PieceShape,
+    /// The wanted chunks' columns, in order, once they are determined.
+    pub(super) chunks: Option<Vec<Bytes>>,
+    /// The block that it is all of, as a position among the query's spans.
+    pub(super) whole_of: Option<usize>,
+    /// Why it cannot be had.
+    pub(super) error: Option<StripeError>,
+}
+
+impl StripeRead {
     /// Nothing was asked for yet.
     pub(super) fn new(stripe: OpenedStripe) -> Self {
         let sites = stripe.record.locations.iter().map(|location| SiteId(location.site)).collect();
-        let got = Vec::with_capacity(stripe.code.k());
-        Self {
-            stripe,
-            sites,
-            got,
-            asked: Vec::new(),
-            awaited: Vec::new(),
-            complete: false,
-            is_handed_out: false,
+        Self { stripe, sites, turn: 0, asked: Vec::new(), is_looked_up: false }
+    }
+
+    /// Begins anew with another record.
+    pub(super) fn restart(&mut self, stripe: OpenedStripe) {
+        *self = Self { turn: self.turn + 1, ..Self::new(stripe) };
+    }
+
+    /// What a plan for the rest of a piece starts from.
+    pub(super) fn for_plan(&self, shape: &PieceShape) -> QueryPiece<'_> {
+        let (mut asked, mut awaited) = (ChunkSet::EMPTY, ChunkSet::EMPTY);
+        for request in self.covering(&shape.columns) {
+            asked.insert(request.index);
+            if matches!(request.state, State::Awaited | State::Arrived(_)) {
+                awaited.insert(request.index);
+            }
         }
-    }
-
-    /// Whether nothing must be decoded.
-    pub(super) fn has_data(&self) -> bool {
-        let k = self.stripe.code.k();
-        k == 1 || (0..k).all(|index| self.got.iter().any(|(got, _)| *got == index))
-    }
-
-    /// Bytes of the chunks that a policy asks for.
-    pub(super) fn bytes_in_memory(&self, policy: ReadPolicy) -> usize {
-        let code = &self.stripe.code;
-        (code.k() + policy.extra_reads()).min(code.n()) * self.stripe.record.chunk_len as usize
-    }
-
-    /// What a plan for the rest of it starts from.
-    pub(super) fn for_plan(&self) -> QueryBlock<'_> {
-        QueryBlock {
+        QueryPiece {
+            stripe: self.stripe.id,
             code: &self.stripe.code,
             sites: &self.sites,
-            chunk_len: self.stripe.record.chunk_len,
-            asked: &self.asked,
-            awaited: &self.awaited,
+            len: shape.columns.end - shape.columns.start,
+            wanted: shape.wanted,
+            asked,
+            awaited,
         }
     }
 
-    /// What came and is still expected in time does not complete it.
-    pub(super) fn is_short(&self) -> bool {
-        !self.complete && !self.stripe.code.is_sufficient(&self.awaited)
+    fn covering(&self, columns: &Range<u32>) -> impl Iterator<Item = &Asked> {
+        let columns = columns.clone();
+        self.asked.iter().filter(move |request| request.covers(&columns))
     }
 
-    /// With the chunks that were not asked for, on sites where they can be had, it can be completed.
-    pub(super) fn can_be_completed(&self, can_be_had: impl Fn(SiteId) -> bool) -> bool {
-        let mut all = self.awaited.clone();
-        let others = (0..self.sites.len()).filter(|index| !self.asked.contains(index));
-        all.extend(others.filter(|&index| self.sites[index].0 != 0 && can_be_had(self.sites[index])));
-        self.stripe.code.is_sufficient(&all)
-    }
-
-    /// Whether a chunk came.
-    pub(super) fn has(&self, index: usize) -> bool {
-        self.got.iter().any(|(got, _)| *got == index)
-    }
-
-    /// Takes a chunk that came; true if the block became complete by it. One that comes again counts once.
-    pub(super) fn take(&mut self, index: usize, bytes: Bytes) -> bool {
-        if self.complete || self.has(index) || bytes.len() != self.stripe.record.chunk_len as usize {
-            return false;
-        }
-        self.got.push((index, bytes));
-        if !self.awaited.contains(&index) {
-            self.awaited.push(index);
-        }
-        let indices: Vec<usize> = self.got.iter().map(|(index, _)| *index).collect();
-        self.complete = self.stripe.code.is_sufficient(&indices);
-        self.complete
-    }
-
-    /// The block's bytes: the data chunks that came and the others decoded from all. `None` when decoding
-    /// fails or its result does not match the block's checksum.
-    pub(super) fn assemble(&mut self, block: &Block, buffers: &BufferPool) -> Option<Vec<Bytes>> {
-        // With k = 1 every chunk is the block.
-        let wanted = if self.stripe.code.k() == 1 { 0..0 } else { 0..self.stripe.code.k() };
-        let missing: Vec<usize> =
-            wanted.filter(|wanted| self.got.iter().all(|(index, _)| index != wanted)).collect();
-        if !missing.is_empty() {
-            let decoded = self.decode(&missing, buffers)?;
-            self.got.extend(missing.iter().copied().zip(decoded));
-        }
-        self.got.sort_unstable_by_key(|(index, _)| *index);
-        let mut left = block.len as usize;
-        let mut pieces = Vec::with_capacity(self.stripe.code.k());
-        for (_, bytes) in std::mem::take(&mut self.got).into_iter().take(self.stripe.code.k()) {
-            let len = left.min(bytes.len());
-            pieces.push(bytes.slice(..len));
-            left -= len;
-        }
-        if missing.is_empty() {
-            return Some(pieces);
-        }
-        let crc = pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
-        if crc != block.crc32c {
-            tracing::warn!(stripe = %self.stripe.id, "a decoded block does not match its checksum");
+    /// What a site is to be asked for columns of a chunk, and the position of its answer in `asked`. `None` where they are
+    /// under way, or there, already.
+    pub(super) fn ask(&mut self, index: usize, columns: &Range<u32>) -> Option<(usize, ChunkRange)> {
+        if self.covering(columns).any(|request| request.index == index && !request.has_failed()) {
             return None;
         }
-        Some(pieces)
+        let generation = Generation(self.stripe.record.locations[index].generation);
+        let chunk = ChunkId { stripe: self.stripe.id, index: index as u8, generation };
+        let range = ChunkRange { chunk, offset: columns.start, len: columns.end - columns.start };
+        self.asked.push(Asked { index, columns: columns.clone(), state: State::Awaited });
+        Some((self.asked.len() - 1, range))
+    }
+
+    /// What came, or why it does not. Bytes of another length are none.
+    pub(super) fn answer(&mut self, position: usize, result: Result<Bytes, SiteError>) -> Option<&SiteError> {
+        let request = &mut self.asked[position];
+        request.state = match result {
+            Ok(bytes) if bytes.len() == request.columns.len() => State::Arrived(bytes),
+            Ok(bytes) => {
+                let reason = format!("it sent {} of {} bytes", bytes.len(), request.columns.len());
+                State::Failed(SiteError::Unavailable(reason))
+            }
+            Err(error) => State::Failed(error),
+        };
+        match &request.state {
+            State::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Others are to be asked in the place of what has not come.
+    pub(super) fn give_up(&mut self, position: usize) {
+        if let State::Awaited = self.asked[position].state {
+            self.asked[position].state = State::Late;
+        }
+    }
+
+    /// What came of the chunks beyond the data led to a wrong block: it counts as failed.
+    pub(super) fn distrust_parities(&mut self) {
+        let k = self.stripe.code.k();
+        for request in self.asked.iter_mut().filter(|request| request.index >= k) {
+            if let State::Arrived(_) = request.state {
+                let reason = "the block decoded from it does not match its checksum".to_owned();
+                request.state = State::Failed(SiteError::Unavailable(reason));
+            }
+        }
+    }
+
+    pub(super) fn is_awaited(&self, position: usize) -> bool {
+        matches!(self.asked[position].state, State::Awaited)
+    }
+
+    /// Whether requests that are under way, late ones too, may still complete a piece.
+    pub(super) fn may_complete(&self, shape: &PieceShape) -> bool {
+        let pending = self.covering(&shape.columns).filter(|request| !request.has_failed());
+        let pending: ChunkSet = pending.map(|request| request.index).collect();
+        self.stripe.code.determines(&pending, &shape.wanted)
+    }
+
+    /// Whether a piece can use an answer.
+    pub(super) fn serves(&self, position: usize, shape: &PieceShape) -> bool {
+        self.asked[position].covers(&shape.columns)
+    }
+
+    pub(super) fn index_of(&self, position: usize) -> usize {
+        self.asked[position].index
+    }
+
+    /// The chunks whose columns came.
+    fn came(&self, shape: &PieceShape) -> ChunkSet {
+        let came = self.covering(&shape.columns).filter(|request| matches!(request.state, State::Arrived(_)));
+        came.map(|request| request.index).collect()
+    }
+
+    /// Whether what came determines the wanted chunks.
+    pub(super) fn is_determined(&self, shape: &PieceShape) -> bool {
+        self.stripe.code.determines(&self.came(shape), &shape.wanted)
+    }
+
+    /// Whether wanted chunks that did not come are to be computed from others. With k = 1 every chunk is the block.
+    pub(super) fn must_decode(&self, shape: &PieceShape) -> bool {
+        self.stripe.code.k() > 1 && !shape.wanted.difference(&self.came(shape)).is_empty()
+    }
+
+    /// The wanted columns of a piece that is determined, in the order of the chunks.
+    pub(super) fn complete(&self, shape: &PieceShape, buffers: &BufferPool) -> Option<Vec<Bytes>> {
+        let mut came: Vec<(usize, Bytes)> = Vec::with_capacity(self.asked.len());
+        for request in self.covering(&shape.columns) {
+            if let State::Arrived(bytes) = &request.state
+                && came.iter().all(|(index, _)| *index != request.index)
+            {
+                let from = (shape.columns.start - request.columns.start) as usize;
+                came.push((request.index, bytes.slice(from..from + shape.columns.len())));
+            }
+        }
+        if self.stripe.code.k() == 1 {
+            return came.pop().map(|(_, bytes)| vec![bytes]);
+        }
+        let had: ChunkSet = came.iter().map(|(index, _)| *index).collect();
+        let missing: Vec<usize> = shape.wanted.difference(&had).iter().collect();
+        if !missing.is_empty() {
+            let decoded = self.decode(&came, &missing, buffers)?;
+            came.extend(missing.iter().copied().zip(decoded));
+        }
+        came.retain(|(index, _)| shape.wanted.contains(*index));
+        came.sort_unstable_by_key(|(index, _)| *index);
+        Some(came.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
     /// The chunks `missing`, computed from those that came.
-    fn decode(&self, missing: &[usize], buffers: &BufferPool) -> Option<Vec<Bytes>> {
-        let available: Vec<usize> = self.got.iter().map(|(index, _)| *index).collect();
+    fn decode(&self, came: &[(usize, Bytes)], missing: &[usize], buffers: &BufferPool) -> Option<Vec<Bytes>> {
+        let available: Vec<usize> = came.iter().map(|(index, _)| *index).collect();
         let plan = self.stripe.code.decode_plan(&available, missing).ok()?;
-        let came = |index: &usize| self.got.iter().find(|(got, _)| got == index).map(|(_, bytes)| &bytes[..]);
-        let inputs: Option<Vec<&[u8]>> = plan.sources().iter().map(came).collect();
-        let chunk_len = self.stripe.record.chunk_len as usize;
-        let mut outputs: Vec<Buffer> = missing.iter().map(|_| buffers.take(chunk_len)).collect();
+        let input = |index: &usize| came.iter().find(|(got, _)| got == index).map(|(_, bytes)| &bytes[..]);
+        let inputs: Vec<&[u8]> = plan.sources().iter().map(input).collect::<Option<_>>()?;
+        let len = inputs.first().map_or(0, |input| input.len());
+        let mut outputs: Vec<Buffer> = missing.iter().map(|_| buffers.take(len)).collect();
         let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| &mut output[..]).collect();
-        plan.apply(&inputs?, &mut refs).ok()?;
+        plan.apply(&inputs, &mut refs).ok()?;
         Some(outputs.into_iter().map(Buffer::freeze).collect())
     }
+
+    /// Why a piece cannot be had: the chunks that are missing, and the reasons.
+    pub(super) fn unreadable(&self, shape: &PieceShape) -> StripeError {
+        let mut had = ChunkSet::EMPTY;
+        let mut reasons = vec![None; self.stripe.code.n()];
+        for request in self.covering(&shape.columns) {
+            match &request.state {
+                State::Arrived(_) => {
+                    had.insert(request.index);
+                }
+                State::Failed(error) => reasons[request.index] = Some(error.to_string()),
+                State::Awaited | State::Late => reasons[request.index] = Some("late".to_owned()),
+            }
+        }
+        let missing = (0..self.stripe.code.n()).filter(|index| !had.contains(*index)).map(|index| {
+            match (self.sites[index], &reasons[index]) {
+                (SiteId(0), _) => format!("chunk {index} was never written"),
+                (site, Some(reason)) => format!("chunk {index} on site {site}: {reason}"),
+                (site, None) => format!("chunk {index} on site {site}: not answering or not known"),
+            }
+        });
+        StripeError::Unreadable {
+            stripe: self.stripe.id,
+            needed: self.stripe.code.k(),
+            available: had.len(),
+            reason: missing.collect::<Vec<_>>().join("; "),
+        }
+    }
+}
+
+impl Asked {
+    fn covers(&self, columns: &Range<u32>) -> bool {
+        self.columns.start <= columns.start && columns.end <= self.columns.end
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self.state, State::Failed(_))
+    }
+}
+
+impl Piece {
+    pub(super) fn new(stripe: usize, shape: PieceShape, whole_of: Option<usize>) -> Self {
+        Self { stripe, shape, whole_of, chunks: None, error: None }
+    }
+
+    /// It was neither completed nor given up.
+    pub(super) fn is_open(&self) -> bool {
+        self.chunks.is_none() && self.error.is_none()
+    }
+}
+
+/// A whole block's bytes from its chunks, without the padding.
+pub(super) fn trim(chunks: Vec<Bytes>, len: u32) -> Vec<Bytes> {
+    let mut left = len as usize;
+    let mut pieces = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        let taken = left.min(chunk.len());
+        left -= taken;
+        if taken > 0 {
+            pieces.push(chunk.slice(..taken));
+        }
+    }
+    pieces
+}
+
+/// Whether a block's bytes have its checksum.
+pub(super) fn matches_checksum(block: &Block, pieces: &[Bytes]) -> bool {
+    pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece)) == block.crc32c
 }

@@ -66,8 +66,8 @@ pub struct ReadMeasures {
     pub hedged_chunks: AtomicU64,
     /// Requests to sites that were taken back because their answer was no longer needed.
     pub cancelled_requests: AtomicU64,
-    /// Blocks that their plan did not deliver and that were read by themselves.
-    pub read_alone: AtomicU64,
+    /// Pieces that were planned again because a chunk was missing, damaged or lost with its site.
+    pub planned_again: AtomicU64,
     /// What the plans of policies that minimise the cost cost.
     pub plan_costs: Histogram,
     /// What part of its cost another plan could have saved at most.
@@ -119,7 +119,7 @@ impl Default for ReadMeasures {
             extra_chunks: AtomicU64::new(0),
             hedged_chunks: AtomicU64::new(0),
             cancelled_requests: AtomicU64::new(0),
-            read_alone: AtomicU64::new(0),
+            planned_again: AtomicU64::new(0),
             plan_costs: Histogram::new(&COSTS),
             plan_gaps: Histogram::new(&GAPS),
         }
@@ -147,7 +147,7 @@ impl ReadMeasures {
         Self::count(&self.extra_chunks, stats.extra_chunks);
         Self::count(&self.hedged_chunks, stats.hedged_chunks);
         Self::count(&self.cancelled_requests, stats.cancelled);
-        Self::count(&self.read_alone, stats.read_alone);
+        Self::count(&self.planned_again, stats.planned_again);
     }
 
     pub(crate) fn count(counter: &AtomicU64, more: usize) {

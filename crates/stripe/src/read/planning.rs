@@ -1,39 +1,31 @@
 //! The plan of a query, from the sites' state of the moment.
 
-use striate_plan::{QueryBlock, QueryPlan, ReadPolicy};
+use std::cell::OnceCell;
+
+use striate_core::SiteId;
+use striate_plan::{Purpose, QueryPiece, QueryPlan, ReadPolicy, ReadQuery, plan_normally};
 use tracing::{debug_span, field};
 
-use super::gathering::Gathering;
+use super::located::Located;
 use super::reads::Reads;
-use crate::sites::Costs;
-
-/// The adaptive policy asks for an extra chunk while so many requests wait for each worker, in the mean over the
-/// sites that have chunks of the query.
-const MOST_WAITING_FOR_EXTRA_READS: f64 = 0.1;
 
 impl Reads {
-    /// δ now: the adaptive policy asks for one chunk more as long as that makes nobody wait.
-    pub(super) fn extra_reads(&self, policy: ReadPolicy, gathering: &[Gathering]) -> usize {
-        if policy != ReadPolicy::Adaptive {
-            return policy.extra_reads();
-        }
+    /// Whether a site answers reads now.
+    pub(super) fn can_be_asked(&self) -> impl Fn(SiteId) -> bool {
         let sites = self.shared.sites.snapshot();
-        let all = gathering.iter().flat_map(|block| block.for_plan().sites);
-        let waiting: Vec<f64> =
-            all.filter_map(|site| sites.queue(*site)).map(|queue| queue.waiting).collect();
-        let mean = waiting.iter().sum::<f64>() / waiting.len().max(1) as f64;
-        if mean <= MOST_WAITING_FOR_EXTRA_READS { policy.extra_reads() } else { 0 }
+        move |site| sites.is_readable(site)
     }
 
     /// As [`Reads::plan`], for a read that takes place.
     pub(super) fn plan_measured(
         &self,
-        policy: ReadPolicy,
-        extra_reads: usize,
-        gathering: &[Gathering],
+        purpose: Purpose,
+        located: &Located,
+        pieces: &[usize],
     ) -> Option<QueryPlan> {
+        let policy = &self.shared.options.read_policy;
         let span = debug_span!("plan", %policy, cost = field::Empty, gap = field::Empty);
-        let plan = span.in_scope(|| self.plan(policy, extra_reads, gathering))?;
+        let plan = span.in_scope(|| self.plan(purpose, located, pieces))?;
         if let Some(plan) = plan.cost {
             span.record("cost", plan.cost).record("gap", plan.gap());
             self.shared.measures.planned(plan);
@@ -42,36 +34,55 @@ impl Reads {
         Some(plan)
     }
 
-    /// The plan of a query; `None` when there is none.
-    pub(super) fn plan(
-        &self,
-        policy: ReadPolicy,
-        extra_reads: usize,
-        gathering: &[Gathering],
-    ) -> Option<QueryPlan> {
-        let blocks: Vec<_> = gathering.iter().map(Gathering::for_plan).collect();
-        let costs = self.costs_of(&blocks);
-        let mut rng = self.shared.rng.lock();
-        match policy {
-            ReadPolicy::Published { .. } => {
-                let ids: Vec<_> = gathering.iter().map(|block| block.stripe.id).collect();
-                let can_be_asked = |site| costs.of(site).is_some();
-                let mut planner = self.shared.published.lock();
-                let plan = planner.plan(&ids, &blocks, extra_reads, can_be_asked, &mut *rng);
-                if planner.is_wanted() {
-                    self.solve_in_background();
-                }
-                plan.ok()
+    /// The plan for some pieces of a query, by the policy of this process; `None` when there is none.
+    pub(super) fn plan(&self, purpose: Purpose, located: &Located, pieces: &[usize]) -> Option<QueryPlan> {
+        let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();
+        let policy = &self.shared.options.read_policy;
+        self.with_query(&pieces, purpose, |query| {
+            if !policy.is_worth_planning(query) {
+                return plan_normally(query).ok();
             }
-            _ => {
-                let cost = |site| costs.of(site);
-                self.shared.planner.lock().plan(policy, extra_reads, &blocks, cost, &mut *rng).ok()
+            let mut planner = self.shared.planner.lock();
+            let plan = planner.plan(query, &mut *self.shared.rng.lock());
+            if planner.has_background_work() {
+                self.work_in_background();
             }
-        }
+            plan.ok()
+        })
     }
 
-    /// What the sites of some blocks cost now.
-    pub(super) fn costs_of(&self, blocks: &[QueryBlock<'_>]) -> Costs {
-        self.shared.sites.snapshot().costs(blocks.iter().flat_map(|of| of.sites.iter().copied()))
+    /// The plan for pieces by a policy, which need not be that of this process.
+    pub(super) fn plan_by(
+        &self,
+        policy: &ReadPolicy,
+        purpose: Purpose,
+        pieces: &[QueryPiece<'_>],
+    ) -> Option<QueryPlan> {
+        self.with_query(pieces, purpose, |query| match policy.is_worth_planning(query) {
+            true if *policy == self.shared.options.read_policy => {
+                self.shared.planner.lock().plan(query, &mut *self.shared.rng.lock()).ok()
+            }
+            true => policy.planner().plan(query, &mut *self.shared.rng.lock()).ok(),
+            false => plan_normally(query).ok(),
+        })
+    }
+
+    /// A query of these pieces with the sites' state of this moment. Most small reads ask nobody what sites cost.
+    fn with_query<R>(
+        &self,
+        pieces: &[QueryPiece<'_>],
+        purpose: Purpose,
+        look: impl FnOnce(&ReadQuery<'_>) -> R,
+    ) -> R {
+        let sites = self.shared.sites.snapshot();
+        let costs = OnceCell::new();
+        let all = || pieces.iter().flat_map(|piece| piece.sites.iter().copied());
+        look(&ReadQuery {
+            pieces,
+            purpose,
+            can_be_asked: &|site| sites.is_readable(site),
+            cost: &|site| costs.get_or_init(|| sites.costs(all())).of(site),
+            waiting: &|site| sites.queue(site).map(|queue| queue.waiting),
+        })
     }
 }

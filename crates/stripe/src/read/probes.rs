@@ -1,8 +1,8 @@
-//! EC-Store's probes and its solver in the background, for the published policy alone ([`striate_plan::published`]).
+//! What policies learn in the background: probes of all sites, and plans that are found for later.
 //!
-//! Every [`StripeOptions::probe_interval`](crate::StripeOptions::probe_interval) all sites are asked for their load,
-//! decoupled from reads (§V-A). The solver takes [`SOLVE_TIME`] for all queries that have come without a plan, and for all
-//! cached plans after a probe: until then those of the probe before serve. The paper has one thread for it.
+//! Every [`Policy::probe_every`](striate_plan::Policy::probe_every) all sites are asked for their load, decoupled from reads
+//! (EC-Store §V-A). Solving takes [`SOLVE_TIME`] for all queries that have come without a plan, and for all cached plans
+//! after a probe: until then those of the probe before serve. The paper has one thread for it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,34 +17,34 @@ use super::reads::{Reads, Shared};
 const SOLVE_TIME: Duration = Duration::from_millis(10);
 
 impl Reads {
-    /// Probes until the client is gone.
+    /// Probes until nobody reads any more, where the policy wants it.
     pub(crate) fn probe_in_background(&self) {
+        let Some(interval) = self.shared.options.read_policy.probe_every() else { return };
         let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
-        let interval = self.shared.options.probe_interval;
         self.shared.runtime.spawn(async move {
             while let Some(loads) = probe(&shared).await {
                 runtime.sleep(SOLVE_TIME).await;
                 if let Some(shared) = shared.upgrade() {
-                    shared.published.lock().reload(&loads);
+                    shared.planner.lock().take_loads(&loads);
                 }
                 runtime.sleep(interval.saturating_sub(SOLVE_TIME)).await;
             }
         });
     }
 
-    /// Finds plans for the queries that had none, after a while.
-    pub(super) fn solve_in_background(&self) {
+    /// Has the planner work after a while.
+    pub(super) fn work_in_background(&self) {
         let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
         self.shared.runtime.spawn(async move {
             runtime.sleep(SOLVE_TIME).await;
             if let Some(shared) = shared.upgrade() {
-                shared.published.lock().solve_wanted();
+                shared.planner.lock().work_in_background();
             }
         });
     }
 }
 
-/// The load of each site that answers. `None` when the client is gone.
+/// The load of each site that answers. `None` when nobody reads any more.
 async fn probe(shared: &Weak<Shared>) -> Option<Vec<(SiteId, f64)>> {
     let shared = shared.upgrade()?;
     let views = shared.sites.views();

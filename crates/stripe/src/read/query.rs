@@ -1,39 +1,49 @@
-//! Reading many blocks at once, by a [`ReadPolicy`] (EC-Store §IV-B; design.md §5).
+//! Reading any number of pieces, by a [`ReadPolicy`](striate_plan::ReadPolicy) (EC-Store §IV-B; design.md §5).
 //!
-//! The stripes of all blocks are looked up together, `plan` chooses the chunks, and each site gets one request.
-//! A block is complete as soon as the chunks that came determine it (*late binding*, when more were asked than
-//! are needed); a site's read is dropped once no block needs anything of it any more, which takes what is
-//! still queued there out of its queue. A block that its chunks do not complete, because one of them was
-//! missing or damaged, is read by itself around them, as [`super::read`] does.
+//! The stripes of all spans are looked up together, `plan` chooses the chunks, and each site gets one request. A piece is
+//! complete as soon as the chunks that came determine it (*late binding*, when more were asked than are needed); a site's
+//! request is dropped once no piece needs anything of it any more, which takes what is still queued there out of its queue.
 //!
-//! Sites that are late are planned around, and whoever is first is used. With the adaptive policy a site is late when
-//! it takes longer than its queue lets expect ([`super::arrival`]), within a budget; with any policy it is when it
-//! has answered nothing for the hedge time. A site that never answers costs that time and no more.
+//! A chunk that is missing, damaged or late is planned around: the incomplete pieces are planned again without it, with what
+//! came and is still expected in time. A range is read around a loss from the same columns of other chunks. With a policy
+//! that predicts, a site is late when it takes longer than its queue lets expect ([`super::arrival`]), within a budget;
+//! with any policy it is when it has been silent for the hedge time. Whoever is first is used.
 //!
-//! All blocks of a query are in memory at the end. They count against the client's byte budget, chunks beyond
-//! the needed ones included, from before the sites are asked until the caller drops [`BlocksRead`]. A query
-//! that is larger than the budget takes all of it and so runs alone; what it then holds is the caller's choice.
+//! A piece that can no longer be completed has its stripe looked up again: where its record has changed, the stripe's
+//! pieces begin anew; otherwise they are lost, and the error says which chunks are missing.
+//!
+//! All of a query is in memory at the end. Its bytes count against the byte budget, chunks beyond the needed ones
+//! included, from before the sites are asked until the caller drops [`BlocksRead`]. A query that is larger than the budget
+//! takes all of it and so runs alone; what it then holds is the caller's choice.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use striate_meta::records::Block;
-use striate_plan::{PlanCost, QueryPlan, ReadPolicy};
-use striate_site::SiteError;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use striate_core::{ChunkRange, SiteId};
+use striate_plan::{PlanCost, Purpose, QueryPlan};
+use striate_runtime::Instant;
 use tracing::{Instrument, debug_span};
 
-use super::answers::{Answer, Answers};
-use super::gathering::Gathering;
+use super::gathering::{matches_checksum, trim};
+use super::located::Located;
 use super::measure::Phase;
 use super::reads::Reads;
+use super::requests::{Answer, SiteRequests, Wanted};
+use super::span::Span;
 use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
+use crate::table::OpenedStripe;
 
-/// The blocks of a query, in its order. They count against the client's byte budget until this is dropped:
-/// whoever keeps one while it waits for another query, get or put may wait for itself.
+/// How often the pieces of a stripe begin anew because its record changed under them.
+const MAX_RESTARTS: u32 = 5;
+
+/// The spans of a query, in its order. They count against the byte budget until this is dropped: whoever keeps one while it
+/// waits for another query, get or put may wait for itself.
 #[derive(Debug)]
 pub struct BlocksRead {
-    /// Each block's bytes, verified, as ready pieces.
+    /// Each span's bytes, verified, as ready pieces.
     pub blocks: Vec<Vec<Bytes>>,
     /// What it took.
     pub stats: ReadStats,
@@ -49,229 +59,357 @@ pub struct ReadStats {
     pub retrieve: Duration,
     /// Of that, time to decode.
     pub decode: Duration,
-    /// Sites that were asked.
+    /// Sites that were asked by the first plan.
     pub sites: usize,
-    /// Chunks that were asked for.
+    /// Chunks, or columns of them, that were asked for.
     pub chunks: usize,
-    /// Bytes of blocks that had to be decoded.
+    /// Bytes of pieces that had to be decoded.
     pub decoded_bytes: u64,
-    /// Blocks that the plan did not deliver and that were read by themselves.
-    pub read_alone: usize,
-    /// Of the chunks that were asked for, those beyond a sufficient set at once (δ).
+    /// Pieces that were planned again because a chunk was missing, damaged or lost with its site.
+    pub planned_again: usize,
+    /// Of the chunks that were asked for, those beyond a determining set at once (δ).
     pub extra_chunks: usize,
     /// Of the chunks that were asked for, those asked because others were late.
     pub hedged_chunks: usize,
-    /// Reads of a site that were taken back before they had ended.
+    /// Requests to sites that were taken back before they had ended.
     pub cancelled: usize,
-    /// A cached plan served (the published policy).
+    /// A cached plan served.
     pub cached_plan: bool,
     /// What the plan costs, if the policy minimises that.
     pub plan: Option<PlanCost>,
 }
 
+/// Why pieces are planned again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shortage {
+    None,
+    /// Something is late.
+    Late,
+    /// Something failed, or a stripe's record is a new one.
+    Failed,
+}
+
+type LookUp<'a> = BoxFuture<'a, (usize, Result<Option<OpenedStripe>, StripeError>)>;
+
 /// A query while it is read.
 struct Query<'a, HandOut> {
     reads: &'a Reads,
-    policy: ReadPolicy,
-    blocks: &'a [Block],
-    gathering: Vec<Gathering>,
+    spans: &'a [Span],
+    located: Located,
+    requests: SiteRequests,
+    look_ups: FuturesUnordered<LookUp<'a>>,
+    /// Pieces that are neither complete nor given up.
+    open: usize,
+    shortage: Shortage,
+    is_more_asked_than_needed: bool,
     stats: ReadStats,
-    /// Takes a block's position and its bytes, once for each.
+    /// Takes a span's position and its bytes, once for each.
     hand_out: HandOut,
 }
 
 impl Reads {
-    /// See [`crate::Stripes::read_blocks`].
-    pub(crate) async fn read_blocks(
+    /// See [`crate::Stripes::read_spans`].
+    pub(crate) async fn read_spans(
         &self,
-        blocks: &[Block],
+        spans: &[Span],
         budget: &ByteBudget,
     ) -> Result<BlocksRead, StripeError> {
         let mut stats = ReadStats::default();
-        let gathering = self.located(blocks, &mut stats).await?;
-        let policy = self.shared.options.read_policy;
-        let needed: usize = gathering.iter().map(|block| block.bytes_in_memory(policy)).sum();
-        let share = budget.acquire(needed).await;
-        stats.extra_chunks = self.extra_reads(policy, &gathering) * blocks.len();
-        let mut read = vec![Vec::new(); blocks.len()];
-        let hand_out = |block: usize, pieces| read[block] = pieces;
-        let stats = self.gather(blocks, gathering, stats, hand_out).await?;
+        let located = self.located(spans, &mut stats).await?;
+        let share = budget.acquire(located.bytes_in_memory(&*self.shared.options.read_policy)).await;
+        let mut read = vec![Vec::new(); spans.len()];
+        let hand_out = |span: usize, pieces| read[span] = pieces;
+        let stats = self.gather(spans, located, Purpose::Query, stats, hand_out).await?;
         Ok(BlocksRead { blocks: read, stats, _share: share })
     }
 
     /// See [`crate::Stripes::read_ahead`].
     pub(crate) async fn read_ahead(
         &self,
-        blocks: &[Block],
+        spans: &[Span],
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
         let mut stats = ReadStats::default();
-        let gathering = self.located(blocks, &mut stats).await?;
-        stats.extra_chunks = self.shared.options.read_policy.certain_extra_reads() * blocks.len();
-        self.gather(blocks, gathering, stats, hand_out).await
+        let located = self.located(spans, &mut stats).await?;
+        self.gather(spans, located, Purpose::Ahead, stats, hand_out).await
     }
 
-    /// The stripes of blocks, looked up together.
-    async fn located(&self, blocks: &[Block], stats: &mut ReadStats) -> Result<Vec<Gathering>, StripeError> {
+    /// The stripes of spans, looked up together.
+    async fn located(&self, spans: &[Span], stats: &mut ReadStats) -> Result<Located, StripeError> {
         let began = self.shared.runtime.now();
-        let stripes = self.shared.table.open_blocks(blocks).instrument(debug_span!("metadata")).await?;
+        let located = Located::look_up(&self.shared.table, spans).instrument(debug_span!("metadata")).await?;
         stats.metadata = self.shared.runtime.now() - began;
         self.shared.measures.took(Phase::Metadata, stats.metadata);
-        Ok(stripes.into_iter().map(Gathering::new).collect())
+        Ok(located)
     }
 
-    /// Plans and reads blocks whose stripes are known, those that the plan does not deliver by themselves.
+    /// Plans and reads spans whose stripes are known.
     async fn gather(
         &self,
-        blocks: &[Block],
-        gathering: Vec<Gathering>,
+        spans: &[Span],
+        located: Located,
+        purpose: Purpose,
         stats: ReadStats,
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
         let (runtime, measures) = (&self.shared.runtime, &self.shared.measures);
-        let policy = self.shared.options.read_policy;
-        let located = runtime.now();
-        // Blocks for which there is no plan at all fail below, with the reason.
-        let extra_reads = stats.extra_chunks / blocks.len().max(1);
-        let plan = self.plan_measured(policy, extra_reads, &gathering);
+        let began = runtime.now();
+        let open: Vec<usize> = located.open_pieces().collect();
+        let plan = self.plan_measured(purpose, &located, &open);
         let planned = runtime.now();
-        let mut query = Query { reads: self, policy, blocks, gathering, stats, hand_out };
-        match plan {
-            Some(plan) => query.execute(plan).instrument(debug_span!("retrieve")).await,
-            None => query.stats.extra_chunks = 0,
-        }
+        measures.took(Phase::Plan, planned - began);
+        let mut query = Query {
+            reads: self,
+            spans,
+            requests: SiteRequests::new(self.clone(), self.shared.options.read_policy.predicts_lateness()),
+            look_ups: FuturesUnordered::new(),
+            open: open.len(),
+            shortage: Shortage::None,
+            is_more_asked_than_needed: false,
+            stats,
+            located,
+            hand_out,
+        };
+        query.begin(plan, &open);
+        query.take_arrivals().instrument(debug_span!("retrieve")).await;
         let retrieved = runtime.now();
-        query.stats.retrieve = retrieved - located;
-        measures.took(Phase::Plan, planned - located);
+        query.stats.retrieve = retrieved - began;
         measures.took(Phase::Retrieve, (retrieved - planned).saturating_sub(query.stats.decode));
-        query.read_rest().await?;
         measures.queried(&query.stats);
-        Ok(query.stats)
+        query.finish()
     }
 }
 
 impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
-    /// Asks the sites and takes what comes until every block is complete, nothing more can come, or the read
-    /// deadline has passed.
-    async fn execute(&mut self, plan: QueryPlan) {
-        let reads = self.reads;
-        let (runtime, deadline) = (&reads.shared.runtime, reads.shared.options.read_deadline);
+    /// Asks by the first plan. Where there is none for all pieces, what can be had is asked for by itself.
+    fn begin(&mut self, plan: Option<QueryPlan>, open: &[usize]) {
+        let Some(plan) = plan else {
+            self.shortage = Shortage::Failed;
+            return self.ask_for_the_rest();
+        };
         self.stats.cached_plan = plan.is_cached;
         self.stats.sites = plan.reads.len();
-        self.stats.chunks = plan.chunk_count();
+        self.stats.extra_chunks = plan.extra_chunks;
         self.stats.plan = plan.cost;
-        let mut answers = Answers::new(reads.clone(), self.policy == ReadPolicy::Adaptive);
-        answers.ask(plan.reads, &mut self.gathering);
-        let arrived = runtime.timeout(deadline, self.take_arrivals(&mut answers)).await;
-        self.stats.chunks += self.stats.hedged_chunks;
-        if arrived.is_err() {
-            let silent = answers.silent().into_iter();
-            silent.for_each(|site| reads.shared.sites.note_failure(site, &SiteError::Deadline));
-        } else if !self.policy.cancels() {
-            // The sites serve what they were asked, wanted or not.
-            let clock = runtime.clone();
-            runtime.spawn(async move {
-                let rest = async { while answers.next().await.is_some() {} };
-                // Whoever is silent for so long has nothing more to serve.
-                let _ = clock.timeout(deadline, rest).await;
-            });
-        }
+        self.is_more_asked_than_needed = plan.extra_chunks > 0;
+        self.stats.chunks = self.ask(plan, open);
     }
 
-    /// Takes what comes, and asks around what is late, until every block is complete or nothing more can come.
-    async fn take_arrivals(&mut self, answers: &mut Answers) {
-        let shared = &self.reads.shared;
-        let mut is_more_asked_than_needed = self.stats.extra_chunks > 0;
-        let mut incomplete = self.gathering.len();
-        while incomplete > 0 {
-            let late_at =
-                answers.late_at().unwrap_or_else(|| shared.runtime.now() + shared.options.read_deadline);
-            let next = tokio::select! {
+    /// Asks the sites for a plan's chunks; answers how many. The plan is of the pieces `of`.
+    fn ask(&mut self, plan: QueryPlan, of: &[usize]) -> usize {
+        let mut count = 0;
+        let mut asked: Vec<(SiteId, Vec<(Wanted, ChunkRange)>)> = Vec::with_capacity(plan.reads.len());
+        for read in plan.reads {
+            let mut chunks = Vec::with_capacity(read.chunks.len());
+            for chunk in read.chunks {
+                let piece = &self.located.pieces[of[chunk.piece]];
+                let stripe = &mut self.located.stripes[piece.stripe];
+                if let Some((position, range)) = stripe.ask(chunk.index, &piece.shape.columns) {
+                    chunks.push((Wanted { stripe: piece.stripe, position, turn: stripe.turn }, range));
+                }
+            }
+            count += chunks.len();
+            if !chunks.is_empty() {
+                asked.push((read.site, chunks));
+            }
+        }
+        self.requests.ask(asked);
+        count
+    }
+
+    /// Takes what comes, and plans around what is missing or late, until every piece is complete or given up.
+    async fn take_arrivals(&mut self) {
+        let runtime = &self.reads.shared.runtime;
+        let far = |now: Instant| now + self.reads.shared.options.read_deadline;
+        let mut wake_at = self.requests.wake_at().unwrap_or_else(|| far(runtime.now()));
+        let mut timer = std::pin::pin!(runtime.sleep_until(wake_at));
+        while self.open > 0 {
+            tokio::select! {
                 biased;
-                next = answers.next() => next,
-                () = shared.runtime.sleep_until(late_at) => {
-                    let hedged = self.ask_around(answers);
-                    self.stats.hedged_chunks += hedged;
-                    is_more_asked_than_needed |= hedged > 0;
-                    continue;
+                answer = self.requests.next(), if !self.requests.is_idle() => self.take(answer),
+                Some((stripe, found)) = self.look_ups.next(), if !self.look_ups.is_empty() => {
+                    self.take_look_up(stripe, found);
                 }
-            };
-            let Some(Answer { site, chunk, result }) = next else { break };
-            match result {
-                Ok(bytes) => {
-                    if self.gathering[chunk.block].take(chunk.index, bytes) {
-                        incomplete -= 1;
-                        self.complete(chunk.block);
-                        if is_more_asked_than_needed && self.policy.cancels() {
-                            self.stats.cancelled += answers.drop_unneeded(&self.gathering);
-                        }
+                () = &mut timer => {
+                    if self.requests.look_at_clock(&mut self.located) {
+                        self.shortage = Shortage::Late;
                     }
+                    wake_at = self.requests.wake_at().unwrap_or_else(|| far(runtime.now()));
+                    timer.set(runtime.sleep_until(wake_at));
                 }
-                Err(error) => {
-                    shared.sites.note_failure(site, &error);
-                    self.reads.shared.damage.report(&self.gathering[chunk.block].stripe, chunk.index, &error);
+            }
+            if self.shortage != Shortage::None {
+                self.ask_for_the_rest();
+                if let Some(earlier) = self.requests.wake_at().filter(|earlier| *earlier < wake_at) {
+                    wake_at = earlier;
+                    timer.set(runtime.sleep_until(wake_at));
                 }
             }
         }
     }
 
-    /// Asks for chunks in the place of those that are late now, as far as there are others. Answers how many.
-    fn ask_around(&mut self, answers: &mut Answers) -> usize {
-        let shared = &self.reads.shared;
-        answers.give_up_late(&mut self.gathering, &shared.hedge_budget);
-        let all: Vec<_> = self.gathering.iter().map(Gathering::for_plan).collect();
-        let costs = self.reads.costs_of(&all);
-        let can_be_had = |site| costs.of(site).is_some();
-        let is_short = |block: &Gathering| block.is_short() && block.can_be_completed(can_be_had);
-        let short: Vec<usize> = (0..all.len()).filter(|&block| is_short(&self.gathering[block])).collect();
-        let blocks: Vec<_> = short.iter().map(|&block| all[block]).collect();
-        if blocks.is_empty() {
-            return 0;
+    /// Takes an answer; one to a question of an earlier turn counts for nothing.
+    fn take(&mut self, answer: Answer) {
+        let Answer { site, wanted: Wanted { stripe: number, position, turn }, result } = answer;
+        if let Err(error) = &result {
+            self.reads.shared.sites.note_failure(site, error);
         }
-        let cost = |site| costs.of(site);
-        let mut rng = shared.rng.lock();
-        let Ok(mut plan) = shared.planner.lock().plan(self.policy, 0, &blocks, cost, &mut *rng) else {
-            return 0;
-        };
-        let chunks = plan.reads.iter_mut().flat_map(|read| &mut read.chunks);
-        chunks.for_each(|chunk| chunk.block = short[chunk.block]);
-        let hedged = plan.chunk_count();
-        answers.ask(plan.reads, &mut self.gathering);
-        hedged
+        let stripe = &mut self.located.stripes[number];
+        if stripe.turn != turn {
+            return;
+        }
+        if let Some(error) = stripe.answer(position, result) {
+            let error = error.clone();
+            self.reads.shared.damage.report(&stripe.stripe, stripe.index_of(position), &error);
+            self.shortage = Shortage::Failed;
+            return;
+        }
+        self.complete_pieces_of(number);
     }
 
-    /// Hands out a block whose chunks determine it; measured where it must be decoded. One that does not match its
-    /// checksum is left to be read by itself.
-    fn complete(&mut self, block: usize) {
-        let (gathered, of) = (&mut self.gathering[block], &self.blocks[block]);
-        let runtime = &self.reads.shared.runtime;
-        let is_decoded = !gathered.has_data();
-        let pieces = if is_decoded {
-            let began = runtime.now();
-            let pieces = debug_span!("decode").in_scope(|| gathered.assemble(of, runtime.buffers()));
+    /// Completes what the chunks that came determine, and hands out the spans that are complete by it.
+    fn complete_pieces_of(&mut self, stripe: usize) {
+        let open: Vec<usize> = self.located.open_pieces_of(stripe).collect();
+        let completed = open.into_iter().filter(|&piece| self.complete(piece)).count();
+        if completed == 0 {
+            return;
+        }
+        self.open -= completed;
+        for (span, bytes) in self.located.take_complete(stripe, self.spans) {
+            (self.hand_out)(span, bytes);
+        }
+        if self.is_more_asked_than_needed && self.reads.shared.options.read_policy.cancels() {
+            self.stats.cancelled += self.requests.drop_unneeded(&self.located);
+        }
+    }
+
+    /// Whether a piece is determined; its chunks are then at hand. A block that was decoded must match its checksum: if it
+    /// does not, its data chunks are asked for.
+    fn complete(&mut self, number: usize) -> bool {
+        let (runtime, measures) = (&self.reads.shared.runtime, &self.reads.shared.measures);
+        let piece = &self.located.pieces[number];
+        let stripe = &self.located.stripes[piece.stripe];
+        if !stripe.is_determined(&piece.shape) {
+            return false;
+        }
+        let is_decoded = stripe.must_decode(&piece.shape);
+        let began = is_decoded.then(|| runtime.now());
+        let span = is_decoded.then(|| debug_span!("decode").entered());
+        let Some(chunks) = stripe.complete(&piece.shape, runtime.buffers()) else { return false };
+        let is_right = match piece.whole_of {
+            Some(of) if is_decoded => {
+                let block = &self.spans[of].block;
+                matches_checksum(block, &trim(chunks.clone(), block.len))
+            }
+            _ => true,
+        };
+        drop(span);
+        if let Some(began) = began {
             let took = runtime.now() - began;
             self.stats.decode += took;
-            self.reads.shared.measures.took(Phase::Decode, took);
-            pieces
-        } else {
-            gathered.assemble(of, runtime.buffers())
+            measures.took(Phase::Decode, took);
+        }
+        if !is_right {
+            tracing::warn!(stripe = %stripe.stripe.id, "a decoded block does not match its checksum");
+            let stripe = piece.stripe;
+            self.located.stripes[stripe].distrust_parities();
+            self.shortage = Shortage::Failed;
+            return false;
+        }
+        if is_decoded {
+            self.stats.decoded_bytes += chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+        }
+        self.located.pieces[number].chunks = Some(chunks);
+        true
+    }
+
+    /// Asks for chunks in the place of those that are missing or late, as far as there are others.
+    fn ask_for_the_rest(&mut self) {
+        let why = std::mem::replace(&mut self.shortage, Shortage::None);
+        let open: Vec<usize> = self.located.open_pieces().collect();
+        let is_short = |&piece: &usize| !self.located.for_plan(piece).is_determined();
+        let mut short: Vec<usize> = open.into_iter().filter(is_short).collect();
+        let can_be_asked = self.reads.can_be_asked();
+        let (mut plannable, mut hopeless) = (Vec::with_capacity(short.len()), Vec::new());
+        for piece in short.drain(..) {
+            let of = self.located.for_plan(piece);
+            let mut all = of.awaited;
+            of.available(&can_be_asked).for_each(|index| {
+                all.insert(index);
+            });
+            match of.code.determines(&all, &of.wanted) {
+                true => plannable.push(piece),
+                false => hopeless.push(piece),
+            }
+        }
+        if !plannable.is_empty()
+            && let Some(plan) = self.reads.plan(Purpose::Rest, &self.located, &plannable)
+        {
+            let more = self.ask(plan, &plannable);
+            self.stats.chunks += more;
+            self.is_more_asked_than_needed = true;
+            match why {
+                Shortage::Late => self.stats.hedged_chunks += more,
+                Shortage::Failed | Shortage::None => self.stats.planned_again += plannable.len(),
+            }
+        }
+        hopeless.into_iter().for_each(|piece| self.look_up_again(piece));
+    }
+
+    /// A piece cannot be completed by anything that could be asked for now: where nothing under way may do it either, its
+    /// stripe is looked up again.
+    fn look_up_again(&mut self, piece: usize) {
+        let number = self.located.pieces[piece].stripe;
+        let stripe = &mut self.located.stripes[number];
+        if stripe.is_looked_up || stripe.may_complete(&self.located.pieces[piece].shape) {
+            return;
+        }
+        stripe.is_looked_up = true;
+        let (table, id) = (&self.reads.shared.table, stripe.stripe.id);
+        self.look_ups.push(Box::pin(async move { (number, table.find(id).await) }));
+    }
+
+    /// Begins a stripe's pieces anew where its record has changed; gives up those that cannot be completed where not.
+    fn take_look_up(&mut self, number: usize, found: Result<Option<OpenedStripe>, StripeError>) {
+        let stripe = &mut self.located.stripes[number];
+        stripe.is_looked_up = false;
+        let of = &stripe.stripe;
+        let error = match found {
+            Ok(Some(now)) if now.row.version == of.row.version => None,
+            Ok(Some(_)) if stripe.turn == MAX_RESTARTS => Some(StripeError::Busy),
+            Ok(Some(now)) if (now.code.k(), now.record.chunk_len) != (of.code.k(), of.record.chunk_len) => {
+                // Nothing re-encodes a stripe under its name.
+                Some(crate::table::inconsistent(of.id, "its shape has changed under a read".to_owned()))
+            }
+            Ok(Some(now)) => {
+                stripe.restart(now);
+                self.shortage = Shortage::Failed;
+                return;
+            }
+            Ok(None) => Some(crate::table::gone(of.id)),
+            Err(error) => Some(error),
         };
-        if let Some(pieces) = pieces {
-            self.stats.decoded_bytes += if is_decoded { u64::from(of.len) } else { 0 };
-            gathered.is_handed_out = true;
-            (self.hand_out)(block, pieces);
+        let open: Vec<usize> = self.located.open_pieces_of(number).collect();
+        for piece in open {
+            let stripe = &self.located.stripes[number];
+            let shape = &self.located.pieces[piece].shape;
+            if error.is_some() || !stripe.may_complete(shape) {
+                let error = error.clone().unwrap_or_else(|| stripe.unreadable(shape));
+                self.located.pieces[piece].error = Some(error);
+                self.open -= 1;
+            }
         }
     }
 
-    /// Reads by itself what is not handed out yet.
-    async fn read_rest(&mut self) -> Result<(), StripeError> {
-        for (number, block) in self.blocks.iter().enumerate() {
-            if !self.gathering[number].is_handed_out {
-                self.stats.read_alone += 1;
-                let pieces = self.reads.read_block(block, 0..block.len).await?;
-                (self.hand_out)(number, pieces);
-            }
+    /// What the query took, or the error of the first span that cannot be had.
+    fn finish(mut self) -> Result<ReadStats, StripeError> {
+        let error = self.located.first_error();
+        if self.requests.under_way() > 0 && !self.reads.shared.options.read_policy.cancels() {
+            // The sites serve what they were asked, wanted or not.
+            let requests =
+                std::mem::replace(&mut self.requests, SiteRequests::new(self.reads.clone(), false));
+            self.reads.shared.runtime.spawn(requests.drain());
         }
-        Ok(())
+        error.map_or(Ok(self.stats), Err)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use striate_core::StripeId;
-use striate_plan::{PublishedPlanner, QueryPlanner};
+use striate_plan::ReadPlanner;
 use striate_runtime::Runtime;
 
 use super::arrival::{Arrivals, HedgeBudget};
@@ -32,8 +32,8 @@ pub(super) struct Shared {
     pub(super) hedge_budget: HedgeBudget,
     pub(super) measures: ReadMeasures,
     pub(super) rng: Arc<Mutex<SmallRng>>,
-    pub(super) planner: Mutex<QueryPlanner>,
-    pub(super) published: Mutex<PublishedPlanner<StripeId>>,
+    /// Of the policy.
+    pub(super) planner: Mutex<Box<dyn ReadPlanner>>,
     pub(super) damage: DamageReports,
 }
 
@@ -51,8 +51,7 @@ impl Reads {
             hedge_budget: HedgeBudget::default(),
             measures: ReadMeasures::default(),
             rng,
-            planner: Mutex::default(),
-            published: Mutex::default(),
+            planner: Mutex::new(options.read_policy.planner()),
             damage: DamageReports::new(runtime.clone(), table.clone()),
             runtime,
             table,

@@ -121,6 +121,11 @@ impl SitesSnapshot {
         self.table.get(&site).filter(|entry| !entry.health.no_reads.load(Ordering::Relaxed))
     }
 
+    /// Whether a site is known and answers reads.
+    pub(crate) fn is_readable(&self, site: SiteId) -> bool {
+        self.readable(site).is_some()
+    }
+
     /// The site's queue. `None` if it does not answer.
     pub(crate) fn queue(&self, site: SiteId) -> Option<Queue> {
         let entry = self.readable(site)?;
@@ -214,13 +219,6 @@ impl Sites {
     /// The site, if it is known.
     pub(crate) fn get(&self, site: SiteId) -> Option<Arc<dyn Site>> {
         self.table.read().get(&site).map(|entry| entry.site.clone())
-    }
-
-    /// The site, if it is known and answers reads.
-    pub(crate) fn readable(&self, site: SiteId) -> Option<Arc<dyn Site>> {
-        let table = self.table.read();
-        let entry = table.get(&site)?;
-        (!entry.health.no_reads.load(Ordering::Relaxed)).then(|| entry.site.clone())
     }
 
     /// All sites.

@@ -8,16 +8,19 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-use rand::Rng;
+use rand::{Rng, RngCore};
 
-use super::{AccessChunk, AccessError, AccessProblem};
+use striate_plan::access::{AccessChunk, AccessError, AccessProblem};
 
 /// The paper's heuristic: for each block in turn, chunks at sites that the plan already accesses, then chunks at
 /// random sites. It looks at no cost. O(chunks).
 ///
 /// # Errors
 /// [`AccessError::TooFewOptions`] names a block that cannot be had.
-pub fn plan_greedily(problem: &AccessProblem, rng: &mut impl Rng) -> Result<Vec<AccessChunk>, AccessError> {
+pub fn plan_greedily(
+    problem: &AccessProblem,
+    rng: &mut dyn RngCore,
+) -> Result<Vec<AccessChunk>, AccessError> {
     let mut is_accessed = vec![false; problem.overheads().len()];
     let mut chunks = Vec::new();
     let mut order = Vec::new();
@@ -181,8 +184,8 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::SmallRng;
 
-    use super::super::{AccessOption, AccessPlan, check_access};
     use super::*;
+    use striate_plan::access::{AccessOption, AccessPlan, check_access};
 
     /// A plan that fetches chunk `chunk` of each of these blocks.
     fn plan(blocks: &[u32], chunk: usize) -> CachedPlan<u32, usize> {

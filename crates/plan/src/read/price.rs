@@ -8,28 +8,29 @@
 
 use striate_core::SiteId;
 
+use super::cost_model::asking;
+use super::piece::{PlanCost, QueryPiece, QueryPlan, SiteRead};
 use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 use crate::cost::SiteCost;
-use crate::query::{PlanCost, QueryBlock, QueryPlan, SiteRead, asking};
 
 /// Work units spent on the bound, some milliseconds.
 const BUDGET: u64 = 20 * BUDGET_OF_200_US;
 
-/// Prices a plan of `blocks` that was made with these costs; see [`crate::QueryPlanner::plan`].
+/// Prices a plan of pieces that take any chunks that was made with these costs; see [`crate::ReadPlanner::plan`].
 pub fn price_plan(
-    blocks: &[QueryBlock<'_>],
+    blocks: &[QueryPiece<'_>],
     plan: &QueryPlan,
     cost: impl Fn(SiteId) -> Option<SiteCost>,
 ) -> PlanCost {
-    let of_chunk = |of: &QueryBlock<'_>, index: usize| {
+    let of_chunk = |of: &QueryPiece<'_>, index: usize| {
         cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost))
     };
     let of_chunks = |read: &SiteRead| -> f64 {
-        read.chunks.iter().map(|chunk| of_chunk(&blocks[chunk.block], chunk.index)).sum()
+        read.chunks.iter().map(|chunk| of_chunk(&blocks[chunk.piece], chunk.index)).sum()
     };
     let price: f64 = plan.reads.iter().map(|read| asking(cost(read.site)) + of_chunks(read)).sum();
     let mut needs = vec![0; blocks.len()];
-    plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| needs[chunk.block] += 1);
+    plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| needs[chunk.piece] += 1);
 
     let is_available = |site: &SiteId| site.0 != 0 && cost(*site).is_some();
     let mut sites: Vec<SiteId> =
@@ -55,9 +56,10 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::SmallRng;
     use striate_codec::Code;
+    use striate_core::StripeId;
 
     use super::*;
-    use crate::{QueryPlanner, ReadPolicy};
+    use crate::read::policy::{Purpose, ReadPolicy, ReadQuery};
 
     fn placed(seed: u64, blocks: usize) -> Vec<Vec<SiteId>> {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -67,36 +69,46 @@ mod tests {
         (0..blocks).map(place).collect()
     }
 
+    fn priced(
+        policy: &str,
+        pieces: &[QueryPiece<'_>],
+        cost: &dyn Fn(SiteId) -> Option<SiteCost>,
+        seed: u64,
+    ) -> PlanCost {
+        let policy: ReadPolicy = policy.parse().expect("a policy");
+        let can_be_asked = |site| cost(site).is_some();
+        let (purpose, waiting) = (Purpose::Query, &|_| Some(1.0));
+        let query = ReadQuery { pieces, purpose, can_be_asked: &can_be_asked, cost, waiting };
+        let plan = policy
+            .planner()
+            .plan(&query, &mut SmallRng::seed_from_u64(seed))
+            .expect("there are enough chunks");
+        price_plan(pieces, &plan, cost)
+    }
+
     #[test]
     fn the_cost_models_plan_is_near_the_bound_and_others_cost_more() {
         let code = Code::rs(2, 2).expect("a code");
         let (mut cheapest, mut others) = (0.0, 0.0);
         for seed in 0..50 {
             let sites = placed(seed, 6);
-            let blocks: Vec<_> = sites.iter().map(|sites| QueryBlock::new(&code, sites, 50_000)).collect();
+            let pieces: Vec<_> = (0..)
+                .zip(&sites)
+                .map(|(id, sites)| QueryPiece::whole(StripeId::new(1, id), &code, sites, 50_000))
+                .collect();
             let cost = |site: SiteId| {
                 let asking = 1.0 + f64::from(site.0 * 7 % 4);
                 let per_byte = f64::from(site.0 % 3) * 4e-6;
                 (site.0 != 5).then_some(SiteCost { asking, per_byte, decode_per_byte: 0.0 })
             };
-            let mut rng = SmallRng::seed_from_u64(seed);
-            let mut priced = |policy: &str| {
-                let policy: ReadPolicy = policy.parse().expect("a policy");
-                let plan = QueryPlanner::default()
-                    .plan(policy, policy.extra_reads(), &blocks, cost, &mut rng)
-                    .expect("a plan");
-                price_plan(&blocks, &plan, cost)
-            };
-            let best = priced("cost-model");
+            let best = priced("cost-model", &pieces, &cost, seed);
             // Its costs were drawn within 1%, so that equal plans are not always the same one.
             assert!(best.gap() <= 0.02, "{best:?}");
             assert!(best.cost > 0.0 && best.lower_bound > 0.0);
             cheapest += best.cost;
-            for policy in ["normal", "random", "least-loaded"] {
-                let price = priced(policy);
-                assert!(price.cost >= best.lower_bound * (1.0 - 1e-9), "{policy}: {price:?} below {best:?}");
-                others += price.cost / 3.0;
-            }
+            let price = priced("normal", &pieces, &cost, seed);
+            assert!(price.cost >= best.lower_bound * (1.0 - 1e-9), "{price:?} below {best:?}");
+            others += price.cost;
         }
         assert!(cheapest < others * 0.9, "{cheapest} instead of {others}");
     }
@@ -105,15 +117,10 @@ mod tests {
     fn extra_reads_are_no_gap_and_an_empty_plan_costs_nothing() {
         let code = Code::rs(2, 2).expect("a code");
         let sites: Vec<SiteId> = (1..=4).map(SiteId).collect();
-        let blocks = [QueryBlock::new(&code, &sites, 50_000)];
+        let pieces = [QueryPiece::whole(StripeId::new(1, 1), &code, &sites, 50_000)];
         let cost =
             |site: SiteId| Some(SiteCost { asking: f64::from(site.0), per_byte: 1e-5, decode_per_byte: 0.0 });
-        let policy = ReadPolicy::CostModel { extra_reads: 1 };
-        let mut rng = SmallRng::seed_from_u64(1);
-        let plan = QueryPlanner::default()
-            .plan(policy, policy.extra_reads(), &blocks, cost, &mut rng)
-            .expect("a plan");
-        let price = price_plan(&blocks, &plan, cost);
+        let price = priced("cost-model(1)", &pieces, &cost, 1);
         assert!((price.cost - (1.0 + 2.0 + 3.0 + 3.0 * 0.5)).abs() < 1e-9 && price.gap() < 1e-9, "{price:?}");
         let nothing = price_plan(&[], &QueryPlan::default(), cost);
         assert_eq!((nothing.cost, nothing.lower_bound, nothing.gap()), (0.0, 0.0, 0.0));

@@ -1,0 +1,402 @@
+//! EC-Store's own way from a query to a plan (§V-A, §V-B1), beside which our default is measured.
+//!
+//! A query for which the cache has a plan is read by it; any other by the greedy heuristic, while an optimal plan for it
+//! is found in the background. Costs come from probes alone: the sites' loads at the last probe, scaled so that o_j is 5 in
+//! the mean, with m_j = 1 for every chunk (§V-B3). When these change, the cached plans are found anew ("we dynamically
+//! reload solutions", §V-B1). Here each one is when it serves next, which comes to the same and leaves out plans that
+//! nobody asks for. A plan that was found before a chunk of its blocks moved still serves once, and is then found anew in
+//! the background.
+//!
+//! The paper solves its integer program by a general solver; here [`access::solve`] finds the same optima. Who executes the
+//! plans decides how long the work in the background takes.
+//!
+//! Plans are for blocks: pieces of which any chunks will do. What a plan does not deliver is read at random.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use rand::RngCore;
+use striate_codec::CodecError;
+use striate_core::{SiteId, StripeId};
+use striate_plan::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
+use striate_plan::ordered::plan_in_order;
+use striate_plan::{
+    ChosenChunk, ChunkChoice, Policy, Purpose, QueryChunk, QueryPiece, QueryPlan, ReadPlanner, ReadQuery,
+    write_with_extra_reads,
+};
+
+use crate::plan_cache::{CachedPlan, PlanCache, plan_greedily};
+use crate::random::shuffle;
+
+/// How often all sites are asked for their load (§V-A).
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// o_j in the mean over the sites, where m_j z_i = 1 (§V-B3).
+const MEAN_OVERHEAD: f64 = 5.0;
+/// Plans that are cached.
+const MOST_PLANS: usize = 20_000;
+
+/// Reads by the cost model as published.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Published {
+    /// δ: chunks asked beyond a sufficient set; they are not taken back.
+    pub extra_reads: usize,
+}
+
+impl Policy for Published {
+    fn planner(&self) -> Box<dyn ReadPlanner> {
+        Box::new(PublishedPlanner::new(self.extra_reads))
+    }
+
+    fn extra_reads(&self) -> usize {
+        self.extra_reads
+    }
+
+    fn cancels(&self) -> bool {
+        false
+    }
+
+    fn probe_every(&self) -> Option<Duration> {
+        Some(PROBE_EVERY)
+    }
+
+    fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
+        match chunk {
+            ChosenChunk { shares_site: true, .. } => ChunkChoice::SharedSite,
+            // The heuristic looks at no cost; the plan that is cached for the query later does.
+            ChosenChunk { is_cached: false, .. } => ChunkChoice::Drawn,
+            _ => ChunkChoice::LeastCost,
+        }
+    }
+}
+
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_with_extra_reads(f, "published", self.extra_reads)
+    }
+}
+
+/// Plans as published.
+#[derive(Debug)]
+struct PublishedPlanner {
+    extra_reads: usize,
+    cache: PlanCache<StripeId, Planned>,
+    wanted: Vec<Wanted>,
+    solver: Solver,
+}
+
+/// What a cached plan fetches of a block.
+#[derive(Clone, Debug)]
+struct Planned {
+    indices: Vec<usize>,
+    /// The number of the loads that the plan was found with.
+    loads: u64,
+    /// Where the block's chunks were.
+    placed: Placed,
+}
+
+/// What a plan for a block needs to know of it.
+#[derive(Clone, Debug, PartialEq)]
+struct Placed {
+    need: usize,
+    /// Of each chunk; 0 where it cannot be asked for.
+    sites: Vec<SiteId>,
+}
+
+/// A query that had no plan, or an old one.
+#[derive(Debug)]
+struct Wanted(Vec<(StripeId, Placed)>);
+
+/// The costs of Eq. 1, and what finds the optima.
+#[derive(Debug, Default)]
+struct Solver {
+    /// How often loads came.
+    loads: u64,
+    overheads: BTreeMap<SiteId, f64>,
+    workspace: AccessWorkspace,
+}
+
+impl PublishedPlanner {
+    fn new(extra_reads: usize) -> Self {
+        Self { extra_reads, cache: PlanCache::new(MOST_PLANS), wanted: Vec::new(), solver: Solver::default() }
+    }
+
+    /// The blocks of a query, from the cache or by the heuristic.
+    fn plan_blocks(
+        &mut self,
+        query: &ReadQuery<'_>,
+        blocks: &[(usize, &QueryPiece<'_>)],
+        rng: &mut dyn RngCore,
+    ) -> Result<QueryPlan, CodecError> {
+        let placed = |of: &QueryPiece<'_>| Placed {
+            need: (of.code.k() + self.extra_reads).min(of.available(query.can_be_asked).count()),
+            sites: of
+                .sites
+                .iter()
+                .map(|&site| if (query.can_be_asked)(site) { site } else { SiteId(0) })
+                .collect(),
+        };
+        let all: Vec<(StripeId, Placed)> = blocks.iter().map(|(_, of)| (of.stripe, placed(of))).collect();
+        if let Some(plan) = self.plan_from_cache(&all, blocks, query) {
+            return Ok(plan);
+        }
+        let (problem, sites, options) = self.solver.problem(all.iter().map(|(_, placed)| placed));
+        let chunks = plan_greedily(&problem, rng);
+        let short = blocks.iter().find(|(_, of)| of.available(query.can_be_asked).count() < of.code.k());
+        if let Some((_, of)) = short {
+            let had: Vec<usize> = of.available(query.can_be_asked).collect();
+            of.code.decode_plan(&had, &(0..of.code.k()).collect::<Vec<_>>())?;
+        }
+        self.wanted.push(Wanted(all));
+        let chosen = chunks.unwrap_or_default().into_iter().map(|chunk| {
+            let index = options[chunk.block][chunk.option];
+            let site = sites[problem.block(chunk.block).options[chunk.option].site];
+            (site, QueryChunk { piece: blocks[chunk.block].0, index })
+        });
+        Ok(QueryPlan::of_chunks(chosen.collect()))
+    }
+
+    /// The query by a cached plan, if one covers it and all its sites can be asked.
+    fn plan_from_cache(
+        &mut self,
+        all: &[(StripeId, Placed)],
+        blocks: &[(usize, &QueryPiece<'_>)],
+        query: &ReadQuery<'_>,
+    ) -> Option<QueryPlan> {
+        let solver = &mut self.solver;
+        let ids: Vec<StripeId> = all.iter().map(|(id, _)| *id).collect();
+        let planned = self.cache.get(&ids, |plan| solver.renew(plan, all))?;
+        let moved = planned.iter().zip(all).any(|(planned, (_, placed))| planned.placed != *placed);
+        let chosen = planned.iter().zip(blocks).flat_map(|(planned, &(piece, of))| {
+            planned.indices.iter().map(move |&index| (of.sites[index], QueryChunk { piece, index }))
+        });
+        let chosen: Vec<_> = chosen.collect();
+        if !chosen.iter().all(|(site, _)| (query.can_be_asked)(*site)) {
+            return None;
+        }
+        if moved {
+            self.wanted.push(Wanted(all.to_vec()));
+        }
+        Some(QueryPlan { is_cached: true, ..QueryPlan::of_chunks(chosen) })
+    }
+
+    /// Queries that were read by a cached plan, and those that were not.
+    #[cfg(test)]
+    fn hits_and_misses(&self) -> (u64, u64) {
+        (self.cache.hits(), self.cache.misses())
+    }
+
+    /// Finds the optimal plans of the queries that had none, or an old one, and caches them. Answers how many.
+    fn solve_wanted(&mut self) -> usize {
+        let wanted = std::mem::take(&mut self.wanted);
+        for Wanted(blocks) in &wanted {
+            // Of a block that the query names more than once, once.
+            let blocks: BTreeMap<StripeId, Placed> = blocks.iter().cloned().collect();
+            if let Some(plan) = self.solver.solve(&blocks) {
+                self.cache.insert(plan);
+            }
+        }
+        wanted.len()
+    }
+}
+
+impl ReadPlanner for PublishedPlanner {
+    fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
+        let blocks: Vec<(usize, &QueryPiece<'_>)> = query.pieces.iter().enumerate().collect();
+        let are_blocks = blocks.iter().all(|(_, piece)| piece.takes_any() && piece.asked.is_empty());
+        if query.purpose == Purpose::Rest || !are_blocks {
+            return plan_in_order(query, 0, |_, order, _| shuffle(order, rng));
+        }
+        let plan = self.plan_blocks(query, &blocks, rng)?;
+        let needed: usize = query.pieces.iter().map(|piece| piece.code.k()).sum();
+        Ok(QueryPlan { extra_chunks: plan.chunk_count().saturating_sub(needed), ..plan })
+    }
+
+    /// From now on no plan serves that was found with other loads.
+    fn take_loads(&mut self, loads: &[(SiteId, f64)]) {
+        let mean = loads.iter().map(|(_, load)| load).sum::<f64>() / loads.len().max(1) as f64;
+        let scale = MEAN_OVERHEAD / mean.max(f64::MIN_POSITIVE);
+        self.solver.overheads = loads.iter().map(|&(site, load)| (site, load * scale)).collect();
+        self.solver.loads += 1;
+    }
+
+    fn has_background_work(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    fn work_in_background(&mut self) {
+        self.solve_wanted();
+    }
+}
+
+impl Solver {
+    /// Finds a plan anew if it was found with other loads: with the chunks of `asked` where they are now, and those of its
+    /// other blocks where they were.
+    fn renew(&mut self, plan: &mut CachedPlan<StripeId, Planned>, asked: &[(StripeId, Placed)]) {
+        if plan.values().all(|planned| planned.loads == self.loads) {
+            return;
+        }
+        let known = plan.iter().map(|(&id, planned)| (id, planned.placed.clone()));
+        let blocks = known.chain(asked.iter().cloned()).collect();
+        if let Some(renewed) = self.solve(&blocks) {
+            *plan = renewed;
+        }
+    }
+
+    /// The optimal plan of these blocks, if there is one.
+    fn solve(&mut self, blocks: &BTreeMap<StripeId, Placed>) -> Option<CachedPlan<StripeId, Planned>> {
+        let (problem, _, options) = self.problem(blocks.values());
+        let solved = access::solve(&problem, BUDGET_OF_200_US, &mut self.workspace).ok()?;
+        let mut indices = vec![Vec::new(); blocks.len()];
+        for chunk in solved.chunks {
+            indices[chunk.block].push(options[chunk.block][chunk.option]);
+        }
+        let planned = blocks.iter().zip(indices).map(|((&id, placed), indices)| {
+            (id, Planned { indices, loads: self.loads, placed: placed.clone() })
+        });
+        Some(planned.collect())
+    }
+
+    /// Eq. 1 for these blocks: the problem, its sites, and of each block the chunks that are its options.
+    fn problem<'a>(
+        &self,
+        blocks: impl Iterator<Item = &'a Placed> + Clone,
+    ) -> (AccessProblem, Vec<SiteId>, Vec<Vec<usize>>) {
+        let mut sites: Vec<SiteId> = blocks
+            .clone()
+            .flat_map(|placed| placed.sites.iter().copied())
+            .filter(|site| site.0 != 0)
+            .collect();
+        sites.sort_unstable();
+        sites.dedup();
+        let mut problem = AccessProblem::default();
+        problem.reset(sites.iter().map(|site| self.overheads.get(site).copied().unwrap_or(MEAN_OVERHEAD)));
+        let mut options = Vec::new();
+        for placed in blocks {
+            let indices: Vec<usize> =
+                (0..placed.sites.len()).filter(|&index| placed.sites[index].0 != 0).collect();
+            let option = |&index: &usize| {
+                let site = sites.binary_search(&placed.sites[index]).unwrap_or_else(|place| place);
+                AccessOption { site, transfer: 1.0 }
+            };
+            problem.push_block(placed.need, indices.iter().map(option));
+            options.push(indices);
+        }
+        (problem, sites, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+    use striate_codec::Code;
+    use striate_plan::SiteCost;
+
+    use super::*;
+
+    fn asked(plan: &QueryPlan) -> Vec<u32> {
+        plan.reads.iter().map(|read| read.site.0).collect()
+    }
+
+    fn code() -> Code {
+        "rs(2,2)".parse().expect("a code")
+    }
+
+    /// A query of blocks 10, 11, … that lie there, planned with `extra_reads` over the sites that are not `down`.
+    fn plan(
+        planner: &mut PublishedPlanner,
+        ids: &[u64],
+        placed: &[[SiteId; 4]],
+        down: &[u32],
+        rng: &mut SmallRng,
+    ) -> Result<QueryPlan, CodecError> {
+        let code = code();
+        let pieces: Vec<_> = ids
+            .iter()
+            .zip(placed)
+            .map(|(&id, sites)| QueryPiece::whole(StripeId::new(1, id), &code, sites, 50_000))
+            .collect();
+        let cost = |site: SiteId| (!down.contains(&site.0)).then_some(SiteCost::of_asking(1.0));
+        let query = ReadQuery {
+            pieces: &pieces,
+            purpose: Purpose::Query,
+            can_be_asked: &|site| cost(site).is_some(),
+            cost: &cost,
+            waiting: &|_| None,
+        };
+        planner.plan(&query, rng)
+    }
+
+    /// Three blocks with two sites in common: a plan of those two is the optimum, which the heuristic rarely finds.
+    #[test]
+    fn a_query_is_read_by_the_heuristic_first_and_then_by_its_optimal_plan() {
+        let placed = [[1, 2, 3, 4], [3, 4, 5, 6], [3, 4, 7, 8]].map(|of| of.map(SiteId));
+        let mut rng = SmallRng::seed_from_u64(5);
+        let mut planner = PublishedPlanner::new(0);
+        let first = plan(&mut planner, &[10, 11, 12], &placed, &[], &mut rng).unwrap();
+        assert!(asked(&first).len() > 2, "the heuristic begins at random: {first:?}");
+        assert_eq!((planner.solve_wanted(), planner.hits_and_misses()), (1, (0, 1)));
+        let second = plan(&mut planner, &[10, 11, 12], &placed, &[], &mut rng).unwrap();
+        assert_eq!(asked(&second), [3, 4]);
+        let part = plan(&mut planner, &[12, 10], &[placed[2], placed[0]], &[], &mut rng).unwrap();
+        assert_eq!((asked(&part), planner.hits_and_misses()), (vec![3, 4], (2, 1)));
+    }
+
+    #[test]
+    fn a_block_that_is_named_twice_has_one_plan_with_no_chunk_twice() {
+        let sites = [1, 2, 3, 4].map(SiteId);
+        let mut rng = SmallRng::seed_from_u64(8);
+        let mut planner = PublishedPlanner::new(0);
+        plan(&mut planner, &[1, 1], &[sites, sites], &[], &mut rng).unwrap();
+        planner.solve_wanted();
+        let plan = plan(&mut planner, &[1], &[sites], &[], &mut rng).unwrap();
+        assert!(plan.is_cached);
+        let mut indices: Vec<_> =
+            plan.reads.iter().flat_map(|read| &read.chunks).map(|chunk| chunk.index).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        assert_eq!((indices.len(), plan.chunk_count()), (2, 2));
+    }
+
+    #[test]
+    fn a_chunk_that_moves_makes_cached_plans_old() {
+        let (apart, together) = ([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 3, 4], [5, 6, 1, 2]]);
+        let [apart, together] = [apart, together].map(|of| of.map(|of| of.map(SiteId)));
+        let mut rng = SmallRng::seed_from_u64(7);
+        let mut planner = PublishedPlanner::new(0);
+        let mut sites_asked = Vec::new();
+        for placed in [apart, apart, together, together] {
+            let plan = plan(&mut planner, &[10, 11], &placed, &[], &mut rng).unwrap();
+            sites_asked.push((plan.is_cached, asked(&plan).len(), planner.solve_wanted()));
+        }
+        assert_eq!(sites_asked[..2], [(false, 4, 1), (true, 4, 0)]);
+        assert_eq!((sites_asked[2].0, sites_asked[2].2), (true, 1), "it serves once more");
+        assert_eq!(sites_asked[3], (true, 2, 0), "and is found anew");
+        planner.take_loads(&[]);
+        let whole = plan(&mut planner, &[10, 11], &apart, &[], &mut rng).unwrap();
+        assert_eq!((asked(&whole).len(), planner.solve_wanted()), (4, 0), "new costs come with new places");
+        let part = plan(&mut planner, &[11], &apart[1..], &[], &mut rng).unwrap();
+        assert!(part.is_cached, "as part of the plan for both");
+    }
+
+    #[test]
+    fn new_costs_change_cached_plans_and_lost_sites_are_not_asked() {
+        let sites = [[1, 2, 3, 4].map(SiteId)];
+        let mut rng = SmallRng::seed_from_u64(6);
+        let mut planner = PublishedPlanner::new(0);
+        plan(&mut planner, &[1], &sites, &[], &mut rng).unwrap();
+        planner.solve_wanted();
+        let loads =
+            |busy: [u32; 2]| sites[0].map(|site| (site, if busy.contains(&site.0) { 9.0 } else { 1.0 }));
+        for (busy, others) in [([1, 2], [3, 4]), ([3, 4], [1, 2])] {
+            planner.take_loads(&loads(busy));
+            let plan = plan(&mut planner, &[1], &sites, &[], &mut rng).unwrap();
+            assert_eq!((plan.is_cached, asked(&plan), planner.solve_wanted()), (true, others.to_vec(), 0));
+        }
+        let mut planner = PublishedPlanner { extra_reads: 1, ..planner };
+        let without = plan(&mut planner, &[1], &sites, &[1], &mut rng).unwrap();
+        assert_eq!(asked(&without), [2, 3, 4]);
+        assert!(plan(&mut planner, &[1], &sites, &[1, 2, 3], &mut rng).is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! The chunks of the whole query that cost least by EC-Store's Eq. 1 (§IV-B), of which the number of sites is a part: the
+//! optimal plan, or the best found in about 200 µs (EC+C, and EC+C+LB with extra reads). The first sufficient ones to
+//! arrive are used, and what is still queued for a complete piece is taken back.
+//!
+//! Eq. 1 is for pieces that take any chunks. Others are read normally; the sites that they ask are asked anyway, which
+//! the solver does not know.
+
+use std::fmt;
+
+use rand::{Rng, RngCore};
+use striate_codec::CodecError;
+use striate_core::SiteId;
+
+use super::ordered::plan_in_order;
+use super::piece::{PlanCost, QueryChunk, QueryPiece, QueryPlan};
+use super::policy::{
+    ChosenChunk, ChunkChoice, Policy, Purpose, ReadPlanner, ReadQuery, write_with_extra_reads,
+};
+use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
+use crate::cost::SiteCost;
+
+/// Reads the chunks that cost least.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CostModel {
+    /// δ: chunks asked beyond a sufficient set.
+    pub extra_reads: usize,
+}
+
+impl Policy for CostModel {
+    fn planner(&self) -> Box<dyn ReadPlanner> {
+        Box::new(CostModelPlanner { extra_reads: self.extra_reads, solver: CheapestChunks::default() })
+    }
+
+    fn extra_reads(&self) -> usize {
+        self.extra_reads
+    }
+
+    fn optimises(&self) -> bool {
+        true
+    }
+
+    fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
+        if chunk.shares_site { ChunkChoice::SharedSite } else { ChunkChoice::LeastCost }
+    }
+}
+
+impl fmt::Display for CostModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_with_extra_reads(f, "cost-model", self.extra_reads)
+    }
+}
+
+#[derive(Debug)]
+struct CostModelPlanner {
+    extra_reads: usize,
+    solver: CheapestChunks,
+}
+
+impl ReadPlanner for CostModelPlanner {
+    fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
+        let extra_reads = if query.purpose == Purpose::Rest { 0 } else { self.extra_reads };
+        self.solver.plan(query, extra_reads, rng)
+    }
+}
+
+/// Finds the cheapest chunks of queries.
+#[derive(Debug, Default)]
+pub(super) struct CheapestChunks {
+    problem: AccessProblem,
+    workspace: AccessWorkspace,
+    /// The problem's sites, ascending.
+    sites: Vec<SiteId>,
+    /// The chunks of the plan of least cost, ascending.
+    cheapest: Vec<QueryChunk>,
+}
+
+impl CheapestChunks {
+    /// The plan of least cost with k + δ chunks of every piece that takes any.
+    pub(super) fn plan(
+        &mut self,
+        query: &ReadQuery<'_>,
+        extra_reads: usize,
+        rng: &mut dyn RngCore,
+    ) -> Result<QueryPlan, CodecError> {
+        let cost = self.find(query, extra_reads, rng);
+        // Others come behind: some sets of k chunks of a local reconstruction code are not sufficient.
+        let plan = plan_in_order(query, extra_reads, |piece, order, _| {
+            order.sort_by_key(|&index| self.cheapest.binary_search(&QueryChunk { piece, index }).is_err());
+        })?;
+        Ok(QueryPlan { cost, ..plan })
+    }
+
+    /// Solves Eq. 1 for k + δ chunks of every piece that takes any, or as many as there are. Nothing is cheapest if there
+    /// is no plan.
+    fn find(&mut self, query: &ReadQuery<'_>, extra_reads: usize, rng: &mut dyn RngCore) -> Option<PlanCost> {
+        let cost = query.cost;
+        self.cheapest.clear();
+        let pieces: Vec<(usize, &QueryPiece<'_>)> =
+            query.pieces.iter().enumerate().filter(|(_, piece)| piece.takes_any()).collect();
+        let Self { problem, workspace, sites, cheapest } = self;
+        set_up(problem, sites, &pieces, extra_reads, query, rng);
+        let plan = access::solve(problem, BUDGET_OF_200_US, workspace).ok()?;
+        debug_assert_eq!(access::check_access(problem, &plan), Ok(()));
+        let of_site = |of: &QueryPiece<'_>, index: usize| sites.binary_search(&of.sites[index]);
+        let mut is_asked = vec![false; sites.len()];
+        let mut counts = vec![0; pieces.len()];
+        for chunk in plan.chunks {
+            counts[chunk.block] += 1;
+            is_asked[problem.block(chunk.block).options[chunk.option].site] = true;
+        }
+        for (&(piece, of), count) in pieces.iter().zip(counts) {
+            let on_asked = |&index: &usize| of_site(of, index).is_ok_and(|site| is_asked[site]);
+            let mut chosen: Vec<usize> = of.available(query.can_be_asked).filter(on_asked).collect();
+            prefer_data(&mut chosen, |index| transfer(of, index, cost));
+            cheapest.extend(chosen.into_iter().take(count).map(|index| QueryChunk { piece, index }));
+        }
+        cheapest.sort_unstable();
+        Some(PlanCost { cost: plan.cost, lower_bound: plan.lower_bound })
+    }
+}
+
+/// Eq. 1 for these pieces, over `sites`, which become those of their chunks.
+fn set_up(
+    problem: &mut AccessProblem,
+    sites: &mut Vec<SiteId>,
+    pieces: &[(usize, &QueryPiece<'_>)],
+    extra_reads: usize,
+    query: &ReadQuery<'_>,
+    rng: &mut dyn RngCore,
+) {
+    let cost = query.cost;
+    sites.clear();
+    sites.extend(
+        pieces.iter().flat_map(|(_, of)| of.available(query.can_be_asked).map(|index| of.sites[index])),
+    );
+    sites.sort_unstable();
+    sites.dedup();
+    // Among plans that cost the same, clients that see the same loads shall not all choose one.
+    let mut drawn = |site: &SiteId| asking(cost(*site)) * rng.random_range(0.99..1.01);
+    problem.reset(sites.iter().map(&mut drawn));
+    for (_, of) in pieces {
+        let need = (of.code.k() + extra_reads).saturating_sub(of.awaited.len());
+        let need = need.min(of.available(query.can_be_asked).count());
+        let option = |index: usize| {
+            let site = sites.binary_search(&of.sites[index]).unwrap_or_else(|place| place);
+            AccessOption { site, transfer: transfer(of, index, cost) }
+        };
+        problem.push_block(need, of.available(query.can_be_asked).map(option));
+    }
+}
+
+fn transfer(of: &QueryPiece<'_>, index: usize, cost: &dyn Fn(SiteId) -> Option<SiteCost>) -> f64 {
+    cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost))
+}
+
+/// Orders a block's chunks on sites that are asked anyway: data first, which needs no decoding, where its transfer costs
+/// about as little as the cheapest one, then by what the transfer costs.
+fn prefer_data(chunks: &mut [usize], transfer: impl Fn(usize) -> f64) {
+    const ABOUT: f64 = 1.25;
+    let least = chunks.iter().map(|&index| transfer(index)).fold(f64::INFINITY, f64::min);
+    let key = |index: usize| Some(transfer(index)).filter(|cost| *cost > ABOUT * least).unwrap_or(least);
+    chunks.sort_by(|&a, &b| key(a).total_cmp(&key(b)).then(a.cmp(&b)));
+}
+
+/// o_j of a site; nothing of one that cannot be asked.
+pub(super) fn asking(cost: Option<SiteCost>) -> f64 {
+    cost.map_or(0.0, |cost| cost.asking.max(0.0))
+}

@@ -1,0 +1,23 @@
+//! Which chunks a read asks of which sites (design.md §5).
+//!
+//! All reads are made of *pieces*: the same columns of some chunks of one stripe. A [`ReadPolicy`] chooses the chunks of all
+//! pieces of a query, and the choice is grouped by site, because a site is asked once however many chunks it gives (the
+//! o_j of EC-Store Eq. 1 is paid for a request, not for a chunk).
+//!
+//! - [`piece`]: pieces, and the plans of queries for them.
+//! - [`determining`]: the cheapest chunks that determine others.
+//! - [`policy`]: what every policy is; one file each: [`normal`], [`cost_model`], [`adaptive`].
+//! - [`ordered`]: plans that take the chunks of each piece in some order.
+//! - [`price`]: what a plan costs, and what any plan must cost.
+
+pub mod adaptive;
+pub mod cost_model;
+pub mod determining;
+pub mod normal;
+pub mod ordered;
+pub mod piece;
+pub mod policy;
+pub mod price;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! The normal read: the wanted chunks themselves, so that nothing is decoded; others only in the place of those that
+//! cannot be had. It draws nothing and keeps nothing.
+
+use std::fmt;
+
+use rand::RngCore;
+use striate_codec::{ChunkSet, CodecError};
+
+use super::determining::cheapest_determining;
+use super::piece::{QueryChunk, QueryPiece, QueryPlan};
+use super::policy::{ChosenChunk, ChunkChoice, Policy, ReadPlanner, ReadQuery};
+
+/// Reads the wanted chunks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Normal;
+
+impl Policy for Normal {
+    fn planner(&self) -> Box<dyn ReadPlanner> {
+        Box::new(Self)
+    }
+
+    fn is_worth_planning(&self, _: &ReadQuery<'_>) -> bool {
+        false
+    }
+
+    fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
+        if chunk.is_wanted { ChunkChoice::Systematic } else { ChunkChoice::Substitute }
+    }
+}
+
+impl fmt::Display for Normal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("normal")
+    }
+}
+
+impl ReadPlanner for Normal {
+    fn plan(&mut self, query: &ReadQuery<'_>, _: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
+        plan_normally(query)
+    }
+}
+
+/// The plan of the normal read.
+///
+/// # Errors
+/// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+pub fn plan_normally(query: &ReadQuery<'_>) -> Result<QueryPlan, CodecError> {
+    let mut chosen = Vec::with_capacity(query.pieces.iter().map(|piece| piece.wanted.len()).sum());
+    for (piece, of) in query.pieces.iter().enumerate() {
+        let fetch = fetched_normally(of, query)?;
+        chosen.extend(fetch.iter().map(|index| (of.sites[index], QueryChunk { piece, index })));
+    }
+    Ok(QueryPlan::of_chunks(chosen))
+}
+
+/// The chunks that the normal read asks for now: its own, or the cheapest that determine them together with what is
+/// awaited.
+///
+/// # Errors
+/// [`CodecError::Insufficient`] when the chunks that can be had do not determine it.
+pub fn fetched_normally(piece: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Result<ChunkSet, CodecError> {
+    if piece.code.k() > 1 && piece.asked.is_empty() {
+        let can_be_had = |index: usize| piece.sites[index].0 != 0 && (query.can_be_asked)(piece.sites[index]);
+        if piece.wanted.iter().all(can_be_had) {
+            return Ok(piece.wanted);
+        }
+    }
+    let of_chunk = |index: usize| {
+        let site = piece.sites[index];
+        if piece.awaited.contains(index) {
+            return Some(0.0);
+        }
+        let cost = if site.0 == 0 || piece.asked.contains(index) { None } else { (query.cost)(site) };
+        cost.map(|cost| cost.asking + cost.transfer(piece.len))
+    };
+    let costs: Vec<Option<f64>> = (0..piece.code.n()).map(of_chunk).collect();
+    let fetch = cheapest_determining(piece.code, &piece.wanted, &costs)?;
+    Ok(fetch.difference(&piece.asked))
+}

@@ -1,0 +1,159 @@
+//! A query's spans, with their stripes and the pieces that they are made of.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use bytes::Bytes;
+use striate_core::StripeId;
+use striate_plan::{Policy, QueryPiece};
+
+use super::gathering::{Piece, StripeRead, trim};
+use super::span::Span;
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, StripeTable, stripe_id};
+
+/// What a query reads.
+pub(super) struct Located {
+    pub(super) stripes: Vec<StripeRead>,
+    pub(super) pieces: Vec<Piece>,
+    /// Of each stripe.
+    members: Vec<Members>,
+    /// Of each span, in order.
+    pieces_of: Vec<Vec<usize>>,
+    is_handed_out: Vec<bool>,
+}
+
+/// What a stripe is read for.
+#[derive(Default)]
+struct Members {
+    pieces: Vec<usize>,
+    spans: Vec<usize>,
+}
+
+impl Located {
+    /// Looks up the stripes of all spans together.
+    ///
+    /// # Errors
+    /// When the metadata store fails, or has no stripe for a block.
+    pub(super) async fn look_up(table: &StripeTable, spans: &[Span]) -> Result<Self, StripeError> {
+        let [span] = spans else {
+            let mut ids: Vec<StripeId> = Vec::with_capacity(spans.len());
+            let mut known = HashMap::with_capacity(spans.len());
+            let mut of_span = Vec::with_capacity(spans.len());
+            for span in spans {
+                let id = stripe_id(&span.block.stripe)?;
+                let position = match known.entry(id) {
+                    Entry::Occupied(known) => *known.get(),
+                    Entry::Vacant(new) => {
+                        ids.push(id);
+                        *new.insert(ids.len() - 1)
+                    }
+                };
+                of_span.push(position);
+            }
+            return Ok(Self::new(table.open_many(&ids).await?, spans, &of_span));
+        };
+        let stripe = table.open(stripe_id(&span.block.stripe)?).await?;
+        Ok(Self::new(vec![stripe], spans, &[0]))
+    }
+
+    fn new(stripes: Vec<OpenedStripe>, spans: &[Span], of_span: &[usize]) -> Self {
+        let mut this = Self {
+            stripes: stripes.into_iter().map(StripeRead::new).collect(),
+            pieces: Vec::with_capacity(spans.len()),
+            members: Vec::new(),
+            pieces_of: Vec::with_capacity(spans.len()),
+            is_handed_out: vec![false; spans.len()],
+        };
+        this.members.resize_with(this.stripes.len(), Members::default);
+        for (number, (span, &stripe)) in spans.iter().zip(of_span).enumerate() {
+            let pieces = this.add_pieces(number, span, stripe);
+            this.pieces_of.push(pieces);
+            this.members[stripe].spans.push(number);
+        }
+        this
+    }
+
+    /// The pieces of a span. One that another span has already serves both.
+    fn add_pieces(&mut self, number: usize, span: &Span, stripe: usize) -> Vec<usize> {
+        let shapes = span.pieces(&self.stripes[stripe].stripe);
+        let whole_of = span.is_whole().then_some(number);
+        let mut positions = Vec::with_capacity(shapes.len());
+        for shape in shapes {
+            let members = &mut self.members[stripe];
+            let known = members.pieces.iter().find(|&&piece| self.pieces[piece].shape == shape);
+            positions.push(known.copied().unwrap_or_else(|| {
+                members.pieces.push(self.pieces.len());
+                self.pieces.push(Piece::new(stripe, shape, whole_of));
+                self.pieces.len() - 1
+            }));
+        }
+        positions
+    }
+
+    /// What a plan for the rest of a piece starts from.
+    pub(super) fn for_plan(&self, piece: usize) -> QueryPiece<'_> {
+        let piece = &self.pieces[piece];
+        self.stripes[piece.stripe].for_plan(&piece.shape)
+    }
+
+    /// Pieces that are neither complete nor given up.
+    pub(super) fn open_pieces(&self) -> impl Iterator<Item = usize> {
+        (0..self.pieces.len()).filter(|&piece| self.pieces[piece].is_open())
+    }
+
+    /// The open pieces of a stripe.
+    pub(super) fn open_pieces_of(&self, stripe: usize) -> impl Iterator<Item = usize> {
+        self.members[stripe].pieces.iter().copied().filter(|&piece| self.pieces[piece].is_open())
+    }
+
+    /// Whether an open piece can use the answer to a request.
+    pub(super) fn needs(&self, stripe: usize, position: usize) -> bool {
+        let serves = |piece: usize| self.stripes[stripe].serves(position, &self.pieces[piece].shape);
+        self.open_pieces_of(stripe).any(serves)
+    }
+
+    /// Chunks that are asked for in the place of the answer to a request: as many as chunks determine a part of another.
+    pub(super) fn price_of_hedge(&self, stripe: usize, position: usize) -> usize {
+        let is_whole = |piece: usize| {
+            self.stripes[stripe].serves(position, &self.pieces[piece].shape)
+                && self.pieces[piece].whole_of.is_some()
+        };
+        let serves_whole = self.open_pieces_of(stripe).any(is_whole);
+        if serves_whole { 1 } else { self.stripes[stripe].stripe.code.k() }
+    }
+
+    /// The spans of a stripe that are complete since the last look, each with its bytes.
+    pub(super) fn take_complete(&mut self, stripe: usize, spans: &[Span]) -> Vec<(usize, Vec<Bytes>)> {
+        let mut complete = Vec::new();
+        for &span in &self.members[stripe].spans {
+            let pieces = &self.pieces_of[span];
+            if self.is_handed_out[span] || pieces.iter().any(|&piece| self.pieces[piece].chunks.is_none()) {
+                continue;
+            }
+            self.is_handed_out[span] = true;
+            let chunks = pieces.iter().filter_map(|&piece| self.pieces[piece].chunks.as_ref()).flatten();
+            complete.push((span, trim(chunks.cloned().collect(), spans[span].range.len() as u32)));
+        }
+        complete
+    }
+
+    /// The error of the first span that cannot be had.
+    pub(super) fn first_error(&self) -> Option<StripeError> {
+        let pieces = self.pieces_of.iter().flatten();
+        pieces.filter_map(|&piece| self.pieces[piece].error.clone()).next()
+    }
+
+    /// Bytes in memory when all has come that a policy asks for.
+    pub(super) fn bytes_in_memory(&self, policy: &dyn Policy) -> usize {
+        let of_piece = |piece: &Piece| {
+            let code = &self.stripes[piece.stripe].stripe.code;
+            let chunks = match piece.whole_of {
+                Some(_) => (code.k() + policy.most_extra_reads()).min(code.n()),
+                None => piece.shape.wanted.len(),
+            };
+            chunks * piece.shape.columns.len()
+        };
+        self.pieces.iter().map(of_piece).sum()
+    }
+}

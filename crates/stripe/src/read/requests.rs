@@ -1,0 +1,338 @@
+//! The requests of a query that are under way, one for each site and plan, and which of them are late.
+//!
+//! A site that has been silent for the read deadline has failed for what it still had to answer, and so has one whose answer
+//! ends early or that cannot be asked at all: every chunk that was asked for is answered once.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{FuturesUnordered, StreamExt};
+use striate_core::{ChunkRange, SiteId};
+use striate_runtime::Instant;
+use striate_site::{Priority, ReadReply, ReadRequest, ReadStream, SiteError};
+
+use super::arrival::Conditions;
+use super::located::Located;
+use super::reads::Reads;
+use crate::sites::InFlight;
+
+/// Which request of which stripe a chunk answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) stripe: usize,
+    /// Its position among what the stripe was asked for.
+    pub(super) position: usize,
+    /// The stripe's turn when it was asked.
+    pub(super) turn: u32,
+}
+
+/// A chunk's columns, or why they do not come.
+pub(super) struct Answer {
+    pub(super) site: SiteId,
+    pub(super) wanted: Wanted,
+    pub(super) result: Result<Bytes, SiteError>,
+}
+
+/// The requests of a query that are under way.
+pub(super) struct SiteRequests {
+    reads: Reads,
+    /// Whether sites are late when they take longer than predicted.
+    predicts: bool,
+    under_way: FuturesUnordered<NextReply>,
+    /// Sites whose requests have neither ended nor been dropped.
+    active: usize,
+    /// Answers that need not be waited for.
+    ready: VecDeque<Answer>,
+    /// When the first of the sites is to be looked at again: not later than it is late.
+    wake_at: Option<Instant>,
+}
+
+/// What one site still has to answer.
+struct SiteRequest {
+    site: SiteId,
+    wanted: Vec<Wanted>,
+    /// `None` once it has ended or nobody needs it.
+    stream: Option<(ReadStream, InFlight)>,
+    answered: Vec<bool>,
+    unanswered: usize,
+    /// Bytes that came so far, and of the next chunk.
+    bytes: u64,
+    next_bytes: u64,
+    asked_at: Instant,
+    /// When it answered last, or was asked.
+    heard_at: Instant,
+    /// The site's estimated queue when it was asked.
+    queue: f64,
+    /// Later than predicted: others were asked, or the budget did not allow it.
+    is_late: bool,
+    /// Silent for the hedge time: others were asked.
+    is_silent: bool,
+}
+
+impl SiteRequests {
+    /// None yet. With `predicts`, sites count as late by prediction.
+    pub(super) fn new(reads: Reads, predicts: bool) -> Self {
+        let (under_way, ready) = (FuturesUnordered::new(), VecDeque::new());
+        Self { reads, predicts, under_way, active: 0, ready, wake_at: None }
+    }
+
+    /// Asks sites, each for some chunks.
+    pub(super) fn ask(&mut self, asked: Vec<(SiteId, Vec<(Wanted, ChunkRange)>)>) {
+        let sites = self.reads.shared.sites.snapshot();
+        let now = self.reads.shared.runtime.now();
+        for (id, chunks) in asked {
+            let Some((queue, (site, in_flight))) =
+                sites.queue(id).and_then(|queue| Some((queue, sites.ask(id, &queue)?)))
+            else {
+                self.ready.extend(chunks.into_iter().map(|(wanted, _)| {
+                    let reason = "it does not answer, or is not known".to_owned();
+                    Answer { site: id, wanted, result: Err(SiteError::Unavailable(reason)) }
+                }));
+                continue;
+            };
+            let (mut wanted, mut ranges) =
+                (Vec::with_capacity(chunks.len()), Vec::with_capacity(chunks.len()));
+            for (of, range) in chunks {
+                wanted.push(of);
+                ranges.push(range);
+            }
+            let next_bytes = ranges.first().map_or(0, |range| u64::from(range.len));
+            let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
+            let request = SiteRequest {
+                site: id,
+                answered: vec![false; wanted.len()],
+                unanswered: wanted.len(),
+                wanted,
+                stream: Some((site.read(request), in_flight)),
+                bytes: 0,
+                next_bytes,
+                asked_at: now,
+                heard_at: now,
+                queue: queue.requests(),
+                is_late: false,
+                is_silent: false,
+            };
+            let due = request.due(&self.reads, self.predicts);
+            self.wake_at = Some(self.wake_at.map_or(due, |wake_at| wake_at.min(due)));
+            self.active += 1;
+            self.under_way.push(NextReply(Some(request)));
+        }
+    }
+
+    /// Whether nothing more will come.
+    pub(super) fn is_idle(&self) -> bool {
+        self.active == 0 && self.ready.is_empty()
+    }
+
+    /// When [`SiteRequests::look_at_clock`] is to be called.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    /// The next answer; waits for ever when nothing more will come.
+    pub(super) async fn next(&mut self) -> Answer {
+        loop {
+            if let Some(answer) = self.ready.pop_front() {
+                return answer;
+            }
+            let Some((mut request, reply)) = self.under_way.next().await else {
+                return futures::future::pending().await;
+            };
+            let Some(reply) = reply else {
+                let reason = "it ended its answer early".to_owned();
+                self.fail(request, &SiteError::Unavailable(reason));
+                continue;
+            };
+            if request.answered.get(reply.item).is_none_or(|answered| *answered) {
+                self.fail(request, &SiteError::Unavailable("it answered what was not asked".to_owned()));
+                continue;
+            }
+            request.record(&self.reads, &reply, self.predicts);
+            let wanted = request.wanted[reply.item];
+            let answer = Answer { site: request.site, wanted, result: reply.result };
+            match request.unanswered {
+                0 => self.active -= 1,
+                _ => self.under_way.push(NextReply(Some(request))),
+            }
+            return answer;
+        }
+    }
+
+    /// The rest of a request fails.
+    fn fail(&mut self, request: SiteRequest, error: &SiteError) {
+        self.active -= 1;
+        let answer = |wanted| Answer { site: request.site, wanted, result: Err(error.clone()) };
+        self.ready.extend(request.outstanding().map(answer));
+    }
+
+    /// Fails sites that were silent for the read deadline. What those that are late now still have to answer is given up:
+    /// others are to be asked for it; for those that are late only by prediction as far as the budget allows. Answers
+    /// whether anything was given up.
+    pub(super) fn look_at_clock(&mut self, located: &mut Located) -> bool {
+        let now = self.reads.shared.runtime.now();
+        let deadline = self.reads.shared.options.read_deadline;
+        let reads = self.reads.clone();
+        let (mut given_up, mut wake_at) = (false, None);
+        for next in self.under_way.iter_mut() {
+            let Some(request) = next.0.as_mut().filter(|request| request.stream.is_some()) else { continue };
+            if request.heard_at + deadline <= now {
+                request.stream = None;
+                self.active -= 1;
+                let answer = |wanted| Answer { site: request.site, wanted, result: Err(SiteError::Deadline) };
+                self.ready.extend(request.outstanding().map(answer));
+                continue;
+            }
+            if request.late_at(&reads, self.predicts).is_some_and(|late_at| late_at <= now) {
+                given_up |= request.give_up(&reads, located, now);
+            }
+            let due = request.due(&reads, self.predicts);
+            wake_at = Some(wake_at.map_or(due, |wake_at: Instant| wake_at.min(due)));
+        }
+        self.wake_at = wake_at;
+        given_up
+    }
+
+    /// Drops the requests that no open piece needs; answers how many had not answered everything.
+    pub(super) fn drop_unneeded(&mut self, located: &Located) -> usize {
+        let mut taken_back = 0;
+        for next in self.under_way.iter_mut() {
+            let Some(request) = next.0.as_mut() else { continue };
+            let is_needed = |wanted: Wanted| {
+                located.stripes[wanted.stripe].turn == wanted.turn
+                    && located.needs(wanted.stripe, wanted.position)
+            };
+            if request.stream.is_some() && !request.outstanding().any(is_needed) {
+                request.record_dropped(&self.reads, self.predicts);
+                request.stream = None;
+                self.active -= 1;
+                taken_back += 1;
+            }
+        }
+        taken_back
+    }
+
+    /// Requests that have not answered everything.
+    pub(super) fn under_way(&self) -> usize {
+        self.active
+    }
+
+    /// Takes what still comes, until every site has answered or was silent for the read deadline.
+    pub(super) async fn drain(mut self) {
+        let runtime = self.reads.shared.runtime.clone();
+        let deadline = self.reads.shared.options.read_deadline;
+        while self.active > 0 && runtime.timeout(deadline, self.next()).await.is_ok() {}
+    }
+}
+
+impl SiteRequest {
+    /// Records a reply, and what it tells of the site.
+    fn record(&mut self, reads: &Reads, reply: &ReadReply, predicts: bool) {
+        let now = reads.shared.runtime.now();
+        let is_first = self.unanswered == self.answered.len();
+        if let Some((_, in_flight)) = &self.stream {
+            in_flight.hear(now);
+            match &reply.result {
+                Ok(bytes) if is_first => in_flight.note_first(bytes.len() as u64, now - self.asked_at),
+                Ok(bytes) => in_flight.note_next(bytes.len() as u64, now - self.heard_at),
+                Err(_) => {}
+            }
+        }
+        (self.answered[reply.item], self.heard_at) = (true, now);
+        self.unanswered -= 1;
+        if let Ok(bytes) = &reply.result {
+            self.bytes += bytes.len() as u64;
+            self.next_bytes = bytes.len() as u64;
+            reads.shared.patience.record(now - self.asked_at);
+            if predicts {
+                reads.shared.arrivals.record(Conditions::new(self.queue, self.bytes), now - self.asked_at);
+            }
+        }
+    }
+
+    /// A late request that is given up would have taken longer still. Without it only the quick ones would be remembered.
+    fn record_dropped(&self, reads: &Reads, predicts: bool) {
+        if predicts && self.is_late {
+            let waited = reads.shared.runtime.now() - self.asked_at;
+            reads.shared.arrivals.record(self.conditions(), waited);
+        }
+    }
+
+    /// Gives up what is awaited of a late site. Answers whether anything was.
+    fn give_up(&mut self, reads: &Reads, located: &mut Located, now: Instant) -> bool {
+        self.is_silent |= self.silent_at(reads) <= now;
+        self.is_late = true;
+        let mut outstanding: Vec<Wanted> = self.outstanding().collect();
+        outstanding.retain(|wanted| {
+            let stripe = &located.stripes[wanted.stripe];
+            stripe.turn == wanted.turn
+                && stripe.is_awaited(wanted.position)
+                && located.needs(wanted.stripe, wanted.position)
+        });
+        // In the place of a chunk of a part, about k others are asked for.
+        let price = |wanted: &Wanted| located.price_of_hedge(wanted.stripe, wanted.position);
+        let chunks: usize = outstanding.iter().map(price).sum();
+        if outstanding.is_empty() || !(self.is_silent || reads.shared.hedge_budget.spend(chunks)) {
+            return false;
+        }
+        outstanding.iter().for_each(|wanted| located.stripes[wanted.stripe].give_up(wanted.position));
+        true
+    }
+
+    /// Those of the next chunk.
+    fn conditions(&self) -> Conditions {
+        Conditions::new(self.queue, self.bytes + self.next_bytes)
+    }
+
+    /// When it is to be looked at: when it will be late, or has failed.
+    fn due(&self, reads: &Reads, predicts: bool) -> Instant {
+        let deadline = self.heard_at + reads.shared.options.read_deadline;
+        self.late_at(reads, predicts).map_or(deadline, |late_at| late_at.min(deadline))
+    }
+
+    /// When it will be late next; `None` if others were asked already, whatever it does.
+    fn late_at(&self, reads: &Reads, predicts: bool) -> Option<Instant> {
+        if self.is_silent {
+            return None;
+        }
+        let silent_at = self.silent_at(reads);
+        let predicted = if predicts && !self.is_late {
+            reads.shared.arrivals.late_after(self.conditions()).map(|after| self.asked_at + after + TICK)
+        } else {
+            None
+        };
+        Some(predicted.map_or(silent_at, |late_at| late_at.min(silent_at)))
+    }
+
+    /// When it will have been silent for the hedge time.
+    fn silent_at(&self, reads: &Reads) -> Instant {
+        self.heard_at + reads.shared.patience.hedge_after()
+    }
+
+    /// What it has not answered.
+    fn outstanding(&self) -> impl Iterator<Item = Wanted> {
+        let wanted = self.wanted.iter().zip(&self.answered);
+        wanted.filter(|(_, answered)| !**answered).map(|(wanted, _)| *wanted)
+    }
+}
+
+/// What takes as long as predicted is not late.
+const TICK: Duration = Duration::from_micros(1);
+
+/// Resolves to the site's request with its next reply, or `None` when it has no more. Never, once the request was dropped.
+struct NextReply(Option<SiteRequest>);
+
+impl Future for NextReply {
+    type Output = (SiteRequest, Option<ReadReply>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let request = self.0.as_mut().expect("polled after it was ready");
+        let Some((stream, _)) = &mut request.stream else { return Poll::Pending };
+        let Poll::Ready(reply) = stream.as_mut().poll_next(context) else { return Poll::Pending };
+        let request = self.0.take().expect("it was there above");
+        Poll::Ready((request, reply))
+    }
+}

@@ -1,0 +1,128 @@
+//! Blocks and parts of blocks, and the pieces that they are made of.
+//!
+//! In the split layout the data chunks laid end to end are the block. A whole block is one piece of all data chunks. A part
+//! is at most three: the tail of its first chunk, the whole chunks between, and the head of its last one.
+
+use std::ops::Range;
+
+use striate_codec::ChunkSet;
+use striate_meta::records::Block;
+
+use crate::table::OpenedStripe;
+
+/// A block, or a part of one, that is to be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The block.
+    pub block: Block,
+    /// The bytes of it.
+    pub range: Range<u32>,
+}
+
+/// What a piece is of its stripe.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PieceShape {
+    /// The same bytes of every chunk.
+    pub(super) columns: Range<u32>,
+    /// The data chunks whose columns are wanted.
+    pub(super) wanted: ChunkSet,
+}
+
+impl PieceShape {
+    /// All data chunks of a stripe.
+    pub(super) fn whole(stripe: &OpenedStripe) -> Self {
+        Self { columns: 0..stripe.record.chunk_len, wanted: ChunkSet::first(stripe.code.k()) }
+    }
+}
+
+impl Span {
+    /// All of a block.
+    pub fn whole(block: Block) -> Self {
+        let range = 0..block.len;
+        Self { block, range }
+    }
+
+    /// Whether all of the block is wanted.
+    pub fn is_whole(&self) -> bool {
+        self.range == (0..self.block.len)
+    }
+
+    /// The pieces, in the order of their bytes.
+    pub(super) fn pieces(&self, stripe: &OpenedStripe) -> Vec<PieceShape> {
+        let (k, len) = (stripe.code.k(), stripe.record.chunk_len);
+        let piece = |columns: Range<u32>, chunks: Range<u32>| PieceShape {
+            columns,
+            wanted: chunks.map(|chunk| chunk as usize).collect(),
+        };
+        if self.range.is_empty() {
+            return Vec::new();
+        }
+        if self.is_whole() {
+            return vec![PieceShape::whole(stripe)];
+        }
+        if k == 1 {
+            return vec![piece(self.range.clone(), 0..1)];
+        }
+        let (first, last) = (self.range.start / len, (self.range.end - 1) / len);
+        let (from, to) = (self.range.start - first * len, self.range.end - last * len);
+        if first == last {
+            return vec![piece(from..to, first..first + 1)];
+        }
+        let (mut pieces, mut middle) = (Vec::with_capacity(3), first..last + 1);
+        if from > 0 {
+            pieces.push(piece(from..len, first..first + 1));
+            middle.start += 1;
+        }
+        if to < len {
+            middle.end -= 1;
+        }
+        if !middle.is_empty() {
+            pieces.push(piece(0..len, middle));
+        }
+        if to < len {
+            pieces.push(piece(0..to, last..last + 1));
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use striate_core::StripeId;
+    use striate_meta::records::Stripe;
+    use striate_meta::{Revision, Row};
+
+    use super::*;
+
+    fn stripe(code: &str, chunk_len: u32) -> OpenedStripe {
+        let row = Row { key: "key".into(), value: "".into(), version: Revision(1) };
+        let record = Stripe { chunk_len, ..Stripe::default() };
+        OpenedStripe { id: StripeId(1), row, record, code: code.parse().expect("a code") }
+    }
+
+    proptest! {
+        /// Laid end to end, the wanted columns of the wanted chunks are the range, whatever it is.
+        #[test]
+        fn pieces_laid_end_to_end_are_the_range(
+            code in prop::sample::select(vec!["rs(4,2)", "rs(1,2)", "lrc(6,2,2)"]),
+            len in 1u32..200, from in 0u32..200, to in 0u32..200,
+        ) {
+            let (from, to) = (from.min(len), to.min(len));
+            let of = stripe(code, len.div_ceil(code.parse::<striate_codec::Code>().unwrap().k() as u32));
+            let block = Block { len, ..Block::default() };
+            let span = Span { block, range: from.min(to)..from.max(to) };
+            let chunk_len = of.record.chunk_len;
+            let bytes = span.pieces(&of).into_iter().flat_map(|piece| {
+                let chunks: Vec<usize> = piece.wanted.iter().collect();
+                chunks.into_iter().flat_map(move |chunk| {
+                    piece.columns.clone().map(move |column| chunk as u32 * chunk_len + column)
+                })
+            });
+            // A whole block's last chunk is padded.
+            let bytes: Vec<u32> = bytes.filter(|&byte| byte < len).collect();
+            prop_assert_eq!(bytes, span.range.clone().collect::<Vec<_>>());
+            prop_assert!(span.pieces(&of).len() <= 3);
+        }
+    }
+}
