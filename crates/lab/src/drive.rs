@@ -20,10 +20,10 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use striate_client::{Client, ClientError, ReadStats};
 use striate_runtime::Instant;
+use striate_virtual_network::Event;
 
 use crate::calibration::ProcessorCost;
 use crate::latency::Latencies;
-use crate::trace::Event;
 use crate::workload::{Due, Kind, Operation, Workload};
 use crate::world::World;
 
