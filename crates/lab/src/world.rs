@@ -13,15 +13,14 @@ use striate_plan::{Candidate, Grouping, ReadPolicy, choose_sites, rack_limit};
 use striate_runtime::Runtime;
 use striate_site::{LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity};
 use striate_stripe::StripeOptions;
+use striate_virtual_network::site::SILENCE;
+use striate_virtual_network::{DistantMeta, DistantSite, Machine, Network, NetworkModel, Trace};
 
 use crate::calibration::Calibration;
 use crate::contents::GeneratedStripes;
-use crate::metadata::DistantMeta;
 use crate::movement::MovementOptions;
-use crate::network::{DistantSite, Machine, Network, NetworkModel, SILENCE};
 use crate::objects::{BUCKET, Changes};
 use crate::store::ModelledStore;
-use crate::trace::Trace;
 
 /// What a world is made of.
 #[derive(Clone, Debug, PartialEq)]

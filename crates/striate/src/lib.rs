@@ -10,7 +10,6 @@
 //! | [`identity`], [`membership`], [`remote_sites`] | how they know, find and reach each other |
 //! | [`admin`], [`operate`] | the admin socket: status, heal, verify, disks, keys, metadata; and its commands |
 //! | [`console`], [`metrics`], [`spans`] | the status page, health, metrics; spans for OpenTelemetry |
-//! | [`lab`] | experiments in virtual time |
 //! | [`s3_client`] | a small client of any S3 store |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
 //! | [`mod@bench`] | workloads against any S3 store, measured |
@@ -30,7 +29,6 @@ pub mod failure;
 pub mod gateway_process;
 pub mod identity;
 pub mod interruption;
-pub mod lab;
 pub mod logging;
 pub mod membership;
 pub mod metrics;

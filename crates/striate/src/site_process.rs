@@ -30,7 +30,7 @@ use crate::server::{listen, watch_signals};
 use crate::start::directories::{DirectoryError, Found, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, Roster};
-use crate::start::site::{DiskSite, Medium};
+use crate::start::site::DiskSite;
 
 /// Pause between two registrations of a site that has its number.
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ pub async fn serve(
     listeners: Vec<TcpListener>,
     stop: watch::Receiver<bool>,
 ) -> Outcome {
-    if args.control.is_empty() && args.number.is_none() {
+    if args.control.is_empty() {
         return Err(Failure::refused("give --control HOST:PORT, where control processes listen"));
     }
     let trust = identify(&runtime, &args.identity, Role::Site)?;
@@ -89,7 +89,7 @@ pub async fn serve(
     };
     let sites = args.data.iter().zip(listeners);
     let served =
-        join_all(sites.map(|(directory, listener)| process.serve(args, directory, listener, stop.clone())));
+        join_all(sites.map(|(directory, listener)| process.serve(directory, listener, stop.clone())));
     served.await.into_iter().collect::<Outcome<Vec<()>>>()?;
     tracing::info!("stopped");
     Ok(())
@@ -114,7 +114,6 @@ impl Process {
     /// Runs one site.
     async fn serve(
         &self,
-        args: &SiteArgs,
         directory: &Path,
         listener: TcpListener,
         mut stop: watch::Receiver<bool>,
@@ -126,19 +125,14 @@ impl Process {
         let mut stopped = stop.clone();
         if member.site == NO_NUMBER {
             let number = tokio::select! {
-                number = self.obtain_number(args.number, &member, &address) => SiteId(number?),
+                number = self.obtain_number(&member, &address) => SiteId(number?),
                 _ = stopped.wait_for(|&stop| stop) => return Ok(()),
             };
             member.site = number;
             write_roster(cluster, &member)?;
         }
-        let medium =
-            args.medium.map(|calibration| Medium { model: calibration.site, seed: args.medium_seed });
-        if let Some(medium) = &medium {
-            tracing::warn!(?medium, "the site is made as slow as a modelled medium: for experiments only");
-        }
-        let rack = Some(RackId(self.rack.clone()));
-        let site = DiskSite::open_as(&self.runtime, cluster, &member, rack, medium).await;
+        let rack = RackId(self.rack.clone());
+        let site = DiskSite::open_in(&self.runtime, cluster, &member, rack).await;
         let site = site.map_err(Failure::refused)?;
         let neighbours: Arc<dyn SiteDirectory> = self.neighbours.clone();
         site.set_directory(Arc::downgrade(&neighbours));
@@ -156,10 +150,9 @@ impl Process {
             ServiceLimits::default(),
             shutdown,
         );
-        let is_known_to_control = args.number.is_none();
         tokio::select! {
             () = serving => {}
-            () = self.keep_registered(&member, &site, &address), if is_known_to_control => {}
+            () = self.keep_registered(&member, &site, &address) => {}
         }
         site.close().await;
         drop((neighbours, lock));
@@ -188,11 +181,8 @@ impl Process {
         Ok(reply)
     }
 
-    /// The number of a site that has none: the one it was given, or control's.
-    async fn obtain_number(&self, given: Option<u32>, member: &Member, address: &str) -> Outcome<u32> {
-        if let Some(number) = given {
-            return Ok(number);
-        }
+    /// The number that control gives to a site that has none.
+    async fn obtain_number(&self, member: &Member, address: &str) -> Outcome<u32> {
         let mut said = None;
         loop {
             match self.register(member, address, 0).await {

@@ -67,9 +67,8 @@ fn the_documented_commands_parse() {
         "striate bench --bucket b --workload ycsb-b --objects 10000 --size 100KB --load --verify",
         "striate bench --bucket b --workload pages --size-scale 0.1 --rate 20 --duration 5 --warm-up 1 --clean",
         "striate bench --bucket b --workload trace --trace t.csv.gz --time-scale 10 --preload all",
-        "striate lab list",
-        "striate lab run --experiment ec-store-ycsb-p --seed 7 --seeds 2 --scale 100 --out /tmp/r",
-        "striate lab speed --sites 1000",
+        "striate lab run --experiment ec-store-ycsb-p",
+        "striate lab --help",
         "striate version",
     ];
     for line in lines {

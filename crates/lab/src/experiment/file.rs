@@ -40,7 +40,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// There is neither a file nor a built-in experiment of this name.
-    #[error("there is no experiment {name:?}: {reason}; `striate lab list` shows those that are built in")]
+    #[error("there is no experiment {name:?}: {reason}; `striate-lab list` shows those that are built in")]
     Missing {
         /// What was asked for.
         name: String,
