@@ -51,6 +51,7 @@ purity:
 
 links:
 	@tools/check-links
+	@tools/check-citations
 
 deny:
 	@tools/check-dependencies
