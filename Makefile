@@ -162,9 +162,9 @@ prove-movement: build ## Prove that the store tends itself: plans for movements,
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)
 
-reality: build ## The lab beside real processes, measured on this idle machine, into docs/results (ten minutes)
-	"$(TARGET)/release/striate" lab reality --out docs/results
+reality: build ## The lab beside real processes, measured on this idle machine, into lab-results (ten minutes)
+	"$(TARGET)/release/striate" lab reality --out lab-results
 
 # Whatever ends it, the next run goes on with what is missing, as long as the program is the same.
-results: build ## Every experiment of the lab, overnight, into docs/results; resumable
-	"$(TARGET)/release/striate" lab results --jobs $(or $(JOBS),1)
+results: build ## Every experiment of the lab, overnight, into docs/src/results; resumable
+	"$(TARGET)/release/striate" lab results --jobs $(or $(JOBS),1) --out docs/src/results
