@@ -56,9 +56,11 @@ links:
 deny:
 	@tools/check-dependencies
 
-docs:
+docs: ## The crates' documentation and the book, into target/book; every link in the book is followed
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --quiet
-	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "docs: mdbook is not installed, the book is not built"; fi
+	@tools/install.sh book
+	.tools/bin/mdbook build docs
+	@tools/check-book
 
 # Property tests draw the same cases every time here, so that a failure is the change's; `make soak` draws others.
 unit: ## The tests of all crates
