@@ -56,13 +56,16 @@ purity:
 
 links:
 	@tools/check-links
+	@tools/check-citations
 
 deny:
 	@tools/check-dependencies
 
-docs:
+docs: ## The crates' documentation and the book, into target/book; every link in the book is followed
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --quiet
-	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "docs: mdbook is not installed, the book is not built"; fi
+	@tools/install.sh book
+	.tools/bin/mdbook build docs
+	@tools/check-book
 
 # Property tests draw the same cases every time here, so that a failure is the change's; `make soak` draws others.
 unit: ## The tests of all crates
@@ -170,9 +173,9 @@ prove-movement: build lab ## Prove that the store tends itself: plans for moveme
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)
 
-reality: lab ## The lab beside real processes, measured on this idle machine, into docs/results (ten minutes)
-	"$(TARGET)/release/striate-lab" reality --out docs/results
+reality: lab ## The lab beside real processes, measured on this idle machine, into lab-results (ten minutes)
+	"$(TARGET)/release/striate-lab" reality --out lab-results
 
 # Whatever ends it, the next run goes on with what is missing, as long as the program is the same.
-results: lab ## Every experiment of the lab, overnight, into docs/results; resumable
-	"$(TARGET)/release/striate-lab" results --jobs $(or $(JOBS),1)
+results: lab ## Every experiment of the lab, overnight, into docs/src/results; resumable
+	"$(TARGET)/release/striate-lab" results --jobs $(or $(JOBS),1) --out docs/src/results

@@ -5,6 +5,7 @@
 //! others are, and, where it is told to, moves chunks to where reads of them cost less, by what gateways report. When it goes,
 //! another takes over.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -138,13 +139,15 @@ fn show(first: &Credentials) -> Outcome {
     let shown = credentials::show(first, None, &folder)
         .or_else(|_| credentials::show(first, None, &std::env::temp_dir()))
         .map_err(|error| Failure::failed(format!("the first access key could not be shown: {error}")))?;
-    match shown {
+    let said = match shown {
         credentials::Shown::Terminal => {
-            println!("These are the first access key and its secret, shown once.")
+            "These are the first access key and its secret, shown once.".to_owned()
         }
         credentials::Shown::File(path) => {
-            println!("The first access key and its secret are in {} (mode 0600).", path.display());
+            format!("The first access key and its secret are in {} (mode 0600).", path.display())
         }
-    }
+    };
+    // Control serves whether or not somebody reads this.
+    let _ = writeln!(io::stdout(), "{said}");
     Ok(())
 }

@@ -17,6 +17,10 @@
 //!
 //! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.
 
+// Every `println!` here survives `| head`: these stand before the standard library's (`striate_runtime::output`).
+#[macro_use(eprintln, print, println)]
+extern crate striate_runtime;
+
 pub mod admin;
 pub mod args;
 pub mod audit_log;

@@ -1,6 +1,6 @@
 //! `striate server`: everything wired together, until a signal.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -288,7 +288,8 @@ pub async fn serve(
         env!("CARGO_PKG_VERSION")
     );
     if let Some(first) = first {
-        println!("{first}");
+        // The store serves whether or not somebody reads this.
+        let _ = writeln!(io::stdout(), "{first}");
     }
 
     runtime.spawn(watch_signals(stop, draining));

@@ -6,8 +6,8 @@ use striate_core::{ChunkId, ClusterId, LoadReport, RackId, SiteId};
 
 use super::PROTOCOL_VERSION;
 use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
+use super::limits::MAX_TREE_DEPTH;
 use crate::api::{AssembleRequest, CombineRequest, CombineSource, SiteError, SiteStatus};
-use crate::combine::MAX_TREE_DEPTH;
 use crate::store::{ChunkInfo, StoreStatus};
 
 /// The generated messages, client and server.
