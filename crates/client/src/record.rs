@@ -6,6 +6,14 @@ use striate_stripe::ProfileTexts;
 use crate::error::ClientError;
 use crate::object::{MAX_KEY_LEN, ObjectAttributes, ObjectInfo};
 
+/// Refuses a profile that this program does not store objects with.
+///
+/// # Errors
+/// [`ClientError::InvalidArgument`], which says what it does not do.
+pub(crate) fn check_supported(profile: &Profile) -> Result<(), ClientError> {
+    profile.check_supported().map_err(|error| ClientError::InvalidArgument(error.to_string()))
+}
+
 /// Checks a key against S3's limits and our own: NUL ends keys in metadata rows.
 ///
 /// # Errors

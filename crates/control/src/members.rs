@@ -83,13 +83,16 @@ impl<'a> Members<'a> {
     /// Makes the cluster's row, or finds it made. `profile` chooses the default profile for good.
     ///
     /// # Errors
-    /// When the metadata are another cluster's.
+    /// When the metadata are another cluster's, and for a profile that this program does not store.
     pub async fn found(
         &self,
         cluster: ClusterId,
         profile: Option<Profile>,
         region: &str,
     ) -> Result<Cluster, MembersError> {
+        if let Some(Err(error)) = profile.map(|profile| profile.check_supported()) {
+            return Err(MembersError::Refused(error.to_string()));
+        }
         for _ in 0..MAX_ATTEMPTS {
             let row = self.meta.get(&keys::cluster()).await?;
             let known = row.as_ref().map(Row::record::<Cluster>).transpose()?;
