@@ -1,5 +1,6 @@
 //! Object records, and what callers see of them.
 
+use striate_core::Profile;
 use striate_meta::records::{Object, Part, UploadedParts, object::Body};
 use striate_stripe::ProfileTexts;
 
@@ -107,6 +108,11 @@ pub(crate) fn open(
         key,
     };
     Ok((info, body))
+}
+
+/// Where the body of an object is an extent: this program describes and lists it, and neither reads nor replaces it.
+pub(crate) fn refuse_extent() -> ClientError {
+    ClientError::NeedsNewerProgram { what: "the object", reason: "it is packed into a shared partition" }
 }
 
 /// Numbers and sizes of a multipart object's parts.

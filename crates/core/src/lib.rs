@@ -7,11 +7,13 @@
 //! This crate does no I/O, reads no clock and depends on nothing that does.
 
 pub mod chunk;
+pub mod formats;
 pub mod id;
 pub mod load;
 pub mod profile;
 
 pub use chunk::{ChunkId, ChunkRange, GRANULE_LEN};
+pub use formats::{Formats, InForce, NeedsNewerProgram};
 pub use id::{ClusterId, FencingEpoch, Generation, RackId, SiteId, StripeId};
 pub use load::LoadReport;
 pub use profile::{Layout, Profile, ProfileError, Spread, Tier, UnsupportedProfile};

@@ -143,13 +143,14 @@ impl GeneratedStripes {
             site: *site,
             generation: 1,
             crc32c: self.multiple(sequence as u64, index).crc32c_of(chunk_len),
+            content_version: 0,
         };
         Stripe {
             profile: self.profile.clone(),
             chunk_len,
             locations: self.sites_of(sequence).iter().enumerate().map(location).collect(),
             generation: 1,
-            len: chunk_len * self.code.k() as u32,
+            len: u64::from(chunk_len) * self.code.k() as u64,
         }
     }
 
