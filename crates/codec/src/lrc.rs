@@ -42,6 +42,11 @@ pub(crate) fn check_parameters(k: usize, l: usize, g: usize) -> Result<(), Strin
     if k / l < 2 {
         return Err("groups of a single data chunk would only copy it: use fewer groups".to_string());
     }
+    check_globals(k, g)
+}
+
+/// Why no LRC with k data chunks and g global parities is accepted, whatever its groups.
+pub(crate) fn check_globals(k: usize, g: usize) -> Result<(), String> {
     if g == 0 {
         return Err("at least one global parity is needed".to_string());
     }

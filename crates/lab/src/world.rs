@@ -1,6 +1,7 @@
 //! A cluster in virtual time: machines with a site each, clients on some of them, one metadata store.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -300,8 +301,9 @@ fn generate(
     options: &WorldOptions,
     sizes: impl IntoIterator<Item = u64>,
 ) -> Result<(GeneratedStripes, Vec<u32>), ClientError> {
-    let code = options.profile.code.build();
-    let code = code.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
+    let invalid = |error: &dyn Display| ClientError::InvalidArgument(error.to_string());
+    options.profile.check_supported().map_err(|error| invalid(&error))?;
+    let code = options.profile.code.build().map_err(|error| invalid(&error))?;
     let candidate = |number| Candidate {
         site: SiteId(number + 1),
         rack: RackId(format!("rack-{}", rack(options, number))),

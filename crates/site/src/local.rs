@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
-use striate_core::{ChunkId, ChunkRange, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ChunkRange, Formats, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -347,6 +347,8 @@ impl Site for LocalSite {
             store: self.inner.store.status(),
             load: self.inner.load.report(),
             read_bytes_per_s: Some(self.inner.load.read_bytes_per_s()),
+            reads: Formats::NEWEST,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }
 }

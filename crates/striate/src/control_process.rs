@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use striate_control::movement::AccessSource;
-use striate_control::{Candidacy, GatheredAccess, Members, UpkeepOptions};
+use striate_control::{Candidacy, GatheredAccess, LEADER_ROLE, Members, ProcessReport, UpkeepOptions};
 use striate_meta::MetaStore;
 use striate_runtime::Runtime;
 use striate_s3::{Credentials, KeyStore, SealingKey};
@@ -65,6 +65,7 @@ pub async fn serve(
     let row = members.found(own.cluster, args.profile, &args.region).await.map_err(Failure::refused)?;
     let address = listener.local_addr().map_err(Failure::failed)?;
     tracing::info!(name = own.name, %address, cluster = %own.cluster, profile = row.profile, "control serves");
+    let reporting = runtime.spawn(report(&runtime, &meta, "control", &trust).keep(|| None));
     let access = GatheredAccess::default();
     let candidacy = Candidacy::new(runtime.clone(), meta.clone(), &own.name);
     let leading = runtime.spawn(candidacy.run({
@@ -78,6 +79,7 @@ pub async fn serve(
     }));
     ControlService::new(runtime, meta, own.cluster, access).serve(listener, trust, shutdown).await;
     leading.abort();
+    reporting.abort();
     tracing::info!("stopped");
     Ok(())
 }
@@ -90,6 +92,12 @@ struct Term {
     access: GatheredAccess,
     /// It moves chunks for the readers' sake.
     optimises: bool,
+}
+
+/// What this program reads, under a name of its own for each role of the process.
+fn report(runtime: &Runtime, meta: &Arc<dyn MetaStore>, role: &str, trust: &Trust) -> ProcessReport {
+    let name = trust.own_name().name;
+    ProcessReport::new(runtime.clone(), meta.clone(), role, &name, env!("CARGO_PKG_VERSION"))
 }
 
 /// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
@@ -118,7 +126,11 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
                 cluster.journal(source).run(stripes.clone()),
             );
             let upkeep = cluster.upkeep().clone().run(stripes.clone());
-            futures::future::join4(cluster.follow_sites(), upkeep, moving, statistics.run(stripes)).await;
+            let writer = stripes.clone();
+            let reporting = report(stripes.runtime(), stripes.meta(), LEADER_ROLE, &trust)
+                .keep(move || Some(writer.writer_lease()));
+            let following = futures::future::join(cluster.follow_sites(), reporting);
+            futures::future::join4(following, upkeep, moving, statistics.run(stripes)).await;
         }
         Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
     }

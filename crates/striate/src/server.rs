@@ -70,6 +70,9 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
     opened.cluster.optimiser().set_paused(!args.optimise_placement);
+    if args.finalize {
+        opened.cluster.finalize_upgrade().await?;
+    }
     let endpoint = listeners.endpoint.clone();
     let first = introduce(&opened, &endpoint, args.listen.dev)?;
     let home = Home { directories: opened.cluster.directories(), name: None };

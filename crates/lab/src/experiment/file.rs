@@ -339,6 +339,7 @@ impl Experiment {
         for policy in &self.policies {
             policy.read_policy()?;
             policy.movement.as_ref().map(MovementUnderTest::options).transpose()?;
+            policy.profile.check_supported().map_err(|error| error.to_string())?;
             let code = policy.profile.code;
             if policy.failed_sites as usize > code.chunk_count() - code.data_count() {
                 return Err(format!(

@@ -14,7 +14,7 @@ pub use migrate::{MigrateArgs, Source};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
     AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
-    InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, VerifyArgs,
+    InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,
 };
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 pub use upkeep::UpkeepArgs;

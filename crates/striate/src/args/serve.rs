@@ -180,6 +180,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]
     pub profile: Option<Profile>,
 
+    /// Put the newest formats in force, as `striate admin upgrade finalize` does. Programs of earlier releases refuse the
+    /// store then.
+    #[arg(long, env = "STRIATE_FINALIZE")]
+    pub finalize: bool,
+
     /// What it does by itself.
     #[command(flatten)]
     pub upkeep: UpkeepArgs,

@@ -13,7 +13,6 @@ use striate_core::StripeId;
 use striate_meta::records::Block;
 use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals};
 
-
 /// Objects of so many blocks are known by name. They are for people to read.
 const MOST_NAMED: usize = 16 << 10;
 
