@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build test lint fmt clippy deny docs links purity unit soak program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement reality results compare-minio
+.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,9 +31,14 @@ build: ## Build the release binary, installing what is missing for it
 	@tools/install.sh build
 	cargo build --release
 
-# The tests build the program too, with their own features of its dependencies: what follows them uses that program,
+lab: ## Build the laboratory, striate-lab: experiments and random faults in virtual time
+	@tools/install.sh build
+	cargo build --release --package striate-lab
+
+# The tests build the programs too, with their own features of their dependencies: what follows them uses those programs,
 # or every dependency would be compiled once more.
 test: export STRIATE := $(abspath $(TARGET))/debug/striate
+test: export STRIATE_LAB := $(abspath $(TARGET))/debug/striate-lab
 test: lint docs unit faults clients browser processes python ## Everything that CI runs
 	@echo "make test: all of it passed"
 
@@ -51,13 +56,16 @@ purity:
 
 links:
 	@tools/check-links
+	@tools/check-citations
 
 deny:
 	@tools/check-dependencies
 
-docs:
+docs: ## The crates' documentation and the book, into target/book; every link in the book is followed
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --quiet
-	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "docs: mdbook is not installed, the book is not built"; fi
+	@tools/install.sh book
+	.tools/bin/mdbook build docs
+	@tools/check-book
 
 # Property tests draw the same cases every time here, so that a failure is the change's; `make soak` draws others.
 unit: ## The tests of all crates
@@ -68,15 +76,19 @@ unit: ## The tests of all crates
 soak: ## The property and crash tests with ever new seeds, until one fails or SECONDS (default 600) have passed
 	@tools/soak $(or $(SECONDS),600)
 
-# The program that faults, clients and python run, unless STRIATE names another. The development build serves: what takes the
-# time in it is optimised, and nothing is compiled twice.
+# The programs that clients, python and faults run, unless STRIATE and STRIATE_LAB name others. The development build serves:
+# what takes the time in it is optimised, and nothing is compiled twice.
 PROGRAM = $(or $(STRIATE),$(abspath $(TARGET))/debug/striate)
+LAB = $(or $(STRIATE_LAB),$(abspath $(TARGET))/debug/striate-lab)
 
 program:
 	@test -n "$(STRIATE)" || cargo build --quiet --package striate
 
-faults: program ## 200 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
-	"$(PROGRAM)" lab faults --seeds $(or $(SEEDS),200) $(if $(OUT),--out "$(OUT)")
+lab-program:
+	@test -n "$(STRIATE_LAB)" || cargo build --quiet --package striate-lab
+
+faults: lab-program ## 200 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
+	"$(LAB)" faults --seeds $(or $(SEEDS),200) $(if $(OUT),--out "$(OUT)")
 
 neon: ## The codec's tests on its NEON kernels, emulated by qemu-user
 	@tools/install.sh build bench
@@ -139,10 +151,10 @@ prove-store: build ## Prove the store's claims, one line each, in at most 15 min
 	cargo build --release --package striate-bench --features codec-bench
 	prove/store $(if $(FULL),--full)
 
-prove-lab: build ## Prove the lab's claims, one line each, in at most 15 minutes (FULL=1: without cuts)
+prove-lab: lab ## Prove the lab's claims, one line each, in at most 15 minutes (FULL=1: without cuts)
 	prove/lab $(if $(FULL),--full)
 
-prove-plans: build python-package ## Prove the read plans' claims, one line each, in at most 15 minutes (FULL=1: hours; TRACE=FILE)
+prove-plans: build lab python-package ## Prove the read plans' claims, one line each, in at most 15 minutes (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh build highs
 	cargo build --release --package striate-bench --features plan-bench
 	.tools/python/bin/python prove/plans $(if $(FULL),--full) $(if $(TRACE),--trace "$(TRACE)")
@@ -153,7 +165,7 @@ prove-cluster: build ## Prove the cluster's claims on real processes, in at most
 	-@tools/release >/dev/null
 	prove/cluster $(if $(FULL),--full)
 
-prove-movement: build ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
+prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines
 	cargo build --release --package striate-bench --features movement-bench
 	prove/movement $(if $(FULL),--full) $(if $(TRACE),--trace "$(TRACE)")
@@ -161,9 +173,9 @@ prove-movement: build ## Prove that the store tends itself: plans for movements,
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)
 
-reality: build ## The lab beside real processes, measured on this idle machine, into docs/results (ten minutes)
-	"$(TARGET)/release/striate" lab reality --out docs/results
+reality: lab ## The lab beside real processes, measured on this idle machine, into lab-results (ten minutes)
+	"$(TARGET)/release/striate-lab" reality --out lab-results
 
 # Whatever ends it, the next run goes on with what is missing, as long as the program is the same.
-results: build ## Every experiment of the lab, overnight, into docs/results; resumable
-	"$(TARGET)/release/striate" lab results --jobs $(or $(JOBS),1)
+results: lab ## Every experiment of the lab, overnight, into docs/src/results; resumable
+	"$(TARGET)/release/striate-lab" results --jobs $(or $(JOBS),1) --out docs/src/results

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what Striate is built and proved with. Groups, in any number: build, engines, clients, python, minio,
-# browser, deny, bench, highs, network, helm.
+# browser, deny, book, bench, highs, network, helm.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -11,6 +11,7 @@ GO_MINIMUM="1.24"
 MINIO_VERSION="v0.0.0-20260212201848-7aac2a2c5b7c"
 MC_VERSION="v0.0.0-20250313080218-cf909e1063a9"
 DENY_VERSION="0.20.2"
+MDBOOK_VERSION="0.5.4"
 HELM_VERSION="v3.19.0"
 # What holds the chart against Kubernetes' schemas, and runs the tests of deploy/.
 DEPLOY_PACKAGES="kubernetes-validate==1.37.0 pytest==9.2.0"
@@ -142,18 +143,30 @@ install_minio() {
         go_install "github.com/minio/minio@$MINIO_VERSION"
 }
 
-# cargo-deny from source, without optimisation: it runs for seconds and would compile for ten minutes.
-build_deny() {
-    CARGO_TARGET_DIR="$tools/deny-target" CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
+# build_tool CRATE VERSION OPTION...: a program from crates.io, from source. Without optimisation: it runs for seconds and
+# would compile for ten minutes.
+build_tool() {
+    local crate="$1" version="$2"
+    shift 2
+    CARGO_TARGET_DIR="$tools/$crate-target" CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
         CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        nice cargo install cargo-deny --version "$DENY_VERSION" --locked --root "$tools"
-    rm -rf "$tools/deny-target"
+        nice cargo install "$crate" --version "$version" --locked --root "$tools" "$@"
+    rm -rf "$tools/$crate-target"
 }
 
 install_deny() {
     install_build
     [ -x "$tools/bin/cargo-deny" ] && return
-    step "deny-$DENY_VERSION" "building cargo-deny (about 3 minutes, once)" build_deny
+    step "deny-$DENY_VERSION" "building cargo-deny (about 3 minutes, once)" build_tool cargo-deny "$DENY_VERSION"
+}
+
+# What renders the book. Without its server and search, which take half of the crates it is made of.
+install_book() {
+    install_build
+    [ "$("$tools/bin/mdbook" --version 2>/dev/null)" = "mdbook v$MDBOOK_VERSION" ] && return
+    rm -f "$tools/done/book-$MDBOOK_VERSION"
+    step "book-$MDBOOK_VERSION" "building mdbook (about a minute, once)" \
+        build_tool mdbook "$MDBOOK_VERSION" --no-default-features
 }
 
 install_bench() {
@@ -228,10 +241,10 @@ install_helm() {
     fi
 }
 
-[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny bench highs network helm"
+[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny book bench highs network helm"
 for group in "$@"; do
     case "$group" in
-        build | engines | clients | python | minio | browser | deny | bench | highs | network | helm) "install_$group" ;;
-        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, bench, highs, network or helm" ;;
+        build | engines | clients | python | minio | browser | deny | book | bench | highs | network | helm) "install_$group" ;;
+        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, book, bench, highs, network or helm" ;;
     esac
 done

@@ -1,4 +1,4 @@
-"""The lab's claims, each taken from what `striate lab` prints or writes."""
+"""The lab's claims, each taken from what `striate-lab` prints or writes."""
 
 import json
 import os
@@ -9,14 +9,14 @@ import subprocess
 from pathlib import Path
 
 from .claims import spread
-from .servers import striate_binary
+from .servers import lab_binary
 
 EXPERIMENT = "ec-store-ycsb-p"
 # Its policies that plan nothing.
 AT_RANDOM = ("R", "EC", "EC+LB", "EC+LB, cancelled", "R, least loaded")
 SPEED_LINE = re.compile(r"(\d+) sites, .*: ([\d.]+) million chunk reads a minute .*built in ([\d.]+) s, peak memory (\d+) MiB")
 FOUND = re.compile(r"found after (\d+) seeds?, (\w+) is broken")
-# Defects that are planted, by their names in `striate lab faults --mutation`.
+# Defects that are planted, by their names in `striate-lab faults --mutation`.
 MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "write-quorum-off-by-one",
              "clean-up-after-unknown-outcome", "collector-ignores-live-upload", "condition-outside-transaction",
              "stale-mirror-wins", "recovery-stops-at-hole", "record-cache", "forget-generation"]
@@ -25,16 +25,16 @@ STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 
 
 class Laboratory:
-    """Runs `striate lab …` with its files in a folder of its own."""
+    """Runs `striate-lab …` with its files in a folder of its own."""
 
     def __init__(self, folder, full):
         self.folder, self.full = Path(folder), full
 
     def run(self, *arguments):
-        done = subprocess.run([striate_binary(), "lab", *map(str, arguments)], stdin=subprocess.DEVNULL,
+        done = subprocess.run([lab_binary(), *map(str, arguments)], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"striate lab {' '.join(map(str, arguments))}: {done.stderr.strip()[-500:]}")
+            raise RuntimeError(f"striate-lab {' '.join(map(str, arguments))}: {done.stderr.strip()[-500:]}")
         return done.stdout
 
     def experiment(self, out, *arguments, name=EXPERIMENT, stem=None, cells=None):

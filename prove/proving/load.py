@@ -3,16 +3,14 @@
 import json
 import os
 import subprocess
-from pathlib import Path
 
-from . import ROOT
+from .servers import built
 
 CLIENTS = 16
 
 
 def bench_binary():
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return Path(os.environ.get("STRIATE_BENCH", target / "release" / "striate-bench"))
+    return built("STRIATE_BENCH", "striate-bench")
 
 
 def run(server, bucket, op, size, *, seconds=None, ops=None, objects=None, prefix="object-", first=0,

@@ -26,10 +26,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def striate_binary():
-    """STRIATE names the binary; otherwise the release build of this tree."""
+def built(variable, name):
+    """The program that a variable of the environment names; otherwise the release build of this tree."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return Path(os.environ.get("STRIATE", target / "release" / "striate"))
+    return Path(os.environ.get(variable, target / "release" / name))
+
+
+def striate_binary():
+    return built("STRIATE", "striate")
+
+
+def lab_binary():
+    return built("STRIATE_LAB", "striate-lab")
 
 
 class Server:

@@ -100,7 +100,7 @@ impl BlockWalk {
     /// Over `range` of an object's body, which is not inline.
     ///
     /// # Errors
-    /// [`ClientError::Inconsistent`] for ids that cannot be.
+    /// [`ClientError::Inconsistent`] for ids that cannot be; [`ClientError::NeedsNewerProgram`] for extents.
     pub(crate) fn new(client: Client, body: Body, range: Range<u64>) -> Result<Self, ClientError> {
         let mut walk = Self { client, work: VecDeque::new() };
         match body {
@@ -111,6 +111,7 @@ impl BlockWalk {
                 let upload = id16(&upload, "an upload")?;
                 walk.work.push_back(Work::Parts { upload, runs: runs.into(), range });
             }
+            Body::Extent(_) => return Err(record::refuse_extent()),
         }
         Ok(walk)
     }

@@ -15,6 +15,7 @@ use striate_meta::{Row, ScanRange, keys};
 use striate_stripe::id16;
 
 use crate::commit::{CommitFailure, abandon_parts};
+use crate::record::check_supported;
 use crate::{Client, ClientError, CreateBucket};
 
 /// Attempts of an optimistic change of a bucket.
@@ -56,9 +57,11 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::BucketAlreadyOwned`] for the owner of an existing one,
-    /// [`ClientError::BucketAlreadyExists`] for anybody else, [`ClientError::InvalidBucketName`].
+    /// [`ClientError::BucketAlreadyExists`] for anybody else, [`ClientError::InvalidBucketName`];
+    /// [`ClientError::InvalidArgument`] for lengths out of range and for a profile that this program does not store.
     pub async fn create_bucket(&self, request: CreateBucket) -> Result<Bucket, ClientError> {
         check_bucket_name(&request.name)?;
+        request.profile.as_ref().map_or(Ok(()), check_supported)?;
         if request.block_len.is_some_and(|len| len == 0 || len > MAX_BLOCK_LEN) {
             return Err(ClientError::InvalidArgument(format!(
                 "a block has 1 to {MAX_BLOCK_LEN} bytes, not {}",

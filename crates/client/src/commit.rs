@@ -17,6 +17,7 @@ use striate_meta::records::{AbandonedParts, Bucket, Object, encode, object::Body
 use striate_meta::{Commit, MetaError, Row, Transaction, keys};
 use striate_stripe::id16;
 
+use crate::record::refuse_extent;
 use crate::{Client, ClientError};
 
 /// How often a transaction is submitted until its outcome is known.
@@ -234,6 +235,8 @@ impl Client {
             Body::Uploaded(uploaded) => {
                 abandon_parts(tx, &id16(&uploaded.upload, "an upload")?, Vec::new());
             }
+            // Its stripe holds other objects too.
+            Body::Extent(_) => return Err(refuse_extent()),
         }
         Ok(())
     }

@@ -436,9 +436,8 @@ pub struct ClientOptions {
 impl Default for ClientOptions {
     /// `rs(4,2)`, blocks of 4 MiB in groups of 8.
     fn default() -> Self {
-        let code = striate_core::CodeSpec::Rs { data: 4, parity: 2 };
         Self {
-            profile: Profile { code, layout: striate_core::Layout::Split, tier: striate_core::Tier::Disk },
+            profile: Profile::from(striate_core::CodeSpec::Rs { data: 4, parity: 2 }),
             block_len: 4 << 20,
             group_len: 8,
             blocks_in_flight: 2,

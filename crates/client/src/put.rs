@@ -10,7 +10,7 @@ use striate_stripe::Neighbours;
 use crate::commit::{Change, Committed, Current, NewVersion, fenced};
 use crate::condition::check_write;
 use crate::ingest::{Ingest, Ingested};
-use crate::record::{self, ShowParts, check_key};
+use crate::record::{self, ShowParts, check_key, check_supported};
 use crate::{Client, ClientError, ObjectInfo, PutRequest, WriteCondition};
 
 /// The most that is ever kept inline, in bytes: LIST reads inline bodies along with the rows.
@@ -87,12 +87,17 @@ impl Client {
     }
 
     /// The profile of a new object: the request's, the bucket's, or the cluster's.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidArgument`] for a text that is no profile, or one that this program does not store.
     pub(crate) fn profile_for(&self, wish: Option<Profile>, bucket: &Bucket) -> Result<Profile, ClientError> {
-        match (wish, bucket.profile.as_str()) {
-            (Some(profile), _) => Ok(profile),
-            (None, "") => Ok(self.default_profile()),
-            (None, text) => Ok(self.inner.stripes.profiles().parse(text)?),
-        }
+        let profile = match (wish, bucket.profile.as_str()) {
+            (Some(profile), _) => profile,
+            (None, "") => self.default_profile(),
+            (None, text) => self.inner.stripes.profiles().parse(text)?,
+        };
+        check_supported(&profile)?;
+        Ok(profile)
     }
 
     /// The block length of a new object.

@@ -1,10 +1,19 @@
 //! Object records, and what callers see of them.
 
+use striate_core::Profile;
 use striate_meta::records::{Object, Part, UploadedParts, object::Body};
 use striate_stripe::ProfileTexts;
 
 use crate::error::ClientError;
 use crate::object::{MAX_KEY_LEN, ObjectAttributes, ObjectInfo};
+
+/// Refuses a profile that this program does not store objects with.
+///
+/// # Errors
+/// [`ClientError::InvalidArgument`], which says what it does not do.
+pub(crate) fn check_supported(profile: &Profile) -> Result<(), ClientError> {
+    profile.check_supported().map_err(|error| ClientError::InvalidArgument(error.to_string()))
+}
 
 /// Checks a key against S3's limits and our own: NUL ends keys in metadata rows.
 ///
@@ -99,6 +108,11 @@ pub(crate) fn open(
         key,
     };
     Ok((info, body))
+}
+
+/// Where the body of an object is an extent: this program describes and lists it, and neither reads nor replaces it.
+pub(crate) fn refuse_extent() -> ClientError {
+    ClientError::NeedsNewerProgram { what: "the object", reason: "it is packed into a shared partition" }
 }
 
 /// Numbers and sizes of a multipart object's parts.

@@ -18,50 +18,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::chunk_set::{ChunkSet, MAX_CHUNKS};
+use crate::chunk_set::ChunkSet;
 use crate::error::CodecError;
 use crate::gf256;
 use crate::kernel::Coefficients;
 use crate::lrc;
-
-/// The family and parameters a code was made with. For names and statistics; decisions ask the matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// k data chunks and r parities, any r of which may be lost.
-    ReedSolomon {
-        /// Data chunks.
-        k: usize,
-        /// Parities.
-        r: usize,
-    },
-    /// k data chunks in l local groups with one parity each, and g global parities.
-    LocalReconstruction {
-        /// Data chunks.
-        k: usize,
-        /// Local groups, each with one parity.
-        l: usize,
-        /// Global parities.
-        g: usize,
-    },
-    /// n copies.
-    Replica {
-        /// Copies, the first included.
-        n: usize,
-    },
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Family::ReedSolomon { k, r } => write!(f, "rs({k},{r})"),
-            Family::LocalReconstruction { k, l, g } => write!(f, "lrc({k},{l},{g})"),
-            Family::Replica { n } => write!(f, "replica({n})"),
-        }
-    }
-}
+use crate::spec::CodeSpec;
 
 pub(crate) struct CodeInner {
-    pub(crate) family: Family,
+    pub(crate) spec: CodeSpec,
     pub(crate) k: usize,
     pub(crate) n: usize,
     pub(crate) tolerance: usize,
@@ -78,48 +43,45 @@ pub struct Code(pub(crate) Arc<CodeInner>);
 impl Code {
     /// Reed–Solomon: k data chunks, r parities, any r lost chunks decodable (MDS). k ≥ 1, k + r ≤ 256; r may be 0.
     pub fn rs(k: usize, r: usize) -> Result<Code, CodecError> {
-        let family = Family::ReedSolomon { k, r };
-        check_size(family, k, r)?;
-        Ok(Code::new(family, k, r, scaled_cauchy_rows(&natural_points(k), r), r))
+        let spec = CodeSpec::Rs { data: k, parity: r };
+        spec.check()?;
+        Ok(Code::new(spec, k, r, scaled_cauchy_rows(&natural_points(k), r), r))
     }
 
     /// Azure-LRC: k data chunks in l groups of k/l, one XOR parity per group, g global parities; any g+1 lost chunks
     /// are decodable. See [`crate::lrc`] for the construction and for which parameters are accepted.
     pub fn lrc(k: usize, l: usize, g: usize) -> Result<Code, CodecError> {
-        check_lrc(k, l, g)?;
+        CodeSpec::Lrc { data: k, local: l, global: g }.check()?;
         Code::lrc_with_points(k, l, g, &lrc::points(k, l, g))
     }
 
     /// The same with other points y_j of the Cauchy matrix, for the search of good ones: k distinct numbers of at most
     /// 254 − g. The tolerance is the same for all; which larger losses decode is not.
     pub fn lrc_with_points(k: usize, l: usize, g: usize, points: &[u8]) -> Result<Code, CodecError> {
-        let family = check_lrc(k, l, g)?;
+        let spec = CodeSpec::Lrc { data: k, local: l, global: g };
+        spec.check()?;
         let distinct: ChunkSet = points.iter().map(|point| usize::from(*point)).collect();
         if points.len() != k
             || distinct.len() != k
             || points.iter().any(|point| usize::from(*point) > 254 - g)
         {
             let reason = format!("its columns need {k} distinct points of at most {}", 254 - g);
-            return Err(CodecError::Parameters { code: family.to_string(), reason });
+            return Err(CodecError::Parameters { code: spec.to_string(), reason });
         }
-        Ok(Code::new(family, k, l + g, lrc::parity_rows(points, l, g), g + 1))
+        Ok(Code::new(spec, k, l + g, lrc::parity_rows(points, l, g), g + 1))
     }
 
     /// n identical copies: k = 1, any n−1 of them may be lost. 1 ≤ n ≤ 256.
     pub fn replica(n: usize) -> Result<Code, CodecError> {
-        let family = Family::Replica { n };
-        if n == 0 {
-            let reason = "at least one copy is needed".to_string();
-            return Err(CodecError::Parameters { code: family.to_string(), reason });
-        }
-        check_size(family, 1, n - 1)?;
-        Ok(Code::new(family, 1, n - 1, vec![1; n - 1], n - 1))
+        let spec = CodeSpec::Replica { copies: n };
+        spec.check()?;
+        Ok(Code::new(spec, 1, n - 1, vec![1; n - 1], n - 1))
     }
 
-    fn new(family: Family, k: usize, parities: usize, parity_rows: Vec<u8>, tolerance: usize) -> Code {
+    fn new(spec: CodeSpec, k: usize, parities: usize, parity_rows: Vec<u8>, tolerance: usize) -> Code {
         assert_eq!(parity_rows.len(), parities * k);
         let encoder = Coefficients::from_rows(parities, k, &parity_rows);
-        Code(Arc::new(CodeInner { family, k, n: k + parities, tolerance, parity_rows, encoder }))
+        Code(Arc::new(CodeInner { spec, k, n: k + parities, tolerance, parity_rows, encoder }))
     }
 
     /// How many data chunks a stripe has.
@@ -144,8 +106,8 @@ impl Code {
     }
 
     /// What the code was made as. For names only.
-    pub fn family(&self) -> Family {
-        self.0.family
+    pub fn spec(&self) -> CodeSpec {
+        self.0.spec
     }
 
     /// The generator matrix: chunk `chunk` is Σ_j coefficient(chunk, j) · data chunk j.
@@ -188,7 +150,7 @@ impl Code {
 impl PartialEq for Code {
     fn eq(&self, other: &Code) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-            || (self.0.family == other.0.family && self.0.parity_rows == other.0.parity_rows)
+            || (self.0.spec == other.0.spec && self.0.parity_rows == other.0.parity_rows)
     }
 }
 
@@ -196,13 +158,13 @@ impl Eq for Code {}
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.family.fmt(f)
+        self.0.spec.fmt(f)
     }
 }
 
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.family.fmt(f)
+        self.0.spec.fmt(f)
     }
 }
 
@@ -210,42 +172,7 @@ impl FromStr for Code {
     type Err = CodecError;
 
     fn from_str(text: &str) -> Result<Code, CodecError> {
-        let syntax = || CodecError::Syntax { text: text.to_string() };
-        let (name, rest) = text.trim().split_once('(').ok_or_else(syntax)?;
-        let list = rest.strip_suffix(')').ok_or_else(syntax)?;
-        let numbers: Vec<usize> = list
-            .split(',')
-            .map(|number| number.trim().parse::<usize>().map_err(|_| syntax()))
-            .collect::<Result<_, _>>()?;
-        match (name.trim(), numbers.as_slice()) {
-            ("rs", [k, r]) => Code::rs(*k, *r),
-            ("lrc", [k, l, g]) => Code::lrc(*k, *l, *g),
-            ("replica", [n]) => Code::replica(*n),
-            _ => Err(syntax()),
-        }
-    }
-}
-
-fn check_size(family: Family, k: usize, parities: usize) -> Result<(), CodecError> {
-    let reason = if k == 0 {
-        "at least one data chunk is needed".to_string()
-    } else if k.saturating_add(parities) > MAX_CHUNKS {
-        format!(
-            "GF(2^8) has code words of at most {MAX_CHUNKS} chunks, these are {}",
-            k.saturating_add(parities)
-        )
-    } else {
-        return Ok(());
-    };
-    Err(CodecError::Parameters { code: family.to_string(), reason })
-}
-
-fn check_lrc(k: usize, l: usize, g: usize) -> Result<Family, CodecError> {
-    let family = Family::LocalReconstruction { k, l, g };
-    check_size(family, k, l.saturating_add(g))?;
-    match lrc::check_parameters(k, l, g) {
-        Ok(()) => Ok(family),
-        Err(reason) => Err(CodecError::Parameters { code: family.to_string(), reason }),
+        text.parse::<CodeSpec>()?.build()
     }
 }
 

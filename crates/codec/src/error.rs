@@ -16,10 +16,12 @@ pub enum CodecError {
         reason: String,
     },
     /// A string is not the name of a code.
-    #[error("`{text}` does not name a code; write rs(4,2), lrc(6,2,2) or replica(3)")]
+    #[error("`{text}` does not name a code: {reason}; write rs(4,2), lrc(6,2,2), replica(3) or none")]
     Syntax {
         /// What was given.
         text: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The caller handed over another number of chunks than the code or plan works on.
     #[error("{what}: {expected} chunks expected, {actual} given")]

@@ -51,12 +51,14 @@ mod kernel;
 mod lrc_points;
 mod partial_sum;
 mod repair;
+mod spec;
 
 pub use checksum::{GranuleChecksums, crc32c, crc32c_append, crc32c_combine};
 pub use chunk_set::{ChunkSet, MAX_CHUNKS};
-pub use code::{Code, Family};
+pub use code::Code;
 pub use decode::DecodePlan;
 pub use error::CodecError;
 pub use kernel::{Coefficients, Kernel, Stores};
 pub use partial_sum::{PartialSum, accumulate};
 pub use repair::RepairEquation;
+pub use spec::CodeSpec;

@@ -22,6 +22,8 @@
 //! search whose results are the table in `lrc_points.rs`) so that as many such losses as possible decode;
 //! [`recoverability`] measures the fraction.
 
+use striate_splitmix::SplitMix64;
+
 use crate::chunk_set::ChunkSet;
 use crate::code::{Code, natural_points, scaled_cauchy_rows};
 use crate::lrc_points::SEEDS;
@@ -40,6 +42,11 @@ pub(crate) fn check_parameters(k: usize, l: usize, g: usize) -> Result<(), Strin
     if k / l < 2 {
         return Err("groups of a single data chunk would only copy it: use fewer groups".to_string());
     }
+    check_globals(k, g)
+}
+
+/// Why no LRC with k data chunks and g global parities is accepted, whatever its groups.
+pub(crate) fn check_globals(k: usize, g: usize) -> Result<(), String> {
     if g == 0 {
         return Err("at least one global parity is needed".to_string());
     }
@@ -65,12 +72,12 @@ pub(crate) fn points(k: usize, l: usize, g: usize) -> Vec<u8> {
     }
 }
 
-/// k distinct points of at most 254 − g, shuffled by splitmix64 from a seed.
+/// k distinct points of at most 254 − g, shuffled by [`SplitMix64`] from a seed.
 pub fn seeded_points(k: usize, g: usize, seed: u64) -> Vec<u8> {
     let mut points = natural_points(255 - g);
-    let mut random = SplitMix(seed);
+    let mut random = SplitMix64::new(seed);
     for index in 0..k {
-        let other = index + random.below(points.len() - index);
+        let other = index + below(&mut random, points.len() - index);
         points.swap(index, other);
     }
     points.truncate(k);
@@ -123,17 +130,17 @@ pub fn recoverability(code: &Code, l: usize, g: usize) -> Recoverability {
 pub fn sampled_recoverability(code: &Code, l: usize, g: usize, samples: u64, seed: u64) -> Recoverability {
     let mut counts = Recoverability { possible: 0, decoded: 0 };
     let (k, n) = (code.k(), code.n());
-    let mut random = SplitMix(seed);
+    let mut random = SplitMix64::new(seed);
     for sample in 0..samples {
         let mut lost = ChunkSet::EMPTY;
         if sample.is_multiple_of(2) {
             for local in 0..l {
-                let member = random.below(k / l + 1);
+                let member = below(&mut random, k / l + 1);
                 lost.insert(if member == k / l { k + local } else { local * (k / l) + member });
             }
         }
         while lost.len() < l + g {
-            lost.insert(random.below(n));
+            lost.insert(below(&mut random, n));
         }
         counts.count(code, l, g, &lost.iter().collect::<Vec<_>>());
     }
@@ -162,18 +169,9 @@ impl Recoverability {
     }
 }
 
-/// Steele, Lea and Flood's generator: all that a seeded choice needs.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^= word >> 31;
-        (word % limit as u64) as usize
-    }
+/// A number below a small `limit`. The points of codes depend on it: it must never change.
+fn below(random: &mut SplitMix64, limit: usize) -> usize {
+    (random.next() % limit as u64) as usize
 }
 
 /// Calls `visit` with every subset of `size` of the numbers 0..n, in lexicographic order.

@@ -12,11 +12,12 @@
 //!   cheapest of these.
 
 use crate::chunk_set::ChunkSet;
-use crate::code::{Code, Family};
+use crate::code::Code;
 use crate::encode::{check_count, check_lengths};
 use crate::error::CodecError;
 use crate::gf256;
 use crate::kernel::{Coefficients, Kernel, Stores};
+use crate::spec::CodeSpec;
 
 /// `lost = Σ coefficient · source`.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,11 +65,12 @@ impl Code {
             return Err(CodecError::Cost { index });
         }
         let available: Vec<usize> = (0..self.n()).filter(|i| *i != lost && costs[*i].is_some()).collect();
-        let equation = match self.family() {
-            Family::LocalReconstruction { l, g, .. } => {
-                self.cheapest_lrc_repair(lost, costs, &available, l, g)
+        let equation = match self.spec() {
+            CodeSpec::Lrc { local, global, .. } => {
+                self.cheapest_lrc_repair(lost, costs, &available, local, global)
             }
-            Family::ReedSolomon { .. } | Family::Replica { .. } => {
+            // No matrix is made as `Wide`: its code is an LRC.
+            CodeSpec::Rs { .. } | CodeSpec::Replica { .. } | CodeSpec::Wide { .. } => {
                 self.repair_from_cheapest(lost, costs, available.clone())
             }
         };

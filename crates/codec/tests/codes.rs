@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use striate_codec::{ChunkSet, Code, CodecError, MAX_CHUNKS, PartialSum, accumulate, crc32c, gf256};
+use striate_codec::{
+    ChunkSet, Code, CodeSpec, CodecError, MAX_CHUNKS, PartialSum, accumulate, crc32c, gf256,
+};
 
 fn any_code() -> impl Strategy<Value = Code> {
     prop_oneof![
@@ -271,4 +273,15 @@ fn wrong_shapes_are_errors_and_not_panics() {
         Err(CodecError::ChunkIndex { index: 1, .. })
     ));
     assert!(!code.is_sufficient(&[0, 0, 7]));
+}
+
+#[test]
+fn a_wide_code_is_the_lrc_with_as_many_groups_as_its_locality_asks_for() {
+    let spec: CodeSpec = "wide(12,6,3)".parse().unwrap();
+    assert_eq!((spec.data_count(), spec.chunk_count(), spec.tolerance()), (12, 16, 3));
+    assert_eq!(spec.build().unwrap(), Code::lrc(12, 2, 2).unwrap());
+    let spec: CodeSpec = "wide(128,27,4)".parse().unwrap();
+    assert_eq!((spec.data_count(), spec.chunk_count(), spec.tolerance()), (128, 136, 4));
+    let error = spec.build().unwrap_err().to_string();
+    assert!(error.contains("equal groups"), "{error}");
 }

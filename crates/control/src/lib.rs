@@ -14,6 +14,7 @@
 //! - [`statistics`]: the load of every site, ω_j.
 //! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
 //! - [`members`]: the cluster's row and those of its sites.
+//! - [`upgrade`]: what every process reads, and when newer formats may be written.
 //! - [`leader`]: which process does what must happen in one place.
 //!
 //! All of them work on metadata and sites through the stripe service and may die at any instruction: what they do is
@@ -34,6 +35,7 @@ pub mod repair_pace;
 pub mod repair_service;
 pub mod scrub;
 pub mod statistics;
+pub mod upgrade;
 pub mod upkeep;
 pub mod verify;
 
@@ -55,5 +57,6 @@ pub use repair_pace::RepairLimits;
 pub use repair_service::{RepairOptions, RepairService};
 pub use scrub::keep_scrubbing;
 pub use statistics::{SiteLoadView, SiteStatistics};
+pub use upgrade::{FinalizeError, Gate, GateView, LEADER_ROLE, ProcessReport, Reader};
 pub use upkeep::{Upkeep, UpkeepOptions};
 pub use verify::{VerifyProgress, VerifyReport, verify};

@@ -9,7 +9,7 @@
 //! it may change at any time.
 
 use bytes::Bytes;
-use striate_core::{ClusterId, Profile, SiteId};
+use striate_core::{ClusterId, Formats, NeedsNewerProgram, Profile, SiteId};
 use striate_meta::records::{self, Cluster, Site, site::State};
 use striate_meta::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, TxId, keys};
 use striate_runtime::Runtime;
@@ -42,6 +42,9 @@ pub enum MembersError {
     /// The site cannot be what it says.
     #[error("{0}")]
     Refused(String),
+    /// The store has formats in force that this program does not read.
+    #[error(transparent)]
+    NeedsNewer(#[from] NeedsNewerProgram),
     /// Others change the same rows all the time.
     #[error("others change the cluster's members at the same time; try again")]
     Conflict,
@@ -83,27 +86,26 @@ impl<'a> Members<'a> {
     /// Makes the cluster's row, or finds it made. `profile` chooses the default profile for good.
     ///
     /// # Errors
-    /// When the metadata are another cluster's.
+    /// When the metadata are another cluster's, and for a profile that this program does not store.
     pub async fn found(
         &self,
         cluster: ClusterId,
         profile: Option<Profile>,
         region: &str,
     ) -> Result<Cluster, MembersError> {
+        if let Some(Err(error)) = profile.map(|profile| profile.check_supported()) {
+            return Err(MembersError::Refused(error.to_string()));
+        }
         for _ in 0..MAX_ATTEMPTS {
             let row = self.meta.get(&keys::cluster()).await?;
             let known = row.as_ref().map(Row::record::<Cluster>).transpose()?;
             if let Some(known) = known.as_ref().filter(|known| known.id != cluster.to_string()) {
                 return Err(MembersError::OtherCluster { found: known.id.clone(), own: cluster });
             }
-            let mut record = known.clone().unwrap_or_else(|| Cluster {
-                id: cluster.to_string(),
-                created_unix_ms: self.runtime.wall_time().as_millis() as u64,
-                profile: Profile::for_directories(1).to_string(),
-                next_site: 1,
-                region: region.to_owned(),
-                ..Cluster::default()
-            });
+            if let Some(known) = &known {
+                known.formats().check_readable(&known.needs_release)?;
+            }
+            let mut record = known.clone().unwrap_or_else(|| self.new_cluster(cluster, region));
             if let Some(profile) = profile {
                 record.profile = profile.to_string();
                 record.profile_is_chosen = true;
@@ -117,17 +119,32 @@ impl<'a> Members<'a> {
         Err(MembersError::Conflict)
     }
 
+    /// The row of a cluster that is made now. Nobody older has a part in it, so it begins with the newest formats.
+    fn new_cluster(&self, cluster: ClusterId, region: &str) -> Cluster {
+        let mut record = Cluster {
+            id: cluster.to_string(),
+            created_unix_ms: self.runtime.wall_time().as_millis() as u64,
+            profile: Profile::for_directories(1).to_string(),
+            next_site: 1,
+            region: region.to_owned(),
+            ..Cluster::default()
+        };
+        record.set_formats(Formats::NEWEST);
+        record
+    }
+
     /// The cluster's row.
     ///
     /// # Errors
-    /// [`MembersError::NoCluster`], or when it is another cluster's.
+    /// [`MembersError::NoCluster`]; [`MembersError::NeedsNewer`]; or when it is another cluster's.
     pub async fn cluster(&self, own: ClusterId) -> Result<Cluster, MembersError> {
         let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
         let record: Cluster = row.record()?;
-        match record.id == own.to_string() {
-            true => Ok(record),
-            false => Err(MembersError::OtherCluster { found: record.id, own }),
+        if record.id != own.to_string() {
+            return Err(MembersError::OtherCluster { found: record.id, own });
         }
+        record.formats().check_readable(&record.needs_release)?;
+        Ok(record)
     }
 
     /// The sites, retired ones too, in the order of their numbers.

@@ -2,16 +2,19 @@
 //!
 //! An *object* (S3 key) is one or more *blocks* of at most 4 MiB; a block is coded into the n *chunks* of a
 //! *stripe*; chunks live on *sites*, sites stand in *racks* (failure domains). A *profile* names a code, a
-//! layout and a tier. The words are those of the papers; `docs/` holds the table of their symbols.
+//! layout, a spread over racks and a tier. The words are those of the papers; `docs/` holds the table of their symbols.
 //!
 //! This crate does no I/O, reads no clock and depends on nothing that does.
 
 pub mod chunk;
+pub mod formats;
 pub mod id;
 pub mod load;
 pub mod profile;
 
 pub use chunk::{ChunkId, ChunkRange, GRANULE_LEN};
+pub use formats::{Formats, InForce, NeedsNewerProgram};
 pub use id::{ClusterId, FencingEpoch, Generation, RackId, SiteId, StripeId};
 pub use load::LoadReport;
-pub use profile::{CodeSpec, Layout, Profile, ProfileError, Tier};
+pub use profile::{Layout, Profile, ProfileError, Spread, Tier, UnsupportedProfile};
+pub use striate_codec::CodeSpec;

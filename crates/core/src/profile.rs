@@ -1,49 +1,44 @@
-//! Profiles: which code, in which layout, on which tier.
+//! Profiles: which code, in which layout, spread how, on which tier.
+//!
+//! ```text
+//! profile = [ "cache" ] [ "split" | "packed" | "wide" ] code [ "spread" ( "tolerance" | "flat" | "racks(" c ")" ) ]
+//! code    = "none" | "replica(" n ")" | "rs(" k "," r ")" | "lrc(" k "," l "," g ")" | "wide(" k "," r "," f ")"
+//! ```
+//! What is left out is the default: disks, split (of `wide(…)`: wide), spread by tolerance. [`Profile`]'s `Display` leaves
+//! defaults out, so that every profile has one text, and those of release 0.1.0 have the text that they had there.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use striate_codec::{Code, CodecError};
+use striate_codec::{CodeSpec, CodecError};
 
-/// The parameters of a code, as users write them. [`CodeSpec::build`] makes the generator matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CodeSpec {
-    /// `replica(n)`: n full copies. `none` is `replica(1)`.
-    Replica {
-        /// Number of copies.
-        copies: usize,
-    },
-    /// `rs(k,r)`: Reed–Solomon, any k of k+r chunks suffice.
-    Rs {
-        /// Data chunks k.
-        data: usize,
-        /// Parity chunks r.
-        parity: usize,
-    },
-    /// `lrc(k,l,g)`: Azure's local reconstruction code.
-    Lrc {
-        /// Data chunks k.
-        data: usize,
-        /// Local groups l, one local parity each.
-        local: usize,
-        /// Global parities g.
-        global: usize,
-    },
-}
-
-/// How a block becomes chunks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// How objects become chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// One block is one stripe, cut into k data chunks (self-coding, EC-Store and EC-Cache).
     #[default]
     Split,
     /// Objects are appended to partitions; k partitions and their parities form a stripe (SoCC'17).
     Packed,
+    /// Cold partitions of many packed stripes under one code (ECWide).
+    Wide,
+}
+
+/// How many chunks of a stripe may stand in one rack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Spread {
+    /// As many as the code tolerates to lose, so that every rack may fail.
+    #[default]
+    Tolerance,
+    /// At most c (ECWide's c).
+    Racks(usize),
+    /// Any number: racks do not count.
+    Flat,
 }
 
 /// Where chunks live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// Durable sites.
     #[default]
@@ -52,7 +47,7 @@ pub enum Tier {
     Memory,
 }
 
-/// A code, a layout and a tier. Written like `rs(4,2)`.
+/// A code, a layout, a spread and a tier. Written like `rs(4,2)`, `packed rs(6,3)`, `rs(128,4) spread racks(4)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Profile {
@@ -60,6 +55,8 @@ pub struct Profile {
     pub code: CodeSpec,
     /// The layout.
     pub layout: Layout,
+    /// The spread over racks.
+    pub spread: Spread,
     /// The tier.
     pub tier: Tier,
 }
@@ -72,44 +69,15 @@ pub struct ProfileError {
     reason: String,
 }
 
-impl CodeSpec {
-    /// The code's generator matrix.
-    ///
-    /// # Errors
-    /// When the parameters do not describe a code (see the constructors of [`Code`]).
-    pub fn build(self) -> Result<Code, CodecError> {
-        match self {
-            Self::Replica { copies } => Code::replica(copies),
-            Self::Rs { data, parity } => Code::rs(data, parity),
-            Self::Lrc { data, local, global } => Code::lrc(data, local, global),
-        }
-    }
-
-    /// Chunks of a stripe, n.
-    pub fn chunk_count(self) -> usize {
-        match self {
-            Self::Replica { copies } => copies,
-            Self::Rs { data, parity } => data + parity,
-            Self::Lrc { data, local, global } => data + local + global,
-        }
-    }
-
-    /// Data chunks of a stripe, k.
-    pub fn data_count(self) -> usize {
-        match self {
-            Self::Replica { .. } => 1,
-            Self::Rs { data, .. } | Self::Lrc { data, .. } => data,
-        }
-    }
-
-    /// How many arbitrary chunks may be lost: n−1 copies, r parities, or g+1 for an LRC.
-    pub fn tolerance(self) -> usize {
-        match self {
-            Self::Replica { copies } => copies.saturating_sub(1),
-            Self::Rs { parity, .. } => parity,
-            Self::Lrc { global, .. } => global + 1,
-        }
-    }
+/// A profile that has a text, and that this program cannot store objects with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this program cannot store objects as {profile}: {reason}; it stores split blocks on disks, with profiles such as \
+     rs(4,2), lrc(6,2,2), replica(3) or none"
+)]
+pub struct UnsupportedProfile {
+    profile: String,
+    reason: &'static str,
 }
 
 impl Profile {
@@ -136,24 +104,80 @@ impl Profile {
             12..=14 => rs(4),
             _ => CodeSpec::Rs { data: 10, parity: 4 },
         };
-        Self { code, layout: Layout::Split, tier: Tier::Disk }
+        Self::from(code)
+    }
+
+    /// Whether this program stores objects with this profile. To be asked wherever a bucket, an object or a cluster is
+    /// about to get one; what is recorded already was asked then.
+    ///
+    /// # Errors
+    /// [`UnsupportedProfile`] with the part that it does not build.
+    pub fn check_supported(&self) -> Result<(), UnsupportedProfile> {
+        let reason = match self {
+            Self { tier: Tier::Memory, .. } => "it has no memory tier",
+            Self { layout: Layout::Packed, .. } => "it does not pack objects into partitions",
+            Self { layout: Layout::Wide, .. } | Self { code: CodeSpec::Wide { .. }, .. } => {
+                "it does not make wide stripes"
+            }
+            Self { spread: Spread::Racks(_) | Spread::Flat, .. } => {
+                "it spreads chunks by the code's tolerance only"
+            }
+            Self { code: _, layout: Layout::Split, spread: Spread::Tolerance, tier: Tier::Disk } => {
+                return Ok(());
+            }
+        };
+        Err(UnsupportedProfile { profile: self.to_string(), reason })
     }
 }
 
-impl fmt::Display for CodeSpec {
+/// The layout of a code where its text names none.
+fn usual_layout(code: CodeSpec) -> Layout {
+    match code {
+        CodeSpec::Wide { .. } => Layout::Wide,
+        CodeSpec::Replica { .. } | CodeSpec::Rs { .. } | CodeSpec::Lrc { .. } => Layout::Split,
+    }
+}
+
+impl From<CodeSpec> for Profile {
+    /// The profile whose text is the code's name alone.
+    fn from(code: CodeSpec) -> Self {
+        Self { code, layout: usual_layout(code), spread: Spread::default(), tier: Tier::default() }
+    }
+}
+
+impl Layout {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Split => "split",
+            Self::Packed => "packed",
+            Self::Wide => "wide",
+        }
+    }
+}
+
+impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Replica { copies: 1 } => f.write_str("none"),
-            Self::Replica { copies } => write!(f, "replica({copies})"),
-            Self::Rs { data, parity } => write!(f, "rs({data},{parity})"),
-            Self::Lrc { data, local, global } => write!(f, "lrc({data},{local},{global})"),
+            Self::Tolerance => f.write_str("tolerance"),
+            Self::Racks(chunks) => write!(f, "racks({chunks})"),
+            Self::Flat => f.write_str("flat"),
         }
     }
 }
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.code.fmt(f)
+        if self.tier == Tier::Memory {
+            f.write_str("cache ")?;
+        }
+        if self.layout != usual_layout(self.code) {
+            write!(f, "{} ", self.layout.word())?;
+        }
+        self.code.fmt(f)?;
+        if self.spread != Spread::default() {
+            write!(f, " spread {}", self.spread)?;
+        }
+        Ok(())
     }
 }
 
@@ -161,29 +185,51 @@ impl FromStr for Profile {
     type Err = ProfileError;
 
     fn from_str(text: &str) -> Result<Self, ProfileError> {
-        let fail = |reason: &str| ProfileError { text: text.to_owned(), reason: reason.to_owned() };
-        let code = parse_code(text.trim()).map_err(|reason| fail(&reason))?;
-        code.build().map_err(|error| fail(&error.to_string()))?;
-        Ok(Self { code, layout: Layout::Split, tier: Tier::Disk })
+        parse(&text.to_ascii_lowercase()).map_err(|reason| ProfileError { text: text.to_owned(), reason })
     }
 }
 
-fn parse_code(text: &str) -> Result<CodeSpec, String> {
-    if text.eq_ignore_ascii_case("none") {
-        return Ok(CodeSpec::Replica { copies: 1 });
-    }
-    let (name, rest) = text.split_once('(').ok_or("it has no parameters")?;
-    let list = rest.strip_suffix(')').ok_or("the closing bracket is missing")?;
-    let numbers = list
-        .split(',')
-        .map(|number| number.trim().parse::<usize>().map_err(|_| format!("{number:?} is not a number")))
-        .collect::<Result<Vec<_>, _>>()?;
-    match (name.trim().to_ascii_lowercase().as_str(), numbers.as_slice()) {
-        ("replica", &[copies]) => Ok(CodeSpec::Replica { copies }),
-        ("rs", &[data, parity]) => Ok(CodeSpec::Rs { data, parity }),
-        ("lrc", &[data, local, global]) => Ok(CodeSpec::Lrc { data, local, global }),
-        ("replica" | "rs" | "lrc", _) => Err("the number of parameters is wrong".to_owned()),
-        (other, _) => Err(format!("there is no code named {other:?}")),
+/// Reads a profile's text in lower case.
+fn parse(text: &str) -> Result<Profile, String> {
+    let (before, spread) = match text.split_once(" spread") {
+        Some((before, spread)) => (before, parse_spread(spread.trim())?),
+        None => (text, Spread::default()),
+    };
+    let (tier, rest) = match strip_word(before.trim(), "cache") {
+        Some(rest) => (Tier::Memory, rest),
+        None => (Tier::Disk, before),
+    };
+    let layout = [Layout::Split, Layout::Packed, Layout::Wide]
+        .into_iter()
+        .find_map(|layout| Some((layout, strip_word(rest, layout.word())?)));
+    let code: CodeSpec = layout.map_or(rest, |(_, code)| code).parse().map_err(|error| match error {
+        CodecError::Syntax { reason, .. } => reason,
+        other => other.to_string(),
+    })?;
+    let layout = layout.map_or(usual_layout(code), |(layout, _)| layout);
+    Ok(Profile { code, layout, spread, tier })
+}
+
+/// What follows `word` and blanks. The name of a code, which a bracket follows, is no such word.
+fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let rest = text.trim_start().strip_prefix(word)?;
+    let code = rest.trim_start();
+    (rest.starts_with(char::is_whitespace) && !code.starts_with('(')).then_some(code)
+}
+
+fn parse_spread(text: &str) -> Result<Spread, String> {
+    let wrong = || format!("{text:?} is no spread: write flat, racks(4) or tolerance");
+    match text {
+        "tolerance" => Ok(Spread::Tolerance),
+        "flat" => Ok(Spread::Flat),
+        _ => {
+            let chunks = text.strip_prefix("racks").and_then(|rest| rest.trim_start().strip_prefix('('));
+            let chunks = chunks.and_then(|rest| rest.strip_suffix(')')).ok_or_else(wrong)?;
+            match chunks.trim().parse() {
+                Ok(0) | Err(_) => Err(wrong()),
+                Ok(chunks) => Ok(Spread::Racks(chunks)),
+            }
+        }
     }
 }
 
@@ -203,7 +249,105 @@ impl TryFrom<String> for Profile {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn any_code() -> impl Strategy<Value = CodeSpec> {
+        let numbers = || (1..130usize, 1..40usize, 1..8usize);
+        let code = prop_oneof![
+            (1..=256usize).prop_map(|copies| CodeSpec::Replica { copies }),
+            (1..=200usize, 0..=56usize).prop_map(|(data, parity)| CodeSpec::Rs { data, parity }),
+            numbers().prop_map(|(size, local, global)| CodeSpec::Lrc { data: size * local, local, global }),
+            numbers().prop_map(|(data, locality, tolerance)| CodeSpec::Wide { data, locality, tolerance }),
+        ];
+        code.prop_filter("its numbers are those of a code", |code| code.check().is_ok())
+    }
+
+    fn any_profile() -> impl Strategy<Value = Profile> {
+        let spread =
+            prop_oneof![Just(Spread::Tolerance), (1..300usize).prop_map(Spread::Racks), Just(Spread::Flat)];
+        let layout = prop_oneof![Just(Layout::Split), Just(Layout::Packed), Just(Layout::Wide)];
+        let tier = prop_oneof![Just(Tier::Disk), Just(Tier::Memory)];
+        (any_code(), layout, spread, tier).prop_map(|(code, layout, spread, tier)| Profile {
+            code,
+            layout,
+            spread,
+            tier,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_profile_parses_back_from_its_text(profile in any_profile()) {
+            let text = profile.to_string();
+            prop_assert_eq!(text.parse(), Ok(profile));
+            prop_assert_eq!(text.to_ascii_uppercase().parse(), Ok(profile));
+            prop_assert_eq!(format!(" {} ", text.replace(' ', "   ")).parse(), Ok(profile));
+        }
+
+        #[test]
+        fn only_split_profiles_on_disks_are_stored(profile in any_profile()) {
+            let is_one_of_0_1_0 = profile == Profile {
+                layout: Layout::Split,
+                spread: Spread::Tolerance,
+                tier: Tier::Disk,
+                ..profile
+            } && !matches!(profile.code, CodeSpec::Wide { .. });
+            prop_assert_eq!(profile.check_supported().is_ok(), is_one_of_0_1_0);
+        }
+    }
+
+    #[test]
+    fn texts_of_release_0_1_0_mean_what_they_meant_and_stay_as_they_are() {
+        let codes = [
+            ("none", CodeSpec::Replica { copies: 1 }),
+            ("replica(3)", CodeSpec::Replica { copies: 3 }),
+            ("rs(4,2)", CodeSpec::Rs { data: 4, parity: 2 }),
+            ("rs(10,4)", CodeSpec::Rs { data: 10, parity: 4 }),
+            ("lrc(6,2,2)", CodeSpec::Lrc { data: 6, local: 2, global: 2 }),
+        ];
+        for (text, code) in codes {
+            let profile =
+                Profile { code, layout: Layout::Split, spread: Spread::Tolerance, tier: Tier::Disk };
+            assert_eq!(text.parse(), Ok(profile));
+            assert_eq!(profile.to_string(), text);
+            assert_eq!(profile.check_supported(), Ok(()));
+        }
+        assert_eq!("replica(1)".parse::<Profile>().unwrap().to_string(), "none");
+        assert_eq!(" RS( 4 , 2 ) ".parse::<Profile>().unwrap().to_string(), "rs(4,2)");
+    }
+
+    #[test]
+    fn parts_of_a_profile_are_read_as_written() {
+        let parse = |text: &str| text.parse::<Profile>().unwrap();
+        let rs = |data, parity| Profile::from(CodeSpec::Rs { data, parity });
+        assert_eq!(parse("packed rs(6,3)"), Profile { layout: Layout::Packed, ..rs(6, 3) });
+        assert_eq!(parse("cache rs(10,1)"), Profile { tier: Tier::Memory, ..rs(10, 1) });
+        assert_eq!(parse("rs(128,4) spread racks(4)"), Profile { spread: Spread::Racks(4), ..rs(128, 4) });
+        assert_eq!(parse("rs(4,2) spread flat"), Profile { spread: Spread::Flat, ..rs(4, 2) });
+        assert_eq!(parse("split rs(4,2) spread tolerance"), rs(4, 2));
+        let wide = parse("wide(128,27,4)");
+        assert_eq!(wide.code, CodeSpec::Wide { data: 128, locality: 27, tolerance: 4 });
+        assert_eq!((wide.layout, wide.code.chunk_count()), (Layout::Wide, 136));
+        assert_eq!(parse("wide wide (128,27,4)"), wide);
+        assert_eq!(parse("wide rs(128,4)"), Profile { layout: Layout::Wide, ..rs(128, 4) });
+    }
+
+    #[test]
+    fn what_is_not_stored_is_refused_with_what_would_be() {
+        let reasons = [
+            ("packed rs(6,3)", "pack"),
+            ("wide(128,27,4)", "wide"),
+            ("cache rs(10,1)", "memory"),
+            ("rs(128,4) spread racks(4)", "spread"),
+            ("split wide(128,32,4)", "wide"),
+        ];
+        for (text, reason) in reasons {
+            let error = text.parse::<Profile>().unwrap().check_supported().unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains(reason) && error.contains("rs(4,2)"), "{error}");
+        }
+    }
 
     #[test]
     fn every_default_profile_uses_at_most_the_directories_it_has_and_survives_its_text() {
@@ -227,7 +371,32 @@ mod tests {
 
     #[test]
     fn errors_name_the_text_the_reason_and_the_way_out() {
-        for text in ["", "rs", "rs(4,2", "rs(4)", "rs(a,2)", "raid(5)", "rs(0,2)", "rs(250,10)"] {
+        let texts = [
+            "",
+            "rs",
+            "rs(4,2",
+            "rs(4)",
+            "rs(a,2)",
+            "raid(5)",
+            "rs(0,2)",
+            "rs(250,10)",
+            "wide",
+            "packed",
+            "cache",
+            "packed packed rs(6,3)",
+            "packedrs(6,3)",
+            "rs(4,2) spread",
+            "rs(4,2) spread racks(0)",
+            "rs(4,2) spread flat flat",
+            "packed cache rs(6,3)",
+            "wide(128,27)",
+            "wide(128,1,4)",
+            "wide(128,27,1)",
+            "wide(128,0,4)",
+            "wide(300,27,4)",
+            "wide(128,27,18446744073709551615)",
+        ];
+        for text in texts {
             let error = text.parse::<Profile>().unwrap_err().to_string();
             assert!(error.contains("write rs(4,2)") && error.contains(&format!("{text:?}")), "{error}");
         }

@@ -141,7 +141,7 @@ pub struct ProcessorCost {
 }
 
 impl ProcessorCost {
-    /// What `striate lab costs` measured: release build, one core of an AMD EPYC virtual machine, best of four runs
+    /// What `striate-lab costs` measured: release build, one core of an AMD EPYC virtual machine, best of four runs
     /// while other programs kept the machine busy. RS(2,2), blocks of 100 KB, over 25 MB of chunks, more than the
     /// inner caches hold: 4.7 GB/s encoded with all checksums, 9.0 GB/s decoded with the block's, and 54 ns of
     /// planning by the random policy for each chunk asked for, 546 ns by the cost model. Candidate moves: the slower of what

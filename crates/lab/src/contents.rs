@@ -143,13 +143,14 @@ impl GeneratedStripes {
             site: *site,
             generation: 1,
             crc32c: self.multiple(sequence as u64, index).crc32c_of(chunk_len),
+            content_version: 0,
         };
         Stripe {
             profile: self.profile.clone(),
             chunk_len,
             locations: self.sites_of(sequence).iter().enumerate().map(location).collect(),
             generation: 1,
-            len: chunk_len * self.code.k() as u32,
+            len: u64::from(chunk_len) * self.code.k() as u64,
         }
     }
 
@@ -237,7 +238,7 @@ mod tests {
             lens.iter().for_each(|&len| assert_eq!(stripes.add(&sites, len).writer(), WRITER));
             for (sequence, len) in lens.into_iter().enumerate() {
                 let record = stripes.record(sequence);
-                assert!((len..len + code.k() as u32).contains(&record.len));
+                assert!((u64::from(len)..u64::from(len) + code.k() as u64).contains(&record.len));
                 let chunk = |index: usize| {
                     let stripe = StripeId::new(WRITER, sequence as u64);
                     let chunk = ChunkId { stripe, index: index as u8, generation: Generation(1) };

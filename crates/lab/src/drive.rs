@@ -21,10 +21,10 @@ use rand::rngs::SmallRng;
 use striate_client::{Client, ClientError};
 use striate_runtime::Instant;
 use striate_stripe::ReadStats;
+use striate_virtual_network::Event;
 
 use crate::calibration::ProcessorCost;
 use crate::latency::Latencies;
-use crate::trace::Event;
 use crate::workload::{Due, Kind, Operation, Workload};
 use crate::world::World;
 

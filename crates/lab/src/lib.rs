@@ -9,40 +9,35 @@
 //! - [`calibration`]: the constants of the models, and where they come from.
 //! - [`costs`]: what planning and coding cost on this machine.
 //! - [`medium`], [`contents`], [`store`]: service times, chunks without memory, and the modelled disk.
-//! - [`network`]: racks, links, faults, and the modelled way to a site.
-//! - [`metadata`]: the modelled way to the metadata store.
-//! - [`world`]: all of it put together.
+//! - [`world`]: all of it put together, on the network of [`striate_virtual_network`].
 //! - [`objects`]: reads and writes of objects in it.
 //! - [`movement`]: the services that move chunks for the readers' sake.
-//! - [`trace`]: the event log whose hash tells two runs apart.
-//! - [`faults`]: random faults on the real store, and what must hold all the same.
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
-//! - [`history`]: the reference model: whether what clients were answered is what S3 allows.
 //! - [`experiment`]: experiments as files, and their reports.
 //! - [`reality`]: the same workload on real sites, to hold the lab against.
 //! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.
 //! - [`speed`]: how fast the lab itself is.
+//! - [`args`], [`commands`], [`failure`], [`program`]: the program, `striate-lab`, whose `faults` are [`striate_faults`].
 //!
 //! Every figure that comes out of here is in virtual time, and says so.
 
+pub mod args;
 pub mod calibration;
+pub mod commands;
 pub mod contents;
 pub mod costs;
 pub mod drive;
 pub mod experiment;
-pub mod faults;
-pub mod history;
+pub mod failure;
 pub mod medium;
-pub mod metadata;
 pub mod movement;
-pub mod network;
 pub mod objects;
+pub mod program;
 pub mod reality;
 pub mod repair;
 pub mod resources;
 pub mod speed;
 pub mod store;
-pub mod trace;
 pub mod world;
 
 pub use striate_workload::{self as workload, latency};

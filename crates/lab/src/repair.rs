@@ -18,11 +18,11 @@ use striate_meta::{ScanRange, Transaction, TxId, keys, records};
 use striate_plan::ReadPolicy;
 use striate_runtime::run_in_virtual_time;
 use striate_stripe::holders;
+use striate_virtual_network::Machine;
 
 use crate::calibration::Calibration;
 use crate::contents::WRITER;
 use crate::drive::{DriveOptions, Measured, drive};
-use crate::network::Machine;
 use crate::workload::EcStoreScans;
 use crate::world::{World, WorldOptions};
 

@@ -24,10 +24,10 @@ use striate_stripe::StripeOptions;
 use crate::calibration::Calibration;
 use crate::costs;
 use crate::drive::{DriveOptions, drive};
-use crate::experiment::COMMIT;
 use crate::experiment::report::STYLE;
 use crate::experiment::svg::escape;
 use crate::movement::{Movement, MovementOptions};
+use crate::program::commit;
 use crate::workload::{EcStoreScans, Objects, Operation, Workload};
 use crate::world::{World, WorldOptions};
 
@@ -151,7 +151,7 @@ fn count(setting: Setting) -> Result<Resources, ClientError> {
         statistics.totals().memory_bytes
     };
     Ok(Resources {
-        commit: COMMIT.to_owned(),
+        commit: commit().to_owned(),
         blocks: setting.blocks,
         block_len: setting.block_len,
         services,

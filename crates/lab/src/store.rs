@@ -23,11 +23,11 @@ use rand::rngs::SmallRng;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch, SiteId};
 use striate_runtime::Runtime;
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
+use striate_virtual_network::{Event, Trace};
 
 use crate::calibration::SiteModel;
 use crate::contents::GeneratedStripes;
 use crate::medium::Medium;
-use crate::trace::{Event, Trace};
 
 /// See the module.
 #[derive(Debug)]

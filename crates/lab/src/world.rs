@@ -1,6 +1,7 @@
 //! A cluster in virtual time: machines with a site each, clients on some of them, one metadata store.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,15 +14,14 @@ use striate_plan::{Candidate, Grouping, ReadPolicy, choose_sites, rack_limit};
 use striate_runtime::Runtime;
 use striate_site::{LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity};
 use striate_stripe::StripeOptions;
+use striate_virtual_network::site::SILENCE;
+use striate_virtual_network::{DistantMeta, DistantSite, Machine, Network, NetworkModel, Trace};
 
 use crate::calibration::Calibration;
 use crate::contents::GeneratedStripes;
-use crate::metadata::DistantMeta;
 use crate::movement::MovementOptions;
-use crate::network::{DistantSite, Machine, Network, NetworkModel, SILENCE};
 use crate::objects::{BUCKET, Changes};
 use crate::store::ModelledStore;
-use crate::trace::Trace;
 
 /// What a world is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -301,8 +301,9 @@ fn generate(
     options: &WorldOptions,
     sizes: impl IntoIterator<Item = u64>,
 ) -> Result<(GeneratedStripes, Vec<u32>), ClientError> {
-    let code = options.profile.code.build();
-    let code = code.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
+    let invalid = |error: &dyn Display| ClientError::InvalidArgument(error.to_string());
+    options.profile.check_supported().map_err(|error| invalid(&error))?;
+    let code = options.profile.code.build().map_err(|error| invalid(&error))?;
     let candidate = |number| Candidate {
         site: SiteId(number + 1),
         rack: RackId(format!("rack-{}", rack(options, number))),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use striate_lab::calibration::Calibration;
 use striate_lab::drive::{DriveOptions, drive};
-use striate_lab::trace::Digest;
 use striate_lab::workload::EcStoreScans;
 use striate_lab::world::{World, WorldOptions};
 use striate_runtime::run_in_virtual_time;
+use striate_virtual_network::Digest;
 
 /// Half a second of a loaded cluster in three racks, with lost messages, a crash, a one-way cut and a
 /// partition.

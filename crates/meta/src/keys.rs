@@ -19,6 +19,7 @@
 //! x/<upload id:16><tx:16>                 AbandonedParts
 //! a/<access key>                          AccessKey
 //! l                                       Leader
+//! f/<role>/<name>                         Process: what a running process reads
 //! w/repair                                RepairWork
 //! w/scrub                                 ScrubWork
 //! w/movement                              MovementWork
@@ -55,6 +56,14 @@ pub fn migration() -> Bytes {
 pub fn leader() -> Bytes {
     Bytes::from_static(b"l")
 }
+
+/// A running process.
+pub fn process(role: &str, name: &str) -> Bytes {
+    build(b"f/", &[role.as_bytes(), b"/", name.as_bytes()])
+}
+
+/// Prefix of all running processes.
+pub const PROCESSES: &[u8] = b"f/";
 
 /// How far the repair service has come.
 pub fn repair_work() -> Bytes {

@@ -4,10 +4,13 @@
 //! row value:  | schema version: 1 byte | Protobuf message … |
 //! ```
 //!
-//! A reader refuses versions above [`SCHEMA_VERSION`] instead of guessing.
+//! Every kind of record counts its own versions ([`Record`]). A row carries the lowest version whose readers understand
+//! it, so that programs of older releases read on what has nothing new in it. A reader refuses versions above the one it
+//! knows instead of guessing. Which versions may be written is decided for the whole store: see [`striate_core::formats`].
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
+use striate_core::Formats;
 
 use crate::store::{MetaError, Row};
 
@@ -18,13 +21,87 @@ mod v1 {
 
 pub use v1::*;
 
-/// The newest schema this program understands.
-pub const SCHEMA_VERSION: u8 = 1;
+/// A kind of record.
+pub trait Record: Message + Default {
+    /// The newest schema version of this kind that this program understands.
+    const SCHEMA: u8 = 1;
+
+    /// The schema version that a reader of this record needs.
+    fn needs(&self) -> u8 {
+        1
+    }
+}
+
+/// Kinds that are as they were in release 0.1.0.
+macro_rules! of_schema_1 {
+    ($($kind:ty),* $(,)?) => { $(impl Record for $kind {})* };
+}
+
+of_schema_1!(
+    AbandonedParts,
+    AccessKey,
+    Block,
+    Bucket,
+    Garbage,
+    Intent,
+    Leader,
+    Migration,
+    MovementWork,
+    PendingSegment,
+    Placement,
+    Process,
+    RepairWork,
+    ScrubWork,
+    Site,
+    Upload,
+    UploadPart,
+);
+
+impl Record for Cluster {
+    const SCHEMA: u8 = 2;
+
+    /// 2 as soon as formats of after release 0.1 are in force: its programs then refuse the store.
+    fn needs(&self) -> u8 {
+        if self.formats() == Formats::OLDEST { 1 } else { 2 }
+    }
+}
+
+impl Record for Object {
+    const SCHEMA: u8 = 2;
+
+    /// 2 with an extent. A program that does not know extents would take the object for one without a body.
+    fn needs(&self) -> u8 {
+        if matches!(self.body, Some(object::Body::Extent(_))) { 2 } else { 1 }
+    }
+}
+
+impl Record for Stripe {
+    const SCHEMA: u8 = 2;
+
+    /// 2 for what a program of release 0.1 would cut off or lose when it writes the record again.
+    fn needs(&self) -> u8 {
+        let has_versions = self.locations.iter().any(|location| location.content_version != 0);
+        if has_versions || self.len > u64::from(u32::MAX) { 2 } else { 1 }
+    }
+}
+
+impl Cluster {
+    /// The formats in force.
+    pub fn formats(&self) -> Formats {
+        Formats::from_numbers(self.record_format, self.chunk_format)
+    }
+
+    /// Puts `formats` in force.
+    pub fn set_formats(&mut self, formats: Formats) {
+        (self.record_format, self.chunk_format) = (formats.records, formats.chunks);
+        self.needs_release = formats.release().to_owned();
+    }
+}
 
 /// A row's value for `record`.
-pub fn encode(record: &impl Message) -> Bytes {
+pub fn encode(record: &impl Record) -> Bytes {
     let mut value = BytesMut::with_capacity(1 + record.encoded_len());
-    value.extend_from_slice(&[SCHEMA_VERSION]);
+    value.extend_from_slice(&[record.needs()]);
     record.encode(&mut value).expect("the buffer grows");
     value.freeze()
 }
@@ -33,13 +110,14 @@ pub fn encode(record: &impl Message) -> Bytes {
 ///
 /// # Errors
 /// [`MetaError::Corrupt`] for a newer schema or bytes that are no such message.
-pub fn decode<R: Message + Default>(value: &Bytes) -> Result<R, MetaError> {
+pub fn decode<R: Record>(value: &Bytes) -> Result<R, MetaError> {
     match value.first() {
-        Some(&SCHEMA_VERSION) => {
+        Some(version) if (1..=R::SCHEMA).contains(version) => {
             R::decode(value.slice(1..)).map_err(|error| MetaError::Corrupt(error.to_string()))
         }
         Some(&version) => Err(MetaError::Corrupt(format!(
-            "a record has schema version {version}, this program knows {SCHEMA_VERSION}; start a newer striate"
+            "a record has schema version {version}, this program knows {}; start a newer striate",
+            R::SCHEMA
         ))),
         None => Err(MetaError::Corrupt("a record is empty".to_owned())),
     }
@@ -50,12 +128,102 @@ impl Row {
     ///
     /// # Errors
     /// As [`decode`].
-    pub fn record<R: Message + Default>(&self) -> Result<R, MetaError> {
+    pub fn record<R: Record>(&self) -> Result<R, MetaError> {
         decode(&self.value).map_err(|error| match error {
             MetaError::Corrupt(reason) => {
                 MetaError::Corrupt(format!("row {:?}: {reason}", String::from_utf8_lossy(&self.key)))
             }
             other => other,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What release 0.1.0 knew of a stripe, and of its locations.
+    #[derive(Clone, PartialEq, Message)]
+    struct OldStripe {
+        #[prost(string, tag = "1")]
+        profile: String,
+        #[prost(uint32, tag = "2")]
+        chunk_len: u32,
+        #[prost(message, repeated, tag = "3")]
+        locations: Vec<OldLocation>,
+        #[prost(uint32, tag = "4")]
+        generation: u32,
+        #[prost(uint32, tag = "5")]
+        len: u32,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct OldLocation {
+        #[prost(uint32, tag = "1")]
+        site: u32,
+        #[prost(uint32, tag = "2")]
+        generation: u32,
+        #[prost(fixed32, tag = "3")]
+        crc32c: u32,
+    }
+
+    fn stripe() -> Stripe {
+        let location = |site| Location { site, generation: 2, crc32c: 0xDEAD_BEEF, content_version: 0 };
+        Stripe {
+            profile: "rs(2,1)".to_owned(),
+            chunk_len: 1 << 20,
+            locations: (1..=3).map(location).collect(),
+            generation: 3,
+            len: 2_000_000,
+        }
+    }
+
+    #[test]
+    fn records_without_news_are_byte_for_byte_those_of_release_0_1() {
+        let location = |site| OldLocation { site, generation: 2, crc32c: 0xDEAD_BEEF };
+        let old = OldStripe {
+            profile: "rs(2,1)".to_owned(),
+            chunk_len: 1 << 20,
+            locations: (1..=3).map(location).collect(),
+            generation: 3,
+            len: 2_000_000,
+        };
+        let value = encode(&stripe());
+        assert_eq!(value[0], 1);
+        assert_eq!(value[1..], old.encode_to_vec());
+        assert_eq!(decode::<Stripe>(&value).unwrap(), stripe());
+        assert_eq!(encode(&Cluster::default())[0], 1);
+        assert_eq!(encode(&Object { size: 3, ..Object::default() })[0], 1);
+    }
+
+    #[test]
+    fn what_an_old_program_would_lose_needs_a_newer_one() {
+        let long = Stripe { len: 1 << 32, ..stripe() };
+        let mut updated = stripe();
+        updated.locations[1].content_version = 1;
+        for stripe in [long, updated] {
+            let value = encode(&stripe);
+            assert_eq!(value[0], 2);
+            assert_eq!(decode::<Stripe>(&value).unwrap(), stripe);
+        }
+        let extent = Extent { len: 7, content_version: 9, ..Extent::default() };
+        let packed = Object { body: Some(object::Body::Extent(extent)), ..Object::default() };
+        assert_eq!(encode(&packed)[0], 2);
+        assert_eq!(decode::<Object>(&encode(&packed)).unwrap(), packed);
+        let mut cluster = Cluster::default();
+        cluster.set_formats(Formats::OLDEST);
+        assert_eq!(encode(&cluster)[0], 1);
+        cluster.set_formats(Formats { records: 2, chunks: 1 });
+        assert_eq!((encode(&cluster)[0], cluster.needs_release.as_str()), (2, "0.2.0"));
+    }
+
+    #[test]
+    fn schemas_above_the_kinds_own_are_refused() {
+        for (value, known) in [(vec![2], "knows 1"), (vec![0], "version 0"), (vec![], "empty")] {
+            let error = decode::<Bucket>(&value.into()).unwrap_err().to_string();
+            assert!(error.contains(known), "{error}");
+        }
+        let error = decode::<Stripe>(&vec![3].into()).unwrap_err().to_string();
+        assert!(error.contains("schema version 3, this program knows 2; start a newer striate"), "{error}");
     }
 }

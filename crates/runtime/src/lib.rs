@@ -1,4 +1,4 @@
-//! The runtime seam: time, randomness, tasks, blocking work, and large buffers.
+//! The runtime seam: time, randomness, tasks, blocking work, large buffers, and a command's [`output`].
 //!
 //! Logic that reads a clock, draws a random number or starts a task does it through a [`Runtime`] that
 //! was handed in. In a server the runtime stands on the real clock and a thread pool. In the lab the same
@@ -13,6 +13,7 @@
 
 mod buffer;
 mod exact;
+pub mod output;
 mod process;
 mod processors;
 mod virtual_time;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
-use striate_core::{ChunkId, ChunkRange, ClusterId, FencingEpoch, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ChunkRange, ClusterId, FencingEpoch, Formats, LoadReport, RackId, SiteId};
 use striate_runtime::Instant;
 
 use crate::store::{ChunkInfo, StoreStatus};
@@ -138,6 +138,10 @@ pub struct SiteStatus {
     pub load: LoadReport,
     /// Bytes that reads take from its store in a second; of late, in the mean. `None` if it does not tell.
     pub read_bytes_per_s: Option<u64>,
+    /// The newest formats that its program reads.
+    pub reads: Formats,
+    /// Its program's version; empty if it does not tell.
+    pub program: String,
 }
 
 /// Why a site did not do what it was asked.

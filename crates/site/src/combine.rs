@@ -8,8 +8,8 @@
 //! of the next local slices are under way while the children's slices arrive. Dropping the stream drops the
 //! children's streams, which cancels the whole tree.
 //!
-//! Errors: a missing or damaged chunk is named as it is. What concerns a site (unreachable, full queue) gets
-//! the site's number in front on its way up. The stream ends with the first error.
+//! Errors: a missing or damaged chunk is named as it is. Errors of a site (unreachable, full queue) are prefixed with
+//! its number. The stream ends with the first error.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::api::{
     AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, Site, SiteDirectory, SiteError,
     SliceStream, WriteRequest,
 };
-use crate::protocol::limits::MAX_CHUNK_LEN;
+use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_TREE_DEPTH};
 
 /// Local slices that are read and summed ahead of the one that is being sent.
 pub const LOCAL_SLICES_AHEAD: usize = 2;
@@ -31,8 +31,6 @@ pub const LOCAL_SLICES_AHEAD: usize = 2;
 pub const MAX_SLICE_LEN: u32 = 4 << 20;
 /// Most chunks and inner nodes of one tree.
 pub const MAX_TREE_SIZE: usize = 1024;
-/// Most inner nodes on the way from the root to a leaf.
-pub const MAX_TREE_DEPTH: usize = 32;
 
 /// Checks the limits above and that all nodes agree on offset, length and slice length.
 ///

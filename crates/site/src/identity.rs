@@ -21,6 +21,17 @@ use crate::filesystem::{self, FileSystem};
 /// The newest on-disk format that this program reads and writes.
 pub const DISK_FORMAT: u32 = 1;
 
+/// Who a site is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteIdentity {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its number.
+    pub site: SiteId,
+    /// Its failure domain.
+    pub rack: RackId,
+}
+
 /// Tells one disk from another for ever: 16 random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -23,6 +23,7 @@ pub mod remote;
 pub mod secure;
 pub mod service;
 pub mod store;
+pub mod transport;
 pub mod transport_conformance;
 
 pub use api::{
@@ -31,11 +32,12 @@ pub use api::{
 };
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};
 pub use filesystem::RealFileSystem;
-pub use identity::{DiskId, Identity, IdentityError};
-pub use local::{LocalSite, SiteIdentity};
+pub use identity::{DiskId, Identity, IdentityError, SiteIdentity};
+pub use local::LocalSite;
 pub use memory::MemoryStore;
 pub use queue::QueueLimits;
-pub use remote::{Connector, RemoteOptions, RemoteSite, TcpConnector, connect};
+pub use remote::{RemoteOptions, RemoteSite, connect};
 pub use secure::{Gate, SecureConnector};
-pub use service::{ByteStream, Listener, RuntimeExecutor, serve_site};
+pub use service::serve_site;
 pub use store::{ChunkInfo, ChunkStore, StoreStatus};
+pub use transport::{ByteStream, Connector, Listener, RuntimeExecutor, TcpConnector};

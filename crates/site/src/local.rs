@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
-use striate_core::{ChunkId, ChunkRange, ClusterId, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ChunkRange, Formats, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -30,6 +30,7 @@ use crate::api::{
     Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 use crate::combine;
+use crate::identity::SiteIdentity;
 use crate::load::LoadMeter;
 use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
 use crate::store::{ChunkInfo, ChunkStore};
@@ -37,17 +38,6 @@ use crate::store::{ChunkInfo, ChunkStore};
 /// A read of more bytes than this goes through the queue even when it could be answered at once, so that it
 /// does not hold up the event loop.
 pub const INLINE_READ_BYTES: u64 = 2 << 20;
-
-/// Who a site is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SiteIdentity {
-    /// Its cluster.
-    pub cluster: ClusterId,
-    /// Its number.
-    pub site: SiteId,
-    /// Its failure domain.
-    pub rack: RackId,
-}
 
 /// A site in this process. Cheap to clone.
 #[derive(Clone)]
@@ -357,6 +347,8 @@ impl Site for LocalSite {
             store: self.inner.store.status(),
             load: self.inner.load.report(),
             read_bytes_per_s: Some(self.inner.load.read_bytes_per_s()),
+            reads: Formats::NEWEST,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }
 }

@@ -10,8 +10,7 @@ use async_trait::async_trait;
 use striate_trust::{Expected, PeerName, Role, Trust};
 use tokio::net::TcpStream;
 
-use crate::remote::Connector;
-use crate::service::ByteStream;
+use crate::transport::{ByteStream, Connector};
 
 /// Who has business with a site: those who read and write, who collect and repair, and other sites for combinations.
 const CALLERS: &[Role] = &[Role::Gateway, Role::Control, Role::Site];

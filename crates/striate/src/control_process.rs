@@ -5,11 +5,12 @@
 //! others are, and, where it is told to, moves chunks to where reads of them cost less, by what gateways report. When it goes,
 //! another takes over.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use striate_control::movement::AccessSource;
-use striate_control::{Candidacy, GatheredAccess, Members, UpkeepOptions};
+use striate_control::{Candidacy, GatheredAccess, LEADER_ROLE, Members, ProcessReport, UpkeepOptions};
 use striate_meta::MetaStore;
 use striate_runtime::Runtime;
 use striate_s3::{Credentials, KeyStore, SealingKey};
@@ -64,6 +65,7 @@ pub async fn serve(
     let row = members.found(own.cluster, args.profile, &args.region).await.map_err(Failure::refused)?;
     let address = listener.local_addr().map_err(Failure::failed)?;
     tracing::info!(name = own.name, %address, cluster = %own.cluster, profile = row.profile, "control serves");
+    let reporting = runtime.spawn(report(&runtime, &meta, "control", &trust).keep(|| None));
     let access = GatheredAccess::default();
     let candidacy = Candidacy::new(runtime.clone(), meta.clone(), &own.name);
     let leading = runtime.spawn(candidacy.run({
@@ -77,6 +79,7 @@ pub async fn serve(
     }));
     ControlService::new(runtime, meta, own.cluster, access).serve(listener, trust, shutdown).await;
     leading.abort();
+    reporting.abort();
     tracing::info!("stopped");
     Ok(())
 }
@@ -89,6 +92,12 @@ struct Term {
     access: GatheredAccess,
     /// It moves chunks for the readers' sake.
     optimises: bool,
+}
+
+/// What this program reads, under a name of its own for each role of the process.
+fn report(runtime: &Runtime, meta: &Arc<dyn MetaStore>, role: &str, trust: &Trust) -> ProcessReport {
+    let name = trust.own_name().name;
+    ProcessReport::new(runtime.clone(), meta.clone(), role, &name, env!("CARGO_PKG_VERSION"))
 }
 
 /// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
@@ -117,7 +126,11 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
                 cluster.journal(source).run(stripes.clone()),
             );
             let upkeep = cluster.upkeep().clone().run(stripes.clone());
-            futures::future::join4(cluster.follow_sites(), upkeep, moving, statistics.run(stripes)).await;
+            let writer = stripes.clone();
+            let reporting = report(stripes.runtime(), stripes.meta(), LEADER_ROLE, &trust)
+                .keep(move || Some(writer.writer_lease()));
+            let following = futures::future::join(cluster.follow_sites(), reporting);
+            futures::future::join4(following, upkeep, moving, statistics.run(stripes)).await;
         }
         Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
     }
@@ -138,13 +151,15 @@ fn show(first: &Credentials) -> Outcome {
     let shown = credentials::show(first, None, &folder)
         .or_else(|_| credentials::show(first, None, &std::env::temp_dir()))
         .map_err(|error| Failure::failed(format!("the first access key could not be shown: {error}")))?;
-    match shown {
+    let said = match shown {
         credentials::Shown::Terminal => {
-            println!("These are the first access key and its secret, shown once.")
+            "These are the first access key and its secret, shown once.".to_owned()
         }
         credentials::Shown::File(path) => {
-            println!("The first access key and its secret are in {} (mode 0600).", path.display());
+            format!("The first access key and its secret are in {} (mode 0600).", path.display())
         }
-    }
+    };
+    // Control serves whether or not somebody reads this.
+    let _ = writeln!(io::stdout(), "{said}");
     Ok(())
 }

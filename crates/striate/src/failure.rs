@@ -10,6 +10,7 @@ use std::process::ExitCode;
 /// | 1 | the command ran and failed, or found something that needs attention |
 /// | 2 | the arguments or the circumstances at the start are wrong; nothing was changed |
 /// | 130 | the user interrupted it |
+/// | 141 | nobody reads its output any more ([`striate_runtime::output`]) |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     message: String,

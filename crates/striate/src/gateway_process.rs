@@ -1,6 +1,6 @@
 //! `striate gateway`: S3 in this process, metadata on an engine that several share, chunks on sites in others.
 
-use striate_control::UpkeepOptions;
+use striate_control::{ProcessReport, UpkeepOptions};
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
@@ -38,6 +38,15 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         let control = ControlClient::new(runtime.clone(), trust.clone(), args.control);
         runtime.spawn(keep_reporting(cluster.client().stripes().clone(), control));
     }
+    let report = ProcessReport::new(
+        runtime.clone(),
+        cluster.meta().clone(),
+        "gateway",
+        &trust.own_name().name,
+        env!("CARGO_PKG_VERSION"),
+    );
+    let stripes = cluster.client().stripes().clone();
+    runtime.spawn(report.keep(move || Some(stripes.writer_lease())));
     let home = Home { directories: vec![identity], name: Some(trust.own_name().name) };
     serve(runtime, cluster, listeners, &args.listen, home, None).await
 }

@@ -10,13 +10,16 @@
 //! | [`identity`], [`membership`], [`remote_sites`] | how they know, find and reach each other |
 //! | [`admin`], [`operate`] | the admin socket: status, heal, verify, disks, keys, metadata; and its commands |
 //! | [`console`], [`metrics`], [`spans`] | the status page, health, metrics; spans for OpenTelemetry |
-//! | [`lab`] | experiments in virtual time |
 //! | [`s3_client`] | a small client of any S3 store |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
 //! | [`mod@bench`] | workloads against any S3 store, measured |
 //! | [`interruption`] | Ctrl-C |
 //!
 //! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.
+
+// Every `println!` here survives `| head`: these stand before the standard library's (`striate_runtime::output`).
+#[macro_use(eprintln, print, println)]
+extern crate striate_runtime;
 
 pub mod admin;
 pub mod args;
@@ -30,7 +33,6 @@ pub mod failure;
 pub mod gateway_process;
 pub mod identity;
 pub mod interruption;
-pub mod lab;
 pub mod logging;
 pub mod membership;
 pub mod metrics;

@@ -27,8 +27,6 @@ fn main() -> ExitCode {
         Command::Server(_) | Command::Site(_) | Command::Gateway(_) | Command::Control(_)
     );
     let default = match &cli.command {
-        // Its faults are meant to happen; what comes of them is its output.
-        Command::Lab(_) => "off",
         _ if is_service => "info,s3s=off",
         _ => "warn",
     };

@@ -8,6 +8,7 @@ mod migrate;
 mod report;
 mod site;
 mod trust;
+mod upgrade;
 
 use std::io::Write;
 use std::time::Duration;
@@ -225,6 +226,7 @@ pub async fn admin(runtime: Runtime, command: AdminCommand) -> Outcome {
             metadata::import(AdminClient::find(runtime, &admin)?, &file).await
         }
         AdminCommand::Migrate(args) => migrate::run(runtime, *args).await,
+        AdminCommand::Upgrade(command) => upgrade::run(runtime, command).await,
     }
 }
 

@@ -4,8 +4,8 @@ use futures::future::LocalBoxFuture;
 use striate_runtime::Runtime;
 
 use crate::args::Command;
-use crate::failure::Outcome;
-use crate::{bench, control_process, gateway_process, lab, operate, server, site_process, transfer};
+use crate::failure::{Failure, Outcome};
+use crate::{bench, control_process, gateway_process, operate, server, site_process, transfer};
 
 /// Runs `command` to its end.
 // Boxed, so that all commands are compiled here, once, and not again with the binary that awaits them.
@@ -31,7 +31,10 @@ async fn dispatch(runtime: Runtime, command: Command) -> Outcome {
         Command::Disk(command) => operate::disk(runtime, command).await,
         Command::Admin(command) => operate::admin(runtime, command).await,
         Command::Bench(args) => bench::run(runtime, *args).await,
-        Command::Lab(command) => lab::run(runtime, command).await,
+        Command::Lab { arguments } => Err(Failure::refused(format!(
+            "the laboratory is a program of its own since 0.2.0: run `{}`",
+            ["striate-lab".to_owned()].into_iter().chain(arguments).collect::<Vec<_>>().join(" ")
+        ))),
         Command::Version => {
             println!("striate {}", env!("CARGO_PKG_VERSION"));
             Ok(())

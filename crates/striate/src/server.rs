@@ -1,6 +1,6 @@
 //! `striate server`: everything wired together, until a signal.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -70,6 +70,9 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
     opened.cluster.optimiser().set_paused(!args.optimise_placement);
+    if args.finalize {
+        opened.cluster.finalize_upgrade().await?;
+    }
     let endpoint = listeners.endpoint.clone();
     let first = introduce(&opened, &endpoint, args.listen.dev)?;
     let home = Home { directories: opened.cluster.directories(), name: None };
@@ -288,7 +291,8 @@ pub async fn serve(
         env!("CARGO_PKG_VERSION")
     );
     if let Some(first) = first {
-        println!("{first}");
+        // The store serves whether or not somebody reads this.
+        let _ = writeln!(io::stdout(), "{first}");
     }
 
     runtime.spawn(watch_signals(stop, draining));

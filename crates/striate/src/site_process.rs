@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use striate_core::{ClusterId, RackId, SiteId};
+use striate_core::{ClusterId, Formats, RackId, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_runtime::Runtime;
 use striate_site::SiteDirectory;
@@ -29,8 +29,8 @@ use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::server::{listen, watch_signals};
 use crate::start::directories::{DirectoryError, Found, inspect};
 use crate::start::lock::DirectoryLock;
-use crate::start::roster::{Member, Roster};
-use crate::start::site::{DiskSite, Medium};
+use crate::start::roster::{Member, RequiredFormats, Roster};
+use crate::start::site::DiskSite;
 
 /// Pause between two registrations of a site that has its number.
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ pub async fn serve(
     listeners: Vec<TcpListener>,
     stop: watch::Receiver<bool>,
 ) -> Outcome {
-    if args.control.is_empty() && args.number.is_none() {
+    if args.control.is_empty() {
         return Err(Failure::refused("give --control HOST:PORT, where control processes listen"));
     }
     let trust = identify(&runtime, &args.identity, Role::Site)?;
@@ -89,7 +89,7 @@ pub async fn serve(
     };
     let sites = args.data.iter().zip(listeners);
     let served =
-        join_all(sites.map(|(directory, listener)| process.serve(args, directory, listener, stop.clone())));
+        join_all(sites.map(|(directory, listener)| process.serve(directory, listener, stop.clone())));
     served.await.into_iter().collect::<Outcome<Vec<()>>>()?;
     tracing::info!("stopped");
     Ok(())
@@ -114,7 +114,6 @@ impl Process {
     /// Runs one site.
     async fn serve(
         &self,
-        args: &SiteArgs,
         directory: &Path,
         listener: TcpListener,
         mut stop: watch::Receiver<bool>,
@@ -122,23 +121,18 @@ impl Process {
         let cluster = self.trust.own_name().cluster;
         let port = listener.local_addr().map_err(Failure::failed)?.port();
         let address = HostPort { host: self.host.clone(), port }.to_string();
-        let (mut member, lock) = admit(&self.runtime, directory, cluster)?;
+        let Admitted { mut member, mut formats, lock } = admit(&self.runtime, directory, cluster)?;
         let mut stopped = stop.clone();
         if member.site == NO_NUMBER {
-            let number = tokio::select! {
-                number = self.obtain_number(args.number, &member, &address) => SiteId(number?),
+            let (number, required) = tokio::select! {
+                obtained = self.obtain_number(&member, &address) => obtained?,
                 _ = stopped.wait_for(|&stop| stop) => return Ok(()),
             };
-            member.site = number;
-            write_roster(cluster, &member)?;
+            (member.site, formats) = (number, required);
+            write_roster(cluster, &member, &formats)?;
         }
-        let medium =
-            args.medium.map(|calibration| Medium { model: calibration.site, seed: args.medium_seed });
-        if let Some(medium) = &medium {
-            tracing::warn!(?medium, "the site is made as slow as a modelled medium: for experiments only");
-        }
-        let rack = Some(RackId(self.rack.clone()));
-        let site = DiskSite::open_as(&self.runtime, cluster, &member, rack, medium).await;
+        let rack = RackId(self.rack.clone());
+        let site = DiskSite::open_in(&self.runtime, cluster, &member, rack).await;
         let site = site.map_err(Failure::refused)?;
         let neighbours: Arc<dyn SiteDirectory> = self.neighbours.clone();
         site.set_directory(Arc::downgrade(&neighbours));
@@ -156,10 +150,9 @@ impl Process {
             ServiceLimits::default(),
             shutdown,
         );
-        let is_known_to_control = args.number.is_none();
         tokio::select! {
             () = serving => {}
-            () = self.keep_registered(&member, &site, &address), if is_known_to_control => {}
+            () = self.keep_registered(&member, &site, &address, formats) => {}
         }
         site.close().await;
         drop((neighbours, lock));
@@ -178,6 +171,8 @@ impl Process {
             address: address.to_owned(),
             rack: self.rack.clone(),
             capacity_bytes,
+            record_format: Formats::NEWEST.records,
+            chunk_format: Formats::NEWEST.chunks,
         };
         let ask = |mut control: ClusterControlClient<Channel>| {
             let request = request.clone();
@@ -188,15 +183,12 @@ impl Process {
         Ok(reply)
     }
 
-    /// The number of a site that has none: the one it was given, or control's.
-    async fn obtain_number(&self, given: Option<u32>, member: &Member, address: &str) -> Outcome<u32> {
-        if let Some(number) = given {
-            return Ok(number);
-        }
+    /// The number that control gives to a site that has none, and what programs must read there.
+    async fn obtain_number(&self, member: &Member, address: &str) -> Outcome<(SiteId, RequiredFormats)> {
         let mut said = None;
         loop {
             match self.register(member, address, 0).await {
-                Ok(reply) => return Ok(reply.site),
+                Ok(reply) => return Ok((SiteId(reply.site), RequiredFormats::from(&reply))),
                 Err(ControlError::Refused(reason)) => {
                     return Err(Failure::refused(format!("{}: {reason}", member.path.display())));
                 }
@@ -211,11 +203,30 @@ impl Process {
         }
     }
 
-    /// Registers again and again. What goes wrong is said once; the site serves on.
-    async fn keep_registered(&self, member: &Member, site: &DiskSite, address: &str) {
+    /// Registers again and again, and writes down which formats are in force, so that programs that do not read them
+    /// refuse to start here. What goes wrong is said once; the site serves on.
+    async fn keep_registered(
+        &self,
+        member: &Member,
+        site: &DiskSite,
+        address: &str,
+        mut formats: RequiredFormats,
+    ) {
         let mut said = None;
         loop {
-            let error = self.register(member, address, site.status().capacity_bytes).await.err();
+            let registered = self.register(member, address, site.status().capacity_bytes).await;
+            if let Ok(reply) = &registered
+                && let required = RequiredFormats::from(reply)
+                && !formats.in_force.covers(required.in_force)
+            {
+                match write_roster(self.trust.own_name().cluster, member, &required) {
+                    Ok(()) => formats = required,
+                    Err(error) => {
+                        tracing::warn!(site = %member.site, %error, "the formats in force were not written down")
+                    }
+                }
+            }
+            let error = registered.err();
             if let Some(error) = error.as_ref().filter(|_| said != error) {
                 tracing::warn!(site = %member.site, %error, "the site could not register; will try again");
             }
@@ -226,27 +237,45 @@ impl Process {
 }
 
 /// Writes the roster of a directory whose only member is its own site.
-fn write_roster(cluster: ClusterId, member: &Member) -> Outcome {
+fn write_roster(cluster: ClusterId, member: &Member, formats: &RequiredFormats) -> Outcome {
     let roster = Roster {
         generation: 1,
         cluster,
         tolerance: 0,
         next_site: member.site.0.saturating_add(1),
         members: vec![member.clone()],
+        formats: formats.clone(),
     };
     let written = roster.write(&member.path, member.disk);
     written.map_err(|error| Failure::refused(format!("{}: {error}", member.path.display())))
 }
 
+/// A site's directory.
+struct Admitted {
+    member: Member,
+    /// What its roster says that programs must read there.
+    formats: RequiredFormats,
+    lock: DirectoryLock,
+}
+
+impl From<&RegisterReply> for RequiredFormats {
+    fn from(reply: &RegisterReply) -> Self {
+        Self {
+            in_force: Formats::from_numbers(reply.record_format, reply.chunk_format),
+            needs: reply.needs_release.clone(),
+        }
+    }
+}
+
 /// The site on a directory, locked. At the first start it gets an identity, and no number yet.
-fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<(Member, DirectoryLock)> {
+fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Admitted> {
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::refused(format!("{}: {error}", directory.display())))?;
     let inspected = inspect(directory).map_err(|error: DirectoryError| Failure::refused(error))?;
     let path: PathBuf = inspected.path;
     let lock = DirectoryLock::take(&path).map_err(Failure::refused)?;
     let refuse = |reason: String| Failure::refused(format!("{}: {reason}", path.display()));
-    let member = match inspected.found {
+    let (member, formats) = match inspected.found {
         Found::Member { disk, roster, .. } => {
             if roster.cluster != cluster {
                 return Err(refuse(format!(
@@ -258,7 +287,7 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<(Me
                 .member(disk)
                 .cloned()
                 .ok_or_else(|| refuse("its roster does not name it".to_owned()))?;
-            Member { path: path.clone(), ..known }
+            (Member { path: path.clone(), ..known }, roster.formats)
         }
         Found::Remains(remains) => {
             return Err(refuse(format!(
@@ -271,11 +300,12 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<(Me
             let mut disk = [0; 16];
             runtime.fill_secret(&mut disk);
             let member = Member { disk: DiskId(disk), site: NO_NUMBER, path: path.clone() };
-            write_roster(cluster, &member)?;
-            member
+            let formats = RequiredFormats::default();
+            write_roster(cluster, &member, &formats)?;
+            (member, formats)
         }
     };
-    Ok((member, lock))
+    Ok(Admitted { member, formats, lock })
 }
 
 #[cfg(test)]
@@ -287,19 +317,19 @@ mod tests {
         let runtime = Runtime::deterministic(1, Duration::ZERO);
         let folder = tempfile::tempdir().unwrap();
         let cluster = ClusterId(7);
-        let (mut member, lock) = admit(&runtime, folder.path(), cluster).unwrap();
+        let Admitted { mut member, lock, .. } = admit(&runtime, folder.path(), cluster).unwrap();
         assert_eq!(member.site, NO_NUMBER);
         drop(lock);
-        let (again, lock) = admit(&runtime, folder.path(), cluster).unwrap();
+        let Admitted { member: again, lock, .. } = admit(&runtime, folder.path(), cluster).unwrap();
         assert_eq!(
             again, member,
             "a start that ended before control answered has not lost the disk's identity"
         );
         drop(lock);
         member.site = SiteId(3);
-        write_roster(cluster, &member).unwrap();
-        let (numbered, lock) = admit(&runtime, folder.path(), cluster).unwrap();
-        assert_eq!(numbered, member);
+        write_roster(cluster, &member, &RequiredFormats::newest()).unwrap();
+        let Admitted { member: numbered, formats, lock } = admit(&runtime, folder.path(), cluster).unwrap();
+        assert_eq!((numbered, formats), (member, RequiredFormats::newest()));
         assert!(admit(&runtime, folder.path(), cluster).is_err(), "it is locked");
         drop(lock);
         assert!(admit(&runtime, folder.path(), ClusterId(8)).is_err());

@@ -13,10 +13,11 @@ use striate::membership::client::{Channel, ControlClient};
 use striate::membership::messages::cluster_control_client::ClusterControlClient;
 use striate::membership::messages::{ListSitesRequest, RegisterRequest, SetDrainingRequest, Site};
 use striate::start::cluster::{Cluster, Settings};
+use striate::start::roster::Roster;
 use striate::{control_process, operate, site_process};
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
-use striate_core::SiteId;
-use striate_meta::{MemoryStore, MetaStore};
+use striate_core::{Formats, SiteId};
+use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::{JoinHandle, Runtime};
 use striate_stripe::StripeOptions;
 use striate_trust::{Role, Trust};
@@ -324,6 +325,8 @@ async fn control_refuses_what_a_role_has_no_right_to() {
                 address: "h:1".to_owned(),
                 rack: "a".to_owned(),
                 capacity_bytes: 0,
+                record_format: Formats::NEWEST.records,
+                chunk_format: Formats::NEWEST.chunks,
             };
             control.register(request).await
         }
@@ -351,5 +354,74 @@ async fn control_refuses_what_a_role_has_no_right_to() {
     let sites = cluster.wait_for_sites(|_, _| true).await;
     let states: Vec<&str> = sites.iter().map(|site| site.state.as_str()).collect();
     assert_eq!(states, ["draining", "active"]);
+    cluster.stop().await;
+}
+
+/// As a control process of release 0.1 would have made it.
+async fn put_old_formats_in_force(meta: &Arc<dyn MetaStore>) {
+    let row = meta.get(&keys::cluster()).await.unwrap().unwrap();
+    let mut record: records::Cluster = row.record().unwrap();
+    (record.record_format, record.chunk_format) = (0, 0);
+    record.needs_release = String::new();
+    let mut tx = Transaction::new(TxId(1));
+    tx.put(keys::cluster(), records::encode(&record));
+    meta.commit(tx).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newer_formats_come_when_all_processes_read_them_and_then_older_sites_are_refused() {
+    let cluster = TestCluster::start().await;
+    let row = || async {
+        let row = cluster.meta.get(&keys::cluster()).await.unwrap()?;
+        Some(row.record::<records::Cluster>().unwrap().formats())
+    };
+    cluster.wait_for_sites(|sites, _| sites.is_empty()).await;
+    assert_eq!(row().await, Some(Formats::NEWEST), "a new cluster begins with the newest formats");
+    put_old_formats_in_force(&cluster.meta).await;
+
+    let site = cluster.run_site(1, "a").await;
+    cluster.wait_for_sites(|sites, _| sites.len() == 1).await;
+    let required = || Roster::read(&cluster.path("disk1")).unwrap().unwrap().0.formats.in_force;
+    wait_until(&cluster.runtime, || required() == Formats::OLDEST).await;
+    let gateway = cluster.gateway("g1").await;
+    assert_eq!(gateway.client().stripes().formats(), Formats::OLDEST);
+    wait_until(&cluster.runtime, || gateway.client().stripes().sites().len() == 1).await;
+    let all_are_known = async {
+        loop {
+            let readers = gateway.formats().await.unwrap().readers;
+            let is_known =
+                |who: &&str| readers.iter().any(|reader| reader.who == *who && reader.reads.is_some());
+            if ["site 1", "control c1", "leader c1"].iter().all(is_known) {
+                return;
+            }
+            cluster.runtime.sleep(Duration::from_millis(50)).await;
+        }
+    };
+    cluster.runtime.timeout(PATIENCE, all_are_known).await.expect("every process reports");
+
+    // A gateway of release 0.1 that writes: it reports nothing, and its intents have a lease that lives.
+    let lease = cluster.meta.grant_lease(Duration::from_secs(1_000)).await.unwrap().id;
+    let intent = records::Intent { writer: 99, first_sequence: 0, count: 1_024, lease: lease.0 };
+    let mut tx = Transaction::new(TxId(2));
+    tx.put(keys::intent(99, 0), records::encode(&intent));
+    cluster.meta.commit(tx).await.unwrap();
+    let held = gateway.finalize_upgrade().await.unwrap_err().to_string();
+    assert!(held.contains("writer number 99"), "{held}");
+    assert_eq!(row().await, Some(Formats::OLDEST));
+    cluster.meta.revoke_lease(lease).await.unwrap();
+
+    assert_eq!(gateway.finalize_upgrade().await.unwrap(), Formats::NEWEST);
+    assert_eq!((row().await, gateway.client().stripes().formats()), (Some(Formats::NEWEST), Formats::NEWEST));
+    wait_until(&cluster.runtime, || required() == Formats::NEWEST).await;
+    let old = cluster.client(Role::Site, "s2").await;
+    let register = |mut control: ClusterControlClient<Channel>| async move {
+        let (address, rack) = ("h:1".to_owned(), "a".to_owned());
+        control.register(RegisterRequest { disk: vec![9; 16], address, rack, ..Default::default() }).await
+    };
+    let refused = old.ask(register).await.unwrap_err().to_string();
+    assert!(refused.contains("start striate 0.2.0 or newer"), "{refused}");
+
+    gateway.close().await;
+    site.stop().await;
     cluster.stop().await;
 }

@@ -1,7 +1,13 @@
 //! The command line as users type it.
 
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
 use clap::{CommandFactory, Parser};
 use striate::args::{Cli, Command, HostPort};
+use striate_runtime::Runtime;
+use striate_runtime::output::OUTPUT_CLOSED;
 
 #[test]
 fn the_command_line_is_consistent_and_every_command_teaches() {
@@ -44,11 +50,11 @@ fn the_documented_commands_parse() {
         "striate server /d --otlp-endpoint http://localhost:4318 --otlp-sampling 0.1",
         "striate bucket create --profile rs(4,2) photos",
         "striate bucket list --dir /d1",
-        "striate cp --recursive a s3://b/",
+        "striate cp --recursive a s3://photos/",
         "striate disk replace /d3",
         "striate heal --quiet",
         "striate verify --quiet --json",
-        "striate explain s3://b/k s3://b/other/key --read-policy cost-model(1) --json",
+        "striate explain s3://photos/k s3://photos/other/key --read-policy cost-model(1) --json",
         "striate status --json",
         "striate admin keys create --description x",
         "striate admin keys rotate KEY --grace-minutes 5",
@@ -67,9 +73,8 @@ fn the_documented_commands_parse() {
         "striate bench --bucket b --workload ycsb-b --objects 10000 --size 100KB --load --verify",
         "striate bench --bucket b --workload pages --size-scale 0.1 --rate 20 --duration 5 --warm-up 1 --clean",
         "striate bench --bucket b --workload trace --trace t.csv.gz --time-scale 10 --preload all",
-        "striate lab list",
-        "striate lab run --experiment ec-store-ycsb-p --seed 7 --seeds 2 --scale 100 --out /tmp/r",
-        "striate lab speed --sites 1000",
+        "striate lab run --experiment ec-store-ycsb-p",
+        "striate lab --help",
         "striate version",
     ];
     for line in lines {
@@ -78,7 +83,7 @@ fn the_documented_commands_parse() {
     }
     let parsed = Cli::try_parse_from(["striate", "server", "/a", "/b"]).unwrap();
     assert!(matches!(parsed.command, Command::Server(args) if args.directories == ["/a", "/b"]));
-    for wrong in [&["s3://bucket"][..], &["key"], &[], &["s3://b/k", "--read-policy", "best"]] {
+    for wrong in [&["s3://bucket"][..], &["key"], &[], &["s3://photos/k", "--read-policy", "best"]] {
         assert!(Cli::try_parse_from(["striate", "explain"].iter().chain(wrong)).is_err(), "{wrong:?}");
     }
     for wrong in [["--otlp-endpoint", "localhost:4318"], ["--otlp-sampling", "2"]] {
@@ -86,4 +91,85 @@ fn the_documented_commands_parse() {
     }
     assert!(Cli::try_parse_from(["striate", "server"]).is_err());
     assert!(Cli::try_parse_from(["striate", "bucket", "create", "--profile", "raid5", "b"]).is_err());
+}
+
+/// The program, with the environment of a store below `root`.
+fn striate(root: &Path, arguments: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_striate"));
+    command
+        .args(arguments)
+        .env("STRIATE_RUN_DIR", root.join("run"))
+        .env("STRIATE_ACCESS_KEY", "tester")
+        .env("STRIATE_SECRET_KEY", "a-secret-for-this-test")
+        .stdin(Stdio::null());
+    command
+}
+
+/// A process that does not outlive the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A pipe that nobody reads: every write to it fails.
+fn closed_pipe() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_end_quietly_when_nobody_reads_their_output_and_servers_go_on() {
+    let (runtime, root) = (Runtime::real(), tempfile::tempdir().unwrap());
+    let root = root.path();
+    std::fs::create_dir(root.join("run")).unwrap();
+    let disks = root.join("disk{1...4}").display().to_string();
+    let arguments = ["server", &disks, "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"];
+    // The first start of a store says how to use it, on the standard output; logs go to the standard error.
+    let mut server = striate(root, &arguments);
+    let mut server = Running(server.stdout(closed_pipe()).stderr(closed_pipe()).spawn().unwrap());
+    let run = |arguments: &[&str], output: Stdio| {
+        let mut command = striate(root, arguments);
+        command.stdout(output).stderr(Stdio::piped());
+        runtime.run_blocking(move || command.spawn().unwrap().wait_with_output().unwrap())
+    };
+    while !run(&["status"], Stdio::null()).await.status.success() {
+        assert!(server.0.try_wait().unwrap().is_none(), "the server stopped");
+        runtime.sleep(Duration::from_millis(20)).await;
+    }
+    let file = root.join("file");
+    std::fs::write(&file, vec![7; 5 << 20]).unwrap();
+    let file = file.to_str().unwrap();
+    for arguments in [&["bucket", "create", "photos"][..], &["cp", "--quiet", file, "s3://photos/key"]] {
+        let done = run(arguments, Stdio::null()).await;
+        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    let commands = [
+        &["version"][..],
+        &["status"],
+        &["status", "--json"],
+        &["ls"],
+        &["ls", "s3://photos/"],
+        &["cat", "s3://photos/key"],
+        &["explain", "s3://photos/key"],
+        &["bucket", "list"],
+        &["admin", "keys", "list"],
+        &["admin", "meta", "export", "-"],
+        &["verify", "--quiet"],
+    ];
+    for arguments in commands {
+        let ended = run(arguments, closed_pipe()).await;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!((ended.status.code(), said.as_str()), (Some(OUTPUT_CLOSED), ""), "{arguments:?}");
+    }
+
+    let pid = rustix::process::Pid::from_child(&server.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let ended = runtime.run_blocking(move || server.0.wait()).await.unwrap();
+    assert!(ended.success(), "the server ended with {ended}");
 }

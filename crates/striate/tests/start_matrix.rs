@@ -410,7 +410,7 @@ async fn foreign_replaced_locked_and_newer_directories_are_refused_with_the_way_
     assert!(returned.contains("was replaced"), "{returned}");
     let roster = mine.path(1).join(".striate/cluster");
     let text = std::fs::read_to_string(&roster).unwrap();
-    std::fs::write(&roster, text.replace("\"version\":1", "\"version\":7")).unwrap();
+    std::fs::write(&roster, text.replace("\"version\":2", "\"version\":7")).unwrap();
     let newer = refusal(&mine.paths(&[1, 2, 3])).await;
     assert!(newer.contains("newer version"), "{newer}");
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use striate_core::InForce;
 use striate_plan::{CoAccessLimits, ReadPolicy};
 
 /// Limits and defaults of reads and writes of stripes.
@@ -27,11 +28,13 @@ pub struct StripeOptions {
     pub co_access: CoAccessLimits,
     /// How long chunks stay after nothing names them: longer than the longest read of one block.
     pub garbage_grace: Duration,
+    /// The formats in force: what may be written. Whoever opens the service keeps them up to date.
+    pub formats: InForce,
 }
 
 impl Default for StripeOptions {
     /// 64 MiB of bodies in memory, a surplus of one site, 10 s for a write or read of one site, hedging after 250 ms, one
-    /// read request in eight sampled, a minute of grace for garbage.
+    /// read request in eight sampled, a minute of grace for garbage, the oldest formats.
     fn default() -> Self {
         Self {
             in_flight_bytes: 64 << 20,
@@ -43,6 +46,7 @@ impl Default for StripeOptions {
             sampling: 0.125,
             co_access: CoAccessLimits::default(),
             garbage_grace: Duration::from_secs(60),
+            formats: InForce::default(),
         }
     }
 }

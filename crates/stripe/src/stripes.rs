@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_codec::Code;
-use striate_core::{FencingEpoch, Profile, SiteId, StripeId};
+use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, ManifestSegment, UploadPart};
-use striate_meta::{MetaStore, Transaction};
+use striate_meta::{LeaseId, MetaStore, Transaction};
 use striate_plan::{Candidate, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
 use striate_site::{Priority, Site};
@@ -128,6 +128,16 @@ impl Stripes {
         let sites = self.inner.sites.snapshot();
         let ids = self.sites().into_iter().map(|view| view.site.id());
         ids.filter_map(|site| Some((site, sites.cost(site)?))).collect()
+    }
+
+    /// The formats in force, as far as this process was told: what it may write.
+    pub fn formats(&self) -> Formats {
+        self.inner.options.formats.get()
+    }
+
+    /// The lease under which the intents of this process stand now.
+    pub fn writer_lease(&self) -> LeaseId {
+        self.inner.writes.writer_lease()
     }
 
     /// The epoch that this process's deletes carry.

@@ -33,7 +33,7 @@ pub struct OpenedStripe {
     pub code: Code,
 }
 
-/// Profiles by their texts. Parsing one builds its code, which is too much for every request.
+/// Profiles by their texts.
 #[derive(Debug, Default)]
 pub struct ProfileTexts {
     known: RwLock<HashMap<String, Profile>>,

@@ -5,8 +5,7 @@
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-
-use crate::sizes::mix;
+use striate_splitmix::hash;
 
 /// How keys are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -178,7 +177,7 @@ impl Permutation {
         let mask = (1 << self.half_bits) - 1;
         let (mut left, mut right) = (number >> self.half_bits, number & mask);
         for round in 0..4 {
-            (left, right) = (right, left ^ (mix(self.seed ^ mix(right ^ round << 62)) & mask));
+            (left, right) = (right, left ^ (hash(self.seed ^ hash(right ^ round << 62)) & mask));
         }
         left << self.half_bits | right
     }

@@ -8,9 +8,10 @@
 
 use rand::Rng;
 use rand::rngs::SmallRng;
+use striate_splitmix::hash;
 
 use crate::keys::Permutation;
-use crate::sizes::{PowerLaw, mix, unit};
+use crate::sizes::{PowerLaw, unit};
 use crate::{Operation, SizeDistribution, Sizes, Workload, Zipf};
 
 /// Images of the median page.
@@ -131,7 +132,7 @@ impl Workload for Pages {
 /// How many images each page has. What is cut off after the point makes the median 10.
 fn counts(seed: u64) -> impl Iterator<Item = u64> {
     let counts = PowerLaw::with_median(MEDIAN_IMAGES as f64 + 0.5, MAX_IMAGES as f64 + 1.0, TAIL);
-    (0..).map(move |page| counts.quantile(unit(mix(!seed ^ mix(page)))) as u64)
+    (0..).map(move |page| counts.quantile(unit(hash(!seed ^ hash(page)))) as u64)
 }
 
 #[cfg(test)]

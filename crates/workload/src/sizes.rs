@@ -3,6 +3,8 @@
 //! An object's size is a quantile of the distribution, at a point that a hash of seed and number chooses: it needs no
 //! memory, two processes agree about it, and it does not depend on the order in which objects are made.
 
+use striate_splitmix::hash;
+
 /// A distribution of sizes, in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SizeDistribution {
@@ -142,17 +144,9 @@ impl Sizes {
     pub fn of(&self, object: u64) -> u64 {
         match self.distribution {
             SizeDistribution::Fixed(size) => size,
-            _ => self.distribution.quantile(unit(mix(self.seed ^ mix(object)))),
+            _ => self.distribution.quantile(unit(hash(self.seed ^ hash(object)))),
         }
     }
-}
-
-/// A fixed hash of a number (SplitMix64's finaliser).
-pub(crate) fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// A hash as a number from 0 to below 1.

@@ -34,7 +34,7 @@ impl Objects {
 
     /// The body of object `index`: a slice of the pool at a place that depends on the index (no copy).
     pub fn body(&self, index: u64) -> Bytes {
-        let start = (scatter(index) % (POOL_SPARE_BYTES as u64 + 1)) as usize;
+        let start = (striate_splitmix::hash(index) % (POOL_SPARE_BYTES as u64 + 1)) as usize;
         self.pool.slice(start..start + self.size)
     }
 
@@ -43,14 +43,6 @@ impl Objects {
         let stride = (count / 2 + count / 9 + 1..).find(|s| gcd(*s, count) == 1).unwrap_or(1);
         ((turn as u128 * stride as u128) % count as u128) as u64
     }
-}
-
-/// SplitMix64's finaliser: neighbouring indices far apart.
-fn scatter(index: u64) -> u64 {
-    let mut z = index.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -147,3 +147,28 @@ fn sub_resources_change_atomically() {
         assert!(matches!(missing, Err(ClientError::NoSuchBucket(_))));
     });
 }
+
+/// They have a text, so that nobody may take them for what today's blocks are.
+#[test]
+fn profiles_that_are_not_stored_are_refused_for_buckets_and_objects() {
+    in_virtual_time(5, async |runtime| {
+        let cluster = Cluster::open(runtime).await;
+        for text in ["packed rs(2,1)", "wide(4,2,2)", "cache rs(2,1)", "rs(2,1) spread flat"] {
+            let profile = Some(text.parse().unwrap());
+            let request = CreateBucket { name: "other".to_owned(), profile, ..CreateBucket::default() };
+            let error = cluster.client.create_bucket(request).await.unwrap_err();
+            let says_so = error.to_string().contains(&format!("as {text}"));
+            assert!(says_so && matches!(error, ClientError::InvalidArgument(_)), "{error}");
+            let create = CreateUpload {
+                bucket: BUCKET.to_owned(),
+                key: "key".to_owned(),
+                profile,
+                ..CreateUpload::default()
+            };
+            let error = cluster.client.create_upload(create).await.unwrap_err();
+            assert!(matches!(error, ClientError::InvalidArgument(_)), "{error}");
+        }
+        let error = cluster.client.bucket("other").await.unwrap_err();
+        assert!(matches!(error, ClientError::NoSuchBucket(_)), "{error}");
+    });
+}

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use prost::Message;
 use striate_core::{ChunkId, Generation, StripeId};
 use striate_meta::records::{self, Block, Garbage, ManifestSegment, object::Body, upload_part};
 use striate_meta::{Row, ScanRange, keys};
@@ -27,7 +26,7 @@ async fn rows(cluster: &Cluster, prefix: &[u8]) -> Vec<Row> {
     cluster.meta.scan(ScanRange::prefix(prefix), usize::MAX).await.unwrap()
 }
 
-fn record<R: Message + Default>(row: &Row) -> R {
+fn record<R: records::Record>(row: &Row) -> R {
     row.record().unwrap()
 }
 
@@ -65,6 +64,7 @@ async fn read_contents(cluster: &Cluster) -> Contents {
                 }
             }
             Body::Uploaded(uploaded) => drop(contents.uploads.insert(uploaded.upload)),
+            Body::Extent(extent) => panic!("nobody packs objects yet: {extent:?}"),
         }
     }
     for row in rows(cluster, b"u/").await {

@@ -3,6 +3,7 @@
 mod buckets;
 mod cluster;
 mod engine;
+mod extents;
 mod failures;
 mod interleavings;
 mod invariants;

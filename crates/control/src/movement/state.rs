@@ -72,7 +72,7 @@ pub(super) async fn gather(
         let sum: f64 = blocks.iter().map(|block| drawn(block) * bytes(block)).sum();
         sum / found as f64 * totals.accesses as f64 / totals.requests as f64
     };
-    let request_bytes = of_request(&|block| records.get(&block.id).map_or(0.0, |of| f64::from(of.len)));
+    let request_bytes = of_request(&|block| records.get(&block.id).map_or(0.0, |of| of.len as f64));
     let asked_bytes = of_request(&|block| block.need as f64 * f64::from(block.chunk_len));
     let traffic = Traffic { request_bytes: asked_bytes, weights: LoadWeights::default() };
     let state = objective.state(sites(stripes, statistics), blocks, &requests, traffic);

@@ -250,6 +250,8 @@ impl Site for BreakableSite {
             store: StoreStatus::default(),
             load: self.last_load(),
             read_bytes_per_s: *self.read_rate.lock(),
+            reads: striate_core::Formats::NEWEST,
+            program: String::new(),
         })
     }
 }

@@ -40,7 +40,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// There is neither a file nor a built-in experiment of this name.
-    #[error("there is no experiment {name:?}: {reason}; `striate lab list` shows those that are built in")]
+    #[error("there is no experiment {name:?}: {reason}; `striate-lab list` shows those that are built in")]
     Missing {
         /// What was asked for.
         name: String,
@@ -339,6 +339,7 @@ impl Experiment {
         for policy in &self.policies {
             policy.read_policy()?;
             policy.movement.as_ref().map(MovementUnderTest::options).transpose()?;
+            policy.profile.check_supported().map_err(|error| error.to_string())?;
             let code = policy.profile.code;
             if policy.failed_sites as usize > code.chunk_count() - code.data_count() {
                 return Err(format!(

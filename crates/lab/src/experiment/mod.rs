@@ -20,6 +20,3 @@ pub use cells::Cells;
 pub use file::{BUILT_IN, Experiment, ExperimentError, MovementUnderTest, Plot, PolicyUnderTest};
 pub use results::{Results, Statistic};
 pub use run::{Progress, RunFailure, RunOptions, run};
-
-/// The commit that this program was built from, `+changes` if the tree was not clean, or `unknown`.
-pub const COMMIT: &str = env!("STRIATE_LAB_COMMIT");

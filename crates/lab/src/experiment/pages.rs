@@ -42,7 +42,7 @@ fn setting(results: &Results) -> String {
     let requests =
         results.policies.iter().flat_map(|policy| policy.seeds.iter().map(|run| run.response.count));
     format!(
-        "`striate lab run --experiment {}`: calibration {}, scale 1/{}, {} blocks, {:.1} s measured in each of {seeds} \
+        "`striate-lab run --experiment {}`: calibration {}, scale 1/{}, {} blocks, {:.1} s measured in each of {seeds} \
          seeds, at least {} requests in each run, commit {}.\n",
         results.experiment,
         results.calibration,

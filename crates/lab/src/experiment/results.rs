@@ -6,6 +6,7 @@ use super::file::{Experiment, Figure, Metric, PaperFigure};
 use super::run::Ran;
 use crate::latency::Summary;
 use crate::movement::Moved;
+use crate::program::commit;
 
 /// A mean over seeds with its 95% confidence interval (Student's t), `None` with one seed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -226,7 +227,7 @@ impl Results {
             experiment: experiment.name.clone(),
             title: experiment.title.clone(),
             time: "virtual",
-            commit: super::COMMIT.to_owned(),
+            commit: commit().to_owned(),
             figures: experiment.figures.clone(),
             calibration: experiment.calibration.clone(),
             scale: experiment.scale,

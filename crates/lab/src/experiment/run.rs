@@ -21,6 +21,7 @@ use crate::calibration::Episodes;
 use crate::drive::{DriveOptions, Measured, drive};
 use crate::latency::Latencies;
 use crate::movement::{Moved, Movement};
+use crate::program::commit;
 use crate::workload::{EcStoreScans, Pages, Workload};
 use crate::world::{World, WorldOptions};
 
@@ -35,8 +36,8 @@ const STEPS: u32 = 100;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{experiment}, policy {policy}: {reason}\nseed {seed}, commit {}; see it again with\n  \
-     striate lab run --experiment {experiment} --policy {policy:?} --seed {seed} --seeds 1 --scale {scale}",
-    super::COMMIT
+     striate-lab run --experiment {experiment} --policy {policy:?} --seed {seed} --seeds 1 --scale {scale}",
+    commit()
 )]
 pub struct RunFailure {
     /// The experiment.

@@ -127,7 +127,7 @@ pub fn html(outcomes: &[Outcome]) -> String {
         crate::experiment::report::STYLE,
         100.0 * MEAN_BAR,
         100.0 * P99_BAR,
-        crate::experiment::COMMIT,
+        crate::program::commit(),
     );
     page.push_str(
         "<table><tr><th>setting</th><th>real mean, ms</th><th>lab mean, ms</th><th>error</th>\

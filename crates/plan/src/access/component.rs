@@ -218,10 +218,7 @@ fn range(ends: &[usize], index: usize) -> Range<usize> {
     start..ends[index]
 }
 
-/// Spreads a number over 64 bits, so that sums of different sets differ (the finaliser of SplitMix64).
+/// Spreads a number over 64 bits, so that sums of different sets differ.
 fn mix(number: usize) -> u64 {
-    let mut bits = (number as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^ (bits >> 31)
+    striate_splitmix::finalise((number as u64).wrapping_add(1).wrapping_mul(striate_splitmix::GAMMA))
 }

@@ -2,6 +2,8 @@
 //!
 //! Random numbers are SplitMix64's, so that tables of results outlive changes of a library.
 
+use striate_splitmix::SplitMix64;
+
 use super::{AccessOption, AccessProblem};
 
 /// How requests are drawn: a random placement of every block, o_j lognormal around the paper's 5 (σ = 0.5).
@@ -24,7 +26,7 @@ pub struct Shape {
 impl Shape {
     /// Draws a request into `problem`.
     pub fn draw(&self, seed: u64, problem: &mut AccessProblem) {
-        let mut random = Random(seed);
+        let mut random = Random(SplitMix64::new(seed));
         problem.reset((0..self.sites).map(|_| {
             let overhead = 5.0 * (0.5 * random.normal()).exp();
             let is_hot = random.unit() < self.hot;
@@ -46,7 +48,7 @@ const HOTTEST: f64 = 50.0;
 /// Draws a request of any shape, small enough for any solver: up to 40 sites and 14 blocks of different codes, δ and
 /// sizes, m_j that are equal, few or many, sites that cost nothing, sites that cannot be asked.
 pub fn draw_any(seed: u64, problem: &mut AccessProblem) {
-    let mut random = Random(seed ^ 0x5EED_0F5E_ED50_F5EE);
+    let mut random = Random(SplitMix64::new(seed ^ 0x5EED_0F5E_ED50_F5EE));
     let sites = 6 + random.below(35);
     let (kind_of_overhead, kind_of_rate) = (random.below(4), random.below(3));
     problem.reset((0..sites).map(|_| match kind_of_overhead {
@@ -75,21 +77,12 @@ pub fn draw_any(seed: u64, problem: &mut AccessProblem) {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ (bits >> 31)
-    }
-
     /// Evenly in [0, 1).
     fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Evenly below a small number.

@@ -7,6 +7,7 @@
 //! Counters are halved from time to time, which halves N too: old accesses fade.
 
 use striate_core::StripeId;
+use striate_splitmix::hash;
 
 const ROWS: usize = 4;
 /// w, a power of two.
@@ -59,16 +60,8 @@ impl Sketch {
 /// A block's counter in each row: g(row) = h1 + row·h2, two hashes for all rows (Kirsch and Mitzenmacher, ESA 2006). The
 /// same in every process, so that sketches can be added.
 fn places(block: StripeId) -> impl Iterator<Item = usize> {
-    let h1 = mixed(block.writer() ^ mixed(block.sequence()));
-    let h2 = mixed(h1) | 1;
+    let h1 = hash(block.writer() ^ hash(block.sequence()));
+    let h2 = hash(h1) | 1;
     let of_row = move |row: usize| h1.wrapping_add(h2.wrapping_mul(row as u64)) >> (64 - WIDTH.ilog2());
     (0..ROWS).map(move |row| row * WIDTH + of_row(row) as usize)
-}
-
-/// SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014): every bit depends on every bit.
-fn mixed(bits: u64) -> u64 {
-    let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }

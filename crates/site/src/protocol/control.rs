@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use prost::Message;
-use striate_core::{ChunkId, ClusterId, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ClusterId, Formats, LoadReport, RackId, SiteId};
 
 use super::PROTOCOL_VERSION;
 use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
+use super::limits::MAX_TREE_DEPTH;
 use crate::api::{AssembleRequest, CombineRequest, CombineSource, SiteError, SiteStatus};
-use crate::combine::MAX_TREE_DEPTH;
 use crate::store::{ChunkInfo, StoreStatus};
 
 /// The generated messages, client and server.
@@ -108,6 +108,9 @@ pub fn status_message(status: SiteStatus) -> messages::StatusReply {
             suspect: store.suspect,
         }),
         read_bytes_per_s: status.read_bytes_per_s,
+        record_format: status.reads.records,
+        chunk_format: status.reads.chunks,
+        program: status.program,
     }
 }
 
@@ -125,6 +128,8 @@ pub fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, SiteError
         rack: RackId(reply.rack),
         load: load_report(reply.load.ok_or_else(malformed)?),
         read_bytes_per_s: reply.read_bytes_per_s,
+        reads: Formats::from_numbers(reply.record_format, reply.chunk_format),
+        program: reply.program,
         store: StoreStatus {
             chunks: store.chunks,
             payload_bytes: store.payload_bytes,

@@ -17,7 +17,7 @@ use striate_trust::Role;
 use super::PROTOCOL_VERSION;
 use super::frame::{LOAD_LEN, get_load, put_load};
 use super::limits::MAX_RACK_LEN;
-use crate::local::SiteIdentity;
+use crate::identity::SiteIdentity;
 
 /// Length of a hello in bytes.
 pub const HELLO_LEN: usize = 20;

@@ -8,6 +8,8 @@ pub const MAX_RANGES: usize = 4096;
 pub const MAX_CANCELLED: usize = 1024;
 /// Longest chunk, in bytes.
 pub const MAX_CHUNK_LEN: u32 = 64 << 20;
+/// Most inner nodes of a combine tree on the way from the root to a leaf.
+pub const MAX_TREE_DEPTH: usize = 32;
 /// Longest detail of an error, in bytes.
 pub const MAX_ERROR_LEN: usize = 4096;
 /// Longest body of a request other than a write, in bytes.

@@ -5,13 +5,11 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -22,7 +20,6 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use striate_core::{ClusterId, SiteId};
 use striate_runtime::{Instant, JoinHandle, Runtime};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RemoteOptions;
@@ -30,27 +27,7 @@ use crate::api::SiteError;
 use crate::protocol::HELLO_PATH;
 use crate::protocol::hello::{MAX_WELCOME_LEN, Welcome, encode_hello};
 use crate::protocol::limits::MAX_ERROR_LEN;
-use crate::service::ByteStream;
-
-/// How connections are made.
-#[async_trait]
-pub trait Connector: Send + Sync + fmt::Debug {
-    /// A new connection to `address` (`HOST:PORT`).
-    async fn connect(&self, address: &str) -> io::Result<Box<dyn ByteStream>>;
-}
-
-/// Plain TCP.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TcpConnector;
-
-#[async_trait]
-impl Connector for TcpConnector {
-    async fn connect(&self, address: &str) -> io::Result<Box<dyn ByteStream>> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Box::new(stream))
-    }
-}
+use crate::transport::{ByteStream, Connector};
 
 /// One address and what is needed to speak with it.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use super::connection::{Endpoint, Outgoing, Task};
 use crate::api::SiteError;
 use crate::protocol::control::messages::site_control_client::SiteControlClient;
 use crate::protocol::limits::{MAX_CONTROL_REPLY_LEN, MAX_REQUEST_LEN};
-use crate::service::RuntimeExecutor;
+use crate::transport::RuntimeExecutor;
 
 /// Opens the connection when it is needed and again when it has been closed. Cheap to clone.
 #[derive(Clone)]

@@ -19,55 +19,19 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::future::{Either, select};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use striate_runtime::Runtime;
 use striate_trust::PeerName;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::local::LocalSite;
 use crate::protocol::limits::{MAX_CONTROL_STREAMS, MAX_HEADER_LIST_LEN, MAX_HEADERS, ServiceLimits};
 use crate::secure::Gate;
+use crate::transport::{ByteStream, Listener, RuntimeExecutor};
 use requests::{Peer, Service};
 use stall::StallGuard;
-
-/// A connection's bytes in both directions.
-pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
-
-/// Where connections come from.
-#[async_trait]
-pub trait Listener: Send {
-    /// The next connection. An error concerns that connection only, not the listener.
-    async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>>;
-}
-
-#[async_trait]
-impl Listener for TcpListener {
-    async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>> {
-        let (stream, _) = TcpListener::accept(self).await?;
-        stream.set_nodelay(true)?;
-        Ok(Box::new(stream))
-    }
-}
-
-/// Starts the tasks of hyper's HTTP/2 streams through the runtime.
-#[derive(Clone, Debug)]
-pub struct RuntimeExecutor(pub Runtime);
-
-impl<F> hyper::rt::Executor<F> for RuntimeExecutor
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, future: F) {
-        self.0.spawn(future);
-    }
-}
 
 /// Serves `site` to those whom `gate` admits, until `shutdown` completes; then the requests under way, for at most [`ServiceLimits::drain`].
 pub async fn serve_site(

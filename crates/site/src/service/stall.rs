@@ -9,7 +9,7 @@ use std::time::Duration;
 use striate_runtime::Runtime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::ByteStream;
+use crate::transport::ByteStream;
 
 /// A stream whose writes fail when none of their bytes is taken for `patience`.
 pub(super) struct StallGuard {

@@ -7,6 +7,7 @@
 //! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeyShown`], [`NewKey`] |
 //! | `POST /v1/disks/replace` | [`Replaced`] |
 //! | `POST /v1/explain` ([`Explain`]) | [`striate_client::ReadExplained`] |
+//! | `GET /v1/upgrade`, `POST /v1/upgrade/finalize` | [`FormatsState`] |
 //! | `POST /v1/heal`, `POST /v1/verify`, `POST /v1/verify/remove-orphans` | lines of [`Line`] |
 //! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see [`crate::admin::service`] |
 //!
@@ -15,7 +16,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use striate_core::{ClusterId, LoadReport, Profile};
+use striate_core::{ClusterId, Formats, LoadReport, Profile};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,10 +53,48 @@ pub struct Status {
     /// How far the scrub is; none where nobody has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubState>,
+    /// The formats in force, and what holds newer ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formats: Option<FormatsState>,
     /// What an operator should know, in words. Empty: all is well.
     pub warnings: Vec<String>,
     /// Sizes over all sites; file systems that several share are counted once.
     pub capacity: Capacity,
+}
+
+/// The formats in force, and what holds newer ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormatsState {
+    /// What is written.
+    pub in_force: Formats,
+    /// What finalizing an upgrade puts in force; the same if there is nothing newer.
+    pub target: Formats,
+    /// Programs before this release refuse the store then.
+    pub needs_release: String,
+    /// What the newer formats bring.
+    pub brings: Vec<String>,
+    /// Who keeps them from being put in force, and why.
+    pub holding: Vec<String>,
+    /// All processes that are known.
+    pub readers: Vec<ReaderState>,
+}
+
+impl FormatsState {
+    /// True if there is nothing to put in force.
+    pub fn is_finalized(&self) -> bool {
+        self.in_force.covers(self.target)
+    }
+}
+
+/// A process, and what it reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReaderState {
+    /// What it is.
+    pub who: String,
+    /// Its version; empty if it does not say.
+    pub program: String,
+    /// The newest formats that it reads; none if it does not answer.
+    pub reads: Option<Formats>,
 }
 
 /// How far debt is counted for a status.

@@ -158,6 +158,11 @@ impl AdminService {
             }
             (Method::POST, ["v1", "disks", "replace"]) => self.replace(read(body).await?).await,
             (Method::POST, ["v1", "explain"]) => self.explain(read(body).await?).await,
+            (Method::GET, ["v1", "upgrade"]) => Ok(ok(&self.shared.cluster.formats().await?)),
+            (Method::POST, ["v1", "upgrade", "finalize"]) => {
+                self.shared.cluster.finalize_upgrade().await?;
+                Ok(ok(&self.shared.cluster.formats().await?))
+            }
             (Method::POST, ["v1", "heal"]) => Ok(self.clone().heal()),
             (Method::POST, ["v1", "verify"]) => Ok(self.clone().verify(false)),
             (Method::POST, ["v1", "verify", "remove-orphans"]) => Ok(self.clone().verify(true)),

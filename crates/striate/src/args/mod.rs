@@ -1,7 +1,6 @@
 //! The command line. Every command's `--help` teaches: what it does, what it needs, examples.
 
 mod bench;
-mod lab;
 mod migrate;
 mod objects;
 mod operate;
@@ -11,15 +10,11 @@ mod upkeep;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub use bench::{BenchArgs, PreloadName, WorkloadName};
-pub use lab::{
-    LabCommand, LabFaultsArgs, LabFigureArgs, LabHowArgs, LabRealityArgs, LabRepairArgs, LabResultsArgs,
-    LabRunArgs, LabSpeedArgs,
-};
 pub use migrate::{MigrateArgs, Source};
 pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
     AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
-    InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, VerifyArgs,
+    InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,
 };
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 pub use upkeep::UpkeepArgs;
@@ -116,13 +111,13 @@ pub enum Command {
     Admin(AdminCommand),
     /// Run a workload against any S3 store and measure it.
     Bench(Box<BenchArgs>),
-    /// Run experiments on a whole cluster in virtual time.
-    #[command(
-        subcommand,
-        long_about = "Run experiments on a whole cluster in virtual time.\n\n\
-            Sites, clients and metadata are the real code; disks and networks are modelled. See docs/src/lab.md."
-    )]
-    Lab(LabCommand),
+    /// The laboratory is a program of its own: `striate-lab`.
+    #[command(hide = true, disable_help_flag = true, after_long_help = "Example:\n  striate-lab list")]
+    Lab {
+        /// What `striate-lab` is to be told.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Show the version.
     Version,
 }

@@ -187,6 +187,40 @@ pub enum AdminCommand {
     Meta(MetaCommand),
     /// Move all metadata to another engine.
     Migrate(Box<MigrateArgs>),
+    /// Show which formats are in force, and put newer ones in force after an upgrade.
+    #[command(subcommand)]
+    Upgrade(UpgradeCommand),
+}
+
+/// `striate admin upgrade …`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum UpgradeCommand {
+    /// Show the formats in force, what every process reads, and what holds newer formats.
+    #[command(
+        long_about = "Show the formats in force, what every process reads, and what holds newer formats.\n\n\
+            A newer program goes on writing the formats of the release before until the upgrade is finalized, so that \
+            going back is possible. The exit status is 1 while newer formats are not in force.",
+        after_long_help = "Examples:\n  striate admin upgrade status\n  striate admin upgrade status --json | jq .holding"
+    )]
+    Status {
+        /// Write JSON.
+        #[arg(long)]
+        json: bool,
+        /// Which server or gateway.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Put the newest formats in force.
+    #[command(
+        long_about = "Put the newest formats in force.\n\nRefused until every process of the store reads them. There is \
+            no way back: programs of earlier releases refuse to start on this store from then on, and say why.",
+        after_long_help = "Example:\n  striate admin upgrade finalize"
+    )]
+    Finalize {
+        /// Which server or gateway.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
 }
 
 /// `striate admin init`.

@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use clap::Args;
 use striate_core::Profile;
-use striate_lab::calibration::Calibration;
 use striate_meta::EngineUrl;
 use striate_plan::ReadPolicy;
 use striate_stripe::StripeOptions;
@@ -181,6 +180,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]
     pub profile: Option<Profile>,
 
+    /// Put the newest formats in force, as `striate admin upgrade finalize` does. Programs of earlier releases refuse the
+    /// store then.
+    #[arg(long, env = "STRIATE_FINALIZE")]
+    pub finalize: bool,
+
     /// What it does by itself.
     #[command(flatten)]
     pub upkeep: UpkeepArgs,
@@ -193,10 +197,6 @@ pub struct ServerArgs {
     /// How to listen.
     #[command(flatten)]
     pub listen: ListenArgs,
-}
-
-fn calibration(name: &str) -> Result<Calibration, String> {
-    Calibration::named(name).ok_or_else(|| format!("there is no calibration {name:?}: write P, A or D"))
 }
 
 /// `striate site`.
@@ -240,19 +240,6 @@ pub struct SiteArgs {
     /// The name or address of this machine, as others reach it. Default: the host of --address, or this machine's name.
     #[arg(long, value_name = "HOST", env = "STRIATE_ADVERTISE")]
     pub advertise: Option<String>,
-
-    /// For experiments: the number of the only site, which then asks no control process.
-    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "control")]
-    pub number: Option<u32>,
-
-    /// For experiments: makes every read and write take as long as on the disks of one of the lab's calibrations,
-    /// P, A or D, whatever the real disk can do.
-    #[arg(long, value_name = "CALIBRATION", hide_short_help = true, value_parser = calibration)]
-    pub medium: Option<Calibration>,
-
-    /// What the times of --medium are drawn from.
-    #[arg(long, value_name = "SEED", hide_short_help = true, default_value_t = 1)]
-    pub medium_seed: u64,
 }
 
 /// `striate gateway`.

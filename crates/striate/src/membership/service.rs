@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use striate_control::{AccessReport, GatheredAccess, Members, MembersError, SiteAnnouncement};
-use striate_core::{ClusterId, SiteId};
+use striate_core::{ClusterId, Formats, SiteId};
 use striate_meta::{MetaStore, records};
 use striate_runtime::{Instant, Runtime};
 use striate_site::RuntimeExecutor;
@@ -208,7 +208,18 @@ impl ClusterControl for ControlService {
         &self,
         request: tonic::Request<RegisterRequest>,
     ) -> Result<Response<RegisterReply>, Status> {
-        let site = announcement(peer(&request, Role::Site)?, request.into_inner())?;
+        let peer = peer(&request, Role::Site)?;
+        let request = request.into_inner();
+        let cluster = self.members().cluster(self.cluster).await.map_err(refusal)?;
+        let reads = Formats::from_numbers(request.record_format, request.chunk_format);
+        if !reads.covers(cluster.formats()) {
+            return Err(Status::failed_precondition(format!(
+                "the program of this site reads up to {reads}, the store has {} in force: start striate {} or newer",
+                cluster.formats(),
+                cluster.needs_release
+            )));
+        }
+        let site = announcement(peer, request)?;
         let number = self.members().register(&site).await.map_err(refusal)?;
         if site.site.is_none() {
             tracing::info!(site = %number, address = site.address, rack = site.rack, peer = site.peer, "a site has joined");
@@ -216,7 +227,13 @@ impl ClusterControl for ControlService {
         let sites = self.sites().await?;
         let belongs = |site: &records::Site| site.state() != records::site::State::Retired;
         let sites = sites.into_iter().filter(belongs).map(message).collect();
-        Ok(Response::new(RegisterReply { site: number.0, sites }))
+        Ok(Response::new(RegisterReply {
+            site: number.0,
+            sites,
+            record_format: cluster.formats().records,
+            chunk_format: cluster.formats().chunks,
+            needs_release: cluster.needs_release,
+        }))
     }
 
     async fn list_sites(

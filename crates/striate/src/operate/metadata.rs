@@ -5,6 +5,8 @@ use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use striate_runtime::output::StandardOutput;
+
 use crate::admin::client::AdminClient;
 use crate::failure::{Failure, Outcome};
 
@@ -15,8 +17,7 @@ use crate::failure::{Failure, Outcome};
 /// When no server answers, the file exists or cannot be written, or the export is cut short.
 pub async fn export(server: AdminClient, file: &Path) -> Outcome {
     if file == Path::new("-") {
-        let mut output = std::io::stdout().lock();
-        return copy_rows(&server, &mut output, file).await.map(drop);
+        return copy_rows(&server, &mut StandardOutput, file).await.map(drop);
     }
     let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", file.display()));
     if file.exists() {

@@ -66,6 +66,9 @@ pub fn status(status: &Status) -> String {
         human_bytes(capacity.free_bytes),
         human_bytes(capacity.total_bytes),
     );
+    if let Some(formats) = &status.formats {
+        writeln!(text, "formats {}", super::upgrade::summary(formats)).expect("writing to a string");
+    }
     text.push('\n');
     text.push_str(&disks(status));
     text.push_str(&work(status));

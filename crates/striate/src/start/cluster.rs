@@ -10,6 +10,7 @@ mod members;
 mod neighbours;
 mod report;
 mod shared;
+mod upgrade;
 mod work;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
 use striate_control::{Optimiser, Rebalancer, SiteStatistics, Upkeep, UpkeepOptions};
-use striate_core::{ClusterId, Profile, SiteId};
+use striate_core::{ClusterId, InForce, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::{Instant, JoinHandle, Runtime};
@@ -30,7 +31,7 @@ use striate_stripe::StripeOptions;
 use super::directories::{Found, inspect};
 use super::lock::{DirectoryLock, LOCK_FILE};
 use super::plan::{OpenPlan, StartPlan};
-use super::roster::{Member, Roster};
+use super::roster::{Member, RequiredFormats, Roster};
 use super::sealing::{self, SealingBytes};
 use super::site::{DiskSite, meta_folder, rack_of};
 use crate::admin::find::STATE_FOLDER;
@@ -147,7 +148,8 @@ impl Cluster {
             }
         }
         let meta = open_metadata(&runtime, &plan.roster, &live).await?;
-        let profile = cluster_row(&runtime, &meta, &plan.roster, &settings, is_new).await?;
+        let row = cluster_row(&runtime, &meta, &plan.roster, &settings, is_new).await?;
+        let profile = row.profile.parse().map_err(Failure::failed)?;
         let keys = KeyStore::new(
             runtime.clone(),
             Arc::new(meta.clone()),
@@ -159,7 +161,7 @@ impl Cluster {
         let options = ClientOptions {
             profile,
             mirrors: layout(&state.roster).mirrors(),
-            stripes: settings.stripes,
+            stripes: StripeOptions { formats: InForce::new(row.formats()), ..settings.stripes },
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;
@@ -186,6 +188,7 @@ impl Cluster {
             cluster.introduce(&live.site);
         }
         cluster.follow_roster().await.map_err(Failure::failed)?;
+        cluster.require_formats((&row).into()).await?;
         for path in plan.admit {
             cluster.admit(&path).await?;
         }
@@ -335,6 +338,7 @@ fn begin_first(
 ) -> Outcome<(OpenPlan, Vec<DirectoryLock>)> {
     let sites = paths.len();
     let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(sites));
+    profile.check_supported().map_err(Failure::refused)?;
     if profile.code.chunk_count() > sites {
         return Err(Failure::refused(format!(
             "the profile {profile} needs {} sites, {sites} are given; choose another with --profile",
@@ -366,6 +370,7 @@ fn begin_first(
         tolerance: profile.code.tolerance(),
         next_site: members.len() as u32 + 1,
         members: members.clone(),
+        formats: RequiredFormats::newest(),
     };
     let plan = OpenPlan {
         roster,
@@ -448,16 +453,18 @@ async fn open_metadata(
     opened.map_err(Failure::refused)
 }
 
-/// Makes the cluster's row at the first start; answers the default profile.
+/// The cluster's row, which the first start makes. Nobody older has a part in a new store, so that it begins with the
+/// newest formats.
 async fn cluster_row(
     runtime: &Runtime,
     meta: &EmbeddedStore,
     roster: &Roster,
     settings: &Settings,
     is_new: bool,
-) -> Outcome<Profile> {
+) -> Outcome<records::Cluster> {
     if let Some(row) = meta.get(&keys::cluster()).await.map_err(Failure::failed)? {
         let record: records::Cluster = row.record().map_err(Failure::failed)?;
+        record.formats().check_readable(&record.needs_release).map_err(Failure::refused)?;
         let profile: Profile = record.profile.parse().map_err(Failure::failed)?;
         if settings.profile.is_some_and(|wish| wish != profile) && !is_new {
             tracing::warn!(
@@ -465,10 +472,10 @@ async fn cluster_row(
                  (`striate bucket create --profile` chooses for a bucket)"
             );
         }
-        return Ok(profile);
+        return Ok(record);
     }
     let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(roster.members.len()));
-    let record = records::Cluster {
+    let mut record = records::Cluster {
         id: roster.cluster.to_string(),
         created_unix_ms: runtime.wall_time().as_millis() as u64,
         profile: profile.to_string(),
@@ -476,10 +483,11 @@ async fn cluster_row(
         region: settings.region.clone(),
         ..records::Cluster::default()
     };
+    record.set_formats(roster.formats.in_force);
     let mut tx = transaction(runtime);
     tx.require_unchanged(keys::cluster(), None).put(keys::cluster(), records::encode(&record));
     match meta.commit(tx).await.map_err(Failure::failed)? {
-        Commit::Done(_) => Ok(profile),
+        Commit::Done(_) => Ok(record),
         Commit::Conflict { .. } => Err(Failure::failed("the cluster's row appeared by itself; start again")),
     }
 }

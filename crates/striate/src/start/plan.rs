@@ -258,6 +258,7 @@ mod tests {
     use striate_core::SiteId;
 
     use super::*;
+    use crate::start::roster::RequiredFormats;
 
     fn path(number: u8) -> PathBuf {
         format!("/d{number}").into()
@@ -272,6 +273,7 @@ mod tests {
             tolerance,
             next_site: u32::from(members) + 1,
             members: (1..=members).map(member).collect(),
+            formats: RequiredFormats::default(),
         }
     }
 

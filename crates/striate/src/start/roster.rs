@@ -9,6 +9,9 @@
 //! crc32c:<8 hex, of the first line without its newline>
 //! ```
 //!
+//! Once formats of after release 0.1 are in force (docs/src/formats.md) the version is 2, which programs of 0.1 refuse, and
+//! the line also has `"formats":{"records":2,"chunks":1,"needs":"0.2.0"}`: whoever does not read these refuses to start.
+//!
 //! The roster with the greatest generation is in force. `disk` is the directory's own identity; `next_site` counts
 //! site numbers, which are never used again.
 //!
@@ -23,13 +26,16 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use striate_codec::crc32c;
-use striate_core::{ClusterId, SiteId};
+use striate_core::{ClusterId, Formats, NeedsNewerProgram, SiteId};
 use striate_meta::embedded::DiskId;
+use striate_meta::records;
 
 use crate::admin::find::STATE_FOLDER;
 
 /// The newest version of the file that this program understands.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The version of a file in which no formats are named: those of release 0.1 are in force.
+const WITHOUT_FORMATS: u32 = 1;
 /// The file's name in [`STATE_FOLDER`].
 pub const ROSTER_FILE: &str = "cluster";
 
@@ -57,6 +63,30 @@ pub struct Roster {
     pub next_site: u32,
     /// The members, in ascending order of their sites.
     pub members: Vec<Member>,
+    /// What a program must read to start here.
+    pub formats: RequiredFormats,
+}
+
+/// What a program must read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequiredFormats {
+    /// The formats in force.
+    pub in_force: Formats,
+    /// The first release that reads them; empty for those of release 0.1.
+    pub needs: String,
+}
+
+impl RequiredFormats {
+    /// Those of a store that is made now.
+    pub fn newest() -> Self {
+        Self { in_force: Formats::NEWEST, needs: Formats::NEWEST.release().to_owned() }
+    }
+}
+
+impl From<&records::Cluster> for RequiredFormats {
+    fn from(row: &records::Cluster) -> Self {
+        Self { in_force: row.formats(), needs: row.needs_release.clone() }
+    }
 }
 
 /// Why a roster cannot be used.
@@ -67,6 +97,9 @@ pub enum RosterError {
         "it was written by a newer version of striate (format {0}, this program knows {VERSION}); start that version"
     )]
     Newer(u32),
+    /// The store has newer formats in force than this program reads.
+    #[error(transparent)]
+    NeedsNewer(#[from] NeedsNewerProgram),
     /// Its bytes are damaged.
     #[error("it is damaged: {0}")]
     Damaged(String),
@@ -84,6 +117,15 @@ struct Line {
     tolerance: usize,
     next_site: u32,
     members: Vec<MemberLine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    formats: Option<FormatsLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FormatsLine {
+    records: u32,
+    chunks: u32,
+    needs: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -119,14 +161,21 @@ impl Roster {
             site: member.site.0,
             path: member.path.clone(),
         };
+        let RequiredFormats { in_force, needs } = &self.formats;
+        let formats = (*in_force != Formats::OLDEST).then(|| FormatsLine {
+            records: in_force.records,
+            chunks: in_force.chunks,
+            needs: needs.clone(),
+        });
         let line = Line {
-            version: VERSION,
+            version: if formats.is_some() { VERSION } else { WITHOUT_FORMATS },
             generation: self.generation,
             cluster: self.cluster,
             disk: disk.to_string(),
             tolerance: self.tolerance,
             next_site: self.next_site,
             members: self.members.iter().map(member).collect(),
+            formats,
         };
         let line = serde_json::to_string(&line).expect("strings and numbers are JSON");
         format!("{line}\ncrc32c:{:08x}\n", crc32c(line.as_bytes())).into_bytes()
@@ -153,12 +202,18 @@ impl Roster {
             Some(Member { disk: parse_disk(&member.disk)?, site: SiteId(member.site), path: member.path })
         };
         let members: Option<Vec<_>> = line.members.into_iter().map(member).collect();
+        let formats = line.formats.map_or_else(RequiredFormats::default, |formats| RequiredFormats {
+            in_force: Formats::from_numbers(formats.records, formats.chunks),
+            needs: formats.needs,
+        });
+        formats.in_force.check_readable(&formats.needs)?;
         let roster = Self {
             generation: line.generation,
             cluster: line.cluster,
             tolerance: line.tolerance,
             next_site: line.next_site,
             members: members.ok_or_else(|| damaged("a member has no identity"))?,
+            formats,
         };
         Ok((roster, parse_disk(&line.disk).ok_or_else(|| damaged("it has no identity"))?))
     }
@@ -226,7 +281,32 @@ mod tests {
             tolerance: 1,
             next_site: 4,
             members: (1..=3).map(member).collect(),
+            formats: RequiredFormats::default(),
         }
+    }
+
+    fn with_formats(in_force: Formats, needs: &str) -> Roster {
+        Roster { formats: RequiredFormats { in_force, needs: needs.to_owned() }, ..roster() }
+    }
+
+    #[test]
+    fn release_0_1_reads_a_roster_until_newer_formats_are_in_force() {
+        let first_line = |roster: Roster| {
+            String::from_utf8(roster.encode(DiskId([1; 16]))).unwrap().lines().next().unwrap().to_owned()
+        };
+        let old = first_line(roster());
+        assert!(old.starts_with("{\"version\":1,") && !old.contains("formats"), "{old}");
+        let newer = with_formats(Formats { records: 2, chunks: 1 }, "0.2.0");
+        assert!(first_line(newer.clone()).starts_with("{\"version\":2,"));
+        let disk = DiskId([1; 16]);
+        assert_eq!(Roster::decode(&newer.encode(disk)), Ok((newer, disk)));
+    }
+
+    #[test]
+    fn a_program_that_does_not_read_the_formats_names_the_release_that_does() {
+        let next = Formats { records: Formats::NEWEST.records + 1, ..Formats::NEWEST };
+        let error = Roster::decode(&with_formats(next, "7.8.9").encode(DiskId([1; 16]))).unwrap_err();
+        assert!(error.to_string().contains("start striate 7.8.9 or newer"), "{error}");
     }
 
     #[test]
@@ -247,9 +327,9 @@ mod tests {
     #[test]
     fn newer_formats_are_refused_by_name() {
         let bytes = String::from_utf8(roster().encode(DiskId([1; 16]))).unwrap();
-        let newer = bytes.replace("\"version\":1", "\"version\":2");
+        let newer = bytes.replace("\"version\":1", "\"version\":3");
         let error = Roster::decode(newer.as_bytes()).unwrap_err();
-        assert_eq!(error, RosterError::Newer(2));
+        assert_eq!(error, RosterError::Newer(3));
         assert!(error.to_string().contains("start that version"));
     }
 

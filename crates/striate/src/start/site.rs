@@ -4,13 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use striate_core::{ClusterId, RackId};
-use striate_lab::calibration::SiteModel;
-use striate_lab::medium::DelayedStore;
 use striate_runtime::Runtime;
 use striate_site::disk::{DiskStore, DiskStoreOptions};
 use striate_site::filesystem::{FileSystem, RealFileSystem};
 use striate_site::identity::{DISK_FORMAT, DiskId, Identity, IdentityError};
-use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity, StoreStatus};
+use striate_site::{ChunkStore as _, LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity, StoreStatus};
 
 use super::roster::Member;
 use crate::admin::find::STATE_FOLDER;
@@ -20,15 +18,6 @@ use crate::admin::find::STATE_FOLDER;
 pub struct DiskSite {
     site: Arc<LocalSite>,
     store: Arc<DiskStore>,
-}
-
-/// A medium that a site is made as slow as, for experiments.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Medium {
-    /// How slow, and how many requests it serves at once.
-    pub model: SiteModel,
-    /// What its draws depend on.
-    pub seed: u64,
 }
 
 /// The metadata's folder of a directory.
@@ -47,32 +36,23 @@ impl DiskSite {
     /// # Errors
     /// When the directory is not this member's, or its store cannot be opened; the reason names the way out.
     pub async fn open(runtime: &Runtime, cluster: ClusterId, member: &Member) -> Result<Self, String> {
-        Self::open_as(runtime, cluster, member, None, None).await
+        Self::open_in(runtime, cluster, member, rack_of(member)).await
     }
 
-    /// As [`DiskSite::open`], in a failure domain with a label of its own, or as slow as a modelled medium.
+    /// As [`DiskSite::open`], in a failure domain with a label of its own.
     ///
     /// # Errors
     /// As [`DiskSite::open`].
-    pub async fn open_as(
+    pub async fn open_in(
         runtime: &Runtime,
         cluster: ClusterId,
         member: &Member,
-        rack: Option<RackId>,
-        medium: Option<Medium>,
+        rack: RackId,
     ) -> Result<Self, String> {
         let (rt, member) = (runtime.clone(), member.clone());
-        let rack = rack.unwrap_or_else(|| rack_of(&member));
         let opened = runtime.run_blocking(move || open_store(&rt, cluster, &member, rack)).await;
         let (store, identity) = opened?;
-        let (served, limits): (Arc<dyn ChunkStore>, _) = match medium {
-            None => (store.clone(), QueueLimits::default()),
-            Some(Medium { model, seed }) => {
-                let delayed = DelayedStore::new(runtime.clone(), store.clone(), model, seed);
-                (Arc::new(delayed), QueueLimits { workers: model.workers, ..QueueLimits::default() })
-            }
-        };
-        let site = LocalSite::new(runtime.clone(), identity, served, limits);
+        let site = LocalSite::new(runtime.clone(), identity, store.clone(), QueueLimits::default());
         Ok(Self { site: Arc::new(site), store })
     }
 

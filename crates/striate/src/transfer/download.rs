@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
 use striate_runtime::Runtime;
+use striate_runtime::output::StandardOutput;
 
 use super::location::ObjectLocation;
 use super::store::{Head, ObjectStore};
@@ -108,12 +109,12 @@ pub async fn download_to_standard_output(
     while let Some(piece) = pieces.next().await {
         let piece = piece?;
         let len = piece.len() as u64;
-        let write = move || std::io::stdout().lock().write_all(&piece);
+        let write = move || StandardOutput.write_all(&piece);
         let written = runtime.run_blocking(write).await;
         written.map_err(|error| Failure::failed(format!("the standard output: {error}")))?;
         bar.inc(len);
     }
-    let flushed = std::io::stdout().lock().flush();
+    let flushed = StandardOutput.flush();
     flushed.map_err(|error| Failure::failed(format!("the standard output: {error}")))?;
     Ok(head.size)
 }

@@ -13,9 +13,6 @@ use striate_core::StripeId;
 use striate_meta::records::Block;
 use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals};
 
-/// SplitMix64's step (Steele, Lea and Flood, OOPSLA 2014).
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// Objects of so many blocks are known by name. They are for people to read.
 const MOST_NAMED: usize = 16 << 10;
 
@@ -75,10 +72,7 @@ impl Sampler {
         if self.below == 0 {
             return None;
         }
-        let mut draw = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        draw = (draw ^ (draw >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        draw = (draw ^ (draw >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        draw ^= draw >> 31;
+        let draw = striate_splitmix::hash(self.state.fetch_add(striate_splitmix::GAMMA, Ordering::Relaxed));
         (draw < self.below).then(|| Arc::new(Sample { sampler: Arc::clone(self), blocks: Mutex::default() }))
     }
 }

@@ -122,7 +122,7 @@ impl PutSession {
             chunk_len: encoded.chunk_len as u32,
             locations: placed.locations,
             generation: FIRST.0,
-            len: data.len() as u32,
+            len: data.len() as u64,
         };
         self.writes.ensure_placement(&holders(&stripe)).await?;
         Ok(StoredBlock { block, name, stripe, strays: placed.strays })
@@ -326,7 +326,7 @@ struct Placed {
 
 impl Placed {
     fn new(n: usize, crcs: &[u32]) -> Self {
-        let location = |&crc32c: &u32| Location { site: 0, generation: FIRST.0, crc32c };
+        let location = |&crc32c: &u32| Location { site: 0, generation: FIRST.0, crc32c, content_version: 0 };
         let locations = crcs.iter().map(location).collect();
         Self { locations, strays: Vec::new(), held: 0, failures: Vec::with_capacity(n), full: true }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use striate_core::{FencingEpoch, SiteId};
-use striate_meta::{keys, records};
+use striate_meta::{LeaseId, keys, records};
 use striate_plan::Grouping;
 use striate_runtime::Runtime;
 
@@ -49,6 +49,11 @@ impl Writes {
         let (grouping, placements) = (Mutex::default(), RwLock::default());
         let shared = Shared { runtime, table, sites, options, writer, rng, grouping, placements };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// The lease of the writer that reserves names now.
+    pub(crate) fn writer_lease(&self) -> LeaseId {
+        self.shared.writer.registered().lease
     }
 
     /// The epoch that this process's deletes carry.

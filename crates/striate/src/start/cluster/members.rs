@@ -202,7 +202,7 @@ impl Cluster {
     }
 
     /// Puts a roster in force: in every directory, in the metadata, in its rows, in the client.
-    async fn publish(&self, next: Roster) -> Outcome {
+    pub(super) async fn publish(&self, next: Roster) -> Outcome {
         let (layout, directories) = {
             let mut state = self.inner.state.lock();
             state.roster = next.clone();

@@ -16,7 +16,7 @@ use super::work::Work;
 use crate::admin::messages::{Capacity, DEBT_COUNT_LIMIT, MirrorState, RepairState, SiteState, Status};
 
 /// What the sites in other processes say of themselves, or why they say nothing.
-type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
+pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
 
 /// A site in another process must answer within this time.
 const ASK_TIMEOUT: Duration = Duration::from_secs(3);
@@ -39,6 +39,8 @@ impl Cluster {
             true => self.capacity(),
             false => total_capacity(asked.values().flatten().map(|status| status.store.clone())),
         };
+        // Where the metadata cannot be read that is said already.
+        let formats = self.formats_seen(&asked).await.ok();
         let sites = self.inner.runtime.run_blocking(move || this.site_states(&asked)).await;
         warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
         Status {
@@ -54,6 +56,7 @@ impl Cluster {
             repair,
             movement,
             scrub,
+            formats,
             warnings,
         }
     }
@@ -116,7 +119,7 @@ impl Cluster {
     }
 
     /// The sites in other processes, each asked for its status.
-    async fn ask_remote_sites(&self) -> RemoteAnswers {
+    pub(super) async fn ask_remote_sites(&self) -> RemoteAnswers {
         let remote = {
             let state = self.inner.state.lock();
             state.followed.as_ref().map(|followed| followed.sites.all()).unwrap_or_default()

@@ -8,16 +8,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
 use striate_control::{Members, MembersError, Optimiser, Rebalancer, SiteStatistics, Upkeep};
-use striate_core::SiteId;
+use striate_core::{InForce, SiteId};
 use striate_meta::records::{self, site::State as SiteState};
 use striate_meta::{MetaError, MetaStore, keys};
 use striate_s3::{KeyStore, SealingKey};
+use striate_stripe::StripeOptions;
 use striate_trust::Trust;
 
 use super::{Cluster, Inner, Settings, State};
 use crate::failure::{Failure, Outcome};
 use crate::remote_sites::{RemoteSites, SiteAddress};
-use crate::start::roster::Roster;
+use crate::start::roster::{RequiredFormats, Roster};
 use crate::start::sealing::SealingBytes;
 use striate_runtime::Runtime;
 
@@ -55,12 +56,19 @@ impl Cluster {
         let options = ClientOptions {
             profile,
             mirrors: ENGINE_COPIES,
-            stripes: settings.stripes,
+            stripes: StripeOptions { formats: InForce::new(row.formats()), ..settings.stripes },
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
         let sites = Arc::new(RemoteSites::new(runtime.clone(), trust.clone()));
-        let roster = Roster { generation: 0, cluster: id, tolerance: 0, next_site: 0, members: Vec::new() };
+        let roster = Roster {
+            generation: 0,
+            cluster: id,
+            tolerance: 0,
+            next_site: 0,
+            members: Vec::new(),
+            formats: RequiredFormats::default(),
+        };
         let followed = Some(Followed { sites, rows: Vec::new() });
         let state = State { roster, live: BTreeMap::new(), ignored: Vec::new(), followed };
         let inner = Inner {
@@ -89,7 +97,8 @@ impl Cluster {
     async fn look_at_sites(&self) -> Result<(), MembersError> {
         let inner = &self.inner;
         let members = Members::new(&inner.runtime, inner.meta.as_ref());
-        let profile = members.cluster(self.id()).await?.profile;
+        let cluster = members.cluster(self.id()).await?;
+        inner.client.stripes().options().formats.raise(cluster.formats());
         let mut rows = members.sites().await?;
         rows.retain(|row| row.state() != SiteState::Retired);
         let sites = {
@@ -103,7 +112,7 @@ impl Cluster {
         for row in &rows {
             inner.client.stripes().set_draining(SiteId(row.id), row.state() == SiteState::Draining);
         }
-        match profile.parse() {
+        match cluster.profile.parse() {
             Ok(profile) => inner.client.set_default_profile(profile),
             Err(error) => {
                 tracing::warn!(%error, "the cluster's default profile is not understood; it stays as it was")

@@ -1,0 +1,460 @@
+//! The upgrade gate: newer formats are written only when every process reads them and an operator says so.
+//!
+//! Every gateway and control process keeps a row that says what its program reads, under a lease ([`ProcessReport`]);
+//! sites say it when they are asked for their status. [`Gate::look`] brings these together with the formats in force and
+//! names who holds the gate. [`Gate::finalize`] puts the newer formats in force, by one compare-and-swap of the cluster's
+//! row: a process that starts meanwhile takes a writer's number from the same row, so that the swap conflicts and
+//! everybody is looked at again.
+//!
+//! Programs of release 0.1 report nothing. They are noticed by what they do: one that writes has intents under a lease
+//! that no report names, one that leads has the leader's row. A gateway of release 0.1 that has only read since it
+//! started leaves no trace. It does no harm: the cluster's row then has a schema that it refuses, and so have all rows
+//! in newer formats, so that it answers errors for these and cannot start again.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use striate_core::{Formats, NeedsNewerProgram};
+use striate_meta::records::{self, Cluster, Intent, Leader, Process, Record};
+use striate_meta::{
+    Commit, LeaseId, MetaError, MetaStore, Precondition, Row, ScanRange, Transaction, TxId, keys,
+};
+use striate_runtime::Runtime;
+
+/// A process that is gone counts no more after this time.
+const LEASE_TTL: Duration = Duration::from_secs(30);
+/// Pause between two renewals.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// Rows of one scan.
+const PAGE: usize = 1_000;
+/// Attempts of the swap.
+const MAX_ATTEMPTS: u32 = 64;
+
+/// The role under which the work of a control process that leads reports.
+pub const LEADER_ROLE: &str = "leader";
+
+/// A process, and what it reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reader {
+    /// What it is, for people: `gateway g1`, `site 3`.
+    pub who: String,
+    /// Its version; empty if it does not say.
+    pub program: String,
+    /// The newest formats that it reads, or why nobody knows.
+    pub reads: Result<Formats, String>,
+}
+
+impl Reader {
+    /// Why it keeps `target` from being put in force, if it does.
+    fn holds(&self, target: Formats) -> Option<String> {
+        let program = if self.program.is_empty() { "an older program" } else { &self.program };
+        match &self.reads {
+            Ok(reads) if reads.covers(target) => None,
+            Ok(reads) => Some(format!("{} runs {program}, which reads up to {reads}", self.who)),
+            Err(reason) => Some(format!("{}: {reason}", self.who)),
+        }
+    }
+}
+
+/// How the gate stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateView {
+    /// The formats in force: what is written.
+    pub in_force: Formats,
+    /// What the process that looked reads, and would put in force.
+    pub target: Formats,
+    /// All processes that are known.
+    pub readers: Vec<Reader>,
+}
+
+impl GateView {
+    /// True if there is nothing to put in force.
+    pub fn is_finalized(&self) -> bool {
+        self.in_force.covers(self.target)
+    }
+
+    /// Who keeps newer formats from being put in force, and why. Empty: nobody, or there are none.
+    pub fn holding(&self) -> Vec<String> {
+        if self.is_finalized() {
+            return Vec::new();
+        }
+        self.readers.iter().filter_map(|reader| reader.holds(self.target)).collect()
+    }
+}
+
+/// Why newer formats were not put in force.
+#[derive(Debug, thiserror::Error)]
+pub enum FinalizeError {
+    /// Not everybody reads them.
+    #[error("not every process reads the newer formats; upgrade these, or stop them for good: {}", .0.join("; "))]
+    Held(Vec<String>),
+    /// The metadata know no cluster.
+    #[error("the metadata know no cluster yet")]
+    NoCluster,
+    /// The store needs a newer program than this one.
+    #[error(transparent)]
+    NeedsNewer(#[from] NeedsNewerProgram),
+    /// Others change the cluster's row all the time.
+    #[error("others change the cluster's row at the same time; try again")]
+    Conflict,
+    /// The metadata store failed.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+}
+
+/// The gate of the store whose metadata these are.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate<'a> {
+    runtime: &'a Runtime,
+    meta: &'a dyn MetaStore,
+    own_writer: Option<LeaseId>,
+}
+
+impl<'a> Gate<'a> {
+    /// That of the store with the metadata `meta`.
+    pub fn new(runtime: &'a Runtime, meta: &'a dyn MetaStore) -> Self {
+        Self { runtime, meta, own_writer: None }
+    }
+
+    /// As a process looks whose intents stand under `lease`, whether it has reported that or not.
+    pub fn with_writer(self, lease: LeaseId) -> Self {
+        Self { own_writer: Some(lease), ..self }
+    }
+
+    /// How the gate stands. `others` are readers that have no rows: sites, or the only process of a store.
+    ///
+    /// # Errors
+    /// When the metadata cannot be read, or know no cluster.
+    pub async fn look(&self, others: Vec<Reader>) -> Result<GateView, FinalizeError> {
+        let cluster: Cluster = self.cluster_row().await?.record()?;
+        Ok(self.look_from(&cluster, others).await?)
+    }
+
+    /// Puts the newest formats of this program in force, if every process reads them; answers those in force then.
+    /// `others` is asked before each attempt, as for [`Gate::look`].
+    ///
+    /// # Errors
+    /// [`FinalizeError::Held`] with all who do not read them; nothing has changed then.
+    pub async fn finalize<F>(&self, others: impl Fn() -> F) -> Result<Formats, FinalizeError>
+    where
+        F: Future<Output = Vec<Reader>>,
+    {
+        for _ in 0..MAX_ATTEMPTS {
+            // Before the others are asked, so that whoever registers while they are asked makes the swap conflict.
+            let row = self.cluster_row().await?;
+            let mut cluster: Cluster = row.record()?;
+            cluster.formats().check_readable(&cluster.needs_release)?;
+            let view = self.look_from(&cluster, others().await).await?;
+            if view.is_finalized() {
+                return Ok(view.in_force);
+            }
+            let holding = view.holding();
+            if !holding.is_empty() {
+                return Err(FinalizeError::Held(holding));
+            }
+            cluster.set_formats(view.target);
+            let mut tx = Transaction::new(random_tx(self.runtime));
+            tx.require_unchanged(keys::cluster(), Some(&row)).put(keys::cluster(), records::encode(&cluster));
+            let commit = match self.meta.commit(tx.clone()).await {
+                Err(MetaError::UnknownOutcome(_)) => self.meta.commit(tx).await?,
+                answered => answered?,
+            };
+            if let Commit::Done(_) = commit {
+                return Ok(view.target);
+            }
+        }
+        Err(FinalizeError::Conflict)
+    }
+
+    async fn cluster_row(&self) -> Result<Row, FinalizeError> {
+        self.meta.get(&keys::cluster()).await?.ok_or(FinalizeError::NoCluster)
+    }
+
+    async fn look_from(&self, cluster: &Cluster, others: Vec<Reader>) -> Result<GateView, MetaError> {
+        let processes = self.processes().await?;
+        let mut readers: Vec<Reader> = processes.iter().map(reader).collect();
+        readers.extend(self.silent_leader(&processes).await?);
+        readers.extend(self.silent_writers(&processes).await?);
+        readers.extend(others);
+        Ok(GateView { in_force: cluster.formats(), target: Formats::NEWEST, readers })
+    }
+
+    /// The reports of processes that run.
+    async fn processes(&self) -> Result<Vec<Process>, MetaError> {
+        let mut running = Vec::new();
+        for (_, process) in self.rows::<Process>(keys::PROCESSES).await? {
+            if self.meta.is_alive(LeaseId(process.lease)).await? {
+                running.push(process);
+            }
+        }
+        Ok(running)
+    }
+
+    /// A control process that leads and reports nothing.
+    async fn silent_leader(&self, processes: &[Process]) -> Result<Option<Reader>, MetaError> {
+        let Some(row) = self.meta.get(&keys::leader()).await? else { return Ok(None) };
+        let leader: Leader = row.record()?;
+        let reports = processes.iter().any(|known| known.role == LEADER_ROLE && known.name == leader.name);
+        if reports || !self.meta.is_alive(LeaseId(leader.lease)).await? {
+            return Ok(None);
+        }
+        Ok(Some(silent(format!("control {}, which leads", leader.name))))
+    }
+
+    /// Writers that reserve names and that no report names.
+    async fn silent_writers(&self, processes: &[Process]) -> Result<Vec<Reader>, MetaError> {
+        let reported = processes.iter().map(|process| process.writer_lease);
+        let known: BTreeSet<u64> = reported.chain(self.own_writer.map(|lease| lease.0)).collect();
+        let (mut silent_writers, mut seen) = (Vec::new(), BTreeSet::new());
+        for (_, intent) in self.rows::<Intent>(keys::INTENTS).await? {
+            if !known.contains(&intent.lease)
+                && seen.insert(intent.lease)
+                && self.meta.is_alive(LeaseId(intent.lease)).await?
+            {
+                silent_writers.push(silent(format!("the process with writer number {}", intent.writer)));
+            }
+        }
+        Ok(silent_writers)
+    }
+
+    async fn rows<R: Record>(&self, prefix: &'static [u8]) -> Result<Vec<(Row, R)>, MetaError> {
+        let (mut range, mut all) = (ScanRange::prefix(prefix), Vec::new());
+        loop {
+            let page = self.meta.scan(range.clone(), PAGE).await?;
+            let next: Option<Bytes> =
+                page.last().filter(|_| page.len() == PAGE).map(|last| [&last.key[..], b"\0"].concat().into());
+            for row in page {
+                let record = row.record()?;
+                all.push((row, record));
+            }
+            match next {
+                Some(next) => range.start = next,
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Removes the rows of processes that are gone.
+    async fn forget_gone(&self) -> Result<(), MetaError> {
+        for (row, process) in self.rows::<Process>(keys::PROCESSES).await? {
+            if !self.meta.is_alive(LeaseId(process.lease)).await? {
+                let mut tx = Transaction::new(random_tx(self.runtime));
+                tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key);
+                // On a conflict the process is back.
+                self.meta.commit(tx).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn reader(process: &Process) -> Reader {
+    Reader {
+        who: format!("{} {}", process.role, process.name),
+        program: process.program.clone(),
+        reads: Ok(Formats::from_numbers(process.record_format, process.chunk_format)),
+    }
+}
+
+fn silent(who: String) -> Reader {
+    Reader { who, program: String::new(), reads: Ok(Formats::OLDEST) }
+}
+
+fn random_tx(runtime: &Runtime) -> TxId {
+    let (high, low) = (runtime.random_u64(), runtime.random_u64());
+    TxId(u128::from(high) << 64 | u128::from(low))
+}
+
+/// Keeps the row that says what this process reads.
+pub struct ProcessReport {
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    process: Process,
+    lease: Option<LeaseId>,
+    /// The row as it was written last.
+    written: Option<Process>,
+}
+
+impl ProcessReport {
+    /// Of the process `name` with this role and version. It reads all that this program reads.
+    pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, role: &str, name: &str, program: &str) -> Self {
+        let process = Process {
+            role: role.to_owned(),
+            name: name.to_owned(),
+            program: program.to_owned(),
+            record_format: Formats::NEWEST.records,
+            chunk_format: Formats::NEWEST.chunks,
+            lease: 0,
+            writer_lease: 0,
+        };
+        Self { runtime, meta, process, lease: None, written: None }
+    }
+
+    /// For ever: writes the row and keeps its lease alive. `writer_lease` answers the lease under which the intents of
+    /// this process stand, if it writes.
+    pub async fn keep(mut self, writer_lease: impl Fn() -> Option<LeaseId> + Send) {
+        let mut said = false;
+        if let Err(error) = Gate::new(&self.runtime, self.meta.as_ref()).forget_gone().await {
+            tracing::debug!(%error, "the reports of processes that are gone stay for now");
+        }
+        loop {
+            match self.renew(writer_lease()).await {
+                Ok(()) => said = false,
+                Err(error) if !said => {
+                    said = true;
+                    tracing::warn!(%error, "what this process reads could not be reported; will try again");
+                }
+                Err(_) => {}
+            }
+            self.runtime.sleep(RENEW_EVERY).await;
+        }
+    }
+
+    async fn renew(&mut self, writer_lease: Option<LeaseId>) -> Result<(), MetaError> {
+        if let Some(lease) = self.lease
+            && !self.meta.keep_alive(lease).await?
+        {
+            self.lease = None;
+        }
+        let lease = match self.lease {
+            Some(lease) => lease,
+            None => self.meta.grant_lease(LEASE_TTL).await?.id,
+        };
+        self.lease = Some(lease);
+        self.process.lease = lease.0;
+        self.process.writer_lease = writer_lease.map_or(0, |lease| lease.0);
+        if self.written.as_ref() == Some(&self.process) {
+            return Ok(());
+        }
+        let mut tx = Transaction::new(random_tx(&self.runtime));
+        tx.require(Precondition::LeaseAlive(lease));
+        tx.put(keys::process(&self.process.role, &self.process.name), records::encode(&self.process));
+        match self.meta.commit(tx).await? {
+            Commit::Done(_) => self.written = Some(self.process.clone()),
+            Commit::Conflict { .. } => self.lease = None,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_meta::MemoryStore;
+
+    use super::*;
+
+    fn engine() -> (Runtime, Arc<dyn MetaStore>) {
+        let runtime = Runtime::deterministic(1, Duration::ZERO);
+        let meta: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(runtime.clone()));
+        (runtime, meta)
+    }
+
+    async fn put(meta: &Arc<dyn MetaStore>, key: Bytes, value: Bytes) {
+        let mut tx = Transaction::new(TxId(u128::from(value.len() as u64) << 32 | key.len() as u128));
+        tx.put(key, value);
+        assert!(matches!(meta.commit(tx).await.unwrap(), Commit::Done(_)));
+    }
+
+    async fn old_cluster(meta: &Arc<dyn MetaStore>) {
+        put(meta, keys::cluster(), records::encode(&Cluster { next_site: 1, ..Cluster::default() })).await;
+    }
+
+    fn site(reads: Result<Formats, String>) -> Reader {
+        Reader { who: "site 1".to_owned(), program: "0.1.1".to_owned(), reads }
+    }
+
+    fn report(runtime: &Runtime, meta: &Arc<dyn MetaStore>, role: &str, name: &str) -> ProcessReport {
+        ProcessReport::new(runtime.clone(), meta.clone(), role, name, "0.2.0")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn formats_are_put_in_force_when_everybody_reads_them_and_not_before() {
+        let (runtime, meta) = engine();
+        let gate = Gate::new(&runtime, meta.as_ref());
+        assert!(matches!(gate.look(Vec::new()).await, Err(FinalizeError::NoCluster)));
+        old_cluster(&meta).await;
+        runtime.spawn(report(&runtime, &meta, "gateway", "g1").keep(|| None));
+        runtime.sleep(Duration::from_secs(60)).await;
+        let others = || async { vec![site(Ok(Formats::OLDEST))] };
+        let held = gate.finalize(others).await.unwrap_err().to_string();
+        assert!(held.contains("site 1 runs 0.1.1, which reads up to records 1, chunks 1"), "{held}");
+        let silent = || async { vec![site(Err("it does not answer".to_owned()))] };
+        let held = gate.finalize(silent).await.unwrap_err().to_string();
+        assert!(held.contains("site 1: it does not answer"), "{held}");
+        let view = gate.look(others().await).await.unwrap();
+        assert_eq!((view.in_force, view.is_finalized()), (Formats::OLDEST, false));
+        assert_eq!(view.readers[0].who, "gateway g1");
+
+        let newer = || async { vec![site(Ok(Formats::NEWEST))] };
+        assert_eq!(gate.finalize(newer).await.unwrap(), Formats::NEWEST);
+        let view = gate.look(others().await).await.unwrap();
+        assert!(view.is_finalized() && view.holding().is_empty());
+        assert_eq!(gate.finalize(newer).await.unwrap(), Formats::NEWEST, "a second time changes nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_counts_while_it_runs_and_its_row_goes_afterwards() {
+        let (runtime, meta) = engine();
+        old_cluster(&meta).await;
+        let gate = Gate::new(&runtime, meta.as_ref());
+        let (of_process, process) = runtime.process();
+        let mut old = report(&of_process, &meta, "gateway", "g1");
+        old.process.record_format = 1;
+        of_process.spawn(old.keep(|| None));
+        runtime.sleep(Duration::from_secs(300)).await;
+        assert_eq!(gate.look(Vec::new()).await.unwrap().holding().len(), 1, "its lease is kept alive");
+        process.kill();
+        runtime.sleep(LEASE_TTL * 2).await;
+        assert!(gate.look(Vec::new()).await.unwrap().readers.is_empty());
+        runtime.spawn(report(&runtime, &meta, "gateway", "g2").keep(|| None));
+        runtime.sleep(Duration::from_secs(1)).await;
+        let rows = meta.scan(ScanRange::prefix(keys::PROCESSES), 10).await.unwrap();
+        assert_eq!(rows.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn programs_that_report_nothing_are_noticed_by_what_they_do() {
+        let (runtime, meta) = engine();
+        old_cluster(&meta).await;
+        let gate = Gate::new(&runtime, meta.as_ref());
+        let forever = Duration::from_secs(1 << 30);
+        let lease = meta.grant_lease(forever).await.unwrap().id;
+        let intent = Intent { writer: 17, first_sequence: 0, count: 1_024, lease: lease.0 };
+        put(&meta, keys::intent(17, 0), records::encode(&intent)).await;
+        let leader = Leader { lease: lease.0, name: "c1".to_owned() };
+        put(&meta, keys::leader(), records::encode(&leader)).await;
+        assert_eq!(gate.with_writer(lease).look(Vec::new()).await.unwrap().holding().len(), 1);
+        let holding = gate.look(Vec::new()).await.unwrap().holding();
+        assert_eq!(holding.len(), 2, "{holding:?}");
+        assert!(holding[0].contains("control c1") && holding[1].contains("writer number 17"), "{holding:?}");
+
+        runtime.spawn(report(&runtime, &meta, LEADER_ROLE, "c1").keep(move || Some(lease)));
+        runtime.sleep(Duration::from_secs(1)).await;
+        let holding = gate.look(Vec::new()).await.unwrap().holding();
+        assert!(holding.is_empty(), "{holding:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_registers_while_others_are_asked_is_looked_at_too() {
+        let (runtime, meta) = engine();
+        old_cluster(&meta).await;
+        let gate = Gate::new(&runtime, meta.as_ref());
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        // As release 0.1 registers: it takes a number from the cluster's row, and then reserves names.
+        let others = || async {
+            if asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+                let lease = meta.grant_lease(Duration::from_secs(1 << 30)).await.unwrap().id;
+                let row = Cluster { next_site: 1, next_writer: 1, ..Cluster::default() };
+                put(&meta, keys::cluster(), records::encode(&row)).await;
+                let intent = Intent { writer: 1, first_sequence: 0, count: 1_024, lease: lease.0 };
+                put(&meta, keys::intent(1, 0), records::encode(&intent)).await;
+            }
+            Vec::new()
+        };
+        let held = gate.finalize(others).await.unwrap_err();
+        assert!(matches!(held, FinalizeError::Held(_)), "{held}");
+    }
+}

@@ -1,0 +1,240 @@
+//! Many seeds, some at the same time, and what they have shown so far, in a file from which the next call goes on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+
+use serde::{Deserialize, Serialize};
+
+use super::coverage::Table;
+use super::mutation::Mutation;
+use super::run::{Report, RunOptions, run};
+
+/// Which seeds, and of what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// The first seed.
+    pub from: u64,
+    /// How many.
+    pub seeds: u64,
+    /// Operations of each, at least.
+    pub operations: u64,
+    /// Faults of each.
+    pub faults: u64,
+    /// What is planted. A campaign with a mutation ends with the first seed that finds it.
+    pub mutation: Mutation,
+    /// Seeds at the same time, each on a core of its own. What is found does not depend on it.
+    pub jobs: usize,
+    /// Where the state is kept; `None`: nowhere.
+    pub out: Option<PathBuf>,
+    /// What tells this program from others, whose results do not count as its own: a hash.
+    pub program: String,
+}
+
+/// A seed and what became of it; the text of a panic where it has panicked.
+type Ran = (u64, Result<Report, String>);
+
+/// A seed that broke an invariant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// The seed.
+    pub seed: u64,
+    /// The invariant's name, or `panic`.
+    pub invariant: String,
+    /// How it was broken.
+    pub what: String,
+}
+
+/// What a campaign has shown so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Of what: the program, and what was asked of it.
+    code: String,
+    /// The seed to go on with.
+    pub next: u64,
+    /// Seeds that broke nothing.
+    pub clean: u64,
+    /// Those that did.
+    pub failed: Vec<Failed>,
+    /// Operations and faults of all of them.
+    pub operations: u64,
+    /// Faults injected.
+    pub faults: u64,
+    table: String,
+}
+
+impl Shown {
+    /// Which operation met which fault.
+    pub fn table(&self) -> Table {
+        Table::from_text(&self.table)
+    }
+
+    fn add(&mut self, seed: u64, result: Result<Report, String>) {
+        self.next = seed + 1;
+        let broken = match result {
+            Ok(report) => {
+                let mut table = self.table();
+                table.add(&report.table);
+                self.table = table.to_text();
+                self.operations += report.operations;
+                self.faults += report.faults;
+                report.broken.map(|(invariant, what)| (invariant.to_string(), what))
+            }
+            Err(panic) => Some(("panic".to_owned(), panic)),
+        };
+        match broken {
+            Some((invariant, what)) => self.failed.push(Failed { seed, invariant, what }),
+            None => self.clean += 1,
+        }
+    }
+}
+
+impl Campaign {
+    fn code(&self) -> String {
+        let Self { from, operations, faults, mutation, program, .. } = self;
+        format!(
+            "program {program}, from seed {from}, {operations} operations, {faults} faults, mutation {mutation}"
+        )
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        Some(self.out.as_ref()?.join(format!("faults-{}.json", self.mutation)))
+    }
+
+    /// What an earlier call with the same code has shown.
+    fn resume(&self) -> io::Result<Shown> {
+        let new = Shown { code: self.code(), next: self.from, ..Shown::default() };
+        let Some(path) = self.file() else { return Ok(new) };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(new),
+            Err(error) => return Err(error),
+        };
+        let shown: Shown = serde_json::from_str(&text).unwrap_or_default();
+        Ok(if shown.code == new.code { shown } else { new })
+    }
+
+    fn keep(&self, shown: &Shown) -> io::Result<()> {
+        let Some(path) = self.file() else { return Ok(()) };
+        let unfinished = path.with_extension("tmp");
+        fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        fs::write(&unfinished, serde_json::to_string_pretty(shown)?)?;
+        fs::rename(unfinished, path)
+    }
+
+    /// Runs all seeds that are left; tells after each, in their order.
+    ///
+    /// # Errors
+    /// When the state cannot be read or written.
+    pub fn run(&self, mut tell: impl FnMut(&Shown)) -> io::Result<Shown> {
+        let mut shown = self.resume()?;
+        let (next, is_over) = (AtomicU64::new(shown.next), AtomicBool::new(self.is_over(&shown)));
+        std::thread::scope(|scope| {
+            let (sender, ran) = channel();
+            for _ in 0..self.jobs.max(1) {
+                let sender = sender.clone();
+                scope.spawn(|| self.work(&next, &is_over, sender));
+            }
+            drop(sender);
+            let mut early = BTreeMap::new();
+            for (seed, result) in ran {
+                early.insert(seed, result);
+                while let Some(result) = early.remove(&shown.next).filter(|_| !self.is_over(&shown)) {
+                    shown.add(shown.next, result);
+                    is_over.store(self.is_over(&shown), Ordering::Relaxed);
+                    self.keep(&shown).inspect_err(|_| is_over.store(true, Ordering::Relaxed))?;
+                    tell(&shown);
+                }
+            }
+            Ok(shown)
+        })
+    }
+
+    /// Whether no seed is left, or the planted defect was found.
+    fn is_over(&self, shown: &Shown) -> bool {
+        let is_found = self.mutation != Mutation::None && !shown.failed.is_empty();
+        is_found || shown.next >= self.from + self.seeds
+    }
+
+    /// Runs seeds until there are no more.
+    fn work(&self, next: &AtomicU64, is_over: &AtomicBool, sender: Sender<Ran>) {
+        while !is_over.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.from + self.seeds || sender.send((seed, run_caught(self.options(seed)))).is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    fn options(&self, seed: u64) -> RunOptions {
+        RunOptions {
+            seed,
+            operations: self.operations,
+            faults: self.faults,
+            mutation: self.mutation,
+            verbose: false,
+        }
+    }
+}
+
+/// Runs a seed; a panic is as good as a broken invariant.
+fn run_caught(options: RunOptions) -> Result<Report, String> {
+    catch_unwind(AssertUnwindSafe(|| run(options))).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_campaign_goes_on_where_it_was_ended_and_begins_anew_for_other_code() {
+        let directory = std::env::temp_dir().join(format!("striate-faults-{}", std::process::id()));
+        let campaign = Campaign {
+            from: 5,
+            seeds: 10,
+            operations: 500,
+            faults: 20,
+            mutation: Mutation::None,
+            jobs: 1,
+            out: Some(directory.clone()),
+            program: "this".to_owned(),
+        };
+        let mut shown = campaign.resume().unwrap();
+        assert_eq!(shown.next, 5);
+        shown.add(5, Err("as intended".to_owned()));
+        campaign.keep(&shown).unwrap();
+        assert_eq!(campaign.resume().unwrap(), shown);
+        assert_eq!((shown.next, shown.failed.len(), shown.clean), (6, 1, 0));
+        let other = Campaign { operations: 600, ..campaign.clone() };
+        assert_eq!(other.resume().unwrap().next, 5);
+        let newer = Campaign { program: "newer".to_owned(), ..campaign };
+        assert_eq!(newer.resume().unwrap().next, 5);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_is_found_does_not_depend_on_how_many_run_at_the_same_time() {
+        let campaign = |jobs| Campaign {
+            from: 1,
+            seeds: 5,
+            operations: 60,
+            faults: 4,
+            mutation: Mutation::None,
+            jobs,
+            out: None,
+            program: String::new(),
+        };
+        let mut order = Vec::new();
+        let together = campaign(3).run(|shown| order.push(shown.next)).unwrap();
+        assert_eq!(together, campaign(1).run(|_| {}).unwrap());
+        assert_eq!(order, [2, 3, 4, 5, 6]);
+    }
+}

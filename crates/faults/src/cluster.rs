@@ -1,0 +1,386 @@
+//! All machines on one network.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use striate_client::{ClientError, ClientOptions, CreateBucket};
+use striate_control::{Members, MembersError, SiteAnnouncement};
+use striate_core::{ClusterId, Profile, RackId, SiteId};
+use striate_meta::records::site::State;
+use striate_meta::{Commit, MetaStore, Row, Transaction, TxId, keys, records};
+use striate_plan::ReadPolicy;
+use striate_runtime::Runtime;
+use striate_site::{Site, SiteDirectory, SiteIdentity};
+use striate_stripe::StripeOptions;
+use striate_virtual_network::{DistantSite, Machine, Network, NetworkModel, Trace};
+
+use super::coverage::Coverage;
+use super::engine::EngineMachine;
+use super::gateway::Gateway;
+use super::guard::Guard;
+use super::invariants::{self, Broken};
+use super::ledger::Ledger;
+use super::mutation::Mutation;
+use super::operation::BUCKET;
+use super::services::ControlProcess;
+use super::site::{CAPACITY, SMALL_CAPACITY, SiteMachine};
+
+/// What a cluster is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Its profile.
+    pub profile: &'static str,
+    /// Its sites, each in a rack of its own.
+    pub sites: u32,
+    /// Its gateways.
+    pub gateways: u32,
+}
+
+impl Shape {
+    /// Those that seeds draw from.
+    pub const ALL: [Self; 4] = [
+        Self { profile: "rs(4,2)", sites: 6, gateways: 3 },
+        Self { profile: "rs(2,2)", sites: 6, gateways: 3 },
+        Self { profile: "replica(3)", sites: 5, gateways: 3 },
+        Self { profile: "rs(4,2)", sites: 8, gateways: 2 },
+    ];
+}
+
+/// A cluster under test.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Clock and randomness.
+    pub runtime: Runtime,
+    /// Its event log.
+    pub trace: Trace,
+    /// Its network.
+    pub network: Network,
+    /// Its metadata.
+    pub engine: Arc<EngineMachine>,
+    /// Its gateways.
+    pub gateways: Vec<Arc<Gateway>>,
+    /// Its control processes, of which one leads.
+    pub controls: Vec<Arc<ControlProcess>>,
+    /// What was tried.
+    pub coverage: Coverage,
+    /// What was taken from it.
+    pub ledger: Arc<Ledger>,
+    /// Invariants that were found broken.
+    pub broken: Arc<Broken>,
+    /// What is planted in it.
+    pub mutation: Mutation,
+    shape: Shape,
+    read_policy: ReadPolicy,
+    sites: RwLock<Vec<Arc<SiteMachine>>>,
+    rng: Mutex<SmallRng>,
+    next_machine: Mutex<u32>,
+    moves_chunks: AtomicBool,
+    /// The machine with a small disk, if there is one; machines count from 1.
+    small_disk: u32,
+}
+
+/// The sites as one of them sees the others.
+#[derive(Debug)]
+struct Neighbours {
+    cluster: Weak<Cluster>,
+    here: Machine,
+}
+
+impl SiteDirectory for Neighbours {
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        let there = self.cluster.upgrade()?.site_from(self.here, site)?;
+        Some(Arc::new(there))
+    }
+}
+
+/// The cluster's number.
+const CLUSTER: ClusterId = ClusterId(1);
+/// The machine of the metadata; sites and gateways count from 1.
+const ENGINE: Machine = Machine { number: 0, rack: 0 };
+/// Machines of gateways count from here.
+const FIRST_GATEWAY: u32 = 1_000;
+/// Control processes count from here.
+const FIRST_CONTROL: u32 = 2_000;
+/// How many there are.
+const CONTROLS: u32 = 2;
+
+impl Cluster {
+    /// A running cluster with an empty bucket.
+    ///
+    /// # Errors
+    /// When a machine cannot be started.
+    pub async fn start(
+        runtime: Runtime,
+        shape: Shape,
+        read_policy: ReadPolicy,
+        mutation: Mutation,
+        broken: Arc<Broken>,
+    ) -> Result<Arc<Self>, String> {
+        let trace = Trace::new(runtime.clone());
+        let model = NetworkModel {
+            round_trip: Duration::from_micros(200),
+            card_bytes_per_s: None,
+            uplink_bytes_per_s: None,
+            loss: 0.0,
+            reply_timeout: Duration::from_secs(2),
+        };
+        let network = Network::new(runtime.clone(), trace.clone(), model);
+        let engine = EngineMachine::create(runtime.clone(), trace.clone(), mutation).await;
+        let engine = Arc::new(engine.map_err(|error| error.to_string())?);
+        engine.start().await.map_err(|error| error.to_string())?;
+        let place = |number| Machine { number, rack: number };
+        let gateway = |number| Arc::new(Gateway::new(place(FIRST_GATEWAY + number)));
+        let control = |number| Arc::new(ControlProcess::new(place(FIRST_CONTROL + number)));
+        let cluster = Arc::new(Self {
+            rng: Mutex::new(runtime.rng()),
+            gateways: (0..shape.gateways).map(gateway).collect(),
+            controls: (0..CONTROLS).map(control).collect(),
+            coverage: Coverage::default(),
+            ledger: Arc::new(Ledger::new(runtime.clone())),
+            sites: RwLock::default(),
+            next_machine: Mutex::new(1),
+            moves_chunks: AtomicBool::new(true),
+            small_disk: (runtime.random_u64() % 2) as u32,
+            runtime,
+            trace,
+            network,
+            engine,
+            broken,
+            mutation,
+            shape,
+            read_policy,
+        });
+        invariants::watch_commits(&cluster);
+        cluster.found().await.map_err(|error| error.to_string())?;
+        for _ in 0..shape.sites {
+            cluster.join_site().await?;
+        }
+        for gateway in &cluster.gateways {
+            gateway.start(&cluster).await;
+        }
+        cluster.make_bucket().await.map_err(|error| error.to_string())?;
+        for control in &cluster.controls {
+            control.start(&cluster);
+        }
+        Ok(cluster)
+    }
+
+    /// Writes the cluster's row.
+    async fn found(&self) -> Result<(), MembersError> {
+        let members = Members::new(&self.runtime, &*self.engine);
+        members.found(CLUSTER, Some(self.profile()), "").await.map(drop)
+    }
+
+    async fn make_bucket(&self) -> Result<(), ClientError> {
+        let client = self.gateways[0].client().expect("it was started");
+        client.create_bucket(CreateBucket { name: BUCKET.to_owned(), ..CreateBucket::default() }).await?;
+        Ok(())
+    }
+
+    /// A new site on a machine of its own joins.
+    ///
+    /// # Errors
+    /// When the metadata could not be told, or the site does not start.
+    pub async fn join_site(self: &Arc<Self>) -> Result<Arc<SiteMachine>, String> {
+        let number = {
+            let mut next = self.next_machine.lock();
+            *next += 1;
+            *next - 1
+        };
+        let capacity = if number == self.small_disk { SMALL_CAPACITY } else { CAPACITY };
+        let site = self.admit(Machine { number, rack: number }, capacity).await?;
+        self.sites.write().push(Arc::clone(&site));
+        Ok(site)
+    }
+
+    /// Admits a site with a blank disk on this machine, and starts it.
+    async fn admit(self: &Arc<Self>, machine: Machine, capacity: u64) -> Result<Arc<SiteMachine>, String> {
+        let rack = RackId(format!("rack-{}", machine.rack));
+        let disk = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
+        let announcement = SiteAnnouncement {
+            peer: format!("site-{}", machine.number),
+            disk: disk.to_be_bytes(),
+            site: None,
+            address: format!("machine-{}", machine.number),
+            rack: rack.to_string(),
+            capacity_bytes: capacity,
+        };
+        let members = Members::new(&self.runtime, &*self.engine);
+        let site = members.register(&announcement).await.map_err(|error| error.to_string())?;
+        let identity = SiteIdentity { cluster: CLUSTER, site, rack };
+        let guard = Guard::new(site, &self.engine, &self.ledger, &self.broken);
+        let (runtime, trace) = (self.runtime.clone(), self.trace.clone());
+        let new =
+            Arc::new(SiteMachine::new(runtime, trace, machine, identity, self.mutation, guard, capacity));
+        new.introduce(Arc::new(Neighbours { cluster: Arc::downgrade(self), here: machine }));
+        new.start()?;
+        Ok(new)
+    }
+
+    /// Gives a site up for good, as a server does whose disk was replaced.
+    async fn retire(&self, site: SiteId) -> Result<(), String> {
+        let record = records::Site { id: site.0, state: State::Retired.into(), ..records::Site::default() };
+        let mut tx = Transaction::new(TxId(u128::from(self.runtime.random_u64())));
+        tx.put(keys::site(site), records::encode(&record));
+        match self.engine.commit(tx).await {
+            Ok(Commit::Done(_)) => Ok(()),
+            other => Err(format!("the row of site {site} was not written: {other:?}")),
+        }
+    }
+
+    /// The profile.
+    pub fn profile(&self) -> Profile {
+        self.shape.profile.parse().expect("shapes have profiles that exist")
+    }
+
+    /// How gateways are set up.
+    pub fn client_options(&self) -> ClientOptions {
+        ClientOptions {
+            profile: self.profile(),
+            block_len: 16 << 10,
+            min_part_len: 4 << 10,
+            stripes: StripeOptions {
+                write_surplus: super::mutation::write_surplus(self.mutation),
+                write_deadline: Duration::from_secs(1),
+                read_deadline: Duration::from_secs(1),
+                hedge_after: Duration::from_millis(50),
+                garbage_grace: Duration::from_secs(10),
+                read_policy: self.read_policy,
+                sampling: 1.0,
+                ..StripeOptions::default()
+            },
+            ..ClientOptions::default()
+        }
+    }
+
+    /// Sites that it began with.
+    pub fn first_sites(&self) -> usize {
+        self.shape.sites as usize
+    }
+
+    /// Whether a site that drains can be emptied: all chunks of a stripe have a place on the others.
+    pub fn can_empty(&self) -> bool {
+        let draining = self.draining().map_or(1, |draining| draining.len());
+        self.sites().len() >= self.profile().code.chunk_count() + draining
+    }
+
+    /// Chunks of a stripe that may be missing when a write is acknowledged.
+    pub fn most_debt(&self) -> usize {
+        let profile = self.profile();
+        let (n, k) = (profile.code.chunk_count(), profile.code.data_count());
+        n - (k + StripeOptions::default().write_surplus).min(n)
+    }
+
+    /// The metadata store as a machine sees it.
+    pub fn metadata_from(&self, here: Machine) -> Arc<dyn MetaStore> {
+        let engine: Arc<dyn MetaStore> = self.engine.clone();
+        Arc::new(striate_virtual_network::DistantMeta::new(self.network.clone(), here, ENGINE, engine))
+    }
+
+    /// A site as a machine sees it; `None` if there is none with this number now.
+    pub fn site_from(&self, here: Machine, site: SiteId) -> Option<DistantSite> {
+        let site = self.site(site)?;
+        Some(DistantSite::new(self.network.clone(), here, site.machine, site))
+    }
+
+    /// What the metadata say of a site, past the network; `None` when they cannot be read now or do not know it.
+    pub fn member_state(&self, site: SiteId) -> Option<State> {
+        let row = self.engine.peek(&keys::site(site))??;
+        Some(row.record::<records::Site>().ok()?.state())
+    }
+
+    /// Sites that are being emptied; `None` when the metadata cannot be read now.
+    pub fn draining(&self) -> Option<Vec<SiteId>> {
+        let rows = self.engine.peek_all(keys::SITES)?;
+        let rows = rows.iter().filter_map(|row: &Row| row.record::<records::Site>().ok());
+        Some(rows.filter(|row| row.state() == State::Draining).map(|row| SiteId(row.id)).collect())
+    }
+
+    /// Sets a site to be emptied, or to take chunks again.
+    ///
+    /// # Errors
+    /// When the metadata could not be told.
+    pub async fn set_draining(&self, site: SiteId, draining: bool) -> Result<(), MembersError> {
+        Members::new(&self.runtime, &*self.engine).set_draining(site, draining).await
+    }
+
+    /// The members' machines.
+    pub fn sites(&self) -> Vec<Arc<SiteMachine>> {
+        self.sites.read().clone()
+    }
+
+    /// The member with this number.
+    pub fn site(&self, site: SiteId) -> Option<Arc<SiteMachine>> {
+        self.sites.read().iter().find(|machine| machine.id() == site).cloned()
+    }
+
+    /// The place of the metadata's machine.
+    pub fn engine_machine(&self) -> Machine {
+        ENGINE
+    }
+
+    /// Every machine's place in the network.
+    pub fn machines(&self) -> Vec<Machine> {
+        let sites = self.sites.read();
+        let gateways = self.gateways.iter().map(|gateway| gateway.machine);
+        let controls = self.controls.iter().map(|control| control.machine);
+        let sites = sites.iter().map(|site| site.machine);
+        [ENGINE].into_iter().chain(sites).chain(gateways).chain(controls).collect()
+    }
+
+    /// Whether chunks are moved for the readers' sake, and at random: until the faults end.
+    pub fn moves_chunks(&self) -> bool {
+        self.moves_chunks.load(Ordering::Relaxed)
+    }
+
+    /// Ends these moves: nothing moves any more but what has to.
+    pub fn end_moves(&self) {
+        self.moves_chunks.store(false, Ordering::Relaxed);
+    }
+
+    /// The process that leads, or one of those that believe to.
+    pub fn leader(&self) -> Option<Arc<ControlProcess>> {
+        self.controls.iter().find(|control| control.leads()).cloned()
+    }
+
+    /// Fault: the disk of a site is gone, and a blank one takes its place: another site, by the rules of
+    /// `striate disk replace`. False if the metadata could not be told.
+    pub async fn replace_site(self: &Arc<Self>, old: &Arc<SiteMachine>) -> bool {
+        let Ok(new) = self.admit(old.machine, CAPACITY).await else { return false };
+        self.sites.write().push(new);
+        self.remove_site(old).await;
+        true
+    }
+
+    /// A site is taken away for good.
+    pub async fn remove_site(&self, old: &SiteMachine) {
+        old.crash(super::site::Crash::PowerCut);
+        self.sites.write().retain(|site| site.id() != old.id());
+        // The engine may be down now; whoever repairs needs the row.
+        while self.retire(old.id()).await.is_err() {
+            self.runtime.sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// A random number below `end`.
+    pub fn draw(&self, end: u64) -> u64 {
+        self.rng.lock().random_range(0..end)
+    }
+
+    /// A time between the two.
+    pub fn draw_time(&self, from: Duration, to: Duration) -> Duration {
+        from + (to - from).mul_f64(self.rng.lock().random())
+    }
+
+    /// One of several; `None` of none.
+    pub fn choose<T: Clone>(&self, from: &[T]) -> Option<T> {
+        if from.is_empty() {
+            return None;
+        }
+        Some(from[self.draw(from.len() as u64) as usize].clone())
+    }
+}

@@ -1,0 +1,76 @@
+//! Which sites a process knows: it looks at their rows every now and then, as a gateway and a leader of a cluster do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use striate_client::Client;
+use striate_control::Members;
+use striate_core::SiteId;
+use striate_meta::MetaError;
+use striate_meta::records::site::State;
+use striate_site::Site;
+use striate_virtual_network::Machine;
+
+use super::cluster::Cluster;
+use super::steps::{SteppedSite, Steps};
+
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The sites that a process knows.
+#[derive(Debug)]
+pub struct KnownSites {
+    here: Machine,
+    steps: Option<Steps>,
+    handles: Mutex<BTreeMap<SiteId, Arc<dyn Site>>>,
+}
+
+impl KnownSites {
+    /// Of a process on this machine; with `steps`, its services are watched.
+    pub fn new(here: Machine, steps: Option<Steps>) -> Self {
+        Self { here, steps, handles: Mutex::default() }
+    }
+
+    /// Makes the client's sites those of the rows.
+    ///
+    /// # Errors
+    /// When the metadata store fails; the client then knows what it knew.
+    pub async fn look(&self, cluster: &Cluster, client: &Client) -> Result<(), MetaError> {
+        let mut rows = Members::new(client.runtime(), client.meta().as_ref()).sites().await?;
+        rows.retain(|row| row.state() != State::Retired);
+        let mut handles = self.handles.lock();
+        handles.retain(|site, _| rows.iter().any(|row| row.id == site.0));
+        for site in rows.iter().map(|row| SiteId(row.id)) {
+            if !handles.contains_key(&site)
+                && let Some(handle) = self.handle(cluster, site)
+            {
+                handles.insert(site, handle);
+            }
+        }
+        client.stripes().set_sites(handles.values().cloned().collect());
+        for row in &rows {
+            client.stripes().set_draining(SiteId(row.id), row.state() == State::Draining);
+        }
+        Ok(())
+    }
+
+    /// `None`: it is not there any more, or not yet.
+    fn handle(&self, cluster: &Cluster, site: SiteId) -> Option<Arc<dyn Site>> {
+        let distant: Arc<dyn Site> = Arc::new(cluster.site_from(self.here, site)?);
+        Some(match &self.steps {
+            Some(steps) => Arc::new(SteppedSite::new(distant, steps.clone())),
+            None => distant,
+        })
+    }
+}
+
+/// Follows the rows for ever.
+pub async fn follow(cluster: &Cluster, client: &Client, known: KnownSites) {
+    loop {
+        cluster.runtime.sleep(LOOK_EVERY).await;
+        // Where they cannot be read those known stay in use.
+        let _ = known.look(cluster, client).await;
+    }
+}

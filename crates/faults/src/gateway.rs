@@ -1,0 +1,118 @@
+//! A gateway: a process with a client service, which can be killed at any await.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use striate_client::{Client, ClientError};
+use striate_runtime::{Process, Runtime};
+use striate_virtual_network::Machine;
+
+use super::cluster::Cluster;
+use super::following::{KnownSites, follow};
+use super::mutation;
+
+/// Pause between two attempts to start.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    /// Where it is.
+    pub machine: Machine,
+    running: Mutex<Option<Running>>,
+}
+
+/// A gateway's process.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Its client service.
+    pub client: Client,
+    /// What its tasks are started by.
+    pub runtime: Runtime,
+    process: Process,
+}
+
+impl Gateway {
+    /// A gateway that is not started.
+    pub fn new(machine: Machine) -> Self {
+        Self { machine, running: Mutex::new(None) }
+    }
+
+    /// Starts it; goes on trying until the metadata answers.
+    pub async fn start(&self, cluster: &Arc<Cluster>) {
+        loop {
+            let (runtime, process) = cluster.runtime.process();
+            if let Ok((client, known)) = self.open(cluster, &runtime).await {
+                let (of_task, cluster) = (client.clone(), Arc::clone(cluster));
+                runtime.spawn(async move { follow(&cluster, &of_task, known).await });
+                *self.running.lock() = Some(Running { client, runtime, process });
+                return;
+            }
+            process.kill();
+            cluster.runtime.sleep(RETRY).await;
+        }
+    }
+
+    async fn open(&self, cluster: &Cluster, runtime: &Runtime) -> Result<(Client, KnownSites), ClientError> {
+        let here = self.machine;
+        let metadata =
+            mutation::metadata(cluster.mutation, cluster.metadata_from(here), cluster, here, false);
+        let client = Client::open(runtime.clone(), metadata, Vec::new(), cluster.client_options()).await?;
+        let known = KnownSites::new(here, None);
+        known.look(cluster, &client).await?;
+        Ok((client, known))
+    }
+
+    /// Fault: the process dies.
+    pub fn kill(&self) {
+        if let Some(running) = self.running.lock().take() {
+            running.process.kill();
+        }
+    }
+
+    /// Fault: the wall clock of its process jumps ahead by so many milliseconds, or back.
+    pub fn set_clock_ahead(&self, by_ms: i64) {
+        if let Some(running) = self.running() {
+            running.process.set_clock_ahead(by_ms);
+        }
+    }
+
+    /// Fault: the process stands still, or goes on.
+    pub fn set_paused(&self, is_paused: bool) {
+        if let Some(running) = self.running() {
+            running.process.set_paused(is_paused);
+        }
+    }
+
+    /// The process, if it runs.
+    pub fn running(&self) -> Option<Running> {
+        self.running.lock().clone()
+    }
+
+    /// The client service, if it runs.
+    pub fn client(&self) -> Option<Client> {
+        self.running().map(|running| running.client)
+    }
+}
+
+impl Running {
+    /// Runs a task in the process; `None` when the process is killed meanwhile.
+    pub async fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        match self.runtime.spawn(task).await {
+            Ok(output) => Some(output),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => None,
+            },
+        }
+    }
+}
+
+/// A gateway for checks at the end, on a machine of its own.
+pub async fn start_another(cluster: &Arc<Cluster>) -> Arc<Gateway> {
+    let last = cluster.gateways.last().expect("there are gateways").machine;
+    let gateway = Gateway::new(Machine { number: last.number + 1, rack: last.rack + 1 });
+    gateway.start(cluster).await;
+    Arc::new(gateway)
+}

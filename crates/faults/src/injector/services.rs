@@ -1,0 +1,166 @@
+//! Faults that the services are for, and those that hit them at work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use striate_core::SiteId;
+
+use super::Injector;
+use crate::coverage::FaultKind;
+use crate::invariants;
+use crate::operation::Kind;
+use crate::services::WAIT;
+use crate::site::{Crash, SiteMachine};
+use crate::steps::Trap;
+
+/// Members that may join beyond those of the beginning.
+const MOST_JOIN: usize = 2;
+
+impl Injector {
+    /// The process that leads dies at some step, most often of a move or a repair; if none comes, it dies all the same.
+    pub(super) async fn kill_leader(&self, kind: FaultKind) {
+        let Some(leader) = self.cluster.leader() else { return };
+        if !self.take(kind) {
+            return;
+        }
+        self.begin(kind, u64::from(leader.machine.number));
+        let services = [None, Some(Kind::Move), Some(Kind::Move), Some(Kind::Repair), Some(Kind::Collect)];
+        let service = self.cluster.choose(&services).expect("there are some");
+        leader.traps.set(Trap::Process, service, 1 + self.cluster.draw(24));
+        let deadline = self.cluster.runtime.now() + Duration::from_secs(6);
+        while !leader.traps.has_sprung() && self.cluster.runtime.now() < deadline {
+            self.pause(1, 2).await;
+        }
+        leader.traps.remove();
+        leader.kill();
+        self.pause(100, 2_000).await;
+        leader.start(&self.cluster);
+        self.end(kind);
+        self.leave(kind);
+    }
+
+    /// A site is away for longer than repair waits, and comes back with what it had.
+    pub(super) async fn be_absent(&self, kind: FaultKind) {
+        let Some(site) = self.take_site() else { return };
+        self.begin(kind, u64::from(site.id().0));
+        site.crash(self.draw_crash());
+        self.pause_long(WAIT, 4, 14).await;
+        self.bring_back(&site).await;
+        self.end(kind);
+        self.give_back(&site);
+    }
+
+    /// A site is lost, and while its chunks are rebuilt another one dies at a step of a repair: a source or a target.
+    pub(super) async fn fail_again(&self, kind: FaultKind) {
+        if !self.take(kind) {
+            return;
+        }
+        if let Some(site) = self.take_site() {
+            self.begin(kind, u64::from(site.id().0));
+            site.crash(self.draw_crash());
+            let second = self.wait_for_second().await;
+            self.pause(500, 4_000).await;
+            for site in [Some(site), second].into_iter().flatten() {
+                self.bring_back(&site).await;
+                self.give_back(&site);
+            }
+            self.end(kind);
+        }
+        self.leave(kind);
+    }
+
+    /// The site that has died at a step of a repair; `None` if none could.
+    async fn wait_for_second(&self) -> Option<Arc<SiteMachine>> {
+        let controls = &self.cluster.controls;
+        let after = 1 + self.cluster.draw(40);
+        controls.iter().for_each(|control| control.traps.set(Trap::Site, Some(Kind::Repair), after));
+        let deadline = self.cluster.runtime.now() + WAIT + Duration::from_secs(14);
+        let mut second = None;
+        while second.is_none() && self.cluster.runtime.now() < deadline {
+            self.pause(1, 2).await;
+            let Some(asked) = controls.iter().find_map(|control| control.traps.asked()) else { continue };
+            second = self.take_this_site(asked);
+            if let Some(second) = &second {
+                second.crash(self.draw_crash());
+            }
+            // What was asked of a site that may not die goes on.
+            controls.iter().for_each(|control| control.traps.remove());
+            if second.is_none() {
+                controls.iter().for_each(|control| control.traps.set(Trap::Site, Some(Kind::Repair), 1));
+            }
+        }
+        controls.iter().for_each(|control| control.traps.remove());
+        second
+    }
+
+    /// A site is set to be emptied. Once it is, it may be taken away for good; otherwise it takes chunks again sooner or
+    /// later, or drains on, and must be empty at the end.
+    pub(super) async fn drain(&self, kind: FaultKind) {
+        let Some(site) = self.cluster.choose(&self.cluster.sites()) else { return };
+        let id = site.id();
+        if !self.take(kind) {
+            return;
+        }
+        if self.cluster.draining() == Some(Vec::new()) && self.cluster.set_draining(id, true).await.is_ok() {
+            self.begin(kind, u64::from(id.0));
+            let until = self.cluster.runtime.now()
+                + self.cluster.draw_time(Duration::from_secs(6), Duration::from_secs(24));
+            while self.cluster.runtime.now() < until && !invariants::is_empty(&self.cluster, id) {
+                self.pause(300, 700).await;
+            }
+            self.pause(0, 2_000).await;
+            self.end_drain(id).await;
+            self.end(kind);
+        }
+        self.leave(kind);
+    }
+
+    async fn end_drain(&self, id: SiteId) {
+        let has_room = self.cluster.can_empty();
+        if has_room && self.cluster.draw(2) == 0 {
+            match invariants::is_empty(&self.cluster, id) {
+                true => self.take_away(id).await,
+                // It drains on.
+                false => return,
+            }
+        }
+        // A site that was taken away, by this or another fault, takes no chunks any more.
+        while self.cluster.site(id).is_some() && self.cluster.set_draining(id, false).await.is_err() {
+            self.pause(100, 200).await;
+        }
+    }
+
+    /// Takes an empty site away, if it has no fault and what writes may have put there meanwhile may get lost.
+    async fn take_away(&self, id: SiteId) {
+        let Some(site) = self.take_this_site(id) else { return };
+        if self.may_hurt(&site) {
+            self.cluster.ledger.hurt(id, site.whole_chunks().unwrap_or_default());
+            self.cluster.remove_site(&site).await;
+        }
+        self.give_back(&site);
+    }
+
+    /// A new site joins.
+    pub(super) async fn join(&self, kind: FaultKind) {
+        let most = self.cluster.first_sites() + MOST_JOIN;
+        if self.cluster.sites().len() >= most || !self.take(kind) {
+            return;
+        }
+        self.begin(kind, self.cluster.sites().len() as u64);
+        while self.cluster.join_site().await.is_err() {
+            self.pause(100, 200).await;
+        }
+        self.pause(1_000, 5_000).await;
+        self.end(kind);
+        self.leave(kind);
+    }
+
+    fn draw_crash(&self) -> Crash {
+        if self.cluster.draw(2) == 0 { Crash::Kill } else { Crash::PowerCut }
+    }
+
+    async fn pause_long(&self, least: Duration, from_s: u64, to_s: u64) {
+        self.cluster.runtime.sleep(least).await;
+        self.pause(from_s * 1_000, to_s * 1_000).await;
+    }
+}

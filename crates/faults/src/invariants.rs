@@ -1,0 +1,376 @@
+//! The invariants of reliability.md as code, under their names.
+//!
+//! I2 to I5 and I9 are decided by the [`history`](striate_history), but for bytes that belong to no value, which the
+//! reader of a range sees at once (I2). The others look past the network into what is committed and stored:
+//!
+//! | | when | how |
+//! |--|--|--|
+//! | I1 | at the end, and with exactly r chunks of each stripe lost | every object reads back |
+//! | I6 | at every commit of a stripe's record, and every survey | sites of a stripe, and racks |
+//! | I7 | at every commit that names a chunk, after every start of a site, and at the end | what is named is stored, but what the injector took; a put leaves out no more than its quorum allows |
+//! | I8 | at every delete, before and after ([`super::guard`]) | no committed stripe names what it removes |
+//! | I10 | at every commit, and every survey | checksums and lengths are those of the stripe's first encoding, and what is newly named has them |
+//! | I11 | at every commit, and every survey | generations grow, and a new place has the newest one |
+//! | I12 | always | an operation ends in time |
+//! | I13 | at the end | the services make everything whole, and empty the sites that drain, in time |
+//! | Orphans | at the end | the collectors leave nothing that no stripe names ([`super::orphans`]) |
+//! | I14 | two runs of one seed | the hash of all events |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
+use striate_meta::records::{Location, Stripe};
+use striate_meta::{Revision, Row, Transaction, Write, keys};
+use striate_site::{ChunkStore, SiteError};
+
+use super::cluster::Cluster;
+use super::site::SiteMachine;
+
+/// The invariants' names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Invariant {
+    /// Every acknowledged object reads back while at most r chunks of each stripe are lost.
+    I1,
+    /// A read returns the correct bytes or an error.
+    I2,
+    /// Each key's history fits S3's model.
+    I3,
+    /// A listing equals the committed metadata.
+    I4,
+    /// A failed operation leaves nothing visible.
+    I5,
+    /// The chunks of a stripe sit on distinct sites, and at most f of them in one rack.
+    I6,
+    /// What metadata names is stored, within the repair debt.
+    I7,
+    /// Collection never removes what is named.
+    I8,
+    /// Deleted stays deleted.
+    I9,
+    /// Repaired bytes equal the original encoding.
+    I10,
+    /// Generations never go back.
+    I11,
+    /// Everything ends in time.
+    I12,
+    /// When faults stop, full redundancy returns within a bound.
+    I13,
+    /// The same seed gives the same trace.
+    I14,
+    /// What nothing names any more is collected: no invariant of reliability.md, but the design's (§4.5).
+    Orphans,
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Invariants that were found broken in a run, and what must be remembered to find it.
+#[derive(Debug, Default)]
+pub struct Broken {
+    found: Mutex<Vec<(Invariant, String)>>,
+    stripes: Mutex<BTreeMap<StripeId, Remembered>>,
+}
+
+/// What never changes of a stripe, and what only grows.
+#[derive(Debug)]
+struct Remembered {
+    crcs: Vec<u32>,
+    chunk_len: u32,
+    generation: u32,
+    /// Site and generation of each chunk.
+    named: Vec<(u32, u32)>,
+    /// Of the row.
+    revision: Revision,
+}
+
+impl Broken {
+    /// An invariant is broken.
+    pub fn report(&self, invariant: Invariant, what: impl Into<String>) {
+        self.found.lock().push((invariant, what.into()));
+    }
+
+    /// What was found first.
+    pub fn first(&self) -> Option<(Invariant, String)> {
+        self.found.lock().first().cloned()
+    }
+
+    /// I10 and I11: compares a stripe's record with what it was before. Answers which chunks are in a new place, and
+    /// whether the stripe is new. Of a commit that was answered once more, or after a later one, there is nothing to say.
+    fn compare(&self, id: StripeId, stripe: &Stripe, revision: Revision) -> (Vec<usize>, bool) {
+        let crcs: Vec<u32> = stripe.locations.iter().map(|at| at.crc32c).collect();
+        let named: Vec<(u32, u32)> = stripe.locations.iter().map(|at| (at.site, at.generation)).collect();
+        let generations = || named.iter().map(|&(_, generation)| generation);
+        let mut stripes = self.stripes.lock();
+        if stripes.get(&id).is_some_and(|before| before.revision > revision) {
+            return (Vec::new(), false);
+        }
+        let mut is_placed_anew: Vec<bool> = named.iter().map(|&(site, _)| site != 0).collect();
+        if generations().any(|generation| generation > stripe.generation) {
+            self.report(Invariant::I11, format!("stripe {id} has a chunk of a generation yet to come"));
+        }
+        // A put names all its chunks under the generation that it took.
+        let mut is_new = generations().all(|generation| generation == stripe.generation);
+        if let Some(before) = stripes.get(&id) {
+            if before.crcs != crcs || before.chunk_len != stripe.chunk_len {
+                self.report(Invariant::I10, format!("the encoding of stripe {id} has changed"));
+            }
+            for (place, (before, now)) in is_placed_anew.iter_mut().zip(before.named.iter().zip(&named)) {
+                if now.1 < before.1 || (now.0 != before.0 && now.0 != 0 && now.1 == before.1) {
+                    let what = format!("a generation of stripe {id} has gone back, or has two places");
+                    self.report(Invariant::I11, what);
+                }
+                *place &= before != now;
+            }
+            if stripe.generation < before.generation {
+                self.report(Invariant::I11, format!("the generation of stripe {id} has gone back"));
+            }
+            is_new = false;
+        }
+        let anew = is_placed_anew.iter().enumerate().filter(|(_, anew)| **anew).map(|(index, _)| index);
+        let anew = anew.collect();
+        let (generation, chunk_len) = (stripe.generation, stripe.chunk_len);
+        stripes.insert(id, Remembered { crcs, chunk_len, generation, named, revision });
+        (anew, is_new)
+    }
+}
+
+/// Has every record of a stripe checked when it is committed: I6, I7, I10 and I11.
+pub fn watch_commits(cluster: &Arc<Cluster>) {
+    let weak = Arc::downgrade(cluster);
+    cluster.engine.observe(move |transaction, revision| {
+        let Some(cluster) = weak.upgrade() else { return };
+        for (id, record) in stripes_of(transaction) {
+            check_commit(&cluster, id, &record, revision);
+        }
+    });
+}
+
+/// The records of stripes that a transaction writes.
+fn stripes_of(transaction: &Transaction) -> Vec<(StripeId, Stripe)> {
+    let record = |write: &Write| {
+        let Write::Put(key, value) = write else { return None };
+        let id = keys::stripe_of(key).filter(|_| key.starts_with(keys::STRIPES))?;
+        let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
+        Some((id, row.record().ok()?))
+    };
+    transaction.writes.iter().filter_map(record).collect()
+}
+
+fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe, revision: Revision) {
+    check_placement(cluster, id, record);
+    let (anew, is_new) = cluster.broken.compare(id, record, revision);
+    if is_new {
+        check_debt(cluster, id, record);
+    }
+    for index in anew {
+        let location = &record.locations[index];
+        let chunk = chunk_of(id, index, location);
+        let Some(site) = cluster.site(SiteId(location.site)) else { continue };
+        if cluster.ledger.is_hurt(site.id(), chunk) {
+            continue;
+        }
+        if let Some(why) = lacks(&site, chunk, location, record.chunk_len) {
+            let what =
+                format!("chunk {chunk} is named on site {}, which has not stored it: {why}", site.id());
+            cluster.broken.report(Invariant::I7, what);
+        }
+    }
+}
+
+/// How a site has not got a chunk, or other bytes, as far as that can be seen now.
+fn lacks(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32) -> Option<String> {
+    if site.is_failing() || site.fs().is_dead() {
+        return None;
+    }
+    match site.store()?.verify(chunk).now_or_never()? {
+        Ok(info) if (info.crc32c, info.len) == (location.crc32c, chunk_len) => None,
+        Ok(info) => Some(format!("{} bytes with checksum {:08x}", info.len, info.crc32c)),
+        Err(error @ (SiteError::Missing(_) | SiteError::Corrupt { .. })) => Some(error.to_string()),
+        Err(_) => None,
+    }
+}
+
+/// A chunk as it lies on its site's disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// There, and the bytes of the original encoding.
+    Good,
+    /// The write left it out.
+    Debt,
+    /// Its site is down, or no member any more.
+    Away,
+    /// Missing or damaged, and how.
+    Bad(String),
+}
+
+/// A committed stripe.
+#[derive(Clone, Debug)]
+pub struct Surveyed {
+    /// Its name.
+    pub id: StripeId,
+    /// Its record.
+    pub record: Stripe,
+    /// Its chunks.
+    pub chunks: Vec<Condition>,
+}
+
+impl Surveyed {
+    /// The name of one of its chunks.
+    pub fn chunk(&self, index: usize) -> ChunkId {
+        chunk_of(self.id, index, &self.record.locations[index])
+    }
+
+    /// Whether all chunks are good.
+    pub fn is_whole(&self) -> bool {
+        self.chunks.iter().all(|chunk| *chunk == Condition::Good)
+    }
+}
+
+fn chunk_of(id: StripeId, index: usize, location: &Location) -> ChunkId {
+    ChunkId { stripe: id, index: index as u8, generation: Generation(location.generation) }
+}
+
+/// All committed stripes at this instant; `None` when the metadata cannot be read now.
+pub fn committed(cluster: &Cluster) -> Option<Vec<(StripeId, Stripe)>> {
+    Some(committed_rows(cluster)?.into_iter().map(|(id, record, _)| (id, record)).collect())
+}
+
+/// The same with the rows' revisions.
+fn committed_rows(cluster: &Cluster) -> Option<Vec<(StripeId, Stripe, Revision)>> {
+    let rows = cluster.engine.peek_all(keys::STRIPES)?;
+    let stripe = |row: &Row| Some((keys::stripe_of(&row.key)?, row.record().ok()?, row.version));
+    Some(rows.iter().filter_map(stripe).collect())
+}
+
+/// All committed stripes with the condition of their chunks at this instant, past network and queues. Checks I6, I10
+/// and I11 on the way. `None` when the metadata cannot be read now.
+pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
+    let stripes = committed_rows(cluster)?;
+    let surveyed = stripes.into_iter().map(|(id, record, revision)| {
+        check_placement(cluster, id, &record);
+        cluster.broken.compare(id, &record, revision);
+        let condition = |(index, location): (usize, &Location)| match SiteId(location.site) {
+            SiteId(0) => Condition::Debt,
+            site => match cluster.site(site) {
+                None => Condition::Away,
+                Some(site) => look(&site, chunk_of(id, index, location), location, record.chunk_len),
+            },
+        };
+        let chunks = record.locations.iter().enumerate().map(condition).collect();
+        Surveyed { id, record, chunks }
+    });
+    Some(surveyed.collect())
+}
+
+/// I6.
+fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
+    let held: Vec<u32> =
+        record.locations.iter().map(|location| location.site).filter(|&site| site != 0).collect();
+    let distinct: BTreeSet<u32> = held.iter().copied().collect();
+    // Every site is a rack of its own here, so that distinct sites are distinct racks.
+    if distinct.len() < held.len() {
+        cluster.broken.report(Invariant::I6, format!("stripe {id} has two chunks on one site: {held:?}"));
+    }
+}
+
+/// I7: the write that made the stripe left out no more chunks than its quorum allows.
+fn check_debt(cluster: &Cluster, id: StripeId, record: &Stripe) {
+    let debt = record.locations.iter().filter(|at| at.site == 0).count();
+    let allowed = cluster.most_debt();
+    if debt > allowed {
+        let what = format!("stripe {id} was acknowledged with {debt} chunks missing, {allowed} are allowed");
+        cluster.broken.report(Invariant::I7, what);
+    }
+}
+
+fn look(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32) -> Condition {
+    let Some(store) = site.store() else { return Condition::Away };
+    // In virtual time the store answers at once.
+    match store.verify(chunk).now_or_never() {
+        Some(Ok(info)) if info.crc32c == location.crc32c && info.len == chunk_len => Condition::Good,
+        Some(Ok(info)) => Condition::Bad(format!("{} bytes with checksum {:08x}", info.len, info.crc32c)),
+        Some(Err(error)) => Condition::Bad(error.to_string()),
+        None => Condition::Away,
+    }
+}
+
+/// Whether no committed stripe names a site; `false` when the metadata cannot be read now.
+pub fn is_empty(cluster: &Cluster, site: SiteId) -> bool {
+    let is_named = |(_, record): &(StripeId, Stripe)| record.locations.iter().any(|at| at.site == site.0);
+    committed(cluster).is_some_and(|stripes| !stripes.iter().any(is_named))
+}
+
+/// Whether every stripe is readable with one chunk less, and none can come to name a chunk that was taken.
+pub fn can_spare_one(cluster: &Cluster) -> bool {
+    let data = cluster.profile().code.data_count();
+    let good = |stripe: &Surveyed| stripe.chunks.iter().filter(|chunk| **chunk == Condition::Good).count();
+    survey(cluster).is_some_and(|stripes| {
+        stripes.iter().all(|stripe| good(stripe) > data) && !may_name_what_was_taken(cluster, &stripes)
+    })
+}
+
+/// Whether a repair or a move under way may still name a chunk that the injector has taken: while the stripe's record has
+/// the chunk's generation nobody else has changed it.
+pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[Surveyed]) -> bool {
+    let taken = cluster.ledger.taken();
+    stripes.iter().any(|stripe| {
+        let first = ChunkId { stripe: stripe.id, index: 0, generation: Generation(0) };
+        let mut of_stripe =
+            taken.range((first, SiteId(0))..).take_while(|(chunk, _)| chunk.stripe == stripe.id);
+        of_stripe.any(|(chunk, site)| {
+            let at = &stripe.record.locations[usize::from(chunk.index)];
+            let is_named = (at.site, at.generation) == (site.0, chunk.generation.0);
+            chunk.generation.0 == stripe.record.generation && !is_named
+        })
+    })
+}
+
+/// I7 for one site that has just started: it has every chunk that metadata names there, but those that were taken.
+pub fn check_site(cluster: &Cluster, site: &SiteMachine) {
+    let Some(stripes) = committed(cluster) else { return };
+    for (id, record) in stripes {
+        for (index, location) in record.locations.iter().enumerate().filter(|(_, at)| at.site == site.id().0)
+        {
+            let chunk = chunk_of(id, index, location);
+            if cluster.ledger.is_hurt(site.id(), chunk) {
+                continue;
+            }
+            if let Condition::Bad(why) = look(site, chunk, location, record.chunk_len) {
+                let id = site.id();
+                cluster
+                    .broken
+                    .report(Invariant::I7, format!("site {id} has lost chunk {chunk} in a crash: {why}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripe(generation: u32, at: [(u32, u32); 2]) -> Stripe {
+        let location = |(site, generation)| Location { site, generation, ..Location::default() };
+        Stripe { generation, locations: at.map(location).to_vec(), ..Stripe::default() }
+    }
+
+    #[test]
+    fn a_generation_that_goes_back_is_found_and_a_commit_that_is_answered_again_is_not_one() {
+        let id = StripeId::new(1, 1);
+        let broken = Broken::default();
+        let written = stripe(1, [(1, 1), (2, 1)]);
+        assert_eq!(broken.compare(id, &written, Revision(5)), (vec![0, 1], true));
+        assert_eq!(broken.compare(id, &stripe(2, [(1, 1), (3, 2)]), Revision(7)), (vec![1], false));
+        assert_eq!(broken.compare(id, &written, Revision(5)), (Vec::new(), false), "answered once more");
+        assert_eq!(broken.first(), None);
+        broken.compare(id, &written, Revision(9));
+        assert_eq!(broken.first().map(|(invariant, _)| invariant), Some(Invariant::I11));
+    }
+}

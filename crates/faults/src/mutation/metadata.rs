@@ -1,0 +1,179 @@
+//! Defects of those who use the metadata store, planted between them and it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId};
+use striate_meta::records::{Garbage, Intent};
+use striate_meta::{
+    Commit, Lease, LeaseId, MetaError, MetaStore, Precondition, Revision, Row, ScanRange, Transaction, Watch,
+    Write, keys,
+};
+use striate_runtime::{Instant, Runtime};
+use striate_site::{DeleteRequest, Site};
+
+use super::Mutation;
+use crate::operation::BUCKET;
+
+/// For how long a cached record is served.
+const CACHED_FOR: Duration = Duration::from_millis(100);
+
+/// A metadata store as a defective user of it has it.
+#[derive(Debug)]
+pub(super) struct Mutated {
+    mutation: Mutation,
+    store: Arc<dyn MetaStore>,
+    runtime: Runtime,
+    sites: Vec<Arc<dyn Site>>,
+    cache: Mutex<BTreeMap<Bytes, (Instant, Option<Row>)>>,
+}
+
+impl Mutated {
+    pub(super) fn new(
+        mutation: Mutation,
+        store: Arc<dyn MetaStore>,
+        runtime: Runtime,
+        sites: Vec<Arc<dyn Site>>,
+    ) -> Self {
+        Self { mutation, store, runtime, sites, cache: Mutex::default() }
+    }
+
+    /// Deletes what the transaction would make garbage.
+    async fn delete_early(&self, tx: &Transaction) {
+        for write in &tx.writes {
+            let Write::Put(key, value) = write else { continue };
+            if !key.starts_with(keys::GARBAGE) {
+                continue;
+            }
+            let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
+            let Ok(garbage) = row.record::<Garbage>() else { continue };
+            let Ok(stripe) = <[u8; 16]>::try_from(garbage.stripe.as_ref()) else { continue };
+            for chunk in &garbage.chunks {
+                let site = self.sites.iter().find(|site| site.id() == SiteId(chunk.site));
+                let generation = Generation(chunk.generation);
+                let id =
+                    ChunkId { stripe: StripeId::from_bytes(stripe), index: chunk.index as u8, generation };
+                if let Some(site) = site {
+                    let request = DeleteRequest { chunks: vec![id], epoch: FencingEpoch(u64::MAX >> 1) };
+                    // Whatever it answers: the defect is that it was asked.
+                    let _ = site.delete(request).await;
+                }
+            }
+        }
+    }
+
+    /// Whether the transaction removes the intent of a writer that lives.
+    async fn fences_a_live_writer(&self, tx: &Transaction) -> bool {
+        for write in &tx.writes {
+            let Write::Delete(key) = write else { continue };
+            if !key.starts_with(keys::INTENTS) {
+                continue;
+            }
+            let Ok(Some(row)) = self.store.get(key).await else { continue };
+            let Ok(intent) = row.record::<Intent>() else { continue };
+            if matches!(self.store.is_alive(LeaseId(intent.lease)).await, Ok(true)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn cached(&self, key: &[u8]) -> Option<Option<Row>> {
+        let cache = self.cache.lock();
+        let (at, row) = cache.get(key)?;
+        (self.runtime.now() < *at + CACHED_FOR).then(|| row.clone())
+    }
+}
+
+/// Leaves the transaction's preconditions on objects out, keeping the places of the others.
+fn without_conditions(mut tx: Transaction) -> Transaction {
+    let objects = keys::objects(BUCKET);
+    for precondition in &mut tx.preconditions {
+        let (Precondition::Absent(key) | Precondition::Exists(key) | Precondition::Version(key, _)) =
+            precondition
+        else {
+            continue;
+        };
+        if key.starts_with(&objects) {
+            *precondition = Precondition::Exists(keys::bucket(BUCKET));
+        }
+    }
+    tx
+}
+
+#[async_trait]
+impl MetaStore for Mutated {
+    async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError> {
+        let is_cached = self.mutation == Mutation::RecordCache && key.starts_with(&keys::objects(BUCKET));
+        if is_cached && let Some(row) = self.cached(key) {
+            return Ok(row);
+        }
+        let row = self.store.get(key).await?;
+        if is_cached {
+            self.cache.lock().insert(Bytes::copy_from_slice(key), (self.runtime.now(), row.clone()));
+        }
+        Ok(row)
+    }
+
+    async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError> {
+        match self.mutation {
+            Mutation::RecordCache => {
+                futures::future::try_join_all(keys.iter().map(|key| self.get(key))).await
+            }
+            _ => self.store.get_many(keys).await,
+        }
+    }
+
+    async fn scan(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        self.store.scan(range, limit).await
+    }
+
+    async fn scan_back(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        self.store.scan_back(range, limit).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
+        match self.mutation {
+            Mutation::DeleteBeforeCommit => {
+                self.delete_early(&transaction).await;
+                self.store.commit(transaction).await
+            }
+            Mutation::ConditionOutsideTransaction => self.store.commit(without_conditions(transaction)).await,
+            Mutation::CollectorIgnoresLiveUpload if self.fences_a_live_writer(&transaction).await => {
+                Ok(Commit::Done(Revision(1)))
+            }
+            Mutation::CleanUpAfterUnknownOutcome => match self.store.commit(transaction).await {
+                Err(MetaError::UnknownOutcome(reason)) => Err(MetaError::Corrupt(reason)),
+                result => result,
+            },
+            _ => self.store.commit(transaction).await,
+        }
+    }
+
+    async fn grant_lease(&self, ttl: Duration) -> Result<Lease, MetaError> {
+        self.store.grant_lease(ttl).await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        self.store.keep_alive(lease).await
+    }
+
+    async fn is_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        match self.mutation {
+            Mutation::CollectorIgnoresLiveUpload => Ok(false),
+            _ => self.store.is_alive(lease).await,
+        }
+    }
+
+    async fn revoke_lease(&self, lease: LeaseId) -> Result<(), MetaError> {
+        self.store.revoke_lease(lease).await
+    }
+
+    async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError> {
+        self.store.watch(prefix).await
+    }
+}

@@ -1,0 +1,165 @@
+//! Defects that are planted on purpose: the fault run must find each of them.
+//!
+//! Each sits at a trait seam, as a wrapper around what the seam leads to, so that the code itself is the one that is
+//! shipped. What a wrapper does is what the code would do if it had the defect.
+
+mod disk;
+mod generation;
+mod metadata;
+mod mirror;
+
+use std::fmt;
+use std::sync::Arc;
+
+use striate_meta::MetaStore;
+use striate_meta::embedded::MetaDirectory;
+use striate_meta::embedded::simulated;
+use striate_site::filesystem::{FileSystem, SimulatedFileSystem};
+use striate_site::{ChunkStore, Site};
+use striate_stripe::StripeOptions;
+use striate_virtual_network::Machine;
+
+use super::cluster::Cluster;
+use super::site::SiteMachine;
+
+/// A planted defect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mutation {
+    /// The code as it is.
+    #[default]
+    None,
+    /// Chunks are acknowledged without an fsync.
+    SkipFsync,
+    /// What a transaction makes garbage is deleted before the transaction commits.
+    DeleteBeforeCommit,
+    /// The checksum of a chunk covers its header only, not its bytes.
+    WrongChecksumScope,
+    /// A write is acknowledged with one chunk less than needed.
+    WriteQuorumOffByOne,
+    /// A put whose commit has an unknown outcome removes its chunks.
+    CleanUpAfterUnknownOutcome,
+    /// The collector of abandoned puts takes a live writer for a dead one, and does not fence it.
+    CollectorIgnoresLiveUpload,
+    /// The condition of a write is checked before the transaction, not inside.
+    ConditionOutsideTransaction,
+    /// A metadata mirror that was left behind is taken for the newest at a start.
+    StaleMirrorWins,
+    /// Recovery of a segment ends at the first damaged record.
+    RecoveryStopsAtHole,
+    /// Object records are served from a cache for 100 ms.
+    RecordCache,
+    /// A site takes a chunk of another generation for the one that is meant.
+    ForgetGeneration,
+}
+
+impl Mutation {
+    /// All defects.
+    pub const ALL: [Self; 11] = [
+        Self::SkipFsync,
+        Self::DeleteBeforeCommit,
+        Self::WrongChecksumScope,
+        Self::WriteQuorumOffByOne,
+        Self::CleanUpAfterUnknownOutcome,
+        Self::CollectorIgnoresLiveUpload,
+        Self::ConditionOutsideTransaction,
+        Self::StaleMirrorWins,
+        Self::RecoveryStopsAtHole,
+        Self::RecordCache,
+        Self::ForgetGeneration,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SkipFsync => "skip-fsync",
+            Self::DeleteBeforeCommit => "delete-before-commit",
+            Self::WrongChecksumScope => "wrong-checksum-scope",
+            Self::WriteQuorumOffByOne => "write-quorum-off-by-one",
+            Self::CleanUpAfterUnknownOutcome => "clean-up-after-unknown-outcome",
+            Self::CollectorIgnoresLiveUpload => "collector-ignores-live-upload",
+            Self::ConditionOutsideTransaction => "condition-outside-transaction",
+            Self::StaleMirrorWins => "stale-mirror-wins",
+            Self::RecoveryStopsAtHole => "recovery-stops-at-hole",
+            Self::RecordCache => "record-cache",
+            Self::ForgetGeneration => "forget-generation",
+        }
+    }
+}
+
+impl fmt::Display for Mutation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Mutation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || [Self::None].into_iter().chain(Self::ALL);
+        known().find(|mutation| mutation.name() == text).ok_or_else(|| {
+            let names: Vec<_> = known().map(Self::name).collect();
+            format!("{text:?} is no mutation; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// The file system as the chunk store sees it.
+pub fn file_system(mutation: Mutation, fs: &SimulatedFileSystem) -> Arc<dyn FileSystem> {
+    match mutation {
+        Mutation::SkipFsync => Arc::new(disk::Unsynced(fs.clone())),
+        _ => Arc::new(fs.clone()),
+    }
+}
+
+/// The chunk store as the site sees it.
+pub fn chunk_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn ChunkStore> {
+    match mutation {
+        Mutation::WrongChecksumScope => Arc::new(disk::Unchecked::new(store)),
+        Mutation::ForgetGeneration => Arc::new(generation::Forgetful(store)),
+        _ => store,
+    }
+}
+
+/// The directories as the metadata engine sees them at a start.
+pub fn metadata_directories(mutation: Mutation, disks: &simulated::Machine) -> Vec<MetaDirectory> {
+    match mutation {
+        Mutation::StaleMirrorWins => mirror::favour_the_stale(disks.directories()),
+        _ => disks.directories(),
+    }
+}
+
+/// The metadata as a process on a machine sees it.
+pub fn metadata(
+    mutation: Mutation,
+    store: Arc<dyn MetaStore>,
+    cluster: &Cluster,
+    here: Machine,
+    is_collector: bool,
+) -> Arc<dyn MetaStore> {
+    let distant =
+        |site: Arc<SiteMachine>| Some(Arc::new(cluster.site_from(here, site.id())?) as Arc<dyn Site>);
+    let sites: Vec<Arc<dyn Site>> = match mutation {
+        Mutation::DeleteBeforeCommit => cluster.sites().into_iter().filter_map(distant).collect(),
+        _ => Vec::new(),
+    };
+    match mutation {
+        Mutation::DeleteBeforeCommit
+        | Mutation::CleanUpAfterUnknownOutcome
+        | Mutation::ConditionOutsideTransaction
+        | Mutation::RecordCache => {
+            Arc::new(metadata::Mutated::new(mutation, store, cluster.runtime.clone(), sites))
+        }
+        Mutation::CollectorIgnoresLiveUpload if is_collector => {
+            Arc::new(metadata::Mutated::new(mutation, store, cluster.runtime.clone(), sites))
+        }
+        _ => store,
+    }
+}
+
+/// How many chunks more than k a write wants.
+pub fn write_surplus(mutation: Mutation) -> usize {
+    let right = StripeOptions::default().write_surplus;
+    if mutation == Mutation::WriteQuorumOffByOne { right - 1 } else { right }
+}

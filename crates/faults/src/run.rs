@@ -1,0 +1,199 @@
+//! One seed: clients, services and faults; then the faults stop, and everything must be whole again.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use striate_control::{collect_orphans, heal, verify};
+use striate_plan::ReadPolicy;
+use striate_runtime::run_in_virtual_time;
+use striate_virtual_network::Digest;
+
+use super::cluster::{Cluster, Shape};
+use super::coverage::Table;
+use super::gateway::Gateway;
+use super::injector::Injector;
+use super::invariants::{self, Broken, Invariant, Surveyed};
+use super::mutation::Mutation;
+use super::operation::{Kind, LONGEST};
+use super::settling::settle;
+use super::worker::{Answered, Shared, work};
+
+/// Clients of each gateway.
+const CLIENTS: usize = 2;
+/// The wall clock at the beginning.
+const WALL_START: Duration = Duration::from_secs(1_700_000_000);
+/// In one of so many seeds an operator verifies and heals beside the services.
+const BY_HAND_EVERY: u64 = 3;
+/// Pause between two looks whether what was taken is made good.
+const AUDIT_EVERY: Duration = Duration::from_secs(2);
+/// A run in which an invariant was found broken ends after this time at the latest.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+
+/// What a run is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Where all randomness comes from.
+    pub seed: u64,
+    /// Operations, at least.
+    pub operations: u64,
+    /// Faults.
+    pub faults: u64,
+    /// What is planted.
+    pub mutation: Mutation,
+    /// Whether to print every operation and fault.
+    pub verbose: bool,
+}
+
+impl RunOptions {
+    /// A run of the usual size.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, operations: 500, faults: 20, mutation: Mutation::None, verbose: false }
+    }
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The first invariant that was found broken, and how.
+    pub broken: Option<(Invariant, String)>,
+    /// Which operation met which fault.
+    pub table: Table,
+    /// Operations begun.
+    pub operations: u64,
+    /// How they ended.
+    pub answered: Answered,
+    /// Faults injected.
+    pub faults: u64,
+    /// The hash of all events.
+    pub digest: Digest,
+    /// How long it took in virtual time.
+    pub virtual_time: Duration,
+}
+
+/// How the gateways of a seed's run choose chunks: half of the seeds by the server's default policy, a quarter by the
+/// client's, and a quarter by another one.
+fn read_policy(seed: u64) -> ReadPolicy {
+    const OTHERS: [ReadPolicy; 6] = [
+        ReadPolicy::Random,
+        ReadPolicy::LateBinding { extra_reads: 1, cancel: true },
+        ReadPolicy::LateBinding { extra_reads: 1, cancel: false },
+        ReadPolicy::LeastLoaded,
+        ReadPolicy::CostModel { extra_reads: 0 },
+        ReadPolicy::Published { extra_reads: 1 },
+    ];
+    // The shape goes through the seeds' last two bits.
+    match seed / 4 % 4 {
+        0 | 1 => ReadPolicy::Adaptive,
+        2 => ReadPolicy::Normal,
+        _ => OTHERS[(seed / 16) as usize % OTHERS.len()],
+    }
+}
+
+/// Runs a seed.
+pub fn run(options: RunOptions) -> Report {
+    run_in_virtual_time(options.seed, WALL_START, move |runtime| async move {
+        let broken = Arc::new(Broken::default());
+        let shape = Shape::ALL[(options.seed % Shape::ALL.len() as u64) as usize];
+        let policy = read_policy(options.seed);
+        let cluster = Cluster::start(runtime, shape, policy, options.mutation, Arc::clone(&broken)).await;
+        let cluster =
+            cluster.unwrap_or_else(|error| panic!("a cluster without faults does not start: {error}"));
+        let shared = Arc::new(Shared::new(cluster, options.operations, options.verbose));
+        let injector = Injector::new(Arc::clone(&shared));
+        tokio::select! {
+            biased;
+            () = give_up(&shared.cluster) => {}
+            () = async {
+                under_faults(&shared, &injector, options).await;
+                settle(&shared, options.seed).await;
+            } => {}
+        }
+        shared.cluster.controls.iter().for_each(|control| control.kill());
+        Report {
+            broken: broken.first(),
+            table: shared.cluster.coverage.table(),
+            operations: shared.begun.load(std::sync::atomic::Ordering::Relaxed),
+            answered: *shared.answered.lock(),
+            faults: injector.injected(),
+            digest: shared.cluster.trace.digest(),
+            virtual_time: shared.cluster.runtime.uptime(),
+        }
+    })
+}
+
+/// Ends a while after an invariant was found broken: of what is broken some may wait for ever.
+async fn give_up(cluster: &Cluster) {
+    while cluster.broken.first().is_none() {
+        cluster.runtime.sleep(AUDIT_EVERY).await;
+    }
+    cluster.runtime.sleep(GIVE_UP_AFTER).await;
+}
+
+/// The first part: everything at the same time.
+async fn under_faults(shared: &Arc<Shared>, injector: &Arc<Injector>, options: RunOptions) {
+    let cluster = &shared.cluster;
+    let runtime = &cluster.runtime;
+    let mut clients = Vec::new();
+    for gateway in &cluster.gateways {
+        for _ in 0..CLIENTS {
+            clients.push(runtime.spawn(work(Arc::clone(shared), Arc::clone(gateway))));
+        }
+    }
+    let mut background = vec![runtime.spawn(keep_auditing(Arc::clone(shared)))];
+    if options.seed.is_multiple_of(BY_HAND_EVERY) {
+        let gateway = Arc::clone(&cluster.gateways[0]);
+        background.push(runtime.spawn(keep_healing(Arc::clone(shared), gateway)));
+    }
+    let injecting = runtime.spawn(Arc::clone(injector).run(options.faults, options.operations));
+    for client in clients {
+        client.await.expect("a client does not panic");
+    }
+    injecting.await.expect("the injector does not panic");
+    for task in background {
+        task.abort();
+        let _ = task.await;
+    }
+}
+
+/// An operator's commands: verifies what may be damaged, heals, and has orphans collected.
+async fn keep_healing(shared: Arc<Shared>, gateway: Arc<Gateway>) {
+    let cluster = &shared.cluster;
+    loop {
+        let pause = cluster.draw_time(Duration::from_secs(1), Duration::from_secs(8));
+        cluster.runtime.sleep(pause).await;
+        let Some(running) = gateway.running() else { continue };
+        cluster.coverage.begin(Kind::Heal);
+        let (client, examine) = (running.client.clone(), cluster.ledger.has_victims());
+        let task = running.run(async move {
+            if examine {
+                verify(client.stripes(), |_| ControlFlow::Continue(())).await?;
+            }
+            collect_orphans(client.stripes()).await?;
+            heal(client.stripes(), |_| ControlFlow::Continue(())).await
+        });
+        let healed = cluster.runtime.timeout(LONGEST, task).await;
+        cluster.coverage.end(Kind::Heal);
+        if healed.is_err() {
+            cluster.broken.report(Invariant::I12, "a heal has not ended in time");
+        }
+        if shared.verbose {
+            eprintln!("{:?} heal: {healed:?}", cluster.runtime.uptime());
+        }
+    }
+}
+
+/// Tells the ledger when everything that was taken was made good, and nothing under way can name what was taken.
+async fn keep_auditing(shared: Arc<Shared>) {
+    let cluster = &shared.cluster;
+    loop {
+        cluster.runtime.sleep(AUDIT_EVERY).await;
+        if !cluster.ledger.has_victims() || !cluster.ledger.is_settled() {
+            continue;
+        }
+        let Some(stripes) = invariants::survey(cluster) else { continue };
+        if stripes.iter().all(Surveyed::is_whole) && !invariants::may_name_what_was_taken(cluster, &stripes) {
+            cluster.ledger.made_good();
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A control process: it would lead, and while it leads it runs the services beside the data path, as a control process of
+//! a cluster does (`striate control`).
+//!
+//! Two of them contend for the lease. Who wins opens a client of its own for the term, so that the deletes of a stale
+//! leader carry an older epoch, and runs repair, scrub, the collectors, the rebalancer and a mover until the term ends or
+//! the process is killed. Waits and cycles are short, so that a run sees many of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use striate_client::Client;
+use striate_control::movement::RebalanceOptions;
+use striate_control::{
+    Candidacy, Rebalancer, RepairOptions, RepairService, keep_collecting, keep_scrubbing, move_chunk,
+};
+use striate_meta::MetaStore;
+use striate_plan::movement::ChunkMove;
+use striate_runtime::{Process, Runtime};
+use striate_virtual_network::Machine;
+
+use super::cluster::Cluster;
+use super::following::{KnownSites, follow};
+use super::invariants;
+use super::mutation;
+use super::operation::Kind;
+use super::optimising::keep_optimising;
+use super::steps::{SteppedMeta, Steps, Traps, as_service};
+
+/// A site that is silent for so long counts as lost.
+pub const WAIT: Duration = Duration::from_secs(4);
+/// Within this time every chunk is verified.
+const SCRUB_CYCLE: Duration = Duration::from_secs(25);
+/// Pause between two looks for what dead writers left.
+const COLLECT_EVERY: Duration = Duration::from_secs(3);
+/// Drains and levels that often, and so slowly that emptying a site takes a few seconds.
+const REBALANCE: RebalanceOptions =
+    RebalanceOptions { bytes_per_s: 64 << 10, look_every: Duration::from_secs(2) };
+/// Longest pause between two moves that are drawn.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1_500);
+
+/// A control process.
+#[derive(Debug)]
+pub struct ControlProcess {
+    /// Where it is.
+    pub machine: Machine,
+    /// What may end its steps.
+    pub traps: Arc<Traps>,
+    running: Mutex<Option<(Runtime, Process)>>,
+    /// While it leads, or believes to.
+    term: Arc<Mutex<Option<Client>>>,
+}
+
+/// Forgets the term's client when the term ends, however it does.
+struct Term(Arc<Mutex<Option<Client>>>);
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.0.lock().take();
+    }
+}
+
+impl ControlProcess {
+    /// One that is not started.
+    pub fn new(machine: Machine) -> Self {
+        Self { machine, traps: Arc::default(), running: Mutex::default(), term: Arc::default() }
+    }
+
+    /// Starts it. It leads when it wins the lease.
+    pub fn start(self: &Arc<Self>, cluster: &Arc<Cluster>) {
+        let (runtime, process) = cluster.runtime.process();
+        let name = format!("control-{}", self.machine.number);
+        let candidacy = Candidacy::new(runtime.clone(), cluster.metadata_from(self.machine), &name);
+        let (this, of_cluster) = (Arc::clone(self), Arc::clone(cluster));
+        let (of_term, steps) =
+            (runtime.clone(), Steps::new(cluster, Arc::clone(&self.traps), process.clone()));
+        runtime.spawn(
+            candidacy.run(move || {
+                lead(Arc::clone(&of_cluster), Arc::clone(&this), of_term.clone(), steps.clone())
+            }),
+        );
+        *self.running.lock() = Some((runtime, process));
+    }
+
+    /// Fault: the process dies.
+    pub fn kill(&self) {
+        if let Some((_, process)) = self.running.lock().take() {
+            process.kill();
+        }
+    }
+
+    /// Fault: the process stands still, or goes on.
+    pub fn set_paused(&self, is_paused: bool) {
+        if let Some((_, process)) = &*self.running.lock() {
+            process.set_paused(is_paused);
+        }
+    }
+
+    /// Fault: its wall clock jumps ahead by so many milliseconds, or back.
+    pub fn set_clock_ahead(&self, by_ms: i64) {
+        if let Some((_, process)) = &*self.running.lock() {
+            process.set_clock_ahead(by_ms);
+        }
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        self.running.lock().as_ref().is_some_and(|(_, process)| !process.is_killed())
+    }
+
+    /// Whether it leads, or believes to.
+    pub fn leads(&self) -> bool {
+        self.is_running() && self.term.lock().is_some()
+    }
+}
+
+/// What the leader does in its term.
+async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runtime, steps: Steps) {
+    let meta = mutation::metadata(
+        cluster.mutation,
+        cluster.metadata_from(control.machine),
+        &cluster,
+        control.machine,
+        true,
+    );
+    let meta: Arc<dyn MetaStore> = Arc::new(SteppedMeta::new(meta, steps.clone()));
+    let opened = Client::open(runtime.clone(), meta, Vec::new(), cluster.client_options()).await;
+    // Where that fails the term ends, and somebody tries again.
+    let Ok(client) = opened else { return };
+    let known = KnownSites::new(control.machine, Some(steps));
+    if known.look(&cluster, &client).await.is_err() {
+        return;
+    }
+    *control.term.lock() = Some(client.clone());
+    let _term = Term(Arc::clone(&control.term));
+    let stripes = client.stripes();
+    let repair = RepairService::new(RepairOptions { after: WAIT, ..RepairOptions::default() });
+    let rebalancer = Rebalancer::new(REBALANCE);
+    futures::join!(
+        follow(&cluster, &client, known),
+        as_service(Kind::Repair, repair.run(stripes.clone())),
+        as_service(Kind::Scrub, keep_scrubbing(stripes.clone(), SCRUB_CYCLE)),
+        as_service(Kind::Collect, keep_collecting(stripes.clone(), COLLECT_EVERY)),
+        as_service(Kind::Rebalance, rebalancer.run(stripes.clone())),
+        as_service(Kind::Move, keep_moving(&cluster, &client)),
+        as_service(Kind::Optimise, keep_optimising(&cluster, &client)),
+    );
+}
+
+/// Moves chunks that are drawn, to sites that are drawn, until the faults end: what a mover orders whose plans are stale or
+/// wrong.
+async fn keep_moving(cluster: &Cluster, client: &Client) {
+    while cluster.moves_chunks() {
+        cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LONGEST_PAUSE)).await;
+        if let Some(wanted) = draw_move(cluster).filter(|_| cluster.moves_chunks()) {
+            // It is refused or out of date as often as it is made, and a failing store fails it.
+            let _ = move_chunk(client.stripes(), &wanted).await;
+        }
+    }
+}
+
+fn draw_move(cluster: &Cluster) -> Option<ChunkMove> {
+    let (stripe, record) = cluster.choose(&invariants::committed(cluster)?)?;
+    let index = cluster.draw(record.locations.len() as u64) as usize;
+    let from = striate_core::SiteId(record.locations[index].site);
+    // Moves back and forth between two sites are what generations are for.
+    let sites: Vec<_> = cluster.sites().iter().map(|site| site.id()).collect();
+    Some(ChunkMove { stripe, index, from, to: cluster.choose(&sites)? })
+}

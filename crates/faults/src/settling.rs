@@ -1,0 +1,207 @@
+//! The end of a run: the faults have stopped, and the services must make everything whole and clean by themselves.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use striate_client::ReadRange;
+use striate_control::{HealReport, heal, verify};
+use striate_history::{Outcome, Violation};
+use striate_meta::keys;
+
+use super::cluster::Cluster;
+use super::gateway::{self, Gateway};
+use super::invariants::{self, Condition, Invariant, Surveyed};
+use super::ledger::MESSAGES_ARRIVE;
+use super::operation::Operation;
+use super::orphans;
+use super::site::flip_chunk;
+use super::worker::{KEYS, Shared, key};
+
+/// One of so many seeds ends with losses of exactly r chunks of every stripe, and then of more.
+const LOSSES_EVERY: u64 = 4;
+/// By when everything is whole after the last fault (I13).
+const WHOLE_WITHIN: Duration = Duration::from_secs(600);
+/// Pause between two looks whether it is.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long the services run where they cannot repair everything: two cycles of the scrub.
+const SERVICES_TRY: Duration = Duration::from_secs(60);
+
+/// The second part: no faults any more.
+pub async fn settle(shared: &Arc<Shared>, seed: u64) {
+    let cluster = &shared.cluster;
+    for gateway in &cluster.gateways {
+        gateway.kill();
+    }
+    cluster.end_moves();
+    cluster.runtime.sleep(MESSAGES_ARRIVE).await;
+    let gateway = gateway::start_another(cluster).await;
+    take_back_drains(cluster).await;
+    if !become_whole(cluster).await {
+        return;
+    }
+    read_all(shared, &gateway, "after everything was made whole").await;
+    check_history(shared);
+    orphans::collect_all(cluster, &gateway).await;
+    if (seed / LOSSES_EVERY + seed).is_multiple_of(LOSSES_EVERY) {
+        lose_chunks(shared, &gateway).await;
+    }
+}
+
+/// Sites that cannot be emptied, because a stripe has no place without them, take chunks again.
+async fn take_back_drains(cluster: &Cluster) {
+    if cluster.can_empty() {
+        return;
+    }
+    for site in cluster.draining().unwrap_or_default() {
+        while cluster.set_draining(site, false).await.is_err() {
+            cluster.runtime.sleep(LOOK).await;
+        }
+    }
+}
+
+/// I13: the services, by themselves, return everything to full redundancy within a bound, and empty the sites that drain;
+/// I7 holds then without exceptions.
+async fn become_whole(cluster: &Cluster) -> bool {
+    let deadline = cluster.runtime.now() + WHOLE_WITHIN;
+    loop {
+        let left = left_to_do(cluster);
+        if left.as_ref().is_some_and(Vec::is_empty) {
+            return true;
+        }
+        if cluster.runtime.now() > deadline {
+            let what = format!("left {WHOLE_WITHIN:?} after the last fault: {left:?}");
+            cluster.broken.report(Invariant::I13, what);
+            return false;
+        }
+        cluster.runtime.sleep(LOOK).await;
+    }
+}
+
+/// What the services have yet to repair and to empty, in words; `None` when the metadata cannot be read now.
+fn left_to_do(cluster: &Cluster) -> Option<Vec<String>> {
+    let stripes = invariants::survey(cluster)?;
+    let stripes = stripes.iter().filter(|stripe| !stripe.is_whole());
+    let mut left: Vec<_> =
+        stripes.map(|stripe| format!("stripe {}: {:?}", stripe.id, stripe.chunks)).collect();
+    let debts = cluster.engine.peek_all(keys::DEBTS)?;
+    left.extend(debts.iter().map(|row| format!("debt {}", row.key.escape_ascii())));
+    let draining = cluster.draining()?.into_iter().filter(|&site| !invariants::is_empty(cluster, site));
+    left.extend(draining.map(|site| format!("site {site} drains and is not empty")));
+    Some(left)
+}
+
+/// I1: every object reads back.
+async fn read_all(shared: &Shared, gateway: &Gateway, when: &str) {
+    let client = gateway.client().expect("it was started");
+    let number = shared.new_client();
+    for prefix in ["a/", "c/"] {
+        let mut after = String::new();
+        loop {
+            let list = Operation::List { prefix: prefix.to_owned(), after: after.clone() };
+            let answer = list.clone().run(&client).await;
+            let [Outcome::Listed { through, .. }] = answer.outcomes.as_slice() else {
+                let why = answer.error.unwrap_or_default();
+                return shared.cluster.broken.report(Invariant::I1, format!("no listing {when}: {why}"));
+            };
+            shared.operate(number, gateway, list).await;
+            match through {
+                Some(last) => after = last.clone(),
+                None => break,
+            }
+        }
+    }
+    for number_of_key in 0..KEYS {
+        let get = Operation::Get { key: key(number_of_key), range: ReadRange::Whole };
+        let answer = get.clone().run(&client).await;
+        if let Some(error) = answer.error.filter(|_| answer.outcomes == [Outcome::NotApplied]) {
+            shared
+                .cluster
+                .broken
+                .report(Invariant::I1, format!("{:?} cannot be read {when}: {error}", key(number_of_key)));
+        }
+        shared.operate(number, gateway, get).await;
+    }
+}
+
+/// I2, I3, I4, I5 and I9.
+fn check_history(shared: &Shared) {
+    if let Err(violation) = shared.history.lock().check() {
+        let Violation { invariant, .. } = &violation;
+        let named = [Invariant::I2, Invariant::I3, Invariant::I4, Invariant::I5, Invariant::I9];
+        let invariant =
+            named.into_iter().find(|named| named.to_string() == *invariant).unwrap_or(Invariant::I3);
+        shared.cluster.broken.report(invariant, violation.to_string());
+    }
+}
+
+/// The third part: first exactly r chunks of every stripe are damaged, which everything survives; then more of some,
+/// which must be an error, and nothing may be deleted for it.
+async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
+    let cluster = &shared.cluster;
+    let tolerance = cluster.profile().code.tolerance();
+    damage(cluster, |_| tolerance);
+    read_all(shared, gateway, "with as many chunks of each stripe damaged as may be").await;
+    if !become_whole(cluster).await {
+        return;
+    }
+    let client = gateway.client().expect("it was started");
+    let get = |number| Operation::Get { key: key(number), range: ReadRange::Whole };
+    let mut present = Vec::new();
+    for number in 0..KEYS {
+        present.push(get(number).run(&client).await.outcomes != [Outcome::Read(None)]);
+    }
+    damage(cluster, |stripe| if stripe % 2 == 0 { tolerance + 1 } else { tolerance });
+    let Some(damaged) = invariants::survey(cluster) else { return };
+    for (number, present) in present.into_iter().enumerate() {
+        let answer = get(number).run(&client).await;
+        if let Some(broken) = answer.broken {
+            cluster.broken.report(Invariant::I2, format!("with too many chunks damaged: {broken}"));
+        }
+        if present && answer.outcomes == [Outcome::Read(None)] {
+            cluster.broken.report(Invariant::I2, format!("{:?} is gone for want of chunks", key(number)));
+        }
+    }
+    // The services find the damage, and do what they can; then an operator asks what is left.
+    cluster.runtime.sleep(SERVICES_TRY).await;
+    cluster.controls.iter().for_each(|control| control.kill());
+    cluster.runtime.sleep(MESSAGES_ARRIVE).await;
+    let _ = verify(client.stripes(), |_| ControlFlow::Continue(())).await;
+    let healed = heal(client.stripes(), |_| ControlFlow::Continue(())).await;
+    check_refused(cluster, &damaged, healed.ok());
+}
+
+/// A heal names every stripe that cannot be repaired, and leaves everything that these still have.
+fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealReport>) {
+    let tolerance = cluster.profile().code.tolerance();
+    let good = |stripe: &Surveyed| stripe.chunks.iter().filter(|chunk| **chunk == Condition::Good).count();
+    let Some(after) = invariants::survey(cluster) else { return };
+    let is_hopeless = |stripe: &&Surveyed| good(stripe) + tolerance < stripe.chunks.len();
+    let hopeless = after.iter().filter(is_hopeless).count();
+    let named = healed.as_ref().map_or(0, |report| report.unrepairable as usize);
+    if named != hopeless {
+        let what = format!("{hopeless} stripes cannot be repaired, heal names {named}: {healed:?}");
+        cluster.broken.report(Invariant::I1, what);
+    }
+    for stripe in damaged.iter().filter(is_hopeless) {
+        let now = after.iter().find(|now| now.id == stripe.id);
+        if now.is_none_or(|now| good(now) < good(stripe)) {
+            let what = format!("stripe {} has lost more for being damaged: {now:?}", stripe.id);
+            cluster.broken.report(Invariant::I8, what);
+        }
+    }
+}
+
+/// Flips a bit of so many chunks of every stripe, on sites that the stripe's number draws.
+fn damage(cluster: &Cluster, count: impl Fn(usize) -> usize) {
+    let Some(stripes) = invariants::survey(cluster) else { return };
+    for (number, stripe) in stripes.iter().enumerate() {
+        let n = stripe.chunks.len();
+        let first = cluster.draw(n as u64) as usize;
+        for index in (0..count(number)).map(|step| (first + step) % n) {
+            let location = &stripe.record.locations[index];
+            let Some(site) = cluster.site(striate_core::SiteId(location.site)) else { continue };
+            flip_chunk(&site, stripe.chunk(index), stripe.record.chunk_len, cluster.draw(1 << 40));
+        }
+    }
+}

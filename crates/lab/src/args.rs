@@ -1,0 +1,340 @@
+//! The command line. Every command's `--help` teaches: what it does, what it needs, examples.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use striate_core::Profile;
+
+use crate::calibration::Calibration;
+
+/// Experiments on a whole Striate cluster in virtual time.
+#[derive(Debug, Parser)]
+#[command(
+    name = "striate-lab",
+    version,
+    long_about = "Run experiments on a whole Striate cluster in virtual time.\n\n\
+        Sites, clients and metadata are the real code; disks and networks are modelled. RUST_LOG chooses what is logged, \
+        e.g. RUST_LOG=warn,striate_control=debug; by default nothing. See docs/src/lab.md."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// List the experiments that are built in.
+    #[command(after_long_help = "Example:\n  striate-lab list")]
+    List,
+    /// Run an experiment and write its results.
+    Run(RunArgs),
+    /// Run what stands for one figure or table of the EC-Store paper, and draw it.
+    Figure(FigureArgs),
+    /// Run every experiment and write the pages of docs/results; goes on where it was interrupted.
+    Results(ResultsArgs),
+    /// Measure what encoding, decoding and planning cost on this machine.
+    #[command(after_long_help = "Example:\n  striate-lab costs")]
+    Costs,
+    /// Hold the lab against real processes with modelled media.
+    Reality(RealityArgs),
+    /// Measure how fast the lab is on this machine.
+    Speed(SpeedArgs),
+    /// Have a site die, and its chunks rebuilt beside clients' reads.
+    Repair(RepairArgs),
+    /// Try the store under random faults.
+    Faults(FaultsArgs),
+    /// Run one site with a modelled medium: what `reality` starts.
+    #[command(hide = true)]
+    Site(SiteArgs),
+}
+
+/// `striate-lab run`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run an experiment and write its results.\n\n\
+        A whole cluster runs in this process, in virtual time, with every policy of the experiment and every \
+        seed. Written are NAME.json and NAME.html, with the paper's figures beside the lab's. The same seed gives \
+        the same trace; a run that fails prints its seed and commit.",
+    after_long_help = "Examples:\n  \
+        striate-lab run --experiment ec-store-ycsb-p\n  \
+        striate-lab run --experiment ec-store-ycsb-p --scale 200 --seeds 2\n  \
+        striate-lab run --experiment my.toml --seed 77 --seeds 1 --out /tmp/results"
+)]
+pub struct RunArgs {
+    /// A built-in experiment (`striate-lab list`) or a file in the format of `lab/experiments/`.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub experiment: String,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How many seeds to run, instead of what the experiment says.
+    #[arg(long, value_name = "COUNT")]
+    pub seeds: Option<u32>,
+    /// Only this policy, by its name; can be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub policy: Vec<String>,
+    /// The trace file that an experiment replays: CSV with time_s, op, key, size and group, as it is or gzipped.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// How it is run.
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// Where the results are written.
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    pub out: PathBuf,
+}
+
+/// How experiments are run.
+#[derive(Clone, Debug, Args)]
+pub struct HowArgs {
+    /// What blocks, phases and reporting interval are divided by, instead of what the experiment says.
+    #[arg(long)]
+    pub scale: Option<f64>,
+    /// Runs at the same time, each on a core of its own.
+    #[arg(long, default_value_t = 1)]
+    pub jobs: usize,
+    /// Where finished runs are kept, so that none is made twice by the same program.
+    #[arg(long, value_name = "DIR", default_value = "lab-results/cells")]
+    pub cells: PathBuf,
+}
+
+/// `striate-lab figure`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run what stands for one figure or table of the EC-Store paper, and draw it.\n\n\
+        4a to 4d and table-2 are five views of the same runs, 4e has blocks of 1 MB, 4f failed sites, 4g and 4h pages of \
+        images. Runs that are finished are not made again. Written are FIGURE-CALIBRATION.svg and the whole report. \
+        table-3 is what statistics and planning take; it has no policies, seeds or calibrations.",
+    after_long_help = "Examples:\n  striate-lab figure 4c\n  striate-lab figure table-3\n  striate-lab figure table-2 --calibration A --scale 100"
+)]
+pub struct FigureArgs {
+    /// 4a to 4h, table-2 or table-3.
+    pub figure: String,
+    /// P, A or D.
+    #[arg(long, default_value = "P")]
+    pub calibration: String,
+    /// How many seeds to run, instead of what the experiment says.
+    #[arg(long, value_name = "COUNT")]
+    pub seeds: Option<u32>,
+    /// How it is run.
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// Where the results are written.
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    pub out: PathBuf,
+}
+
+/// `striate-lab results`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run every experiment and write the pages of docs/results.\n\n\
+        Each built-in experiment with all its seeds, and one unscaled run for each calibration, which validates the \
+        scale. It takes a night. Whatever ends it, Ctrl-C or a power cut, the same command goes on with what is \
+        missing: every finished run is kept.",
+    after_long_help = "Examples:\n  striate-lab results --jobs 2\n  striate-lab results --scale 1000 --seeds 2 --out /tmp/results"
+)]
+pub struct ResultsArgs {
+    /// Only these experiments; without it all, and the unscaled runs.
+    #[arg(long, value_name = "NAME")]
+    pub experiment: Vec<String>,
+    /// How many seeds to run, instead of what the experiments say.
+    #[arg(long, value_name = "COUNT")]
+    pub seeds: Option<u32>,
+    /// Leave the unscaled runs out.
+    #[arg(long)]
+    pub no_unscaled: bool,
+    /// How they are run.
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// Where the pages are written.
+    #[arg(long, value_name = "DIR", default_value = "docs/results")]
+    pub out: PathBuf,
+}
+
+/// `striate-lab reality`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Hold the lab against real processes.\n\n\
+        Starts processes of sites on this machine whose stores are as slow as the lab's model of a disk, runs a \
+        small workload on them with the real client over the network, runs the same in the lab, and compares means \
+        and 99th percentiles. Written are reality.json and reality.html, with both curves of response times. Times \
+        are real here, so the machine should have nothing else to do; the share of the processors that others took is \
+        reported.",
+    after_long_help = "Examples:\n  striate-lab reality\n  striate-lab reality --calibration D --length 20"
+)]
+pub struct RealityArgs {
+    /// Only the cases of this name: R, EC, EC+LB, default; can be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub case: Vec<String>,
+    /// Only the cases of this calibration, P or D.
+    #[arg(long, value_name = "CALIBRATION")]
+    pub calibration: Option<String>,
+    /// Sites, each a process.
+    #[arg(long, default_value_t = 8)]
+    pub sites: u32,
+    /// Closed-loop clients.
+    #[arg(long, default_value_t = 2)]
+    pub clients: u32,
+    /// Blocks of 100 KB.
+    #[arg(long, default_value_t = 500)]
+    pub blocks: u32,
+    /// Seconds of each real run, after a warm-up of a tenth of it; virtual seconds of each run in the lab.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    pub length: f64,
+    /// Real runs of each case, each with other media and places.
+    #[arg(long, default_value_t = 2)]
+    pub rounds: u32,
+    /// Runs of each case in the lab.
+    #[arg(long, default_value_t = 10)]
+    pub lab_seeds: u32,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where the sites' directories are made, and removed at the end. Default: the system's temporary folder.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where the report is written.
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    pub out: PathBuf,
+}
+
+/// `striate-lab speed`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Measure how fast the lab is on this machine.\n\n\
+        Runs EC-Store's scans over RS(2,2) with 100 closed-loop clients, first on a cluster of 32 sites, then on \
+        one of many, and prints chunk reads per minute of real time, on one core, and the memory taken.",
+    after_long_help = "Examples:\n  striate-lab speed\n  striate-lab speed --sites 1000 --blocks 1000000"
+)]
+pub struct SpeedArgs {
+    /// Sites of the large cluster.
+    #[arg(long, default_value_t = 1_000)]
+    pub sites: u32,
+    /// Blocks in each of the two clusters.
+    #[arg(long, default_value_t = 100_000)]
+    pub blocks: u32,
+    /// Virtual seconds that each of them runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub length: f64,
+    /// The seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `striate-lab repair`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Have a site die, and its chunks rebuilt beside clients' reads.\n\n\
+        The real repair service in a cluster in virtual time, calibration P, allowed a share of each network card, while \
+        clients send EC-Store's scans in open loop. Prints how much of the share was used, how evenly the sites sent and \
+        took chunks, and what the clients noticed.",
+    after_long_help = "Examples:\n  striate-lab repair\n  striate-lab repair --profile 'rs(6,3)' --share 0.2"
+)]
+pub struct RepairArgs {
+    /// Sites, of which one dies.
+    #[arg(long, default_value_t = 32)]
+    pub sites: u32,
+    /// Code of the blocks.
+    #[arg(long, default_value = "rs(2,2)")]
+    pub profile: Profile,
+    /// Blocks of one object each.
+    #[arg(long, default_value_t = 20_000)]
+    pub blocks: u32,
+    /// Length of a block in bytes; the code's k divides it.
+    #[arg(long, value_name = "BYTES", default_value_t = 1_000_000)]
+    pub block_len: u32,
+    /// Bandwidth of each network card, in Gbit/s and each direction.
+    #[arg(long, value_name = "GBIT", default_value_t = 10.0)]
+    pub card: f64,
+    /// The share of it that repair may use, sent and received together.
+    #[arg(long, default_value_t = 0.1)]
+    pub share: f64,
+    /// Scans that clients send in a second.
+    #[arg(long, value_name = "RATE", default_value_t = 100.0)]
+    pub reads: f64,
+    /// The seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `striate-lab faults`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Try the store under random faults.\n\n\
+        Every seed is a cluster in virtual time with the real chunk stores and the real metadata engine on simulated \
+        disks: clients work on few contended keys while machines crash, disks lose, damage and refuse data, and \
+        messages get lost; afterwards every answer and every stored byte is judged. Prints how often each operation \
+        met each fault; a cell without a hit is a failure, and so is a seed that broke an invariant. It is named with \
+        the commit, and --seed shows it again. With --out, the next call goes on after the last seed.",
+    after_long_help = "Examples:\n  \
+        striate-lab faults\n  \
+        striate-lab faults --seeds 10000 --out lab-results\n  \
+        striate-lab faults --seed 77\n  \
+        striate-lab faults --mutation skip-fsync"
+)]
+pub struct FaultsArgs {
+    /// How many seeds.
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    pub seeds: u64,
+    /// The first seed.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub from: u64,
+    /// Only this seed, with every operation and fault on standard error.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Plants a defect, which the first seeds must find; `all` for one after the other.
+    #[arg(long)]
+    pub mutation: Option<String>,
+    /// Operations of a seed, at least.
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    pub operations: u64,
+    /// Faults of a seed.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub faults: u64,
+    /// Seeds at the same time, each on a core of its own; as many as there are cores, unless set.
+    #[arg(long, value_name = "COUNT")]
+    pub jobs: Option<usize>,
+    /// Keeps the state in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// `striate-lab site`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run one site with a modelled medium.\n\n\
+        The site of `striate site`, over a store that takes as long as the lab's model of a disk, whatever the real disk can \
+        do. It has its number from its caller, registers with nobody, and serves until it is killed. `striate-lab reality` starts \
+        its sites with it.",
+    after_long_help = "Example:\n  \
+        striate-lab site --number 1 --rack a --address 127.0.0.1:9201 --identity s1 --data /tmp/disk1 --medium P"
+)]
+pub struct SiteArgs {
+    /// Its number, from 1.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub number: u32,
+    /// Its failure domain.
+    #[arg(long)]
+    pub rack: String,
+    /// Where it listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: String,
+    /// The directory of its certificate.
+    #[arg(long, value_name = "DIR")]
+    pub identity: PathBuf,
+    /// The directory of its chunks.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// The calibration, P, A or D, whose disk it is as slow as; without it, no slower than it is.
+    #[arg(long, value_name = "CALIBRATION", value_parser = calibration)]
+    pub medium: Option<Calibration>,
+    /// What the medium's times are drawn from.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub medium_seed: u64,
+}
+
+fn calibration(name: &str) -> Result<Calibration, String> {
+    Calibration::named(name).ok_or_else(|| format!("there is no calibration {name:?}: write P, A or D"))
+}

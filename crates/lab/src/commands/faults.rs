@@ -1,0 +1,138 @@
+//! `striate-lab faults`: the store under random faults.
+
+use striate_faults::campaign::{Campaign, Shown};
+use striate_faults::mutation::Mutation;
+use striate_faults::run::{self, RunOptions};
+use striate_runtime::Runtime;
+
+use crate::args::FaultsArgs;
+use crate::failure::{Failure, Outcome};
+use crate::program::{self, commit};
+
+/// Seeds after which a cell of the table that was never hit is a failure.
+const SEEDS_FOR_ALL_CELLS: u64 = 200;
+/// How many lines of progress a campaign prints.
+const LINES: u64 = 20;
+
+pub(super) fn run(clock: &Runtime, args: &FaultsArgs) -> Outcome {
+    let mutations: Vec<Mutation> = match args.mutation.as_deref() {
+        Some("all") => Mutation::ALL.to_vec(),
+        Some(name) => vec![name.parse().map_err(Failure::refused)?],
+        None => vec![Mutation::None],
+    };
+    if let Some(seed) = args.seed {
+        return show(args, seed, mutations[0]);
+    }
+    for mutation in mutations {
+        let campaign = Campaign {
+            from: args.from,
+            seeds: args.seeds,
+            operations: args.operations,
+            faults: args.faults,
+            mutation,
+            jobs: args.jobs.unwrap_or_else(processors),
+            out: args.out.clone(),
+            program: program::hash().map_err(Failure::failed)?,
+        };
+        let shown = run_campaign(clock, &campaign)?;
+        match mutation {
+            Mutation::None => judge(&campaign, &shown)?,
+            _ => judge_mutation(&campaign, &shown)?,
+        }
+    }
+    Ok(())
+}
+
+/// How many runs this machine can have at the same time.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// One seed, with all that happens.
+fn show(args: &FaultsArgs, seed: u64, mutation: Mutation) -> Outcome {
+    let (operations, faults) = (args.operations, args.faults);
+    let report = run::run(RunOptions { seed, operations, faults, mutation, verbose: true });
+    println!("{}", report.table);
+    println!(
+        "seed {seed}, commit {}: {} operations, {:?}, {} faults, {:.1} s of virtual time, trace {}",
+        commit(),
+        report.operations,
+        report.answered,
+        report.faults,
+        report.virtual_time.as_secs_f64(),
+        report.digest
+    );
+    match report.broken {
+        Some((invariant, what)) => Err(Failure::failed(format!("{invariant} is broken: {what}"))),
+        None => Ok(()),
+    }
+}
+
+fn run_campaign(clock: &Runtime, campaign: &Campaign) -> Result<Shown, Failure> {
+    let (started, every) = (clock.uptime(), (campaign.seeds / LINES).max(1));
+    let mut done = 0;
+    let shown = campaign.run(|shown| {
+        done += 1;
+        let failed = shown.failed.last().filter(|failed| failed.seed + 1 == shown.next);
+        if let Some(failed) = failed.filter(|_| campaign.mutation == Mutation::None) {
+            println!("{}", describe(campaign, failed.seed, &failed.invariant, &failed.what));
+        }
+        if done % every == 0 && campaign.mutation == Mutation::None {
+            eprintln!(
+                "seed {}: {} clean, {} broken; {:.2} s of real time each",
+                shown.next - 1,
+                shown.clean,
+                shown.failed.len(),
+                (clock.uptime() - started).as_secs_f64() / f64::from(done as u32)
+            );
+        }
+    });
+    shown.map_err(|error| Failure::failed(format!("the state of the fault runs cannot be kept: {error}")))
+}
+
+fn describe(campaign: &Campaign, seed: u64, invariant: &str, what: &str) -> String {
+    let again = match campaign.mutation {
+        Mutation::None => format!("striate-lab faults --seed {seed}"),
+        mutation => format!("striate-lab faults --seed {seed} --mutation {mutation}"),
+    };
+    format!(
+        "seed {seed}, commit {}: {invariant} is broken: {what}\n  again: {again} --operations {} --faults {}",
+        commit(),
+        campaign.operations,
+        campaign.faults
+    )
+}
+
+fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
+    let table = shown.table();
+    println!("{table}");
+    println!(
+        "commit {}: {} seeds clean, {} broken; {} operations, {} faults",
+        commit(),
+        shown.clean,
+        shown.failed.len(),
+        shown.operations,
+        shown.faults
+    );
+    let unhit = table.unhit();
+    if !unhit.is_empty() && campaign.seeds >= SEEDS_FOR_ALL_CELLS {
+        let names: Vec<_> =
+            unhit.iter().map(|(kind, fault)| format!("{} during {}", kind.name(), fault.name())).collect();
+        return Err(Failure::failed(format!("never tried: {}", names.join(", "))));
+    }
+    match shown.failed.as_slice() {
+        [] => Ok(()),
+        failed => Err(Failure::failed(format!("{} seeds broke an invariant", failed.len()))),
+    }
+}
+
+fn judge_mutation(campaign: &Campaign, shown: &Shown) -> Outcome {
+    let mutation = campaign.mutation;
+    let Some(found) = shown.failed.first() else {
+        return Err(Failure::failed(format!("{mutation} was not found in {} seeds", campaign.seeds)));
+    };
+    let seeds = found.seed + 1 - campaign.from;
+    let first_line = found.what.lines().next().unwrap_or_default();
+    println!("{mutation}: found after {seeds} seeds, {} is broken: {first_line}", found.invariant);
+    Ok(())
+}

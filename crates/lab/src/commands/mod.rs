@@ -1,0 +1,85 @@
+//! What the commands of `striate-lab` do: experiments in virtual time, and what holds them against reality.
+
+mod awake;
+mod experiments;
+mod faults;
+mod processors;
+mod reality;
+mod repair;
+mod site;
+
+use std::path::Path;
+use std::time::Duration;
+
+use striate_runtime::Runtime;
+
+use crate::args::{Command, SpeedArgs};
+use crate::experiment::cells::write_atomically;
+use crate::failure::{Failure, Outcome};
+use crate::{costs, speed};
+
+/// Runs a command of the lab.
+///
+/// # Errors
+/// When an experiment cannot be had or fails, or its results cannot be written.
+pub async fn run(runtime: Runtime, command: Command) -> Outcome {
+    // A world has an executor of its own, which cannot run inside this one's.
+    let clock = runtime.clone();
+    match command {
+        Command::List => experiments::list(),
+        Command::Run(args) => runtime.run_blocking(move || experiments::run(&clock, &args)).await,
+        Command::Figure(args) => runtime.run_blocking(move || experiments::figure(&clock, &args)).await,
+        Command::Results(args) => runtime.run_blocking(move || experiments::results(&clock, &args)).await,
+        Command::Costs => runtime.run_blocking(move || measure_costs(&clock)).await,
+        Command::Reality(args) => reality::run(&runtime, &args).await,
+        Command::Speed(args) => runtime.run_blocking(move || measure_speed(&clock, &args)).await,
+        Command::Repair(args) => runtime.run_blocking(move || repair::run(&args)).await,
+        Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
+        Command::Site(args) => site::run(&runtime, args).await,
+    }
+}
+
+/// Writes a file whole or not at all, making its folder, and says so.
+fn write_file(path: &Path, text: &str) -> Outcome {
+    let fail = |error: std::io::Error| Failure::failed(format!("cannot write {}: {error}", path.display()));
+    write_atomically(path, text.as_bytes()).map_err(fail)?;
+    println!("written: {}", path.display());
+    Ok(())
+}
+
+fn measure_costs(clock: &Runtime) -> Outcome {
+    let costs = costs::measure(clock);
+    println!(
+        "RS(2,2), blocks of 100 KB, the fastest of many rounds on one core:\n\
+         encode {:.1} GB/s with all chunks' checksums, decode {:.1} GB/s with the block's checksum, plan {:.0} ns for \
+         each chunk asked for, {:.0} ns by the cost model; evaluate candidate moves in {:.0} ns as published, {:.0} ns \
+         improved",
+        costs.encode_bytes_per_s / 1e9,
+        costs.decode_bytes_per_s / 1e9,
+        costs.plan_ns_per_chunk,
+        costs.optimise_ns_per_chunk,
+        costs.published_move_ns,
+        costs.improved_move_ns,
+    );
+    Ok(())
+}
+
+fn measure_speed(clock: &Runtime, args: &SpeedArgs) -> Outcome {
+    for sites in [32, args.sites] {
+        let length = Duration::from_secs_f64(args.length);
+        let speed = speed::measure(sites, args.blocks, length, args.seed, clock).map_err(Failure::refused)?;
+        let memory =
+            speed.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+        println!(
+            "{sites} sites, {} blocks: {:.2} million chunk reads a minute of real time ({} in {:.1} s, {:.1} s of \
+             virtual time), built in {:.1} s, peak memory {memory}",
+            speed.blocks,
+            speed.chunk_reads_per_minute() / 1e6,
+            speed.chunk_reads,
+            speed.real_s,
+            speed.virtual_s,
+            speed.build_s,
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! `striate-lab site`: one site as a process of its own, as slow as a modelled medium: what `striate-lab reality` starts.
+
+use std::future;
+use std::sync::Arc;
+
+use striate_core::{RackId, SiteId};
+use striate_runtime::Runtime;
+use striate_site::disk::{DiskStore, DiskStoreOptions};
+use striate_site::filesystem::RealFileSystem;
+use striate_site::protocol::limits::ServiceLimits;
+use striate_site::service::serve_site;
+use striate_site::{ChunkStore, LocalSite, QueueLimits, SiteIdentity};
+use striate_trust::Trust;
+use tokio::net::TcpListener;
+
+use crate::args::SiteArgs;
+use crate::failure::{Failure, Outcome};
+use crate::medium::DelayedStore;
+
+/// Serves until the process is killed.
+///
+/// # Errors
+/// When the identity, the directory or the address cannot be used.
+pub(super) async fn run(runtime: &Runtime, args: SiteArgs) -> Outcome {
+    let trust = Trust::load(runtime, &args.identity).map_err(Failure::refused)?;
+    let listener = TcpListener::bind(&args.address)
+        .await
+        .map_err(|error| Failure::refused(format!("{}: {error}", args.address)))?;
+    let identity = SiteIdentity {
+        cluster: trust.own_name().cluster,
+        site: SiteId(args.number),
+        rack: RackId(args.rack.clone()),
+    };
+    let (store, limits) = open(runtime, args).await?;
+    let site = Arc::new(LocalSite::new(runtime.clone(), identity, store, limits));
+    let (gate, limits) = (Arc::new(trust), ServiceLimits::default());
+    serve_site(runtime.clone(), listener, gate, site, limits, future::pending()).await;
+    Ok(())
+}
+
+async fn open(runtime: &Runtime, args: SiteArgs) -> Outcome<(Arc<dyn ChunkStore>, QueueLimits)> {
+    let of_store = runtime.clone();
+    let opened = runtime.run_blocking(move || {
+        std::fs::create_dir_all(&args.data)
+            .map_err(|error| Failure::refused(format!("{}: {error}", args.data.display())))?;
+        let store =
+            DiskStore::open(&of_store, Arc::new(RealFileSystem), &args.data, DiskStoreOptions::default());
+        store.map_err(Failure::refused)
+    });
+    let store = Arc::new(opened.await?);
+    Ok(match args.medium {
+        None => (store, QueueLimits::default()),
+        Some(calibration) => {
+            let model = calibration.site;
+            let delayed = DelayedStore::new(runtime.clone(), store, model, args.medium_seed);
+            (Arc::new(delayed), QueueLimits { workers: model.workers, ..QueueLimits::default() })
+        }
+    })
+}

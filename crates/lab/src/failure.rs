@@ -1,0 +1,45 @@
+//! How a command ends when it does not succeed.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command failed: a text that names the cause and the way out, and an exit status, as of `striate`.
+///
+/// | status | meaning |
+/// |--|--|
+/// | 1 | the command ran and failed, or found something that needs attention |
+/// | 2 | the arguments or the circumstances at the start are wrong; nothing was changed |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    message: String,
+    status: u8,
+}
+
+/// What commands return.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// The command ran and failed.
+    pub fn failed(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), status: 1 }
+    }
+
+    /// The arguments or the circumstances are wrong; nothing was changed.
+    pub fn refused(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), status: 2 }
+    }
+
+    /// Prints the message and returns the exit status.
+    pub fn report(&self) -> ExitCode {
+        eprintln!("striate-lab: {}", self.message);
+        ExitCode::from(self.status)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

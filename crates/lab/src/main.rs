@@ -1,0 +1,36 @@
+//! `striate-lab`.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use striate_lab::args::Cli;
+use striate_lab::commands;
+use striate_lab::failure::Failure;
+use striate_runtime::Runtime;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
+
+/// The allocator of `striate`: its processes are what the lab is held against.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging();
+    let result = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(tokio) => tokio.block_on(async { Box::pin(commands::run(Runtime::real(), cli.command)).await }),
+        Err(error) => Err(Failure::failed(format!("the runtime cannot start: {error}"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Log lines on the standard error, of what RUST_LOG names. Nothing by default: faults are meant to happen here, and what comes
+/// of them is the output.
+fn start_logging() {
+    let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(wanted.unwrap_or_default())).init();
+}

@@ -1,0 +1,39 @@
+//! The command line as users type it.
+
+use clap::{CommandFactory, Parser};
+use striate_lab::args::Cli;
+
+#[test]
+fn the_command_line_is_consistent_and_every_command_teaches() {
+    Cli::command().debug_assert();
+    for command in Cli::command().get_subcommands() {
+        let help = command.clone().render_long_help().to_string();
+        let name = command.get_name();
+        assert!(help.contains("Example"), "`{name} --help` shows no example:\n{help}");
+        for argument in command.get_arguments() {
+            assert!(argument.get_help().is_some(), "{name}: {} is not explained", argument.get_id());
+        }
+    }
+}
+
+#[test]
+fn the_documented_commands_parse() {
+    let lines = [
+        "striate-lab list",
+        "striate-lab run --experiment ec-store-ycsb-p --seed 7 --seeds 2 --scale 100 --out /tmp/r",
+        "striate-lab figure table-3",
+        "striate-lab results --jobs 2",
+        "striate-lab reality --calibration D --length 20",
+        "striate-lab speed --sites 1000",
+        "striate-lab repair --profile rs(6,3) --share 0.2",
+        "striate-lab faults --seeds 10000 --out lab-results --jobs 2",
+        "striate-lab site --number 1 --rack a --address 127.0.0.1:0 --identity i --data d --medium P",
+    ];
+    for line in lines {
+        let parsed = Cli::try_parse_from(line.split(' '));
+        assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+    }
+    for wrong in ["striate-lab site --number 0", "striate-lab faults --jobs many", "striate-lab"] {
+        assert!(Cli::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
+    }
+}

@@ -1,0 +1,66 @@
+//! What carries bytes between a site and its clients: connections that are accepted, connections that are made, and what
+//! runs their streams. Both ends of the [`protocol`](crate::protocol) stand on these seams, so that tests and the lab can
+//! put another network under them.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+
+use async_trait::async_trait;
+use striate_runtime::Runtime;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A connection's bytes in both directions.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// Where connections come from.
+#[async_trait]
+pub trait Listener: Send {
+    /// The next connection. An error concerns that connection only, not the listener.
+    async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>>;
+}
+
+#[async_trait]
+impl Listener for TcpListener {
+    async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>> {
+        let (stream, _) = TcpListener::accept(self).await?;
+        stream.set_nodelay(true)?;
+        Ok(Box::new(stream))
+    }
+}
+
+/// How connections are made.
+#[async_trait]
+pub trait Connector: Send + Sync + fmt::Debug {
+    /// A new connection to `address` (`HOST:PORT`).
+    async fn connect(&self, address: &str) -> io::Result<Box<dyn ByteStream>>;
+}
+
+/// Plain TCP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TcpConnector;
+
+#[async_trait]
+impl Connector for TcpConnector {
+    async fn connect(&self, address: &str) -> io::Result<Box<dyn ByteStream>> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Box::new(stream))
+    }
+}
+
+/// Starts the tasks of hyper's HTTP/2 streams through the runtime.
+#[derive(Clone, Debug)]
+pub struct RuntimeExecutor(pub Runtime);
+
+impl<F> hyper::rt::Executor<F> for RuntimeExecutor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
+}

@@ -1,0 +1,107 @@
+//! The upgrade gate of a running store: how it stands, and opening it (`striate admin upgrade`).
+//!
+//! The cluster's row decides which formats are in force. In a store on directories the rosters follow it: programs that
+//! do not read these formats look there first, and refuse before they have opened anything.
+
+use striate_control::{FinalizeError, Gate, GateView, Reader};
+use striate_core::Formats;
+use striate_site::SiteStatus;
+
+use super::Cluster;
+use super::report::RemoteAnswers;
+use crate::admin::messages::{FormatsState, ReaderState};
+use crate::failure::{Failure, Outcome};
+use crate::start::roster::RequiredFormats;
+
+impl Cluster {
+    /// How the gate stands.
+    ///
+    /// # Errors
+    /// When the metadata cannot be read.
+    pub async fn formats(&self) -> Outcome<FormatsState> {
+        let asked = self.ask_remote_sites().await;
+        self.formats_seen(&asked).await
+    }
+
+    /// The same, of what sites have answered already.
+    pub(super) async fn formats_seen(&self, asked: &RemoteAnswers) -> Outcome<FormatsState> {
+        let view = self.gate().look(self.readers_without_rows(asked)).await.map_err(Failure::failed)?;
+        Ok(state(&view))
+    }
+
+    /// Puts the newest formats in force, if every process reads them; answers those in force then.
+    ///
+    /// # Errors
+    /// With all who do not read them.
+    pub async fn finalize_upgrade(&self) -> Outcome<Formats> {
+        let before = self.client().stripes().formats();
+        let others = || async { self.readers_without_rows(&self.ask_remote_sites().await) };
+        let formats = self.gate().finalize(others).await.map_err(|error| match error {
+            FinalizeError::Held(_) | FinalizeError::NeedsNewer(_) => Failure::refused(error),
+            error => Failure::failed(error),
+        })?;
+        let required = RequiredFormats { in_force: formats, needs: formats.release().to_owned() };
+        self.require_formats(required).await?;
+        self.client().stripes().options().formats.raise(formats);
+        if before != formats {
+            tracing::info!(
+                was = %before,
+                now = %formats,
+                "newer formats are in force: programs before striate {} refuse this store now",
+                formats.release()
+            );
+        }
+        Ok(formats)
+    }
+
+    /// Makes the rosters of directories say what programs must read to start there.
+    pub(super) async fn require_formats(&self, required: RequiredFormats) -> Outcome {
+        if self.inner.embedded.is_none() {
+            return Ok(());
+        }
+        let _one_change = self.inner.changing.lock().await;
+        let known = self.inner.state.lock().roster.clone();
+        if known.formats.in_force.covers(required.in_force) {
+            return Ok(());
+        }
+        self.publish(known.changed(|roster| roster.formats = required)).await
+    }
+
+    fn gate(&self) -> Gate<'_> {
+        let lease = self.client().stripes().writer_lease();
+        Gate::new(&self.inner.runtime, self.inner.meta.as_ref()).with_writer(lease)
+    }
+
+    /// Sites in other processes; or this process, where it is the only one.
+    fn readers_without_rows(&self, asked: &RemoteAnswers) -> Vec<Reader> {
+        if self.inner.embedded.is_some() {
+            return vec![Reader {
+                who: "this server".to_owned(),
+                program: env!("CARGO_PKG_VERSION").to_owned(),
+                reads: Ok(Formats::NEWEST),
+            }];
+        }
+        let reader = |(site, answer): (_, &Result<SiteStatus, String>)| Reader {
+            who: format!("site {site}"),
+            program: answer.as_ref().map(|status| status.program.clone()).unwrap_or_default(),
+            reads: answer.as_ref().map(|status| status.reads).map_err(Clone::clone),
+        };
+        asked.iter().map(reader).collect()
+    }
+}
+
+fn state(view: &GateView) -> FormatsState {
+    let reader = |reader: &Reader| ReaderState {
+        who: reader.who.clone(),
+        program: reader.program.clone(),
+        reads: reader.reads.clone().ok(),
+    };
+    FormatsState {
+        in_force: view.in_force,
+        target: view.target,
+        needs_release: view.target.release().to_owned(),
+        brings: view.in_force.brings(view.target).into_iter().map(str::to_owned).collect(),
+        holding: view.holding(),
+        readers: view.readers.iter().map(reader).collect(),
+    }
+}

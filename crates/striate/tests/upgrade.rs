@@ -1,0 +1,162 @@
+//! Upgrades of a store over directories: newer formats wait for an operator, and then keep older programs out.
+
+use std::path::{Path, PathBuf};
+
+use striate::failure::{Failure, Outcome};
+use striate::start::cluster::{Cluster, Settings};
+use striate::start::directories::inspect_all;
+use striate::start::plan::plan_start;
+use striate::start::roster::{RequiredFormats, Roster};
+use striate_core::Formats;
+use striate_meta::{Transaction, TxId, keys, records};
+use striate_runtime::Runtime;
+use striate_stripe::StripeOptions;
+
+/// Three directories.
+struct Store {
+    root: tempfile::TempDir,
+}
+
+impl Store {
+    fn new() -> Self {
+        let store = Self { root: tempfile::tempdir().unwrap() };
+        store.paths().iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        store
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        (1..=3).map(|number| self.root.path().join(number.to_string())).collect()
+    }
+
+    async fn start(&self, paths: &[PathBuf]) -> Outcome<Cluster> {
+        let arguments: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        let inspected = inspect_all(&arguments).map_err(Failure::refused)?;
+        let settings = Settings {
+            profile: None,
+            region: "us-east-1".to_owned(),
+            given_key: None,
+            stripes: StripeOptions { in_flight_bytes: 32 << 20, ..StripeOptions::default() },
+            upkeep: striate_control::UpkeepOptions::by_hand(),
+        };
+        let plan = plan_start(&inspected).map_err(Failure::refused)?;
+        Ok(Cluster::open(Runtime::real(), plan, settings).await?.cluster)
+    }
+
+    /// A store as release 0.1 leaves it: no formats in its rosters and its cluster's row.
+    async fn of_release_0_1() -> Self {
+        let store = Self::new();
+        let cluster = store.start(&store.paths()).await.unwrap();
+        assert_eq!(
+            cluster.client().stripes().formats(),
+            Formats::NEWEST,
+            "a new store begins with the newest formats"
+        );
+        change_row(&cluster, |row| {
+            (row.record_format, row.chunk_format, row.needs_release) = (0, 0, String::new());
+        })
+        .await;
+        cluster.close().await;
+        for path in store.paths() {
+            let (roster, disk) = Roster::read(&path).unwrap().unwrap();
+            let old = roster.changed(|roster| roster.formats = RequiredFormats::default());
+            old.write(&path, disk).unwrap();
+            assert!(first_line(&path).contains("\"version\":1,"));
+        }
+        store
+    }
+}
+
+async fn change_row(cluster: &Cluster, change: impl FnOnce(&mut records::Cluster)) {
+    let row = cluster.meta().get(&keys::cluster()).await.unwrap().unwrap();
+    let mut record: records::Cluster = row.record().unwrap();
+    change(&mut record);
+    let mut tx = Transaction::new(TxId(7));
+    tx.put(keys::cluster(), records::encode(&record));
+    cluster.meta().commit(tx).await.unwrap();
+}
+
+/// The schema version in front of the cluster's row.
+async fn schema(cluster: &Cluster) -> u8 {
+    cluster.meta().get(&keys::cluster()).await.unwrap().unwrap().value[0]
+}
+
+fn first_line(path: &Path) -> String {
+    let text = std::fs::read_to_string(path.join(".striate/cluster")).unwrap();
+    text.lines().next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_store_of_release_0_1_keeps_its_formats_until_somebody_finalizes_the_upgrade() {
+    let store = Store::of_release_0_1().await;
+    let cluster = store.start(&store.paths()).await.unwrap();
+    assert_eq!((cluster.client().stripes().formats(), schema(&cluster).await), (Formats::OLDEST, 1));
+    assert!(store.paths().iter().all(|path| first_line(path).contains("\"version\":1,")), "it can go back");
+    let formats = cluster.status("").await.formats.unwrap();
+    assert_eq!((formats.in_force, formats.target), (Formats::OLDEST, Formats::NEWEST));
+    assert!(formats.holding.is_empty() && !formats.is_finalized(), "{formats:?}");
+
+    assert_eq!(cluster.finalize_upgrade().await.unwrap(), Formats::NEWEST);
+    assert_eq!((cluster.client().stripes().formats(), schema(&cluster).await), (Formats::NEWEST, 2));
+    for path in store.paths() {
+        assert!(
+            first_line(&path).contains("\"version\":2,"),
+            "release 0.1 refuses it: {}",
+            first_line(&path)
+        );
+    }
+    assert!(cluster.status("").await.formats.unwrap().is_finalized());
+    cluster.close().await;
+    let cluster = store.start(&store.paths()).await.unwrap();
+    assert_eq!(cluster.client().stripes().formats(), Formats::NEWEST);
+    cluster.close().await;
+}
+
+/// The row decides; a crash before the rosters followed it is put right by the next start.
+#[tokio::test]
+async fn rosters_follow_the_row_at_the_next_start() {
+    let store = Store::of_release_0_1().await;
+    let cluster = store.start(&store.paths()).await.unwrap();
+    change_row(&cluster, |row| row.set_formats(Formats::NEWEST)).await;
+    cluster.close().await;
+    assert!(store.paths().iter().all(|path| first_line(path).contains("\"version\":1,")));
+    let cluster = store.start(&store.paths()).await.unwrap();
+    assert!(store.paths().iter().all(|path| first_line(path).contains("\"version\":2,")));
+    cluster.close().await;
+}
+
+/// A directory that was away while the upgrade was finalized does not let an older program in.
+#[tokio::test]
+async fn a_directory_that_was_away_gets_the_formats_when_it_returns() {
+    let store = Store::of_release_0_1().await;
+    let paths = store.paths();
+    let cluster = store.start(&paths[..2]).await.unwrap();
+    cluster.finalize_upgrade().await.unwrap();
+    cluster.close().await;
+    assert!(first_line(&paths[2]).contains("\"version\":1,"));
+    let cluster = store.start(&paths).await.unwrap();
+    assert!(paths.iter().all(|path| first_line(path).contains("\"version\":2,")));
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn a_store_with_formats_of_a_later_release_is_refused_by_its_name() {
+    let later = Formats { records: Formats::NEWEST.records + 1, ..Formats::NEWEST };
+    let store = Store::new();
+    store.start(&store.paths()).await.unwrap().close().await;
+    let (roster, disk) = Roster::read(&store.paths()[1]).unwrap().unwrap();
+    let required = RequiredFormats { in_force: later, needs: "7.8.9".to_owned() };
+    roster.changed(|roster| roster.formats = required).write(&store.paths()[1], disk).unwrap();
+    let error = store.start(&store.paths()).await.unwrap_err().to_string();
+    assert!(error.contains("start striate 7.8.9 or newer"), "{error}");
+
+    // Where only the metadata say so.
+    let store = Store::new();
+    let cluster = store.start(&store.paths()).await.unwrap();
+    change_row(&cluster, |row| {
+        (row.record_format, row.needs_release) = (later.records, "7.8.9".to_owned());
+    })
+    .await;
+    cluster.close().await;
+    let error = store.start(&store.paths()).await.unwrap_err().to_string();
+    assert!(error.contains("start striate 7.8.9 or newer"), "{error}");
+}
