@@ -11,7 +11,7 @@ use striate_meta::records::{
     Block, ManifestSegment, PartRun, UploadPart, UploadedParts, object::Body, upload_part,
 };
 use striate_meta::{ScanRange, keys};
-use striate_stripe::id16;
+use striate_stripe::{Span, id16};
 
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError};
@@ -20,20 +20,6 @@ use crate::{Client, ClientError};
 const BLOCK_PAGE: u32 = 64;
 /// Part rows read at once.
 const PART_PAGE: usize = 32;
-
-/// A block and the bytes wanted of it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Span {
-    pub(crate) block: Block,
-    pub(crate) range: Range<u32>,
-}
-
-impl Span {
-    /// Whether all of the block is wanted.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.range == (0..self.block.len)
-    }
-}
 
 /// What is still to be turned into spans.
 #[derive(Debug)]
@@ -67,7 +53,7 @@ pub(crate) fn gone(what: String) -> ClientError {
 }
 
 /// The blocks among `blocks` that overlap `range`.
-fn spans(blocks: Vec<Block>, range: Range<u64>) -> impl Iterator<Item = Span> {
+pub(crate) fn spans(blocks: Vec<Block>, range: Range<u64>) -> impl Iterator<Item = Span> {
     let mut at = 0;
     blocks.into_iter().filter_map(move |block| {
         let (start, end) = (at, at + u64::from(block.len));

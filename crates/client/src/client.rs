@@ -8,7 +8,7 @@ use striate_meta::records::Block;
 use striate_meta::{MetaStore, Transaction};
 use striate_runtime::Runtime;
 use striate_site::Site;
-use striate_stripe::{BlocksRead, Stripes};
+use striate_stripe::{BlocksRead, Span, Stripes};
 use tracing::Instrument;
 
 use crate::error::ClientError;
@@ -76,23 +76,32 @@ impl Client {
         *self.inner.default_profile.write() = profile;
     }
 
-    /// Reads whole blocks, all at once: one look-up of their stripes, one request for each site, by
+    /// Reads blocks and parts of blocks, all at once: one look-up of their stripes, one request for each site, by
     /// [`StripeOptions::read_policy`](striate_stripe::StripeOptions::read_policy). It takes its share of the byte budget,
     /// and keeps it until the answer is dropped.
     ///
     /// # Errors
-    /// That of the first block that cannot be read.
-    pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
+    /// That of the first span that cannot be read.
+    pub async fn read_spans(&self, spans: &[Span]) -> Result<BlocksRead, ClientError> {
         if let Some(sample) = self.inner.stripes.sampler().begin() {
-            blocks.iter().for_each(|block| sample.add(block));
+            spans.iter().for_each(|span| sample.add(&span.block));
         }
-        self.read_noted_blocks(blocks).await
+        self.read_noted_spans(spans).await
     }
 
-    /// As [`Client::read_blocks`], for a request that knows whether it is sampled.
-    pub(crate) async fn read_noted_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
-        let span = tracing::debug_span!("read_blocks", blocks = blocks.len() as i64);
-        Ok(self.inner.stripes.read_blocks(blocks).instrument(span).await?)
+    /// As [`Client::read_spans`], of whole blocks.
+    ///
+    /// # Errors
+    /// That of the first block that cannot be read.
+    pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
+        let spans: Vec<Span> = blocks.iter().cloned().map(Span::whole).collect();
+        self.read_spans(&spans).await
+    }
+
+    /// As [`Client::read_spans`], for a request that knows whether it is sampled.
+    pub(crate) async fn read_noted_spans(&self, spans: &[Span]) -> Result<BlocksRead, ClientError> {
+        let span = tracing::debug_span!("read_blocks", blocks = spans.len() as i64);
+        Ok(self.inner.stripes.read_spans(spans).instrument(span).await?)
     }
 
     /// An empty transaction with an id of its own.

@@ -77,7 +77,7 @@ impl Client {
                 block_count: blocks.len() - first_block,
             });
         }
-        let policy = policy.unwrap_or(self.inner.options.stripes.read_policy);
+        let policy = policy.as_ref().unwrap_or(&self.inner.options.stripes.read_policy);
         let query = self.inner.stripes.explain(&blocks, policy).await?;
         Ok(ReadExplained { objects: explained, query })
     }

@@ -1,7 +1,7 @@
 //! Reads.
 //!
-//! One read of the object's row, then its blocks, some ahead of the receiver within the byte budget: whole ones several
-//! at a time, as one query ([`crate::Client::read_blocks`] plans in the same way). The first block is read before an answer is given, so that an object that cannot be read is an error and not
+//! One read of the object's row, then its blocks, some ahead of the receiver within the byte budget: several at a time,
+//! as one query ([`crate::Client::read_spans`] plans in the same way). The first block is read before an answer is given, so that an object that cannot be read is an error and not
 //! an answer that breaks off. Later failures end the stream with an error, never short (design.md §10.6).
 
 use std::collections::VecDeque;
@@ -12,10 +12,10 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_meta::keys;
 use striate_meta::records::{Object, UploadPart, object::Body};
-use striate_stripe::{Phase, Sample, SampledObject, Share, id16};
+use striate_stripe::{Phase, Sample, SampledObject, Share, Span, id16};
 use tracing::{Instrument, debug_span};
 
-use crate::blocks::{BlockWalk, Span, gone};
+use crate::blocks::{BlockWalk, gone};
 use crate::condition::{check_read, resolve_range};
 use crate::object::{ObjectStream, ReadRange};
 use crate::read_ahead::Ahead;
@@ -280,7 +280,7 @@ impl Reader {
         if self.budget == Budget::BlockByBlock {
             self.share = Some(self.client.inner.stripes.budget().acquire(span.range.len()).await);
         }
-        self.pieces = self.client.inner.stripes.read_block(&span.block, span.range).await?.into_iter();
+        self.pieces = self.client.inner.stripes.read_span(span).await?.into_iter();
         Ok(true)
     }
 
@@ -308,15 +308,14 @@ impl Reader {
         Ok(())
     }
 
-    /// Begins the read of a block, together with whole ones behind it as far as nobody waits for their memory.
+    /// Begins the read of a span, together with those behind it as far as nobody waits for their memory.
     async fn begin(&mut self, first: Span, share: Share) -> Result<(), ClientError> {
-        let is_whole = first.is_whole();
         let mut len = self.ahead_len() + first.range.len() as u64;
         let mut window = vec![(first, share)];
-        while is_whole && window.len() < MOST_BLOCKS {
+        while window.len() < MOST_BLOCKS {
             let Some(span) = self.next_span().await? else { break };
             len += span.range.len() as u64;
-            let share = match span.is_whole() && len <= self.most_ahead {
+            let share = match len <= self.most_ahead {
                 true => self.client.inner.stripes.budget().try_acquire(self.memory_of(&span)),
                 false => None,
             };
@@ -331,10 +330,7 @@ impl Reader {
         self.ahead.push_back(match (window.pop(), window.is_empty()) {
             (Some((span, share)), true) if is_awaited => Ahead::when_awaited(client, span, share),
             (Some((span, share)), true) => Ahead::now(client, span, share),
-            (last, _) => {
-                let blocks = window.into_iter().chain(last).map(|(span, share)| (span.block, share));
-                Ahead::window(client, blocks.collect())
-            }
+            (last, _) => Ahead::window(client, window.into_iter().chain(last).collect()),
         });
         Ok(())
     }
@@ -346,7 +342,7 @@ impl Reader {
 
     /// What a block's read counts in the byte budget: chunks that are asked for beyond the needed ones included.
     fn memory_of(&self, span: &Span) -> usize {
-        let extra = self.client.inner.options.stripes.read_policy.certain_extra_reads();
+        let extra = self.client.inner.options.stripes.read_policy.extra_reads();
         span.range.len() * if span.is_whole() { 1 + extra } else { 1 }
     }
 }

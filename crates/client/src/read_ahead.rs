@@ -1,17 +1,15 @@
-//! What is read ahead of a receiver: whole blocks together, each *window* of them as one query, parts of blocks by
-//! themselves. Handed on in order; given up when dropped.
+//! What is read ahead of a receiver: spans together, each *window* of them as one query. Handed on in order; given up when
+//! dropped.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use striate_meta::records::Block;
-use striate_stripe::Share;
+use striate_stripe::{Share, Span};
 use tokio::sync::oneshot;
 use tracing::{Instrument, debug_span};
 
-use crate::blocks::Span;
 use crate::task::Task;
 use crate::{Client, ClientError};
 
@@ -20,13 +18,13 @@ pub(crate) type Read = (Vec<Bytes>, Share);
 
 /// Reads that have begun, or begin when they are awaited, in the order of their bytes.
 pub(crate) enum Ahead {
-    /// A part of a block, or a whole one.
+    /// One span.
     Alone { len: u64, read: BoxFuture<'static, Result<Read, ClientError>> },
-    /// Whole blocks.
+    /// Several.
     Window(Window),
 }
 
-/// Whole blocks that are read as one query.
+/// Spans that are read as one query.
 pub(crate) struct Window {
     task: Task<()>,
     blocks: VecDeque<Expected>,
@@ -44,7 +42,9 @@ impl Ahead {
     pub(crate) fn when_awaited(client: &Client, span: Span, share: Share) -> Self {
         let (len, client) = (span.range.len() as u64, client.clone());
         let read = async move {
-            let pieces = client.inner.stripes.read_block(&span.block, span.range).await?;
+            let bytes = i64::from(span.range.end - span.range.start);
+            let of_read = debug_span!("read_block", bytes);
+            let pieces = client.inner.stripes.read_span(span).instrument(of_read).await?;
             Ok((pieces, share))
         };
         Self::Alone { len, read: read.boxed() }
@@ -61,15 +61,15 @@ impl Ahead {
         }
     }
 
-    /// Reads whole blocks as one query, as a part of the current span.
-    pub(crate) fn window(client: &Client, blocks: Vec<(Block, Share)>) -> Self {
-        let (mut senders, mut expected) = (Vec::with_capacity(blocks.len()), VecDeque::new());
-        let mut wanted = Vec::with_capacity(blocks.len());
-        for (block, share) in blocks {
+    /// Reads spans as one query, as a part of the current span of the trace.
+    pub(crate) fn window(client: &Client, spans: Vec<(Span, Share)>) -> Self {
+        let (mut senders, mut expected) = (Vec::with_capacity(spans.len()), VecDeque::new());
+        let mut wanted = Vec::with_capacity(spans.len());
+        for (span, share) in spans {
             let (sender, pieces) = oneshot::channel();
-            expected.push_back(Expected { len: u64::from(block.len), pieces, share });
+            expected.push_back(Expected { len: span.range.len() as u64, pieces, share });
             senders.push(Some(sender));
-            wanted.push(block);
+            wanted.push(span);
         }
         let of_task = client.clone();
         let read = async move {

@@ -74,20 +74,15 @@ pub struct Report {
 /// How the gateways of a seed's run choose chunks: half of the seeds by the server's default policy, a quarter by the
 /// client's, and a quarter by another one.
 fn read_policy(seed: u64) -> ReadPolicy {
-    const OTHERS: [ReadPolicy; 6] = [
-        ReadPolicy::Random,
-        ReadPolicy::LateBinding { extra_reads: 1, cancel: true },
-        ReadPolicy::LateBinding { extra_reads: 1, cancel: false },
-        ReadPolicy::LeastLoaded,
-        ReadPolicy::CostModel { extra_reads: 0 },
-        ReadPolicy::Published { extra_reads: 1 },
-    ];
+    const OTHERS: [&str; 6] =
+        ["random", "late-binding(1)", "late-binding(1,keep)", "least-loaded", "cost-model", "published(1)"];
     // The shape goes through the seeds' last two bits.
-    match seed / 4 % 4 {
-        0 | 1 => ReadPolicy::Adaptive,
-        2 => ReadPolicy::Normal,
+    let text = match seed / 4 % 4 {
+        0 | 1 => "adaptive",
+        2 => "normal",
         _ => OTHERS[(seed / 16) as usize % OTHERS.len()],
-    }
+    };
+    striate_baselines::read_policy(text).expect("a policy")
 }
 
 /// Runs a seed.

@@ -176,11 +176,9 @@ impl ProcessorCost {
     }
 
     /// Time to plan a query of `chunks`.
-    pub fn plan(&self, policy: ReadPolicy, chunks: usize) -> Duration {
-        let ns_per_chunk = match policy {
-            ReadPolicy::CostModel { .. } | ReadPolicy::Adaptive => self.optimise_ns_per_chunk,
-            _ => self.plan_ns_per_chunk,
-        };
+    pub fn plan(&self, policy: &ReadPolicy, chunks: usize) -> Duration {
+        let ns_per_chunk =
+            if policy.optimises() { self.optimise_ns_per_chunk } else { self.plan_ns_per_chunk };
         Duration::from_nanos((chunks as f64 * ns_per_chunk) as u64)
     }
 }

@@ -6,11 +6,12 @@
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use striate_baselines::random::Random;
 use striate_codec::{Code, crc32c, crc32c_append};
-use striate_core::SiteId;
+use striate_core::{SiteId, StripeId};
 use striate_plan::movement::instances::MovementShape;
 use striate_plan::movement::{MovementBudget, Objective, select_movement};
-use striate_plan::{QueryBlock, QueryPlanner, ReadPolicy, SiteCost};
+use striate_plan::{CostModel, Purpose, QueryPiece, ReadPolicy, ReadQuery, SiteCost};
 use striate_runtime::Runtime;
 
 use crate::calibration::ProcessorCost;
@@ -40,8 +41,8 @@ pub fn measure(clock: &Runtime) -> ProcessorCost {
     ProcessorCost {
         encode_bytes_per_s: bytes / encode_s,
         decode_bytes_per_s: bytes / decode_s,
-        plan_ns_per_chunk: plan_ns_per_chunk(clock, ReadPolicy::Random),
-        optimise_ns_per_chunk: plan_ns_per_chunk(clock, ReadPolicy::CostModel { extra_reads: 0 }),
+        plan_ns_per_chunk: plan_ns_per_chunk(clock, &ReadPolicy::new(Random::default())),
+        optimise_ns_per_chunk: plan_ns_per_chunk(clock, &ReadPolicy::new(CostModel::default())),
         published_move_ns: move_ns(clock, Objective::published()),
         improved_move_ns: move_ns(clock, Objective::improved()),
     }
@@ -73,7 +74,7 @@ pub fn move_ns(clock: &Runtime, objective: Objective) -> f64 {
 }
 
 /// What planning takes for each chunk of a sufficient set, in nanoseconds, for RS(2,2). `clock` is the machine's real clock.
-pub fn plan_ns_per_chunk(clock: &Runtime, policy: ReadPolicy) -> f64 {
+pub fn plan_ns_per_chunk(clock: &Runtime, policy: &ReadPolicy) -> f64 {
     let code: Code = "rs(2,2)".parse().expect("a code");
     1e9 * plan(clock, &code, policy) / (QUERIES * QUERY_BLOCKS * code.k()) as f64
 }
@@ -104,19 +105,29 @@ fn decode(code: &Code, chunks: &[Bytes]) -> u32 {
 }
 
 /// Seconds for a round of queries, of sites whose costs differ.
-fn plan(clock: &Runtime, code: &Code, policy: ReadPolicy) -> f64 {
+fn plan(clock: &Runtime, code: &Code, policy: &ReadPolicy) -> f64 {
     let mut rng = SmallRng::seed_from_u64(1);
     let mut place = || -> Vec<SiteId> {
         let first = rng.next_u32() % SITES;
         (0..4).map(|index| SiteId(1 + (first + 7 * index) % SITES)).collect()
     };
     let places: Vec<Vec<SiteId>> = (0..QUERIES + QUERY_BLOCKS).map(|_| place()).collect();
-    let blocks: Vec<_> = places.iter().map(|sites| QueryBlock::new(code, sites, CHUNK_LEN as u32)).collect();
+    let mut pieces = Vec::with_capacity(places.len());
+    for (id, sites) in (0..).zip(&places) {
+        pieces.push(QueryPiece::whole(StripeId::new(1, id), code, sites, CHUNK_LEN as u32));
+    }
     fastest(clock, || {
-        let (mut rng, mut planner) = (SmallRng::seed_from_u64(2), QueryPlanner::default());
-        for query in blocks.windows(QUERY_BLOCKS).take(QUERIES) {
+        let (mut rng, mut planner) = (SmallRng::seed_from_u64(2), policy.planner());
+        for pieces in pieces.windows(QUERY_BLOCKS).take(QUERIES) {
             let cost = |site: SiteId| Some(SiteCost::of_asking(1.0 + f64::from(site.0 % 7)));
-            let planned = planner.plan(policy, policy.extra_reads(), query, cost, &mut rng);
+            let query = ReadQuery {
+                pieces,
+                purpose: Purpose::Query,
+                can_be_asked: &|_| true,
+                cost: &cost,
+                waiting: &|_| Some(0.0),
+            };
+            let planned = planner.plan(&query, &mut rng);
             std::hint::black_box(planned.expect("every chunk can be had"));
         }
     })

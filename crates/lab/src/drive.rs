@@ -74,7 +74,7 @@ pub struct Measured {
     /// Sites that were asked, over all operations.
     pub site_reads: u64,
     /// Blocks that had to be read by themselves.
-    pub read_alone: u64,
+    pub planned_again: u64,
     /// Operations that failed, with the first reason.
     pub failed: u64,
     /// The first failure.
@@ -281,7 +281,7 @@ impl Cost {
         (self.read, self.block_bytes) = world.read_objects(client, objects).await?;
         let costs = ProcessorCost::MEASURED;
         (self.plan, self.decode) =
-            (costs.plan(world.policy, self.read.chunks), costs.decode(self.read.decoded_bytes));
+            (costs.plan(&world.policy, self.read.chunks), costs.decode(self.read.decoded_bytes));
         world.runtime.sleep(self.plan + self.decode).await;
         Ok(())
     }
@@ -302,7 +302,7 @@ impl Measured {
         self.hedged_chunks += cost.read.hedged_chunks as u64;
         self.cached_plans += u64::from(cost.read.cached_plan);
         self.site_reads += cost.read.sites as u64;
-        self.read_alone += cost.read.read_alone as u64;
+        self.planned_again += cost.read.planned_again as u64;
     }
 
     fn add_time(&mut self, took: Duration, at: Duration, interval: Duration) {

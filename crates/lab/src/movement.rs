@@ -109,13 +109,13 @@ impl MovementOptions {
     }
 
     /// `policy` is what the world reads by.
-    fn optimiser(&self, policy: ReadPolicy) -> OptimiserOptions {
+    fn optimiser(&self, policy: &ReadPolicy) -> OptimiserOptions {
         OptimiserOptions {
             objective: self.objective,
             allowance: self.allowance,
             every: self.every,
             draws: self.draws,
-            extra_reads: policy.extra_reads(),
+            extra_reads: policy.most_extra_reads(),
             ..OptimiserOptions::default()
         }
     }
@@ -133,14 +133,14 @@ impl Movement {
     ) -> Result<Self, ClientError> {
         // Its reads are of single chunks; no policy chooses them.
         let mut of_client = of_world.client_options();
-        (of_client.stripes.sampling, of_client.stripes.read_policy) = (0.0, ReadPolicy::Normal);
+        (of_client.stripes.sampling, of_client.stripes.read_policy) = (0.0, ReadPolicy::default());
         let client = world.client(world.placement_machine(), of_client).await?;
         let limits = CoAccessLimits::of_requests(options.window);
         let this = Self {
             options,
             client,
             access: GatheredAccess::new(limits),
-            optimiser: Optimiser::new(options.optimiser(of_world.policy)),
+            optimiser: Optimiser::new(options.optimiser(&of_world.policy)),
             searched: Arc::default(),
         };
         let statistics = SiteStatistics::default();

@@ -15,7 +15,7 @@ use striate_control::{RepairOptions, RepairService};
 use striate_core::{Profile, RackId, SiteId, StripeId};
 use striate_meta::store::limits;
 use striate_meta::{ScanRange, Transaction, TxId, keys, records};
-use striate_plan::ReadPolicy;
+use striate_plan::{Adaptive, ReadPolicy};
 use striate_runtime::run_in_virtual_time;
 use striate_stripe::holders;
 use striate_virtual_network::Machine;
@@ -99,7 +99,7 @@ pub fn run(trial: RepairTrial) -> Result<Repaired, ClientError> {
             clients: trial.sites - 1,
             block_len: trial.block_len,
             card_bytes_per_s: Some(trial.card_bytes_per_s),
-            ..WorldOptions::ec_store(Calibration::P, trial.profile, trial.blocks, ReadPolicy::Adaptive)
+            ..WorldOptions::ec_store(Calibration::P, trial.profile, trial.blocks, ReadPolicy::new(Adaptive))
         };
         let world = Arc::new(World::build(runtime, &options).await?);
         register_sites(&world).await?;

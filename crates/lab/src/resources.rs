@@ -16,7 +16,7 @@ use serde::Serialize;
 use striate_client::ClientError;
 use striate_core::StripeId;
 use striate_plan::movement::Objective;
-use striate_plan::{CoAccess, CoAccessLimits, ReadPolicy};
+use striate_plan::{Adaptive, CoAccess, CoAccessLimits, ReadPolicy};
 use striate_runtime::{Runtime, run_in_virtual_time};
 use striate_site::protocol::frame::LOAD_LEN;
 use striate_stripe::StripeOptions;
@@ -112,7 +112,7 @@ pub struct Row {
 pub fn measure(setting: Setting, clock: &Runtime) -> Result<Resources, ClientError> {
     let counted = count(setting)?;
     let observe_s = observe_s(clock, EcStoreScans::measured(u64::from(setting.blocks), 1.0));
-    let plan_ns = costs::plan_ns_per_chunk(clock, ReadPolicy::Adaptive) * counted.chunks_per_request;
+    let plan_ns = costs::plan_ns_per_chunk(clock, &ReadPolicy::new(Adaptive)) * counted.chunks_per_request;
     let move_ns = costs::move_ns(clock, Objective::published());
     Ok(Resources { observe_ns: 1e9 * observe_s, plan_ns, move_ns, ..counted })
 }
@@ -123,7 +123,7 @@ fn count(setting: Setting) -> Result<Resources, ClientError> {
     let options = WorldOptions {
         block_len: setting.block_len,
         movement: Some(MovementOptions::published().scaled(MOVES_PER_S)),
-        ..WorldOptions::ec_store(Calibration::P, profile, setting.blocks, ReadPolicy::Adaptive)
+        ..WorldOptions::ec_store(Calibration::P, profile, setting.blocks, ReadPolicy::new(Adaptive))
     };
     let services = options.clients;
     let (measured, moved) = run_in_virtual_time(1, Duration::ZERO, move |runtime| async move {

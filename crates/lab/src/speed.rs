@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use striate_baselines::random::Random;
 use striate_client::ClientError;
+use striate_plan::ReadPolicy;
 use striate_runtime::{Runtime, run_in_virtual_time};
 
 use crate::calibration::Calibration;
@@ -53,7 +55,7 @@ pub fn measure(
     clock: &Runtime,
 ) -> Result<Speed, ClientError> {
     let profile = "rs(2,2)".parse().expect("a profile");
-    let policy = striate_plan::ReadPolicy::Random;
+    let policy = ReadPolicy::new(Random::default());
     let options = WorldOptions { sites, ..WorldOptions::ec_store(Calibration::P, profile, blocks, policy) };
     let clock = clock.clone();
     run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {

@@ -174,7 +174,7 @@ impl World {
             changes: Changes::default(),
             machines,
             clients: Vec::new(),
-            policy: options.policy,
+            policy: options.policy.clone(),
             _directories: directories,
         };
         for directory in world._directories.iter().zip(&world.machines) {
@@ -235,8 +235,8 @@ impl WorldOptions {
     pub fn client_options(&self) -> ClientOptions {
         let defaults = StripeOptions::default();
         let stripes = StripeOptions {
-            read_policy: self.policy,
-            probe_interval: self.probe_interval,
+            read_policy: self.policy.clone(),
+            probe_interval: Some(self.probe_interval),
             // Without a mover, statistics that nobody asks for.
             sampling: self.movement.map_or(0.0, |movement| movement.sampling),
             co_access: self.movement.map_or(defaults.co_access, |movement| movement.limits_of(self.clients)),

@@ -45,7 +45,7 @@ fn a_shortened_experiment_runs_compares_with_the_paper_and_replays() {
                 "{}: the parts are the whole",
                 policy.name
             );
-            assert!(run.response.count > 100 && run.read_alone == 0, "{}: {run:?}", policy.name);
+            assert!(run.response.count > 100 && run.planned_again == 0, "{}: {run:?}", policy.name);
             assert!(run.imbalance_over_oracle >= run.imbalance_over_mean - 1e-9, "{}", policy.name);
         }
     }
@@ -131,7 +131,7 @@ fn chunks_move_under_the_readers_and_the_same_seed_moves_the_same() {
             "{}: {measured:?}",
             policy.name
         );
-        assert_eq!(run.read_alone, 0, "{}: old chunks stay as long as a read", policy.name);
+        assert_eq!(run.planned_again, 0, "{}: old chunks stay as long as a read", policy.name);
     }
     // As published no more than one chunk in a second, times the scale, and what a round saves up.
     let [_, measured] = results.policies[1].seeds[0].moved.unwrap();

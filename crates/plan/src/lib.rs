@@ -29,8 +29,10 @@ pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, 
 pub use cost::{SiteCost, USUAL_PER_BYTE};
 pub use grouping::Grouping;
 pub use placement::{Candidate, choose_sites, rack_limit};
+pub use read::adaptive::Adaptive;
+pub use read::cost_model::CostModel;
 pub use read::determining::cheapest_determining;
-pub use read::normal::plan_normally;
+pub use read::normal::{Normal, plan_normally};
 pub use read::ordered;
 pub use read::piece::{PlanCost, QueryChunk, QueryPiece, QueryPlan, SiteRead};
 pub use read::policy::{

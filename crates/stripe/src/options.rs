@@ -21,6 +21,9 @@ pub struct StripeOptions {
     pub read_deadline: Duration,
     /// Which chunks a read of many blocks asks for.
     pub read_policy: ReadPolicy,
+    /// How often sites are probed where the policy probes them, in place of its own interval: for experiments that run on
+    /// another scale of time.
+    pub probe_interval: Option<Duration>,
     /// The share of read requests that go into the statistics of blocks that are asked for together; see
     /// [`crate::Sampler`]. Each costs some 0.3 µs for a block.
     pub sampling: f64,
@@ -43,6 +46,7 @@ impl Default for StripeOptions {
             hedge_after: Duration::from_millis(250),
             read_deadline: Duration::from_secs(10),
             read_policy: ReadPolicy::default(),
+            probe_interval: None,
             sampling: 0.125,
             co_access: CoAccessLimits::default(),
             garbage_grace: Duration::from_secs(60),

@@ -4,18 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use striate_meta::records::{Block, Object, object::Body};
+use striate_meta::records::{Object, object::Body};
 use striate_meta::{Row, keys};
-use striate_stripe::{Phase, Sample, SampledObject};
+use striate_stripe::{Phase, Sample, SampledObject, Span};
 use tracing::{Instrument, debug_span};
 
 use super::{Limits, ObjectHead, ObjectPart, ReadOrder};
+use crate::blocks::spans;
 use crate::condition::{check_read, resolve_range};
 use crate::get::{inline, sampled_name};
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, GetRequest, ReadRange};
 
-/// Objects up to this many bytes are read in groups, and handed out whole, if a group may have as many.
+/// Objects and parts of objects up to this many bytes are read in groups, and handed out at once, if a group may have as many.
 const LARGE_LEN: u64 = 1 << 20;
 /// Blocks of one group.
 const GROUP_BLOCKS: usize = 64;
@@ -24,7 +25,7 @@ const GROUP_BLOCKS: usize = 64;
 pub(super) enum Step {
     /// Small objects, together. May hold answers that are known already.
     Group(Vec<Entry>),
-    /// A range or a large object.
+    /// A large object, or a large part of one.
     Alone(Box<Alone>),
 }
 
@@ -38,10 +39,10 @@ pub(super) struct Entry {
 /// What is known of a request without reading a block.
 pub(super) enum Found {
     Answer(Result<ObjectPart, ClientError>),
-    /// All blocks of an object are wanted.
-    Blocks {
+    /// A small object, or a small part of one.
+    Spans {
         head: Box<ObjectHead>,
-        blocks: Vec<Block>,
+        spans: Vec<Span>,
     },
 }
 
@@ -79,17 +80,17 @@ impl Entry {
         matches!(self.found, Found::Answer(_))
     }
 
-    pub(super) fn blocks(&self) -> &[Block] {
+    pub(super) fn spans(&self) -> &[Span] {
         match &self.found {
             Found::Answer(_) => &[],
-            Found::Blocks { blocks, .. } => blocks,
+            Found::Spans { spans, .. } => spans,
         }
     }
 
     /// Notes what is asked for in a sampled request.
     pub(super) fn note(&self, sample: &Arc<Sample>) {
         let sampled = SampledObject::new(Arc::clone(sample), sampled_name(&self.request));
-        self.blocks().iter().for_each(|block| sampled.add(block));
+        self.spans().iter().for_each(|span| sampled.add(&span.block));
     }
 
     /// What is to be done for this request after its group failed: everything anew, because the failure may
@@ -97,7 +98,7 @@ impl Entry {
     pub(super) fn by_itself(self, limits: Limits) -> Step {
         match self.found {
             Found::Answer(_) => Step::Group(vec![self]),
-            Found::Blocks { head, .. } => {
+            Found::Spans { head, .. } => {
                 let weight = limits.weight(head.info.size);
                 let alone = Alone { position: self.position, request: self.request, row: None, weight };
                 Step::Alone(Box::new(alone))
@@ -186,15 +187,16 @@ impl Client {
             record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)?;
         check_read(&request.condition, &info)?;
         let range = resolve_range(request.range, &info)?;
-        let is_whole = range == (0..info.size) && info.size <= LARGE_LEN.min(limits.group_bytes);
+        let is_small = range.end - range.start <= LARGE_LEN.min(limits.group_bytes);
         let found = match body {
             Body::Inline(bytes) => {
                 let pieces = if range.is_empty() { Vec::new() } else { vec![inline(&bytes, range.clone())?] };
                 let head = Some(Box::new(ObjectHead { info, range }));
                 Found::Answer(Ok(ObjectPart { head, pieces, is_last: true }))
             }
-            Body::Blocks(list) if is_whole => {
-                Found::Blocks { head: Box::new(ObjectHead { info, range }), blocks: list.blocks }
+            Body::Blocks(list) if is_small => {
+                let spans = spans(list.blocks, range.clone()).collect();
+                Found::Spans { head: Box::new(ObjectHead { info, range }), spans }
             }
             _ => return Ok(Way::Alone { row, weight }),
         };
@@ -231,8 +233,8 @@ impl Grouping {
         if entry.is_answer() && self.order == ReadOrder::Completion {
             return self.answers.push(entry);
         }
-        let bytes: u64 = entry.blocks().iter().map(|block| u64::from(block.len)).sum();
-        let blocks = entry.blocks().len();
+        let bytes: u64 = entry.spans().iter().map(|span| span.range.len() as u64).sum();
+        let blocks = entry.spans().len();
         let is_full = self.bytes + bytes > self.group_bytes || self.blocks + blocks > GROUP_BLOCKS;
         if self.blocks > 0 && blocks > 0 && is_full {
             self.end_group();
@@ -267,11 +269,14 @@ impl Grouping {
 
 #[cfg(test)]
 mod tests {
+    use striate_meta::records::Block;
+
     use super::*;
 
     fn entry(position: usize, lens: &[u32]) -> Entry {
-        let blocks: Vec<Block> = lens.iter().map(|&len| Block { len, ..Block::default() }).collect();
-        let found = match blocks.is_empty() {
+        let block = |&len: &u32| Span::whole(Block { len, ..Block::default() });
+        let spans: Vec<Span> = lens.iter().map(block).collect();
+        let found = match spans.is_empty() {
             true => Found::Answer(Err(ClientError::Busy)),
             false => {
                 let size = lens.iter().map(|&len| u64::from(len)).sum();
@@ -286,7 +291,7 @@ mod tests {
                     parts: Vec::new(),
                     profile: None,
                 };
-                Found::Blocks { head: Box::new(ObjectHead { info, range: 0..size }), blocks }
+                Found::Spans { head: Box::new(ObjectHead { info, range: 0..size }), spans }
             }
         };
         Entry { position, request: GetRequest::default(), found }

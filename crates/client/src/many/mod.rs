@@ -249,7 +249,7 @@ impl Many {
         for Entry { position, found, .. } in entries {
             let answer = match found {
                 Found::Answer(answer) => answer,
-                Found::Blocks { head, blocks: wanted } => {
+                Found::Spans { head, spans: wanted } => {
                     let pieces = blocks.by_ref().take(wanted.len()).flatten().collect();
                     Ok(ObjectPart { head: Some(head), pieces, is_last: true })
                 }

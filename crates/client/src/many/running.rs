@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
-use striate_meta::records::Block;
-use striate_stripe::BlocksRead;
+use striate_stripe::{BlocksRead, Span};
 use tokio::sync::mpsc::{self, Sender};
 use tracing::Instrument;
 
@@ -45,12 +44,12 @@ pub(super) fn look_up(
 
 /// Reads the blocks of a group.
 pub(super) fn group(query: &Query, entries: Vec<Entry>) -> BoxStream<'static, Event> {
-    let blocks: Vec<Block> = entries.iter().flat_map(Entry::blocks).cloned().collect();
+    let spans: Vec<Span> = entries.iter().flat_map(Entry::spans).cloned().collect();
     if let Some(sample) = &query.sample {
         entries.iter().for_each(|entry| entry.note(sample));
     }
     let client = query.client.clone();
-    let task = query.spawn(async move { client.read_noted_blocks(&blocks).await });
+    let task = query.spawn(async move { client.read_noted_spans(&spans).await });
     stream::once(async move { Event::Group(entries, task.await) }).boxed()
 }
 

@@ -13,7 +13,6 @@ use striate_client::{
 use striate_core::{ClusterId, RackId, SiteId};
 use striate_meta::MetaStore;
 use striate_meta::records::Checksum;
-use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
 use striate_stripe::StripeOptions;
@@ -41,7 +40,8 @@ pub fn options() -> ClientOptions {
 }
 
 /// [`options`] with a read policy.
-pub fn with_policy(read_policy: ReadPolicy) -> ClientOptions {
+pub fn with_policy(policy: &str) -> ClientOptions {
+    let read_policy = striate_baselines::read_policy(policy).unwrap();
     let options = options();
     ClientOptions { stripes: StripeOptions { read_policy, ..options.stripes.clone() }, ..options }
 }

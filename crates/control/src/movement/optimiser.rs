@@ -17,10 +17,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 use striate_core::{SiteId, StripeId};
-use striate_plan::ReadPolicy;
 use striate_plan::movement::{
     ChunkMove, MovementBudget, MovementQueue, MovementState, Objective, SettledPlan,
 };
+use striate_plan::{Adaptive, Policy};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes};
 
@@ -69,7 +69,7 @@ impl Default for OptimiserOptions {
             draws: 96,
             partners: 24,
             requests: 32,
-            extra_reads: ReadPolicy::Adaptive.extra_reads(),
+            extra_reads: Adaptive.most_extra_reads(),
             least_requests: 200,
             budget: MovementBudget::default(),
         }

@@ -45,7 +45,7 @@ impl AccessSource {
     /// δ: chunks that these requests ask for beyond a sufficient set, where this process knows.
     pub(super) fn extra_reads(&self) -> Option<usize> {
         match self {
-            Self::Own(stripes) => Some(stripes.options().read_policy.extra_reads()),
+            Self::Own(stripes) => Some(stripes.options().read_policy.most_extra_reads()),
             Self::Gathered(_) => None,
         }
     }

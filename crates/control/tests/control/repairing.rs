@@ -10,7 +10,6 @@ use striate_control::{
 use striate_core::SiteId;
 use striate_meta::records::Stripe;
 use striate_meta::{keys, records};
-use striate_plan::ReadPolicy;
 use striate_plan::movement::ChunkMove;
 use striate_runtime::JoinHandle;
 use striate_site::Site;
@@ -189,7 +188,7 @@ async fn where_sites_do_not_reach_each_other_chunks_are_rebuilt_and_moved_all_th
 #[tokio::test(start_paused = true)]
 async fn damage_that_a_query_needs_not_mind_is_reported() {
     let cluster = filled(6, OBJECTS).await;
-    let policy = ReadPolicy::LateBinding { extra_reads: 2, cancel: false };
+    let policy = striate_baselines::read_policy("late-binding(2,keep)").unwrap();
     let options = {
         let mut options = options("rs(4,2)");
         options.stripes.read_policy = policy;
@@ -202,7 +201,7 @@ async fn damage_that_a_query_needs_not_mind_is_reported() {
         let blocks = client.blocks_of(BUCKET, &format!("object{key}")).await.unwrap();
         let read = client.read_blocks(&blocks).await.unwrap();
         assert_eq!(read.blocks.concat().concat(), content(key, 6_000));
-        assert_eq!(read.stats.read_alone, 0);
+        assert_eq!(read.stats.planned_again, 0);
     }
     cluster.runtime.sleep(SECOND).await;
     assert!(cluster.debts().await > 0);

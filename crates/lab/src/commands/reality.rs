@@ -99,8 +99,9 @@ async fn compare(
         usage = usage + (Usage::read(&sites.pids(), &awake.pids())? - before);
     }
     let seeds = args.seed..args.seed + u64::from(args.lab_seeds);
+    let of_lab = setting.clone();
     let lab = runtime.run_blocking(move || {
-        seeds.map(|seed| run_lab(&setting, seed)).collect::<Result<Vec<_>, _>>().map_err(Failure::failed)
+        seeds.map(|seed| run_lab(&of_lab, seed)).collect::<Result<Vec<_>, _>>().map_err(Failure::failed)
     });
     let lab = lab.await?;
     let operations = real.iter().map(|run: &Latencies| run.summary().count).sum::<u64>();

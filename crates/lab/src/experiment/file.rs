@@ -436,7 +436,7 @@ impl PolicyUnderTest {
     /// # Errors
     /// What is wrong with its text.
     pub fn read_policy(&self) -> Result<ReadPolicy, String> {
-        self.read.parse().map_err(|error: striate_plan::query::PolicyError| error.to_string())
+        striate_baselines::read_policy(&self.read).map_err(|error| error.to_string())
     }
 }
 

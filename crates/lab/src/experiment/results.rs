@@ -89,7 +89,7 @@ pub struct SeedResult {
     /// Operations that a cached plan served.
     pub cached_plans: u64,
     /// Blocks that were read by themselves around a failure.
-    pub read_alone: u64,
+    pub planned_again: u64,
     /// What was moved in the warm-up and in the measured phase, if something moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<[Moved; 2]>,
@@ -190,7 +190,7 @@ impl SeedResult {
             extra_chunks: measured.extra_chunks,
             hedged_chunks: measured.hedged_chunks,
             cached_plans: measured.cached_plans,
-            read_alone: measured.read_alone,
+            planned_again: measured.planned_again,
             moved: *moved,
             // What was sent in the last interval may be answered after it.
             over_time_ms: measured.over_time.iter().take(intervals).map(interval).collect(),

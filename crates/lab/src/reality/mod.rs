@@ -46,7 +46,7 @@ pub const MAX_SCAN: u64 = 5;
 const WRITES_IN_FLIGHT: usize = 64;
 
 /// What both sides run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// Media, and the clients' own work.
     pub calibration: Calibration,
@@ -143,7 +143,7 @@ impl Setting {
             clients: 1,
             block_len: self.block_len,
             card_bytes_per_s: Some(self.way.card_bytes_per_s),
-            ..WorldOptions::ec_store(calibration, self.profile, self.blocks, self.policy)
+            ..WorldOptions::ec_store(calibration, self.profile, self.blocks, self.policy.clone())
         }
     }
 
@@ -187,7 +187,7 @@ impl Workload for ShortScans {
 /// # Errors
 /// When the world cannot be built.
 pub fn run_lab(setting: &Setting, seed: u64) -> Result<Latencies, ClientError> {
-    let setting = *setting;
+    let setting = setting.clone();
     run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {
         let world = Arc::new(World::build(runtime, &setting.world()).await?);
         let mut latencies = Latencies::default();
@@ -233,7 +233,7 @@ pub async fn prepare(
     seed: u64,
     sites: Vec<Arc<dyn Site>>,
 ) -> Result<Prepared, RealityError> {
-    let of_task = *setting;
+    let of_task = setting.clone();
     let stripes = runtime.run_blocking(move || stripes_of(&of_task, seed)).await?;
     write_chunks(&sites, &stripes).await?;
     let engine = Arc::new(MemoryStore::new(runtime.clone()));
@@ -241,7 +241,7 @@ pub async fn prepare(
     let options = ClientOptions {
         profile: setting.profile,
         block_len: setting.block_len,
-        stripes: StripeOptions { read_policy: setting.policy, ..StripeOptions::default() },
+        stripes: StripeOptions { read_policy: setting.policy.clone(), ..StripeOptions::default() },
         ..ClientOptions::default()
     };
     let client = Client::open(runtime.clone(), engine, sites, options).await?;

@@ -198,7 +198,7 @@ impl Default for ReadPolicy {
 
 impl PartialEq for ReadPolicy {
     fn eq(&self, other: &Self) -> bool {
-        self.to_string() == other.to_string()
+        Arc::ptr_eq(&self.0, &other.0) || self.to_string() == other.to_string()
     }
 }
 

@@ -58,7 +58,7 @@ proptest! {
     /// together with what it awaits, with no more than δ beyond; or the losses are truly too many.
     #[test]
     fn plans_ask_each_site_once_for_determining_chunks(
-        which in 0usize..6, policy in 0usize..4, down: u16, gone: u16, wanted: u16, before: u16, seed: u64, overlap in 1u32..5,
+        which in 0usize..6, policy in 0usize..4, down: u16, gone: u32, wanted: u16, before: u32, seed: u64, overlap in 1u32..5,
     ) {
         let code = code(["rs(2,2)", "rs(4,2)", "lrc(6,2,2)", "lrc(12,3,2)", "lrc(4,2,3)", "replica(3)"][which]);
         let mut placed: Vec<Vec<SiteId>> = (0..3).map(|i| sites(1 + i * overlap, code.n())).collect();

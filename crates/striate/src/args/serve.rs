@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use striate_core::Profile;
 use striate_meta::EngineUrl;
-use striate_plan::ReadPolicy;
+use striate_plan::{Adaptive, ReadPolicy};
 use striate_stripe::StripeOptions;
 
 use super::UpkeepArgs;
@@ -118,11 +118,11 @@ pub struct ListenArgs {
           env = "STRIATE_WRITE_SURPLUS")]
     pub write_surplus: u8,
 
-    /// Which chunks reads of many objects (batch reads) ask for.
+    /// Which chunks reads ask for.
     ///
     /// `adaptive` follows the sites' queues, asks for an extra chunk while nobody waits, and for others when some are late.
     /// `normal` asks for the data chunks, so that nothing is decoded. The manual's page on read plans has all of them.
-    #[arg(long, value_name = "POLICY", default_value_t = ReadPolicy::Adaptive, env = "STRIATE_READ_POLICY")]
+    #[arg(long, value_name = "POLICY", default_value_t = ReadPolicy::new(Adaptive), env = "STRIATE_READ_POLICY")]
     pub read_policy: ReadPolicy,
 
     /// For trying things out: accept the well-known access key `striate` with the secret
@@ -137,7 +137,7 @@ impl ListenArgs {
         StripeOptions {
             in_flight_bytes: (self.body_memory_mib as usize) << 20,
             write_surplus: self.write_surplus.into(),
-            read_policy: self.read_policy,
+            read_policy: self.read_policy.clone(),
             ..StripeOptions::default()
         }
     }

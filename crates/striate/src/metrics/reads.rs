@@ -31,9 +31,9 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
             &measures.cancelled_requests,
         ),
         (
-            "striate_read_alone_blocks_total",
+            "striate_planned_again_pieces_total",
             "Blocks that the plan of a query did not deliver.",
-            &measures.read_alone,
+            &measures.planned_again,
         ),
     ] {
         page.head(name, "counter", help);

@@ -37,10 +37,22 @@ impl Reads {
     /// The plan for some pieces of a query, by the policy of this process; `None` when there is none.
     pub(super) fn plan(&self, purpose: Purpose, located: &Located, pieces: &[usize]) -> Option<QueryPlan> {
         let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();
-        let policy = &self.shared.options.read_policy;
-        self.with_query(&pieces, purpose, |query| {
+        self.plan_by(&self.shared.options.read_policy, purpose, &pieces)
+    }
+
+    /// The plan for pieces by a policy. Of another policy than this process's own nothing is kept.
+    pub(super) fn plan_by(
+        &self,
+        policy: &ReadPolicy,
+        purpose: Purpose,
+        pieces: &[QueryPiece<'_>],
+    ) -> Option<QueryPlan> {
+        self.with_query(pieces, purpose, |query| {
             if !policy.is_worth_planning(query) {
                 return plan_normally(query).ok();
+            }
+            if *policy != self.shared.options.read_policy {
+                return policy.planner().plan(query, &mut *self.shared.rng.lock()).ok();
             }
             let mut planner = self.shared.planner.lock();
             let plan = planner.plan(query, &mut *self.shared.rng.lock());
@@ -48,22 +60,6 @@ impl Reads {
                 self.work_in_background();
             }
             plan.ok()
-        })
-    }
-
-    /// The plan for pieces by a policy, which need not be that of this process.
-    pub(super) fn plan_by(
-        &self,
-        policy: &ReadPolicy,
-        purpose: Purpose,
-        pieces: &[QueryPiece<'_>],
-    ) -> Option<QueryPlan> {
-        self.with_query(pieces, purpose, |query| match policy.is_worth_planning(query) {
-            true if *policy == self.shared.options.read_policy => {
-                self.shared.planner.lock().plan(query, &mut *self.shared.rng.lock()).ok()
-            }
-            true => policy.planner().plan(query, &mut *self.shared.rng.lock()).ok(),
-            false => plan_normally(query).ok(),
         })
     }
 

@@ -19,7 +19,9 @@ const SOLVE_TIME: Duration = Duration::from_millis(10);
 impl Reads {
     /// Probes until nobody reads any more, where the policy wants it.
     pub(crate) fn probe_in_background(&self) {
-        let Some(interval) = self.shared.options.read_policy.probe_every() else { return };
+        let options = &self.shared.options;
+        let Some(interval) = options.read_policy.probe_every() else { return };
+        let interval = options.probe_interval.unwrap_or(interval);
         let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
         self.shared.runtime.spawn(async move {
             while let Some(loads) = probe(&shared).await {
