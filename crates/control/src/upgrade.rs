@@ -201,7 +201,7 @@ impl<'a> Gate<'a> {
         if reports || !self.meta.is_alive(LeaseId(leader.lease)).await? {
             return Ok(None);
         }
-        Ok(Some(silent(format!("control {}, which leads", leader.name))))
+        Ok(Some(silent(format!("the leading control process {}", leader.name))))
     }
 
     /// Writers that reserve names and that no report names.
@@ -429,7 +429,10 @@ mod tests {
         assert_eq!(gate.with_writer(lease).look(Vec::new()).await.unwrap().holding().len(), 1);
         let holding = gate.look(Vec::new()).await.unwrap().holding();
         assert_eq!(holding.len(), 2, "{holding:?}");
-        assert!(holding[0].contains("control c1") && holding[1].contains("writer number 17"), "{holding:?}");
+        assert!(
+            holding[0].contains("the leading control process c1") && holding[1].contains("writer number 17"),
+            "{holding:?}"
+        );
 
         runtime.spawn(report(&runtime, &meta, LEADER_ROLE, "c1").keep(move || Some(lease)));
         runtime.sleep(Duration::from_secs(1)).await;

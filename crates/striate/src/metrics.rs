@@ -258,6 +258,7 @@ mod tests {
             repair: Some(RepairState { stripes_left: 5, ..RepairState::default() }),
             movement: None,
             scrub: Some(ScrubState::default()),
+            formats: None,
             warnings: Vec::new(),
             capacity: Default::default(),
         };
