@@ -260,6 +260,7 @@ mod tests {
             scrub: Some(ScrubState::default()),
             warnings: Vec::new(),
             capacity: Default::default(),
+            formats: None,
         };
         let reads = ReadMeasures::default();
         let figures = Figures {
