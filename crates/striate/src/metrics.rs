@@ -261,6 +261,7 @@ mod tests {
             formats: None,
             warnings: Vec::new(),
             capacity: Default::default(),
+            formats: None,
         };
         let reads = ReadMeasures::default();
         let figures = Figures {
