@@ -40,6 +40,7 @@ struct Operation {
 pub struct Metrics {
     operations: RwLock<BTreeMap<&'static str, Operation>>,
     refused: RwLock<BTreeMap<&'static str, AtomicU64>>,
+    cut: RwLock<BTreeMap<&'static str, AtomicU64>>,
     connections: AtomicI64,
 }
 
@@ -64,6 +65,10 @@ impl RequestMetrics for Metrics {
 
     fn refused(&self, reason: &'static str) {
         self.refused.write().entry(reason).or_default().fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn cut(&self, reason: &'static str) {
+        self.cut.write().entry(reason).or_default().fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -165,9 +170,17 @@ impl Metrics {
         }
         page.head("striate_s3_connections", "gauge", "Open connections.");
         page.value("striate_s3_connections", &[], self.connections.load(Ordering::Relaxed));
-        page.head("striate_s3_refused_total", "counter", "Refused before becoming a request, by reason.");
+        page.head("striate_s3_refused_total", "counter", "Connections and requests refused by a limit.");
         for (reason, count) in self.refused.read().iter() {
             page.value("striate_s3_refused_total", &[("reason", reason)], count.load(Ordering::Relaxed));
+        }
+        page.head(
+            "striate_s3_cut_total",
+            "counter",
+            "Connections cut because of their peer's pace, by reason.",
+        );
+        for (reason, count) in self.cut.read().iter() {
+            page.value("striate_s3_cut_total", &[("reason", reason)], count.load(Ordering::Relaxed));
         }
     }
 }

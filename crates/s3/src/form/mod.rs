@@ -30,7 +30,7 @@ use parts::{Fields, Form, boundary_of};
 use policy::Policy;
 
 /// Bytes of a form that are held in memory.
-pub(crate) const HELD_BYTES: u64 = parts::MAX_FIELDS_BYTES as u64;
+pub(crate) const HELD_BYTES: usize = parts::MAX_FIELDS_BYTES;
 /// What stands for the file's name in a key.
 const FILE_NAME: &str = "${filename}";
 

@@ -11,6 +11,7 @@ mod fixture;
 mod forms;
 mod keys;
 mod limits;
+mod peers;
 mod signatures;
 mod tls;
 mod wire;

@@ -5,6 +5,7 @@ mod lab;
 mod migrate;
 mod objects;
 mod operate;
+mod peers;
 mod serve;
 mod upkeep;
 
@@ -21,6 +22,7 @@ pub use operate::{
     AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
     InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, VerifyArgs,
 };
+pub use peers::PeerArgs;
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 pub use upkeep::UpkeepArgs;
 

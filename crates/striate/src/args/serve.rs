@@ -11,7 +11,7 @@ use striate_meta::EngineUrl;
 use striate_plan::ReadPolicy;
 use striate_stripe::StripeOptions;
 
-use super::UpkeepArgs;
+use super::{PeerArgs, UpkeepArgs};
 use crate::spans::OtlpEndpoint;
 
 /// Where to listen: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface.
@@ -109,6 +109,10 @@ pub struct ListenArgs {
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..),
           env = "STRIATE_BODY_MEMORY_MIB")]
     pub body_memory_mib: u32,
+
+    /// What a client may occupy.
+    #[command(flatten)]
+    pub peers: PeerArgs,
 
     /// How many sites more than k must hold their chunk of a block before its write is acknowledged; below that
     /// writes fail with 503. While all n sites are up all n are waited for; this is for when sites are lost. With 1,
