@@ -56,7 +56,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
         }
         E::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage"),
-        E::Busy => (StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN),
+        E::Busy | E::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN),
         // A quota of the metadata is raised or space made by operators; clients try again meanwhile.
         E::Meta(
             MetaError::Unavailable(_)

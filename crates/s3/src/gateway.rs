@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: Runtime,
     pub(crate) options: GatewayOptions,
     pub(crate) hooks: Hooks,
-    client: Client,
+    pub(crate) client: Client,
     keys: Arc<KeyStore>,
     domains: Domains,
     service: S3Service,

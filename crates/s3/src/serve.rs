@@ -44,6 +44,8 @@ const LINGER_SILENCE: Duration = Duration::from_secs(5);
 const LINGER_BUFFER: usize = 16 << 10;
 /// Bytes of an answer that the kernel takes before it has sent them.
 const UNSENT_BYTES: u32 = 512 << 10;
+/// For how long a peer has done nothing when the memory that is held for it is taken back, also where nobody waits.
+const IDLE: Duration = Duration::from_secs(1);
 /// What a connection above the limit is told.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
@@ -98,7 +100,14 @@ async fn serve_until(
     });
     let sweep = {
         let (shared, runtime) = (Arc::clone(&gateway.shared), runtime.clone());
-        gateway.shared.runtime.spawn(async move { shared.peers.watch(&runtime, || false).await })
+        gateway.shared.runtime.spawn(async move {
+            let is_pressed = || {
+                let memory = shared.client.stripes().budget();
+                memory.release_idle(IDLE);
+                memory.view().waiting > 0
+            };
+            shared.peers.watch(&runtime, is_pressed).await
+        })
     };
     let connections = Connections { gateway, tls: certificates, phase, alive };
     let outcome = accept(listener, connections, shutdown).await;

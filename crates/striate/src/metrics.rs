@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use striate_control::SiteLoadView;
 use striate_control::movement::{OptimiserProgress, RebalanceProgress};
 use striate_s3::RequestMetrics;
-use striate_stripe::{CoAccessTotals, ReadMeasures};
+use striate_stripe::{BudgetView, CoAccessTotals, ReadMeasures};
 
 use crate::admin::messages::Status;
 
@@ -89,6 +89,8 @@ impl Operation {
 pub struct Figures<'a> {
     /// What reads took.
     pub reads: &'a ReadMeasures,
+    /// The memory for bodies.
+    pub memory: BudgetView,
     /// Which blocks are asked for together.
     pub co_access: CoAccessTotals,
     /// The load of sites.
@@ -126,6 +128,7 @@ impl Metrics {
         let mut page = Page(String::new());
         self.render_requests(&mut page);
         reads::render_reads(&mut page, figures.reads);
+        reads::render_memory(&mut page, figures.memory);
         reads::render_statistics(&mut page, figures.co_access, &figures.loads);
         movement::render(&mut page, &figures.rebalance, &figures.optimiser);
         render_store(&mut page, status);
@@ -277,6 +280,7 @@ mod tests {
         let reads = ReadMeasures::default();
         let figures = Figures {
             reads: &reads,
+            memory: BudgetView { total: 64, taken: 3, waited: 7, ..BudgetView::default() },
             co_access: CoAccessTotals::default(),
             loads: Vec::new(),
             rebalance: RebalanceProgress { chunks: 5, ..RebalanceProgress::default() },

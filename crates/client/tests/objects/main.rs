@@ -14,4 +14,5 @@ mod queries;
 mod races;
 mod reads;
 mod sampling;
+mod slow_peers;
 mod waiting;

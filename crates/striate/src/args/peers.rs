@@ -40,6 +40,10 @@ pub struct PeerArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = window, env = "STRIATE_PRESSED_WINDOW")]
     pub pressed_window: Duration,
 
+    /// How long a request waits for memory for its body (--body-memory-mib) before it is answered 503 SlowDown.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = window, env = "STRIATE_MEMORY_WAIT")]
+    pub memory_wait: Duration,
+
     /// A request's head must arrive within this time, and an idle connection is kept as long.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_HEAD_TIMEOUT")]
     pub head_timeout: Duration,
@@ -91,6 +95,7 @@ mod tests {
     fn the_defaults_are_the_gateways() {
         let args = Command::parse_from(["striate"]).peers;
         assert_eq!(format!("{:?}", Limits::from(&args)), format!("{:?}", Limits::default()));
+        assert_eq!(args.memory_wait, striate_stripe::StripeOptions::default().memory_wait);
         assert!(Command::try_parse_from(["striate", "--min-rate-window", "0"]).is_err());
     }
 }
