@@ -56,6 +56,10 @@ struct Sender {
 }
 
 impl Holder for Sender {
+    fn idle_since(&self) -> Option<Instant> {
+        *self.awaited.lock()
+    }
+
     fn release_if_idle(&self, since: Instant) -> bool {
         let mut awaited = self.awaited.lock();
         if awaited.is_none_or(|awaited| awaited > since) {

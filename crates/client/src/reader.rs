@@ -6,7 +6,7 @@
 //!
 //! What is held follows the receiver. One that takes nothing loses what was read for it ([`Parked`]), and gets it in
 //! *narrow* reads when it goes on: parts of blocks, the next one larger while they are taken quickly. While memory is
-//! tight reads begin narrow too. Four quick reads open the window again.
+//! tight reads begin narrow too. The window opens again when more was taken quickly than buffers take by themselves.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,6 +33,8 @@ const MOST_BLOCKS: usize = 64;
 const NARROWEST: u32 = 64 << 10;
 /// The next read is so many times larger when a narrow one was taken quickly, and smaller when it was taken slowly.
 const GROWTH: u32 = 4;
+/// Bytes that buffers between us and a receiver take even if it takes nothing: its pace shows after these.
+pub(crate) const BUFFERED: u64 = 512 << 10;
 /// From here on whole blocks are read, and ahead.
 const WIDE: u32 = 4 << 20;
 /// A narrow read was taken quickly within this time, and slowly after four times as long.
@@ -74,6 +76,12 @@ struct Narrow {
     len: u32,
     /// When the last read was ready; unknown where the receiver was idle since.
     ready: Option<Instant>,
+    /// Bytes that the receiver was given so.
+    given: u64,
+}
+
+impl Narrow {
+    const NARROWEST: Self = Self { len: NARROWEST, ready: None, given: 0 };
 }
 
 impl Reader {
@@ -104,7 +112,7 @@ impl Reader {
             share: None,
             pinned: None,
             last_piece: 0,
-            narrow: is_narrow.then_some(Narrow { len: NARROWEST, ready: None }),
+            narrow: is_narrow.then_some(Narrow::NARROWEST),
             is_open: false,
             left,
             has_failed: false,
@@ -186,6 +194,7 @@ impl Reader {
     /// As [`Reader::open_next`], with nothing read ahead.
     async fn open_alone(&mut self) -> Result<bool, ClientError> {
         let Some(span) = self.next_span().await? else { return Ok(false) };
+        let len = span.range.len() as u64;
         self.begun.push_back(span.clone());
         if self.budget != Budget::Readers {
             self.share = Some(self.memory(span.range.len()).await?);
@@ -193,6 +202,7 @@ impl Reader {
         self.pieces = self.client.inner.stripes.read_block(&span.block, span.range).await?.into_iter();
         if let Some(narrow) = &mut self.narrow {
             narrow.ready = Some(self.client.inner.runtime.now());
+            narrow.given += len;
         }
         Ok(true)
     }
@@ -210,9 +220,9 @@ impl Reader {
 
     /// The next narrow read is as large as the pace of the last one says.
     fn widen(&mut self) {
-        let Some(Narrow { len, ready: Some(ready) }) = &mut self.narrow else { return };
+        let Some(Narrow { len, ready: Some(ready), given }) = &mut self.narrow else { return };
         let took = self.client.inner.runtime.now().saturating_duration_since(*ready);
-        if took <= QUICK {
+        if took <= QUICK && *given >= BUFFERED {
             *len *= GROWTH;
         } else if took > 4 * QUICK {
             *len = (*len / GROWTH).max(NARROWEST);
@@ -324,6 +334,6 @@ impl Shrink for Reader {
         for span in self.begun.drain(..).rev() {
             self.pending.push_front(span);
         }
-        self.narrow = Some(Narrow { len: NARROWEST, ready: None });
+        self.narrow = Some(Narrow::NARROWEST);
     }
 }

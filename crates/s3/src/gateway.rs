@@ -262,7 +262,8 @@ impl Gateway {
         strip_signature(&mut parts, verified.presigned);
         let (identity, payload) = (Identity { access_key: verified.access_key }, verified.payload);
         let headers = set_apart(&mut parts);
-        if is_batch(&parts, &address) {
+        let is_batch = is_batch(&parts, &address);
+        if is_batch {
             parts.extensions.insert(BatchOf { bucket: address.bucket.clone() });
         }
         let is_document = is_held(&parts, &address);
@@ -283,6 +284,9 @@ impl Gateway {
             true => {
                 let mut permit = None;
                 let held = collect(body, limits.xml_bytes, |len| self.reserve(&mut permit, len)).await?;
+                if is_batch {
+                    self.reserve(&mut permit, batch_footprint(held.len()))?;
+                }
                 let trailers = trailers.lock().take().unwrap_or_default();
                 checksum::check_headers(&parts.headers)?;
                 checksum::verify_held(&parts.headers, &trailers, &held)?;
@@ -480,6 +484,12 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 /// The names of a query's parameters.
 fn query_names(parts: &Parts) -> impl Iterator<Item = &str> {
     parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""))
+}
+
+/// Bytes that the items of a batch read take until it ends, by its document's length: short items take some twenty
+/// times their text, long keys four times, and there are 4,096 items at most.
+fn batch_footprint(len: usize) -> usize {
+    (len * 20).min(len * 4 + (2 << 20))
 }
 
 /// Whether this reads many objects of a bucket.

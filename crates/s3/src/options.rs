@@ -68,7 +68,7 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             min_rate: 8 << 10,
             rate_window: Duration::from_secs(30),
-            pressed_window: Duration::from_secs(10),
+            pressed_window: Duration::from_secs(15),
             xml_bytes: 4 << 20,
             buffered_bytes: 256 << 20,
             drain: Duration::from_secs(30),

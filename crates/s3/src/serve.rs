@@ -42,10 +42,11 @@ const LINGER: Duration = Duration::from_secs(30);
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
 /// Bytes that are thrown away at once.
 const LINGER_BUFFER: usize = 16 << 10;
-/// Bytes of an answer that the kernel takes before it has sent them.
-const UNSENT_BYTES: u32 = 512 << 10;
+/// Bytes of an answer that the kernel takes before it has sent them. It takes more when half of them have gone, so a
+/// receiver that is slow is seen to move in lumps of 64 KiB.
+const UNSENT_BYTES: u32 = 128 << 10;
 /// For how long a peer has done nothing when the memory that is held for it is taken back, also where nobody waits.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE: Duration = Duration::from_secs(5);
 /// What a connection above the limit is told.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";

@@ -149,7 +149,13 @@ impl ByteBudget {
         }
         let _waiting = Waiting::new(&self.inner);
         loop {
-            self.release_idle(IDLE);
+            // The longest idle give back first, and no more than is needed.
+            for holder in self.idle(IDLE) {
+                self.release(&*holder, IDLE);
+                if let std::task::Poll::Ready(permit) = futures::poll!(acquiring.as_mut()) {
+                    return Share { permit: permit.expect("the semaphore is never closed") };
+                }
+            }
             if let Ok(permit) = self.inner.runtime.timeout(RELIEF_EVERY, acquiring.as_mut()).await {
                 return Share { permit: permit.expect("the semaphore is never closed") };
             }
@@ -169,8 +175,20 @@ impl ByteBudget {
 
     /// Takes memory back from those whose peers have done nothing for `idle`.
     pub fn release_idle(&self, idle: Duration) {
-        let released = self.inner.holders.release_idle(self.inner.runtime.now(), idle);
-        self.inner.released.fetch_add(released, Ordering::Relaxed);
+        for holder in self.idle(idle) {
+            self.release(&*holder, idle);
+        }
+    }
+
+    fn idle(&self, idle: Duration) -> Vec<Arc<dyn Holder>> {
+        self.inner.holders.idle(self.inner.runtime.now(), idle)
+    }
+
+    fn release(&self, holder: &dyn Holder, idle: Duration) {
+        let since = self.inner.runtime.now().checked_sub(idle);
+        if since.is_some_and(|since| holder.release_if_idle(since)) {
+            self.inner.released.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Keeps `len` bytes of a share for what was handed on to a peer that does not take it.
@@ -287,9 +305,13 @@ mod tests {
     }
 
     /// Holds a share for a peer that does nothing.
-    struct Idle(parking_lot::Mutex<Option<Share>>);
+    struct Idle(parking_lot::Mutex<Option<Share>>, striate_runtime::Instant);
 
     impl Holder for Idle {
+        fn idle_since(&self) -> Option<striate_runtime::Instant> {
+            self.0.lock().is_some().then_some(self.1)
+        }
+
         fn release_if_idle(&self, _since: striate_runtime::Instant) -> bool {
             self.0.lock().take().is_some()
         }
@@ -299,11 +321,23 @@ mod tests {
     fn who_waits_is_given_what_idle_peers_hold() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let budget = budget(&runtime);
-            let idle = Arc::new(Idle(parking_lot::Mutex::new(budget.try_acquire(100))));
-            let _registered = budget.register(idle);
+            let mut registered = Vec::new();
+            let mut idle = Vec::new();
+            for _ in 0..4 {
+                let holder = Idle(parking_lot::Mutex::new(budget.try_acquire(25)), runtime.now());
+                idle.push(Arc::new(holder));
+                registered.push(budget.register(idle.last().unwrap().clone()));
+                runtime.sleep(Duration::from_secs(1)).await;
+            }
             let began = runtime.now();
             assert_eq!(budget.acquire(30).await.unwrap().len(), 30);
-            assert_eq!((runtime.now(), budget.view().released), (began, 1), "at once");
+            assert_eq!(
+                (runtime.now(), budget.view().released),
+                (began, 2),
+                "at once, and no more than is needed"
+            );
+            let left: Vec<bool> = idle.iter().map(|idle| idle.0.lock().is_some()).collect();
+            assert_eq!(left, [false, false, true, true], "the longest idle are the first");
         });
     }
 

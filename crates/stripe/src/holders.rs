@@ -19,6 +19,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Somebody who holds memory for a peer.
 pub trait Holder: Send + Sync {
+    /// Since when the peer has done nothing; `None` while it does something, or nothing can be given back.
+    fn idle_since(&self) -> Option<Instant>;
+
     /// Gives back what it can if the peer has done nothing since `since`. True when there was something.
     fn release_if_idle(&self, since: Instant) -> bool;
 }
@@ -52,19 +55,21 @@ impl Holders {
         Registered { known: Arc::clone(&self.known), number }
     }
 
-    /// How many gave something back.
-    pub(crate) fn release_idle(&self, now: Instant, idle: Duration) -> u64 {
-        let holders: Vec<Arc<dyn Holder>> = {
-            let mut known = self.known.lock();
-            if known.looked.is_some_and(|looked| now < looked + LOOK_EVERY) {
-                return 0;
-            }
-            known.looked = Some(now);
-            known.holders.values().cloned().collect()
-        };
-        // Without the lock: what is dropped may hold others, which are then forgotten.
-        let Some(since) = now.checked_sub(idle) else { return 0 };
-        holders.iter().filter(|holder| holder.release_if_idle(since)).count() as u64
+    /// Those whose peers have done nothing for `idle`, the longest idle first; nobody when somebody has just looked.
+    /// They are released without the lock: what is dropped may hold others, which are then forgotten.
+    pub(crate) fn idle(&self, now: Instant, idle: Duration) -> Vec<Arc<dyn Holder>> {
+        let Some(since) = now.checked_sub(idle) else { return Vec::new() };
+        let mut known = self.known.lock();
+        if known.looked.is_some_and(|looked| now < looked + LOOK_EVERY) {
+            return Vec::new();
+        }
+        known.looked = Some(now);
+        let holders = known.holders.values();
+        let idle = holders.filter_map(|holder| Some((holder.idle_since()?, Arc::clone(holder))));
+        let mut idle: Vec<_> = idle.filter(|(idle_since, _)| *idle_since <= since).collect();
+        drop(known);
+        idle.sort_by_key(|(idle_since, _)| *idle_since);
+        idle.into_iter().map(|(_, holder)| holder).collect()
     }
 }
 
@@ -124,6 +129,11 @@ impl<T: Shrink> Parked<T> {
 }
 
 impl<T: Shrink> Holder for Cell<T> {
+    fn idle_since(&self) -> Option<Instant> {
+        let slot = self.0.lock();
+        (!slot.is_small && slot.state.is_some()).then_some(slot.since)
+    }
+
     fn release_if_idle(&self, since: Instant) -> bool {
         let mut slot = self.0.lock();
         if slot.is_small || slot.since > since {

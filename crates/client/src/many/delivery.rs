@@ -25,11 +25,14 @@ impl Delivery {
         Self { open: requests.into_iter().map(open).collect() }
     }
 
-    /// What is left to be read, with positions.
-    pub(super) fn left(&self) -> Vec<(usize, GetRequest)> {
-        let left =
-            |(position, open): (usize, &Option<Open>)| Some((position, open.as_ref()?.request.clone()));
-        self.open.iter().enumerate().filter_map(left).collect()
+    /// The positions of what is left to be read.
+    pub(super) fn left(&self) -> Vec<usize> {
+        (0..self.open.len()).filter(|&position| self.open[position].is_some()).collect()
+    }
+
+    /// What is left of a request, with its position.
+    pub(super) fn request(&self, position: usize) -> Option<(usize, GetRequest)> {
+        Some((position, self.open[position].as_ref()?.request.clone()))
     }
 
     /// A part as it is handed out; `None` when its request was answered with an error meanwhile.

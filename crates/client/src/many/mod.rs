@@ -31,6 +31,7 @@ use striate_runtime::Instant;
 use striate_stripe::{BlocksRead, Parked, Pinned, Sample, Shrink};
 use tracing::{Instrument, Span, debug_span};
 
+use crate::reader::BUFFERED;
 use crate::task::Task;
 use crate::{Client, ClientError, GetRequest, ObjectInfo};
 use delivery::Delivery;
@@ -142,7 +143,7 @@ impl Client {
             most,
             limits,
             taken: None,
-            requests: requests.iter().cloned().enumerate().collect::<Vec<_>>().into_iter(),
+            requests: (0..requests.len()).collect::<Vec<_>>().into_iter(),
             delivery: Delivery::new(requests),
             looking_up: false,
             steps: VecDeque::new(),
@@ -153,6 +154,7 @@ impl Client {
             read: None,
             pinned: None,
             last_len: 0,
+            given: 0,
         };
         let parked = Parked::new(self.inner.runtime.clone(), budget, many);
         stream::unfold(parked, Parked::step).boxed()
@@ -187,8 +189,8 @@ struct Many {
     limits: Limits,
     /// When something was read last, for a receiver with narrow limits.
     taken: Option<Instant>,
-    /// Not looked up yet.
-    requests: std::vec::IntoIter<(usize, GetRequest)>,
+    /// The positions of what is not looked up yet.
+    requests: std::vec::IntoIter<usize>,
     delivery: Delivery,
     looking_up: bool,
     /// Looked up and not begun.
@@ -205,6 +207,8 @@ struct Many {
     /// Of the part that was handed out last, when the receiver was found idle.
     pinned: Option<Pinned>,
     last_len: usize,
+    /// Bytes that were handed out with narrow limits.
+    given: u64,
 }
 
 impl Shrink for Many {
@@ -218,6 +222,7 @@ impl Shrink for Many {
                 if let Some(part) = self.delivery.hand_out(position, part) {
                     let pieces = part.as_ref().map_or(&[][..], |part| &part.pieces);
                     self.last_len = pieces.iter().map(Bytes::len).sum();
+                    self.given += self.last_len as u64;
                     return Some((position, part));
                 }
             }
@@ -241,7 +246,7 @@ impl Shrink for Many {
         self.ready.clear();
         (self.looking_up, self.groups, self.weight) = (false, 0, 0);
         self.requests = self.delivery.left().into_iter();
-        (self.limits, self.taken) = (self.most.narrowest(), None);
+        (self.limits, self.taken, self.given) = (self.most.narrowest(), None, 0);
     }
 }
 
@@ -253,7 +258,8 @@ impl Many {
         }
         let now = self.query.client.inner.runtime.now();
         let before = self.taken.replace(now);
-        if before.is_some_and(|before| now.saturating_duration_since(before) <= QUICK) {
+        let is_quick = before.is_some_and(|before| now.saturating_duration_since(before) <= QUICK);
+        if is_quick && self.given >= BUFFERED {
             self.limits = self.limits.wider(self.most);
         }
     }
@@ -263,7 +269,8 @@ impl Many {
         let waiting: usize = self.steps.iter().map(Step::len).sum();
         if !self.looking_up && waiting < LOOKED_UP_AT_ONCE && self.requests.len() > 0 {
             self.looking_up = true;
-            let window: Vec<_> = self.requests.by_ref().take(LOOKED_UP_AT_ONCE).collect();
+            let positions = self.requests.by_ref().take(LOOKED_UP_AT_ONCE);
+            let window: Vec<_> = positions.filter_map(|position| self.delivery.request(position)).collect();
             self.running.push(running::look_up(&self.query, window, self.order, self.limits));
         }
         while let Some(step) = self.next_step() {

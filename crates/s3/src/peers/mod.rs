@@ -33,6 +33,9 @@ pub(crate) use peer::{Peer, Waits};
 const TICKS: usize = 30;
 /// The shortest tick: tests have short windows.
 const SHORTEST_TICK: Duration = Duration::from_millis(5);
+/// While memory is short, senders are judged by this part of the window: what they sent is seen at once, while
+/// receivers move in the lumps of their buffers, and what came of a body cannot be dropped and read again.
+const SENDERS_PART: usize = 3;
 /// The share of the peers below the minimum rate that is cut in one tick while memory is short …
 const CUT_SHARE: usize = 4;
 /// … and how many at least.
@@ -159,12 +162,16 @@ impl Peers {
             if watched.rate.of_last(TICKS).is_some_and(|bytes| bytes < least) {
                 watched.cut();
                 self.metrics.cut("rate");
-            } else if is_pressed && let Some(bytes) = watched.rate.of_last(pressed_ticks) {
-                slow.push((bytes, Arc::clone(&watched.peer)));
+            } else if is_pressed {
+                let ticks = match watched.peer.waits() {
+                    Waits::ForBody => pressed_ticks.div_ceil(SENDERS_PART),
+                    _ => pressed_ticks,
+                };
+                let bytes = watched.rate.of_last(ticks).filter(|&bytes| bytes < self.least(ticks));
+                slow.extend(bytes.map(|bytes| (bytes / ticks as u64, Arc::clone(&watched.peer))));
             }
         }
-        slow.retain(|(bytes, _)| *bytes < self.least(pressed_ticks));
-        slow.sort_unstable_by_key(|(bytes, _)| *bytes);
+        slow.sort_by_key(|(bytes_per_tick, _)| *bytes_per_tick);
         let most = (slow.len() / CUT_SHARE).max(CUT_AT_LEAST);
         for (_, peer) in slow.iter().take(most) {
             peer.cut();

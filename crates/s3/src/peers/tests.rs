@@ -116,6 +116,21 @@ fn while_memory_is_short_the_slowest_go_first_and_those_above_the_minimum_stay()
 }
 
 #[test]
+fn while_memory_is_short_senders_are_judged_sooner() {
+    let (peers, cuts) = peers();
+    let (sender, receiver) = (peers.admit(address(1)).ok().unwrap(), peers.admit(address(2)).ok().unwrap());
+    for admitted in [&sender, &receiver] {
+        admitted.peer.begin_request();
+    }
+    assert!(!sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx()));
+    (0..3).for_each(|_| peers.sweep(true));
+    assert!(cuts.0.lock().is_empty());
+    peers.sweep(true);
+    assert!(sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx()));
+    assert_eq!(*cuts.0.lock(), ["memory"]);
+}
+
+#[test]
 fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
     let (peers, cuts) = peers();
     let mut admitted: Vec<_> = (0..3).map(|_| peers.admit(address(1)).ok().unwrap()).collect();
@@ -123,7 +138,7 @@ fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
     admitted[0].peer.begin_request();
     peers.sweep(false);
     admitted.push(peers.admit(address(2)).ok().unwrap());
-    let late = peers.admit(address(2)).ok().expect("an idle connection makes room");
+    let late = peers.admit(address(2)).ok().unwrap();
     assert_eq!(*cuts.0.lock(), ["room"]);
     assert!(admitted[1].peer.await_request(&cx()), "the oldest of the idle ones");
     assert!(!admitted[2].peer.await_request(&cx()) && !admitted[3].peer.await_request(&cx()));

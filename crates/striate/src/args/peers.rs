@@ -36,8 +36,9 @@ pub struct PeerArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_MIN_RATE_WINDOW")]
     pub min_rate_window: Duration,
 
-    /// The time over which it is measured while memory for bodies is short. The slowest are cut first then.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = window, env = "STRIATE_PRESSED_WINDOW")]
+    /// The time over which it is measured while memory for bodies is short: for senders a third of it. The slowest
+    /// are cut first then.
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = window, env = "STRIATE_PRESSED_WINDOW")]
     pub pressed_window: Duration,
 
     /// How long a request waits for memory for its body (--body-memory-mib) before it is answered 503 SlowDown.
