@@ -8,7 +8,7 @@ use striate_control::REQUESTS_TOGETHER;
 use striate_core::Profile;
 use striate_plan::CoAccessLimits;
 use striate_runtime::Runtime;
-use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Readiness};
+use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Limits, Readiness};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
@@ -266,7 +266,7 @@ pub async fn serve(
     let options = GatewayOptions {
         region: args.region.clone(),
         domains: args.domains.clone(),
-        ..GatewayOptions::default()
+        limits: Limits::from(&args.peers),
     };
     let gateway =
         Gateway::new(runtime.clone(), cluster.client().clone(), cluster.keys().clone(), options, hooks);

@@ -10,6 +10,8 @@ use striate_plan::{CoAccessLimits, ReadPolicy};
 pub struct StripeOptions {
     /// Bytes of bodies in memory at once, over all requests; more wait.
     pub in_flight_bytes: usize,
+    /// For how long a request waits for its part of them.
+    pub memory_wait: Duration,
     /// Sites that must hold a chunk durably before a write is acknowledged, beyond k; capped at n.
     pub write_surplus: usize,
     /// A site that has not answered a write by then is left out (debt).
@@ -36,11 +38,12 @@ pub struct StripeOptions {
 }
 
 impl Default for StripeOptions {
-    /// 64 MiB of bodies in memory, a surplus of one site, 10 s for a write or read of one site, hedging after 250 ms, one
-    /// read request in eight sampled, a minute of grace for garbage, the oldest formats.
+    /// 64 MiB of bodies in memory, 5 s for a request's share of them, a surplus of one site, 10 s for a write or read of one
+    /// site, hedging after 250 ms, one read request in eight sampled, a minute of grace for garbage, the oldest formats.
     fn default() -> Self {
         Self {
             in_flight_bytes: 64 << 20,
+            memory_wait: Duration::from_secs(5),
             write_surplus: 1,
             write_deadline: Duration::from_secs(10),
             hedge_after: Duration::from_millis(250),

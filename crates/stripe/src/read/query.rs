@@ -47,7 +47,14 @@ pub struct BlocksRead {
     pub blocks: Vec<Vec<Bytes>>,
     /// What it took.
     pub stats: ReadStats,
-    _share: Share,
+    share: Share,
+}
+
+impl BlocksRead {
+    /// Gives the blocks up and keeps their share of the budget.
+    pub fn into_share(self) -> Share {
+        self.share
+    }
 }
 
 /// What a query took.
@@ -116,11 +123,11 @@ impl Reads {
     ) -> Result<BlocksRead, StripeError> {
         let mut stats = ReadStats::default();
         let located = self.located(spans, &mut stats).await?;
-        let share = budget.acquire(located.bytes_in_memory(&*self.shared.options.read_policy)).await;
+        let share = budget.acquire(located.bytes_in_memory(&*self.shared.options.read_policy)).await?;
         let mut read = vec![Vec::new(); spans.len()];
         let hand_out = |span: usize, pieces| read[span] = pieces;
         let stats = self.gather(spans, located, Purpose::Query, stats, hand_out).await?;
-        Ok(BlocksRead { blocks: read, stats, _share: share })
+        Ok(BlocksRead { blocks: read, stats, share })
     }
 
     /// See [`crate::Stripes::read_ahead`].
