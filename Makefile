@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement reality results compare-minio
+.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -167,6 +167,13 @@ prove-cluster: build ## Prove the cluster's claims on real processes, in at most
 	cargo build --release --package striate-bench
 	-@tools/release >/dev/null
 	prove/cluster $(if $(FULL),--full)
+
+prove-ground: build lab ## Prove the ground of 0.2.0 beside 0.1.1: reads, processor time, hostile peers, the gate (FULL=1: cold builds too)
+	@tools/install.sh engines
+	cargo build --release --package striate-bench
+	cargo test --package striate-client --test objects --no-run
+	@tools/release >/dev/null
+	prove/ground $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines

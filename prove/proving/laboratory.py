@@ -166,8 +166,8 @@ def prove_table_2(ledger, runs):
     order("EC", "EC+LB, cancelled", bar=False)
 
 
-def prove_faults(ledger, laboratory):
-    seeds = 200 if laboratory.full else 30
+def prove_faults(ledger, laboratory, seeds=None):
+    seeds = seeds or (200 if laboratory.full else 30)
     try:
         laboratory.run("faults", "--seeds", seeds)
         verdict, holds = f"{seeds} seeds clean", True

@@ -14,12 +14,12 @@ def bench_binary():
 
 
 def run(server, bucket, op, size, *, seconds=None, ops=None, objects=None, prefix="object-", first=0,
-        keys_per_directory=None, clients=CLIENTS, strict=True):
+        keys_per_directory=None, clients=CLIENTS, range_bytes=None, strict=True):
     """One load; returns the generator's figures and `cpu_ms_per_operation` of the server."""
     command = [bench_binary(), "s3", "--endpoint", server.endpoint, "--bucket", bucket, "--op", op,
                "--size", str(size), "--clients", str(clients), "--prefix", prefix, "--first", str(first)]
     for name, value in (("seconds", seconds), ("ops", ops), ("objects", objects),
-                        ("keys-per-directory", keys_per_directory)):
+                        ("keys-per-directory", keys_per_directory), ("range", range_bytes)):
         if value is not None:
             command += [f"--{name}", str(value)]
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": server.credentials.access_key,

@@ -1,5 +1,6 @@
 //! One keep-alive HTTP/1.1 connection that sends presigned requests.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -76,28 +77,35 @@ impl Connection {
     /// Stores `body` under `key`.
     pub async fn put(&mut self, key: &str, body: Bytes) -> Result<(), String> {
         let target = self.endpoint.put(key);
-        self.send(Method::PUT, target, body, Bytes::new()).await
+        self.send(Method::PUT, target, None, body, Bytes::new()).await
     }
 
-    /// Reads `key` and compares it with `expected` while it arrives.
-    pub async fn get(&mut self, key: &str, expected: Bytes) -> Result<(), String> {
+    /// Reads `key`, or the bytes `range` of it, and compares them with those of the object `expected` while they arrive.
+    pub async fn get(
+        &mut self,
+        key: &str,
+        expected: Bytes,
+        range: Option<Range<usize>>,
+    ) -> Result<(), String> {
         let target = self.endpoint.get(key);
-        self.send(Method::GET, target, Bytes::new(), expected).await
+        let expected = range.clone().map_or(expected.clone(), |range| expected.slice(range));
+        self.send(Method::GET, target, range, Bytes::new(), expected).await
     }
 
     async fn send(
         &mut self,
         method: Method,
         target: String,
+        range: Option<Range<usize>>,
         body: Bytes,
         expected: Bytes,
     ) -> Result<(), String> {
-        let request = Request::builder()
-            .method(method)
-            .uri(target)
-            .header("host", &self.endpoint.authority)
-            .body(Full::new(body))
-            .map_err(|e| e.to_string())?;
+        let mut request =
+            Request::builder().method(method).uri(target).header("host", &self.endpoint.authority);
+        if let Some(range) = range {
+            request = request.header("range", format!("bytes={}-{}", range.start, range.end - 1));
+        }
+        let request = request.body(Full::new(body)).map_err(|e| e.to_string())?;
         let sender = self.open().await?;
         let mut response = sender.send_request(request).await.map_err(describe)?;
         if !response.status().is_success() {

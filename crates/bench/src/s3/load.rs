@@ -32,6 +32,8 @@ pub struct Load {
     pub objects: Objects,
     /// What is sent.
     pub operation: Operation,
+    /// Of a GET: only so many bytes.
+    pub range: Option<usize>,
     /// How many clients send at once.
     pub clients: usize,
     /// How many objects there are.
@@ -143,7 +145,8 @@ impl Shared {
             }
             Operation::Get => {
                 let index = Objects::visit(turn, self.load.count);
-                connection.get(&objects.key(index), objects.body(index)).await
+                let range = self.load.range.map(|len| objects.part(turn, len));
+                connection.get(&objects.key(index), objects.body(index), range).await
             }
         }
     }

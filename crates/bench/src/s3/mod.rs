@@ -43,6 +43,9 @@ pub struct Options {
     /// Bytes per object, such as 10KiB, 1MiB or 0.
     #[arg(long, value_parser = parse_size)]
     size: usize,
+    /// GET: ask for this many bytes of an object only, at a place that the turn decides.
+    #[arg(long, value_parser = parse_size)]
+    range: Option<usize>,
     /// Clients, each with a connection of its own and one request at a time.
     #[arg(long, default_value_t = 16)]
     clients: usize,
@@ -117,6 +120,7 @@ fn measure(options: &Options) -> Result<Outcome, String> {
         endpoint: endpoint.clone(),
         objects: objects.clone(),
         operation,
+        range: options.range,
         clients: options.clients,
         count,
         first: options.first,
@@ -143,11 +147,12 @@ fn report(options: &Options, outcome: &Outcome) -> ExitCode {
     let result = serde_json::json!({
         "op": if options.op == Operation::Put { "put" } else { "get" },
         "size": options.size,
+        "range": options.range,
         "clients": options.clients,
         "seconds": seconds,
         "operations": outcome.latency_us.len(),
         "operations_per_s": rate,
-        "mb_per_s": rate * options.size as f64 / 1e6,
+        "mb_per_s": rate * options.range.unwrap_or(options.size) as f64 / 1e6,
         "p50_ms": quantile_ms(0.50),
         "p99_ms": quantile_ms(0.99),
         "max_ms": outcome.latency_us.max() as f64 / 1000.0,

@@ -1,5 +1,7 @@
 //! What is written: for every index a key and an incompressible body that can be told again without storing it.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
@@ -36,6 +38,14 @@ impl Objects {
     pub fn body(&self, index: u64) -> Bytes {
         let start = (striate_splitmix::hash(index) % (POOL_SPARE_BYTES as u64 + 1)) as usize;
         self.pool.slice(start..start + self.size)
+    }
+
+    /// `len` bytes of an object that the `turn`-th GET reads, at a multiple of `len`.
+    pub fn part(&self, turn: u64, len: usize) -> Range<usize> {
+        let len = len.min(self.size);
+        let parts = (self.size / len.max(1)).max(1) as u64;
+        let start = (striate_splitmix::hash(turn) % parts) as usize * len;
+        start..start + len
     }
 
     /// The index that the `turn`-th GET reads: all `count` objects once, out of order, before any is read again.

@@ -13,6 +13,7 @@ mod model;
 mod multipart;
 mod queries;
 mod races;
+mod ranges;
 mod reads;
 mod sampling;
 mod slow_peers;

@@ -1,0 +1,103 @@
+"""Processor time of the server for each request, beside a release: both programs in one run, restarted in turn.
+
+A restart of one is followed by a restart of the other, on data of its own that is in the page cache. What counts is the
+ratio of neighbours; the release beside itself, taken in the same run, says what the machine makes of equal programs.
+"""
+
+import math
+import statistics
+from pathlib import Path
+
+from .load import run as load
+from .servers import Striate
+
+BUCKET = "load"
+KIB, MIB = 1 << 10, 1 << 20
+# Name, object's bytes, bytes of a range, objects, operations of a restart.
+READS = [("GET 10 KiB", 10 * KIB, None, 200, 3000), ("GET 1 MiB", MIB, None, 40, 500),
+         ("GET 10 MiB", 10 * MIB, None, 8, 80), ("GET 4 KiB of 4 MiB", 4 * MIB, 4 * KIB, 20, 3000)]
+DEGRADED = ("GET 4 KiB of 4 MiB, one disk gone", 4 * MIB, 4 * KIB, 20, 600)
+# 97.5% quantile of Student's t for the usual numbers of restarts.
+STUDENT_T = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 20: 2.093, 30: 2.045}
+
+
+class Side:
+    """One program on directories of its own."""
+
+    def __init__(self, folder, program):
+        self.server = Striate(folder, program=program)
+
+    def fill(self, reads):
+        with self.server as server:
+            server.client().make_bucket(BUCKET)
+            for name, size, _, count, _ in reads:
+                load(server, BUCKET, "put", size, ops=count, objects=count, prefix=prefix(name))
+
+    def measure(self, reads, gone=None):
+        """Milliseconds for each request, after a restart and a first pass that warms up."""
+        with self.server as server:
+            if gone is not None:
+                server.wipe(gone)
+            figures = {}
+            for name, size, part, count, operations in reads:
+                options = {"objects": count, "prefix": prefix(name), "range_bytes": part, "clients": 4}
+                load(server, BUCKET, "get", size, ops=max(count, operations // 5), **options)
+                measured = load(server, BUCKET, "get", size, ops=operations, **options)
+                figures[name] = measured["cpu_ms_per_operation"]
+            return figures
+
+
+def prefix(name):
+    return "".join(character if character.isalnum() else "-" for character in name.split(",")[0].lower()) + "-"
+
+
+def geometric(ratios):
+    """The geometric mean and its 95% interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return math.exp(mean), math.exp(mean), math.exp(mean)
+    t = STUDENT_T.get(len(logs), 2.0)
+    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def prove_processors(ledger, folder, release, program, restarts):
+    """Adds a claim for each kind of read; the bars are those of the means of at least 20 restarts."""
+    folder = Path(folder)
+    sides = {"ours": Side(folder / "ours", program), "release": Side(folder / "release", release),
+             "again": Side(folder / "again", release)}
+    for side in sides.values():
+        side.fill(READS)
+    measured = {name: [] for name in sides}
+    for turn in range(restarts):
+        order = list(sides) if turn % 2 == 0 else list(reversed(sides))
+        for name in order:
+            measured[name].append(sides[name].measure(READS))
+        ledger.note(f"restart {turn + 1} of {restarts}")
+    ledger.record("cpu_ms_per_operation", measured)
+    for name, *_ in READS:
+        pairs = list(zip(measured["ours"], measured["release"], measured["again"]))
+        mean, low, high = geometric([ours[name] / theirs[name] for ours, theirs, _ in pairs])
+        same, same_low, same_high = geometric([again[name] / theirs[name] for _, theirs, again in pairs])
+        ledger.add(f"{name}: processor time of the server over that of 0.1.1",
+                   f"{mean:.3f}; 0.1.1 over itself {same:.3f} ({same_low:.2f}–{same_high:.2f})",
+                   mean <= 1.05 and low <= 1.03, "mean ≤ 1.05, lower 95% limit ≤ 1.03",
+                   f"{low:.3f}–{high:.3f} in {restarts} interleaved restarts")
+    prove_degraded(ledger, folder, release, program, max(2, restarts // 4))
+
+
+def prove_degraded(ledger, folder, release, program, restarts):
+    """A small range while one of six directories is gone: the others' columns instead of their chunks."""
+    ratios = []
+    for turn in range(restarts):
+        sides = [Side(folder / f"lost-ours-{turn}", program), Side(folder / f"lost-release-{turn}", release)]
+        figures = []
+        for side in sides:
+            side.server.environment["STRIATE_REPAIR_RATE_MIB"] = "0"
+            side.fill([DEGRADED])
+            figures.append(side.measure([DEGRADED], gone=0)[DEGRADED[0]])
+        ratios.append(figures[0] / figures[1])
+    mean, low, high = geometric(ratios)
+    ledger.add(f"{DEGRADED[0]}: processor time of the server over that of 0.1.1", f"{mean:.3f}", mean <= 0.4,
+               "≤ 0.4", f"{low:.3f}–{high:.3f} in {restarts} runs")
