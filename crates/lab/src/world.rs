@@ -237,6 +237,8 @@ impl WorldOptions {
         let stripes = StripeOptions {
             read_policy: self.policy.clone(),
             probe_interval: Some(self.probe_interval),
+            // The papers' clients look up where blocks are for every request.
+            known_stripes: 0,
             // Without a mover, statistics that nobody asks for.
             sampling: self.movement.map_or(0.0, |movement| movement.sampling),
             co_access: self.movement.map_or(defaults.co_access, |movement| movement.limits_of(self.clients)),

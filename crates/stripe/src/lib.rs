@@ -12,6 +12,7 @@ pub mod table;
 
 mod budget;
 mod holders;
+mod locations;
 mod options;
 mod read;
 mod sites;

@@ -26,6 +26,8 @@ pub struct StripeOptions {
     /// How often sites are probed where the policy probes them, in place of its own interval: for experiments that run on
     /// another scale of time.
     pub probe_interval: Option<Duration>,
+    /// Records of stripes that are kept in memory, so that reads need not look them up: about 1 KiB each. 0: none.
+    pub known_stripes: usize,
     /// The share of read requests that go into the statistics of blocks that are asked for together; see
     /// [`crate::Sampler`]. Each costs some 0.3 µs for a block.
     pub sampling: f64,
@@ -39,7 +41,8 @@ pub struct StripeOptions {
 
 impl Default for StripeOptions {
     /// 64 MiB of bodies in memory, 5 s for a request's share of them, a surplus of one site, 10 s for a write or read of one
-    /// site, hedging after 250 ms, one read request in eight sampled, a minute of grace for garbage, the oldest formats.
+    /// site, hedging after 250 ms, one read request in eight sampled, a minute of grace for garbage, 16,384
+    /// records of stripes, the oldest formats.
     fn default() -> Self {
         Self {
             in_flight_bytes: 64 << 20,
@@ -50,6 +53,7 @@ impl Default for StripeOptions {
             read_deadline: Duration::from_secs(10),
             read_policy: ReadPolicy::default(),
             probe_interval: None,
+            known_stripes: 16 << 10,
             sampling: 0.125,
             co_access: CoAccessLimits::default(),
             garbage_grace: Duration::from_secs(60),

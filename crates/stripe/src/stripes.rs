@@ -51,7 +51,7 @@ impl Stripes {
     ) -> Result<Self, StripeError> {
         let writer = Writer::open(runtime.clone(), meta.clone()).await?;
         let sites = Arc::new(Sites::new(runtime.clone(), sites));
-        let table = Arc::new(StripeTable::new(runtime.clone(), meta.clone()));
+        let table = Arc::new(StripeTable::new(runtime.clone(), meta.clone(), options.known_stripes));
         let rng = Arc::new(Mutex::new(runtime.rng()));
         let (of_reads, of_writes) = (options.clone(), options.clone());
         let reads = Reads::new(runtime.clone(), table.clone(), sites.clone(), of_reads, rng.clone());

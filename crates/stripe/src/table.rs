@@ -12,6 +12,7 @@ use striate_meta::{MetaStore, Row, Transaction, TxId, keys};
 use striate_runtime::Runtime;
 
 use crate::error::StripeError;
+use crate::locations::Locations;
 
 /// The stripes that the metadata store names, and the codes of their profiles.
 pub struct StripeTable {
@@ -19,6 +20,7 @@ pub struct StripeTable {
     meta: Arc<dyn MetaStore>,
     codes: RwLock<HashMap<Profile, Code>>,
     profiles: ProfileTexts,
+    locations: Locations,
 }
 
 /// A stripe's record with what follows from it.
@@ -56,8 +58,9 @@ impl ProfileTexts {
 }
 
 impl StripeTable {
-    pub(crate) fn new(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Self {
-        Self { runtime, meta, codes: RwLock::default(), profiles: ProfileTexts::default() }
+    pub(crate) fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, known_stripes: usize) -> Self {
+        let (codes, profiles) = (RwLock::default(), ProfileTexts::default());
+        Self { runtime, meta, codes, profiles, locations: Locations::new(known_stripes) }
     }
 
     pub(crate) fn meta(&self) -> &Arc<dyn MetaStore> {
@@ -86,7 +89,7 @@ impl StripeTable {
         Transaction::new(random_tx(&self.runtime))
     }
 
-    /// Looks a stripe up. `None` when it has no row.
+    /// Looks a stripe up in the metadata store. `None` when it has no row.
     ///
     /// # Errors
     /// When the metadata store fails, or the record is one that no version of this program writes.
@@ -95,20 +98,43 @@ impl StripeTable {
         row.map(|row| self.opened(id, row)).transpose()
     }
 
-    /// As [`StripeTable::find`], for a stripe that something names.
-    ///
-    /// # Errors
-    /// Also [`StripeError::Inconsistent`] when it has no row.
-    pub(crate) async fn open(&self, id: StripeId) -> Result<OpenedStripe, StripeError> {
-        self.find(id).await?.ok_or_else(|| gone(id))
+    /// As [`StripeTable::find`], for a read: what was found is known from then on.
+    pub(crate) async fn find_again(&self, id: StripeId) -> Result<Option<Arc<OpenedStripe>>, StripeError> {
+        self.locations.forget(id);
+        let found = self.find(id).await?.map(Arc::new);
+        found.iter().for_each(|stripe| self.locations.insert(stripe));
+        Ok(found)
+    }
+
+    /// The record of a stripe as this process last read it, if that is known. It may be out of date.
+    pub(crate) fn known(&self, id: StripeId) -> Option<Arc<OpenedStripe>> {
+        self.locations.get(id)
+    }
+
+    /// The record of a stripe has changed, or may have.
+    pub(crate) fn forget(&self, id: StripeId) {
+        self.locations.forget(id);
     }
 
     /// Stripes that something names, in this order, looked up together.
-    pub(crate) async fn open_many(&self, ids: &[StripeId]) -> Result<Vec<OpenedStripe>, StripeError> {
-        let keys: Vec<Bytes> = ids.iter().map(|id| keys::stripe(*id)).collect();
-        let rows = self.meta.get_many(&keys).await?;
-        let opened = ids.iter().zip(rows);
-        opened.map(|(&id, row)| self.opened(id, row.ok_or_else(|| gone(id))?)).collect()
+    ///
+    /// # Errors
+    /// Also [`StripeError::Inconsistent`] where one has no row.
+    pub(crate) async fn open_many(&self, ids: &[StripeId]) -> Result<Vec<Arc<OpenedStripe>>, StripeError> {
+        let rows = match ids {
+            [] => return Ok(Vec::new()),
+            &[id] => vec![self.meta.get(&keys::stripe(id)).await?],
+            _ => {
+                let keys: Vec<Bytes> = ids.iter().map(|id| keys::stripe(*id)).collect();
+                self.meta.get_many(&keys).await?
+            }
+        };
+        let opened = ids.iter().zip(rows).map(|(&id, row)| {
+            let stripe = Arc::new(self.opened(id, row.ok_or_else(|| gone(id))?)?);
+            self.locations.insert(&stripe);
+            Ok(stripe)
+        });
+        opened.collect()
     }
 
     fn opened(&self, id: StripeId, row: Row) -> Result<OpenedStripe, StripeError> {

@@ -58,6 +58,37 @@ fn site(cluster: &Cluster, id: SiteId) -> &Arc<BreakableSite> {
     cluster.sites.iter().find(|site| site.id() == id).expect("a site of the cluster")
 }
 
+/// A gateway that knows where a stripe was finds its chunk after it has moved and the old one is gone: a miss leads to the
+/// record, and not to debt.
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_moved_is_found_by_who_knew_its_old_place() {
+    let cluster = filled().await;
+    let handles = || cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
+    let other =
+        Client::open(cluster.runtime.clone(), cluster.meta.clone(), handles(), options("rs(4,2)")).await.unwrap();
+    let read = async |key: usize| {
+        let blocks = other.blocks_of("bucket", &format!("object{key}")).await.unwrap();
+        let read = other.read_blocks(&blocks).await.unwrap();
+        (read.blocks.concat().concat(), read.stats)
+    };
+    for key in 0..OBJECTS {
+        assert_eq!(read(key).await.0, content(key, 6_000 + key));
+    }
+    for (stripe, record) in cluster.stripes().await {
+        let wanted = ChunkMove { stripe, index: 1, from: SiteId(record.locations[1].site), to: SiteId(8) };
+        let moved = move_chunk(cluster.client.stripes(), &wanted).await.unwrap();
+        assert!(matches!(moved, MoveOutcome::Moved { .. }), "{moved:?}");
+    }
+    cluster.collect().await;
+    for key in 0..OBJECTS {
+        let (bytes, stats) = read(key).await;
+        assert_eq!(bytes, content(key, 6_000 + key), "object{key}");
+        assert_eq!(stats.decoded_bytes, 0, "it is read from where it is now: {stats:?}");
+    }
+    cluster.runtime.sleep(Duration::from_secs(1)).await;
+    assert_eq!(cluster.debts().await, 0, "a chunk that moved is not lost");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_chunk_moves_and_the_old_one_stays_for_readers_until_the_grace_has_passed() {
     let cluster = filled().await;

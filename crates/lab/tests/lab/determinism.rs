@@ -13,7 +13,7 @@ use striate_virtual_network::Digest;
 /// Half a second of a loaded cluster in three racks, with lost messages, a crash, a one-way cut and a
 /// partition.
 fn scenario(seed: u64, policy: &str, profile: &str) -> Digest {
-    let policy = policy.parse().unwrap();
+    let policy = striate_baselines::read_policy(policy).unwrap();
     let base = WorldOptions::ec_store(Calibration::P, profile.parse().unwrap(), 2_000, policy);
     let options = WorldOptions {
         sites: 12,

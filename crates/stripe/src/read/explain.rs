@@ -96,8 +96,14 @@ impl Reads {
         let runtime = &self.shared.runtime;
         let began = runtime.now();
         let ids = blocks.iter().map(|block| stripe_id(&block.stripe)).collect::<Result<Vec<_>, _>>()?;
-        let stripes: Vec<StripeRead> =
-            self.shared.table.open_many(&ids).await?.into_iter().map(StripeRead::new).collect();
+        let stripes: Vec<StripeRead> = self
+            .shared
+            .table
+            .open_many(&ids)
+            .await?
+            .into_iter()
+            .map(|stripe| StripeRead::new(stripe, false))
+            .collect();
         let shapes: Vec<PieceShape> =
             stripes.iter().map(|stripe| PieceShape::whole(&stripe.stripe)).collect();
         let pieces: Vec<QueryPiece<'_>> =

@@ -4,6 +4,7 @@
 //! was asked for as a whole serves every piece that needs columns of it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use striate_codec::{ChunkSet, crc32c_append};
@@ -19,7 +20,9 @@ use crate::table::OpenedStripe;
 
 /// A stripe of a query.
 pub(super) struct StripeRead {
-    pub(super) stripe: OpenedStripe,
+    pub(super) stripe: Arc<OpenedStripe>,
+    /// The record was not read for this query: it may be out of date.
+    pub(super) is_remembered: bool,
     sites: Vec<SiteId>,
     /// Requests of an earlier turn are for another record of the stripe: their answers count for nothing.
     pub(super) turn: u32,
@@ -59,14 +62,14 @@ pub(super) struct Piece {
 
 impl StripeRead {
     /// Nothing was asked for yet.
-    pub(super) fn new(stripe: OpenedStripe) -> Self {
+    pub(super) fn new(stripe: Arc<OpenedStripe>, is_remembered: bool) -> Self {
         let sites = stripe.record.locations.iter().map(|location| SiteId(location.site)).collect();
-        Self { stripe, sites, turn: 0, asked: Vec::new(), is_looked_up: false }
+        Self { stripe, is_remembered, sites, turn: 0, asked: Vec::new(), is_looked_up: false }
     }
 
     /// Begins anew with another record.
-    pub(super) fn restart(&mut self, stripe: OpenedStripe) {
-        *self = Self { turn: self.turn + 1, ..Self::new(stripe) };
+    pub(super) fn restart(&mut self, stripe: Arc<OpenedStripe>) {
+        *self = Self { turn: self.turn + 1, ..Self::new(stripe, false) };
     }
 
     /// What a plan for the rest of a piece starts from.
@@ -158,8 +161,12 @@ impl StripeRead {
         self.asked[position].covers(&shape.columns)
     }
 
-    pub(super) fn index_of(&self, position: usize) -> usize {
-        self.asked[position].index
+    /// The chunks that failed, with the reasons.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (usize, &SiteError)> {
+        self.asked.iter().filter_map(|request| match &request.state {
+            State::Failed(error) => Some((request.index, error)),
+            _ => None,
+        })
     }
 
     /// The chunks whose columns came.

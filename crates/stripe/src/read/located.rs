@@ -1,15 +1,16 @@
 //! A query's spans, with their stripes and the pieces that they are made of.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use striate_core::StripeId;
+use striate_core::{SiteId, StripeId};
 use striate_plan::{Policy, QueryPiece};
 
 use super::gathering::{Piece, StripeRead, trim};
 use super::span::Span;
 use crate::error::StripeError;
+use crate::sites::Sites;
 use crate::table::{OpenedStripe, StripeTable, stripe_id};
 
 /// What a query reads.
@@ -31,35 +32,35 @@ struct Members {
 }
 
 impl Located {
-    /// Looks up the stripes of all spans together.
+    /// The stripes of all spans: those that are known and whose sites all answer as they are known, the others looked up
+    /// together.
     ///
     /// # Errors
     /// When the metadata store fails, or has no stripe for a block.
-    pub(super) async fn look_up(table: &StripeTable, spans: &[Span]) -> Result<Self, StripeError> {
-        let [span] = spans else {
-            let mut ids: Vec<StripeId> = Vec::with_capacity(spans.len());
-            let mut known = HashMap::with_capacity(spans.len());
-            let mut of_span = Vec::with_capacity(spans.len());
-            for span in spans {
-                let id = stripe_id(&span.block.stripe)?;
-                let position = match known.entry(id) {
-                    Entry::Occupied(known) => *known.get(),
-                    Entry::Vacant(new) => {
-                        ids.push(id);
-                        *new.insert(ids.len() - 1)
-                    }
-                };
-                of_span.push(position);
-            }
-            return Ok(Self::new(table.open_many(&ids).await?, spans, &of_span));
+    pub(super) async fn look_up(
+        table: &StripeTable,
+        sites: &Sites,
+        spans: &[Span],
+    ) -> Result<Self, StripeError> {
+        let (ids, of_span) = stripes_of(spans)?;
+        let sites = sites.snapshot();
+        let answers = |stripe: &Arc<OpenedStripe>| {
+            stripe.record.locations.iter().all(|location| sites.is_readable(SiteId(location.site)))
         };
-        let stripe = table.open(stripe_id(&span.block.stripe)?).await?;
-        Ok(Self::new(vec![stripe], spans, &[0]))
+        let known: Vec<_> = ids.iter().map(|&id| table.known(id).filter(answers)).collect();
+        let unknown: Vec<StripeId> =
+            ids.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(&id, _)| id).collect();
+        let mut looked_up = table.open_many(&unknown).await?.into_iter();
+        let stripe = |known: Option<Arc<OpenedStripe>>| match known {
+            Some(stripe) => Some(StripeRead::new(stripe, true)),
+            None => looked_up.next().map(|stripe| StripeRead::new(stripe, false)),
+        };
+        Ok(Self::new(known.into_iter().filter_map(stripe).collect(), spans, &of_span))
     }
 
-    fn new(stripes: Vec<OpenedStripe>, spans: &[Span], of_span: &[usize]) -> Self {
+    fn new(stripes: Vec<StripeRead>, spans: &[Span], of_span: &[usize]) -> Self {
         let mut this = Self {
-            stripes: stripes.into_iter().map(StripeRead::new).collect(),
+            stripes,
             pieces: Vec::with_capacity(spans.len()),
             members: Vec::new(),
             pieces_of: Vec::with_capacity(spans.len()),
@@ -156,4 +157,21 @@ impl Located {
         };
         self.pieces.iter().map(of_piece).sum()
     }
+}
+
+/// The stripes of spans, each once, and of every span which it is.
+fn stripes_of(spans: &[Span]) -> Result<(Vec<StripeId>, Vec<usize>), StripeError> {
+    if let [span] = spans {
+        return Ok((vec![stripe_id(&span.block.stripe)?], vec![0]));
+    }
+    let mut known = HashMap::with_capacity(spans.len());
+    let (mut ids, mut of_span) = (Vec::with_capacity(spans.len()), Vec::with_capacity(spans.len()));
+    for span in spans {
+        let id = stripe_id(&span.block.stripe)?;
+        of_span.push(*known.entry(id).or_insert_with(|| {
+            ids.push(id);
+            ids.len() - 1
+        }));
+    }
+    Ok((ids, of_span))
 }

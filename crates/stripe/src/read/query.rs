@@ -16,6 +16,7 @@
 //! included, from before the sites are asked until the caller drops [`BlocksRead`]. A query that is larger than the budget
 //! takes all of it and so runs alone; what it then holds is the caller's choice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use striate_core::{ChunkRange, SiteId};
 use striate_plan::{PlanCost, Purpose, QueryPlan};
 use striate_runtime::Instant;
+use striate_site::SiteError;
 use tracing::{Instrument, debug_span};
 
 use super::gathering::{matches_checksum, trim};
@@ -96,7 +98,7 @@ enum Shortage {
     Failed,
 }
 
-type LookUp<'a> = BoxFuture<'a, (usize, Result<Option<OpenedStripe>, StripeError>)>;
+type LookUp<'a> = BoxFuture<'a, (usize, Result<Option<Arc<OpenedStripe>>, StripeError>)>;
 
 /// A query while it is read.
 struct Query<'a, HandOut> {
@@ -144,7 +146,8 @@ impl Reads {
     /// The stripes of spans, looked up together.
     async fn located(&self, spans: &[Span], stats: &mut ReadStats) -> Result<Located, StripeError> {
         let began = self.shared.runtime.now();
-        let located = Located::look_up(&self.shared.table, spans).instrument(debug_span!("metadata")).await?;
+        let looking_up = Located::look_up(&self.shared.table, &self.shared.sites, spans);
+        let located = looking_up.instrument(debug_span!("metadata")).await?;
         stats.metadata = self.shared.runtime.now() - began;
         self.shared.measures.took(Phase::Metadata, stats.metadata);
         Ok(located)
@@ -265,13 +268,17 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         if stripe.turn != turn {
             return;
         }
-        if let Some(error) = stripe.answer(position, result) {
-            let error = error.clone();
-            self.reads.shared.damage.report(&stripe.stripe, stripe.index_of(position), &error);
-            self.shortage = Shortage::Failed;
-            return;
+        match stripe.answer(position, result).cloned() {
+            None => self.complete_pieces_of(number),
+            // Only a miss at the current location is a lost chunk.
+            Some(SiteError::Missing(_) | SiteError::Corrupt { .. }) if stripe.is_remembered => {
+                self.look_up(number)
+            }
+            Some(_) => {
+                self.report_damage(number);
+                self.shortage = Shortage::Failed;
+            }
         }
-        self.complete_pieces_of(number);
     }
 
     /// Completes what the chunks that came determine, and hands out the spans that are complete by it.
@@ -368,20 +375,48 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
     fn look_up_again(&mut self, piece: usize) {
         let number = self.located.pieces[piece].stripe;
         let stripe = &mut self.located.stripes[number];
-        if stripe.is_looked_up || stripe.may_complete(&self.located.pieces[piece].shape) {
-            return;
+        if !stripe.may_complete(&self.located.pieces[piece].shape) {
+            self.look_up(number);
         }
-        stripe.is_looked_up = true;
-        let (table, id) = (&self.reads.shared.table, stripe.stripe.id);
-        self.look_ups.push(Box::pin(async move { (number, table.find(id).await) }));
+    }
+
+    /// Looks a stripe up again.
+    fn look_up(&mut self, number: usize) {
+        let stripe = &mut self.located.stripes[number];
+        if !std::mem::replace(&mut stripe.is_looked_up, true) {
+            let (table, id) = (&self.reads.shared.table, stripe.stripe.id);
+            self.look_ups.push(Box::pin(async move { (number, table.find_again(id).await) }));
+        }
+    }
+
+    /// What failed of a stripe whose record is current is damage.
+    fn report_damage(&self, number: usize) {
+        let stripe = &self.located.stripes[number];
+        if !stripe.is_remembered {
+            stripe.failures().for_each(|(index, error)| {
+                self.reads.shared.damage.report(&stripe.stripe, index, error);
+            });
+        }
     }
 
     /// Begins a stripe's pieces anew where its record has changed; gives up those that cannot be completed where not.
-    fn take_look_up(&mut self, number: usize, found: Result<Option<OpenedStripe>, StripeError>) {
+    fn take_look_up(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) {
         let stripe = &mut self.located.stripes[number];
         stripe.is_looked_up = false;
         let of = &stripe.stripe;
         let error = match found {
+            Ok(Some(now)) if now.row.version == of.row.version && stripe.is_remembered => {
+                stripe.is_remembered = false;
+                self.report_damage(number);
+                self.shortage = Shortage::Failed;
+                return;
+            }
+            Err(_) if stripe.is_remembered => {
+                // Others may do: what is known of the stripe still leads to its chunks, or to none.
+                stripe.is_remembered = false;
+                self.shortage = Shortage::Failed;
+                return;
+            }
             Ok(Some(now)) if now.row.version == of.row.version => None,
             Ok(Some(_)) if stripe.turn == MAX_RESTARTS => Some(StripeError::Busy),
             Ok(Some(now)) if (now.code.k(), now.record.chunk_len) != (of.code.k(), of.record.chunk_len) => {

@@ -196,7 +196,11 @@ impl<'a> StripeChange<'a> {
             Debt::Paid => drop(tx.delete(keys::debt(self.id))),
             Debt::Owed => drop(tx.put(keys::debt(self.id), Bytes::new())),
         }
-        Ok(matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_)))
+        self.writes.shared.table.forget(self.id);
+        let done = matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
+        // Also what was read while it was committed.
+        self.writes.shared.table.forget(self.id);
+        Ok(done)
     }
 
     /// Makes chunks of this change's own generation garbage: nobody else could name them, and it will not. Should that

@@ -1,0 +1,95 @@
+//! Where stripes' chunks are, as this process last read it.
+//!
+//! A record may be out of date: chunks are named by stripe, index and generation, so a stale location can miss but never
+//! lie (design.md §10.5). Whoever finds a chunk missing looks the stripe up again before it counts as lost, and a stripe of
+//! which a site is away is looked up anyway: its chunk may have been rebuilt elsewhere. What this process changes itself it
+//! forgets here.
+//!
+//! Evicted by CLOCK-Pro (the `quick_cache` crate), with a hash that is the same in every run: what is evicted decides which
+//! rows are read.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
+use striate_core::StripeId;
+
+use crate::table::OpenedStripe;
+
+type Known = Cache<StripeId, Arc<OpenedStripe>, UnitWeighter, BuildHasherDefault<DefaultHasher>>;
+
+/// Records of stripes, at most as many as it was made for.
+pub(crate) struct Locations(Option<Mutex<Known>>);
+
+impl Locations {
+    /// Keeps so many records; with 0 none.
+    pub(crate) fn new(most: usize) -> Self {
+        let known = || {
+            let (hash, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
+            Mutex::new(Cache::with(most, most as u64, UnitWeighter, hash, lifecycle))
+        };
+        Self((most > 0).then(known))
+    }
+
+    /// The record of a stripe, if it is known.
+    pub(crate) fn get(&self, id: StripeId) -> Option<Arc<OpenedStripe>> {
+        self.0.as_ref()?.lock().get(&id).cloned()
+    }
+
+    /// Keeps a record that was just read. One that lacks a chunk is not kept: it is being repaired.
+    pub(crate) fn insert(&self, stripe: &Arc<OpenedStripe>) {
+        if let Some(known) = &self.0
+            && stripe.record.locations.iter().all(|location| location.site != 0)
+        {
+            known.lock().insert(stripe.id, stripe.clone());
+        }
+    }
+
+    /// Forgets a stripe: its record has changed, or may have.
+    pub(crate) fn forget(&self, id: StripeId) {
+        if let Some(known) = &self.0 {
+            known.lock().remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_meta::records::{Location, Stripe};
+    use striate_meta::{Revision, Row};
+
+    use super::*;
+
+    fn stripe(number: u64, sites: &[u32]) -> Arc<OpenedStripe> {
+        let row = Row { key: "key".into(), value: "".into(), version: Revision(1) };
+        let locations = sites.iter().map(|&site| Location { site, ..Location::default() }).collect();
+        let record = Stripe { locations, ..Stripe::default() };
+        let code = "rs(2,1)".parse().expect("a code");
+        Arc::new(OpenedStripe { id: StripeId::new(1, number), row, record, code })
+    }
+
+    #[test]
+    fn as_many_records_are_kept_as_may_be_and_none_that_lacks_a_chunk() {
+        let locations = Locations::new(100);
+        (0..1_000).for_each(|number| locations.insert(&stripe(number, &[1, 2, 3])));
+        let kept = (0..1_000).filter(|&number| locations.get(StripeId::new(1, number)).is_some()).count();
+        assert!((50..=100).contains(&kept), "{kept}");
+        locations.insert(&stripe(2_000, &[1, 0, 3]));
+        assert!(locations.get(StripeId::new(1, 2_000)).is_none());
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_known() {
+        let locations = Locations::new(10);
+        locations.insert(&stripe(1, &[1, 2, 3]));
+        assert!(locations.get(StripeId::new(1, 1)).is_some());
+        locations.forget(StripeId::new(1, 1));
+        assert!(locations.get(StripeId::new(1, 1)).is_none());
+        let none = Locations::new(0);
+        none.insert(&stripe(1, &[1, 2, 3]));
+        assert!(none.get(StripeId::new(1, 1)).is_none());
+    }
+}
