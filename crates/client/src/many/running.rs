@@ -80,7 +80,7 @@ pub(super) fn alone(query: &Query, alone: Alone) -> BoxStream<'static, Event> {
 /// Sends an object's parts, each when the one before it was taken: what is read and not yet taken then counts
 /// against the byte budget.
 async fn send_parts(query: Query, alone: Alone, parts: Sender<Result<ObjectPart, ClientError>>) {
-    let GetObject { info, range, mut body } = match query.open_alone(alone).await {
+    let GetObject { info, range, mut body, .. } = match query.open_alone(alone).await {
         Ok(object) => object,
         // An error means that nobody receives any more, here and below.
         Err(error) => return parts.send(Err(error)).await.unwrap_or_default(),
@@ -115,7 +115,7 @@ impl Query {
         let (span, sample, budget) = (span_of(&request), sample.clone(), Budget::BlockByBlock);
         match row {
             Some(row) => {
-                let object = client.get_from(row.record()?, request, budget, sample, check_read);
+                let object = client.get_from(row, request, budget, sample, check_read);
                 object.instrument(span).await
             }
             None => client.get_with(request, budget, sample, check_read).instrument(span).await,

@@ -57,7 +57,7 @@ fn packed_objects_are_described_and_listed_and_neither_read_nor_replaced() {
             let says_so = error.to_string().contains("needs a newer program");
             assert!(says_so && matches!(error, ClientError::NeedsNewerProgram { .. }), "{error}");
         }
-        assert_eq!(answers.next().unwrap().unwrap().1, b"x");
+        assert_eq!(answers.next().unwrap().unwrap().1, b"x"[..]);
         // Its stripe may hold the bytes of others.
         assert_eq!(cluster.chunk_count(), before);
         assert!(client.head(get(BUCKET, "packed")).await.is_ok());

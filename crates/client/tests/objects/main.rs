@@ -15,4 +15,5 @@ mod queries;
 mod races;
 mod reads;
 mod sampling;
+mod switched;
 mod waiting;
