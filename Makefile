@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement reality results compare-minio
+.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ unit: ## The tests of all crates
 	@tools/install.sh engines
 	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-2018} cargo test --workspace --lib --bins --tests
 	cargo test --package striate-codec --doc
+
+protocols: ## Compile the .proto files anew, after a change of one, into the code that is checked in beside them
+	cargo run --quiet --package striate-protocols
 
 soak: ## The property and crash tests with ever new seeds, until one fails or SECONDS (default 600) have passed
 	@tools/soak $(or $(SECONDS),600)

@@ -6,10 +6,11 @@
 import hashlib
 import random
 import threading
+from pathlib import Path
 
 from .cluster import Cluster
 from .servers import Striate, striate_binary
-from .upgrade import version_of, write_some, wrong
+from .upgrade import write_some, wrong
 
 OLD = {"records": 1, "chunks": 1}
 BUCKET = "gate"
@@ -21,6 +22,11 @@ def prove_gate(ledger, folder, release, engine="etcd", clusters=True):
     prove_finalize_option(ledger, folder / "option", release)
     if clusters:
         prove_cluster(ledger, folder / "cluster", release, engine)
+
+
+def name_of(release):
+    """Releases are kept in folders of their names: tools/release. Programs of 0.1.1 call themselves 0.1.0."""
+    return f"release {Path(release).parent.name}"
 
 
 def refusal(server):
@@ -46,7 +52,7 @@ def snapshot(directories):
 
 def prove_directories(ledger, folder, release):
     """Up, down, up again, finalized; with data written at every step."""
-    new, name = striate_binary(), version_of(release)
+    new, name = striate_binary(), name_of(release)
     server, written, steps = Striate(folder, program=release), {}, []
     for step, program in enumerate([release, new, release, new]):
         server.program = program
@@ -102,7 +108,7 @@ def prove_finalize_option(ledger, folder, release):
         formats = server.status()["formats"]
         lost = wrong(server.client(), BUCKET, written)
     reason = refusal(Striate(folder, program=release))
-    ledger.add(f"`server --finalize` on directories of {version_of(release)}",
+    ledger.add(f"`server --finalize` on directories of {name_of(release)}",
                f"in force {formats['in_force']}, {len(lost)} objects wrong, the release: {(reason or 'it started')[:200]}",
                formats["in_force"] == formats["target"] and not lost and bool(reason), "newest, none wrong, refused")
 
@@ -162,7 +168,7 @@ def turned(cluster, program, names):
 
 def prove_cluster(ledger, folder, release, engine):
     """A cluster under load: process by process up, a part of it down again, up, held by one process, finalized."""
-    new, name = str(striate_binary()), version_of(release)
+    new, name = str(striate_binary()), name_of(release)
     gateway = folder / "id" / "gateway1"
     with Cluster(folder, engine=engine, gateways=2, sites=6, program=release) as cluster:
         cluster.client().make_bucket(BUCKET)
@@ -181,7 +187,7 @@ def prove_cluster(ledger, folder, release, engine):
             before = len(load.kept)
             cluster.wait_until(lambda: len(load.kept) >= before + 200)
         ledger.add(f"cluster of {name} under load: a gateway of the release holds the gate, and is named",
-                   f"{held[:200]} | {held_again[:200]}",
+                   " | ".join(text.rpartition("for good: ")[2] for text in (held, held_again)),
                    all("writer number" in text or "gateway2" in text for text in (held, held_again)),
                    "refused twice, named")
         ledger.add("with the last process the gate opens", f"after {opened:.1f} s" if opened is not None else "never",

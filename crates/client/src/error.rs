@@ -128,7 +128,10 @@ pub enum ClientError {
     /// Disks are full.
     #[error("the store is full: {0}")]
     NoSpace(String),
-    /// Memory or queue bounds are reached (503 SlowDown).
+    /// There was no memory for the request in time (503 SlowDown). Worth a retry, a little later.
+    #[error("too many bytes are under way; try again later")]
+    Overloaded,
+    /// Queue bounds are reached (503 SlowDown).
     #[error("too many requests at once; try again")]
     Busy,
     /// The metadata store failed.
@@ -166,6 +169,7 @@ impl From<StripeError> for ClientError {
                 Self::Unreadable { stripe, needed, available, reason }
             }
             StripeError::NoSpace(reason) => Self::NoSpace(reason),
+            StripeError::Overloaded => Self::Overloaded,
             StripeError::Busy => Self::Busy,
             StripeError::Meta(error) => Self::Meta(error),
             StripeError::Site(error) => Self::Site(error),

@@ -1,10 +1,6 @@
-//! Reads.
-//!
-//! One read of the object's row, then its blocks, some ahead of the receiver within the byte budget: whole ones several
-//! at a time, as one query ([`crate::Client::read_blocks`] plans in the same way). The first block is read before an answer is given, so that an object that cannot be read is an error and not
-//! an answer that breaks off. Later failures end the stream with an error, never short (design.md §10.6).
+//! Opening an object: one read of its row, conditions, range, and its first block ([`crate::reader`]), so that an
+//! object that cannot be read is an error and not an answer that breaks off.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,22 +8,16 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_meta::records::{Object, UploadPart, object::Body};
 use striate_meta::{Row, keys};
-use striate_stripe::{Phase, Sample, SampledObject, Share, id16};
+use striate_stripe::{Phase, Sample, SampledObject, id16};
 use tracing::{Instrument, debug_span};
 
-use crate::blocks::{BlockWalk, Span, gone};
+use crate::blocks::{BlockWalk, gone};
 use crate::condition::{check_read, resolve_range};
 use crate::object::{ObjectStream, ReadRange};
-use crate::read_ahead::Ahead;
+use crate::reader::Reader;
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, GetObject, GetRequest, ObjectInfo};
 
-/// Bytes under way of one get, the block that is to be sent next included, where the client's budget is large.
-const MOST_AHEAD: u64 = 16 << 20;
-/// And as a share of the budget, so that a few receivers that pause do not hold up others.
-const MOST_OF_BUDGET: u64 = 5;
-/// Blocks of one query.
-const MOST_BLOCKS: usize = 64;
 /// How often a get begins anew because the object was replaced under it.
 const MAX_RESTARTS: usize = 8;
 
@@ -38,6 +28,8 @@ pub(crate) enum Budget {
     Own,
     /// The client's byte budget; nothing is read ahead.
     BlockByBlock,
+    /// As `BlockByBlock`, for a receiver that is slow: parts of blocks at first.
+    Narrow,
     /// The reader has taken a share already (a copy); nothing is read ahead.
     Readers,
 }
@@ -172,24 +164,7 @@ impl Client {
             return Ok(stream::iter([Ok(inline(bytes, range)?)]).boxed());
         }
         let walk = BlockWalk::new(self.clone(), body, range.clone())?;
-        let mut reader = Reader {
-            client: self.clone(),
-            budget,
-            sampled,
-            span: tracing::Span::current(),
-            walk,
-            most_ahead: MOST_AHEAD.min(self.inner.options.stripes.in_flight_bytes as u64 / MOST_OF_BUDGET),
-            pending: None,
-            ahead: VecDeque::new(),
-            pieces: Vec::new().into_iter(),
-            share: None,
-            left: range.end - range.start,
-        };
-        // Who reads on a share of their own has not taken it yet.
-        if budget != Budget::Readers {
-            reader.open_next().await?;
-        }
-        Ok(stream::unfold(Some(reader), Reader::step).boxed())
+        Reader::new(self, budget, walk, range.end - range.start, sampled).open().await
     }
 }
 
@@ -220,143 +195,4 @@ pub(crate) fn span_of(request: &GetRequest) -> tracing::Span {
 pub(crate) fn ends_early(left: u64) -> ClientError {
     let reason = format!("its blocks end {left} bytes early");
     ClientError::Inconsistent { what: "an object".to_owned(), reason }
-}
-
-/// An object on its way to a receiver.
-struct Reader {
-    client: Client,
-    budget: Budget,
-    /// Where the blocks that are asked for are noted, if they are.
-    sampled: Option<SampledObject>,
-    /// What the reads of its blocks belong to.
-    span: tracing::Span,
-    walk: BlockWalk,
-    /// Bytes that may be under way.
-    most_ahead: u64,
-    /// Taken from the walk, not yet begun.
-    pending: Option<Span>,
-    /// Begun, in order.
-    ahead: VecDeque<Ahead>,
-    /// What is left of the current block.
-    pieces: std::vec::IntoIter<Bytes>,
-    share: Option<Share>,
-    /// Bytes that the receiver has not got yet.
-    left: u64,
-}
-
-impl Reader {
-    /// The stream's next item.
-    async fn step(state: Option<Self>) -> Option<(Result<Bytes, ClientError>, Option<Self>)> {
-        let mut reader = state?;
-        loop {
-            if let Some(piece) = reader.pieces.next() {
-                reader.left = reader.left.saturating_sub(piece.len() as u64);
-                return Some((Ok(piece), Some(reader)));
-            }
-            let span = reader.span.clone();
-            match reader.open_next().instrument(span).await {
-                Ok(true) => {}
-                Ok(false) if reader.left == 0 => return None,
-                Ok(false) => return Some((Err(ends_early(reader.left)), None)),
-                Err(error) => return Some((Err(error), None)),
-            }
-        }
-    }
-
-    /// Makes the next block the current one. `false` after the last.
-    async fn open_next(&mut self) -> Result<bool, ClientError> {
-        self.share = None;
-        if self.budget != Budget::Own {
-            return self.open_alone().await;
-        }
-        if self.ahead.is_empty() {
-            let Some(first) = self.next_span().await? else { return Ok(false) };
-            let share = self.client.inner.stripes.budget().acquire(self.memory_of(&first)).await;
-            self.begin(first, share).await?;
-        }
-        self.read_ahead().await?;
-        let Some(first) = self.ahead.front_mut() else { return Ok(false) };
-        let (pieces, share) = first.next().await?;
-        if first.len() == 0 {
-            self.ahead.pop_front();
-        }
-        (self.pieces, self.share) = (pieces.into_iter(), Some(share));
-        Ok(true)
-    }
-
-    /// As [`Reader::open_next`], with nothing read ahead.
-    async fn open_alone(&mut self) -> Result<bool, ClientError> {
-        let Some(span) = self.next_span().await? else { return Ok(false) };
-        if self.budget == Budget::BlockByBlock {
-            self.share = Some(self.client.inner.stripes.budget().acquire(span.range.len()).await);
-        }
-        self.pieces = self.client.inner.stripes.read_block(&span.block, span.range).await?.into_iter();
-        Ok(true)
-    }
-
-    async fn next_span(&mut self) -> Result<Option<Span>, ClientError> {
-        if let Some(span) = self.pending.take() {
-            return Ok(Some(span));
-        }
-        let span = self.walk.next().await?;
-        if let (Some(sampled), Some(span)) = (&self.sampled, &span) {
-            sampled.add(&span.block);
-        }
-        Ok(span)
-    }
-
-    /// Begins the reads of the next blocks when half of what may be is under way, so that several are planned together, as far as nobody waits for their memory.
-    async fn read_ahead(&mut self) -> Result<(), ClientError> {
-        while self.ahead_len() <= self.most_ahead / 2 {
-            let Some(span) = self.next_span().await? else { break };
-            let Some(share) = self.client.inner.stripes.budget().try_acquire(self.memory_of(&span)) else {
-                self.pending = Some(span);
-                break;
-            };
-            self.begin(span, share).await?;
-        }
-        Ok(())
-    }
-
-    /// Begins the read of a block, together with whole ones behind it as far as nobody waits for their memory.
-    async fn begin(&mut self, first: Span, share: Share) -> Result<(), ClientError> {
-        let is_whole = first.is_whole();
-        let mut len = self.ahead_len() + first.range.len() as u64;
-        let mut window = vec![(first, share)];
-        while is_whole && window.len() < MOST_BLOCKS {
-            let Some(span) = self.next_span().await? else { break };
-            len += span.range.len() as u64;
-            let share = match span.is_whole() && len <= self.most_ahead {
-                true => self.client.inner.stripes.budget().try_acquire(self.memory_of(&span)),
-                false => None,
-            };
-            let Some(share) = share else {
-                self.pending = Some(span);
-                break;
-            };
-            window.push((span, share));
-        }
-        let is_awaited = self.ahead.is_empty();
-        let client = &self.client;
-        self.ahead.push_back(match (window.pop(), window.is_empty()) {
-            (Some((span, share)), true) if is_awaited => Ahead::when_awaited(client, span, share),
-            (Some((span, share)), true) => Ahead::now(client, span, share),
-            (last, _) => {
-                let blocks = window.into_iter().chain(last).map(|(span, share)| (span.block, share));
-                Ahead::window(client, blocks.collect())
-            }
-        });
-        Ok(())
-    }
-
-    /// Bytes that are under way.
-    fn ahead_len(&self) -> u64 {
-        self.ahead.iter().map(Ahead::len).sum()
-    }
-
-    /// What a block's read counts in the byte budget: chunks that are asked for beyond the needed ones included.
-    fn memory_of(&self, span: &Span) -> usize {
-        let extra = self.client.inner.options.stripes.read_policy.certain_extra_reads();
-        span.range.len() * if span.is_whole() { 1 + extra } else { 1 }
-    }
 }

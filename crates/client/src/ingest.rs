@@ -1,7 +1,7 @@
 //! A body becomes blocks on sites, streaming and in bounded memory.
 //!
-//! One block is gathered while up to [`crate::ClientOptions::blocks_in_flight`] are encoded and written. The
-//! bytes are digested as they arrive. Nothing is named yet when [`Client::ingest`] answers: the caller's
+//! One block is gathered ([`crate::gathering`]) while up to [`crate::ClientOptions::blocks_in_flight`] are encoded and
+//! written. The bytes are digested as they arrive. Nothing is named yet when [`Client::ingest`] answers: the caller's
 //! commit does that, after the body's end was confirmed and its digests were verified.
 
 use std::collections::VecDeque;
@@ -11,11 +11,12 @@ use bytes::Bytes;
 use striate_core::Profile;
 use striate_meta::records::{BlockList, Manifest, ManifestSegment, object, upload_part};
 use striate_meta::{MetaError, Transaction};
-use striate_runtime::{Buffer, BufferPool, JoinHandle};
+use striate_runtime::JoinHandle;
 use striate_stripe::{Neighbours, PutSession, SegmentWriter, Share, StoredBlock};
 
 use crate::commit::CommitFailure;
 use crate::digest::{BodyDigests, Digests};
+use crate::gathering::{Frames, Gathering};
 use crate::object::{ExpectedDigests, MAX_PUT_LEN, PutBody};
 use crate::task::joined;
 use crate::{Client, ClientError};
@@ -102,22 +103,22 @@ impl Client {
         how: Ingest,
     ) -> Result<(u64, BodyDigests, Option<Bytes>), ClientError> {
         let mut digests = Digests::new(how.digests)?;
-        let mut frames = Frames::new(body, self.inner.runtime.buffers(), how.content_len);
+        let mut frames = Frames::new(body, how.content_len);
+        let mut gathering = Gathering::new(self, how.shares);
         let mut only = None;
-        while !frames.ended {
+        while !frames.has_ended() {
             let room = frames.announced().map_or(how.block_len as usize, |len| {
                 usize::try_from(len).unwrap_or(usize::MAX).min(how.block_len as usize)
             });
-            let share = self.inner.stripes.budget().acquire(room * how.shares).await;
-            let Some(block) = frames.next_block(room, &mut digests).await? else {
+            let Some((block, share)) = gathering.next_block(&mut frames, room, &mut digests).await? else {
                 break;
             };
-            match frames.ended && writer.is_untouched() {
+            match frames.has_ended() && writer.is_untouched() {
                 true => only = Some((block, share)),
                 false => writer.start(block, share).await?,
             }
         }
-        let size = frames.received;
+        let size = frames.received();
         let digests = digests.finish(&body.trailing_checksums().await?)?;
         match only {
             None if size == 0 => Ok((size, digests, Some(Bytes::new()))),
@@ -127,121 +128,6 @@ impl Client {
                 writer.write_only(block).await?;
                 drop(share);
                 Ok((size, digests, None))
-            }
-        }
-    }
-}
-
-/// A body's frames on their way into blocks.
-struct Frames<'a> {
-    body: &'a mut dyn PutBody,
-    buffers: &'a BufferPool,
-    content_len: Option<u64>,
-    received: u64,
-    /// What is left of the last frame.
-    rest: Bytes,
-    ended: bool,
-}
-
-impl<'a> Frames<'a> {
-    fn new(body: &'a mut dyn PutBody, buffers: &'a BufferPool, content_len: Option<u64>) -> Self {
-        Self { body, buffers, content_len, received: 0, rest: Bytes::new(), ended: false }
-    }
-
-    /// Bytes that are still to be put into blocks, if the length was announced.
-    fn announced(&self) -> Option<u64> {
-        Some(self.content_len?.saturating_sub(self.received) + self.rest.len() as u64)
-    }
-
-    /// The next frame, counted and digested; `None` at the body's end.
-    async fn next(&mut self, digests: &mut Digests) -> Result<Option<Bytes>, ClientError> {
-        if !self.rest.is_empty() {
-            return Ok(Some(std::mem::take(&mut self.rest)));
-        }
-        if self.ended {
-            return Ok(None);
-        }
-        let Some(frame) = self.body.next().await else {
-            self.ended = true;
-            return match self.content_len {
-                Some(expected) if expected != self.received => {
-                    Err(ClientError::IncompleteBody { expected, got: self.received })
-                }
-                _ => Ok(None),
-            };
-        };
-        let frame = frame?;
-        self.received += frame.len() as u64;
-        if self.received > MAX_PUT_LEN {
-            return Err(ClientError::EntityTooLarge { limit: MAX_PUT_LEN });
-        }
-        if let Some(expected) = self.content_len.filter(|&len| self.received > len) {
-            return Err(ClientError::IncompleteBody { expected, got: self.received });
-        }
-        digests.update(&frame);
-        Ok(Some(frame))
-    }
-
-    /// The next block: `room` bytes, fewer at the end, `None` after it. A block that one frame holds is a slice of
-    /// it; others are copied together once.
-    async fn next_block(&mut self, room: usize, digests: &mut Digests) -> Result<Option<Bytes>, ClientError> {
-        let mut block = Gathered::Nothing;
-        while block.len() < room {
-            let Some(mut frame) = self.next(digests).await? else { break };
-            let taken = frame.split_to(frame.len().min(room - block.len()));
-            self.rest = frame;
-            block = block.append(taken, room, self.buffers);
-        }
-        // With all announced bytes here, the end is confirmed before the block is written.
-        if self.rest.is_empty() && self.content_len == Some(self.received) && !self.ended {
-            while let Some(frame) = self.next(digests).await? {
-                debug_assert!(frame.is_empty(), "more bytes than announced are an error");
-            }
-        }
-        Ok(block.into_bytes())
-    }
-}
-
-/// The block that is being gathered.
-enum Gathered {
-    Nothing,
-    OneFrame(Bytes),
-    Copied { buffer: Buffer, len: usize },
-}
-
-impl Gathered {
-    fn len(&self) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::OneFrame(bytes) => bytes.len(),
-            Self::Copied { len, .. } => *len,
-        }
-    }
-
-    /// Adds a frame to a block of at most `room` bytes.
-    fn append(self, bytes: Bytes, room: usize, buffers: &BufferPool) -> Self {
-        let (mut buffer, len) = match self {
-            gathered if bytes.is_empty() => return gathered,
-            Self::Nothing => return Self::OneFrame(bytes),
-            Self::OneFrame(first) => {
-                let mut buffer = buffers.take(room);
-                buffer[..first.len()].copy_from_slice(&first);
-                (buffer, first.len())
-            }
-            Self::Copied { buffer, len } => (buffer, len),
-        };
-        let end = len + bytes.len();
-        buffer[len..end].copy_from_slice(&bytes);
-        Self::Copied { buffer, len: end }
-    }
-
-    fn into_bytes(self) -> Option<Bytes> {
-        match self {
-            Self::Nothing => None,
-            Self::OneFrame(bytes) => Some(bytes),
-            Self::Copied { mut buffer, len } => {
-                buffer.truncate(len);
-                Some(buffer.freeze())
             }
         }
     }

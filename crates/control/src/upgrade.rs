@@ -130,7 +130,9 @@ impl<'a> Gate<'a> {
     /// When the metadata cannot be read, or know no cluster.
     pub async fn look(&self, others: Vec<Reader>) -> Result<GateView, FinalizeError> {
         let cluster: Cluster = self.cluster_row().await?.record()?;
-        Ok(self.look_from(&cluster, others).await?)
+        let mut view = self.look_from(&cluster).await?;
+        view.readers.extend(others);
+        Ok(view)
     }
 
     /// Puts the newest formats of this program in force, if every process reads them; answers those in force then.
@@ -143,11 +145,12 @@ impl<'a> Gate<'a> {
         F: Future<Output = Vec<Reader>>,
     {
         for _ in 0..MAX_ATTEMPTS {
-            // Before the others are asked, so that whoever registers while they are asked makes the swap conflict.
+            // Before everybody is looked at, so that whoever registers meanwhile makes the swap conflict.
             let row = self.cluster_row().await?;
             let mut cluster: Cluster = row.record()?;
             cluster.formats().check_readable(&cluster.needs_release)?;
-            let view = self.look_from(&cluster, others().await).await?;
+            let mut view = self.look_from(&cluster).await?;
+            view.readers.extend(others().await);
             if view.is_finalized() {
                 return Ok(view.in_force);
             }
@@ -173,12 +176,11 @@ impl<'a> Gate<'a> {
         self.meta.get(&keys::cluster()).await?.ok_or(FinalizeError::NoCluster)
     }
 
-    async fn look_from(&self, cluster: &Cluster, others: Vec<Reader>) -> Result<GateView, MetaError> {
+    async fn look_from(&self, cluster: &Cluster) -> Result<GateView, MetaError> {
         let processes = self.processes().await?;
         let mut readers: Vec<Reader> = processes.iter().map(reader).collect();
         readers.extend(self.silent_leader(&processes).await?);
         readers.extend(self.silent_writers(&processes).await?);
-        readers.extend(others);
         Ok(GateView { in_force: cluster.formats(), target: Formats::NEWEST, readers })
     }
 
@@ -201,7 +203,7 @@ impl<'a> Gate<'a> {
         if reports || !self.meta.is_alive(LeaseId(leader.lease)).await? {
             return Ok(None);
         }
-        Ok(Some(silent(format!("control {}, which leads", leader.name))))
+        Ok(Some(silent(format!("the leading control process {}", leader.name))))
     }
 
     /// Writers that reserve names and that no report names.
@@ -429,7 +431,10 @@ mod tests {
         assert_eq!(gate.with_writer(lease).look(Vec::new()).await.unwrap().holding().len(), 1);
         let holding = gate.look(Vec::new()).await.unwrap().holding();
         assert_eq!(holding.len(), 2, "{holding:?}");
-        assert!(holding[0].contains("control c1") && holding[1].contains("writer number 17"), "{holding:?}");
+        assert!(
+            holding[0].contains("the leading control process c1") && holding[1].contains("writer number 17"),
+            "{holding:?}"
+        );
 
         runtime.spawn(report(&runtime, &meta, LEADER_ROLE, "c1").keep(move || Some(lease)));
         runtime.sleep(Duration::from_secs(1)).await;

@@ -16,7 +16,7 @@ use crate::store::{MetaError, Row};
 
 #[allow(missing_docs, reason = "documented in proto/records.proto")]
 mod v1 {
-    include!(concat!(env!("OUT_DIR"), "/striate.meta.v1.rs"));
+    include!("../proto/records.rs");
 }
 
 pub use v1::*;

@@ -37,6 +37,11 @@ pub use virtual_time::run_in_virtual_time;
 
 use virtual_time::{VirtualClock, VirtualTimer};
 
+/// What a task does, whatever it is made of.
+pub(crate) type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// Blocking work, whatever it is made of.
+type Work<T> = Box<dyn FnOnce() -> T + Send>;
+
 /// The time given to [`Runtime::timeout`] ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the time allowed ran out")]
@@ -205,6 +210,11 @@ impl Runtime {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        // Boxed, so that what tokio does with a task is compiled once for each type of output, and not twice for each future.
+        self.spawn_task(Box::pin(future))
+    }
+
+    fn spawn_task<T: Send + 'static>(&self, future: Task<T>) -> JoinHandle<T> {
         let Some(process) = &self.process else { return tokio::spawn(future) };
         let task = tokio::spawn(process.own(future));
         process.adopt(task.abort_handle());
@@ -219,7 +229,8 @@ impl Runtime {
     {
         match self.inner.blocking {
             Blocking::Inline => work(),
-            Blocking::Pool => match tokio::task::spawn_blocking(work).await {
+            // Boxed for the same reason as tasks.
+            Blocking::Pool => match tokio::task::spawn_blocking(Box::new(work) as Work<T>).await {
                 Ok(value) => value,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),

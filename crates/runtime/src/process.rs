@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::Task;
+
 /// A process of a simulation. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Process {
@@ -38,15 +40,15 @@ struct Pause {
 }
 
 /// A task of a process: goes on while that does.
-pub(crate) struct OfProcess<F> {
-    future: Pin<Box<F>>,
+pub(crate) struct OfProcess<T> {
+    future: Task<T>,
     pause: Arc<Pause>,
 }
 
-impl<F: Future> Future for OfProcess<F> {
-    type Output = F::Output;
+impl<T> Future for OfProcess<T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if self.pause.is_on.load(Ordering::Relaxed) {
             self.pause.waiting.lock().push(context.waker().clone());
             return Poll::Pending;
@@ -69,8 +71,8 @@ impl Process {
     }
 
     /// A task that stands still while this process does.
-    pub(crate) fn own<F: Future>(&self, future: F) -> OfProcess<F> {
-        OfProcess { future: Box::pin(future), pause: Arc::clone(&self.pause) }
+    pub(crate) fn own<T>(&self, future: Task<T>) -> OfProcess<T> {
+        OfProcess { future, pause: Arc::clone(&self.pause) }
     }
 
     /// Lets it stand still, or go on.

@@ -68,8 +68,13 @@ pub trait RequestMetrics: Send + Sync {
     /// A connection was accepted (`true`) or has ended (`false`).
     fn connection(&self, opened: bool);
 
-    /// Something was refused before it became a request: `connections`, `handshake`, `headers`.
+    /// Something was refused: before it became a request, for `connections`, `connections_of_address`, `handshake`
+    /// or `headers`; as a request, for `requests_of_key` or `documents` (memory for bodies that are held whole).
     fn refused(&self, reason: &'static str);
+
+    /// A connection was cut because of its peer's pace: it was below the minimum `rate`, one of the slowest while
+    /// `memory` was short, or made `room` for another connection.
+    fn cut(&self, reason: &'static str);
 }
 
 /// Takes nothing down.
@@ -86,4 +91,6 @@ impl RequestMetrics for Silent {
     fn connection(&self, _opened: bool) {}
 
     fn refused(&self, _reason: &'static str) {}
+
+    fn cut(&self, _reason: &'static str) {}
 }

@@ -1,11 +1,8 @@
 //! Bodies: a request's, verified and paced while it streams, and an answer's, counted while it streams.
 //!
 //! A request's body is an error at its end when its hash, a chunk's signature or its length is wrong; what
-//! consumes it must commit only after the end. A sender that makes the gateway wait for more than
-//! [`Limits::body_window`](crate::Limits) without sending `body_window_bytes` is cut off; time in which the
-//! store itself is slow does not count against it.
+//! consumes it must commit only after the end. A sender that is too slow ([`crate::peers`]) is given up.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,11 +18,12 @@ use parking_lot::Mutex;
 use s3s::StdError;
 use s3s::stream::{ByteStream, RemainingLength};
 use sha2::{Digest, Sha256};
-use striate_runtime::{Instant, Runtime};
+use striate_runtime::Runtime;
 use subtle::ConstantTimeEq;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::auth::{ChunkDecoder, ChunkError, Payload};
-use crate::options::Limits;
+use crate::peers::{InFlight, Peer, Waits};
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
@@ -133,7 +131,7 @@ impl Drop for Arriving {
 pub(crate) struct RequestBody {
     incoming: Arriving,
     proof: Proof,
-    pace: Pace,
+    peer: Arc<Peer>,
     trace: Arc<Trace>,
     trailers: Trailers,
     ended: bool,
@@ -157,8 +155,7 @@ impl RequestBody {
         payload: Payload,
         decoded_len: u64,
         announced_trailers: Vec<String>,
-        runtime: &Runtime,
-        limits: &Limits,
+        peer: Arc<Peer>,
         trace: Arc<Trace>,
     ) -> Self {
         let proof = match payload {
@@ -169,8 +166,7 @@ impl RequestBody {
                 undecoded: Bytes::new(),
             },
         };
-        let pace = Pace::new(runtime.clone(), limits);
-        Self { incoming, proof, pace, trace, trailers: Trailers::default(), ended: false }
+        Self { incoming, proof, peer, trace, trailers: Trailers::default(), ended: false }
     }
 
     pub fn trailers(&self) -> Trailers {
@@ -231,7 +227,9 @@ impl RequestBody {
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Refusal>>> {
         loop {
             let Poll::Ready(frame) = self.incoming.poll_frame(cx) else {
-                ready!(self.pace.poll_stalled(cx));
+                if !self.peer.await_body(cx) {
+                    return Poll::Pending;
+                }
                 self.incoming.stalled = true;
                 return Poll::Ready(Some(Err(Refusal::bad(
                     "RequestTimeout",
@@ -246,7 +244,7 @@ impl RequestBody {
                 }
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else { continue };
-                    self.pace.progress(data.len());
+                    self.peer.sent(data.len());
                     self.trace.bytes_in.fetch_add(data.len() as u64, Ordering::Relaxed);
                     if !data.is_empty() {
                         return Poll::Ready(Some(Ok(data)));
@@ -289,6 +287,13 @@ fn chunk_refusal(error: &ChunkError) -> Refusal {
     }
 }
 
+impl Drop for RequestBody {
+    /// Whoever reads no more of it waits no more for it.
+    fn drop(&mut self) {
+        self.peer.stop_waiting(Waits::ForBody);
+    }
+}
+
 impl Stream for RequestBody {
     type Item = Result<Bytes, StdError>;
 
@@ -303,14 +308,19 @@ impl ByteStream for RequestBody {
     }
 }
 
-/// Collects a small body.
+/// Collects a small body. `reserve` is asked for memory as bytes arrive, with their number.
 ///
 /// # Errors
-/// The body's own refusal, or EntityTooLarge.
-pub(crate) async fn collect(mut body: RequestBody, limit: usize) -> Result<Bytes, Refusal> {
+/// The body's own refusal, or MaxMessageLengthExceeded; and that of `reserve`.
+pub(crate) async fn collect(
+    mut body: RequestBody,
+    limit: usize,
+    mut reserve: impl FnMut(usize) -> Result<(), Refusal>,
+) -> Result<Bytes, Refusal> {
     let mut first = Bytes::new();
     let mut all = Vec::new();
     while let Some(data) = body.next().await? {
+        reserve(first.len() + all.len() + data.len())?;
         if first.len() + all.len() + data.len() > limit {
             let status = StatusCode::BAD_REQUEST;
             let message = format!("The request body is larger than the {limit} bytes allowed here.");
@@ -327,67 +337,22 @@ pub(crate) async fn collect(mut body: RequestBody, limit: usize) -> Result<Bytes
     Ok(if all.is_empty() { first } else { all.into() })
 }
 
-/// How long somebody may be waited for: `bytes` must come in every `window` of waiting.
-pub(crate) struct Pace {
-    runtime: Runtime,
-    window: Duration,
-    bytes: u64,
-    got: u64,
-    waited: Duration,
-    waiting: Option<Waiting>,
-}
-
-struct Waiting {
-    since: Instant,
-    alarm: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
-}
-
-impl Pace {
-    pub fn new(runtime: Runtime, limits: &Limits) -> Self {
-        let (window, bytes) = (limits.body_window, limits.body_window_bytes);
-        Self { runtime, window, bytes, got: 0, waited: Duration::ZERO, waiting: None }
-    }
-
-    /// Any byte at all is progress.
-    pub fn any_byte(runtime: Runtime, window: Duration) -> Self {
-        Self { runtime, window, bytes: 1, got: 0, waited: Duration::ZERO, waiting: None }
-    }
-
-    /// Something came or went.
-    pub fn progress(&mut self, len: usize) {
-        if let Some(waiting) = self.waiting.take() {
-            self.waited += self.runtime.now().saturating_duration_since(waiting.since);
-        }
-        self.got += len as u64;
-        if self.got >= self.bytes {
-            self.got = 0;
-            self.waited = Duration::ZERO;
-        }
-    }
-
-    /// Called while waiting. Ready when it took too long.
-    pub fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let waiting = self.waiting.get_or_insert_with(|| {
-            let (runtime, left) = (self.runtime.clone(), self.window.saturating_sub(self.waited));
-            let alarm = Box::pin(async move { runtime.sleep(left).await });
-            Waiting { since: self.runtime.now(), alarm }
-        });
-        waiting.alarm.as_mut().poll(cx)
-    }
-}
-
 /// An answer's body. Tells the trace when it ends or is dropped.
 pub(crate) struct AnswerBody {
     inner: s3s::Body,
     sent: u64,
     trace: Option<Arc<Trace>>,
-    /// What the body's request holds until its end.
-    _held: Option<Box<dyn Send + Sync>>,
+    peer: Arc<Peer>,
+    _held: Held,
 }
 
+/// What a request holds until its answer has ended: memory for its document or for a form's fields, and its place
+/// among its key's requests.
+pub(crate) type Held = (Option<OwnedSemaphorePermit>, Option<InFlight>);
+
 impl AnswerBody {
-    pub fn new(inner: s3s::Body, trace: Arc<Trace>, held: Option<Box<dyn Send + Sync>>) -> Self {
-        Self { inner, sent: 0, trace: Some(trace), _held: held }
+    pub fn new(inner: s3s::Body, trace: Arc<Trace>, peer: Arc<Peer>, held: Held) -> Self {
+        Self { inner, sent: 0, trace: Some(trace), peer, _held: held }
     }
 }
 
@@ -434,5 +399,6 @@ impl Drop for AnswerBody {
             let complete = self.inner.is_end_stream() || Body::size_hint(&self.inner).exact() == Some(0);
             trace.ended(self.sent, complete);
         }
+        self.peer.end_request();
     }
 }

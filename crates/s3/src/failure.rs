@@ -5,7 +5,7 @@ use s3s::{S3Error, S3ErrorCode};
 use striate_client::{ClientError, ObjectInfo};
 use striate_meta::MetaError;
 
-use crate::refusal::Refusal;
+use crate::refusal::{RETRY_AFTER, Refusal, SLOW_DOWN};
 use crate::trace::Trace;
 
 /// `error` as an S3 error. A broken body is named by what broke it, which `trace` knows.
@@ -56,7 +56,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
         }
         E::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage"),
-        E::Busy => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
+        E::Busy | E::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN),
         // A quota of the metadata is raised or space made by operators; clients try again meanwhile.
         E::Meta(
             MetaError::Unavailable(_)
@@ -77,6 +77,9 @@ fn headers_of(error: &ClientError) -> Option<HeaderMap> {
             Some(HeaderMap::from_iter([(header::CONTENT_RANGE, value)]))
         }
         ClientError::NotModified(info) => Some(validators(info)),
+        error if code_of(error).1 == SLOW_DOWN => {
+            Some(HeaderMap::from_iter([(header::RETRY_AFTER, RETRY_AFTER)]))
+        }
         _ => None,
     }
 }

@@ -8,7 +8,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -25,11 +24,12 @@ use crate::address::{Address, Domains, percent_decode};
 use crate::audit::{AuditSink, RequestMetrics, Silent};
 use crate::auth::{self, Payload};
 use crate::authorize::Identity;
-use crate::body::{AnswerBody, Arriving, RequestBody, collect};
+use crate::body::{AnswerBody, Arriving, Held, RequestBody, collect};
 use crate::checksum;
 use crate::form::{self, Accepted, FormAnswer, Front};
 use crate::keys::KeyStore;
 use crate::options::GatewayOptions;
+use crate::peers::{InFlight, KeyLimits, Peer, Peers};
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 use crate::translate::{BatchOf, Carried, CorsQuestion, CorsRules, Translator, parse_rules};
@@ -66,12 +66,14 @@ pub(crate) struct Shared {
     pub(crate) runtime: Runtime,
     pub(crate) options: GatewayOptions,
     pub(crate) hooks: Hooks,
-    client: Client,
+    pub(crate) client: Client,
     keys: Arc<KeyStore>,
     domains: Domains,
     service: S3Service,
     /// In KiB: bytes of bodies held in memory.
     buffered: Arc<Semaphore>,
+    pub(crate) peers: Arc<Peers>,
+    requests_of_keys: Arc<KeyLimits>,
 }
 
 /// Why a gateway cannot start.
@@ -85,8 +87,7 @@ pub enum GatewayError {
 /// A request that is ready for s3s.
 struct Prepared {
     request: Request<Body>,
-    /// Held until the answer has ended.
-    permit: Option<OwnedSemaphorePermit>,
+    held: Held,
     /// What a form is answered instead.
     form: Option<FormAnswer>,
 }
@@ -115,29 +116,40 @@ impl Gateway {
             builder.set_host(domains.clone());
         }
         let buffered = Arc::new(Semaphore::new(options.limits.buffered_bytes.div_ceil(1024)));
-        let service = builder.build();
-        let shared = Shared { runtime, options, hooks, client, keys, domains, service, buffered };
+        let shared = Shared {
+            service: builder.build(),
+            peers: Peers::new(options.limits.clone(), Arc::clone(&hooks.metrics)),
+            requests_of_keys: KeyLimits::new(options.limits.requests_per_key),
+            runtime,
+            options,
+            hooks,
+            client,
+            keys,
+            domains,
+            buffered,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Answers one request. Sets `lingers` when the connection must not be closed at once.
+    /// Answers one request of `peer`.
     pub(crate) async fn handle(
         &self,
         request: Request<Incoming>,
         remote: SocketAddr,
-        lingers: &AtomicBool,
+        peer: &Arc<Peer>,
     ) -> Response<AnswerBody> {
         let shared = &self.shared;
+        peer.begin_request();
         let trace = Trace::begin(&shared.runtime, &shared.hooks, remote, request.method());
         let span = trace.span.clone();
-        self.answer(request, trace, lingers).instrument(span).await
+        self.answer(request, trace, peer).instrument(span).await
     }
 
     async fn answer(
         &self,
         request: Request<Incoming>,
         trace: Arc<Trace>,
-        lingers: &AtomicBool,
+        peer: &Arc<Peer>,
     ) -> Response<AnswerBody> {
         let shared = &self.shared;
         let (parts, incoming) = request.into_parts();
@@ -147,15 +159,15 @@ impl Gateway {
         let origin = parts.headers.get(header::ORIGIN).cloned();
         let method = parts.method.clone();
         let mut bucket = None;
-        let mut held = None;
+        let mut held = Held::default();
         let answered = match self.unsigned(&parts, &trace).await {
             Some(response) => {
                 drop(incoming);
                 Ok(response)
             }
-            None => match self.prepare(parts, incoming, &trace, &mut bucket).await {
-                Ok(Prepared { request, permit, form }) => {
-                    held = permit;
+            None => match self.prepare(parts, incoming, &trace, peer, &mut bucket).await {
+                Ok(Prepared { request, held: holds, form }) => {
+                    held = holds;
                     let stored = self.call(request, &trace).await;
                     stored.map(|response| match form {
                         Some(form) => form.instead_of(response),
@@ -175,11 +187,10 @@ impl Gateway {
         finish(&mut response, &trace);
         if !rest.read_out(&shared.runtime).await {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            lingers.store(true, Ordering::Release);
+            peer.linger();
         }
         trace.answered(response.status());
-        let held = held.map(|permit| Box::new(permit) as Box<dyn Send + Sync>);
-        response.map(|body| AnswerBody::new(body, trace, held))
+        response.map(|body| AnswerBody::new(body, trace, Arc::clone(peer), held))
     }
 
     /// Health paths and preflights.
@@ -211,6 +222,7 @@ impl Gateway {
         parts: Parts,
         incoming: Arriving,
         trace: &Arc<Trace>,
+        peer: &Arc<Peer>,
         bucket: &mut Option<String>,
     ) -> Result<Prepared, Refusal> {
         let shared = &self.shared;
@@ -225,8 +237,8 @@ impl Gateway {
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
         *bucket = (!address.bucket.is_empty()).then(|| address.bucket.clone());
         match form::is_form(&parts) {
-            true => self.prepare_form(&parts, incoming, trace, address).await,
-            false => self.prepare_signed(parts, incoming, trace, address).await,
+            true => self.prepare_form(&parts, incoming, trace, peer, address).await,
+            false => self.prepare_signed(parts, incoming, trace, peer, address).await,
         }
     }
 
@@ -236,6 +248,7 @@ impl Gateway {
         mut parts: Parts,
         incoming: Arriving,
         trace: &Arc<Trace>,
+        peer: &Arc<Peer>,
         address: Address,
     ) -> Result<Prepared, Refusal> {
         let shared = &self.shared;
@@ -245,39 +258,49 @@ impl Gateway {
         let region = &shared.options.region;
         let verified = auth::verify(&parts, &shared.keys, region, by_host.as_deref(), now).await?;
         trace.set_access_key(&verified.access_key);
+        let in_flight = Some(self.begin_of_key(&verified.access_key)?);
         strip_signature(&mut parts, verified.presigned);
         let (identity, payload) = (Identity { access_key: verified.access_key }, verified.payload);
         let headers = set_apart(&mut parts);
-        if is_batch(&parts, &address) {
+        let is_batch = is_batch(&parts, &address);
+        if is_batch {
             parts.extensions.insert(BatchOf { bucket: address.bucket.clone() });
         }
-        let held_len = is_held(&parts, &address).then(|| held_len(&parts, limits)).transpose()?;
+        let is_document = is_held(&parts, &address);
+        if is_document {
+            check_held_len(&parts, limits)?;
+        }
         let decoded_len = unframe(&mut parts, &payload)?;
         let trailers = match &payload {
             Payload::Chunked { trailer: true, .. } => checksum::trailer_names(&parts.headers),
             _ => Vec::new(),
         };
-        let (runtime, trace) = (&shared.runtime, Arc::clone(trace));
-        let body = RequestBody::new(incoming, payload, decoded_len, trailers, runtime, limits, trace.clone());
+        let trace = Arc::clone(trace);
+        let body =
+            RequestBody::new(incoming, payload, decoded_len, trailers, Arc::clone(peer), trace.clone());
         let trailers = body.trailers();
         let mut carried = Carried { trace, identity, trailers: None, headers, by_form: false };
-        let (body, permit) = match held_len {
-            Some(len) => {
-                let permit = self.reserve(len)?;
-                let held = collect(body, limits.xml_bytes).await?;
+        let (body, document) = match is_document {
+            true => {
+                let mut permit = None;
+                let held = collect(body, limits.xml_bytes, |len| self.reserve(&mut permit, len)).await?;
+                if is_batch {
+                    self.reserve(&mut permit, batch_footprint(held.len()))?;
+                }
                 let trailers = trailers.lock().take().unwrap_or_default();
                 checksum::check_headers(&parts.headers)?;
                 checksum::verify_held(&parts.headers, &trailers, &held)?;
                 parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(held.len()));
-                (Body::from(held), Some(permit))
+                (Body::from(held), permit)
             }
-            None => {
+            false => {
                 carried.trailers = Some(trailers);
                 (Body::from(Box::pin(body) as s3s::stream::DynByteStream), None)
             }
         };
         parts.extensions.insert(carried);
-        Ok(Prepared { request: Request::from_parts(parts, body), permit, form: None })
+        let request = Request::from_parts(parts, body);
+        Ok(Prepared { request, held: (document, in_flight), form: None })
     }
 
     /// A POST form: the put that it describes.
@@ -286,15 +309,15 @@ impl Gateway {
         parts: &Parts,
         incoming: Arriving,
         trace: &Arc<Trace>,
+        peer: &Arc<Peer>,
         mut address: Address,
     ) -> Result<Prepared, Refusal> {
         let shared = &self.shared;
         trace.set_operation("PostObject");
-        let permit = self.reserve(form::HELD_BYTES)?;
-        let (runtime, limits) = (&shared.runtime, &shared.options.limits);
-        let no_trailers = Vec::new();
-        let body =
-            RequestBody::new(incoming, Payload::Unsigned, 0, no_trailers, runtime, limits, Arc::clone(trace));
+        let mut document = None;
+        self.reserve(&mut document, form::HELD_BYTES)?;
+        let (no_trailers, peer) = (Vec::new(), Arc::clone(peer));
+        let body = RequestBody::new(incoming, Payload::Unsigned, 0, no_trailers, peer, Arc::clone(trace));
         let by_host = shared.domains.bucket_of(host_of(parts));
         let front = Front {
             keys: &shared.keys,
@@ -305,17 +328,39 @@ impl Gateway {
         };
         let Accepted { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
+        let held = (document, Some(self.begin_of_key(&access_key)?));
         let (mut parts, body) = put.into_parts();
         let headers = set_apart(&mut parts);
         let (trace, identity) = (Arc::clone(trace), Identity { access_key });
         parts.extensions.insert(Carried { trace, identity, trailers: None, headers, by_form: true });
-        Ok(Prepared { request: Request::from_parts(parts, body), permit: Some(permit), form: Some(answer) })
+        Ok(Prepared { request: Request::from_parts(parts, body), held, form: Some(answer) })
     }
 
-    /// Room for a body that is held in memory.
-    fn reserve(&self, len: u64) -> Result<OwnedSemaphorePermit, Refusal> {
-        let kib = u32::try_from(len.div_ceil(1024)).unwrap_or(u32::MAX);
-        Arc::clone(&self.shared.buffered).try_acquire_many_owned(kib).map_err(|_| Refusal::slow_down())
+    /// Counts a request whose signature was verified.
+    fn begin_of_key(&self, access_key: &str) -> Result<InFlight, Refusal> {
+        self.shared.requests_of_keys.begin(access_key).ok_or_else(|| {
+            self.shared.hooks.metrics.refused("requests_of_key");
+            Refusal::slow_down()
+        })
+    }
+
+    /// Room for `len` bytes of a body that is held in memory, those that `held` has room for included.
+    fn reserve(&self, held: &mut Option<OwnedSemaphorePermit>, len: usize) -> Result<(), Refusal> {
+        let more = len.div_ceil(1024).saturating_sub(held.as_ref().map_or(0, |held| held.num_permits()));
+        if more == 0 {
+            return Ok(());
+        }
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let Ok(more) = Arc::clone(&self.shared.buffered).try_acquire_many_owned(more) else {
+            self.shared.hooks.metrics.refused("documents");
+            self.shared.peers.press();
+            return Err(Refusal::slow_down());
+        };
+        match held {
+            Some(held) => held.merge(more),
+            None => *held = Some(more),
+        }
+        Ok(())
     }
 
     async fn call(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {
@@ -441,6 +486,12 @@ fn query_names(parts: &Parts) -> impl Iterator<Item = &str> {
     parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""))
 }
 
+/// Bytes that the items of a batch read take until it ends, by its document's length: short items take some twenty
+/// times their text, long keys four times, and there are 4,096 items at most.
+fn batch_footprint(len: usize) -> usize {
+    (len * 20).min(len * 4 + (2 << 20))
+}
+
 /// Whether this reads many objects of a bucket.
 fn is_batch(parts: &Parts, address: &Address) -> bool {
     let of_bucket = !address.bucket.is_empty() && address.key.is_empty();
@@ -460,8 +511,8 @@ fn is_held(parts: &Parts, address: &Address) -> bool {
     }
 }
 
-/// How many bytes a held body may take.
-fn held_len(parts: &Parts, limits: &crate::options::Limits) -> Result<u64, Refusal> {
+/// Checks what a body that is to be held in memory says of its length.
+fn check_held_len(parts: &Parts, limits: &crate::options::Limits) -> Result<(), Refusal> {
     let most = limits.xml_bytes as u64;
     let announced = text(&parts.headers, header::CONTENT_LENGTH).and_then(|len| len.parse::<u64>().ok());
     match announced {
@@ -469,8 +520,7 @@ fn held_len(parts: &Parts, limits: &crate::options::Limits) -> Result<u64, Refus
             let message = format!("Your request was too big: {most} bytes are allowed here.");
             Err(Refusal::bad("MaxMessageLengthExceeded", message))
         }
-        Some(len) => Ok(len),
-        None => Ok(if http_body_is_absent(parts) { 0 } else { most }),
+        _ => Ok(()),
     }
 }
 

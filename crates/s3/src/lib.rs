@@ -30,6 +30,7 @@ mod form;
 mod gateway;
 pub mod keys;
 mod options;
+mod peers;
 mod refusal;
 mod serve;
 mod tls;

@@ -20,8 +20,14 @@ pub struct GatewayOptions {
 /// Limits and time-outs of the HTTP front.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; more are answered 503 and closed.
+    /// Connections at once. Where all are taken, an idle one makes room for the next; where none is idle, it is
+    /// answered 503 and closed.
     pub connections: usize,
+    /// Connections, and so requests in flight, of one address (of IPv6: one network of 64 bits); more are answered
+    /// 503 and closed.
+    pub connections_per_address: usize,
+    /// Requests in flight of one access key; more are answered 503 SlowDown.
+    pub requests_per_key: usize,
     /// Bytes of one request's head (request line and headers).
     pub header_bytes: usize,
     /// Headers of one request.
@@ -30,10 +36,12 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// A TLS handshake must end within this time.
     pub handshake_timeout: Duration,
-    /// Every window a body must make some progress: `body_window_bytes` for requests, any byte for answers.
-    pub body_window: Duration,
-    /// Bytes of a request's body that must arrive in each window, unless the body ends.
-    pub body_window_bytes: u64,
+    /// Bytes a second that a peer must move while it is waited for: a sender of its body, a receiver of its answer.
+    pub min_rate: u64,
+    /// Over how much of such waiting the rate is measured.
+    pub rate_window: Duration,
+    /// And while memory is short; at most `rate_window`.
+    pub pressed_window: Duration,
     /// Bytes of a request body that is a document (XML, or the JSON of a batch read).
     pub xml_bytes: usize,
     /// Bytes of all such documents and fields of forms held in memory at once; more are answered 503.
@@ -52,12 +60,15 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 4_096,
+            connections_per_address: 1_024,
+            requests_per_key: 2_048,
             header_bytes: 64 << 10,
             header_count: 128,
             header_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
-            body_window: Duration::from_secs(30),
-            body_window_bytes: 4 << 10,
+            min_rate: 8 << 10,
+            rate_window: Duration::from_secs(30),
+            pressed_window: Duration::from_secs(15),
             xml_bytes: 4 << 20,
             buffered_bytes: 256 << 20,
             drain: Duration::from_secs(30),

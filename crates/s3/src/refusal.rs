@@ -1,7 +1,12 @@
 //! Refusals: what the gateway answers before or instead of an S3 operation, with S3's own codes.
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use s3s::{Body, S3Error, S3ErrorCode};
+
+/// S3's code for “too many requests at once”.
+pub(crate) const SLOW_DOWN: &str = "SlowDown";
+/// After how many seconds who was told to slow down may ask again.
+pub(crate) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// A refused request: an S3 error code and a sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,15 +40,27 @@ impl Refusal {
 
     /// 503.
     pub fn slow_down() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate.")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN, "Please reduce your request rate.")
     }
 
     /// As s3s wants it.
     pub fn into_s3_error(self) -> S3Error {
         let code = S3ErrorCode::from_bytes(self.code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
+        let headers = self.headers();
         let mut error = S3Error::with_message(code, self.message);
         error.set_status_code(self.status);
+        if !headers.is_empty() {
+            error.set_headers(headers);
+        }
         error
+    }
+
+    /// What the answer says besides.
+    fn headers(&self) -> HeaderMap {
+        match self.code {
+            SLOW_DOWN => HeaderMap::from_iter([(header::RETRY_AFTER, RETRY_AFTER)]),
+            _ => HeaderMap::new(),
+        }
     }
 
     /// The answer, with S3's XML. `resource` is the request's path.
@@ -60,6 +77,7 @@ impl Refusal {
         xml.push_str("</Error>");
         let mut response = Response::new(Body::from(xml));
         *response.status_mut() = self.status;
+        response.headers_mut().extend(self.headers());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         if let Some(Ok(region)) = self.region.map(HeaderValue::try_from) {
             response.headers_mut().insert("x-amz-bucket-region", region);

@@ -1,9 +1,10 @@
 //! Listeners and connections: what a stranger may occupy, and for how long.
 //!
-//! Every connection is bounded in number, in the time for a handshake, for a request's head and between
-//! requests, in the size of a head, and in the time for which it may leave an answer unread (the pace of
-//! request bodies is [`crate::body`]'s). A shutdown stops accepting, lets requests in flight finish, and
-//! breaks off what is left after the drain time.
+//! Connections are bounded in number, in all and of one address; each in the time for a handshake, for a request's
+//! head and between requests, and in the size of a head. How fast a peer must send its body and take its answer,
+//! and which connections go first, is [`crate::peers`]'s. What the kernel holds of an answer is bounded too
+//! ([`UNSENT_BYTES`]), so that what was written tells what the peer took. A shutdown stops accepting, lets requests
+//! in flight finish, and breaks off what is left after the drain time.
 //!
 //! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
 //! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
@@ -15,7 +16,6 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use striate_runtime::Runtime;
+use striate_runtime::{Runtime, Timer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::body::Pace;
 use crate::gateway::Gateway;
+use crate::peers::{Admitted, Peer};
 use crate::tls::Certificates;
 
 /// How long to wait before accepting again when the system has no descriptors left.
@@ -42,6 +42,11 @@ const LINGER: Duration = Duration::from_secs(30);
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
 /// Bytes that are thrown away at once.
 const LINGER_BUFFER: usize = 16 << 10;
+/// Bytes of an answer that the kernel takes before it has sent them. It takes more when half of them have gone, so a
+/// receiver that is slow is seen to move in lumps of 64 KiB.
+const UNSENT_BYTES: u32 = 128 << 10;
+/// For how long a peer has done nothing when the memory that is held for it is taken back, also where nobody waits.
+const IDLE: Duration = Duration::from_secs(5);
 /// What a connection above the limit is told.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
@@ -94,6 +99,17 @@ async fn serve_until(
         let watch = async move { certificates.watch(&runtime).await };
         gateway.shared.runtime.spawn(watch)
     });
+    let sweep = {
+        let (shared, runtime) = (Arc::clone(&gateway.shared), runtime.clone());
+        gateway.shared.runtime.spawn(async move {
+            let is_pressed = || {
+                let memory = shared.client.stripes().budget();
+                memory.release_idle(IDLE);
+                memory.view().waiting > 0
+            };
+            shared.peers.watch(&runtime, is_pressed).await
+        })
+    };
     let connections = Connections { gateway, tls: certificates, phase, alive };
     let outcome = accept(listener, connections, shutdown).await;
     phases.send_replace(Phase::Draining);
@@ -104,6 +120,7 @@ async fn serve_until(
         );
     }
     phases.send_replace(Phase::Over);
+    sweep.abort();
     if let Some(reload) = reload {
         reload.abort();
     }
@@ -116,7 +133,6 @@ async fn accept(
     mut shutdown: BoxFuture<'static, ()>,
 ) -> io::Result<()> {
     let shared = Arc::clone(&connections.gateway.shared);
-    let room = Arc::new(Semaphore::new(shared.options.limits.connections));
     loop {
         let accepted = tokio::select! {
             biased;
@@ -132,12 +148,12 @@ async fn accept(
                 continue;
             }
         };
-        match Arc::clone(&room).try_acquire_owned() {
-            Ok(permit) => {
-                drop(shared.runtime.spawn(connections.clone().run(stream, remote, permit)));
+        match shared.peers.admit(remote.ip()) {
+            Ok(admitted) => {
+                drop(shared.runtime.spawn(connections.clone().run(stream, remote, admitted)));
             }
-            Err(_) => {
-                shared.hooks.metrics.refused("connections");
+            Err(full) => {
+                shared.hooks.metrics.refused(full.reason());
                 if connections.tls.is_none() {
                     refuse(stream);
                 }
@@ -159,20 +175,24 @@ fn refuse(stream: TcpStream) {
 }
 
 impl Connections {
-    async fn run(self, stream: TcpStream, remote: SocketAddr, permit: OwnedSemaphorePermit) {
+    async fn run(self, stream: TcpStream, remote: SocketAddr, admitted: Admitted) {
         let hooks = self.gateway.shared.hooks.clone();
         hooks.metrics.connection(true);
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, %remote, "TCP_NODELAY cannot be set");
         }
+        if let Err(error) = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
+            tracing::debug!(%error, %remote, "TCP_NOTSENT_LOWAT cannot be set");
+        }
+        let peer = &admitted.peer;
         match &self.tls {
-            None => self.serve(stream, remote).await,
+            None => self.serve(stream, remote, peer).await,
             Some(certificates) => {
                 let acceptor = TlsAcceptor::from(certificates.server_config());
                 let shared = &self.gateway.shared;
                 let limit = shared.options.limits.handshake_timeout;
                 match shared.runtime.timeout(limit, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => self.serve(stream, remote).await,
+                    Ok(Ok(stream)) => self.serve(stream, remote, peer).await,
                     Ok(Err(error)) => {
                         tracing::debug!(%error, %remote, "a TLS handshake failed");
                         hooks.metrics.refused("handshake");
@@ -182,25 +202,25 @@ impl Connections {
             }
         }
         hooks.metrics.connection(false);
-        drop((permit, self.alive));
+        drop((admitted, self.alive));
     }
 
-    async fn serve<S>(&self, stream: S, remote: SocketAddr)
+    async fn serve<S>(&self, stream: S, remote: SocketAddr, peer: &Arc<Peer>)
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let shared = &self.gateway.shared;
         let limits = &shared.options.limits;
-        let lingers = Arc::new(AtomicBool::new(false));
         let io = Wire {
             inner: TokioIo::new(stream),
-            pace: Pace::any_byte(shared.runtime.clone(), limits.body_window),
-            lingering: Lingering { runtime: shared.runtime.clone(), wanted: lingers.clone(), until: None },
+            peer: Arc::clone(peer),
+            runtime: shared.runtime.clone(),
+            lingering: None,
         };
-        let gateway = self.gateway.clone();
+        let (gateway, peer) = (self.gateway.clone(), Arc::clone(peer));
         let service = service_fn(move |request| {
-            let (gateway, lingers) = (gateway.clone(), Arc::clone(&lingers));
-            async move { Ok::<_, Infallible>(gateway.handle(request, remote, &lingers).await) }
+            let (gateway, peer) = (gateway.clone(), Arc::clone(&peer));
+            async move { Ok::<_, Infallible>(gateway.handle(request, remote, &peer).await) }
         });
         let connection = http1::Builder::new()
             // Without a timer hyper ignores the time-out silently.
@@ -239,67 +259,64 @@ impl Connections {
     }
 }
 
-/// A connection on which an answer must make progress: a reader that takes nothing for a whole window is
-/// cut off.
+/// A connection that tells its [`Peer`] what it waits for and what moves, and ends with an error when the peer is
+/// given up.
 struct Wire<T> {
     inner: T,
-    pace: Pace,
-    lingering: Lingering,
+    peer: Arc<Peer>,
+    runtime: Runtime,
+    /// Set when our half is closed and the peer may still be sending.
+    lingering: Option<Lingering>,
 }
 
 /// The end of a connection whose peer may still be sending: our half is closed, and what arrives is thrown
 /// away until the peer closes too, says nothing for [`LINGER_SILENCE`], or [`LINGER`] is over.
 struct Lingering {
     runtime: Runtime,
-    wanted: Arc<AtomicBool>,
-    /// Set when our half is closed.
-    until: Option<(Alarm, Pace)>,
+    over: Timer,
+    silence: Timer,
 }
 
-type Alarm = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 impl Lingering {
-    fn begin(&mut self) {
-        let runtime = self.runtime.clone();
-        let alarm = Box::pin(async move { runtime.sleep(LINGER).await });
-        self.until = Some((alarm, Pace::any_byte(self.runtime.clone(), LINGER_SILENCE)));
+    fn begin(runtime: &Runtime) -> Self {
+        let after = |duration| runtime.timer(runtime.now() + duration);
+        Self { over: after(LINGER), silence: after(LINGER_SILENCE), runtime: runtime.clone() }
     }
 
     /// Reads and throws away. An error is an end like any other: the answer was sent.
     fn poll(&mut self, cx: &mut Context<'_>, inner: &mut (impl Read + Unpin)) -> Poll<()> {
-        let Some((alarm, silence)) = &mut self.until else { return Poll::Ready(()) };
         loop {
             let mut space = [MaybeUninit::uninit(); LINGER_BUFFER];
             let mut buffer = ReadBuf::uninit(&mut space);
-            if alarm.as_mut().poll(cx).is_ready() {
+            if Pin::new(&mut self.over).poll(cx).is_ready() {
                 return Poll::Ready(());
             }
             match Pin::new(&mut *inner).poll_read(cx, buffer.unfilled()) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => silence.progress(buffer.filled().len()),
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    self.silence = self.runtime.timer(self.runtime.now() + LINGER_SILENCE);
+                }
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return silence.poll_stalled(cx),
+                Poll::Pending => return Pin::new(&mut self.silence).poll(cx),
             }
         }
     }
 }
 
 impl<T> Wire<T> {
+    /// What was written, or not: an error when the receiver is given up.
     fn judge<R>(
-        &mut self,
-        cx: &mut Context<'_>,
+        &self,
+        cx: &Context<'_>,
         written: Poll<io::Result<R>>,
         len: impl Fn(&R) -> usize,
     ) -> Poll<io::Result<R>> {
-        match written {
-            Poll::Pending => match self.pace.poll_stalled(cx) {
-                Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-                Poll::Pending => Poll::Pending,
-            },
+        match &written {
+            Poll::Pending if self.peer.await_receiver(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Ready(Ok(value)) => {
-                self.pace.progress(len(&value).max(1));
-                Poll::Ready(Ok(value))
+                self.peer.took(len(value));
+                written
             }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => written,
         }
     }
 }
@@ -310,7 +327,10 @@ impl<T: Read + Unpin> Read for Wire<T> {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        match Pin::new(&mut self.inner).poll_read(cx, buf) {
+            Poll::Pending if self.peer.await_request(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            read => read,
+        }
     }
 }
 
@@ -327,14 +347,14 @@ impl<T: Read + Write + Unpin> Write for Wire<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let wire = &mut *self;
-        if wire.lingering.until.is_none() {
+        if wire.lingering.is_none() {
             ready!(Pin::new(&mut wire.inner).poll_shutdown(cx))?;
-            if !wire.lingering.wanted.load(Ordering::Acquire) {
+            if !wire.peer.lingers() {
                 return Poll::Ready(Ok(()));
             }
-            wire.lingering.begin();
         }
-        wire.lingering.poll(cx, &mut wire.inner).map(Ok)
+        let lingering = wire.lingering.get_or_insert_with(|| Lingering::begin(&wire.runtime));
+        lingering.poll(cx, &mut wire.inner).map(Ok)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -2,18 +2,28 @@
 
 use std::io::IsTerminal;
 
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, fmt};
+use tracing_subscriber::{Layer, fmt};
 
 use crate::args::LogFormat;
 use crate::spans::Spans;
 
+/// What chooses the lines: levels, also by module, separated by commas.
+const VARIABLE: &str = "RUST_LOG";
+
 /// Starts logging. RUST_LOG chooses what; `default` is used when it is not set.
 pub fn start(format: LogFormat, default: &str, spans: Option<&Spans>) {
     // s3s logs every request that S3 refuses, a 404 too, as an error; the audit log has them.
-    let filter = || EnvFilter::new(format!("{default},s3s=off"));
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| filter());
+    let default = format!("{default},s3s=off");
+    let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let (filter, mistake) = match wanted.as_deref().map(parse) {
+        None => (parse(&default), None),
+        Some(Ok(filter)) => (Ok(filter), None),
+        Some(Err(reason)) => (parse(&default), Some(reason)),
+    };
+    let filter = filter.expect("the defaults are levels");
     let lines = fmt::layer().with_writer(std::io::stderr);
     let lines = match format {
         LogFormat::Json => lines.json().boxed(),
@@ -21,4 +31,39 @@ pub fn start(format: LogFormat, default: &str, spans: Option<&Spans>) {
     };
     let spans = spans.map(Spans::layer);
     tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans).init();
+    if let Some(reason) = mistake {
+        tracing::warn!(reason, "{VARIABLE} is not understood, {default} is used");
+    }
+}
+
+/// Levels, also by module: `info`, `warn,striate_site=debug`. Filters by span or field would need an engine for regular
+/// expressions, and are refused.
+fn parse(text: &str) -> Result<Targets, String> {
+    if text.contains('[') {
+        return Err(format!("{text:?}: levels and modules can be given, no spans and no fields"));
+    }
+    text.parse::<Targets>().map_err(|error| format!("{text:?}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn levels_are_chosen_by_module_and_what_is_not_understood_is_refused() {
+        let chosen = parse("warn,striate_site=debug,s3s=off").unwrap();
+        assert!(chosen.would_enable("striate_site::disk", &Level::DEBUG));
+        assert!(!chosen.would_enable("striate_s3", &Level::INFO));
+        assert!(chosen.would_enable("striate_s3", &Level::WARN));
+        assert!(!chosen.would_enable("s3s", &Level::ERROR));
+        assert!(parse("striate_s3").unwrap().would_enable("striate_s3::serve", &Level::TRACE));
+        for wrong in ["striate=loud", "[request]=debug", "striate_s3[put{bytes=1}]=info", "a=b=c"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        for default in ["warn,s3s=off", "info,s3s=off,s3s=off"] {
+            assert!(parse(default).is_ok());
+        }
+    }
 }

@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use striate_control::SiteLoadView;
 use striate_control::movement::{OptimiserProgress, RebalanceProgress};
 use striate_s3::RequestMetrics;
-use striate_stripe::{CoAccessTotals, ReadMeasures};
+use striate_stripe::{BudgetView, CoAccessTotals, ReadMeasures};
 
 use crate::admin::messages::Status;
 
@@ -40,6 +40,7 @@ struct Operation {
 pub struct Metrics {
     operations: RwLock<BTreeMap<&'static str, Operation>>,
     refused: RwLock<BTreeMap<&'static str, AtomicU64>>,
+    cut: RwLock<BTreeMap<&'static str, AtomicU64>>,
     connections: AtomicI64,
 }
 
@@ -65,6 +66,10 @@ impl RequestMetrics for Metrics {
     fn refused(&self, reason: &'static str) {
         self.refused.write().entry(reason).or_default().fetch_add(1, Ordering::Relaxed);
     }
+
+    fn cut(&self, reason: &'static str) {
+        self.cut.write().entry(reason).or_default().fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Operation {
@@ -84,6 +89,8 @@ impl Operation {
 pub struct Figures<'a> {
     /// What reads took.
     pub reads: &'a ReadMeasures,
+    /// The memory for bodies.
+    pub memory: BudgetView,
     /// Which blocks are asked for together.
     pub co_access: CoAccessTotals,
     /// The load of sites.
@@ -121,6 +128,7 @@ impl Metrics {
         let mut page = Page(String::new());
         self.render_requests(&mut page);
         reads::render_reads(&mut page, figures.reads);
+        reads::render_memory(&mut page, figures.memory);
         reads::render_statistics(&mut page, figures.co_access, &figures.loads);
         movement::render(&mut page, &figures.rebalance, &figures.optimiser);
         render_store(&mut page, status);
@@ -165,9 +173,17 @@ impl Metrics {
         }
         page.head("striate_s3_connections", "gauge", "Open connections.");
         page.value("striate_s3_connections", &[], self.connections.load(Ordering::Relaxed));
-        page.head("striate_s3_refused_total", "counter", "Refused before becoming a request, by reason.");
+        page.head("striate_s3_refused_total", "counter", "Connections and requests refused by a limit.");
         for (reason, count) in self.refused.read().iter() {
             page.value("striate_s3_refused_total", &[("reason", reason)], count.load(Ordering::Relaxed));
+        }
+        page.head(
+            "striate_s3_cut_total",
+            "counter",
+            "Connections cut because of their peer's pace, by reason.",
+        );
+        for (reason, count) in self.cut.read().iter() {
+            page.value("striate_s3_cut_total", &[("reason", reason)], count.load(Ordering::Relaxed));
         }
     }
 }
@@ -258,12 +274,14 @@ mod tests {
             repair: Some(RepairState { stripes_left: 5, ..RepairState::default() }),
             movement: None,
             scrub: Some(ScrubState::default()),
+            formats: None,
             warnings: Vec::new(),
             capacity: Default::default(),
         };
         let reads = ReadMeasures::default();
         let figures = Figures {
             reads: &reads,
+            memory: BudgetView { total: 64, taken: 3, waited: 7, ..BudgetView::default() },
             co_access: CoAccessTotals::default(),
             loads: Vec::new(),
             rebalance: RebalanceProgress { chunks: 5, ..RebalanceProgress::default() },

@@ -9,7 +9,7 @@ use striate_control::REQUESTS_TOGETHER;
 use striate_core::Profile;
 use striate_plan::{CoAccessLimits, fewest_sites, is_durable};
 use striate_runtime::Runtime;
-use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Readiness};
+use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Limits, Readiness};
 use striate_stripe::{StripeOptions, Stripes};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -274,7 +274,7 @@ pub async fn serve(
     let options = GatewayOptions {
         region: args.region.clone(),
         domains: args.domains.clone(),
-        ..GatewayOptions::default()
+        limits: Limits::from(&args.peers),
     };
     let gateway =
         Gateway::new(runtime.clone(), cluster.client().clone(), cluster.keys().clone(), options, hooks);

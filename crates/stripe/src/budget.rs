@@ -1,72 +1,274 @@
-//! The bytes of bodies in memory at once, over all requests of a client (I12).
+//! The bytes of bodies in memory at once, over all requests of a process (I12).
 //!
-//! A put takes its share block by block: one for the block that is being gathered, and each block that is
-//! being written holds its own until its chunks are durable. A get holds its share for the block that is
+//! A put takes its share for the block that is being gathered once more than a frame of it has come, and each block
+//! that is being written holds its own until its chunks are durable. A get holds its share for the block that is
 //! being sent, and takes more for reading ahead only where nobody waits.
 //!
-//! Nobody can wait in a circle: whoever waits for a share holds only shares of blocks that are being
-//! written, and those end by themselves. A copy, which reads and writes, takes one share for both sides
-//! before it reads a block.
-//!
-//! What it does not bound: the time for which a slow sender or receiver keeps a share. Time-outs of the
-//! gateway do that.
+//! Who holds memory for a peer that does nothing gives it back ([`crate::holders`]): when somebody has to wait, and
+//! when the gateway looks. So a share follows what the peer takes, and whoever waits does so for work that ends by
+//! itself. A circle of puts that wait for what they gave back is possible, and broken by the deadline:
+//! [`ByteBudget::acquire`] waits for [`StripeOptions::memory_wait`](crate::StripeOptions::memory_wait) at most.
+//! Upkeep, and answers whose head has gone out, wait patiently ([`ByteBudget::wait`]).
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use striate_runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::error::StripeError;
+use crate::holders::{Holder, Holders, Registered};
+
+/// How often those who wait look for memory that peers do not use.
+const RELIEF_EVERY: Duration = Duration::from_millis(100);
+/// For how long a peer has done nothing whose memory is then given back.
+const IDLE: Duration = Duration::from_millis(100);
+/// The part of the budget that idle peers may pin before reads begin small.
+const PINNED_SHARE: usize = 8;
+
 /// A bounded number of bytes. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ByteBudget {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Runtime,
     bytes: Arc<Semaphore>,
     total: usize,
+    patience: Duration,
+    holders: Holders,
+    /// Bytes that were handed on for peers that then took nothing.
+    pinned: AtomicUsize,
+    waiting: AtomicUsize,
+    waited: AtomicU64,
+    refused: AtomicU64,
+    released: AtomicU64,
+}
+
+/// A budget's state, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetView {
+    /// Bytes in all.
+    pub total: usize,
+    /// Bytes that are taken.
+    pub taken: usize,
+    /// Of these, handed on for peers that then took nothing.
+    pub pinned: usize,
+    /// How many wait for their share now.
+    pub waiting: usize,
+    /// How many have had to wait.
+    pub waited: u64,
+    /// How many waited in vain.
+    pub refused: u64,
+    /// How often memory was taken back from a peer that did nothing.
+    pub released: u64,
 }
 
 /// Bytes taken from the budget; given back when dropped.
 #[derive(Debug)]
 pub struct Share {
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
+}
+
+/// A share that counts as pinned: its bytes were handed on, for a peer that does not take them.
+pub struct Pinned {
+    share: Share,
+    budget: Arc<Inner>,
+}
+
+/// Counts somebody who waits.
+struct Waiting<'a>(&'a Inner);
+
+impl Share {
+    /// Bytes of it.
+    pub fn len(&self) -> usize {
+        self.permit.num_permits()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives back what it has beyond `len` bytes.
+    pub fn shrink_to(&mut self, len: usize) {
+        let more = self.len().saturating_sub(len);
+        drop(self.permit.split(more));
+    }
+
+    /// Adds another share.
+    pub fn merge(&mut self, other: Self) {
+        self.permit.merge(other.permit);
+    }
 }
 
 impl ByteBudget {
-    /// A budget of `total` bytes, at least one.
-    pub fn new(total: usize) -> Self {
+    /// A budget of `total` bytes, at least one, for which [`ByteBudget::acquire`] waits for `patience` at most.
+    pub fn new(runtime: Runtime, total: usize, patience: Duration) -> Self {
         let total = total.clamp(1, u32::MAX as usize);
-        Self { bytes: Arc::new(Semaphore::new(total)), total }
+        let inner = Inner {
+            runtime,
+            bytes: Arc::new(Semaphore::new(total)),
+            total,
+            patience,
+            holders: Holders::default(),
+            pinned: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            waited: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            released: AtomicU64::new(0),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
-    /// Waits for `len` bytes. More than the whole budget counts as the whole budget.
-    pub async fn acquire(&self, len: usize) -> Share {
-        let permit = self.bytes.clone().acquire_many_owned(self.clamped(len)).await;
-        Share { _permit: permit.expect("the semaphore is never closed") }
+    /// `len` bytes, when they are there in time. More than the whole budget counts as the whole budget.
+    ///
+    /// # Errors
+    /// [`StripeError::Overloaded`] when they are not.
+    pub async fn acquire(&self, len: usize) -> Result<Share, StripeError> {
+        if let Some(share) = self.try_acquire(len) {
+            return Ok(share);
+        }
+        match self.inner.runtime.timeout(self.inner.patience, self.wait(len)).await {
+            Ok(share) => Ok(share),
+            Err(_) => {
+                self.inner.refused.fetch_add(1, Ordering::Relaxed);
+                Err(StripeError::Overloaded)
+            }
+        }
+    }
+
+    /// Waits for `len` bytes, however long that takes. More than the whole budget counts as the whole budget.
+    pub async fn wait(&self, len: usize) -> Share {
+        let mut acquiring = pin!(Arc::clone(&self.inner.bytes).acquire_many_owned(self.clamped(len)));
+        if let std::task::Poll::Ready(permit) = futures::poll!(acquiring.as_mut()) {
+            return Share { permit: permit.expect("the semaphore is never closed") };
+        }
+        let _waiting = Waiting::new(&self.inner);
+        loop {
+            // The longest idle give back first, and no more than is needed.
+            for holder in self.idle(IDLE) {
+                self.release(&*holder, IDLE);
+                if let std::task::Poll::Ready(permit) = futures::poll!(acquiring.as_mut()) {
+                    return Share { permit: permit.expect("the semaphore is never closed") };
+                }
+            }
+            if let Ok(permit) = self.inner.runtime.timeout(RELIEF_EVERY, acquiring.as_mut()).await {
+                return Share { permit: permit.expect("the semaphore is never closed") };
+            }
+        }
     }
 
     /// `len` bytes, if they can be had at once.
     pub fn try_acquire(&self, len: usize) -> Option<Share> {
-        let permit = self.bytes.clone().try_acquire_many_owned(self.clamped(len)).ok()?;
-        Some(Share { _permit: permit })
+        let permit = Arc::clone(&self.inner.bytes).try_acquire_many_owned(self.clamped(len)).ok()?;
+        Some(Share { permit })
     }
 
-    /// Bytes that are taken.
-    #[cfg(test)]
-    pub fn taken(&self) -> usize {
-        self.total - self.bytes.available_permits()
+    /// Makes somebody known who holds memory for a peer, until the answer is dropped.
+    pub fn register(&self, holder: Arc<dyn Holder>) -> Registered {
+        self.inner.holders.register(holder)
+    }
+
+    /// Takes memory back from those whose peers have done nothing for `idle`.
+    pub fn release_idle(&self, idle: Duration) {
+        for holder in self.idle(idle) {
+            self.release(&*holder, idle);
+        }
+    }
+
+    fn idle(&self, idle: Duration) -> Vec<Arc<dyn Holder>> {
+        self.inner.holders.idle(self.inner.runtime.now(), idle)
+    }
+
+    fn release(&self, holder: &dyn Holder, idle: Duration) {
+        let since = self.inner.runtime.now().checked_sub(idle);
+        if since.is_some_and(|since| holder.release_if_idle(since)) {
+            self.inner.released.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps `len` bytes of a share for what was handed on to a peer that does not take it.
+    pub fn pin(&self, mut share: Share, len: usize) -> Pinned {
+        share.shrink_to(len);
+        self.inner.pinned.fetch_add(share.len(), Ordering::Relaxed);
+        Pinned { share, budget: Arc::clone(&self.inner) }
+    }
+
+    /// Whether a read whose receiver is not known yet should begin small: somebody waits, or idle peers pin much.
+    pub fn is_tight(&self) -> bool {
+        self.inner.waiting.load(Ordering::Relaxed) > 0
+            || self.inner.pinned.load(Ordering::Relaxed) > self.inner.total / PINNED_SHARE
+    }
+
+    /// Bytes in all.
+    pub fn total(&self) -> usize {
+        self.inner.total
+    }
+
+    /// Its state.
+    pub fn view(&self) -> BudgetView {
+        let inner = &self.inner;
+        BudgetView {
+            total: inner.total,
+            taken: inner.total - inner.bytes.available_permits(),
+            pinned: inner.pinned.load(Ordering::Relaxed),
+            waiting: inner.waiting.load(Ordering::Relaxed),
+            waited: inner.waited.load(Ordering::Relaxed),
+            refused: inner.refused.load(Ordering::Relaxed),
+            released: inner.released.load(Ordering::Relaxed),
+        }
     }
 
     fn clamped(&self, len: usize) -> u32 {
-        len.min(self.total) as u32
+        len.min(self.inner.total) as u32
+    }
+}
+
+impl<'a> Waiting<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        inner.waiting.fetch_add(1, Ordering::Relaxed);
+        inner.waited.fetch_add(1, Ordering::Relaxed);
+        Self(inner)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.budget.pinned.fetch_sub(self.share.len(), Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for ByteBudget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.view().fmt(f)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use striate_runtime::run_in_virtual_time;
+
     use super::*;
+
+    fn budget(runtime: &Runtime) -> ByteBudget {
+        ByteBudget::new(runtime.clone(), 100, Duration::from_secs(5))
+    }
 
     #[tokio::test]
     async fn a_share_larger_than_the_budget_is_the_whole_budget_and_comes_back() {
-        let budget = ByteBudget::new(100);
-        let whole = budget.acquire(1_000).await;
-        assert_eq!(budget.taken(), 100);
+        let budget = budget(&Runtime::real());
+        let whole = budget.acquire(1_000).await.unwrap();
+        assert_eq!(budget.view().taken, 100);
         assert!(budget.try_acquire(1).is_none());
         drop(whole);
         assert!(budget.try_acquire(100).is_some());
@@ -74,13 +276,83 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_wait_are_served_before_those_who_only_try() {
-        let budget = ByteBudget::new(100);
-        let first = budget.acquire(60).await;
+        let budget = budget(&Runtime::real());
+        let first = budget.acquire(60).await.unwrap();
         let waiting = budget.acquire(100);
         tokio::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending());
+        assert!(budget.is_tight());
         drop(first);
         assert!(budget.try_acquire(1).is_none());
         assert!(futures::poll!(&mut waiting).is_ready());
+        assert!(!budget.is_tight());
+    }
+
+    #[test]
+    fn who_waits_in_vain_is_told_at_the_deadline_and_the_patient_wait_on() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let budget = budget(&runtime);
+            let first = budget.acquire(100).await.unwrap();
+            let (patient, began) = (budget.clone(), runtime.now());
+            let patient = runtime.spawn(async move { patient.wait(1).await.len() });
+            assert!(matches!(budget.acquire(1).await, Err(StripeError::Overloaded)));
+            assert_eq!(runtime.now() - began, Duration::from_secs(5));
+            runtime.sleep(Duration::from_secs(60)).await;
+            assert_eq!((budget.view().waiting, budget.view().waited, budget.view().refused), (1, 2, 1));
+            drop(first);
+            assert_eq!(patient.await.unwrap(), 1);
+        });
+    }
+
+    /// Holds a share for a peer that does nothing.
+    struct Idle(parking_lot::Mutex<Option<Share>>, striate_runtime::Instant);
+
+    impl Holder for Idle {
+        fn idle_since(&self) -> Option<striate_runtime::Instant> {
+            self.0.lock().is_some().then_some(self.1)
+        }
+
+        fn release_if_idle(&self, _since: striate_runtime::Instant) -> bool {
+            self.0.lock().take().is_some()
+        }
+    }
+
+    #[test]
+    fn who_waits_is_given_what_idle_peers_hold() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let budget = budget(&runtime);
+            let mut registered = Vec::new();
+            let mut idle = Vec::new();
+            for _ in 0..4 {
+                let holder = Idle(parking_lot::Mutex::new(budget.try_acquire(25)), runtime.now());
+                idle.push(Arc::new(holder));
+                registered.push(budget.register(idle.last().unwrap().clone()));
+                runtime.sleep(Duration::from_secs(1)).await;
+            }
+            let began = runtime.now();
+            assert_eq!(budget.acquire(30).await.unwrap().len(), 30);
+            assert_eq!(
+                (runtime.now(), budget.view().released),
+                (began, 2),
+                "at once, and no more than is needed"
+            );
+            let left: Vec<bool> = idle.iter().map(|idle| idle.0.lock().is_some()).collect();
+            assert_eq!(left, [false, false, true, true], "the longest idle are the first");
+        });
+    }
+
+    #[tokio::test]
+    async fn shares_shrink_merge_and_are_pinned() {
+        let budget = budget(&Runtime::real());
+        let mut share = budget.acquire(90).await.unwrap();
+        share.shrink_to(40);
+        assert_eq!((share.len(), budget.view().taken), (40, 40));
+        share.merge(budget.try_acquire(20).unwrap());
+        share.shrink_to(100);
+        assert_eq!((share.len(), share.is_empty()), (60, false));
+        let pinned = budget.pin(share, 13);
+        assert_eq!((budget.view().taken, budget.view().pinned, budget.is_tight()), (13, 13, true));
+        drop(pinned);
+        assert_eq!((budget.view().taken, budget.view().pinned, budget.is_tight()), (0, 0, false));
     }
 }

@@ -35,7 +35,10 @@ pub enum StripeError {
     /// Disks are full.
     #[error("the store is full: {0}")]
     NoSpace(String),
-    /// Memory or queue bounds are reached, or others kept changing the stripe.
+    /// There was no memory for the request in time. Worth a retry, a little later.
+    #[error("too many bytes are under way; try again later")]
+    Overloaded,
+    /// Queue bounds are reached, or others kept changing the stripe.
     #[error("too many requests at once; try again")]
     Busy,
     /// The metadata store failed.

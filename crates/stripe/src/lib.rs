@@ -11,14 +11,16 @@ pub mod error;
 pub mod table;
 
 mod budget;
+mod holders;
 mod options;
 mod read;
 mod sites;
 mod stripes;
 mod write;
 
-pub use budget::{ByteBudget, Share};
+pub use budget::{BudgetView, ByteBudget, Pinned, Share};
 pub use error::StripeError;
+pub use holders::{Holder, Parked, Registered, Shrink};
 pub use options::StripeOptions;
 pub use read::{
     BlockExplained, BlocksRead, ChunkChoice, ChunkExplained, Histogram, HistogramView, HotBlock, Phase,

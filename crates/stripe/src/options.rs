@@ -10,6 +10,8 @@ use striate_plan::{CoAccessLimits, DurabilityRule, ReadPolicy, is_durable};
 pub struct StripeOptions {
     /// Bytes of bodies in memory at once, over all requests; more wait.
     pub in_flight_bytes: usize,
+    /// For how long a request waits for its part of them.
+    pub memory_wait: Duration,
     /// A write that has left chunks out is acknowledged if its stripe decodes after any so many further losses.
     pub write_surplus: usize,
     /// What that means: [`is_durable`], except where the laboratory plants a defect.
@@ -37,11 +39,12 @@ pub struct StripeOptions {
 }
 
 impl Default for StripeOptions {
-    /// 64 MiB of bodies in memory, a surplus of one loss, 10 s for a write or read of one site, hedging after 250 ms, one
-    /// read request in eight sampled, a minute of grace for garbage, the oldest formats.
+    /// 64 MiB of bodies in memory, 5 s for a request's share of them, a surplus of one loss, 10 s for a write or read of one
+    /// site, hedging after 250 ms, one read request in eight sampled, a minute of grace for garbage, the oldest formats.
     fn default() -> Self {
         Self {
             in_flight_bytes: 64 << 20,
+            memory_wait: Duration::from_secs(5),
             write_surplus: 1,
             durability_rule: is_durable,
             write_deadline: Duration::from_secs(10),

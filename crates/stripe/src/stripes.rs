@@ -58,7 +58,7 @@ impl Stripes {
         if let ReadPolicy::Published { .. } = options.read_policy {
             reads.probe_in_background();
         }
-        let budget = ByteBudget::new(options.in_flight_bytes);
+        let budget = ByteBudget::new(runtime.clone(), options.in_flight_bytes, options.memory_wait);
         let sampler = Arc::new(Sampler::new(options.sampling, options.co_access));
         let inner = Inner { runtime, meta, options, table, sites, reads, writes, budget, sampler };
         Ok(Self { inner: Arc::new(inner) })
@@ -242,7 +242,7 @@ impl Stripes {
     /// Waits for a share of [`StripeOptions::in_flight_bytes`], for somebody who has whole chunks in memory. It is to have no
     /// other share.
     pub async fn memory_for(&self, bytes: usize) -> Share {
-        self.inner.budget.acquire(bytes).await
+        self.inner.budget.wait(bytes).await
     }
 
     /// Tells that a stripe was repaired, so that new damage is reported again.

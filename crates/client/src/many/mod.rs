@@ -12,21 +12,29 @@
 //! that waits for its share holds none; and what holds one is handed out without waiting for another task's,
 //! because everything that was read is handed out first, and nothing is begun that has to be handed out
 //! before it. In the order of the requests, therefore, a read begins when all before it are in memory.
+//!
+//! A receiver that takes nothing loses what was read for it ([`Parked`]): the requests that are not answered are begun
+//! again when it goes on, with a *narrow* window that opens as it takes. While memory is tight reads begin narrow.
 
+mod delivery;
 mod look_up;
 mod running;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, SelectAll, StreamExt};
-use striate_stripe::{BlocksRead, Sample};
+use striate_runtime::Instant;
+use striate_stripe::{BlocksRead, Parked, Pinned, Sample, Shrink};
 use tracing::{Instrument, Span, debug_span};
 
+use crate::reader::BUFFERED;
 use crate::task::Task;
 use crate::{Client, ClientError, GetRequest, ObjectInfo};
+use delivery::Delivery;
 use look_up::{Entry, Found, Step};
 use running::Event;
 
@@ -38,21 +46,44 @@ const GROUPS_AT_ONCE: usize = 2;
 const GROUP_BYTES: u64 = 4 << 20;
 /// Bytes of what is read alone at the same time, where the client's budget is large.
 const ALONE_BYTES: u64 = 16 << 20;
+/// Bytes of a group, and of what is read alone, for a receiver that is slow or not known yet while memory is tight.
+const NARROWEST: u64 = 64 << 10;
+/// What is read for it next is so many times larger when it took the last within [`QUICK`].
+const GROWTH: u64 = 4;
+const QUICK: Duration = Duration::from_secs(1);
 
 /// How much may be in memory. Together less than half of the client's budget, so that a receiver that pauses
 /// does not hold up others: at most three groups (one is being handed out), and what is read alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
     /// Bytes of one group.
     group_bytes: u64,
     /// Bytes of what is read alone at the same time.
     alone_bytes: u64,
+    /// One read at a time, and these begin small too.
+    is_narrow: bool,
 }
 
 impl Limits {
     fn of(in_flight_bytes: usize) -> Self {
         let budget = in_flight_bytes as u64;
-        Self { group_bytes: GROUP_BYTES.min(budget / 16), alone_bytes: ALONE_BYTES.min(budget / 4).max(16) }
+        let (group_bytes, alone_bytes) = (GROUP_BYTES.min(budget / 16), ALONE_BYTES.min(budget / 4).max(16));
+        Self { group_bytes, alone_bytes, is_narrow: false }
+    }
+
+    /// For a receiver that is slow, or not known yet while memory is tight.
+    fn narrowest(self) -> Self {
+        let (group_bytes, alone_bytes) = (self.group_bytes.min(NARROWEST), self.alone_bytes.min(NARROWEST));
+        Self { group_bytes, alone_bytes, is_narrow: true }
+    }
+
+    /// For one that took the last read quickly; `most` when it is as good as any.
+    fn wider(self, most: Self) -> Self {
+        let group_bytes = self.group_bytes * GROWTH;
+        match group_bytes < most.group_bytes {
+            true => Self { group_bytes, alone_bytes: self.alone_bytes * GROWTH, is_narrow: true },
+            false => most,
+        }
     }
 
     /// What a read of `len` bytes counts: four large objects, of which a block each is in memory, or sixteen
@@ -103,20 +134,30 @@ impl Client {
     /// polled again.
     pub fn read_many(&self, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
         let span = debug_span!("read_many", requests = requests.len() as i64);
+        let most = Limits::of(self.inner.options.stripes.in_flight_bytes);
+        let budget = self.inner.stripes.budget();
+        let limits = if budget.is_tight() { most.narrowest() } else { most };
         let many = Many {
             query: Query { client: self.clone(), sample: self.inner.stripes.sampler().begin(), span },
             order,
-            limits: Limits::of(self.inner.options.stripes.in_flight_bytes),
-            requests: requests.into_iter().enumerate(),
+            most,
+            limits,
+            taken: None,
+            requests: (0..requests.len()).collect::<Vec<_>>().into_iter(),
+            delivery: Delivery::new(requests),
             looking_up: false,
             steps: VecDeque::new(),
             running: SelectAll::new(),
             groups: 0,
             weight: 0,
             ready: VecDeque::new(),
-            _read: None,
+            read: None,
+            pinned: None,
+            last_len: 0,
+            given: 0,
         };
-        stream::unfold(many, |mut many| async { many.next().await.map(|part| (part, many)) }).boxed()
+        let parked = Parked::new(self.inner.runtime.clone(), budget, many);
+        stream::unfold(parked, Parked::step).boxed()
     }
 }
 
@@ -143,9 +184,14 @@ impl Query {
 struct Many {
     query: Query,
     order: ReadOrder,
+    /// How much may be in memory for a receiver that takes it.
+    most: Limits,
     limits: Limits,
-    /// Not looked up yet.
-    requests: std::iter::Enumerate<std::vec::IntoIter<GetRequest>>,
+    /// When something was read last, for a receiver with narrow limits.
+    taken: Option<Instant>,
+    /// The positions of what is not looked up yet.
+    requests: std::vec::IntoIter<usize>,
+    delivery: Delivery,
     looking_up: bool,
     /// Looked up and not begun.
     steps: VecDeque<Step>,
@@ -157,21 +203,64 @@ struct Many {
     /// To be handed out.
     ready: VecDeque<(usize, Result<ObjectPart, ClientError>)>,
     /// The group whose parts are in `ready`; it holds their share of the budget.
-    _read: Option<BlocksRead>,
+    read: Option<BlocksRead>,
+    /// Of the part that was handed out last, when the receiver was found idle.
+    pinned: Option<Pinned>,
+    last_len: usize,
+    /// Bytes that were handed out with narrow limits.
+    given: u64,
+}
+
+impl Shrink for Many {
+    type Item = (usize, Result<ObjectPart, ClientError>);
+
+    async fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            self.pinned = None;
+            self.begin();
+            while let Some((position, part)) = self.ready.pop_front() {
+                if let Some(part) = self.delivery.hand_out(position, part) {
+                    let pieces = part.as_ref().map_or(&[][..], |part| &part.pieces);
+                    self.last_len = pieces.iter().map(Bytes::len).sum();
+                    self.given += self.last_len as u64;
+                    return Some((position, part));
+                }
+            }
+            self.read = None;
+            // Where nothing is running, nothing is left: all that could be begun was begun.
+            let event = self.running.next().await?;
+            self.widen();
+            self.take(event);
+        }
+    }
+
+    /// Gives up what is read and not handed out, and begins it again when it is wanted. The part that was handed out
+    /// last still counts, as with a get.
+    fn shrink(&mut self) {
+        let budget = self.query.client.inner.stripes.budget();
+        let read = self.read.take().filter(|_| self.last_len > NARROWEST as usize);
+        let share = read.map(BlocksRead::into_share);
+        self.pinned = share.map(|share| budget.pin(share, self.last_len)).or(self.pinned.take());
+        self.running = SelectAll::new();
+        self.steps.clear();
+        self.ready.clear();
+        (self.looking_up, self.groups, self.weight) = (false, 0, 0);
+        self.requests = self.delivery.left().into_iter();
+        (self.limits, self.taken, self.given) = (self.most.narrowest(), None, 0);
+    }
 }
 
 impl Many {
-    /// The stream's next item.
-    async fn next(&mut self) -> Option<(usize, Result<ObjectPart, ClientError>)> {
-        loop {
-            self.begin();
-            if let Some(part) = self.ready.pop_front() {
-                return Some(part);
-            }
-            self._read = None;
-            // Where nothing is running, nothing is left: all that could be begun was begun.
-            let event = self.running.next().await?;
-            self.take(event);
+    /// The next read is as large as the receiver's pace says.
+    fn widen(&mut self) {
+        if !self.limits.is_narrow {
+            return;
+        }
+        let now = self.query.client.inner.runtime.now();
+        let before = self.taken.replace(now);
+        let is_quick = before.is_some_and(|before| now.saturating_duration_since(before) <= QUICK);
+        if is_quick && self.given >= BUFFERED {
+            self.limits = self.limits.wider(self.most);
         }
     }
 
@@ -180,7 +269,8 @@ impl Many {
         let waiting: usize = self.steps.iter().map(Step::len).sum();
         if !self.looking_up && waiting < LOOKED_UP_AT_ONCE && self.requests.len() > 0 {
             self.looking_up = true;
-            let window: Vec<_> = self.requests.by_ref().take(LOOKED_UP_AT_ONCE).collect();
+            let positions = self.requests.by_ref().take(LOOKED_UP_AT_ONCE);
+            let window: Vec<_> = positions.filter_map(|position| self.delivery.request(position)).collect();
             self.running.push(running::look_up(&self.query, window, self.order, self.limits));
         }
         while let Some(step) = self.next_step() {
@@ -192,7 +282,7 @@ impl Many {
                 }
                 Step::Alone(alone) => {
                     self.weight += alone.weight;
-                    self.running.push(running::alone(&self.query, *alone));
+                    self.running.push(running::alone(&self.query, *alone, self.limits));
                 }
             }
         }
@@ -206,12 +296,12 @@ impl Many {
             Step::Alone(alone) => weight + alone.weight <= most,
         };
         match self.order {
-            ReadOrder::Completion => {
+            ReadOrder::Completion if !self.limits.is_narrow => {
                 let position = self.steps.iter().position(may_begin)?;
                 self.steps.remove(position)
             }
-            ReadOrder::Requests if groups == 0 && weight == 0 => self.steps.pop_front(),
-            ReadOrder::Requests => None,
+            _ if groups == 0 && weight == 0 => self.steps.pop_front(),
+            _ => None,
         }
     }
 
@@ -257,7 +347,7 @@ impl Many {
             self.ready.push_back((position, answer));
         }
         if read.is_some() {
-            self._read = read;
+            self.read = read;
         }
     }
 }

@@ -55,12 +55,13 @@ pub(super) fn group(query: &Query, entries: Vec<Entry>) -> BoxStream<'static, Ev
 }
 
 /// Reads one object or range.
-pub(super) fn alone(query: &Query, alone: Alone) -> BoxStream<'static, Event> {
+pub(super) fn alone(query: &Query, alone: Alone, limits: Limits) -> BoxStream<'static, Event> {
     let (position, weight) = (alone.position, alone.weight);
     let (sender, parts) = mpsc::channel(1);
     let of_task = query.clone();
     let task = query.spawn(async move {
-        send_parts(of_task, alone, sender).await;
+        let budget = if limits.is_narrow { Budget::Narrow } else { Budget::BlockByBlock };
+        send_parts(of_task, alone, budget, sender).await;
         Ok(())
     });
     let next = move |state: Option<(mpsc::Receiver<_>, Task<()>)>| async move {
@@ -79,8 +80,13 @@ pub(super) fn alone(query: &Query, alone: Alone) -> BoxStream<'static, Event> {
 
 /// Sends an object's parts, each when the one before it was taken: what is read and not yet taken then counts
 /// against the byte budget.
-async fn send_parts(query: Query, alone: Alone, parts: Sender<Result<ObjectPart, ClientError>>) {
-    let GetObject { info, range, mut body, .. } = match query.open_alone(alone).await {
+async fn send_parts(
+    query: Query,
+    alone: Alone,
+    budget: Budget,
+    parts: Sender<Result<ObjectPart, ClientError>>,
+) {
+    let GetObject { info, range, mut body, .. } = match query.open_alone(alone, budget).await {
         Ok(object) => object,
         // An error means that nobody receives any more, here and below.
         Err(error) => return parts.send(Err(error)).await.unwrap_or_default(),
@@ -109,10 +115,10 @@ async fn send_parts(query: Query, alone: Alone, parts: Sender<Result<ObjectPart,
 
 impl Query {
     /// As a get, without reading ahead: others of the same receiver are read meanwhile.
-    async fn open_alone(&self, alone: Alone) -> Result<GetObject, ClientError> {
+    async fn open_alone(&self, alone: Alone, budget: Budget) -> Result<GetObject, ClientError> {
         let Alone { request, row, .. } = alone;
         let Self { client, sample, .. } = self;
-        let (span, sample, budget) = (span_of(&request), sample.clone(), Budget::BlockByBlock);
+        let (span, sample) = (span_of(&request), sample.clone());
         match row {
             Some(row) => {
                 let object = client.get_from(row, request, budget, sample, check_read);

@@ -15,5 +15,6 @@ mod queries;
 mod races;
 mod reads;
 mod sampling;
+mod slow_peers;
 mod switched;
 mod waiting;

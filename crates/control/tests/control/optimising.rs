@@ -44,7 +44,7 @@ async fn filled() -> (Cluster, Vec<Block>) {
     // Stripes sort as they were written.
     for (key, (stripe, record)) in cluster.stripes().await.into_iter().enumerate() {
         let (stripe, crc32c) = (stripe.to_bytes().to_vec().into(), crc32c(&content(key, LEN)));
-        blocks.push(Block { stripe, len: record.len as u32, crc32c });
+        blocks.push(Block { stripe, len: record.len.try_into().unwrap(), crc32c });
     }
     (cluster, blocks)
 }

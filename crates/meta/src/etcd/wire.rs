@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 #[allow(missing_docs, clippy::all, reason = "generated from proto/etcd.proto")]
 mod etcdserverpb {
-    tonic::include_proto!("etcdserverpb");
+    include!("../../proto/etcd.rs");
 }
 
 pub(super) use etcdserverpb::auth_client::AuthClient;

@@ -3,7 +3,8 @@
 //!
 //! A form becomes the PutObject that it describes: its fields become headers, its file becomes the body, which
 //! streams. s3s has forms of its own, but holds their files in memory, forgets the files' names, and reads a
-//! policy before its signature. The order here: the fields (bounded), the signature, the policy, the file.
+//! policy before its signature. The order here: the fields (bounded), the signature, the policy's expiration, the
+//! key's length, the policy's conditions, the file.
 
 mod answer;
 mod parts;
@@ -15,6 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use s3s::Body;
 use s3s::stream::DynByteStream;
+use striate_client::MAX_KEY_LEN;
 
 use crate::address::{Address, percent_encode};
 use crate::auth;
@@ -28,7 +30,7 @@ use parts::{Fields, Form, boundary_of};
 use policy::Policy;
 
 /// Bytes of a form that are held in memory.
-pub(crate) const HELD_BYTES: u64 = parts::MAX_FIELDS_BYTES as u64;
+pub(crate) const HELD_BYTES: usize = parts::MAX_FIELDS_BYTES;
 /// What stands for the file's name in a key.
 const FILE_NAME: &str = "${filename}";
 
@@ -69,14 +71,12 @@ pub(crate) async fn accept(
         Form::read(body, boundary, Arc::clone(front.trace)).await?;
     let access_key = auth::verify_form(|name| fields.get(name), front.keys, front.region, front.now).await?;
     front.trace.set_access_key(&access_key);
-    let key = fields.get("key").filter(|key| !key.is_empty());
-    let key =
-        key.ok_or_else(|| Refusal::bad("InvalidArgument", "Bucket POST must contain a field named 'key'."))?;
-    let key = key.replace(FILE_NAME, &file_name);
+    let policy = Policy::parse(fields.get("policy").unwrap_or_default())?;
+    policy.check_expiration(front.now)?;
+    let key = named_key(fields.get("key").unwrap_or_default(), &file_name)?;
     // Conditions hold for the key that is used.
     fields.set("key", key.clone());
-    let policy = Policy::parse(fields.get("policy").unwrap_or_default())?;
-    file.bound(policy.check(&fields, &address.bucket, front.now)?);
+    file.bound(policy.check(&fields, &address.bucket)?);
     address.key = key;
     let path = match front.bucket_host {
         Some(_) => format!("/{}", percent_encode(&address.key)),
@@ -93,6 +93,22 @@ pub(crate) async fn accept(
         put.headers_mut().insert(header::HOST, host.clone());
     }
     Ok(Accepted { access_key, put, answer })
+}
+
+/// The key that a form's field `key` stands for, with the file's name in it. Its length is computed first: a form
+/// of 64 KiB can ask for a key of 90 MB.
+///
+/// # Errors
+/// InvalidArgument for an empty field, KeyTooLongError for a key that no object may have.
+fn named_key(field: &str, file_name: &str) -> Result<String, Refusal> {
+    if field.is_empty() {
+        return Err(Refusal::bad("InvalidArgument", "Bucket POST must contain a field named 'key'."));
+    }
+    let names = field.matches(FILE_NAME).count();
+    if field.len() - names * FILE_NAME.len() + names * file_name.len() > MAX_KEY_LEN {
+        return Err(Refusal::bad("KeyTooLongError", "Your key is too long."));
+    }
+    Ok(field.replace(FILE_NAME, file_name))
 }
 
 /// What the gateway knows besides the form.

@@ -15,7 +15,7 @@ use striate_meta::{
 use striate_runtime::Runtime;
 use striate_s3::{
     AuditEntry, AuditSink, Certificates, Credentials, Gateway, GatewayOptions, Hooks, KeyStore, Limits,
-    SealingKey, serve,
+    RequestMetrics, SealingKey, serve,
 };
 use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
 use tokio::net::TcpListener;
@@ -31,6 +31,7 @@ pub struct Fixture {
     pub address: std::net::SocketAddr,
     pub keys: Arc<KeyStore>,
     pub audit: Arc<Entries>,
+    pub metrics: Arc<Counted>,
     meta: Arc<CountingMeta>,
     stop: Option<oneshot::Sender<()>>,
     served: Option<striate_runtime::JoinHandle<std::io::Result<()>>>,
@@ -43,6 +44,45 @@ pub struct Entries(pub Mutex<Vec<AuditEntry>>);
 impl AuditSink for Entries {
     fn record(&self, entry: &AuditEntry) {
         self.0.lock().push(entry.clone());
+    }
+}
+
+/// Refusals and cuts as they came.
+#[derive(Default)]
+pub struct Counted {
+    reasons: Mutex<Vec<&'static str>>,
+    more: tokio::sync::Notify,
+}
+
+impl Counted {
+    fn note(&self, reason: &'static str) {
+        self.reasons.lock().push(reason);
+        self.more.notify_one();
+    }
+
+    /// All reasons until now, when there are `len`.
+    pub async fn reasons(&self, len: usize) -> Vec<&'static str> {
+        loop {
+            let reasons = self.reasons.lock().clone();
+            if reasons.len() >= len {
+                return reasons;
+            }
+            self.more.notified().await;
+        }
+    }
+}
+
+impl RequestMetrics for Counted {
+    fn request(&self, _: &'static str, _: u16, _: u64, _: u64, _: Duration) {}
+
+    fn connection(&self, _opened: bool) {}
+
+    fn refused(&self, reason: &'static str) {
+        self.note(reason);
+    }
+
+    fn cut(&self, reason: &'static str) {
+        self.note(reason);
     }
 }
 
@@ -80,14 +120,15 @@ impl Fixture {
         let audit = Arc::new(Entries::default());
         let domains = domains.iter().map(|domain| (*domain).to_owned()).collect();
         let options = GatewayOptions { domains, limits, ..GatewayOptions::default() };
-        let hooks = Hooks { audit: audit.clone(), ..Hooks::default() };
+        let metrics = Arc::new(Counted::default());
+        let hooks = Hooks { audit: audit.clone(), metrics: metrics.clone(), ..Hooks::default() };
         let gateway = Gateway::new(runtime.clone(), client, keys.clone(), options, hooks).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move { drop(stopped.await) };
         let served = Some(runtime.spawn(serve(gateway, listener, certificates, Box::pin(shutdown))));
-        Self { runtime, address, keys, audit, meta, stop: Some(stop), served }
+        Self { runtime, address, keys, audit, metrics, meta, stop: Some(stop), served }
     }
 
     pub fn signer(&self) -> Signer {

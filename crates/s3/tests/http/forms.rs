@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hmac::{Hmac, Mac};
 
+use crate::allocation::largest_allocation;
 use crate::fixture::{ACCESS, Fixture, SECRET};
 use crate::wire::{Request, Signer};
 
@@ -165,6 +166,34 @@ async fn the_files_name_goes_into_the_key_and_the_policy_holds_for_what_it_makes
     }
     let outside = form(&fixture.signer(), LATER, |fields| set(fields, "key", "${filename}form/"));
     assert_eq!(fixture.raw(outside).await.error(), (403, "AccessDenied"));
+}
+
+/// 64 KiB of form could make a key of 90 MB.
+#[tokio::test]
+async fn a_key_is_not_made_before_its_length_and_the_policys_expiration_are_checked() {
+    let fixture = Fixture::open().await;
+    let amplified = |expiration| {
+        let mut request = form(&fixture.signer(), expiration, |fields| {
+            set(fields, "key", &format!("form/{}", "${filename}".repeat(2_800)));
+        });
+        let body = String::from_utf8(request.body).unwrap();
+        let name = "n".repeat(32_000);
+        request.body = body.replace("filename=\"f\"", &format!("filename=\"{name}\"")).into();
+        request
+    };
+    for (expiration, error) in
+        [(LATER, (400, "KeyTooLongError")), ("2020-01-01T00:00:00.000Z", (403, "AccessDenied"))]
+    {
+        let request = amplified(expiration);
+        largest_allocation();
+        assert_eq!(fixture.raw(request).await.error(), error);
+        let largest = largest_allocation();
+        assert!(largest < 1 << 20, "{largest} bytes at once");
+    }
+    let repeated = "${filename}".repeat(100);
+    let short = form(&fixture.signer(), LATER, |fields| set(fields, "key", &format!("form/{repeated}")));
+    assert_eq!(fixture.raw(short).await.status, 204, "only the key that results counts");
+    assert_eq!(fixture.get(&format!("form/{}", "f".repeat(100))).await.text(), "bytes");
 }
 
 #[tokio::test]

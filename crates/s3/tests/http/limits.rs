@@ -20,7 +20,7 @@ async fn a_slow_head_is_cut_off() {
 
 #[tokio::test]
 async fn a_slow_body_is_cut_off_and_nothing_is_stored() {
-    let fixture = Fixture::open_with(Limits { body_window: SOON, ..limits() }, &[]).await;
+    let fixture = Fixture::open_with(Limits { rate_window: SOON, ..limits() }, &[]).await;
     let mut request = Request::new("PUT", "/bucket/k").body(b"123456789");
     fixture.signer().sign(&mut request);
     let mut connection = fixture.connect().await;
@@ -42,6 +42,17 @@ async fn a_body_that_breaks_off_stores_nothing() {
     assert_eq!(fixture.get("k").await.status, 404);
 }
 
+/// A put of eight bytes of which the gateway has read four.
+async fn begun_put(fixture: &Fixture) -> Connection {
+    let mut request = Request::new("PUT", "/bucket/k").body(b"12345678").header("expect", "100-continue");
+    fixture.signer().sign(&mut request);
+    let mut connection = fixture.connect().await;
+    connection.write(request.head().as_bytes()).await;
+    assert!(connection.until(b"100 Continue\r\n\r\n").await, "the body is awaited");
+    connection.write(b"1234").await;
+    connection
+}
+
 #[tokio::test]
 async fn connections_heads_and_headers_are_bounded() {
     let bounded = Limits { connections: 2, header_bytes: 8 << 10, header_count: 20, ..limits() };
@@ -54,16 +65,17 @@ async fn connections_heads_and_headers_are_bounded() {
     (0..19).for_each(|number| many.set(&format!("x-more-{number}"), "v"));
     assert_eq!(fixture.raw(many).await.status, 431);
 
-    // Connections of answered requests may still be closing: take two that answer, then one too many.
-    let mut held: Vec<Connection> = Vec::new();
-    while held.len() < 2 {
-        let mut connection = fixture.connect().await;
-        if connection.ask(&Request::new("GET", "/minio/health/live")).await.status == 200 {
-            held.push(connection);
-        }
+    let mut idle = fixture.connect().await;
+    assert_eq!(idle.ask(&Request::new("GET", "/minio/health/live")).await.status, 200);
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(begun_put(&fixture).await);
     }
+    assert!(idle.until_closed().await.is_empty(), "an idle connection makes room");
     let refused = fixture.connect().await.until_closed().await;
     assert!(refused.starts_with(b"HTTP/1.1 503"), "{refused:?}");
+    held[0].write(b"5678").await;
+    assert_eq!(held[0].answer(false).await.status, 200, "those at work are left alone");
 }
 
 #[tokio::test]

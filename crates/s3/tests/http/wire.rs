@@ -235,6 +235,19 @@ impl Connection {
         std::mem::take(&mut self.unread)
     }
 
+    /// Reads up to and with `mark`; false when the other side closes before.
+    pub async fn until(&mut self, mark: &[u8]) -> bool {
+        loop {
+            if let Some(at) = self.unread.windows(mark.len()).position(|window| window == mark) {
+                self.unread.drain(..at + mark.len());
+                return true;
+            }
+            if !self.more().await {
+                return false;
+            }
+        }
+    }
+
     async fn more(&mut self) -> bool {
         let mut buffer = [0; 16 << 10];
         match self.stream.read(&mut buffer).await {

@@ -13,7 +13,7 @@ use crate::store::{ChunkInfo, StoreStatus};
 /// The generated messages, client and server.
 #[allow(missing_docs, clippy::all, reason = "generated from proto/site.proto, which documents it")]
 pub mod generated {
-    tonic::include_proto!("striate.site.v1");
+    include!("../../proto/site.rs");
 }
 
 pub use generated as messages;

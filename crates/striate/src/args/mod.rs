@@ -4,6 +4,7 @@ mod bench;
 mod migrate;
 mod objects;
 mod operate;
+mod peers;
 mod serve;
 mod upkeep;
 
@@ -16,6 +17,7 @@ pub use operate::{
     AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
     InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,
 };
+pub use peers::PeerArgs;
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 pub use upkeep::UpkeepArgs;
 

@@ -10,7 +10,7 @@ use striate_meta::EngineUrl;
 use striate_plan::ReadPolicy;
 use striate_stripe::StripeOptions;
 
-use super::UpkeepArgs;
+use super::{PeerArgs, UpkeepArgs};
 use crate::spans::OtlpEndpoint;
 
 /// Where to listen: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface.
@@ -104,10 +104,15 @@ pub struct ListenArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share, env = "STRIATE_OTLP_SAMPLING")]
     pub otlp_sampling: f64,
 
-    /// Memory for the bodies of requests in flight, in MiB; requests beyond it wait.
+    /// Memory for the bodies of requests in flight, in MiB; requests beyond it wait. What is held for clients that do not
+    /// take or send is taken back for those that do.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..),
           env = "STRIATE_BODY_MEMORY_MIB")]
     pub body_memory_mib: u32,
+
+    /// What a client may occupy.
+    #[command(flatten)]
+    pub peers: PeerArgs,
 
     /// How many further losses a block must survive when its write is acknowledged although sites are lost; if the
     /// chunks that are stored do not decode after any so many losses, the write fails with 503. While all n sites are
@@ -137,6 +142,7 @@ impl ListenArgs {
     pub fn stripe_options(&self) -> StripeOptions {
         StripeOptions {
             in_flight_bytes: (self.body_memory_mib as usize) << 20,
+            memory_wait: self.peers.memory_wait,
             write_surplus: self.write_surplus.into(),
             read_policy: self.read_policy,
             ..StripeOptions::default()

@@ -42,7 +42,7 @@ impl From<&UpkeepArgs> for UpkeepOptions {
 }
 
 /// A number with the unit s, m, h or d, or 0.
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time; write a number with its unit, as in 90s, 15m, 12h or 30d");
     if text == "0" {
         return Ok(Duration::ZERO);

@@ -8,7 +8,7 @@ pub mod service;
 /// The generated messages, client and server.
 #[allow(missing_docs, clippy::all, reason = "generated from proto/control.proto, which documents it")]
 pub mod generated {
-    tonic::include_proto!("striate.control.v1");
+    include!("../../proto/control.rs");
 }
 
 pub use generated as messages;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use striate_control::SiteLoadView;
-use striate_stripe::{CoAccessTotals, HistogramView, Phase, ReadMeasures};
+use striate_stripe::{BudgetView, CoAccessTotals, HistogramView, Phase, ReadMeasures};
 
 use super::Page;
 
@@ -53,6 +53,29 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
     ] {
         page.head(name, "histogram", help);
         page.histogram(name, None, &histogram.view());
+    }
+}
+
+/// The memory for bodies: what is taken, who waits for it, what was taken back.
+pub(super) fn render_memory(page: &mut Page, memory: BudgetView) {
+    let name = "striate_body_memory_bytes";
+    page.head(
+        name,
+        "gauge",
+        "Memory for bodies: all of it, what is taken, and of that what idle clients pin.",
+    );
+    for (state, bytes) in [("total", memory.total), ("taken", memory.taken), ("pinned", memory.pinned)] {
+        page.value(name, &[("state", state)], bytes);
+    }
+    page.head("striate_body_memory_waiting", "gauge", "Requests that wait for memory.");
+    page.value("striate_body_memory_waiting", &[], memory.waiting);
+    for (name, help, count) in [
+        ("striate_body_memory_waits_total", "Requests that had to wait for memory.", memory.waited),
+        ("striate_body_memory_refused_total", "Requests that waited for memory in vain.", memory.refused),
+        ("striate_body_memory_released_total", "Memory taken back from idle clients.", memory.released),
+    ] {
+        page.head(name, "counter", help);
+        page.value(name, &[], count);
     }
 }
 

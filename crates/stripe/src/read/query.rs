@@ -37,7 +37,14 @@ pub struct BlocksRead {
     pub blocks: Vec<Vec<Bytes>>,
     /// What it took.
     pub stats: ReadStats,
-    _share: Share,
+    share: Share,
+}
+
+impl BlocksRead {
+    /// Gives the blocks up and keeps their share of the budget.
+    pub fn into_share(self) -> Share {
+        self.share
+    }
 }
 
 /// What a query took.
@@ -91,12 +98,12 @@ impl Reads {
         let gathering = self.located(blocks, &mut stats).await?;
         let policy = self.shared.options.read_policy;
         let needed: usize = gathering.iter().map(|block| block.bytes_in_memory(policy)).sum();
-        let share = budget.acquire(needed).await;
+        let share = budget.acquire(needed).await?;
         stats.extra_chunks = self.extra_reads(policy, &gathering) * blocks.len();
         let mut read = vec![Vec::new(); blocks.len()];
         let hand_out = |block: usize, pieces| read[block] = pieces;
         let stats = self.gather(blocks, gathering, stats, hand_out).await?;
-        Ok(BlocksRead { blocks: read, stats, _share: share })
+        Ok(BlocksRead { blocks: read, stats, share })
     }
 
     /// See [`crate::Stripes::read_ahead`].

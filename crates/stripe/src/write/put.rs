@@ -99,7 +99,7 @@ impl PutSession {
     /// [`StripeError::TooFewSites`] when the chunks that sites took do not make the block durable.
     ///
     /// # Panics
-    /// If the block is empty.
+    /// If the block is empty, or has 4 GiB or more.
     pub async fn write_block(
         &self,
         data: Bytes,
@@ -107,22 +107,19 @@ impl PutSession {
         neighbours: &Neighbours,
     ) -> Result<StoredBlock, StripeError> {
         assert!(!data.is_empty(), "an empty block has no stripe");
+        let len = u32::try_from(data.len()).expect("a block's length has 32 bits");
         let code = self.writes.shared.table.code(profile)?;
         let encoded = encode(&code, &data, self.writes.shared.runtime.buffers());
         let name = self.writes.shared.writer.name_stripe().await?;
         let sites = self.place(&code, neighbours)?;
         let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
-        let block = Block {
-            stripe: name.id.to_bytes().to_vec().into(),
-            len: data.len() as u32,
-            crc32c: crc32c(&data),
-        };
+        let block = Block { stripe: name.id.to_bytes().to_vec().into(), len, crc32c: crc32c(&data) };
         let stripe = Stripe {
             profile: profile.to_string(),
-            chunk_len: encoded.chunk_len as u32,
+            chunk_len: u32::try_from(encoded.chunk_len).expect("a chunk is not longer than its block"),
             locations: placed.locations,
             generation: FIRST.0,
-            len: data.len() as u64,
+            len: len.into(),
         };
         self.writes.ensure_placement(&holders(&stripe)).await?;
         Ok(StoredBlock { block, name, stripe, strays: placed.strays })

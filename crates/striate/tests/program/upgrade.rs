@@ -8,7 +8,7 @@ use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
 use striate::start::roster::{RequiredFormats, Roster};
 use striate_core::Formats;
-use striate_meta::{Transaction, TxId, keys, records};
+use striate_meta::{keys, records};
 use striate_runtime::Runtime;
 use striate_stripe::StripeOptions;
 
@@ -55,7 +55,7 @@ impl Store {
             (row.record_format, row.chunk_format, row.needs_release) = (0, 0, String::new());
         })
         .await;
-        cluster.close().await;
+        close(cluster).await;
         for path in store.paths() {
             let (roster, disk) = Roster::read(&path).unwrap().unwrap();
             let old = roster.changed(|roster| roster.formats = RequiredFormats::default());
@@ -66,11 +66,16 @@ impl Store {
     }
 }
 
+/// Its directories are free afterwards.
+async fn close(cluster: Cluster) {
+    cluster.close().await;
+}
+
 async fn change_row(cluster: &Cluster, change: impl FnOnce(&mut records::Cluster)) {
     let row = cluster.meta().get(&keys::cluster()).await.unwrap().unwrap();
     let mut record: records::Cluster = row.record().unwrap();
     change(&mut record);
-    let mut tx = Transaction::new(TxId(7));
+    let mut tx = cluster.client().stripes().transaction();
     tx.put(keys::cluster(), records::encode(&record));
     cluster.meta().commit(tx).await.unwrap();
 }
@@ -105,10 +110,10 @@ async fn a_store_of_release_0_1_keeps_its_formats_until_somebody_finalizes_the_u
         );
     }
     assert!(cluster.status("").await.formats.unwrap().is_finalized());
-    cluster.close().await;
+    close(cluster).await;
     let cluster = store.start(&store.paths()).await.unwrap();
     assert_eq!(cluster.client().stripes().formats(), Formats::NEWEST);
-    cluster.close().await;
+    close(cluster).await;
 }
 
 /// The row decides; a crash before the rosters followed it is put right by the next start.
@@ -117,11 +122,11 @@ async fn rosters_follow_the_row_at_the_next_start() {
     let store = Store::of_release_0_1().await;
     let cluster = store.start(&store.paths()).await.unwrap();
     change_row(&cluster, |row| row.set_formats(Formats::NEWEST)).await;
-    cluster.close().await;
+    close(cluster).await;
     assert!(store.paths().iter().all(|path| first_line(path).contains("\"version\":1,")));
     let cluster = store.start(&store.paths()).await.unwrap();
     assert!(store.paths().iter().all(|path| first_line(path).contains("\"version\":2,")));
-    cluster.close().await;
+    close(cluster).await;
 }
 
 /// A directory that was away while the upgrade was finalized does not let an older program in.
@@ -131,18 +136,18 @@ async fn a_directory_that_was_away_gets_the_formats_when_it_returns() {
     let paths = store.paths();
     let cluster = store.start(&paths[..2]).await.unwrap();
     cluster.finalize_upgrade().await.unwrap();
-    cluster.close().await;
+    close(cluster).await;
     assert!(first_line(&paths[2]).contains("\"version\":1,"));
     let cluster = store.start(&paths).await.unwrap();
     assert!(paths.iter().all(|path| first_line(path).contains("\"version\":2,")));
-    cluster.close().await;
+    close(cluster).await;
 }
 
 #[tokio::test]
 async fn a_store_with_formats_of_a_later_release_is_refused_by_its_name() {
     let later = Formats { records: Formats::NEWEST.records + 1, ..Formats::NEWEST };
     let store = Store::new();
-    store.start(&store.paths()).await.unwrap().close().await;
+    close(store.start(&store.paths()).await.unwrap()).await;
     let (roster, disk) = Roster::read(&store.paths()[1]).unwrap().unwrap();
     let required = RequiredFormats { in_force: later, needs: "7.8.9".to_owned() };
     roster.changed(|roster| roster.formats = required).write(&store.paths()[1], disk).unwrap();
@@ -156,7 +161,7 @@ async fn a_store_with_formats_of_a_later_release_is_refused_by_its_name() {
         (row.record_format, row.needs_release) = (later.records, "7.8.9".to_owned());
     })
     .await;
-    cluster.close().await;
+    close(cluster).await;
     let error = store.start(&store.paths()).await.unwrap_err().to_string();
     assert!(error.contains("start striate 7.8.9 or newer"), "{error}");
 }

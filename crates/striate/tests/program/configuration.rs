@@ -105,7 +105,7 @@ fn the_manual_lists_the_options_as_they_are() {
         if std::env::var_os("STRIATE_UPDATE_DOCS").is_some() {
             manual.replace_range(start..stop, &table);
         } else {
-            let hint = "run STRIATE_UPDATE_DOCS=1 cargo test --package striate --test configuration";
+            let hint = "run STRIATE_UPDATE_DOCS=1 cargo test --package striate --test program configuration";
             assert_eq!(&manual[start..stop], table, "the table of {service} is out of date: {hint}");
         }
     }

@@ -79,7 +79,7 @@ async fn child_process() {
 
 fn run_child(directory: &Path, round: u64, facts: &mut BTreeMap<u64, Fact>) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "child_process", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "kill::child_process", "--nocapture", "--test-threads=1"])
         .env(DIRECTORY, directory)
         .env(ROUND, round.to_string())
         .stdout(Stdio::piped())

@@ -1,0 +1,77 @@
+//! What of a read of many objects was handed out, so that the rest can be begun again.
+
+use bytes::Bytes;
+
+use super::{ObjectHead, ObjectPart};
+use crate::{ClientError, GetRequest, ReadCondition, ReadRange};
+
+/// Requests that are not answered yet.
+pub(super) struct Delivery {
+    /// By position; `None` when it is answered.
+    open: Vec<Option<Open>>,
+}
+
+/// A request that is not answered yet.
+struct Open {
+    /// For what is left.
+    request: GetRequest,
+    /// The version of which the first parts were handed out.
+    begun: Option<[u8; 16]>,
+}
+
+impl Delivery {
+    pub(super) fn new(requests: Vec<GetRequest>) -> Self {
+        let open = |request| Some(Open { request, begun: None });
+        Self { open: requests.into_iter().map(open).collect() }
+    }
+
+    /// The positions of what is left to be read.
+    pub(super) fn left(&self) -> Vec<usize> {
+        (0..self.open.len()).filter(|&position| self.open[position].is_some()).collect()
+    }
+
+    /// What is left of a request, with its position.
+    pub(super) fn request(&self, position: usize) -> Option<(usize, GetRequest)> {
+        Some((position, self.open[position].as_ref()?.request.clone()))
+    }
+
+    /// A part as it is handed out; `None` when its request was answered with an error meanwhile.
+    pub(super) fn hand_out(
+        &mut self,
+        position: usize,
+        part: Result<ObjectPart, ClientError>,
+    ) -> Option<Result<ObjectPart, ClientError>> {
+        let open = self.open[position].as_mut()?;
+        let part = part.and_then(|part| open.continued(part));
+        match &part {
+            Ok(part) if !part.is_last => {}
+            _ => self.open[position] = None,
+        }
+        Some(part)
+    }
+}
+
+impl Open {
+    /// Notes a part. One that begins the rest of an answer has no head again, and must be of the same version.
+    fn continued(&mut self, mut part: ObjectPart) -> Result<ObjectPart, ClientError> {
+        match (self.begun, &part.head) {
+            (Some(version), Some(head)) if head.info.version != version => return Err(ClientError::Conflict),
+            (Some(_), _) => part.head = None,
+            (None, Some(head)) => self.begin(head),
+            (None, None) => {}
+        }
+        let len: usize = part.pieces.iter().map(Bytes::len).sum();
+        if let ReadRange::Bytes { first, .. } = &mut self.request.range {
+            *first += len as u64;
+        }
+        Ok(part)
+    }
+
+    fn begin(&mut self, head: &ObjectHead) {
+        self.begun = Some(head.info.version);
+        // They held, and hold for this version.
+        self.request.condition = ReadCondition::default();
+        let last = Some(head.range.end.saturating_sub(1));
+        self.request.range = ReadRange::Bytes { first: head.range.start, last };
+    }
+}

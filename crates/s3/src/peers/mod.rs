@@ -1,0 +1,249 @@
+//! Who is connected, how fast each peer moves bytes, and who has to go first.
+//!
+//! A connection costs descriptors and memory for as long as its peer likes, unless somebody looks. One sweeper
+//! looks at all connections in every tick (a thirtieth of the window): there is no timer for a connection, and
+//! serving takes no lock. A peer that is waited for must move [`Limits::min_rate`] over the last
+//! [`Limits::rate_window`] of such waiting. While memory is short, the last [`Limits::pressed_window`] counts, and
+//! the slowest go first. Where connections run out, the one that has been idle for the longest makes room.
+//!
+//! Waiting for the store does not count against a peer, and a lump of bytes counts for the whole window: whoever
+//! moves twice the minimum on average finishes, however the network cuts it.
+
+mod in_flight;
+mod peer;
+mod rate;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use striate_runtime::Runtime;
+
+use crate::audit::RequestMetrics;
+use crate::options::Limits;
+use rate::Rate;
+
+pub(crate) use in_flight::{InFlight, KeyLimits};
+pub(crate) use peer::{Peer, Waits};
+
+/// Ticks of a window.
+const TICKS: usize = 30;
+/// The shortest tick: tests have short windows.
+const SHORTEST_TICK: Duration = Duration::from_millis(5);
+/// While memory is short, senders are judged by this part of the window: what they sent is seen at once, while
+/// receivers move in the lumps of their buffers, and what came of a body cannot be dropped and read again.
+const SENDERS_PART: usize = 3;
+/// The share of the peers below the minimum rate that is cut in one tick while memory is short …
+const CUT_SHARE: usize = 4;
+/// … and how many at least.
+const CUT_AT_LEAST: usize = 8;
+
+/// All connections of a gateway.
+pub(crate) struct Peers {
+    limits: Limits,
+    metrics: Arc<dyn RequestMetrics>,
+    known: Mutex<Known>,
+    /// Something could not be held in memory since the last tick.
+    is_pressed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Known {
+    last: u64,
+    connections: HashMap<u64, Watched>,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+struct Watched {
+    peer: Arc<Peer>,
+    address: IpAddr,
+    rate: Rate,
+    /// Requests that had begun at the last tick.
+    begun: u32,
+    /// Ticks without a request.
+    idle: u32,
+}
+
+/// A connection that was let in; forgotten when it is dropped.
+pub(crate) struct Admitted {
+    peers: Arc<Peers>,
+    number: u64,
+    /// Its peer.
+    pub peer: Arc<Peer>,
+}
+
+/// Why a connection was not let in, as metrics name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// All connections are taken, and none is idle.
+    Connections,
+    /// Those of its address are.
+    Address,
+}
+
+impl Full {
+    /// The name in metrics.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Address => "connections_of_address",
+        }
+    }
+}
+
+/// Who counts as one address: of IPv6 the network, because a host has 2⁶⁴ addresses there.
+fn counted(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+impl Peers {
+    pub fn new(limits: Limits, metrics: Arc<dyn RequestMetrics>) -> Arc<Self> {
+        Arc::new(Self { limits, metrics, known: Mutex::default(), is_pressed: AtomicBool::new(false) })
+    }
+
+    /// Lets a connection in. Where all are taken, one that is idle or below the minimum rate makes room.
+    ///
+    /// # Errors
+    /// Which limit is reached.
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Full> {
+        let address = counted(address);
+        let mut known = self.known.lock();
+        if known.by_address.get(&address).is_some_and(|&count| count >= self.limits.connections_per_address) {
+            return Err(Full::Address);
+        }
+        if known.connections.len() >= self.limits.connections {
+            let number = known.dispensable(self.pressed_ticks(), self.least(self.pressed_ticks()));
+            let number = number.ok_or(Full::Connections)?;
+            if let Some(victim) = known.forget(number) {
+                victim.peer.cut();
+                self.metrics.cut("room");
+            }
+        }
+        known.last += 1;
+        let number = known.last;
+        let peer = Arc::new(Peer::default());
+        let watched = Watched { peer: Arc::clone(&peer), address, rate: Rate::default(), begun: 0, idle: 0 };
+        known.connections.insert(number, watched);
+        *known.by_address.entry(address).or_default() += 1;
+        Ok(Admitted { peers: Arc::clone(self), number, peer })
+    }
+
+    /// Memory is short: until the next tick the shorter window counts.
+    pub fn press(&self) {
+        self.is_pressed.store(true, Ordering::Relaxed);
+    }
+
+    /// Looks at all connections for ever. `is_pressed` tells whether memory is short.
+    pub async fn watch(&self, runtime: &Runtime, is_pressed: impl Fn() -> bool) {
+        let tick = (self.limits.rate_window / TICKS as u32).max(SHORTEST_TICK);
+        loop {
+            runtime.sleep(tick).await;
+            self.sweep(is_pressed());
+        }
+    }
+
+    /// Ends a tick: counts what moved, and cuts those who are too slow.
+    pub fn sweep(&self, is_pressed: bool) {
+        let is_pressed = self.is_pressed.swap(false, Ordering::Relaxed) || is_pressed;
+        let mut known = self.known.lock();
+        let (least, pressed_ticks) = (self.least(TICKS), self.pressed_ticks());
+        let mut slow = Vec::new();
+        for watched in known.connections.values_mut() {
+            watched.tick();
+            if watched.peer.waits() == Waits::NotForPeer {
+                continue;
+            }
+            if watched.rate.of_last(TICKS).is_some_and(|bytes| bytes < least) {
+                watched.cut();
+                self.metrics.cut("rate");
+            } else if is_pressed {
+                let ticks = match watched.peer.waits() {
+                    Waits::ForBody => pressed_ticks.div_ceil(SENDERS_PART),
+                    _ => pressed_ticks,
+                };
+                let bytes = watched.rate.of_last(ticks).filter(|&bytes| bytes < self.least(ticks));
+                slow.extend(bytes.map(|bytes| (bytes / ticks as u64, Arc::clone(&watched.peer))));
+            }
+        }
+        slow.sort_by_key(|(bytes_per_tick, _)| *bytes_per_tick);
+        let most = (slow.len() / CUT_SHARE).max(CUT_AT_LEAST);
+        for (_, peer) in slow.iter().take(most) {
+            peer.cut();
+            self.metrics.cut("memory");
+        }
+    }
+
+    /// Ticks of the window that counts while memory is short.
+    fn pressed_ticks(&self) -> usize {
+        let share = self.limits.pressed_window.as_secs_f64() / self.limits.rate_window.as_secs_f64();
+        ((share * TICKS as f64).ceil() as usize).clamp(1, TICKS)
+    }
+
+    /// Bytes that a peer must move in `ticks`.
+    fn least(&self, ticks: usize) -> u64 {
+        let window = self.limits.rate_window.as_secs_f64() * ticks as f64 / TICKS as f64;
+        (self.limits.min_rate as f64 * window) as u64
+    }
+}
+
+impl Known {
+    /// The connection that has been idle for the longest; if none is, the slowest of those that moved less than
+    /// `least` in their last `ticks`.
+    fn dispensable(&self, ticks: usize, least: u64) -> Option<u64> {
+        let idle = self.connections.iter().filter(|(_, watched)| watched.peer.is_idle());
+        // The oldest of those that have been idle for as long: nobody is cut who has just come.
+        let longest = idle.max_by_key(|(number, watched)| (watched.idle, std::cmp::Reverse(**number)));
+        if let Some((number, _)) = longest {
+            return Some(*number);
+        }
+        let rated = self.connections.iter().filter(|(_, watched)| watched.peer.waits() != Waits::NotForPeer);
+        let rated = rated.filter_map(|(number, watched)| Some((watched.rate.of_last(ticks)?, *number)));
+        rated.filter(|(bytes, _)| *bytes < least).min().map(|(_, number)| number)
+    }
+
+    fn forget(&mut self, number: u64) -> Option<Watched> {
+        let watched = self.connections.remove(&number)?;
+        if let Some(count) = self.by_address.get_mut(&watched.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&watched.address);
+            }
+        }
+        Some(watched)
+    }
+}
+
+impl Watched {
+    fn tick(&mut self) {
+        let (begun, moved) = (self.peer.begun(), self.peer.moved());
+        if begun != self.begun {
+            (self.begun, self.idle) = (begun, 0);
+            self.rate.restart(moved);
+        }
+        match self.peer.is_idle() {
+            true => self.idle = self.idle.saturating_add(1),
+            false => self.rate.tick(moved, self.peer.waits() != Waits::NotForPeer, TICKS),
+        }
+    }
+
+    fn cut(&mut self) {
+        self.peer.cut();
+        // It is given another window to take its last answer.
+        self.rate.restart(self.peer.moved());
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.peers.known.lock().forget(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! One connection's peer, as its task and the sweeper see it.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::task::Context;
+
+use futures::task::AtomicWaker;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Waits {
+    /// The store, or the peer's next request.
+    NotForPeer,
+    /// The next bytes of a request's body.
+    ForBody,
+    /// The peer to take bytes of an answer.
+    ForReceiver,
+}
+
+/// What a sweep decided about a connection.
+const KEPT: u8 = 0;
+/// Its request is answered RequestTimeout.
+const CUT_BODY: u8 = 1;
+/// It is closed in the middle of an answer.
+const CUT_ANSWER: u8 = 2;
+/// It is closed if no request has begun meanwhile.
+const CUT_IDLE: u8 = 3;
+
+/// The peer of one connection. Its task writes here without locks; the sweeper reads once in a tick.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    /// Bytes of bodies received and of answers sent, from the beginning.
+    moved: AtomicU64,
+    waits: AtomicU8,
+    /// Requests that have begun.
+    begun: AtomicU32,
+    /// A request is being served.
+    is_busy: AtomicBool,
+    verdict: AtomicU8,
+    /// Who reads the request's body.
+    body: AtomicWaker,
+    /// The connection's task.
+    task: AtomicWaker,
+    /// The connection must not be closed at once after its last answer.
+    lingers: AtomicBool,
+}
+
+impl Peer {
+    /// A request's head has come.
+    pub fn begin_request(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        // What was decided about an earlier request does not hold for this one.
+        self.verdict.store(KEPT, Ordering::Relaxed);
+        self.is_busy.store(true, Ordering::Relaxed);
+    }
+
+    /// An answer's body was handed over, or given up.
+    pub fn end_request(&self) {
+        self.is_busy.store(false, Ordering::Relaxed);
+    }
+
+    /// The connection lingers when it closes.
+    pub fn linger(&self) {
+        self.lingers.store(true, Ordering::Release);
+    }
+
+    /// Whether the connection lingers.
+    pub fn lingers(&self) -> bool {
+        self.lingers.load(Ordering::Acquire)
+    }
+
+    /// Bytes of a body came.
+    pub fn sent(&self, len: usize) {
+        self.count(len);
+        self.stop_waiting(Waits::ForBody);
+    }
+
+    /// Bytes of an answer were taken.
+    pub fn took(&self, len: usize) {
+        self.count(len);
+        self.stop_waiting(Waits::ForReceiver);
+    }
+
+    fn count(&self, len: usize) {
+        // One task writes: no read-modify-write is needed.
+        self.moved.store(self.moved.load(Ordering::Relaxed) + len as u64, Ordering::Relaxed);
+    }
+
+    /// The peer is not waited for any more, if it was waited for so.
+    pub fn stop_waiting(&self, waits: Waits) {
+        if self.waits.load(Ordering::Relaxed) == waits as u8 {
+            self.waits.store(Waits::NotForPeer as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for the request's body. True when the sender is to be given up.
+    pub fn await_body(&self, cx: &Context<'_>) -> bool {
+        self.waits.store(Waits::ForBody as u8, Ordering::Relaxed);
+        self.body.register(cx.waker());
+        self.take_verdict(CUT_BODY)
+    }
+
+    /// Waits for the receiver. True when it is to be given up.
+    pub fn await_receiver(&self, cx: &Context<'_>) -> bool {
+        self.waits.store(Waits::ForReceiver as u8, Ordering::Relaxed);
+        self.task.register(cx.waker());
+        self.take_verdict(CUT_ANSWER)
+    }
+
+    /// Waits for bytes on the connection. True when it is idle and to be closed.
+    pub fn await_request(&self, cx: &Context<'_>) -> bool {
+        self.task.register(cx.waker());
+        self.take_verdict(CUT_IDLE) && !self.is_busy.load(Ordering::Relaxed)
+    }
+
+    fn take_verdict(&self, verdict: u8) -> bool {
+        self.verdict.load(Ordering::Acquire) == verdict
+            && self.verdict.compare_exchange(verdict, KEPT, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Bytes moved from the connection's beginning.
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// How many requests have begun.
+    pub fn begun(&self) -> u32 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether no request is being served.
+    pub fn is_idle(&self) -> bool {
+        !self.is_busy.load(Ordering::Relaxed) && self.waits() == Waits::NotForPeer
+    }
+
+    /// What it waits for now.
+    pub fn waits(&self) -> Waits {
+        match self.waits.load(Ordering::Relaxed) {
+            1 => Waits::ForBody,
+            2 => Waits::ForReceiver,
+            _ => Waits::NotForPeer,
+        }
+    }
+
+    /// Gives the peer up for what it does not do: a sender is answered, a receiver or an idle peer cut off.
+    pub fn cut(&self) {
+        let verdict = match self.waits() {
+            Waits::ForBody => CUT_BODY,
+            Waits::ForReceiver => CUT_ANSWER,
+            Waits::NotForPeer => CUT_IDLE,
+        };
+        self.verdict.store(verdict, Ordering::Release);
+        self.body.wake();
+        self.task.wake();
+    }
+}

@@ -1,0 +1,170 @@
+//! Sweeps, tick by tick: nothing here waits.
+
+use std::task::{Context, Waker};
+
+use super::*;
+
+/// Counts cuts.
+#[derive(Default)]
+struct Cuts(Mutex<Vec<&'static str>>);
+
+impl RequestMetrics for Cuts {
+    fn request(&self, _: &'static str, _: u16, _: u64, _: u64, _: Duration) {}
+
+    fn connection(&self, _opened: bool) {}
+
+    fn refused(&self, _reason: &'static str) {}
+
+    fn cut(&self, reason: &'static str) {
+        self.0.lock().push(reason);
+    }
+}
+
+/// 1,000 bytes in each tick of a second; 10 ticks while memory is short.
+fn limits() -> Limits {
+    Limits {
+        connections: 4,
+        connections_per_address: 3,
+        min_rate: 1_000,
+        rate_window: Duration::from_secs(30),
+        pressed_window: Duration::from_secs(10),
+        ..Limits::default()
+    }
+}
+
+fn peers() -> (Arc<Peers>, Arc<Cuts>) {
+    let cuts = Arc::new(Cuts::default());
+    (Peers::new(limits(), cuts.clone()), cuts)
+}
+
+fn address(number: u8) -> IpAddr {
+    IpAddr::from([127, 0, 0, number])
+}
+
+fn cx() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+#[test]
+fn a_receiver_below_the_minimum_over_the_whole_window_is_cut_and_one_above_it_is_not() {
+    let (peers, cuts) = peers();
+    let (slow, fast) = (peers.admit(address(1)).ok().unwrap(), peers.admit(address(2)).ok().unwrap());
+    for admitted in [&slow, &fast] {
+        admitted.peer.begin_request();
+        assert!(!admitted.peer.await_receiver(&cx()));
+    }
+    peers.sweep(false);
+    for second in 0..120 {
+        for (admitted, bytes, every) in [(&slow, 4_900, 5), (&fast, 10_000, 10)] {
+            if second % every == 0 {
+                admitted.peer.took(bytes);
+                admitted.peer.await_receiver(&cx());
+            }
+        }
+        peers.sweep(false);
+        let expected = if second < 29 { 0 } else { 1 };
+        assert!(cuts.0.lock().len() >= expected, "second {second}");
+        if !cuts.0.lock().is_empty() {
+            assert!(slow.peer.await_receiver(&cx()), "it is told");
+            break;
+        }
+    }
+    assert_eq!(*cuts.0.lock(), ["rate"]);
+    assert!(!fast.peer.await_receiver(&cx()));
+}
+
+#[test]
+fn time_in_which_the_store_is_waited_for_does_not_count() {
+    let (peers, cuts) = peers();
+    let admitted = peers.admit(address(1)).ok().unwrap();
+    admitted.peer.begin_request();
+    (0..100).for_each(|_| peers.sweep(true));
+    assert!(cuts.0.lock().is_empty());
+    // And a sender is answered, not cut off.
+    assert!(!admitted.peer.await_body(&cx()));
+    (0..30).for_each(|_| peers.sweep(false));
+    assert_eq!(*cuts.0.lock(), ["rate"]);
+    assert!(!admitted.peer.await_receiver(&cx()) && admitted.peer.await_body(&cx()));
+}
+
+#[test]
+fn while_memory_is_short_the_slowest_go_first_and_those_above_the_minimum_stay() {
+    let cuts = Arc::new(Cuts::default());
+    let many = Limits { connections: 100, connections_per_address: 100, ..limits() };
+    let peers = Peers::new(many, cuts.clone());
+    let admitted: Vec<_> = (0..40).map(|_| peers.admit(address(1)).ok().unwrap()).collect();
+    for admitted in &admitted {
+        admitted.peer.begin_request();
+    }
+    peers.sweep(false);
+    for _ in 0..10 {
+        for (number, admitted) in admitted.iter().enumerate() {
+            // The first twenty move less than 1,000 bytes a second, the first less than the second.
+            admitted.peer.took(if number < 20 { 40 * number } else { 2_000 });
+            admitted.peer.await_receiver(&cx());
+        }
+        peers.sweep(false);
+    }
+    assert!(cuts.0.lock().is_empty(), "ten seconds say nothing while there is room");
+    peers.press();
+    peers.sweep(false);
+    assert_eq!(*cuts.0.lock(), ["memory"; 8]);
+    let is_cut = |number: usize| admitted[number].peer.await_receiver(&cx());
+    assert!((0..8).all(is_cut) && !(8..40).any(is_cut));
+    peers.sweep(false);
+    assert_eq!(cuts.0.lock().len(), 8, "the pressure is over");
+}
+
+#[test]
+fn while_memory_is_short_senders_are_judged_sooner() {
+    let (peers, cuts) = peers();
+    let (sender, receiver) = (peers.admit(address(1)).ok().unwrap(), peers.admit(address(2)).ok().unwrap());
+    for admitted in [&sender, &receiver] {
+        admitted.peer.begin_request();
+    }
+    assert!(!sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx()));
+    (0..3).for_each(|_| peers.sweep(true));
+    assert!(cuts.0.lock().is_empty());
+    peers.sweep(true);
+    assert!(sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx()));
+    assert_eq!(*cuts.0.lock(), ["memory"]);
+}
+
+#[test]
+fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
+    let (peers, cuts) = peers();
+    let mut admitted: Vec<_> = (0..3).map(|_| peers.admit(address(1)).ok().unwrap()).collect();
+    assert_eq!(peers.admit(address(1)).err(), Some(Full::Address));
+    admitted[0].peer.begin_request();
+    peers.sweep(false);
+    admitted.push(peers.admit(address(2)).ok().unwrap());
+    let late = peers.admit(address(2)).ok().unwrap();
+    assert_eq!(*cuts.0.lock(), ["room"]);
+    assert!(admitted[1].peer.await_request(&cx()), "the oldest of the idle ones");
+    assert!(!admitted[2].peer.await_request(&cx()) && !admitted[3].peer.await_request(&cx()));
+    drop(admitted.remove(1));
+    assert_eq!(peers.known.lock().connections.len(), 4);
+    for admitted in admitted.iter().chain([&late]) {
+        admitted.peer.begin_request();
+    }
+    assert_eq!(peers.admit(address(3)).err(), Some(Full::Connections), "all are at work");
+    drop(admitted);
+    assert_eq!(peers.known.lock().by_address.len(), 1);
+}
+
+#[test]
+fn an_idle_connection_on_which_a_request_has_begun_is_not_closed() {
+    let (peers, _) = peers();
+    let admitted = peers.admit(address(1)).ok().unwrap();
+    admitted.peer.cut();
+    admitted.peer.begin_request();
+    assert!(!admitted.peer.await_request(&cx()));
+}
+
+#[test]
+fn an_ipv6_network_counts_as_one_address() {
+    let of = |text: &str| counted(text.parse().unwrap());
+    assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
+    assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    assert_eq!(of("::ffff:127.0.0.1"), of("127.0.0.1"));
+}

@@ -1,0 +1,5 @@
+//! Sites and their stores from outside.
+
+mod kill;
+mod sites;
+mod store_model;

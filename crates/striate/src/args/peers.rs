@@ -1,0 +1,102 @@
+//! Options of what a client may occupy: `server` and `gateway` have them.
+
+use std::time::Duration;
+
+use clap::Args;
+use striate_s3::Limits;
+
+use super::upkeep::time;
+
+/// What a client may occupy, and how fast it must be.
+#[derive(Clone, Debug, Args)]
+pub struct PeerArgs {
+    /// Connections at once. When all are taken, the one that has been idle for the longest makes room, or one below the
+    /// minimum rate; else the next is answered 503.
+    #[arg(long, value_name = "N", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..),
+          env = "STRIATE_MAX_CONNECTIONS")]
+    pub max_connections: u32,
+
+    /// Connections, and so requests in flight, of one address (of IPv6: one network of 64 bits). Raise it to
+    /// --max-connections where all clients come through one proxy.
+    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..),
+          env = "STRIATE_MAX_CONNECTIONS_PER_ADDRESS")]
+    pub max_connections_per_address: u32,
+
+    /// Requests in flight of one access key, presigned ones included; more are answered 503 SlowDown.
+    #[arg(long, value_name = "N", default_value_t = 2_048, value_parser = clap::value_parser!(u32).range(1..),
+          env = "STRIATE_MAX_REQUESTS_PER_KEY")]
+    pub max_requests_per_key: u32,
+
+    /// KiB a second that a client must send of its body, or take of its answer, on average while it is waited for. Whoever
+    /// moves twice as much always finishes. With 0 nobody is too slow.
+    #[arg(long, value_name = "KIB", default_value_t = 8, env = "STRIATE_MIN_RATE_KIB")]
+    pub min_rate_kib: u32,
+
+    /// The time over which that rate is measured.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_MIN_RATE_WINDOW")]
+    pub min_rate_window: Duration,
+
+    /// The time over which it is measured while memory for bodies is short: for senders a third of it. The slowest
+    /// are cut first then.
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = window, env = "STRIATE_PRESSED_WINDOW")]
+    pub pressed_window: Duration,
+
+    /// How long a request waits for memory for its body (--body-memory-mib) before it is answered 503 SlowDown.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = window, env = "STRIATE_MEMORY_WAIT")]
+    pub memory_wait: Duration,
+
+    /// A request's head must arrive within this time, and an idle connection is kept as long.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_HEAD_TIMEOUT")]
+    pub head_timeout: Duration,
+
+    /// Memory for XML and JSON documents and forms' fields that arrive, in MiB; requests beyond it are answered 503
+    /// SlowDown.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..),
+          env = "STRIATE_DOCUMENT_MEMORY_MIB")]
+    pub document_memory_mib: u32,
+}
+
+/// A time that is not 0.
+fn window(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err("it must be at least 1s".to_owned()),
+        window => Ok(window),
+    }
+}
+
+impl From<&PeerArgs> for Limits {
+    fn from(args: &PeerArgs) -> Self {
+        Self {
+            connections: args.max_connections as usize,
+            connections_per_address: args.max_connections_per_address as usize,
+            requests_per_key: args.max_requests_per_key as usize,
+            min_rate: u64::from(args.min_rate_kib) << 10,
+            rate_window: args.min_rate_window,
+            pressed_window: args.pressed_window,
+            header_timeout: args.head_timeout,
+            buffered_bytes: (args.document_memory_mib as usize) << 20,
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        peers: PeerArgs,
+    }
+
+    #[test]
+    fn the_defaults_are_the_gateways() {
+        let args = Command::parse_from(["striate"]).peers;
+        assert_eq!(format!("{:?}", Limits::from(&args)), format!("{:?}", Limits::default()));
+        assert_eq!(args.memory_wait, striate_stripe::StripeOptions::default().memory_wait);
+        assert!(Command::try_parse_from(["striate", "--min-rate-window", "0"]).is_err());
+    }
+}

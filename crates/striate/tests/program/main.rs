@@ -1,0 +1,10 @@
+//! The program from outside: its command line, its starts, its processes. One binary, since each links the whole program.
+
+mod bench;
+mod cluster_processes;
+mod command_line;
+mod configuration;
+mod explain;
+mod spans;
+mod start_matrix;
+mod upgrade;

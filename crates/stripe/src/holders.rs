@@ -1,0 +1,197 @@
+//! Who holds memory for a peer, and gives it back when the peer does nothing.
+//!
+//! An answer is a stream that its receiver polls. Between two polls its state is *parked* ([`Parked`]), in a cell that
+//! others can reach: what was read and not taken is dropped there, and read again when the receiver goes on. So
+//! memory goes to those who move, at the price of a second read for those who stopped. A put cannot drop what has
+//! come; it gives back the memory for what has not ([`Holder`] is told, and the put's own task does it).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use striate_runtime::{Instant, Runtime};
+
+use crate::budget::ByteBudget;
+
+/// Those who wait ask often; looking again so soon finds nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Somebody who holds memory for a peer.
+pub trait Holder: Send + Sync {
+    /// Since when the peer has done nothing; `None` while it does something, or nothing can be given back.
+    fn idle_since(&self) -> Option<Instant>;
+
+    /// Gives back what it can if the peer has done nothing since `since`. True when there was something.
+    fn release_if_idle(&self, since: Instant) -> bool;
+}
+
+/// All who hold memory for peers.
+#[derive(Default)]
+pub(crate) struct Holders {
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    last: u64,
+    holders: BTreeMap<u64, Arc<dyn Holder>>,
+    looked: Option<Instant>,
+}
+
+/// A holder is known until this is dropped.
+pub struct Registered {
+    known: Arc<Mutex<Known>>,
+    number: u64,
+}
+
+impl Holders {
+    pub(crate) fn register(&self, holder: Arc<dyn Holder>) -> Registered {
+        let mut known = self.known.lock();
+        known.last += 1;
+        let number = known.last;
+        known.holders.insert(number, holder);
+        drop(known);
+        Registered { known: Arc::clone(&self.known), number }
+    }
+
+    /// Those whose peers have done nothing for `idle`, the longest idle first; nobody when somebody has just looked.
+    /// They are released without the lock: what is dropped may hold others, which are then forgotten.
+    pub(crate) fn idle(&self, now: Instant, idle: Duration) -> Vec<Arc<dyn Holder>> {
+        let Some(since) = now.checked_sub(idle) else { return Vec::new() };
+        let mut known = self.known.lock();
+        if known.looked.is_some_and(|looked| now < looked + LOOK_EVERY) {
+            return Vec::new();
+        }
+        known.looked = Some(now);
+        let holders = known.holders.values();
+        let idle = holders.filter_map(|holder| Some((holder.idle_since()?, Arc::clone(holder))));
+        let mut idle: Vec<_> = idle.filter(|(idle_since, _)| *idle_since <= since).collect();
+        drop(known);
+        idle.sort_by_key(|(idle_since, _)| *idle_since);
+        idle.into_iter().map(|(_, holder)| holder).collect()
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let holder = self.known.lock().holders.remove(&self.number);
+        // Without the lock, as above.
+        drop(holder);
+    }
+}
+
+/// A stream's state that can do without what it holds.
+pub trait Shrink: Send + 'static {
+    /// What the stream gives.
+    type Item: Send;
+
+    /// The next item; `None` at the end.
+    fn next(&mut self) -> impl Future<Output = Option<Self::Item>> + Send;
+
+    /// Drops what was not taken yet. It is made again when [`Shrink::next`] is called.
+    fn shrink(&mut self);
+}
+
+/// A stream's state between two polls.
+pub struct Parked<T> {
+    cell: Arc<Cell<T>>,
+    runtime: Runtime,
+    _registered: Registered,
+}
+
+struct Cell<T>(Mutex<Slot<T>>);
+
+struct Slot<T> {
+    /// Absent while the stream is polled.
+    state: Option<T>,
+    since: Instant,
+    is_small: bool,
+}
+
+impl<T: Shrink> Parked<T> {
+    /// Parks `state`, whose receiver is about to take from it.
+    pub fn new(runtime: Runtime, budget: &ByteBudget, state: T) -> Self {
+        let slot = Slot { state: Some(state), since: runtime.now(), is_small: false };
+        let cell = Arc::new(Cell(Mutex::new(slot)));
+        let _registered = budget.register(cell.clone());
+        Self { cell, runtime, _registered }
+    }
+
+    /// The next item, and the state for the one after it.
+    pub async fn step(self) -> Option<(T::Item, Self)> {
+        let mut state = self.cell.0.lock().state.take()?;
+        let item = state.next().await?;
+        let now = self.runtime.now();
+        *self.cell.0.lock() = Slot { state: Some(state), since: now, is_small: false };
+        Some((item, self))
+    }
+}
+
+impl<T: Shrink> Holder for Cell<T> {
+    fn idle_since(&self) -> Option<Instant> {
+        let slot = self.0.lock();
+        (!slot.is_small && slot.state.is_some()).then_some(slot.since)
+    }
+
+    fn release_if_idle(&self, since: Instant) -> bool {
+        let mut slot = self.0.lock();
+        if slot.is_small || slot.since > since {
+            return false;
+        }
+        let Some(state) = &mut slot.state else { return false };
+        state.shrink();
+        slot.is_small = true;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts on, and forgets what it has not given when it is shrunk.
+    struct Counter {
+        next: u32,
+        held: Vec<u32>,
+    }
+
+    impl Shrink for Counter {
+        type Item = u32;
+
+        async fn next(&mut self) -> Option<u32> {
+            if self.held.is_empty() {
+                self.held = (self.next..self.next + 3).rev().collect();
+            }
+            self.next += 1;
+            self.held.pop()
+        }
+
+        fn shrink(&mut self) {
+            self.held.clear();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_taken_is_dropped_when_its_receiver_is_idle_and_made_again() {
+        let runtime = Runtime::real();
+        let budget = ByteBudget::new(runtime.clone(), 100, Duration::ZERO);
+        let parked = Parked::new(runtime.clone(), &budget, Counter { next: 0, held: Vec::new() });
+        let cell = parked.cell.clone();
+        let held = |cell: &Cell<Counter>| cell.0.lock().state.as_ref().map(|state| state.held.len());
+        let (first, parked) = parked.step().await.unwrap();
+        assert_eq!((first, held(&cell)), (0, Some(2)));
+        runtime.sleep(Duration::from_secs(1)).await;
+        budget.release_idle(Duration::from_secs(2));
+        assert_eq!((held(&cell), budget.view().released), (Some(2), 0), "it is not idle for long");
+        runtime.sleep(Duration::from_secs(1)).await;
+        budget.release_idle(Duration::from_secs(2));
+        assert_eq!((held(&cell), budget.view().released), (Some(0), 1));
+        let (second, parked) = parked.step().await.unwrap();
+        assert_eq!((second, held(&cell)), (1, Some(2)));
+        drop(parked);
+        runtime.sleep(Duration::from_secs(9)).await;
+        budget.release_idle(Duration::ZERO);
+        assert_eq!(budget.view().released, 1, "it is not known any more");
+    }
+}
