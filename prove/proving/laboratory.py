@@ -19,7 +19,8 @@ FOUND = re.compile(r"found after (\d+) seeds?, (\w+) is broken")
 # Defects that are planted, by their names in `striate-lab faults --mutation`.
 MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "write-quorum-off-by-one",
              "clean-up-after-unknown-outcome", "collector-ignores-live-upload", "condition-outside-transaction",
-             "stale-mirror-wins", "recovery-stops-at-hole", "record-cache", "forget-generation"]
+             "stale-mirror-wins", "recovery-stops-at-hole", "record-cache", "forget-generation",
+             "acknowledge-by-count"]
 # Two-sided 95% quantiles of Student's t, by the number of seeds.
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 

@@ -205,11 +205,14 @@ def request(client, number):
     return None
 
 
+def steady_length(seconds):
+    return int(STEADY_RATE * seconds)
+
+
 def steady(server, seconds, results):
     """A client that takes 16 KiB a second, and one that sends as much, for `seconds`; they report what became of them."""
-    length = int(STEADY_RATE * seconds)
+    length = steady_length(seconds)
     body = contents(7, length)
-    Client(server.endpoint, server.credentials).put(BUCKET, "steady", body)
 
     def take():
         host = server.endpoint.removeprefix("http://")
@@ -285,6 +288,7 @@ def prepare(server):
 def prove_peers(ledger, server, seconds=SHORT_S, peers=PEERS):
     """Adds the claims about slow and hostile peers of a running server to `ledger`."""
     prepare(server)
+    server.client().put(BUCKET, "steady", contents(7, steady_length(seconds)))
     many = [f"127.1.0.{number + 1}" for number in range(200)]
     for name, addresses in (("200 addresses", many), ("one address", ["127.2.0.1"])):
         calm, calm_failures = honest(server, seconds / 2)

@@ -1,6 +1,7 @@
 //! Copies (design.md §10.13): bytes are copied, except by a self-copy that changes metadata only.
 
 use futures::StreamExt;
+use striate_meta::Revision;
 use striate_meta::records::{Object, checksum::Algorithm, encode};
 
 use crate::commit::{Change, CommitFailure, Committed};
@@ -13,8 +14,8 @@ use crate::{Client, ClientError, CopyRequest, GetRequest, ObjectInfo, PutRequest
 /// How often a copy begins anew because its source was replaced while it was read.
 pub(crate) const MAX_RESTARTS: usize = 4;
 
-/// Why a copy failed, and the version of its source that was being read, if it was.
-pub(crate) type CopyFailure = (Option<[u8; 16]>, ClientError);
+/// Why a copy failed, and the revision of the row whose bytes were being read, if they were.
+pub(crate) type CopyFailure = (Option<Revision>, ClientError);
 
 /// An object's bytes as the body of a put.
 pub(crate) struct StoredBody(pub(crate) ObjectStream);
@@ -58,10 +59,12 @@ impl Client {
         &self,
         bucket: &str,
         key: &str,
-        (version, error): CopyFailure,
+        (revision, error): CopyFailure,
     ) -> Result<(), ClientError> {
-        let (Some(version), ClientError::Inconsistent { .. }) = (version, &error) else { return Err(error) };
-        match self.current_object(bucket, key).await?.version == version.as_slice() {
+        let (Some(revision), ClientError::Inconsistent { .. }) = (revision, &error) else {
+            return Err(error);
+        };
+        match self.current_row(bucket, key).await?.version == revision {
             true => Err(error),
             false => Ok(()),
         }
@@ -79,7 +82,7 @@ impl Client {
         };
         let source = self.get_with(source, Budget::Readers, None, check_source).await;
         let source = source.map_err(|error| (None, error))?;
-        let version = source.info.version;
+        let revision = source.revision;
         if source.info.size > MAX_PUT_LEN {
             let reason = format!("a copy has at most {MAX_PUT_LEN} bytes; copy this object in parts");
             return Err((None, ClientError::InvalidRequest(reason)));
@@ -103,7 +106,7 @@ impl Client {
             digests,
             body: Box::new(StoredBody(source.body)),
         };
-        self.put_over(current, put, 2).await.map_err(|error| (Some(version), error))
+        self.put_over(current, put, 2).await.map_err(|error| (Some(revision), error))
     }
 
     /// A self-copy: the object's description is replaced, its bytes stay where they are.

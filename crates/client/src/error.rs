@@ -104,7 +104,7 @@ pub enum ClientError {
     #[error("the request body failed: {0}")]
     Body(String),
     /// Fewer sites than needed can take the write. Worth a retry.
-    #[error("{available} of {needed} sites needed for a write are available: {reason}")]
+    #[error("{available} sites can take a chunk of a write that needs at least {needed}: {reason}")]
     TooFewSites {
         /// Sites that can take it.
         available: usize,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use striate_meta::keys;
 use striate_meta::records::{Object, UploadPart, object::Body};
+use striate_meta::{Row, keys};
 use striate_stripe::{Phase, Sample, SampledObject, id16};
 use tracing::{Instrument, debug_span};
 
@@ -70,16 +70,16 @@ impl Client {
     ) -> Result<GetObject, ClientError> {
         let (runtime, measures) = (&self.inner.runtime, self.inner.stripes.read_measures());
         let began = runtime.now();
-        let object = self.current_object(&request.bucket, &request.key);
-        let object = object.instrument(debug_span!("object")).await?;
+        let row = self.current_row(&request.bucket, &request.key);
+        let row = row.instrument(debug_span!("object")).await?;
         measures.took(Phase::Object, runtime.now() - began);
-        self.get_from(object, request, budget, sample, check).await
+        self.get_from(row, request, budget, sample, check).await
     }
 
-    /// As [`Client::get_with`], with the object's record just read.
+    /// As [`Client::get_with`], with the object's row just read.
     pub(crate) async fn get_from(
         &self,
-        mut object: Object,
+        mut row: Row,
         request: GetRequest,
         budget: Budget,
         sample: Option<Arc<Sample>>,
@@ -87,9 +87,12 @@ impl Client {
     ) -> Result<GetObject, ClientError> {
         let sampled = sample.map(|sample| SampledObject::new(sample, sampled_name(&request)));
         for _ in 0..MAX_RESTARTS {
-            let version = object.version.clone();
-            let (mut info, body) =
-                record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)?;
+            let (mut info, body) = record::open(
+                request.key.clone(),
+                row.record()?,
+                self.inner.stripes.profiles(),
+                ShowParts::Yes,
+            )?;
             check(&request.condition, &info)?;
             let range = resolve_range(request.range, &info)?;
             let opened = match self.describe_part(&mut info, &body, request.range).await {
@@ -97,23 +100,30 @@ impl Client {
                 Err(error) => Err(error),
             };
             let error = match opened {
-                Ok(body) => return Ok(GetObject { info, range, body }),
+                Ok(body) => return Ok(GetObject { info, range, body, revision: row.version }),
                 Err(error) => error,
             };
-            // Rows and chunks of a version that was replaced since its row was read may be gone.
-            object = self.current_object(&request.bucket, &request.key).await?;
-            if object.version == version {
+            // Rows and chunks that the row named may be gone if it was replaced since. Its revision tells, and not the
+            // object's version, which stays when the same bytes get another place.
+            let now = self.current_row(&request.bucket, &request.key).await?;
+            if now.version == row.version {
                 return Err(error);
             }
+            row = now;
         }
         Err(ClientError::Busy)
     }
 
-    /// The record of a key's current object, in one read when there is one.
+    /// The record of a key's current object.
     pub(crate) async fn current_object(&self, bucket: &str, key: &str) -> Result<Object, ClientError> {
+        Ok(self.current_row(bucket, key).await?.record()?)
+    }
+
+    /// The row of a key's current object, in one read when there is one.
+    pub(crate) async fn current_row(&self, bucket: &str, key: &str) -> Result<Row, ClientError> {
         record::check_key(key)?;
         match self.inner.meta.get(&keys::object(bucket, key)).await? {
-            Some(row) => Ok(row.record()?),
+            Some(row) => Ok(row),
             None => {
                 self.bucket(bucket).await?;
                 Err(ClientError::NoSuchKey(key.to_owned()))

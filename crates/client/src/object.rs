@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use striate_core::Profile;
+use striate_meta::Revision;
 use striate_meta::records::{self, Checksum, checksum::Algorithm};
 use striate_stripe::StripeOptions;
 
@@ -185,6 +186,8 @@ pub struct GetObject {
     pub range: Range<u64>,
     /// The bytes.
     pub body: ObjectStream,
+    /// The revision of the row that they were found by.
+    pub(crate) revision: Revision,
 }
 
 /// A copy inside the store.

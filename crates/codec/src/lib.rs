@@ -3,7 +3,7 @@
 //! A [`Code`] is a generator matrix: Reed–Solomon, Azure-LRC and replication are constructors of one type (design.md §4,
 //! idea 1). A stripe is n chunks of equal length, of which the first k are the data and each of the others is a linear
 //! combination of them, byte by byte. This crate encodes ([`Code::encode`], [`Code::encode_and_checksum`]), decodes
-//! ([`Code::decode_plan`]), finds repair equations ([`Code::cheapest_repair`]), evaluates them piecewise
+//! ([`Code::decode_plan`]), says which further losses a part of a stripe bears ([`Code::survives`]), finds repair equations ([`Code::cheapest_repair`]), evaluates them piecewise
 //! ([`accumulate`], [`PartialSum`]), updates parities ([`Code::parity_delta`]) and computes checksums ([`crc32c`]).
 //!
 //! The bytes go through kernels written with `std::arch` ([`Kernel`]), chosen once per process for the processor at
@@ -48,6 +48,7 @@ mod delta;
 mod encode;
 mod error;
 mod kernel;
+mod losses;
 mod lrc_points;
 mod partial_sum;
 mod repair;

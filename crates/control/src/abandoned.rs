@@ -1,19 +1,24 @@
 //! Abandoned puts: what writers left behind that are gone (design.md §10.3).
 //!
 //! A writer is gone when its lease has ended. The intent's row is deleted first, which fences whatever the
-//! writer may still try; only then are the chunks listed and, last, the metadata read: what belongs to no stripe record
-//! can never be named any more, and is removed. Stripes that the writer has finished are in its range too: one of their
-//! chunks that is not named may be that of a repair or a move under way, which is fenced before it becomes garbage.
+//! writer may still try; only then are the chunks listed, then the stripes' records read and, last, the garbage rows: what
+//! belongs to no record can never be named any more. Of that the deleter removes what a garbage row names, after the
+//! grace, because a stripe that was overwritten or deleted may still be read; the rest was never named and is removed at
+//! once. In this order nothing is missed: the transaction that takes a record away writes its garbage row.
+//!
+//! Stripes that the writer has finished are in its range too: one of their chunks that is not named may be that of a
+//! repair or a move under way, which is fenced before it becomes garbage.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use striate_core::{ChunkId, Generation, StripeId};
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Garbage, Intent, ManifestSegment, PendingSegment};
-use striate_meta::{Commit, LeaseId, Row, keys, records};
+use striate_meta::{Commit, LeaseId, Row, ScanRange, keys, records};
 use striate_site::DeleteRequest;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::garbage::GarbageCollector;
+use crate::garbage::{GarbageCollector, chunks_of};
 use crate::orphans::{Unnamed, collect_orphan, unnamed};
 use crate::rows::Rows;
 
@@ -94,7 +99,8 @@ async fn give_up_segment(stripes: &Stripes, row: &Row) -> Result<bool, StripeErr
     Ok(matches!(stripes.meta().commit(tx).await?, Commit::Done(_)))
 }
 
-/// Removes the chunks of a fenced reservation that belong to no stripe record; those that only are not named become garbage.
+/// Removes the chunks of a fenced reservation that belong to no stripe record and are no garbage; those whose stripe has a
+/// record that does not name them become garbage.
 async fn remove_unnamed(stripes: &Stripes, intent: &Intent) -> Result<u64, StripeError> {
     let first = StripeId::new(intent.writer, intent.first_sequence);
     let end = StripeId::new(intent.writer, intent.first_sequence + u64::from(intent.count));
@@ -115,7 +121,15 @@ async fn remove_unnamed(stripes: &Stripes, intent: &Intent) -> Result<u64, Strip
                     tracing::warn!(%chunk, site = %view.site.id(), %error, "what a dead writer left stays for verify to find");
                 }
             }
-            let chunks: Vec<ChunkId> = chunks.into_iter().map(|found| found.chunk).collect();
+            if chunks.is_empty() {
+                continue;
+            }
+            let garbage = garbage_between(stripes, first, end).await?;
+            let chunks: Vec<ChunkId> = chunks
+                .into_iter()
+                .map(|found| found.chunk)
+                .filter(|&chunk| !garbage.contains(&(view.site.id(), chunk)))
+                .collect();
             let count = chunks.len() as u64;
             let request = DeleteRequest { chunks, epoch: stripes.epoch() };
             if count > 0 && view.site.delete(request).await.is_ok() {
@@ -124,4 +138,21 @@ async fn remove_unnamed(stripes: &Stripes, intent: &Intent) -> Result<u64, Strip
         }
     }
     Ok(removed)
+}
+
+/// The chunks that garbage rows name of the stripes from `first` up to `end`, and where they are.
+async fn garbage_between(
+    stripes: &Stripes,
+    first: StripeId,
+    end: StripeId,
+) -> Result<BTreeSet<(SiteId, ChunkId)>, StripeError> {
+    let start = keys::garbage_of(&first.to_bytes());
+    let mut rows = Rows::over(ScanRange { start, end: keys::garbage_of(&end.to_bytes()) });
+    let mut garbage = BTreeSet::new();
+    while let Some(page) = rows.next(stripes).await? {
+        for row in page {
+            garbage.extend(chunks_of(&row.record()?)?);
+        }
+    }
+    Ok(garbage)
 }

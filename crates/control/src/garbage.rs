@@ -137,7 +137,11 @@ async fn consume(stripes: &Stripes, rows: &[Row], retired: &BTreeSet<SiteId>) ->
     Ok(consumed)
 }
 
-fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, StripeError> {
+/// The chunks that a garbage row of a stripe names, and where they are.
+///
+/// # Errors
+/// [`StripeError::Inconsistent`] when it names no stripe.
+pub(crate) fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, StripeError> {
     let stripe: [u8; 16] = record.stripe.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
         what: "a garbage row".to_owned(),
         reason: format!("its stripe id has {} bytes", record.stripe.len()),

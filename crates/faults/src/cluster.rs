@@ -1,5 +1,6 @@
 //! All machines on one network.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,11 +9,12 @@ use parking_lot::{Mutex, RwLock};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use striate_client::{ClientError, ClientOptions, CreateBucket};
+use striate_codec::Code;
 use striate_control::{Members, MembersError, SiteAnnouncement};
 use striate_core::{ClusterId, Profile, RackId, SiteId};
 use striate_meta::records::site::State;
 use striate_meta::{Commit, MetaStore, Row, Transaction, TxId, keys, records};
-use striate_plan::ReadPolicy;
+use striate_plan::{ReadPolicy, rack_limit};
 use striate_runtime::Runtime;
 use striate_site::{Site, SiteDirectory, SiteIdentity};
 use striate_stripe::StripeOptions;
@@ -27,28 +29,8 @@ use super::ledger::Ledger;
 use super::mutation::Mutation;
 use super::operation::BUCKET;
 use super::services::ControlProcess;
+use super::shape::Shape;
 use super::site::{CAPACITY, SMALL_CAPACITY, SiteMachine};
-
-/// What a cluster is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Its profile.
-    pub profile: &'static str,
-    /// Its sites, each in a rack of its own.
-    pub sites: u32,
-    /// Its gateways.
-    pub gateways: u32,
-}
-
-impl Shape {
-    /// Those that seeds draw from.
-    pub const ALL: [Self; 4] = [
-        Self { profile: "rs(4,2)", sites: 6, gateways: 3 },
-        Self { profile: "rs(2,2)", sites: 6, gateways: 3 },
-        Self { profile: "replica(3)", sites: 5, gateways: 3 },
-        Self { profile: "rs(4,2)", sites: 8, gateways: 2 },
-    ];
-}
 
 /// A cluster under test.
 #[derive(Debug)]
@@ -74,6 +56,7 @@ pub struct Cluster {
     /// What is planted in it.
     pub mutation: Mutation,
     shape: Shape,
+    code: Code,
     read_policy: ReadPolicy,
     sites: RwLock<Vec<Arc<SiteMachine>>>,
     rng: Mutex<SmallRng>,
@@ -139,7 +122,7 @@ impl Cluster {
             rng: Mutex::new(runtime.rng()),
             gateways: (0..shape.gateways).map(gateway).collect(),
             controls: (0..CONTROLS).map(control).collect(),
-            coverage: Coverage::default(),
+            coverage: Coverage::new(shape.family),
             ledger: Arc::new(Ledger::new(runtime.clone())),
             sites: RwLock::default(),
             next_machine: Mutex::new(1),
@@ -151,6 +134,7 @@ impl Cluster {
             engine,
             broken,
             mutation,
+            code: shape.profile.parse().expect("shapes have codes that exist"),
             shape,
             read_policy,
         });
@@ -181,7 +165,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A new site on a machine of its own joins.
+    /// A new site on a machine of its own joins, in a rack of the shape's.
     ///
     /// # Errors
     /// When the metadata could not be told, or the site does not start.
@@ -192,7 +176,8 @@ impl Cluster {
             *next - 1
         };
         let capacity = if number == self.small_disk { SMALL_CAPACITY } else { CAPACITY };
-        let site = self.admit(Machine { number, rack: number }, capacity).await?;
+        let machine = Machine { number, rack: self.shape.rack_of(number) };
+        let site = self.admit(machine, capacity).await?;
         self.sites.write().push(Arc::clone(&site));
         Ok(site)
     }
@@ -241,10 +226,11 @@ impl Cluster {
     pub fn client_options(&self) -> ClientOptions {
         ClientOptions {
             profile: self.profile(),
-            block_len: 16 << 10,
+            block_len: self.shape.block_len,
             min_part_len: 4 << 10,
             stripes: StripeOptions {
                 write_surplus: super::mutation::write_surplus(self.mutation),
+                durability_rule: super::mutation::durability_rule(self.mutation),
                 write_deadline: Duration::from_secs(1),
                 read_deadline: Duration::from_secs(1),
                 hedge_after: Duration::from_millis(50),
@@ -262,17 +248,35 @@ impl Cluster {
         self.shape.sites as usize
     }
 
-    /// Whether a site that drains can be emptied: all chunks of a stripe have a place on the others.
+    /// Whether a site that drains can be emptied: all chunks of a stripe have a place on the others, within the limit of
+    /// each rack. While the metadata cannot be read, whether any one site could.
     pub fn can_empty(&self) -> bool {
-        let draining = self.draining().map_or(1, |draining| draining.len());
-        self.sites().len() >= self.profile().code.chunk_count() + draining
+        let sites = self.sites();
+        let draining =
+            self.draining().unwrap_or_else(|| sites.iter().take(1).map(|site| site.id()).collect());
+        let mut in_racks: BTreeMap<u32, usize> = BTreeMap::new();
+        for site in sites.iter().filter(|site| !draining.contains(&site.id())) {
+            *in_racks.entry(site.machine.rack).or_default() += 1;
+        }
+        let limit = self.rack_limit();
+        in_racks.values().map(|&sites| sites.min(limit)).sum::<usize>() >= self.code.n()
     }
 
-    /// Chunks of a stripe that may be missing when a write is acknowledged.
-    pub fn most_debt(&self) -> usize {
-        let profile = self.profile();
-        let (n, k) = (profile.code.chunk_count(), profile.code.data_count());
-        n - (k + StripeOptions::default().write_surplus).min(n)
+    /// The profile's code.
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Chunks of a stripe that one rack may hold.
+    pub fn rack_limit(&self) -> usize {
+        let racks: BTreeSet<u32> = self.sites().iter().map(|site| site.machine.rack).collect();
+        rack_limit(self.code.n(), self.code.tolerance(), racks.len())
+    }
+
+    /// Disks that may lose chunks at a time, whatever writes under way leave out: what is acknowledged decodes after any
+    /// so many further losses.
+    pub fn bearable(&self) -> usize {
+        StripeOptions::default().write_surplus.min(self.code.tolerance())
     }
 
     /// The metadata store as a machine sees it.

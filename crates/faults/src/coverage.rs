@@ -1,4 +1,4 @@
-//! Which operations were under way during which faults.
+//! Which operations were under way during which faults, and which profiles met them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::fmt;
 use parking_lot::Mutex;
 
 use super::operation::Kind;
+use super::shape::Family;
 
 /// Kinds of faults, as columns of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,11 +65,13 @@ pub enum FaultKind {
     Drain,
     /// A new site joins.
     Join,
+    /// All sites of a rack die at once and come back.
+    RackLoss,
 }
 
 impl FaultKind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::SiteKill,
         Self::PowerCut,
         Self::EngineCrash,
@@ -96,6 +99,7 @@ impl FaultKind {
         Self::SecondFailure,
         Self::Drain,
         Self::Join,
+        Self::RackLoss,
     ];
 
     /// Its name in the table.
@@ -128,19 +132,44 @@ impl FaultKind {
             Self::SecondFailure => "second",
             Self::Drain => "drain",
             Self::Join => "join",
+            Self::RackLoss => "rack",
         }
     }
 }
 
-/// How often each operation met each fault.
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Row {
+    /// Operations that were under way during a fault.
+    Operation(Kind),
+    /// Faults of clusters with such a profile.
+    Family(Family),
+}
+
+impl Row {
+    /// All, in the order of the table.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Kind::ALL.map(Self::Operation).into_iter().chain(Family::ALL.map(Self::Family))
+    }
+
+    /// Its name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operation(kind) => kind.name(),
+            Self::Family(family) => family.name(),
+        }
+    }
+}
+
+/// How often each operation met each fault, and each family of profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    cells: BTreeMap<(Kind, FaultKind), u64>,
+    cells: BTreeMap<(Row, FaultKind), u64>,
 }
 
 impl Table {
-    fn hit(&mut self, kind: Kind, fault: FaultKind) {
-        *self.cells.entry((kind, fault)).or_default() += 1;
+    fn hit(&mut self, row: Row, fault: FaultKind) {
+        *self.cells.entry((row, fault)).or_default() += 1;
     }
 
     /// Adds another run's.
@@ -148,17 +177,17 @@ impl Table {
         other.cells.iter().for_each(|(cell, count)| *self.cells.entry(*cell).or_default() += count);
     }
 
-    /// Cells that were never hit.
-    pub fn unhit(&self) -> Vec<(Kind, FaultKind)> {
-        let all = Kind::ALL.into_iter().flat_map(|kind| FaultKind::ALL.map(|fault| (kind, fault)));
-        all.filter(|cell| !self.cells.contains_key(cell)).collect()
+    /// Cells that were never hit, of those that can be.
+    pub fn unhit(&self) -> Vec<(Row, FaultKind)> {
+        let all = Row::all().flat_map(|row| FaultKind::ALL.map(|fault| (row, fault)));
+        all.filter(|cell| !is_forbidden(cell) && !self.cells.contains_key(cell)).collect()
     }
 
     /// Cells with their counts, to be kept in a file.
     pub fn to_text(&self) -> String {
         let cells = self.cells.iter();
         let texts: Vec<_> =
-            cells.map(|((kind, fault), count)| format!("{}/{}={count}", kind.name(), fault.name())).collect();
+            cells.map(|((row, fault), count)| format!("{}/{}={count}", row.name(), fault.name())).collect();
         texts.join(";")
     }
 
@@ -167,11 +196,11 @@ impl Table {
         let mut table = Self::default();
         for cell in text.split(';') {
             let Some((names, count)) = cell.split_once('=') else { continue };
-            let Some((kind, fault)) = names.split_once('/') else { continue };
-            let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
+            let Some((row, fault)) = names.split_once('/') else { continue };
+            let row = Row::all().find(|known| known.name() == row);
             let fault = FaultKind::ALL.into_iter().find(|known| known.name() == fault);
-            if let (Some(kind), Some(fault), Ok(count)) = (kind, fault, count.parse()) {
-                table.cells.insert((kind, fault), count);
+            if let (Some(row), Some(fault), Ok(count)) = (row, fault, count.parse()) {
+                table.cells.insert((row, fault), count);
             }
         }
         table
@@ -182,19 +211,26 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<12}", "")?;
         FaultKind::ALL.iter().try_for_each(|fault| write!(f, "{:>9}", fault.name()))?;
-        for kind in Kind::ALL {
-            write!(f, "\n{:<12}", kind.name())?;
+        for row in Row::all() {
+            write!(f, "\n{:<12}", row.name())?;
             for fault in FaultKind::ALL {
-                write!(f, "{:>9}", self.cells.get(&(kind, fault)).copied().unwrap_or(0))?;
+                write!(f, "{:>9}", self.cells.get(&(row, fault)).copied().unwrap_or(0))?;
             }
         }
         Ok(())
     }
 }
 
+/// Where no loss is borne, the injector destroys nothing.
+fn is_forbidden((row, fault): &(Row, FaultKind)) -> bool {
+    const DESTROY: [FaultKind; 3] = [FaultKind::BitFlip, FaultKind::Misdirected, FaultKind::BlankDisk];
+    *row == Row::Family(Family::None) && DESTROY.contains(fault)
+}
+
 /// What is under way, and the table that follows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Coverage {
+    family: Family,
     state: Mutex<State>,
 }
 
@@ -206,12 +242,20 @@ struct State {
 }
 
 impl Coverage {
+    /// Of a cluster with such a profile.
+    pub fn new(family: Family) -> Self {
+        Self { family, state: Mutex::default() }
+    }
+
     /// An operation begins.
     pub fn begin(&self, kind: Kind) {
         let mut state = self.state.lock();
         *state.operations.entry(kind).or_default() += 1;
         let State { faults, table, .. } = &mut *state;
-        faults.iter().filter(|(_, count)| **count > 0).for_each(|(fault, _)| table.hit(kind, *fault));
+        faults
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .for_each(|(fault, _)| table.hit(Row::Operation(kind), *fault));
     }
 
     /// An operation ends.
@@ -226,7 +270,9 @@ impl Coverage {
         let mut state = self.state.lock();
         *state.faults.entry(fault).or_default() += 1;
         let State { operations, table, .. } = &mut *state;
-        operations.iter().filter(|(_, count)| **count > 0).for_each(|(kind, _)| table.hit(*kind, fault));
+        let under_way = operations.iter().filter(|(_, count)| **count > 0);
+        under_way.for_each(|(kind, _)| table.hit(Row::Operation(*kind), fault));
+        table.hit(Row::Family(self.family), fault);
     }
 
     /// A fault ends.

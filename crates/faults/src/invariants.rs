@@ -22,10 +22,13 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use parking_lot::Mutex;
+use striate_codec::ChunkSet;
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
 use striate_meta::{Revision, Row, Transaction, Write, keys};
+use striate_plan::is_durable;
 use striate_site::{ChunkStore, SiteError};
+use striate_stripe::StripeOptions;
 
 use super::cluster::Cluster;
 use super::site::SiteMachine;
@@ -227,6 +230,12 @@ impl Surveyed {
         chunk_of(self.id, index, &self.record.locations[index])
     }
 
+    /// The chunks that are good.
+    pub fn good(&self) -> ChunkSet {
+        let is_good = |(index, chunk): (usize, &Condition)| (*chunk == Condition::Good).then_some(index);
+        self.chunks.iter().enumerate().filter_map(is_good).collect()
+    }
+
     /// Whether all chunks are good.
     pub fn is_whole(&self) -> bool {
         self.chunks.iter().all(|chunk| *chunk == Condition::Good)
@@ -274,18 +283,29 @@ fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
     let held: Vec<u32> =
         record.locations.iter().map(|location| location.site).filter(|&site| site != 0).collect();
     let distinct: BTreeSet<u32> = held.iter().copied().collect();
-    // Every site is a rack of its own here, so that distinct sites are distinct racks.
     if distinct.len() < held.len() {
         cluster.broken.report(Invariant::I6, format!("stripe {id} has two chunks on one site: {held:?}"));
     }
+    let mut in_racks: BTreeMap<u32, usize> = BTreeMap::new();
+    for site in held.iter().filter_map(|&site| cluster.site(SiteId(site))) {
+        *in_racks.entry(site.machine.rack).or_default() += 1;
+    }
+    let limit = cluster.rack_limit();
+    if let Some((rack, count)) = in_racks.into_iter().find(|(_, count)| *count > limit) {
+        let what = format!("stripe {id} has {count} chunks in rack {rack}, {limit} are allowed: {held:?}");
+        cluster.broken.report(Invariant::I6, what);
+    }
 }
 
-/// I7: the write that made the stripe left out no more chunks than its quorum allows.
+/// I7: what the write that made the stripe left out, it may leave out: the rest decodes after any further loss.
 fn check_debt(cluster: &Cluster, id: StripeId, record: &Stripe) {
-    let debt = record.locations.iter().filter(|at| at.site == 0).count();
-    let allowed = cluster.most_debt();
-    if debt > allowed {
-        let what = format!("stripe {id} was acknowledged with {debt} chunks missing, {allowed} are allowed");
+    let is_held = |(index, at): (usize, &Location)| (at.site != 0).then_some(index);
+    let held: ChunkSet = record.locations.iter().enumerate().filter_map(is_held).collect();
+    let surplus = StripeOptions::default().write_surplus;
+    if !is_durable(cluster.code(), &held, surplus) {
+        let what = format!(
+            "stripe {id} was acknowledged with only chunks {held:?}, which do not bear {surplus} loss"
+        );
         cluster.broken.report(Invariant::I7, what);
     }
 }
@@ -309,10 +329,9 @@ pub fn is_empty(cluster: &Cluster, site: SiteId) -> bool {
 
 /// Whether every stripe is readable with one chunk less, and none can come to name a chunk that was taken.
 pub fn can_spare_one(cluster: &Cluster) -> bool {
-    let data = cluster.profile().code.data_count();
-    let good = |stripe: &Surveyed| stripe.chunks.iter().filter(|chunk| **chunk == Condition::Good).count();
     survey(cluster).is_some_and(|stripes| {
-        stripes.iter().all(|stripe| good(stripe) > data) && !may_name_what_was_taken(cluster, &stripes)
+        stripes.iter().all(|stripe| cluster.code().survives(&stripe.good(), 1))
+            && !may_name_what_was_taken(cluster, &stripes)
     })
 }
 

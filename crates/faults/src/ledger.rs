@@ -1,8 +1,9 @@
 //! What was taken from the cluster: how many chunks of each stripe the injector has destroyed, and may still destroy.
 //!
-//! At most r chunks of a stripe may be lost, counting those that a write has left out (debt). A write that is under way
-//! may leave out as many as the quorum allows, n − (k + surplus), so r less that many disks may lose chunks until the
-//! next repair is complete and every operation has ended that was under way at the loss. One disk more may lose chunks
+//! No more chunks of a stripe may be lost than its code bears, counting those that a write has left out (debt). Of a write
+//! that is under way it is only known that what it leaves decodes after any `write_surplus` further losses, so that many
+//! disks may lose chunks, and none where the code bears no loss, until the next repair is complete and every operation
+//! has ended that was under way at the loss. One disk more may lose chunks
 //! where every operation has ended that was under way at the last loss and every stripe that is committed has a chunk to
 //! spare: a second failure during repair. The injector asks here before it destroys anything.
 

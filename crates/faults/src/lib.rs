@@ -12,7 +12,7 @@
 //! - [`services`]: control processes, of which one leads and runs repair, scrub, collectors and movers; [`optimising`]: the
 //!   mover that goes by what is asked for; [`steps`]: what all these ask, step by step, and where they may die; [`following`]: which
 //!   sites a process knows.
-//! - [`cluster`]: all of them on one network.
+//! - [`shape`]: what a seed's cluster is made of. [`cluster`]: all of them on one network.
 //! - [`operation`], [`reading`], [`worker`]: what is asked, and by whom.
 //! - [`injector`], [`ledger`]: the faults, and how many of them the cluster must bear.
 //! - [`invariants`], [`guard`], [`orphans`]: I1 to I14 of reliability.md as code, and that nothing is left behind.
@@ -37,6 +37,7 @@ pub mod reading;
 pub mod run;
 pub mod services;
 pub mod settling;
+pub mod shape;
 pub mod site;
 pub mod steps;
 pub mod worker;

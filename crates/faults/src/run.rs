@@ -9,7 +9,7 @@ use striate_plan::ReadPolicy;
 use striate_runtime::run_in_virtual_time;
 use striate_virtual_network::Digest;
 
-use super::cluster::{Cluster, Shape};
+use super::cluster::Cluster;
 use super::coverage::Table;
 use super::gateway::Gateway;
 use super::injector::Injector;
@@ -17,6 +17,7 @@ use super::invariants::{self, Broken, Invariant, Surveyed};
 use super::mutation::Mutation;
 use super::operation::{Kind, LONGEST};
 use super::settling::settle;
+use super::shape::Shape;
 use super::worker::{Answered, Shared, work};
 
 /// Clients of each gateway.
@@ -55,6 +56,8 @@ impl RunOptions {
 /// What became of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
+    /// What its cluster was made of.
+    pub shape: Shape,
     /// The first invariant that was found broken, and how.
     pub broken: Option<(Invariant, String)>,
     /// Which operation met which fault.
@@ -76,7 +79,6 @@ pub struct Report {
 fn read_policy(seed: u64) -> ReadPolicy {
     const OTHERS: [&str; 6] =
         ["random", "late-binding(1)", "late-binding(1,keep)", "least-loaded", "cost-model", "published(1)"];
-    // The shape goes through the seeds' last two bits.
     let text = match seed / 4 % 4 {
         0 | 1 => "adaptive",
         2 => "normal",
@@ -89,7 +91,7 @@ fn read_policy(seed: u64) -> ReadPolicy {
 pub fn run(options: RunOptions) -> Report {
     run_in_virtual_time(options.seed, WALL_START, move |runtime| async move {
         let broken = Arc::new(Broken::default());
-        let shape = Shape::ALL[(options.seed % Shape::ALL.len() as u64) as usize];
+        let shape = Shape::of(options.seed);
         let policy = read_policy(options.seed);
         let cluster = Cluster::start(runtime, shape, policy, options.mutation, Arc::clone(&broken)).await;
         let cluster =
@@ -106,6 +108,7 @@ pub fn run(options: RunOptions) -> Report {
         }
         shared.cluster.controls.iter().for_each(|control| control.kill());
         Report {
+            shape,
             broken: broken.first(),
             table: shared.cluster.coverage.table(),
             operations: shared.begun.load(std::sync::atomic::Ordering::Relaxed),

@@ -11,7 +11,7 @@ use striate_meta::keys;
 
 use super::cluster::Cluster;
 use super::gateway::{self, Gateway};
-use super::invariants::{self, Condition, Invariant, Surveyed};
+use super::invariants::{self, Invariant, Surveyed};
 use super::ledger::MESSAGES_ARRIVE;
 use super::operation::Operation;
 use super::orphans;
@@ -139,7 +139,7 @@ fn check_history(shared: &Shared) {
 /// which must be an error, and nothing may be deleted for it.
 async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
     let cluster = &shared.cluster;
-    let tolerance = cluster.profile().code.tolerance();
+    let tolerance = cluster.code().tolerance();
     damage(cluster, |_| tolerance);
     read_all(shared, gateway, "with as many chunks of each stripe damaged as may be").await;
     if !become_whole(cluster).await {
@@ -173,10 +173,8 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
 
 /// A heal names every stripe that cannot be repaired, and leaves everything that these still have.
 fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealReport>) {
-    let tolerance = cluster.profile().code.tolerance();
-    let good = |stripe: &Surveyed| stripe.chunks.iter().filter(|chunk| **chunk == Condition::Good).count();
     let Some(after) = invariants::survey(cluster) else { return };
-    let is_hopeless = |stripe: &&Surveyed| good(stripe) + tolerance < stripe.chunks.len();
+    let is_hopeless = |stripe: &&Surveyed| !cluster.code().is_sufficient_set(&stripe.good());
     let hopeless = after.iter().filter(is_hopeless).count();
     let named = healed.as_ref().map_or(0, |report| report.unrepairable as usize);
     if named != hopeless {
@@ -185,7 +183,7 @@ fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealRep
     }
     for stripe in damaged.iter().filter(is_hopeless) {
         let now = after.iter().find(|now| now.id == stripe.id);
-        if now.is_none_or(|now| good(now) < good(stripe)) {
+        if now.is_none_or(|now| now.good().len() < stripe.good().len()) {
             let what = format!("stripe {} has lost more for being damaged: {now:?}", stripe.id);
             cluster.broken.report(Invariant::I8, what);
         }

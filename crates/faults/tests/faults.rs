@@ -17,7 +17,7 @@ fn campaign(from: u64, seeds: u64, mutation: Mutation) -> Campaign {
     }
 }
 
-/// The first of `make faults`' seeds; all shapes of cluster are among them, and both kinds of end.
+/// The first of `make faults`' seeds; all families of profiles are among them, and both kinds of end.
 #[test]
 fn some_seeds_break_no_invariant() {
     let shown = campaign(1, 8, Mutation::None).run(|_| {}).unwrap();
@@ -43,6 +43,8 @@ fn planted_defects_are_found() {
         (Mutation::WrongChecksumScope, &["I1", "I2", "I13"]),
         // What has moved away and come back is deleted for the old one.
         (Mutation::ForgetGeneration, &["I7", "I8", "I13"]),
+        // A write that left out chunks of one local group.
+        (Mutation::AcknowledgeByCount, &["I7"]),
         // Which part of a key's history shows it first depends on the seed: values, listings or deletions.
         (Mutation::ConditionOutsideTransaction, &["I3", "I4", "I9"]),
     ] {

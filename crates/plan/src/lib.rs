@@ -3,6 +3,7 @@
 //! - [`access`]: which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B).
 //! - [`movement`]: which chunk is moved where (EC-Store §IV-C, §IV-D).
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
+//! - [`durability`]: which chunks of a stripe must be durable before its write is acknowledged (design.md §10.1).
 //! - [`grouping`]: neighbours on the same sites.
 //! - [`read`]: which chunks a read asks of which sites, by a [`ReadPolicy`] (design.md §5).
 //! - [`cost`]: what asking a site costs, and what a chunk of it does.
@@ -17,6 +18,7 @@ pub mod access;
 pub mod check;
 pub mod co_access;
 pub mod cost;
+pub mod durability;
 pub mod grouping;
 pub mod movement;
 pub mod placement;
@@ -27,6 +29,7 @@ pub mod site_load;
 pub use check::{PlacementFault, check_placement};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
 pub use cost::{SiteCost, USUAL_PER_BYTE};
+pub use durability::{DurabilityRule, chunks_to_write, fewest_sites, is_durable};
 pub use grouping::Grouping;
 pub use placement::{Candidate, choose_sites, rack_limit};
 pub use read::adaptive::Adaptive;

@@ -4,11 +4,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use striate_codec::Code;
 use striate_control::REQUESTS_TOGETHER;
 use striate_core::Profile;
-use striate_plan::CoAccessLimits;
+use striate_plan::{CoAccessLimits, fewest_sites, is_durable};
 use striate_runtime::Runtime;
 use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Limits, Readiness};
+use striate_stripe::{StripeOptions, Stripes};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
@@ -189,9 +191,7 @@ fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<Strin
             cluster.profile()
         );
     }
-    if let Some(warning) =
-        surplus_warning(cluster.profile(), cluster.client().stripes().options().write_surplus)
-    {
+    if let Some(warning) = surplus_warning(cluster.profile(), cluster.client().stripes()) {
         tracing::warn!("{warning}");
     }
     for shared in cluster.shared_file_systems() {
@@ -226,19 +226,27 @@ fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<Strin
 }
 
 /// What a write surplus costs that is not the usual one, if anything.
-fn surplus_warning(profile: Profile, surplus: usize) -> Option<String> {
-    let parities = profile.code.chunk_count() - profile.code.data_count();
-    match surplus {
-        _ if parities == 0 => None,
-        0 => Some(format!(
-            "--write-surplus 0: with only {} sites left writes of {profile} go on, and the next loss before \
-             `striate heal` can lose what was written then",
-            profile.code.data_count()
-        )),
-        _ if surplus >= parities && parities > 1 => Some(format!(
-            "--write-surplus {surplus}: {profile} has {parities} parities, so writes fail as soon as one site is lost"
-        )),
-        _ => None,
+fn surplus_warning(profile: Profile, stripes: &Stripes) -> Option<String> {
+    let code = stripes.code(&profile).ok()?;
+    describe_surplus(&code, stripes.options().write_surplus)
+}
+
+/// The same for a code.
+fn describe_surplus(code: &Code, surplus: usize) -> Option<String> {
+    let sites = |surplus| fewest_sites(code, surplus, is_durable);
+    let (needed, usual) = (sites(surplus), sites(StripeOptions::default().write_surplus));
+    if needed < usual {
+        Some(format!(
+            "--write-surplus {surplus}: with only {needed} sites left writes of {code} go on, and the next loss before \
+             `striate heal` can lose what was written then"
+        ))
+    } else if needed == code.n() && usual < code.n() {
+        Some(format!(
+            "--write-surplus {surplus}: {code} bears so many further losses only with all of its {needed} chunks, so writes \
+             fail as soon as one site is lost"
+        ))
+    } else {
+        None
     }
 }
 
@@ -391,11 +399,15 @@ mod tests {
 
     #[test]
     fn a_write_surplus_that_gives_something_up_is_named() {
-        let warning = |profile: &str, surplus| surplus_warning(profile.parse().unwrap(), surplus);
+        let warning = |code: &str, surplus| describe_surplus(&code.parse().unwrap(), surplus);
         assert!(warning("rs(4,2)", 0).unwrap().contains("only 4 sites"));
         assert_eq!(warning("rs(4,2)", 1), None);
         assert!(warning("rs(4,2)", 2).unwrap().contains("as soon as one site is lost"));
         assert_eq!(warning("rs(2,1)", 1), None, "the default is no choice");
-        assert_eq!(warning("replica(1)", 0), None);
+        assert_eq!(warning("none", 0), None);
+        assert_eq!(warning("none", 1), None);
+        assert!(warning("lrc(12,3,2)", 0).unwrap().contains("only 12 sites"));
+        assert_eq!(warning("lrc(12,3,2)", 2), None, "14 of 17 sites are enough");
+        assert!(warning("lrc(12,3,2)", 3).unwrap().contains("as soon as one site is lost"));
     }
 }

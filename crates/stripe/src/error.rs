@@ -11,7 +11,7 @@ pub enum StripeError {
     #[error("{0}")]
     InvalidArgument(String),
     /// Fewer sites than needed can take the write. Worth a retry.
-    #[error("{available} of {needed} sites needed for a write are available: {reason}")]
+    #[error("{available} sites can take a chunk of a write that needs at least {needed}: {reason}")]
     TooFewSites {
         /// Sites that can take it.
         available: usize,

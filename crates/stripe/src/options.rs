@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use striate_core::InForce;
-use striate_plan::{CoAccessLimits, ReadPolicy};
+use striate_plan::{CoAccessLimits, DurabilityRule, ReadPolicy, is_durable};
 
 /// Limits and defaults of reads and writes of stripes.
 #[derive(Clone, Debug)]
@@ -12,8 +12,10 @@ pub struct StripeOptions {
     pub in_flight_bytes: usize,
     /// For how long a request waits for its part of them.
     pub memory_wait: Duration,
-    /// Sites that must hold a chunk durably before a write is acknowledged, beyond k; capped at n.
+    /// A write that has left chunks out is acknowledged if its stripe decodes after any so many further losses.
     pub write_surplus: usize,
+    /// What that means: [`is_durable`], except where the laboratory plants a defect.
+    pub durability_rule: DurabilityRule,
     /// A site that has not answered a write by then is left out (debt).
     pub write_deadline: Duration,
     /// A read asks other chunks when a site has not answered by then, or, when most reads take long, by twice
@@ -40,7 +42,7 @@ pub struct StripeOptions {
 }
 
 impl Default for StripeOptions {
-    /// 64 MiB of bodies in memory, 5 s for a request's share of them, a surplus of one site, 10 s for a write or read of one
+    /// 64 MiB of bodies in memory, 5 s for a request's share of them, a surplus of one loss, 10 s for a write or read of one
     /// site, hedging after 250 ms, one read request in eight sampled, a minute of grace for garbage, 16,384
     /// records of stripes, the oldest formats.
     fn default() -> Self {
@@ -48,6 +50,7 @@ impl Default for StripeOptions {
             in_flight_bytes: 64 << 20,
             memory_wait: Duration::from_secs(5),
             write_surplus: 1,
+            durability_rule: is_durable,
             write_deadline: Duration::from_secs(10),
             hedge_after: Duration::from_millis(250),
             read_deadline: Duration::from_secs(10),

@@ -153,6 +153,15 @@ impl Stripes {
         self.inner.table.code(profile)
     }
 
+    /// With how few sites that take chunks a write of this profile can be acknowledged
+    /// ([`StripeOptions::write_surplus`]).
+    ///
+    /// # Errors
+    /// [`StripeError::InvalidArgument`] for parameters that describe no code.
+    pub fn sites_needed(&self, profile: &Profile) -> Result<usize, StripeError> {
+        Ok(self.inner.writes.sites_needed(&self.code(profile)?))
+    }
+
     /// Profiles by their texts.
     pub fn profiles(&self) -> &ProfileTexts {
         self.inner.table.profiles()

@@ -85,7 +85,7 @@ async fn send_parts(
     budget: Budget,
     parts: Sender<Result<ObjectPart, ClientError>>,
 ) {
-    let GetObject { info, range, mut body } = match query.open_alone(alone, budget).await {
+    let GetObject { info, range, mut body, .. } = match query.open_alone(alone, budget).await {
         Ok(object) => object,
         // An error means that nobody receives any more, here and below.
         Err(error) => return parts.send(Err(error)).await.unwrap_or_default(),
@@ -120,7 +120,7 @@ impl Query {
         let (span, sample) = (span_of(&request), sample.clone());
         match row {
             Some(row) => {
-                let object = client.get_from(row.record()?, request, budget, sample, check_read);
+                let object = client.get_from(row, request, budget, sample, check_read);
                 object.instrument(span).await
             }
             None => client.get_with(request, budget, sample, check_read).instrument(span).await,

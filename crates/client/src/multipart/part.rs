@@ -92,12 +92,12 @@ impl Client {
             upload: request.upload.clone(),
             number: request.number,
         };
-        let version = source.info.version;
+        let revision = source.revision;
         let body = Box::new(StoredBody(source.body));
         let digests = ExpectedDigests::default();
         let stored =
             self.store_part(target, Source { content_len: Some(len), digests, body, shares: 2 }).await;
-        stored.map_err(|error| (Some(version), error))
+        stored.map_err(|error| (Some(revision), error))
     }
 
     async fn store_part(&self, target: Target, source: Source) -> Result<PartInfo, ClientError> {

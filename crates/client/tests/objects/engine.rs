@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use striate_meta::{
     Commit, Lease, LeaseId, MemoryStore, MetaError, MetaStore, Row, ScanRange, Transaction, TxId, Watch,
 };
@@ -35,6 +36,8 @@ pub struct Unreliable {
     slow: bool,
     commits: AtomicU64,
     ids: AtomicU64,
+    /// What is committed right after the next read of a row.
+    overtaking: Mutex<Option<(Bytes, Transaction)>>,
 }
 
 impl Unreliable {
@@ -48,6 +51,7 @@ impl Unreliable {
             slow: false,
             commits: AtomicU64::new(0),
             ids: AtomicU64::new(1),
+            overtaking: Mutex::default(),
         }
     }
 
@@ -55,6 +59,17 @@ impl Unreliable {
     /// transactions that were committed.
     pub fn with_faults(runtime: Runtime, fault: Fault, every: u64, forgetful: bool) -> Self {
         Self { fault, every, forgetful, ..Self::new(runtime) }
+    }
+
+    /// Without faults; see [`Unreliable::overtake`].
+    pub fn punctual(runtime: Runtime) -> Self {
+        Self::new(runtime)
+    }
+
+    /// Commits `transaction` as soon as the row `key` was read once more: whoever has read it goes on with what is not
+    /// so any more.
+    pub fn overtake(&self, key: Bytes, transaction: Transaction) {
+        *self.overtaking.lock() = Some((key, transaction));
     }
 
     /// Every request and every answer takes a random time, some a long one, so that operations interleave and
@@ -81,7 +96,12 @@ impl Unreliable {
 #[async_trait]
 impl MetaStore for Unreliable {
     async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError> {
-        self.slowed(self.inner.get(key)).await
+        let row = self.slowed(self.inner.get(key)).await?;
+        let due = self.overtaking.lock().take_if(|(of, _)| *of == key);
+        if let Some((_, transaction)) = due {
+            self.inner.commit(transaction).await?;
+        }
+        Ok(row)
     }
 
     async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError> {

@@ -17,4 +17,5 @@ mod ranges;
 mod reads;
 mod sampling;
 mod slow_peers;
+mod switched;
 mod waiting;

@@ -39,6 +39,8 @@ pub struct BreakableSite {
     pub hung: Mutex<bool>,
     /// Takes no chunks.
     pub full: Mutex<bool>,
+    /// Refuses chunks with these indices.
+    pub refuses: Mutex<Vec<u8>>,
     /// Stores chunks and never says so.
     pub mute: Mutex<bool>,
     /// Before and after it stores a chunk, and before it reads one, it waits so long.
@@ -80,6 +82,7 @@ impl BreakableSite {
             down: Mutex::default(),
             hung: Mutex::default(),
             full: Mutex::default(),
+            refuses: Mutex::default(),
             mute: Mutex::default(),
             lag: Mutex::default(),
             read_bytes: AtomicU64::new(0),
@@ -193,6 +196,9 @@ impl Site for BreakableSite {
         self.up()?;
         if *self.full.lock() {
             return Err(SiteError::NoSpace);
+        }
+        if self.refuses.lock().contains(&request.chunk.index) {
+            return Err(SiteError::Busy);
         }
         self.wait().await;
         self.written_bytes.fetch_add(request.payload.len() as u64, Ordering::Relaxed);
@@ -391,6 +397,11 @@ impl Cluster {
     /// Stripes in debt.
     pub async fn debts(&self) -> usize {
         self.meta.scan(ScanRange::prefix(keys::DEBTS), usize::MAX).await.unwrap().len()
+    }
+
+    /// Has all sites refuse chunks with these indices.
+    pub fn refuse(&self, indices: &[u8]) {
+        self.sites.iter().for_each(|site| *site.refuses.lock() = indices.to_vec());
     }
 
     /// Chunks on all sites.

@@ -130,6 +130,37 @@ async fn i8_what_a_dead_writer_left_is_collected_and_what_it_finished_stays() {
     assert!(matches!(error, ClientError::Meta(_)), "{error}");
 }
 
+/// A read that began before an overwrite needs the old chunks for as long as the grace, also when the gateway that wrote
+/// them has died meanwhile.
+#[tokio::test(start_paused = true)]
+async fn i8_what_a_dead_writers_object_named_until_it_was_overwritten_stays_for_the_grace() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    cluster.put("key", &content(1, 9_000)).await.unwrap();
+    cluster.put("gone", &content(2, 9_000)).await.unwrap();
+    let rows = cluster.meta.scan(ScanRange::prefix(keys::INTENTS), 10).await.unwrap();
+    let intent: Intent = rows[0].record().unwrap();
+    cluster.meta.revoke_lease(LeaseId(intent.lease)).await.unwrap();
+    let handles = cluster.sites.iter().map(|site| site.clone() as std::sync::Arc<dyn Site>).collect();
+    let next = Client::open(cluster.runtime.clone(), cluster.meta.clone(), handles, options("rs(4,2)"));
+    let next = next.await.unwrap();
+    next.delete(BUCKET, "gone", WriteCondition::default()).await.unwrap();
+    next.delete(BUCKET, "key", WriteCondition::default()).await.unwrap();
+    // What was never named has no grace.
+    let finished = cluster.sites[0].chunks.lock().keys().next().copied().unwrap();
+    let stripe = striate_core::StripeId::new(finished.stripe.writer(), finished.stripe.sequence() + 500);
+    let stray = striate_core::ChunkId { stripe, ..finished };
+    cluster.sites[0].chunks.lock().insert(stray, (Bytes::from_static(b"x"), 0));
+
+    let mut collector = GarbageCollector::default();
+    collector.round(next.stripes()).await.unwrap();
+    let report = collect_abandoned(next.stripes()).await.unwrap();
+    assert_eq!((report.intents, report.chunks), (1, 1), "{report:?}");
+    assert_eq!(cluster.chunk_count(), 2 * 6);
+    cluster.runtime.sleep(Duration::from_secs(61)).await;
+    collector.round(next.stripes()).await.unwrap();
+    assert_eq!(cluster.chunk_count(), 0);
+}
+
 /// The range of a dead writer has stripes that it finished, too. While one of them is repaired the new chunk is not named
 /// yet, and must not go for it: the repair gives way, or its chunk stays.
 #[tokio::test(start_paused = true)]

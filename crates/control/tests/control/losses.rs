@@ -94,6 +94,69 @@ async fn i5_a_write_with_fewer_than_k_plus_one_sites_fails_and_leaves_nothing() 
     assert_eq!(cluster.chunk_count(), 0);
 }
 
+/// What is acknowledged decodes after any one further loss, whatever chunks the write has left out; and where it would not,
+/// the write is refused and leaves nothing. k + 1 chunks decide nothing: `lrc(12,3,2)` without a whole group has as many.
+#[tokio::test(start_paused = true)]
+async fn i1_a_write_is_acknowledged_only_when_it_bears_one_more_loss() {
+    let cases: [(&str, &[u8], bool); 14] = [
+        ("lrc(12,3,2)", &[0, 1, 2, 3], false),
+        ("lrc(12,3,2)", &[0, 1, 2], false),
+        ("lrc(12,3,2)", &[0, 1], true),
+        ("lrc(12,3,2)", &[0, 4, 8], true),
+        ("lrc(12,3,2)", &[12, 13, 14, 15], true),
+        ("lrc(12,3,2)", &[14, 15, 16], false),
+        ("rs(4,2)", &[0], true),
+        ("rs(4,2)", &[0, 5], false),
+        ("replica(3)", &[0], true),
+        ("replica(3)", &[1, 2], false),
+        ("replica(2)", &[1], false),
+        ("rs(2,1)", &[2], false),
+        ("none", &[], true),
+        ("none", &[0], false),
+    ];
+    for (profile, refused, is_acknowledged) in cases {
+        let n = profile.parse::<striate_core::Profile>().unwrap().code.chunk_count() as u32;
+        let cluster = Cluster::start(n, profile).await;
+        cluster.refuse(refused);
+        match cluster.put("key", &content(1, 9_000)).await {
+            Ok(()) => {
+                assert!(is_acknowledged, "{profile} without {refused:?} was acknowledged");
+                let all: Vec<_> = cluster.sites.iter().collect();
+                for lost in all.iter().filter(|_| n > 1) {
+                    *lost.down.lock() = true;
+                    assert_eq!(
+                        cluster.get("key").await.unwrap(),
+                        content(1, 9_000),
+                        "{profile}, {refused:?}"
+                    );
+                    *lost.down.lock() = false;
+                    cluster.runtime.sleep(Duration::from_secs(5)).await;
+                }
+            }
+            Err(error) => {
+                assert!(!is_acknowledged, "{profile} without {refused:?}: {error}");
+                assert!(matches!(error, ClientError::TooFewSites { .. }), "{error}");
+                assert_eq!(cluster.chunk_count(), 0);
+            }
+        }
+    }
+}
+
+/// With fewer sites than chunks an LRC leaves out the local parities first, so that it goes on with as few as an MDS code.
+#[tokio::test(start_paused = true)]
+async fn writes_of_an_lrc_go_on_with_k_plus_one_sites_by_the_parities_that_cover_most() {
+    for (sites, goes_on) in [(13, true), (12, false)] {
+        let cluster = Cluster::start(17, "lrc(12,3,2)").await;
+        cluster.sites[sites..].iter().for_each(|site| *site.down.lock() = true);
+        // Whoever fails a write is no candidate for the next.
+        let mut last = Ok(());
+        for round in 0..4 {
+            last = cluster.put("key", &content(round, 9_000)).await;
+        }
+        assert_eq!(last.is_ok(), goes_on, "{sites} sites: {last:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn i2_beyond_the_tolerance_the_error_names_what_is_missing_and_everything_reads_when_it_returns() {
     let cluster = Cluster::start(6, "rs(4,2)").await;

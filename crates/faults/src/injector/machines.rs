@@ -95,6 +95,27 @@ impl Injector {
         self.give_back(&site);
     }
 
+    /// All sites of a rack die at once, those that have a fault already apart, and come back one after the other.
+    pub(super) async fn crash_rack(&self, kind: FaultKind) {
+        let Some(first) = self.take_site() else { return };
+        let rack = first.machine.rack;
+        let others = self.cluster.sites().into_iter().filter(|site| site.machine.rack == rack);
+        let others: Vec<_> = others.filter_map(|site| self.take_this_site(site.id())).collect();
+        self.begin(kind, u64::from(rack));
+        let sites: Vec<_> = [first].into_iter().chain(others).collect();
+        let crash = self.draw_crash();
+        for site in &sites {
+            site.crash(crash);
+        }
+        self.pause(100, 4_000).await;
+        for site in &sites {
+            self.bring_back(site).await;
+            self.give_back(site);
+            self.pause(0, 500).await;
+        }
+        self.end(kind);
+    }
+
     /// Starts a site that is down; it has what it had acknowledged (I7).
     pub(super) async fn bring_back(&self, site: &SiteMachine) {
         let deadline = self.cluster.runtime.now() + COME_BACK;

@@ -103,6 +103,7 @@ impl Injector {
             FaultKind::SecondFailure => self.fail_again(kind).await,
             FaultKind::Drain => self.drain(kind).await,
             FaultKind::Join => self.join(kind).await,
+            FaultKind::RackLoss => self.crash_rack(kind).await,
         }
     }
 
@@ -157,10 +158,11 @@ impl Injector {
     }
 
     /// Whether a disk may lose chunks: at a time no more disks than every stripe bears with what its write may leave out,
-    /// those under way too; or one more, where it is seen that every stripe has a chunk to spare.
+    /// those under way too; or one more, where it is seen that every stripe has a chunk to spare. Without redundancy none,
+    /// ever.
     fn may_hurt(&self, site: &SiteMachine) -> bool {
-        let allowed = self.cluster.profile().code.tolerance().saturating_sub(self.cluster.most_debt());
-        self.cluster.ledger.may_hurt(site.id(), allowed)
-            || (self.cluster.ledger.is_settled() && invariants::can_spare_one(&self.cluster))
+        let allowed = self.cluster.bearable();
+        let may_one_more = || self.cluster.ledger.is_settled() && invariants::can_spare_one(&self.cluster);
+        allowed > 0 && (self.cluster.ledger.may_hurt(site.id(), allowed) || may_one_more())
     }
 }

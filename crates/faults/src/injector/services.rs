@@ -155,7 +155,7 @@ impl Injector {
         self.leave(kind);
     }
 
-    fn draw_crash(&self) -> Crash {
+    pub(super) fn draw_crash(&self) -> Crash {
         if self.cluster.draw(2) == 0 { Crash::Kill } else { Crash::PowerCut }
     }
 

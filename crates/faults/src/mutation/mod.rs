@@ -11,9 +11,11 @@ mod mirror;
 use std::fmt;
 use std::sync::Arc;
 
+use striate_codec::{ChunkSet, Code};
 use striate_meta::MetaStore;
 use striate_meta::embedded::MetaDirectory;
 use striate_meta::embedded::simulated;
+use striate_plan::{DurabilityRule, is_durable};
 use striate_site::filesystem::{FileSystem, SimulatedFileSystem};
 use striate_site::{ChunkStore, Site};
 use striate_stripe::StripeOptions;
@@ -34,7 +36,7 @@ pub enum Mutation {
     DeleteBeforeCommit,
     /// The checksum of a chunk covers its header only, not its bytes.
     WrongChecksumScope,
-    /// A write is acknowledged with one chunk less than needed.
+    /// A write is acknowledged when it bears one loss less than it should.
     WriteQuorumOffByOne,
     /// A put whose commit has an unknown outcome removes its chunks.
     CleanUpAfterUnknownOutcome,
@@ -50,11 +52,13 @@ pub enum Mutation {
     RecordCache,
     /// A site takes a chunk of another generation for the one that is meant.
     ForgetGeneration,
+    /// A write is acknowledged with k + 1 chunks, whether or not they decode.
+    AcknowledgeByCount,
 }
 
 impl Mutation {
     /// All defects.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SkipFsync,
         Self::DeleteBeforeCommit,
         Self::WrongChecksumScope,
@@ -66,6 +70,7 @@ impl Mutation {
         Self::RecoveryStopsAtHole,
         Self::RecordCache,
         Self::ForgetGeneration,
+        Self::AcknowledgeByCount,
     ];
 
     /// Its name on the command line.
@@ -83,6 +88,7 @@ impl Mutation {
             Self::RecoveryStopsAtHole => "recovery-stops-at-hole",
             Self::RecordCache => "record-cache",
             Self::ForgetGeneration => "forget-generation",
+            Self::AcknowledgeByCount => "acknowledge-by-count",
         }
     }
 }
@@ -158,8 +164,18 @@ pub fn metadata(
     }
 }
 
-/// How many chunks more than k a write wants.
+/// How many further losses an acknowledged write bears.
 pub fn write_surplus(mutation: Mutation) -> usize {
     let right = StripeOptions::default().write_surplus;
     if mutation == Mutation::WriteQuorumOffByOne { right - 1 } else { right }
+}
+
+/// When a write may be acknowledged.
+pub fn durability_rule(mutation: Mutation) -> DurabilityRule {
+    if mutation == Mutation::AcknowledgeByCount { has_enough } else { is_durable }
+}
+
+/// The rule of 0.1.0: right for MDS codes only.
+fn has_enough(code: &Code, held: &ChunkSet, surplus: usize) -> bool {
+    held.len() >= (code.k() + surplus).min(code.n())
 }

@@ -54,8 +54,9 @@ fn show(args: &FaultsArgs, seed: u64, mutation: Mutation) -> Outcome {
     let report = run::run(RunOptions { seed, operations, faults, mutation, verbose: true });
     println!("{}", report.table);
     println!(
-        "seed {seed}, commit {}: {} operations, {:?}, {} faults, {:.1} s of virtual time, trace {}",
+        "seed {seed}, commit {}: {}; {} operations, {:?}, {} faults, {:.1} s of virtual time, trace {}",
         commit(),
+        report.shape,
         report.operations,
         report.answered,
         report.faults,
@@ -117,7 +118,7 @@ fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
     let unhit = table.unhit();
     if !unhit.is_empty() && campaign.seeds >= SEEDS_FOR_ALL_CELLS {
         let names: Vec<_> =
-            unhit.iter().map(|(kind, fault)| format!("{} during {}", kind.name(), fault.name())).collect();
+            unhit.iter().map(|(row, fault)| format!("{} during {}", row.name(), fault.name())).collect();
         return Err(Failure::failed(format!("never tried: {}", names.join(", "))));
     }
     match shown.failed.as_slice() {

@@ -114,12 +114,13 @@ pub struct ListenArgs {
     #[command(flatten)]
     pub peers: PeerArgs,
 
-    /// How many sites more than k must hold their chunk of a block before its write is acknowledged; below that
-    /// writes fail with 503. While all n sites are up all n are waited for; this is for when sites are lost. With 1,
-    /// rs(4,2) takes writes with 5 or 6 sites, and what was acknowledged survives one more loss before `striate
-    /// heal`. With 0 it takes them with 4 as well, and the next loss before a heal can lose what was written then.
-    /// With as many as there are parities (or more) writes fail as soon as one site is lost.
-    #[arg(long, value_name = "SITES", default_value_t = 1, value_parser = clap::value_parser!(u8),
+    /// How many further losses a block must survive when its write is acknowledged although sites are lost; if the
+    /// chunks that are stored do not decode after any so many losses, the write fails with 503. While all n sites are
+    /// up all n are waited for. With 1, rs(4,2) takes writes with 5 or 6 sites, and what was acknowledged survives one
+    /// more loss before `striate heal`. With 0 it takes them with 4 as well, and the next loss before a heal can lose
+    /// what was written then. With as many as the profile has parities (or more) writes fail as soon as one site is
+    /// lost. Of `none`, where no loss can be survived, the one chunk is enough.
+    #[arg(long, value_name = "LOSSES", default_value_t = 1, value_parser = clap::value_parser!(u8),
           env = "STRIATE_WRITE_SURPLUS")]
     pub write_surplus: u8,
 

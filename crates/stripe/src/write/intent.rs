@@ -53,9 +53,27 @@ pub(crate) struct IntentRange {
     writer: u64,
     first: u64,
     taken: AtomicU32,
-    settled: AtomicU32,
+    settled: Mutex<Settled>,
     /// A put ended without a known outcome; the row must stay.
     unknown: AtomicBool,
+}
+
+/// The names of a reservation that are settled: a bit each, and how many there are.
+#[derive(Debug, Default)]
+struct Settled {
+    names: [u64; RANGE_LEN.div_ceil(u64::BITS) as usize],
+    count: u32,
+}
+
+impl Settled {
+    /// Settles a name. True when it was the last one that was not: once.
+    fn insert(&mut self, name: u64) -> bool {
+        let (word, bit) = ((name / 64) as usize, 1 << (name % 64));
+        let is_new = self.names[word] & bit == 0;
+        self.names[word] |= bit;
+        self.count += u32::from(is_new);
+        is_new && self.count == RANGE_LEN
+    }
 }
 
 /// A stripe's name, taken from a reservation.
@@ -148,7 +166,7 @@ impl Writer {
                     writer: id,
                     first,
                     taken: AtomicU32::new(0),
-                    settled: AtomicU32::new(0),
+                    settled: Mutex::default(),
                     unknown: AtomicBool::new(false),
                 });
             }
@@ -157,11 +175,11 @@ impl Writer {
     }
 
     /// A name's stripe was named by a commit, or its chunks were removed. The last one of a range removes the
-    /// range's row in the background.
+    /// range's row in the background. Settling a name again does nothing: several objects may share a stripe.
     pub(crate) fn settle(&self, name: &StripeName) {
         let range = &name.range;
-        let settled = range.settled.fetch_add(1, Ordering::AcqRel) + 1;
-        if settled == RANGE_LEN && !range.unknown.load(Ordering::Acquire) {
+        let is_last = range.settled.lock().insert(name.id.sequence() - range.first);
+        if is_last && !range.unknown.load(Ordering::Acquire) {
             let mut tx = Transaction::new(random_tx(&self.runtime));
             tx.delete(range.key());
             let meta = self.meta.clone();
@@ -226,4 +244,32 @@ fn keep_lease(runtime: &Runtime, meta: &Arc<dyn MetaStore>, registered: &Arc<Mut
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_range_ends_when_each_of_its_names_is_settled_however_often_some_are() {
+        let runtime = Runtime::deterministic(1, Duration::from_secs(1_700_000_000));
+        let meta: Arc<dyn MetaStore> = Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
+        let writer = Writer::open(runtime.clone(), meta.clone()).await.unwrap();
+        let mut names = Vec::new();
+        for _ in 0..RANGE_LEN {
+            names.push(writer.name_stripe().await.unwrap());
+        }
+        let intent = names[0].range.key();
+        let stands = async || {
+            runtime.sleep(Duration::from_millis(1)).await;
+            meta.get(&intent).await.unwrap().is_some()
+        };
+        // The objects of one stripe, each as its commit is known.
+        (0..2 * RANGE_LEN).for_each(|_| writer.settle(&names[7]));
+        assert!(stands().await, "1,023 names are open");
+        names[1..].iter().for_each(|name| writer.settle(name));
+        assert!(stands().await, "the first name is open");
+        writer.settle(&names[0]);
+        assert!(!stands().await);
+    }
 }

@@ -1,8 +1,8 @@
 //! Writing a block: encode it, write its chunks, name it in a transaction.
 //!
-//! An answer means that every site that was up holds its chunk durably, at least k plus the surplus of
-//! [`crate::StripeOptions::write_surplus`] of them; the indices that are missing are named as debt in the
-//! stripe record (design.md §10.1).
+//! An answer means that every site that was up holds its chunk durably: all n chunks, or enough that the stripe decodes
+//! after any [`crate::StripeOptions::write_surplus`] further losses ([`striate_plan::is_durable`]). The indices that are
+//! missing are named as debt in the stripe record (design.md §10.1).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,11 +10,11 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use striate_codec::{Code, crc32c};
+use striate_codec::{ChunkSet, Code, crc32c};
 use striate_core::{ChunkId, FencingEpoch, GRANULE_LEN, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, GarbageChunk, Location, Stripe};
 use striate_meta::{MetaError, Precondition, Transaction, keys, records};
-use striate_plan::{choose_sites, rack_limit};
+use striate_plan::{choose_sites, chunks_to_write, fewest_sites, rack_limit};
 use striate_runtime::BufferPool;
 use striate_site::{DeleteRequest, Priority, SiteError, WriteRequest};
 
@@ -96,7 +96,7 @@ impl PutSession {
     /// Encodes a block and writes its chunks durably. Calls may run concurrently.
     ///
     /// # Errors
-    /// [`StripeError::TooFewSites`] when fewer sites than needed took their chunk.
+    /// [`StripeError::TooFewSites`] when the chunks that sites took do not make the block durable.
     ///
     /// # Panics
     /// If the block is empty, or has 4 GiB or more.
@@ -139,11 +139,10 @@ impl PutSession {
             }
         };
         drop(rng);
-        let needed = self.writes.sites_needed(code);
-        if sites.len() < needed {
+        if !self.writes.is_durable(code, &chunks_to_write(code, sites.len())) {
             return Err(StripeError::TooFewSites {
                 available: sites.len(),
-                needed,
+                needed: self.writes.sites_needed(code),
                 reason: self.writes.describe_unwritable(),
             });
         }
@@ -160,7 +159,7 @@ impl PutSession {
         let n = code.n();
         let mut spare = sites.iter().copied().skip(n);
         let mut writes = FuturesUnordered::new();
-        for (index, &site) in sites.iter().take(n).enumerate() {
+        for (index, &site) in chunks_to_write(code, sites.len()).iter().zip(&sites) {
             writes.push(self.write_chunk(name, encoded, index, site));
         }
         let mut placed = Placed::new(n, &encoded.crcs);
@@ -175,9 +174,8 @@ impl PutSession {
                 }
             }
         }
-        let needed = self.writes.sites_needed(code);
-        if placed.held < needed {
-            return Err(placed.into_error(needed));
+        if !self.writes.is_durable(code, &placed.held) {
+            return Err(placed.into_error(code, &self.writes));
         }
         Ok(placed)
     }
@@ -296,9 +294,16 @@ async fn discard(writes: &Writes, open: BTreeMap<StripeId, OpenStripe>) {
 }
 
 impl Writes {
-    /// How many sites must hold a chunk before a write is acknowledged: k plus the surplus, at most n.
-    fn sites_needed(&self, code: &Code) -> usize {
-        (code.k() + self.shared.options.write_surplus).min(code.n())
+    /// Whether a write may be acknowledged when these chunks are durable.
+    fn is_durable(&self, code: &Code, held: &ChunkSet) -> bool {
+        let options = &self.shared.options;
+        (options.durability_rule)(code, held, options.write_surplus)
+    }
+
+    /// With how few sites a write can be acknowledged.
+    pub(crate) fn sites_needed(&self, code: &Code) -> usize {
+        let options = &self.shared.options;
+        fewest_sites(code, options.write_surplus, options.durability_rule)
     }
 
     fn describe_unwritable(&self) -> String {
@@ -316,7 +321,7 @@ impl Writes {
 struct Placed {
     locations: Vec<Location>,
     strays: Vec<GarbageChunk>,
-    held: usize,
+    held: ChunkSet,
     failures: Vec<String>,
     full: bool,
 }
@@ -325,12 +330,18 @@ impl Placed {
     fn new(n: usize, crcs: &[u32]) -> Self {
         let location = |&crc32c: &u32| Location { site: 0, generation: FIRST.0, crc32c, content_version: 0 };
         let locations = crcs.iter().map(location).collect();
-        Self { locations, strays: Vec::new(), held: 0, failures: Vec::with_capacity(n), full: true }
+        Self {
+            locations,
+            strays: Vec::new(),
+            held: ChunkSet::EMPTY,
+            failures: Vec::with_capacity(n),
+            full: true,
+        }
     }
 
     fn hold(&mut self, index: usize, site: SiteId) {
         self.locations[index].site = site.0;
-        self.held += 1;
+        self.held.insert(index);
     }
 
     fn fail(&mut self, index: usize, site: SiteId, error: &SiteError) {
@@ -341,12 +352,21 @@ impl Placed {
         }
     }
 
-    fn into_error(self, needed: usize) -> StripeError {
+    fn into_error(self, code: &Code, writes: &Writes) -> StripeError {
         let reason = self.failures.join("; ");
         if self.full {
             return StripeError::NoSpace(reason);
         }
-        StripeError::TooFewSites { available: self.held, needed, reason }
+        let (available, needed) = (self.held.len(), writes.sites_needed(code));
+        let reason = match available < needed {
+            true => reason,
+            false => {
+                let lost: Vec<_> = ChunkSet::first(code.n()).difference(&self.held).iter().collect();
+                let surplus = writes.shared.options.write_surplus;
+                format!("without chunks {lost:?} {surplus} further losses could not be decoded; {reason}")
+            }
+        };
+        StripeError::TooFewSites { available, needed, reason }
     }
 }
 

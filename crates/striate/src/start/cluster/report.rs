@@ -69,10 +69,9 @@ impl Cluster {
 
     /// True when enough sites take writes and the metadata answers from memory of its state.
     pub fn is_serving(&self) -> bool {
-        let views = self.inner.client.stripes().sites();
-        let writable = views.iter().filter(|view| view.writable).count();
-        let (code, surplus) = (self.profile().code, self.inner.client.stripes().options().write_surplus);
-        writable >= (code.data_count() + surplus).min(code.chunk_count())
+        let stripes = self.inner.client.stripes();
+        let writable = stripes.sites().iter().filter(|view| view.writable).count();
+        stripes.sites_needed(&self.profile()).is_ok_and(|needed| writable >= needed)
     }
 
     /// True when one more loss would stop nothing.

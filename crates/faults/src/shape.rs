@@ -1,0 +1,155 @@
+//! What a seed's cluster is made of: profile, sites, racks, gateways and the length of blocks, all drawn from the seed.
+//!
+//! Codes of every family, because they differ in what may be lost: of an LRC it depends on which chunks; `none` bears no
+//! loss at all. Racks of several sites, because a stripe may have at most f chunks in one (I6). Long blocks, so that
+//! chunks have several granules.
+
+use std::fmt;
+
+use striate_splitmix::{SplitMix64, hash};
+
+/// Kinds of profiles, as rows of the table of what was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// Reed–Solomon.
+    Rs,
+    /// Local reconstruction codes.
+    Lrc,
+    /// Copies.
+    Replica,
+    /// No redundancy.
+    None,
+}
+
+impl Family {
+    /// All, in the order of the table.
+    pub const ALL: [Self; 4] = [Self::Rs, Self::Lrc, Self::Replica, Self::None];
+
+    /// Its name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rs => "rs",
+            Self::Lrc => "lrc",
+            Self::Replica => "replica",
+            Self::None => "none",
+        }
+    }
+
+    /// Profiles with sites and racks; 0 racks: each site in one of its own.
+    fn members(self) -> &'static [(&'static str, u32, u32)] {
+        match self {
+            Self::Rs => &[
+                ("rs(4,2)", 6, 0),
+                ("rs(4,2)", 8, 0),
+                ("rs(4,2)", 6, 3),
+                ("rs(4,2)", 8, 4),
+                ("rs(2,2)", 6, 0),
+                ("rs(2,2)", 4, 2),
+                ("rs(2,1)", 4, 0),
+                ("rs(6,3)", 9, 3),
+            ],
+            Self::Lrc => &[
+                ("lrc(4,2,1)", 7, 0),
+                ("lrc(4,2,1)", 8, 4),
+                ("lrc(4,2,2)", 9, 0),
+                ("lrc(6,2,2)", 10, 0),
+                ("lrc(6,2,2)", 12, 4),
+            ],
+            Self::Replica => {
+                &[("replica(3)", 5, 0), ("replica(3)", 6, 3), ("replica(2)", 4, 0), ("replica(2)", 4, 2)]
+            }
+            Self::None => &[("none", 3, 0), ("none", 4, 2)],
+        }
+    }
+}
+
+/// What a cluster is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The kind of its profile.
+    pub family: Family,
+    /// Its profile.
+    pub profile: &'static str,
+    /// Its sites at the beginning.
+    pub sites: u32,
+    /// Its racks, which sites fill in turn; 0: each site has one of its own.
+    pub racks: u32,
+    /// Its gateways.
+    pub gateways: u32,
+    /// The longest block, in bytes.
+    pub block_len: u32,
+}
+
+impl Shape {
+    /// Lengths of blocks.
+    const BLOCK_LENS: [u32; 5] = [8 << 10, 16 << 10, 16 << 10, 64 << 10, 256 << 10];
+
+    /// The shape of a seed's cluster: of ten four are Reed–Solomon, three LRCs, two copies, and one has no redundancy.
+    pub fn of(seed: u64) -> Self {
+        // Other properties of a run go through the seed's last bits; the shape depends on none of them.
+        let mut random = SplitMix64::new(hash(seed));
+        let mut draw = |end: usize| (random.next() % end as u64) as usize;
+        let family = match draw(10) {
+            0..4 => Family::Rs,
+            4..7 => Family::Lrc,
+            7..9 => Family::Replica,
+            _ => Family::None,
+        };
+        let members = family.members();
+        let (profile, sites, racks) = members[draw(members.len())];
+        let gateways = 2 + draw(2) as u32;
+        Self { family, profile, sites, racks, gateways, block_len: Self::BLOCK_LENS[draw(5)] }
+    }
+
+    /// The rack of a machine with a site.
+    pub fn rack_of(&self, machine: u32) -> u32 {
+        if self.racks == 0 { machine } else { machine % self.racks }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { profile, sites, racks, gateways, block_len, .. } = self;
+        write!(f, "{profile} on {sites} sites in ")?;
+        match racks {
+            0 => write!(f, "racks of their own")?,
+            racks => write!(f, "{racks} racks")?,
+        }
+        write!(f, ", {gateways} gateways, blocks of {} KiB", block_len >> 10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use striate_core::Profile;
+    use striate_plan::rack_limit;
+
+    use super::*;
+
+    #[test]
+    fn seeds_draw_every_member_of_every_family_and_short_campaigns_every_family() {
+        let drawn: BTreeSet<_> =
+            (1..=400).map(Shape::of).map(|shape| (shape.profile, shape.sites, shape.racks)).collect();
+        let all = Family::ALL.iter().flat_map(|family| family.members());
+        assert_eq!(drawn, all.copied().collect());
+        let first: BTreeSet<_> = (1..=8).map(|seed| Shape::of(seed).family).collect();
+        assert_eq!(first.len(), Family::ALL.len(), "{first:?}");
+    }
+
+    #[test]
+    fn every_shape_has_room_for_a_stripe_within_the_limit_of_its_racks() {
+        for (profile, sites, racks) in Family::ALL.iter().flat_map(|family| family.members()) {
+            let code = profile.parse::<Profile>().unwrap().code;
+            let racks = if *racks == 0 { *sites } else { *racks };
+            let limit = rack_limit(code.chunk_count(), code.tolerance(), racks as usize);
+            assert!(limit <= code.tolerance().max(1), "{profile} on {racks} racks");
+            let in_rack = |rack: u32| limit.min((1..=*sites).filter(|site| site % racks == rack).count());
+            assert!(
+                (0..racks).map(in_rack).sum::<usize>() >= code.chunk_count(),
+                "{profile} on {racks} racks"
+            );
+        }
+    }
+}
