@@ -2,6 +2,7 @@
 //!
 //! - [`access`]: which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B).
 //! - [`movement`]: which chunk is moved where (EC-Store §IV-C, §IV-D).
+//! - [`placement_rule`]: which places a stripe's chunks may have.
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
 //! - [`grouping`]: neighbours on the same sites.
 //! - [`read`]: which chunks of a block are fetched, and what is decoded from them (design.md §5).
@@ -23,6 +24,7 @@ pub mod cost;
 pub mod grouping;
 pub mod movement;
 pub mod placement;
+pub mod placement_rule;
 pub mod price;
 pub mod published;
 pub mod query;
@@ -30,11 +32,12 @@ pub mod read;
 pub mod repair;
 pub mod site_load;
 
-pub use check::{PlacementFault, check_placement};
+pub use check::{PlacementFault, check_placement, fatal_rack, racks_crossed};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
 pub use cost::{SiteCost, USUAL_PER_BYTE};
 pub use grouping::Grouping;
-pub use placement::{Candidate, choose_sites, rack_limit};
+pub use placement::Candidate;
+pub use placement_rule::{PlacementRule, Strength};
 pub use price::price_plan;
 pub use published::PublishedPlanner;
 pub use query::{PlanCost, QueryBlock, QueryChunk, QueryPlan, QueryPlanner, ReadPolicy, SiteRead};
