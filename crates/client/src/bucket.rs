@@ -61,7 +61,9 @@ impl Client {
     /// [`ClientError::InvalidArgument`] for lengths out of range and for a profile that this program does not store.
     pub async fn create_bucket(&self, request: CreateBucket) -> Result<Bucket, ClientError> {
         check_bucket_name(&request.name)?;
-        request.profile.as_ref().map_or(Ok(()), check_supported)?;
+        if let Some(profile) = &request.profile {
+            check_supported(profile, self.inner.stripes.formats())?;
+        }
         if request.block_len.is_some_and(|len| len == 0 || len > MAX_BLOCK_LEN) {
             return Err(ClientError::InvalidArgument(format!(
                 "a block has 1 to {MAX_BLOCK_LEN} bytes, not {}",

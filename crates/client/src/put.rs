@@ -96,7 +96,7 @@ impl Client {
             (None, "") => self.default_profile(),
             (None, text) => self.inner.stripes.profiles().parse(text)?,
         };
-        check_supported(&profile)?;
+        check_supported(&profile, self.inner.stripes.formats())?;
         Ok(profile)
     }
 

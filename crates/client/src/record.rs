@@ -1,18 +1,18 @@
 //! Object records, and what callers see of them.
 
-use striate_core::Profile;
+use striate_core::{Formats, Profile};
 use striate_meta::records::{Object, Part, UploadedParts, object::Body};
 use striate_stripe::ProfileTexts;
 
 use crate::error::ClientError;
 use crate::object::{MAX_KEY_LEN, ObjectAttributes, ObjectInfo};
 
-/// Refuses a profile that this program does not store objects with.
+/// Refuses a profile that this program does not store objects with while `formats` are in force.
 ///
 /// # Errors
 /// [`ClientError::InvalidArgument`], which says what it does not do.
-pub(crate) fn check_supported(profile: &Profile) -> Result<(), ClientError> {
-    profile.check_supported().map_err(|error| ClientError::InvalidArgument(error.to_string()))
+pub(crate) fn check_supported(profile: &Profile, formats: Formats) -> Result<(), ClientError> {
+    profile.check_supported(formats).map_err(|error| ClientError::InvalidArgument(error.to_string()))
 }
 
 /// Checks a key against S3's limits and our own: NUL ends keys in metadata rows.

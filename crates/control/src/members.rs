@@ -93,9 +93,6 @@ impl<'a> Members<'a> {
         profile: Option<Profile>,
         region: &str,
     ) -> Result<Cluster, MembersError> {
-        if let Some(Err(error)) = profile.map(|profile| profile.check_supported()) {
-            return Err(MembersError::Refused(error.to_string()));
-        }
         for _ in 0..MAX_ATTEMPTS {
             let row = self.meta.get(&keys::cluster()).await?;
             let known = row.as_ref().map(Row::record::<Cluster>).transpose()?;
@@ -107,6 +104,8 @@ impl<'a> Members<'a> {
             }
             let mut record = known.clone().unwrap_or_else(|| self.new_cluster(cluster, region));
             if let Some(profile) = profile {
+                let supported = profile.check_supported(record.formats());
+                supported.map_err(|error| MembersError::Refused(error.to_string()))?;
                 record.profile = profile.to_string();
                 record.profile_is_chosen = true;
             }

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use striate_codec::crc32c;
-use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::GarbageChunk;
 use striate_meta::{Commit, keys, records};
-use striate_plan::{ChunkState, StripeRepair, choose_sites, plan_repair, rack_limit};
+use striate_plan::{ChunkState, StripeRepair, plan_repair};
 use striate_site::{Priority, SiteError};
 use striate_stripe::{StripeError, Stripes};
 
@@ -170,7 +170,7 @@ impl<'a> Job<'a> {
     /// One round; `None` asks for another.
     async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
         let costs = self.costs();
-        let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.destinations(learned)) {
+        let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
             Err(error) => {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(0) }));
@@ -207,24 +207,23 @@ impl<'a> Job<'a> {
     }
 
     /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
-    fn destinations(&self, learned: &Learned) -> Vec<SiteId> {
+    fn targets(&self, learned: &Learned) -> Vec<(usize, SiteId)> {
         let stripes = self.stripes;
         let locations = self.change.record.locations.iter().zip(&self.states);
         let kept: BTreeSet<SiteId> = locations
             .filter(|(_, state)| **state != ChunkState::Lost)
             .map(|(location, _)| SiteId(location.site))
             .collect();
-        let mut taken: HashMap<RackId, usize> = HashMap::new();
-        for site in kept.iter().filter_map(|&site| stripes.site(site)) {
-            *taken.entry(site.rack()).or_default() += 1;
-        }
         let mut candidates = self.pace.candidates(stripes, self.change.record.chunk_len);
         candidates.retain(|candidate| {
             let site = candidate.site;
             !kept.contains(&site) && !self.absent.contains(site) && !learned.refusals.contains_key(&site)
         });
-        let limit = rack_limit(self.change.code.n(), self.change.code.tolerance(), stripes.rack_count());
-        choose_sites(&mut stripes.runtime().rng(), &candidates, self.change.code.n(), limit, &taken)
+        let states = self.states.iter().enumerate();
+        let lost: Vec<usize> =
+            states.filter(|(_, state)| **state == ChunkState::Lost).map(|(index, _)| index).collect();
+        let rule = self.change.rule();
+        rule.draw_targets(&mut stripes.runtime().rng(), &candidates, &self.change.racks(), &lost)
     }
 
     /// The chunks that each site of a plan sends or is sent.
@@ -354,13 +353,18 @@ impl<'a> Job<'a> {
         Ok(done.then_some(outcome))
     }
 
-    /// A lost chunk's site may have taken another chunk of the stripe, while the one that was to take the lost chunk's
-    /// place failed: then the lost one is named nowhere, so that no site is named twice (I6). Answers what was named.
+    /// A lost chunk's site or rack may have taken another chunk of the stripe, while the one that was to take the lost
+    /// chunk's place failed: then the lost one is named nowhere, so that the rule holds (I6). Answers what was named.
     fn give_up_sites_of_lost_chunks(&mut self, written: &[(usize, SiteId)]) -> Vec<GarbageChunk> {
+        let rule = self.change.rule();
         let mut given_up = Vec::new();
-        for (index, location) in self.change.record.locations.iter_mut().enumerate() {
+        for index in (0..self.states.len()).filter(|&index| self.states[index] == ChunkState::Lost) {
+            let racks = self.change.racks();
+            let places = racks.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            let is_full = racks[index].as_ref().is_some_and(|rack| !rule.admits(index, rack, places));
+            let location = &mut self.change.record.locations[index];
             let is_taken = |&(other, site): &(usize, SiteId)| other != index && site.0 == location.site;
-            if self.states[index] == ChunkState::Lost && written.iter().any(is_taken) {
+            if location.site != 0 && (is_full || written.iter().any(is_taken)) {
                 let (site, generation) = (location.site, location.generation);
                 given_up.push(GarbageChunk { index: index as u32, site, generation });
                 location.site = 0;

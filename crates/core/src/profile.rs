@@ -13,6 +13,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use striate_codec::{CodeSpec, CodecError};
 
+use crate::formats::Formats;
+
 /// How objects become chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
@@ -107,24 +109,22 @@ impl Profile {
         Self::from(code)
     }
 
-    /// Whether this program stores objects with this profile. To be asked wherever a bucket, an object or a cluster is
-    /// about to get one; what is recorded already was asked then.
+    /// Whether this program stores objects with this profile while `formats` are in force. To be asked wherever a bucket,
+    /// an object or a cluster is about to get one; what is recorded already was asked then.
     ///
     /// # Errors
-    /// [`UnsupportedProfile`] with the part that it does not build.
-    pub fn check_supported(&self) -> Result<(), UnsupportedProfile> {
+    /// [`UnsupportedProfile`] with the part that it does not build, or that older programs of the store would not read.
+    pub fn check_supported(&self, formats: Formats) -> Result<(), UnsupportedProfile> {
         let reason = match self {
             Self { tier: Tier::Memory, .. } => "it has no memory tier",
             Self { layout: Layout::Packed, .. } => "it does not pack objects into partitions",
             Self { layout: Layout::Wide, .. } | Self { code: CodeSpec::Wide { .. }, .. } => {
                 "it does not make wide stripes"
             }
-            Self { spread: Spread::Racks(_) | Spread::Flat, .. } => {
-                "it spreads chunks by the code's tolerance only"
+            Self { spread: Spread::Racks(_) | Spread::Flat, .. } if formats.records < 2 => {
+                "release 0.1 does not read its spread; run `striate admin upgrade finalize` first"
             }
-            Self { code: _, layout: Layout::Split, spread: Spread::Tolerance, tier: Tier::Disk } => {
-                return Ok(());
-            }
+            Self { code: _, layout: Layout::Split, spread: _, tier: Tier::Disk } => return Ok(()),
         };
         Err(UnsupportedProfile { profile: self.to_string(), reason })
     }
@@ -294,7 +294,10 @@ mod tests {
                 tier: Tier::Disk,
                 ..profile
             } && !matches!(profile.code, CodeSpec::Wide { .. });
-            prop_assert_eq!(profile.check_supported().is_ok(), is_one_of_0_1_0);
+            prop_assert_eq!(profile.check_supported(Formats::OLDEST).is_ok(), is_one_of_0_1_0);
+            let with_spread = Profile { spread: profile.spread, ..Profile::from(profile.code) };
+            let is_stored = profile == with_spread && !matches!(profile.code, CodeSpec::Wide { .. });
+            prop_assert_eq!(profile.check_supported(Formats::NEWEST).is_ok(), is_stored);
         }
     }
 
@@ -312,7 +315,7 @@ mod tests {
                 Profile { code, layout: Layout::Split, spread: Spread::Tolerance, tier: Tier::Disk };
             assert_eq!(text.parse(), Ok(profile));
             assert_eq!(profile.to_string(), text);
-            assert_eq!(profile.check_supported(), Ok(()));
+            assert_eq!(profile.check_supported(Formats::OLDEST), Ok(()));
         }
         assert_eq!("replica(1)".parse::<Profile>().unwrap().to_string(), "none");
         assert_eq!(" RS( 4 , 2 ) ".parse::<Profile>().unwrap().to_string(), "rs(4,2)");
@@ -344,7 +347,8 @@ mod tests {
             ("split wide(128,32,4)", "wide"),
         ];
         for (text, reason) in reasons {
-            let error = text.parse::<Profile>().unwrap().check_supported().unwrap_err().to_string();
+            let error =
+                text.parse::<Profile>().unwrap().check_supported(Formats::OLDEST).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains(reason) && error.contains("rs(4,2)"), "{error}");
         }
     }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use striate_client::{Client, ClientError, ClientOptions, CreateBucket};
-use striate_core::{ClusterId, Profile, RackId, SiteId};
+use striate_core::{ClusterId, Formats, Profile, RackId, SiteId};
 use striate_meta::records::Block;
 use striate_meta::store::limits;
 use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
-use striate_plan::{Candidate, Grouping, ReadPolicy, choose_sites, rack_limit};
+use striate_plan::{Candidate, Grouping, PlacementRule, ReadPolicy};
 use striate_runtime::Runtime;
 use striate_site::{LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity};
 use striate_stripe::StripeOptions;
@@ -304,7 +304,7 @@ fn generate(
     sizes: impl IntoIterator<Item = u64>,
 ) -> Result<(GeneratedStripes, Vec<u32>), ClientError> {
     let invalid = |error: &dyn Display| ClientError::InvalidArgument(error.to_string());
-    options.profile.check_supported().map_err(|error| invalid(&error))?;
+    options.profile.check_supported(Formats::NEWEST).map_err(|error| invalid(&error))?;
     let code = options.profile.code.build().map_err(|error| invalid(&error))?;
     let candidate = |number| Candidate {
         site: SiteId(number + 1),
@@ -313,8 +313,8 @@ fn generate(
         queue_requests: 0,
     };
     let candidates: Vec<_> = (0..options.sites).map(candidate).collect();
-    let (n, tolerance) = (code.n(), code.tolerance());
-    let limit = rack_limit(n, tolerance, options.racks as usize);
+    let n = code.n();
+    let rule = PlacementRule::new(&options.profile, &code, options.racks as usize);
     let mut stripes = GeneratedStripes::new(&options.profile.to_string(), code, options.block_len);
     let mut rng = runtime.rng();
     let mut grouping = Grouping::default();
@@ -325,8 +325,8 @@ fn generate(
             let len = rest.min(u64::from(options.block_len));
             rest -= len;
             let mut sites = match options.group_len {
-                0 | 1 => choose_sites(&mut rng, &candidates, n, limit, &HashMap::new()),
-                group_len => grouping.place((), group_len, &candidates, n, limit, &mut rng),
+                0 | 1 => rule.draw_sites(&mut rng, &candidates, n),
+                group_len => grouping.place((), group_len, &candidates, &rule, &mut rng),
             };
             sites.truncate(n);
             if sites.len() < n {

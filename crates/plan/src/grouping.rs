@@ -17,7 +17,8 @@ use std::hash::Hash;
 use rand::Rng;
 use striate_core::SiteId;
 
-use crate::placement::{Candidate, choose_sites, take_within_racks};
+use crate::placement::Candidate;
+use crate::placement_rule::PlacementRule;
 
 /// Groups that are open at the same time; when there are more, all are begun anew.
 const MOST_OPEN: usize = 4_096;
@@ -46,35 +47,37 @@ impl<K> Default for Grouping<K> {
 
 impl<K: Eq + Hash> Grouping<K> {
     /// Sites for the n chunks of the next stripe of a group of at most `group_len`, and behind them those that may take
-    /// the place of one that fails; at most `rack_limit` in a rack. Fewer than n when candidates or racks do not suffice.
+    /// the place of one that fails, by `rule`. Fewer than n when candidates or racks do not suffice.
     pub fn place(
         &mut self,
         group: K,
         group_len: usize,
         candidates: &[Candidate],
-        n: usize,
-        rack_limit: usize,
+        rule: &PlacementRule,
         rng: &mut impl Rng,
     ) -> Vec<SiteId> {
         let is_candidate = |site: &SiteId| candidates.iter().any(|candidate| candidate.site == *site);
-        let open = self
-            .open
-            .get_mut(&group)
-            .filter(|open| open.left > 0 && open.sites.len() == n && open.sites.iter().all(is_candidate));
+        let open = self.open.get_mut(&group).filter(|open| {
+            open.left > 0 && open.sites.len() == rule.chunks() && open.sites.iter().all(is_candidate)
+        });
         let mut sites = match open {
             Some(open) => {
                 open.left -= 1;
                 open.sites.clone()
             }
-            None => self.begin(group, group_len, candidates, n, rack_limit, rng),
+            None => self.begin(group, group_len, candidates, rule, rng),
         };
+        if rule.keeps_groups() {
+            // Who holds which chunk is the rule's choice, and so is who may take another's place.
+            return sites;
+        }
         for last in (1..sites.len()).rev() {
             sites.swap(last, rng.random_range(0..=last));
         }
         let taken = racks_of(&sites, candidates);
         let others: Vec<Candidate> =
             candidates.iter().filter(|candidate| !sites.contains(&candidate.site)).cloned().collect();
-        sites.extend(choose_sites(rng, &others, others.len(), rack_limit, &taken));
+        sites.extend(rule.draw_beside(rng, &others, &taken));
         sites
     }
 
@@ -84,8 +87,7 @@ impl<K: Eq + Hash> Grouping<K> {
         group: K,
         group_len: usize,
         candidates: &[Candidate],
-        n: usize,
-        rack_limit: usize,
+        rule: &PlacementRule,
         rng: &mut impl Rng,
     ) -> Vec<SiteId> {
         let known = candidates.iter().filter_map(|candidate| self.dealt.get(&candidate.site));
@@ -101,7 +103,7 @@ impl<K: Eq + Hash> Grouping<K> {
             .collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.site.cmp(&b.1.site)));
         let in_order = order.iter().map(|(_, candidate)| *candidate);
-        let sites = take_within_racks(in_order, n, rack_limit, &HashMap::new());
+        let sites = rule.take(in_order, rule.chunks(), &HashMap::new());
         let free: f64 = candidates.iter().map(|candidate| candidate.free_bytes.max(1) as f64).sum();
         let mean = free / candidates.len().max(1) as f64;
         for candidate in candidates.iter().filter(|candidate| sites.contains(&candidate.site)) {
@@ -134,7 +136,6 @@ mod tests {
 
     use super::*;
     use crate::check::check_placement;
-    use crate::placement::rack_limit;
 
     fn candidates(sites: u32, racks: u32) -> Vec<Candidate> {
         let candidate = |i: u32| Candidate {
@@ -158,13 +159,13 @@ mod tests {
         ) {
             let racks = racks.min(sites);
             let all = candidates(sites, racks);
-            let limit = rack_limit(n, 2, racks as usize);
+            let rule = PlacementRule::at_most(n.div_ceil(racks as usize).max(2), n);
             let rack_of: HashMap<_, _> = all.iter().map(|c| (c.site, c.rack.clone())).collect();
             let (mut grouping, mut rng) = (Grouping::default(), SmallRng::seed_from_u64(seed));
             let mut first = Vec::new();
             for stripe in 0..4 * group_len {
-                let placed = grouping.place("folder", group_len, &all, n, limit, &mut rng);
-                prop_assert_eq!(check_placement(&placed, |site| rack_of.get(&site), limit), Ok(()));
+                let placed = grouping.place("folder", group_len, &all, &rule, &mut rng);
+                prop_assert_eq!(check_placement(&rule, &placed, |site| rack_of.get(&site)), Ok(()));
                 let chunks = &placed[..n.min(placed.len())];
                 if stripe % group_len == 0 {
                     first = chunks.to_vec();
@@ -181,8 +182,11 @@ mod tests {
         let (all, mut rng) = (candidates(32, 1), SmallRng::seed_from_u64(3));
         let mut grouping = Grouping::default();
         for _ in 0..50 {
-            let dealt: Vec<SiteId> =
-                (0..8).flat_map(|_| grouping.place((), 1, &all, 4, 32, &mut rng)[..4].to_vec()).collect();
+            let dealt: Vec<SiteId> = (0..8)
+                .flat_map(|_| {
+                    grouping.place((), 1, &all, &PlacementRule::at_most(32, 4), &mut rng)[..4].to_vec()
+                })
+                .collect();
             assert_eq!(set(&dealt).len(), 32, "eight groups of four are dealt to all 32 sites");
         }
     }
@@ -192,7 +196,9 @@ mod tests {
         let mut all = candidates(6, 1);
         all[0].free_bytes *= 2;
         let (mut grouping, mut rng) = (Grouping::default(), SmallRng::seed_from_u64(4));
-        let hits = (0..7_000).filter(|_| grouping.place((), 1, &all, 1, 6, &mut rng)[0] == SiteId(1)).count();
+        let hits = (0..7_000)
+            .filter(|_| grouping.place((), 1, &all, &PlacementRule::at_most(6, 1), &mut rng)[0] == SiteId(1))
+            .count();
         assert!((1_950..2_050).contains(&hits), "2 of 7 expected, {hits} of 7000 seen");
     }
 
@@ -200,11 +206,11 @@ mod tests {
     fn a_group_ends_when_one_of_its_sites_takes_no_more() {
         let (all, mut rng) = (candidates(8, 1), SmallRng::seed_from_u64(5));
         let mut grouping = Grouping::default();
-        let first = grouping.place((), 8, &all, 4, 8, &mut rng);
+        let first = grouping.place((), 8, &all, &PlacementRule::at_most(8, 4), &mut rng);
         let rest: Vec<Candidate> = all.iter().filter(|c| c.site != first[0]).cloned().collect();
-        let second = grouping.place((), 8, &rest, 4, 8, &mut rng);
+        let second = grouping.place((), 8, &rest, &PlacementRule::at_most(8, 4), &mut rng);
         assert!(!second.contains(&first[0]));
-        let third = grouping.place((), 8, &all, 4, 8, &mut rng);
+        let third = grouping.place((), 8, &all, &PlacementRule::at_most(8, 4), &mut rng);
         assert_eq!(set(&third[..4]), set(&second[..4]), "the new group goes on");
     }
 }

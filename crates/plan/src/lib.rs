@@ -2,6 +2,7 @@
 //!
 //! - [`access`]: which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B).
 //! - [`movement`]: which chunk is moved where (EC-Store §IV-C, §IV-D).
+//! - [`placement_rule`]: which places a stripe's chunks may have.
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
 //! - [`durability`]: which chunks of a stripe must be durable before its write is acknowledged (design.md §10.1).
 //! - [`grouping`]: neighbours on the same sites.
@@ -22,16 +23,18 @@ pub mod durability;
 pub mod grouping;
 pub mod movement;
 pub mod placement;
+pub mod placement_rule;
 pub mod read;
 pub mod repair;
 pub mod site_load;
 
-pub use check::{PlacementFault, check_placement};
+pub use check::{PlacementFault, check_placement, fatal_rack, racks_crossed};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
 pub use cost::{SiteCost, USUAL_PER_BYTE};
 pub use durability::{DurabilityRule, chunks_to_write, fewest_sites, is_durable};
 pub use grouping::Grouping;
-pub use placement::{Candidate, choose_sites, rack_limit};
+pub use placement::Candidate;
+pub use placement_rule::{PlacementRule, Strength};
 pub use read::adaptive::Adaptive;
 pub use read::cost_model::CostModel;
 pub use read::determining::cheapest_determining;

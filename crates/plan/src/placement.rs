@@ -7,10 +7,12 @@
 //!
 //! Cost: O(N log N) for N candidates.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use rand::Rng;
 use striate_core::{RackId, SiteId};
+
+use crate::placement_rule::PlacementRule;
 
 /// A site that may take a chunk.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,21 +27,133 @@ pub struct Candidate {
     pub queue_requests: u32,
 }
 
-/// How many chunks of a stripe one rack may hold: the f that the code tolerates (I6), but enough that `n`
-/// chunks fit on `racks` racks at all.
-pub fn rack_limit(n: usize, tolerance: usize, racks: usize) -> usize {
-    n.div_ceil(racks.max(1)).max(tolerance).max(1)
+impl PlacementRule {
+    /// Sites for the n chunks of a new stripe, in their order, and behind them those that may take the place of one that
+    /// fails, up to `most` in all. Fewer than n when candidates or racks do not suffice. Where groups stay in their racks
+    /// there are no spare sites: a chunk whose site fails is debt until it is repaired into its own racks.
+    pub fn draw_sites(&self, rng: &mut impl Rng, candidates: &[Candidate], most: usize) -> Vec<SiteId> {
+        self.take(draw_order(rng, candidates).into_iter(), most, &HashMap::new())
+    }
+
+    /// All candidates that the rule admits beside what racks hold already, in the order of a draw.
+    pub(crate) fn draw_beside(
+        &self,
+        rng: &mut impl Rng,
+        candidates: &[Candidate],
+        taken: &HashMap<RackId, usize>,
+    ) -> Vec<SiteId> {
+        take_within_racks(draw_order(rng, candidates).into_iter(), candidates.len(), self.rack_limit(), taken)
+    }
+
+    /// Sites for lost chunks, which hold none of the stripe: (chunk index, destination), in the order of `lost`. `at` has
+    /// the rack of every chunk of the stripe whose place is or was known; those of `lost` are where they were.
+    /// A lost chunk for which no site is left has no target.
+    pub fn draw_targets(
+        &self,
+        rng: &mut impl Rng,
+        candidates: &[Candidate],
+        at: &[Option<RackId>],
+        lost: &[usize],
+    ) -> Vec<(usize, SiteId)> {
+        let order = draw_order(rng, candidates);
+        if !self.keeps_groups() {
+            let mut taken: HashMap<RackId, usize> = HashMap::new();
+            let kept = at.iter().enumerate().filter(|(chunk, _)| !lost.contains(chunk));
+            kept.filter_map(|(_, rack)| rack.clone()).for_each(|rack| *taken.entry(rack).or_default() += 1);
+            let sites = take_within_racks(order.into_iter(), self.chunks(), self.rack_limit(), &taken);
+            return lost.iter().copied().zip(sites).collect();
+        }
+        self.draw_targets_in_groups(&order, at, lost)
+    }
+
+    /// Each lost chunk goes to the rack that it was in, or to another one of its group.
+    fn draw_targets_in_groups(
+        &self,
+        order: &[&Candidate],
+        at: &[Option<RackId>],
+        lost: &[usize],
+    ) -> Vec<(usize, SiteId)> {
+        let mut at = at.to_vec();
+        let mut targets: Vec<(usize, SiteId)> = Vec::new();
+        for &chunk in lost {
+            let is_home = |candidate: &&&Candidate| at[chunk].as_ref() == Some(&candidate.rack);
+            let (home, away): (Vec<&Candidate>, Vec<&Candidate>) = order.iter().partition(|of| is_home(of));
+            // A lost chunk that was not given a place yet keeps room in its rack: it comes back there.
+            let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            let is_free = |site| targets.iter().all(|&(_, taken)| taken != site);
+            let taker = home
+                .into_iter()
+                .chain(away)
+                .find(|of| is_free(of.site) && self.admits(chunk, &of.rack, places()));
+            let Some(Candidate { site, rack, .. }) = taker else { continue };
+            targets.push((chunk, *site));
+            at[chunk] = Some(rack.clone());
+        }
+        targets
+    }
+
+    /// The first of the candidates that the rule admits: n for the chunks in their order, and spare ones behind them, up to
+    /// `most` in all; `taken` counts what racks hold of the stripe already.
+    pub(crate) fn take<'a>(
+        &self,
+        candidates: impl Iterator<Item = &'a Candidate>,
+        most: usize,
+        taken: &HashMap<RackId, usize>,
+    ) -> Vec<SiteId> {
+        match self.keeps_groups() {
+            false => take_within_racks(candidates, most, self.rack_limit(), taken),
+            true => self.take_by_groups(candidates).unwrap_or_default(),
+        }
+    }
+
+    /// Sites for the n chunks, each group in as few racks as hold it. `None` when racks or sites do not suffice.
+    fn take_by_groups<'a>(&self, candidates: impl Iterator<Item = &'a Candidate>) -> Option<Vec<SiteId>> {
+        let mut racks: Vec<RackRoom<'a>> = Vec::new();
+        for candidate in candidates {
+            match racks.iter_mut().find(|of| *of.rack == candidate.rack) {
+                Some(of) => of.free.push_back(candidate.site),
+                None => racks.push(RackRoom::new(candidate, self.rack_limit())),
+            }
+        }
+        let mut sites = vec![SiteId(0); self.chunks()];
+        let mut groups = self.groups();
+        groups.sort_by_key(|chunks| std::cmp::Reverse(chunks.len()));
+        for group in groups {
+            for part in group.chunks(self.rack_limit()) {
+                let fits = racks.iter_mut().filter(|of| of.room() >= part.len());
+                // The tightest rack: whole parts find empty ones, remainders share.
+                let of = fits.min_by_key(|of| of.limit)?;
+                of.limit -= part.len();
+                for &chunk in part {
+                    sites[chunk] = of.free.pop_front()?;
+                }
+            }
+        }
+        Some(sites)
+    }
 }
 
-/// Up to `n` distinct sites, at most `rack_limit` in a rack beyond those that `taken` counts there. Fewer than
-/// `n` when candidates or racks do not suffice.
-pub fn choose_sites(
-    rng: &mut impl Rng,
-    candidates: &[Candidate],
-    n: usize,
-    rack_limit: usize,
-    taken: &HashMap<RackId, usize>,
-) -> Vec<SiteId> {
+/// A rack while groups are placed.
+struct RackRoom<'a> {
+    rack: &'a RackId,
+    /// Its sites that have no chunk of the stripe.
+    free: VecDeque<SiteId>,
+    /// Chunks that it may still hold.
+    limit: usize,
+}
+
+impl<'a> RackRoom<'a> {
+    fn new(first: &'a Candidate, limit: usize) -> Self {
+        Self { rack: &first.rack, free: VecDeque::from([first.site]), limit }
+    }
+
+    fn room(&self) -> usize {
+        self.limit.min(self.free.len())
+    }
+}
+
+/// The candidates in the order of a weighted draw without replacement.
+fn draw_order<'a>(rng: &mut impl Rng, candidates: &'a [Candidate]) -> Vec<&'a Candidate> {
     let mut drawn: Vec<(f64, &Candidate)> = candidates
         .iter()
         .map(|candidate| {
@@ -48,11 +162,11 @@ pub fn choose_sites(
         })
         .collect();
     drawn.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.site.cmp(&b.1.site)));
-    take_within_racks(drawn.into_iter().map(|(_, candidate)| candidate), n, rack_limit, taken)
+    drawn.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
 /// The first `n` candidates, at most `rack_limit` in a rack beyond those that `taken` counts there.
-pub(crate) fn take_within_racks<'a>(
+fn take_within_racks<'a>(
     candidates: impl Iterator<Item = &'a Candidate>,
     n: usize,
     rack_limit: usize,
@@ -76,11 +190,12 @@ pub(crate) fn take_within_racks<'a>(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rand::SeedableRng;
     use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+    use striate_core::Profile;
 
     use super::*;
-    use crate::check::check_placement;
+    use crate::check::{check_placement, racks_crossed};
 
     fn candidates(sites: usize, racks: usize) -> Vec<Candidate> {
         let site = |i: usize| Candidate {
@@ -92,20 +207,136 @@ mod tests {
         (0..sites).map(site).collect()
     }
 
+    fn rule(profile: &str, racks: usize) -> PlacementRule {
+        let profile: Profile = profile.parse().unwrap();
+        PlacementRule::new(&profile, &profile.code.build().unwrap(), racks)
+    }
+
+    fn rack_of(all: &[Candidate]) -> HashMap<SiteId, RackId> {
+        all.iter().map(|candidate| (candidate.site, candidate.rack.clone())).collect()
+    }
+
+    const PROFILES: [&str; 8] = [
+        "none",
+        "replica(3)",
+        "rs(4,2)",
+        "lrc(6,2,2)",
+        "rs(6,3) spread racks(1)",
+        "rs(4,2) spread flat",
+        "lrc(6,2,2) spread racks(2)",
+        "lrc(12,3,2) spread racks(3)",
+    ];
+
+    /// Random repairs and moves of one stripe, each judged by the checker.
+    struct Life<'a> {
+        rule: &'a PlacementRule,
+        all: &'a [Candidate],
+        rack_of: HashMap<SiteId, RackId>,
+        sites: Vec<SiteId>,
+        rng: SmallRng,
+    }
+
+    impl Life<'_> {
+        fn racks(&self) -> Vec<Option<RackId>> {
+            self.sites.iter().map(|site| self.rack_of.get(site).cloned()).collect()
+        }
+
+        fn free(&self) -> Vec<Candidate> {
+            self.all.iter().filter(|of| !self.sites.contains(&of.site)).cloned().collect()
+        }
+
+        fn repair(&mut self, losses: usize) {
+            let mut lost = rand::seq::index::sample(&mut self.rng, self.sites.len(), losses).into_vec();
+            lost.sort_unstable();
+            let (free, at) = (self.free(), self.racks());
+            for (chunk, site) in self.rule.draw_targets(&mut self.rng, &free, &at, &lost) {
+                assert!(lost.contains(&chunk));
+                self.sites[chunk] = site;
+                lost.retain(|other| *other != chunk);
+            }
+            // What stays lost and no longer fits where it was is named nowhere.
+            for chunk in lost {
+                let at = self.racks();
+                let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+                if at[chunk].as_ref().is_some_and(|rack| !self.rule.admits(chunk, rack, places())) {
+                    self.sites[chunk] = SiteId(0);
+                }
+            }
+        }
+
+        fn move_one(&mut self) {
+            let chunk = self.rng.random_range(0..self.sites.len());
+            let (free, at) = (self.free(), self.racks());
+            let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            if let Some(to) = free.iter().find(|to| self.rule.admits(chunk, &to.rack, places())) {
+                self.sites[chunk] = to.site;
+            }
+        }
+
+        fn check(&self) {
+            check_placement(self.rule, &self.sites, |site| self.rack_of.get(&site)).unwrap();
+        }
+    }
+
     proptest! {
         #[test]
         fn every_placement_passes_the_checker_and_is_full_when_sites_suffice(
-            seed: u64, sites in 1usize..40, racks in 1usize..10, n in 1usize..20, tolerance in 0usize..5,
+            seed: u64, sites in 1usize..40, racks in 1usize..10, profile in 0..PROFILES.len(),
         ) {
             let racks = racks.min(sites);
-            let all = candidates(sites, racks);
-            let limit = rack_limit(n, tolerance, racks);
-            let mut rng = SmallRng::seed_from_u64(seed);
-            let chosen = choose_sites(&mut rng, &all, n, limit, &HashMap::new());
-            let rack_of: HashMap<_, _> = all.iter().map(|c| (c.site, c.rack.clone())).collect();
-            prop_assert_eq!(check_placement(&chosen, |site| rack_of.get(&site), limit), Ok(()));
+            let (all, rule) = (candidates(sites, racks), rule(PROFILES[profile], racks));
+            let (n, limit) = (rule.chunks(), rule.rack_limit());
+            let chosen = rule.draw_sites(&mut SmallRng::seed_from_u64(seed), &all, n);
+            let racks_of = rack_of(&all);
+            prop_assert_eq!(check_placement(&rule, &chosen, |site| racks_of.get(&site)), Ok(()));
             let room: usize = (0..racks).map(|rack| limit.min((sites - rack).div_ceil(racks))).sum();
-            prop_assert_eq!(chosen.len(), n.min(room));
+            match rule.keeps_groups() {
+                false => prop_assert_eq!(chosen.len(), n.min(room)),
+                // A rack for each part of a group suffices always.
+                true => prop_assert!(chosen.len() == n || racks < 7 || sites < 3 * racks),
+            }
+        }
+
+        #[test]
+        fn repairs_and_moves_never_violate_the_rule(
+            seed: u64, per_rack in 3usize..6, racks in 1usize..10, profile in 0..PROFILES.len(),
+        ) {
+            let (all, rule) = (candidates(per_rack * racks, racks), rule(PROFILES[profile], racks));
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let sites = rule.draw_sites(&mut rng, &all, rule.chunks());
+            prop_assume!(sites.len() == rule.chunks());
+            let mut life = Life { rule: &rule, all: &all, rack_of: rack_of(&all), sites, rng };
+            for _ in 0..50 {
+                let losses = life.rng.random_range(1..=life.sites.len().min(3));
+                life.repair(losses);
+                life.check();
+                life.move_one();
+                life.check();
+            }
+        }
+    }
+
+    #[test]
+    fn locality_after_a_thousand_repairs_and_moves_equals_locality_before() {
+        for (profile, racks, per_rack) in [("lrc(12,3,2) spread racks(3)", 9, 4), ("wide(128,32,4)", 40, 6)] {
+            let (all, rule) = (candidates(racks * per_rack, racks), rule(profile, racks));
+            let mut rng = SmallRng::seed_from_u64(7);
+            let sites = rule.draw_sites(&mut rng, &all, rule.chunks());
+            let mut life = Life { rule: &rule, all: &all, rack_of: rack_of(&all), sites, rng };
+            let crossed = |life: &Life<'_>| -> Vec<usize> {
+                (0..rule.chunks())
+                    .map(|chunk| racks_crossed(&rule, &life.sites, chunk, |site| life.rack_of.get(&site)))
+                    .collect()
+            };
+            let before = crossed(&life);
+            for round in 0..1_000 {
+                let began = life.sites.clone();
+                life.repair(1 + round % 3);
+                assert_ne!(life.sites, began, "every lost chunk finds a site");
+                life.move_one();
+                life.check();
+            }
+            assert_eq!(crossed(&life), before, "{profile}");
         }
     }
 
@@ -113,18 +344,16 @@ mod tests {
     fn draws_follow_free_space() {
         let mut all = candidates(2, 2);
         all[0].free_bytes = 3 << 30;
-        let mut rng = SmallRng::seed_from_u64(1);
-        let first =
-            (0..4_000).filter(|_| choose_sites(&mut rng, &all, 1, 1, &HashMap::new()) == [SiteId(1)]).count();
+        let (rule, mut rng) = (PlacementRule::at_most(1, 1), SmallRng::seed_from_u64(1));
+        let first = (0..4_000).filter(|_| rule.draw_sites(&mut rng, &all, 1) == [SiteId(1)]).count();
         assert!((2_850..3_150).contains(&first), "3 of 4 draws expected, {first} of 4000 seen");
     }
 
     #[test]
     fn a_rack_that_holds_its_share_gets_no_more() {
-        let all = candidates(4, 2);
-        let taken = HashMap::from([(RackId("rack0".into()), 1)]);
-        let chosen = choose_sites(&mut SmallRng::seed_from_u64(2), &all, 4, 1, &taken);
-        assert_eq!(chosen.len(), 1);
-        assert!(chosen[0] == SiteId(2) || chosen[0] == SiteId(4));
+        let at = [Some(RackId("rack0".into())), None, None];
+        let (rule, mut rng) = (PlacementRule::at_most(1, 3), SmallRng::seed_from_u64(2));
+        let targets = rule.draw_targets(&mut rng, &candidates(4, 2), &at, &[1, 2]);
+        assert!(matches!(targets[..], [(1, SiteId(2 | 4))]), "{targets:?}");
     }
 }

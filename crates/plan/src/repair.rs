@@ -30,9 +30,9 @@ pub struct StripeRepair {
 }
 
 /// Plans the repair of a stripe: `chunks` says what is known of each of its n chunks, `costs` what reading each of them
-/// costs (n of them, in any unit, not negative), `destinations` which sites may take a chunk, best first, none of which
-/// holds one. The sources are those of the cheapest equation for each chunk, where what another one reads anyway costs
-/// nothing. `None` when nothing can be done: no chunk is lost or no destination is free.
+/// costs (n of them, in any unit, not negative), `targets` which lost chunks can be placed and where
+/// ([`crate::PlacementRule::draw_targets`]). The sources are those of the cheapest equation for each chunk, where what another one reads anyway costs
+/// nothing. `None` when nothing can be done: no chunk is lost or none can be placed.
 ///
 /// # Errors
 /// [`CodecError::Insufficient`] when the good chunks do not determine a lost one.
@@ -40,22 +40,24 @@ pub fn plan_repair(
     code: &Code,
     chunks: &[ChunkState],
     costs: &[f64],
-    destinations: &[SiteId],
+    targets: &[(usize, SiteId)],
 ) -> Result<Option<StripeRepair>, CodecError> {
     let of = |state: fn(&ChunkState) -> bool| -> Vec<usize> {
         chunks.iter().enumerate().filter(|(_, chunk)| state(chunk)).map(|(index, _)| index).collect()
     };
     let (good, lost) =
         (of(|chunk| matches!(chunk, ChunkState::Good(_))), of(|chunk| *chunk == ChunkState::Lost));
-    let placed = lost.len().min(destinations.len());
     code.decode_plan(&good, &lost)?;
-    if placed == 0 {
+    let targets: Vec<(usize, SiteId)> =
+        targets.iter().copied().filter(|(chunk, _)| lost.contains(chunk)).collect();
+    if targets.is_empty() {
         return Ok(None);
     }
-    let sources = cheapest_sources(code, &good, costs, &lost[..placed]).unwrap_or(good);
-    let decode = code.decode_plan(&sources, &lost[..placed])?;
-    let targets = lost[..placed].iter().copied().zip(destinations.iter().copied()).collect();
-    Ok(Some(StripeRepair { decode, targets, unplaced: lost[placed..].to_vec() }))
+    let placed: Vec<usize> = targets.iter().map(|&(chunk, _)| chunk).collect();
+    let sources = cheapest_sources(code, &good, costs, &placed).unwrap_or(good);
+    let decode = code.decode_plan(&sources, &placed)?;
+    let unplaced = lost.into_iter().filter(|chunk| !placed.contains(chunk)).collect();
+    Ok(Some(StripeRepair { decode, targets, unplaced }))
 }
 
 /// The chunks that the cheapest equations for the lost ones read. `None` where one of them has no equation.
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn lost_chunks_go_to_free_sites_and_the_rest_stays_debt() {
         let code: Code = "rs(4,2)".parse().unwrap();
-        let plan = plan_repair(&code, &states(&[1, 5]), &EVEN, &[SiteId(9)]).unwrap().unwrap();
+        let plan = plan_repair(&code, &states(&[1, 5]), &EVEN, &[(1, SiteId(9))]).unwrap().unwrap();
         assert_eq!((plan.targets, plan.unplaced), (vec![(1, SiteId(9))], vec![5]));
         assert_eq!(plan.decode.wanted(), [1]);
     }
@@ -99,7 +101,7 @@ mod tests {
         let code: Code = "rs(4,2)".parse().unwrap();
         let mut chunks = states(&[5]);
         chunks[0] = Unknown;
-        let plan = plan_repair(&code, &chunks, &EVEN, &[SiteId(9)]).unwrap().unwrap();
+        let plan = plan_repair(&code, &chunks, &EVEN, &[(5, SiteId(9))]).unwrap().unwrap();
         assert_eq!(plan.targets, vec![(5, SiteId(9))]);
         assert!(!plan.decode.sources().contains(&0));
     }
@@ -107,9 +109,9 @@ mod tests {
     #[test]
     fn nothing_to_do_is_no_plan_and_too_many_losses_are_an_error() {
         let code: Code = "rs(4,2)".parse().unwrap();
-        assert!(plan_repair(&code, &states(&[]), &EVEN, &[SiteId(9)]).unwrap().is_none());
+        assert!(plan_repair(&code, &states(&[]), &EVEN, &[]).unwrap().is_none());
         assert!(plan_repair(&code, &states(&[0]), &EVEN, &[]).unwrap().is_none());
-        let three = [SiteId(7), SiteId(8), SiteId(9)];
+        let three = [(0, SiteId(7)), (1, SiteId(8)), (2, SiteId(9))];
         assert!(plan_repair(&code, &states(&[0, 1, 2]), &EVEN, &three).is_err());
     }
 
@@ -117,16 +119,17 @@ mod tests {
     fn the_cheapest_chunks_are_read_and_those_of_several_equations_once() {
         let code: Code = "rs(4,2)".parse().unwrap();
         let costs = [9.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-        let plan = plan_repair(&code, &states(&[5]), &costs, &[SiteId(9)]).unwrap().unwrap();
+        let plan = plan_repair(&code, &states(&[5]), &costs, &[(5, SiteId(9))]).unwrap().unwrap();
         assert_eq!(plan.decode.sources(), [1, 2, 3, 4], "the dear one is left out");
-        let two = [SiteId(8), SiteId(9)];
+        let two = [(1, SiteId(8)), (5, SiteId(9))];
         let plan = plan_repair(&code, &states(&[1, 5]), &costs, &two).unwrap().unwrap();
         assert_eq!(plan.decode.sources(), [0, 2, 3, 4]);
 
         let code: Code = "lrc(4,2,2)".parse().unwrap();
         let states: Vec<_> =
             (0..8).map(|i| if i == 1 || i == 3 { Lost } else { Good(SiteId(i + 1)) }).collect();
-        let plan = plan_repair(&code, &states, &[1.0; 8], &two).unwrap().unwrap();
+        let plan =
+            plan_repair(&code, &states, &[1.0; 8], &[(1, SiteId(8)), (3, SiteId(9))]).unwrap().unwrap();
         assert_eq!(plan.decode.sources(), [0, 2, 4, 5], "each from its own group");
     }
 }

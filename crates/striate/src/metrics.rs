@@ -263,6 +263,8 @@ mod tests {
         metrics.connection(true);
         metrics.refused("headers");
         let status = Status {
+            formats: None,
+            placement: None,
             version: "1".to_owned(),
             cluster: ClusterId(1),
             uptime_s: 1,

@@ -8,7 +8,7 @@ use striate_codec::Code;
 use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, ManifestSegment, UploadPart};
 use striate_meta::{LeaseId, MetaStore, Transaction};
-use striate_plan::{Candidate, ReadPolicy, SiteCost};
+use striate_plan::{Candidate, PlacementRule, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
 use striate_site::{Priority, Site};
 
@@ -160,6 +160,14 @@ impl Stripes {
     /// [`StripeError::InvalidArgument`] for parameters that describe no code.
     pub fn sites_needed(&self, profile: &Profile) -> Result<usize, StripeError> {
         Ok(self.inner.writes.sites_needed(&self.code(profile)?))
+    }
+
+    /// The rule for the places of a profile's chunks on the racks that there are.
+    ///
+    /// # Errors
+    /// As [`Stripes::code`].
+    pub fn placement_rule(&self, profile: &Profile) -> Result<PlacementRule, StripeError> {
+        Ok(PlacementRule::new(profile, &self.code(profile)?, self.inner.sites.rack_count()))
     }
 
     /// Profiles by their texts.

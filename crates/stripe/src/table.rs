@@ -31,6 +31,8 @@ pub struct OpenedStripe {
     pub row: Row,
     /// Its record.
     pub record: Stripe,
+    /// Its profile.
+    pub profile: Profile,
     /// The code of its profile.
     pub code: Code,
 }
@@ -146,7 +148,7 @@ impl StripeTable {
         if record.locations.len() != code.n() || record.chunk_len == 0 {
             return Err(inconsistent(format!("it has {} locations for {profile}", record.locations.len())));
         }
-        Ok(OpenedStripe { id, row, record, code })
+        Ok(OpenedStripe { id, row, record, profile, code })
     }
 }
 

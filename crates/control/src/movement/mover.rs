@@ -8,14 +8,13 @@
 //!
 //! A chunk that is missing or damaged where it is named is not moved: its stripe is put in debt, for repair.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use striate_codec::crc32c;
-use striate_core::{ChunkId, Generation, RackId, SiteId};
+use striate_core::{ChunkId, Generation, SiteId};
 use striate_meta::{Commit, keys};
+use striate_plan::ChunkState;
 use striate_plan::movement::ChunkMove;
-use striate_plan::{ChunkState, rack_limit};
 use striate_site::{Priority, SiteError};
 use striate_stripe::{StripeError, Stripes};
 
@@ -153,20 +152,14 @@ fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Re
     let candidates = stripes.candidates();
     let candidate = candidates.iter().find(|candidate| candidate.site == to);
     let rack = &candidate.ok_or(format!("site {to} takes no chunks"))?.rack;
-    let mut in_rack: HashMap<RackId, usize> = HashMap::new();
-    for location in change.record.locations.iter().filter(|location| location.site != 0) {
-        let site = SiteId(location.site);
-        if site == to {
-            return Err(format!("site {to} holds a chunk of the stripe"));
-        }
-        if let Some(holder) = stripes.site(site).filter(|_| site != wanted.from) {
-            *in_rack.entry(holder.rack()).or_default() += 1;
-        }
+    if change.record.locations.iter().any(|location| location.site == to.0) {
+        return Err(format!("site {to} holds a chunk of the stripe"));
     }
-    let limit = rack_limit(change.code.n(), change.code.tolerance(), stripes.rack_count());
-    match in_rack.get(rack).copied().unwrap_or_default() < limit {
+    let racks = change.racks();
+    let places = racks.iter().enumerate().filter_map(|(chunk, rack)| Some((chunk, rack.as_ref()?)));
+    match change.rule().admits(wanted.index, rack, places) {
         true => Ok(()),
-        false => Err(format!("rack {rack} holds {limit} chunks of the stripe already")),
+        false => Err(format!("rack {rack} may not take another chunk of the stripe")),
     }
 }
 

@@ -17,9 +17,8 @@ use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{Placement, Stripe};
 use striate_plan::movement::{ChunkMove, Levelling, SiteFill};
-use striate_plan::rack_limit;
 use striate_runtime::Instant;
-use striate_stripe::{StripeError, Stripes, holders};
+use striate_stripe::{StripeError, Stripes};
 
 use super::mover::{MoveOutcome, move_chunk};
 use super::throttle::Throttle;
@@ -310,10 +309,11 @@ impl Look<'_> {
     /// `None` if the stripe has no chunk on `giver`, or no site may take it.
     fn plan_one(&mut self, giver: SiteId, stripe: StripeId, record: &Stripe) -> Option<Planned> {
         let index = record.locations.iter().position(|at| at.site == giver.0)?;
-        let code = self.stripes.code(&record.profile.parse().ok()?).ok()?;
-        let limit = rack_limit(code.n(), code.tolerance(), self.stripes.rack_count());
-        let (holders, len) = (holders(record), record.chunk_len);
-        let to = self.levelling.draw_taker(giver, &holders, limit, len, &mut self.rng)?;
+        let profile = self.stripes.profiles().parse(&record.profile).ok()?;
+        let rule = self.stripes.placement_rule(&profile).ok()?;
+        let len = record.chunk_len;
+        let holders: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
+        let to = self.levelling.draw_taker(giver, &holders, &rule, len, &mut self.rng)?;
         Some((ChunkMove { stripe, index, from: giver, to }, len))
     }
 

@@ -9,7 +9,7 @@ use striate_plan::movement::{
     MovementBlock, MovementCandidate, MovementCandidates, MovementSample, MovementSite, MovementState,
     Traffic, draw_candidates,
 };
-use striate_plan::{CoAccess, LoadWeights, SiteCost, SiteLoad, rack_limit};
+use striate_plan::{CoAccess, LoadWeights, PlacementRule, SiteCost, SiteLoad};
 use striate_stripe::{StripeError, Stripes};
 
 use super::optimiser::OptimiserOptions;
@@ -112,13 +112,14 @@ fn blocks_of<'a>(
         candidates.map(|candidate| (candidate.block, candidate)).collect();
     let racks = stripes.rack_count();
     let block = |(&id, record): (&StripeId, &Stripe)| {
-        let code = stripes.code(&record.profile.parse().ok()?).ok()?;
+        let profile = stripes.profiles().parse(&record.profile).ok()?;
+        let code = stripes.code(&profile).ok()?;
         let candidate = known.get(&id);
         Some(MovementBlock {
             id,
             data_chunks: code.k(),
             need: (code.k() + extra_reads).min(code.n()),
-            rack_limit: rack_limit(code.n(), code.tolerance(), racks),
+            rule: PlacementRule::new(&profile, &code, racks),
             chunk_len: record.chunk_len,
             sites: record.locations.iter().map(|at| SiteId(at.site)).collect(),
             popularity: candidate.map_or(0.0, |candidate| candidate.popularity),

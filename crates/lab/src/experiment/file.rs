@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use striate_control::movement::Allowance;
-use striate_core::Profile;
+use striate_core::{Formats, Profile};
 use striate_plan::ReadPolicy;
 use striate_plan::movement::Objective;
 
@@ -339,7 +339,7 @@ impl Experiment {
         for policy in &self.policies {
             policy.read_policy()?;
             policy.movement.as_ref().map(MovementUnderTest::options).transpose()?;
-            policy.profile.check_supported().map_err(|error| error.to_string())?;
+            policy.profile.check_supported(Formats::NEWEST).map_err(|error| error.to_string())?;
             let code = policy.profile.code;
             if policy.failed_sites as usize > code.chunk_count() - code.data_count() {
                 return Err(format!(

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use striate_core::SiteId;
 
 use super::state::{ChunkMove, MovementBlock, MovementSite};
-use crate::check::{PlacementFault, check_placement};
+use crate::check::PlacementFault;
 
 /// Why a move is not legal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,9 +51,15 @@ pub fn check_movement(
         if *taken > to.free_bytes {
             return Err(MovementFault::NoSpace(wanted));
         }
-        let in_rack = |site: &SiteId| site_of.get(site).is_some_and(|known| known.rack == to.rack);
-        let beside: Vec<SiteId> = places.iter().copied().filter(in_rack).collect();
-        check_placement(&beside, |site| site_of.get(&site).map(|known| &known.rack), block.rack_limit)?;
+        if places.iter().enumerate().any(|(chunk, site)| chunk != wanted.index && *site == wanted.to) {
+            return Err(PlacementFault::SiteTwice(wanted.to).into());
+        }
+        let before = |chunk, site| if chunk == wanted.index { wanted.from } else { site };
+        let at = places.iter().enumerate();
+        let at = at.filter_map(|(chunk, &site)| Some((chunk, &site_of.get(&before(chunk, site))?.rack)));
+        if !block.rule.admits(wanted.index, &to.rack, at) {
+            return Err(PlacementFault::NotAdmitted { chunk: wanted.index, rack: to.rack.clone() }.into());
+        }
     }
     Ok(())
 }

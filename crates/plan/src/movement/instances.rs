@@ -7,7 +7,7 @@ use striate_core::{RackId, SiteId, StripeId};
 use super::state::{ChunkMove, MovementBlock, MovementSite, Traffic};
 use crate::co_access::Partner;
 use crate::cost::SiteCost;
-use crate::placement::rack_limit;
+use crate::placement_rule::PlacementRule;
 use crate::site_load::{LoadWeights, SiteLoad};
 
 /// How states are drawn: groups of blocks on random sites, asked for with neighbours.
@@ -117,12 +117,12 @@ impl MovementShape {
     fn draw_block(&self, seed: u64, block: u64, rng: &mut SmallRng) -> MovementBlock {
         let n = self.k + self.r;
         let racks = self.racks.min(self.sites) as usize;
-        let rack_limit = rack_limit(n, self.r, racks);
+        let rule = PlacementRule::at_most(n.div_ceil(racks).max(self.r), n);
         let mut in_rack = vec![0; racks];
         let mut sites = Vec::new();
         let mut of_group = SmallRng::seed_from_u64(seed ^ (block / self.group.max(1) + 1).rotate_left(32));
         for site in rand::seq::index::sample(&mut of_group, self.sites as usize, self.sites as usize) {
-            if sites.len() < n && in_rack[site % racks] < rack_limit {
+            if sites.len() < n && in_rack[site % racks] < rule.rack_limit() {
                 in_rack[site % racks] += 1;
                 sites.push(SiteId(site as u32 + 1));
             }
@@ -138,7 +138,7 @@ impl MovementShape {
             id: StripeId::new(1, block),
             data_chunks: self.k,
             need: self.k + self.extra_reads,
-            rack_limit,
+            rule,
             chunk_len: if block.is_multiple_of(3) { 50_000 } else { 500_000 },
             sites,
             popularity: rng.random_range(0.001..0.05),

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use striate_core::{RackId, SiteId};
 
+use crate::placement_rule::PlacementRule;
+
 /// Shares of capacity that lie so far apart are levelled,
 const BEGIN: f64 = 0.05;
 /// or so much of the mean share, where that is less: a new site of a store that is nearly empty fills up too.
@@ -120,13 +122,13 @@ impl Levelling {
         self.sites.values().any(|to| to.takes_chunks && is_emptier(to) && !holders.contains(&to.site))
     }
 
-    /// Draws where a chunk of `len` bytes from `giver` goes. `holders` are the sites of all chunks of its stripe, of which
-    /// a rack may hold `rack_limit`. `None` if no site may take it, or none is emptier enough.
+    /// Draws where a chunk of `len` bytes from `giver` goes. `holders` are the sites of its stripe's chunks in their
+    /// order, 0 where there is none. `None` if no site may take it by `rule`, or none is emptier enough.
     pub fn draw_taker(
         &self,
         giver: SiteId,
         holders: &[SiteId],
-        rack_limit: usize,
+        rule: &PlacementRule,
         len: u32,
         rng: &mut impl Rng,
     ) -> Option<SiteId> {
@@ -134,7 +136,7 @@ impl Levelling {
         let takers: Vec<(f64, SiteId)> = self
             .sites
             .values()
-            .filter(|to| self.may_take(to, giver, holders, rack_limit, len))
+            .filter(|to| self.may_take(to, giver, holders, rule, len))
             .map(|to| {
                 let room = match from.is_drained {
                     true => to.free_bytes as f64,
@@ -159,16 +161,16 @@ impl Levelling {
         to: &SiteFill,
         giver: SiteId,
         holders: &[SiteId],
-        rack_limit: usize,
+        rule: &PlacementRule,
         len: u32,
     ) -> bool {
-        let is_beside = |holder: &&SiteId| {
-            **holder != giver && self.sites.get(holder).is_some_and(|fill| fill.rack == to.rack)
-        };
+        let index = holders.iter().position(|holder| *holder == giver);
+        let places = holders.iter().enumerate();
+        let places = places.filter_map(|(chunk, holder)| Some((chunk, &self.sites.get(holder)?.rack)));
         to.takes_chunks
             && to.free_bytes >= u64::from(len)
             && !holders.contains(&to.site)
-            && holders.iter().filter(is_beside).count() < rack_limit
+            && index.is_some_and(|index| rule.admits(index, &to.rack, places))
     }
 
     /// Takes note of a move.
@@ -235,11 +237,17 @@ mod tests {
         assert!(levelling.has_taker(SiteId(3), &[SiteId(3), SiteId(1)]));
         assert!(!levelling.has_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)]));
         assert!(!levelling.has_taker(SiteId(1), &[SiteId(1), SiteId(2)]), "both hold a chunk");
-        let mut rng = SmallRng::seed_from_u64(1);
-        assert_eq!(levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1)], 2, 1, &mut rng), Some(SiteId(2)));
-        assert_eq!(levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)], 2, 1, &mut rng), None);
+        let (rule, mut rng) = (PlacementRule::at_most(2, 3), SmallRng::seed_from_u64(1));
         assert_eq!(
-            levelling.draw_taker(SiteId(1), &[SiteId(1)], 2, 1, &mut rng),
+            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1)], &rule, 1, &mut rng),
+            Some(SiteId(2))
+        );
+        assert_eq!(
+            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)], &rule, 1, &mut rng),
+            None
+        );
+        assert_eq!(
+            levelling.draw_taker(SiteId(1), &[SiteId(1)], &rule, 1, &mut rng),
             None,
             "the other is not emptier enough"
         );
@@ -263,11 +271,12 @@ mod tests {
             }
             let (mut levelling, mut rng) = (Levelling::new(sites.clone()), SmallRng::seed_from_u64(seed));
             let total: u64 = sites.iter().map(|fill| fill.used_bytes).sum();
+            let rule = PlacementRule::at_most(1, 1);
             for _ in 0..20 {
                 for (giver, bytes) in levelling.givers() {
                     for _ in 0..bytes.div_ceil(u64::from(LEN)) {
                         let holders = [giver, SiteId(1), SiteId(6)];
-                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], 1, LEN, &mut rng) else {
+                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], &rule, LEN, &mut rng) else {
                             break;
                         };
                         prop_assert!(taker != giver && taker.0 != 100);

@@ -7,6 +7,7 @@ use striate_core::{RackId, SiteId, StripeId};
 use super::loads::Loads;
 use crate::co_access::Partner;
 use crate::cost::SiteCost;
+use crate::placement_rule::PlacementRule;
 use crate::site_load::{LoadWeights, SiteLoad};
 
 /// A site, as movement sees it.
@@ -35,8 +36,8 @@ pub struct MovementBlock {
     pub data_chunks: usize,
     /// Chunks that a read asks for: k_b, and δ more where reads bind late. Moves then bring together the sites of all of these.
     pub need: usize,
-    /// Chunks of it that one rack may hold.
-    pub rack_limit: usize,
+    /// Which places its chunks may have.
+    pub rule: PlacementRule,
     /// z_b: length of each chunk, in bytes.
     pub chunk_len: u32,
     /// The site of each of its n chunks; site 0 where there is none.
@@ -103,7 +104,7 @@ pub(super) struct Placed {
     pub id: StripeId,
     pub data_chunks: usize,
     pub need: usize,
-    pub rack_limit: usize,
+    pub rule: PlacementRule,
     pub chunk_len: u32,
     pub popularity: f64,
     /// The site of each chunk; `None` where there is none, or an unknown one.
@@ -164,7 +165,7 @@ impl MovementState {
             id: block.id,
             data_chunks: block.data_chunks,
             need: block.need,
-            rack_limit: block.rack_limit,
+            rule: block.rule.clone(),
             chunk_len: block.chunk_len,
             popularity: block.popularity,
             at: block.sites.iter().map(|&site| place_of(site)).collect(),
@@ -210,8 +211,10 @@ impl MovementState {
         if !is_free || of.is_moving || of.is_at(site) {
             return false;
         }
-        let others = of.at.iter().flatten().filter(|&&other| other != from);
-        others.filter(|&&other| self.sites[other].rack == to.rack).count() < of.rack_limit
+        let Some(index) = of.at.iter().position(|&at| at == Some(from)) else { return false };
+        let places = of.at.iter().enumerate();
+        let places = places.filter_map(|(chunk, at)| Some((chunk, &self.sites[(*at)?].rack)));
+        of.rule.admits(index, &to.rack, places)
     }
 
     /// Takes note that a chunk has moved: where it is, what is stored, and the sites' space.

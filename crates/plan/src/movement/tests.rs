@@ -11,6 +11,7 @@ use super::state::MovementState;
 use super::*;
 use crate::co_access::Partner;
 use crate::cost::SiteCost;
+use crate::placement_rule::PlacementRule;
 use crate::site_load::{LoadWeights, SiteLoad};
 
 const AMPLE: MovementBudget = MovementBudget { moves: u64::MAX, patience: usize::MAX };
@@ -242,7 +243,7 @@ fn block(number: u64, sites: &[u32], partners: &[(u64, f64)]) -> MovementBlock {
         id: StripeId::new(1, number),
         data_chunks: 2,
         need: 2,
-        rack_limit: 2,
+        rule: PlacementRule::at_most(2, sites.len()),
         chunk_len: 50_000,
         sites: sites.iter().copied().map(SiteId).collect(),
         popularity: 0.2,
@@ -390,7 +391,7 @@ fn each_fault_of_a_plan_is_found() {
     assert!(matches!(check(&[wanted(1, 0, 1, 1)], &blocks), Err(MovementFault::Placement(_))));
     let both = [wanted(1, 0, 1, 5), wanted(2, 0, 1, 5)];
     assert_eq!(check(&both, &blocks), Err(MovementFault::NoSpace(both[1])));
-    blocks[0].rack_limit = 0;
+    blocks[0].rule = PlacementRule::at_most(0, 3);
     assert!(matches!(check(&[wanted(1, 0, 1, 3)], &blocks), Err(MovementFault::Placement(_))));
 }
 

@@ -38,6 +38,9 @@ pub struct Status {
     pub endpoint: String,
     /// The default profile.
     pub profile: Profile,
+    /// Where the default profile's chunks may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementState>,
     /// The sites, retired ones left out.
     pub sites: Vec<SiteState>,
     /// The metadata mirrors.
@@ -60,6 +63,17 @@ pub struct Status {
     pub warnings: Vec<String>,
     /// Sizes over all sites; file systems that several share are counted once.
     pub capacity: Capacity,
+}
+
+/// Where the default profile's chunks may be ([`striate_plan::PlacementRule`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementState {
+    /// Racks with sites.
+    pub racks: usize,
+    /// Chunks of a stripe that one rack may hold.
+    pub chunks_in_a_rack: usize,
+    /// Nothing that is stored under this rule is lost with a rack.
+    pub tolerates_rack_loss: bool,
 }
 
 /// The formats in force, and what holds newer ones.

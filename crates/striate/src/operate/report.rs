@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::number;
 use crate::admin::messages::{
-    BucketInfo, ImbalanceSample, KeyShown, MovementState, MovesState, RepairState, ScrubState, Status,
+    BucketInfo, ImbalanceSample, KeyShown, MovementState, MovesState, PlacementState, RepairState,
+    ScrubState, Status,
 };
 use crate::s3_client::sign::civil_date;
 use crate::transfer::progress::human_bytes;
@@ -66,6 +67,9 @@ pub fn status(status: &Status) -> String {
         human_bytes(capacity.free_bytes),
         human_bytes(capacity.total_bytes),
     );
+    if let Some(placement) = &status.placement {
+        writeln!(text, "racks {}", placement_line(placement)).expect("writing to a string");
+    }
     if let Some(formats) = &status.formats {
         writeln!(text, "formats {}", super::upgrade::summary(formats)).expect("writing to a string");
     }
@@ -93,6 +97,18 @@ pub fn status(status: &Status) -> String {
         }),
     }
     text
+}
+
+/// `6, each with at most 2 chunks of a stripe: any of them may be lost`.
+fn placement_line(placement: &PlacementState) -> String {
+    let verdict = match placement.tolerates_rack_loss {
+        true => "any of them may be lost",
+        false => "losing one may lose data",
+    };
+    format!(
+        "{}, each with at most {} chunks of a stripe: {verdict}",
+        placement.racks, placement.chunks_in_a_rack
+    )
 }
 
 /// How far repair, moves and scrub are, a line each.

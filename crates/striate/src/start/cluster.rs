@@ -20,7 +20,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
 use striate_control::{Optimiser, Rebalancer, SiteStatistics, Upkeep, UpkeepOptions};
-use striate_core::{ClusterId, InForce, Profile, SiteId};
+use striate_core::{ClusterId, Formats, InForce, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::{Instant, JoinHandle, Runtime};
@@ -338,7 +338,7 @@ fn begin_first(
 ) -> Outcome<(OpenPlan, Vec<DirectoryLock>)> {
     let sites = paths.len();
     let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(sites));
-    profile.check_supported().map_err(Failure::refused)?;
+    profile.check_supported(Formats::NEWEST).map_err(Failure::refused)?;
     if profile.code.chunk_count() > sites {
         return Err(Failure::refused(format!(
             "the profile {profile} needs {} sites, {sites} are given; choose another with --profile",

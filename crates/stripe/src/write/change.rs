@@ -9,9 +9,10 @@
 use bytes::Bytes;
 use futures::stream::StreamExt;
 use striate_codec::Code;
-use striate_core::{ChunkId, ChunkRange, Generation, SiteId, StripeId};
+use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
+use striate_plan::PlacementRule;
 use striate_site::{
     AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError, WriteRequest,
 };
@@ -44,6 +45,7 @@ pub struct StripeChange<'a> {
     pub record: Stripe,
     /// Its code.
     pub code: Code,
+    profile: Profile,
     row: Row,
     priority: Priority,
     /// Chunks that a site may have stored although it did not say so.
@@ -53,8 +55,19 @@ pub struct StripeChange<'a> {
 impl<'a> StripeChange<'a> {
     /// Of a stripe whose record was just read.
     pub(crate) fn new(writes: &'a Writes, stripe: OpenedStripe, priority: Priority) -> Self {
-        let OpenedStripe { id, row, record, code } = stripe;
-        Self { writes, id, record, code, row, priority, strays: Vec::new() }
+        let OpenedStripe { id, row, record, profile, code } = stripe;
+        Self { writes, id, record, code, profile, row, priority, strays: Vec::new() }
+    }
+
+    /// The rule for its chunks' places.
+    pub fn rule(&self) -> PlacementRule {
+        PlacementRule::new(&self.profile, &self.code, self.writes.shared.sites.rack_count())
+    }
+
+    /// The rack of each chunk, as far as its site is known: where it is, or was before it was lost.
+    pub fn racks(&self) -> Vec<Option<RackId>> {
+        let locations = self.record.locations.iter();
+        locations.map(|at| Some(self.writes.shared.sites.get(SiteId(at.site))?.rack())).collect()
     }
 
     /// The full name of a chunk as the record has it.

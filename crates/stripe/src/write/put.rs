@@ -4,7 +4,7 @@
 //! after any [`crate::StripeOptions::write_surplus`] further losses ([`striate_plan::is_durable`]). The indices that are
 //! missing are named as debt in the stripe record (design.md §10.1).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -14,7 +14,7 @@ use striate_codec::{ChunkSet, Code, crc32c};
 use striate_core::{ChunkId, FencingEpoch, GRANULE_LEN, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, GarbageChunk, Location, Stripe};
 use striate_meta::{MetaError, Precondition, Transaction, keys, records};
-use striate_plan::{choose_sites, chunks_to_write, fewest_sites, rack_limit};
+use striate_plan::{PlacementRule, chunks_to_write, fewest_sites};
 use striate_runtime::BufferPool;
 use striate_site::{DeleteRequest, Priority, SiteError, WriteRequest};
 
@@ -111,7 +111,7 @@ impl PutSession {
         let code = self.writes.shared.table.code(profile)?;
         let encoded = encode(&code, &data, self.writes.shared.runtime.buffers());
         let name = self.writes.shared.writer.name_stripe().await?;
-        let sites = self.place(&code, neighbours)?;
+        let sites = self.place(profile, &code, neighbours)?;
         let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
         let block = Block { stripe: name.id.to_bytes().to_vec().into(), len, crc32c: crc32c(&data) };
         let stripe = Stripe {
@@ -126,16 +126,21 @@ impl PutSession {
     }
 
     /// Sites for the stripe's chunks, and spare ones behind them.
-    fn place(&self, code: &Code, neighbours: &Neighbours) -> Result<Vec<SiteId>, StripeError> {
+    fn place(
+        &self,
+        profile: &Profile,
+        code: &Code,
+        neighbours: &Neighbours,
+    ) -> Result<Vec<SiteId>, StripeError> {
         let shared = &self.writes.shared;
         let candidates = shared.sites.candidates();
-        let limit = rack_limit(code.n(), code.tolerance(), shared.sites.rack_count());
+        let rule = PlacementRule::new(profile, code, shared.sites.rack_count());
         let mut rng = shared.rng.lock();
         let sites = match neighbours.group_len {
-            0 | 1 => choose_sites(&mut *rng, &candidates, candidates.len(), limit, &HashMap::new()),
+            0 | 1 => rule.draw_sites(&mut *rng, &candidates, candidates.len()),
             group_len => {
                 let (folder, group_len) = (neighbours.folder.clone(), group_len as usize);
-                shared.grouping.lock().place(folder, group_len, &candidates, code.n(), limit, &mut *rng)
+                shared.grouping.lock().place(folder, group_len, &candidates, &rule, &mut *rng)
             }
         };
         drop(rng);

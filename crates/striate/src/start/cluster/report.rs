@@ -13,7 +13,9 @@ use striate_stripe::SiteView;
 use super::Cluster;
 use super::members::still_there;
 use super::work::Work;
-use crate::admin::messages::{Capacity, DEBT_COUNT_LIMIT, MirrorState, RepairState, SiteState, Status};
+use crate::admin::messages::{
+    Capacity, DEBT_COUNT_LIMIT, MirrorState, PlacementState, RepairState, SiteState, Status,
+};
 
 /// What the sites in other processes say of themselves, or why they say nothing.
 pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
@@ -49,6 +51,7 @@ impl Cluster {
             uptime_s: (self.inner.runtime.now() - self.inner.started).as_secs(),
             endpoint: endpoint.to_owned(),
             profile: self.profile(),
+            placement: self.placement_state(),
             capacity: total,
             sites,
             mirrors,
@@ -59,6 +62,14 @@ impl Cluster {
             formats,
             warnings,
         }
+    }
+
+    /// What the rule for the default profile's places amounts to on the racks that there are.
+    fn placement_state(&self) -> Option<PlacementState> {
+        let stripes = self.inner.client.stripes();
+        let rule = stripes.placement_rule(&self.profile()).ok()?;
+        let (chunks_in_a_rack, tolerates_rack_loss) = (rule.rack_limit(), rule.tolerates_rack_loss());
+        Some(PlacementState { racks: stripes.rack_count(), chunks_in_a_rack, tolerates_rack_loss })
     }
 
     /// Sizes over the sites of this process; a file system that several share is counted once.

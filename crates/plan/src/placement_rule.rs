@@ -1,0 +1,213 @@
+//! The rule that the places of a stripe's chunks obey (I6): distinct sites, at most c chunks in a rack and, for codes with
+//! local groups whose profile limits c, each group in as few racks as hold it (ECWide's combined locality, §3.2).
+//!
+//! Writes, repair and movement ask this one value, and [`crate::check_placement`] judges what they chose. A profile's
+//! spread and the number of racks determine it:
+//!
+//! | spread | chunks in a rack | when racks are too few for that |
+//! |--|--|--|
+//! | tolerance | what the code tolerates to lose | *best effort*: as few as possible, and a rack's loss may cost data |
+//! | `racks(c)`, wide | c, or what the code tolerates | *strict*: the write fails, a lost chunk stays debt |
+//! | `flat` | any number | racks do not count |
+
+use std::sync::Arc;
+
+use striate_codec::{Code, CodeSpec};
+use striate_core::{Layout, Profile, RackId, Spread};
+
+/// Whether a rule gives way when racks are too few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strength {
+    /// It holds always: what does not fit is not placed.
+    Strict,
+    /// A rack may hold more chunks than the code tolerates to lose, where they would not fit otherwise.
+    BestEffort,
+}
+
+/// Which places the chunks of a stripe may have. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementRule {
+    /// n.
+    chunks: usize,
+    rack_limit: usize,
+    /// Losses that the code tolerates.
+    tolerance: usize,
+    strength: Strength,
+    affinity: Option<Affinity>,
+}
+
+/// Groups of chunks that stay in their racks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Affinity {
+    /// The group of each of the n chunks. The global parities are a group too.
+    group_of: Arc<[usize]>,
+}
+
+impl PlacementRule {
+    /// The rule for stripes of `profile`, whose code is `code`, on so many racks.
+    pub fn new(profile: &Profile, code: &Code, racks: usize) -> Self {
+        let (chunks, tolerance) = (code.n(), code.tolerance());
+        let (rack_limit, strength) = match (profile.spread, profile.layout) {
+            (Spread::Flat, _) => (chunks, Strength::BestEffort),
+            (Spread::Racks(limit), _) => (limit, Strength::Strict),
+            (Spread::Tolerance, Layout::Wide) => (tolerance.max(1), Strength::Strict),
+            (Spread::Tolerance, Layout::Split | Layout::Packed) => {
+                let fitting = chunks.div_ceil(racks.max(1));
+                let is_strict = fitting <= tolerance.max(1);
+                let strength = if is_strict { Strength::Strict } else { Strength::BestEffort };
+                (fitting.max(tolerance).max(1), strength)
+            }
+        };
+        let keeps_groups = matches!(profile.spread, Spread::Racks(_))
+            || (profile.layout == Layout::Wide && strength == Strength::Strict);
+        let affinity = keeps_groups.then(|| groups_of(code.spec())).flatten();
+        let affinity = affinity.map(|groups| Affinity { group_of: groups.into() });
+        Self { chunks, rack_limit, tolerance, strength, affinity }
+    }
+
+    /// Stripes of `chunks` chunks of which a rack may hold `rack_limit`, and may lose them.
+    pub fn at_most(rack_limit: usize, chunks: usize) -> Self {
+        Self { chunks, rack_limit, tolerance: rack_limit, strength: Strength::Strict, affinity: None }
+    }
+
+    /// n, the chunks of a stripe.
+    pub fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// c, the chunks of a stripe that one rack may hold.
+    pub fn rack_limit(&self) -> usize {
+        self.rack_limit
+    }
+
+    /// Whether it gives way when racks are too few.
+    pub fn strength(&self) -> Strength {
+        self.strength
+    }
+
+    /// Whether every rack may be lost: none holds more chunks than the code tolerates to lose.
+    pub fn tolerates_rack_loss(&self) -> bool {
+        self.rack_limit <= self.tolerance
+    }
+
+    /// Whether groups of chunks stay in their racks.
+    pub fn keeps_groups(&self) -> bool {
+        self.affinity.is_some()
+    }
+
+    /// The chunks of each group, if groups stay in their racks.
+    pub fn groups(&self) -> Vec<Vec<usize>> {
+        let Some(affinity) = &self.affinity else { return Vec::new() };
+        let count = affinity.group_of.iter().max().map_or(0, |last| last + 1);
+        let mut groups = vec![Vec::new(); count];
+        affinity.group_of.iter().enumerate().for_each(|(chunk, &group)| groups[group].push(chunk));
+        groups
+    }
+
+    /// The racks that a group of so many chunks may spread over.
+    pub fn racks_of_group(&self, chunks: usize) -> usize {
+        chunks.div_ceil(self.rack_limit)
+    }
+
+    /// Whether the chunk `index` may go to a free site in `rack`. `at` yields the rack of every chunk of the stripe whose
+    /// place is known, with the chunk's index. That of `index` itself does not count against the limit, but its group
+    /// stays in the racks that it is in, where groups count.
+    ///
+    /// What is admitted never makes a rack's share or a group's spread worse, whatever they were.
+    pub fn admits<'a>(
+        &self,
+        index: usize,
+        rack: &RackId,
+        at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
+    ) -> bool {
+        let beside = at.clone().filter(|&(other, of)| other != index && of == rack).count();
+        beside < self.rack_limit
+            && self.affinity.as_ref().is_none_or(|affinity| affinity.admits(index, rack, at))
+    }
+}
+
+impl Affinity {
+    /// Whether the group of `index` is in `rack` already, or nowhere yet.
+    fn admits<'a>(
+        &self,
+        index: usize,
+        rack: &RackId,
+        at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
+    ) -> bool {
+        let of_group = |other: usize| self.group_of.get(other) == self.group_of.get(index);
+        let mut racks = at.filter(|&(other, _)| of_group(other)).map(|(_, of)| of).peekable();
+        racks.peek().is_none() || racks.any(|of| of == rack)
+    }
+}
+
+/// The local group of each chunk, with its local parity; the last group is that of the global parities. `None` for a code
+/// without local groups.
+fn groups_of(spec: CodeSpec) -> Option<Vec<usize>> {
+    let (data, size, local, global) = match spec {
+        CodeSpec::Lrc { data, local, global } => (data, data / local.max(1), local, global),
+        CodeSpec::Wide { data, locality, tolerance } => {
+            (data, locality, data.div_ceil(locality.max(1)), tolerance.saturating_sub(1))
+        }
+        CodeSpec::Replica { .. } | CodeSpec::Rs { .. } => return None,
+    };
+    let data = (0..data).map(|chunk| chunk / size.max(1));
+    Some(data.chain(0..local).chain(std::iter::repeat_n(local, global)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(profile: &str, racks: usize) -> PlacementRule {
+        let profile: Profile = profile.parse().unwrap();
+        PlacementRule::new(&profile, &profile.code.build().unwrap(), racks)
+    }
+
+    #[test]
+    fn a_rule_says_when_racks_are_too_few_for_what_the_code_tolerates() {
+        let cases = [
+            // (profile, racks, chunks in a rack, strength, tolerates a rack's loss)
+            ("rs(4,2)", 6, 2, Strength::Strict, true),
+            ("rs(4,2)", 3, 2, Strength::Strict, true),
+            ("rs(4,2)", 2, 3, Strength::BestEffort, false),
+            ("rs(4,2)", 1, 6, Strength::BestEffort, false),
+            ("none", 4, 1, Strength::Strict, false),
+            ("replica(3)", 2, 2, Strength::Strict, true),
+            ("replica(3)", 1, 3, Strength::BestEffort, false),
+            ("rs(4,2) spread racks(1)", 3, 1, Strength::Strict, true),
+            ("rs(4,2) spread racks(3)", 6, 3, Strength::Strict, false),
+            ("rs(4,2) spread flat", 6, 6, Strength::BestEffort, false),
+            ("wide(12,3,3)", 2, 3, Strength::Strict, true),
+        ];
+        for (profile, racks, limit, strength, tolerates) in cases {
+            let rule = rule(profile, racks);
+            let found = (rule.rack_limit(), rule.strength(), rule.tolerates_rack_loss());
+            assert_eq!(found, (limit, strength, tolerates), "{profile} on {racks} racks");
+        }
+    }
+
+    #[test]
+    fn groups_count_where_a_profile_limits_racks_and_its_code_has_local_groups() {
+        assert!(!rule("lrc(4,2,2)", 8).keeps_groups());
+        assert!(!rule("rs(4,2) spread racks(2)", 8).keeps_groups());
+        let groups = rule("lrc(4,2,2) spread racks(3)", 8).groups();
+        assert_eq!(groups, [vec![0, 1, 4], vec![2, 3, 5], vec![6, 7]]);
+    }
+
+    #[test]
+    fn a_chunk_stays_in_the_racks_of_its_group() {
+        let rule = rule("lrc(4,2,2) spread racks(2)", 8);
+        let racks: Vec<RackId> = ["a", "b", "c"].map(|rack| RackId(rack.to_owned())).to_vec();
+        // Group 0 (chunks 0, 1, 4) is in a and b, group 1 (2, 3, 5) in b and c.
+        let at = [(0, 0), (1, 0), (4, 1), (2, 1), (3, 2), (5, 2)].map(|(chunk, rack)| (chunk, &racks[rack]));
+        let admits = |chunk, rack: usize| rule.admits(chunk, &racks[rack], at.iter().copied());
+        assert_eq!(
+            [0, 1, 2].map(|rack| admits(0, rack)),
+            [true, false, false],
+            "b is full, c is another group's"
+        );
+        assert_eq!([0, 1, 2].map(|rack| admits(4, rack)), [false, true, false], "a is full");
+        assert_eq!([0, 1, 2].map(|rack| admits(6, rack)), [false; 3], "nowhere yet, and all are full");
+        assert!(rule.admits(6, &RackId("d".to_owned()), at.iter().copied()));
+    }
+}
