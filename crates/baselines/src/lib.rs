@@ -33,7 +33,7 @@ pub fn read_policy(text: &str) -> Result<ReadPolicy, PolicyError> {
         (Some(("published", extra_reads)), false) => {
             Ok(ReadPolicy::new(Published { extra_reads: extra_reads.unwrap_or(0) }))
         }
-        _ => text.parse().map_err(|PolicyError(text)| PolicyError(text)),
+        _ => text.parse(),
     }
 }
 

@@ -14,7 +14,7 @@ use striate_control::{Members, MembersError, SiteAnnouncement};
 use striate_core::{ClusterId, Profile, RackId, SiteId};
 use striate_meta::records::site::State;
 use striate_meta::{Commit, MetaStore, Row, Transaction, TxId, keys, records};
-use striate_plan::{ReadPolicy, rack_limit};
+use striate_plan::{PlacementRule, ReadPolicy};
 use striate_runtime::Runtime;
 use striate_site::{Site, SiteDirectory, SiteIdentity};
 use striate_stripe::StripeOptions;
@@ -270,7 +270,7 @@ impl Cluster {
     /// Chunks of a stripe that one rack may hold.
     pub fn rack_limit(&self) -> usize {
         let racks: BTreeSet<u32> = self.sites().iter().map(|site| site.machine.rack).collect();
-        rack_limit(self.code.n(), self.code.tolerance(), racks.len())
+        PlacementRule::new(&self.profile(), &self.code, racks.len()).rack_limit()
     }
 
     /// Disks that may lose chunks at a time, whatever writes under way leave out: what is acknowledged decodes after any

@@ -124,7 +124,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use striate_core::Profile;
-    use striate_plan::rack_limit;
+    use striate_plan::PlacementRule;
 
     use super::*;
 
@@ -141,15 +141,13 @@ mod tests {
     #[test]
     fn every_shape_has_room_for_a_stripe_within_the_limit_of_its_racks() {
         for (profile, sites, racks) in Family::ALL.iter().flat_map(|family| family.members()) {
-            let code = profile.parse::<Profile>().unwrap().code;
+            let profile = profile.parse::<Profile>().unwrap();
+            let code = profile.code.build().unwrap();
             let racks = if *racks == 0 { *sites } else { *racks };
-            let limit = rack_limit(code.chunk_count(), code.tolerance(), racks as usize);
+            let limit = PlacementRule::new(&profile, &code, racks as usize).rack_limit();
             assert!(limit <= code.tolerance().max(1), "{profile} on {racks} racks");
             let in_rack = |rack: u32| limit.min((1..=*sites).filter(|site| site % racks == rack).count());
-            assert!(
-                (0..racks).map(in_rack).sum::<usize>() >= code.chunk_count(),
-                "{profile} on {racks} racks"
-            );
+            assert!((0..racks).map(in_rack).sum::<usize>() >= code.n(), "{profile} on {racks} racks");
         }
     }
 }

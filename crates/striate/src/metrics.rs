@@ -275,7 +275,6 @@ mod tests {
             debt_stripes: 7,
             repair: Some(RepairState { stripes_left: 5, ..RepairState::default() }),
             movement: None,
-            formats: None,
             scrub: Some(ScrubState::default()),
             warnings: Vec::new(),
             capacity: Default::default(),

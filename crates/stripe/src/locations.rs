@@ -68,7 +68,13 @@ mod tests {
         let locations = sites.iter().map(|&site| Location { site, ..Location::default() }).collect();
         let record = Stripe { locations, ..Stripe::default() };
         let code = "rs(2,1)".parse().expect("a code");
-        Arc::new(OpenedStripe { id: StripeId::new(1, number), row, record, code })
+        Arc::new(OpenedStripe {
+            id: StripeId::new(1, number),
+            row,
+            record,
+            profile: "rs(2,1)".parse().expect("a profile"),
+            code,
+        })
     }
 
     #[test]

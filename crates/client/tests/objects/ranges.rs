@@ -122,9 +122,15 @@ fn moved(reads: &[ChunkRange]) -> usize {
 /// plan, and one where nothing is lost.
 #[test]
 fn a_small_range_around_a_lost_site_moves_one_granule_of_k_chunks() {
-    for (seed, policy) in
-        (0..).zip(["normal", "adaptive", "cost-model", "random", "late-binding(1)", "least-loaded", "published"])
-    {
+    for (seed, policy) in (0..).zip([
+        "normal",
+        "adaptive",
+        "cost-model",
+        "random",
+        "late-binding(1)",
+        "least-loaded",
+        "published",
+    ]) {
         in_virtual_time(seed, async |runtime| {
             let block = OneBlock::open(runtime, "rs(4,2)", policy, 4 * MIB).await;
             let range = MIB + 300_000..MIB + 304_096;
@@ -134,7 +140,10 @@ fn a_small_range_around_a_lost_site_moves_one_granule_of_k_chunks() {
             let reads = block.read(range).await;
             let around: Vec<_> = reads.iter().filter(|read| read.chunk.index != 1).collect();
             assert_eq!(around.len(), 4, "{policy}: {reads:?}");
-            assert!(around.iter().all(|read| (read.offset, read.len) == (300_000, 4_096)), "{policy}: {reads:?}");
+            assert!(
+                around.iter().all(|read| (read.offset, read.len) == (300_000, 4_096)),
+                "{policy}: {reads:?}"
+            );
             let of_others: Vec<ChunkRange> = around.into_iter().copied().collect();
             assert!(moved(&of_others) <= 4 * GRANULE, "{policy}: {reads:?}");
         });
@@ -185,7 +194,8 @@ fn pieces_of_a_stripe_share_what_arrives() {
         let reads = block.read(MIB / 2..3 * MIB + MIB / 2).await;
         for (number, one) in reads.iter().enumerate() {
             for other in reads[number + 1..].iter().filter(|other| other.chunk == one.chunk) {
-                let overlap = one.offset.max(other.offset)..(one.offset + one.len).min(other.offset + other.len);
+                let overlap =
+                    one.offset.max(other.offset)..(one.offset + one.len).min(other.offset + other.len);
                 assert!(overlap.is_empty(), "asked for twice: {one:?} and {other:?}");
             }
         }

@@ -64,8 +64,9 @@ fn site(cluster: &Cluster, id: SiteId) -> &Arc<BreakableSite> {
 async fn a_chunk_that_moved_is_found_by_who_knew_its_old_place() {
     let cluster = filled().await;
     let handles = || cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
-    let other =
-        Client::open(cluster.runtime.clone(), cluster.meta.clone(), handles(), options("rs(4,2)")).await.unwrap();
+    let other = Client::open(cluster.runtime.clone(), cluster.meta.clone(), handles(), options("rs(4,2)"))
+        .await
+        .unwrap();
     let read = async |key: usize| {
         let blocks = other.blocks_of("bucket", &format!("object{key}")).await.unwrap();
         let read = other.read_blocks(&blocks).await.unwrap();

@@ -206,7 +206,10 @@ fn a_hung_disk_is_planned_around() {
     for policy in ["normal", "random", "late-binding(1)", "late-binding(1,keep)", "cost-model", "adaptive"] {
         run_in_virtual_time(6, Duration::ZERO, |runtime| async move {
             let hedge_after = Duration::from_millis(250);
-            let options = WorldOptions { policy: striate_baselines::read_policy(policy).unwrap(), ..small(Calibration::A) };
+            let options = WorldOptions {
+                policy: striate_baselines::read_policy(policy).unwrap(),
+                ..small(Calibration::A)
+            };
             let world = World::build(runtime.clone(), &options).await.unwrap();
             let mut client_options = options.client_options();
             client_options.stripes.hedge_after = hedge_after;

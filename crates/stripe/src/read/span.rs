@@ -98,7 +98,13 @@ mod tests {
     fn stripe(code: &str, chunk_len: u32) -> OpenedStripe {
         let row = Row { key: "key".into(), value: "".into(), version: Revision(1) };
         let record = Stripe { chunk_len, ..Stripe::default() };
-        OpenedStripe { id: StripeId(1), row, record, code: code.parse().expect("a code") }
+        OpenedStripe {
+            id: StripeId(1),
+            row,
+            record,
+            profile: code.parse().expect("a profile"),
+            code: code.parse().expect("a code"),
+        }
     }
 
     proptest! {
