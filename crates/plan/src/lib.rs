@@ -12,6 +12,7 @@
 //! - [`price`]: what such a plan costs, and what any plan must cost.
 //! - [`co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
+//! - [`combine_tree`]: who adds up what on the way to a chunk that is made (ECWide §4.1).
 //! - [`site_load`]: ω_j, the load of a site (EC-Store §IV-C, §V-A).
 //! - [`check`]: says independently whether a placement is legal (I6).
 //!
@@ -20,6 +21,7 @@
 pub mod access;
 pub mod check;
 pub mod co_access;
+pub mod combine_tree;
 pub mod cost;
 pub mod grouping;
 pub mod movement;
@@ -34,6 +36,7 @@ pub mod site_load;
 
 pub use check::{PlacementFault, check_placement, fatal_rack, racks_crossed};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
+pub use combine_tree::{CombineTerm, CombineTree, TreeShape};
 pub use cost::{SiteCost, USUAL_PER_BYTE};
 pub use grouping::Grouping;
 pub use placement::Candidate;
