@@ -9,7 +9,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use striate_client::{ClientError, ClientOptions, CreateBucket};
 use striate_control::{Members, MembersError, SiteAnnouncement};
-use striate_core::{ClusterId, Profile, RackId, SiteId};
+use striate_core::{ClusterId, Formats, InForce, Profile, RackId, SiteId};
 use striate_meta::records::site::State;
 use striate_meta::{Commit, MetaStore, Row, Transaction, TxId, keys, records};
 use striate_plan::ReadPolicy;
@@ -244,6 +244,7 @@ impl Cluster {
             block_len: 16 << 10,
             min_part_len: 4 << 10,
             stripes: StripeOptions {
+                formats: InForce::new(Formats::NEWEST),
                 write_surplus: super::mutation::write_surplus(self.mutation),
                 write_deadline: Duration::from_secs(1),
                 read_deadline: Duration::from_secs(1),

@@ -29,5 +29,6 @@ pub use striate_plan::{CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::Stripes;
 pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
 pub use write::{
-    Debt, Neighbours, PutSession, SegmentWriter, StoredBlock, StripeChange, add_garbage, release_stripe,
+    Debt, Neighbours, PutSession, SegmentWriter, StoredBlock, StripeChange, add_garbage, is_in_entry,
+    release_stripe,
 };

@@ -123,6 +123,7 @@ impl PutSession {
             locations: placed.locations,
             generation: FIRST.0,
             len: data.len() as u64,
+            entries: Vec::new(),
         };
         self.writes.ensure_placement(&holders(&stripe)).await?;
         Ok(StoredBlock { block, name, stripe, strays: placed.strays })
