@@ -16,7 +16,7 @@ use striate_client::{
     PutRequest, WriteCondition,
 };
 use striate_codec::crc32c;
-use striate_core::{ChunkId, LoadReport, Profile, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, Formats, InForce, LoadReport, Profile, RackId, SiteId, StripeId};
 use striate_meta::memory::MemoryStore;
 use striate_meta::{Commit, MetaStore, ScanRange, keys, records};
 use striate_runtime::Runtime;
@@ -31,6 +31,8 @@ pub const BUCKET: &str = "bucket";
 #[derive(Debug)]
 pub struct BreakableSite {
     id: SiteId,
+    /// A rack of its own, unless the test says otherwise.
+    pub rack: Mutex<RackId>,
     runtime: Runtime,
     pub chunks: Mutex<BTreeMap<ChunkId, (Bytes, u32)>>,
     /// Fails every request as a whole.
@@ -61,13 +63,23 @@ pub struct BreakableSite {
 
 /// Sites that reach each other.
 #[derive(Debug, Default)]
-pub struct Neighbours(Mutex<Vec<Weak<BreakableSite>>>);
+pub struct Neighbours {
+    sites: Mutex<Vec<Weak<BreakableSite>>>,
+    /// Who has asked whom for a sum.
+    pub asked: Mutex<Vec<(SiteId, SiteId)>>,
+}
 
-impl SiteDirectory for Neighbours {
+/// The neighbours of one site.
+#[derive(Debug)]
+struct NeighboursOf(SiteId, Arc<Neighbours>);
+
+impl SiteDirectory for NeighboursOf {
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
-        let known = self.0.lock();
-        let found = known.iter().filter_map(Weak::upgrade).find(|known| known.id == site);
-        found.map(|site| site as Arc<dyn Site>)
+        let Self(own, neighbours) = self;
+        let known = neighbours.sites.lock();
+        let found = known.iter().filter_map(Weak::upgrade).find(|known| known.id == site)?;
+        neighbours.asked.lock().push((*own, site));
+        Some(found as Arc<dyn Site>)
     }
 }
 
@@ -77,6 +89,7 @@ impl BreakableSite {
             here: here.clone(),
             neighbours: Mutex::default(),
             id: SiteId(id),
+            rack: Mutex::new(RackId(format!("rack{id}"))),
             runtime: runtime.clone(),
             chunks: Mutex::default(),
             down: Mutex::default(),
@@ -113,6 +126,10 @@ impl BreakableSite {
     /// How often it was asked for its status.
     pub fn times_asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    fn directory(&self) -> Arc<dyn SiteDirectory> {
+        Arc::new(NeighboursOf(self.id, self.neighbours.lock().clone()))
     }
 
     async fn wait(&self) {
@@ -157,7 +174,7 @@ impl Site for BreakableSite {
     }
 
     fn rack(&self) -> RackId {
-        RackId(format!("rack{}", self.id))
+        self.rack.lock().clone()
     }
 
     fn last_load(&self) -> LoadReport {
@@ -237,13 +254,13 @@ impl Site for BreakableSite {
 
     fn combine(&self, request: CombineRequest) -> SliceStream {
         let here = self.here.upgrade().expect("it is asked");
-        combine::evaluate(here, Some(self.neighbours.lock().clone()), request)
+        combine::evaluate(here, Some(self.directory()), request)
     }
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
         self.up()?;
-        let (here, neighbours) = (self.here.upgrade().expect("it is asked"), self.neighbours.lock().clone());
-        combine::assemble(here, Some(neighbours), request).await
+        let here = self.here.upgrade().expect("it is asked");
+        combine::assemble(here, Some(self.directory()), request).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {
@@ -268,7 +285,7 @@ pub struct Cluster {
     pub sites: Vec<Arc<BreakableSite>>,
     pub meta: Arc<dyn MetaStore>,
     pub runtime: Runtime,
-    neighbours: Arc<Neighbours>,
+    pub neighbours: Arc<Neighbours>,
 }
 
 pub fn options(profile: &str) -> ClientOptions {
@@ -278,11 +295,18 @@ pub fn options(profile: &str) -> ClientOptions {
 
 impl Cluster {
     pub async fn start(sites: u32, profile: &str) -> Self {
+        Self::start_with(sites, profile, Formats::NEWEST).await
+    }
+
+    /// With these formats in force.
+    pub async fn start_with(sites: u32, profile: &str, formats: Formats) -> Self {
         let runtime = Runtime::deterministic(u64::from(sites), Duration::from_secs(1_700_000_000));
         let meta: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(runtime.clone()));
         let sites: Vec<_> = (1..=sites).map(|id| BreakableSite::new(id, &runtime)).collect();
         let handles = sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
-        let client = Client::open(runtime.clone(), meta.clone(), handles, options(profile)).await.unwrap();
+        let mut options = options(profile);
+        options.stripes.formats = InForce::new(formats);
+        let client = Client::open(runtime.clone(), meta.clone(), handles, options).await.unwrap();
         let neighbours = Arc::default();
         let cluster = Self { client, sites, meta, runtime, neighbours };
         cluster.introduce_sites();
@@ -297,6 +321,13 @@ impl Cluster {
     /// Writes the site's row, as a server does that admits a disk.
     pub async fn register(&self, site: SiteId) {
         self.write_site(records::Site { id: site.0, ..records::Site::default() }).await;
+    }
+
+    /// Spreads the sites over so many racks.
+    pub fn spread_over_racks(&self, racks: u32) {
+        for site in &self.sites {
+            *site.rack.lock() = RackId(format!("rack{}", site.id.0 % racks));
+        }
     }
 
     /// Marks a site as given up and leaves it out of the client.
@@ -318,7 +349,7 @@ impl Cluster {
 
     /// Lets the sites reach each other.
     fn introduce_sites(&self) {
-        *self.neighbours.0.lock() = self.sites.iter().map(Arc::downgrade).collect();
+        *self.neighbours.sites.lock() = self.sites.iter().map(Arc::downgrade).collect();
         self.sites.iter().for_each(|site| *site.neighbours.lock() = Arc::clone(&self.neighbours));
     }
 
