@@ -15,7 +15,7 @@ use striate_codec::crc32c;
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::GarbageChunk;
 use striate_meta::{Commit, keys, records};
-use striate_plan::{ChunkState, StripeRepair, plan_repair};
+use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair};
 use striate_site::{Priority, SiteError};
 use striate_stripe::{StripeError, Stripes};
 
@@ -182,15 +182,16 @@ impl<'a> Job<'a> {
             Ok(Some(plan)) => plan,
         };
         let is_made_there = plan.targets.len() == 1 && !learned.is_made_here;
-        let loads = self.loads(&plan, is_made_there);
+        let tree = is_made_there.then(|| self.tree(&plan, &costs));
+        let loads = tree.as_ref().map_or_else(|| self.loads(&plan), CombineTree::loads);
         let _turn = self.pace.turn(self.stripes, loads, self.change.record.chunk_len).await;
-        let _memory = match is_made_there {
-            true => None,
-            false => Some(self.stripes.memory_for(self.memory_of(&plan)).await),
+        let _memory = match &tree {
+            Some(_) => None,
+            None => Some(self.stripes.memory_for(self.memory_of(&plan)).await),
         };
         let Some(generation) = self.change.take_generation().await? else { return Ok(None) };
-        let written = if is_made_there {
-            self.assemble(&plan, generation, learned).await
+        let written = if let Some(tree) = &tree {
+            self.assemble(plan.targets[0].0, tree, generation, learned).await
         } else {
             let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
             self.write(&plan, generation, chunks, learned).await
@@ -226,13 +227,18 @@ impl<'a> Job<'a> {
         rule.draw_targets(&mut stripes.runtime().rng(), &candidates, &self.change.racks(), &lost)
     }
 
-    /// The chunks that each site of a plan sends or is sent.
-    fn loads(&self, plan: &StripeRepair, is_made_there: bool) -> Vec<(SiteId, u32)> {
+    /// Who adds up what for the one lost chunk at the site that takes it.
+    fn tree(&self, plan: &StripeRepair, costs: &[f64]) -> CombineTree {
+        let sources = plan.decode.sources().iter().enumerate();
+        let terms: Vec<_> = sources.map(|(at, &source)| (plan.decode.coefficient(0, at), source)).collect();
+        self.change.combine_tree(plan.targets[0].1, &terms, |chunk| costs[chunk])
+    }
+
+    /// The chunks that each site of a plan sends or is sent where they are made here.
+    fn loads(&self, plan: &StripeRepair) -> Vec<(SiteId, u32)> {
         let locations = &self.change.record.locations;
-        let sources = plan.decode.sources();
-        let sent = if is_made_there { sources.len() as u32 } else { 1 };
-        let sources = sources.iter().map(|&index| (SiteId(locations[index].site), 1));
-        sources.chain(plan.targets.iter().map(|&(_, site)| (site, sent))).collect()
+        let sources = plan.decode.sources().iter().map(|&index| (SiteId(locations[index].site), 1));
+        sources.chain(plan.targets.iter().map(|&(_, site)| (site, 1))).collect()
     }
 
     /// Bytes in memory while chunks are made here.
@@ -243,14 +249,13 @@ impl<'a> Job<'a> {
     /// Steps 2 and 3 at the site that takes the one lost chunk. Answers it, or nothing: `learned` then has why.
     async fn assemble(
         &mut self,
-        plan: &StripeRepair,
+        index: usize,
+        tree: &CombineTree,
         generation: Generation,
         learned: &mut Learned,
     ) -> Vec<(usize, SiteId)> {
-        let (index, site) = plan.targets[0];
-        let sources = plan.decode.sources().iter().enumerate();
-        let terms: Vec<_> = sources.map(|(at, &source)| (plan.decode.coefficient(0, at), source)).collect();
-        let Err(error) = self.change.assemble_chunk(index, site, generation, &terms).await else {
+        let site = tree.site;
+        let Err(error) = self.change.assemble_chunk(index, generation, tree).await else {
             return vec![(index, site)];
         };
         self.change.note_stray(index, site, generation, &error);

@@ -10,6 +10,7 @@
 //! - [`cost`]: what asking a site costs, and what a chunk of it does.
 //! - [`co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
+//! - [`combine_tree`]: who adds up what on the way to a chunk that is made (ECWide §4.1).
 //! - [`site_load`]: ω_j, the load of a site (EC-Store §IV-C, §V-A).
 //! - [`check`]: says independently whether a placement is legal (I6).
 //!
@@ -18,6 +19,7 @@
 pub mod access;
 pub mod check;
 pub mod co_access;
+pub mod combine_tree;
 pub mod cost;
 pub mod durability;
 pub mod grouping;
@@ -30,6 +32,7 @@ pub mod site_load;
 
 pub use check::{PlacementFault, check_placement, fatal_rack, racks_crossed};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
+pub use combine_tree::{CombineTerm, CombineTree, TreeShape};
 pub use cost::{SiteCost, USUAL_PER_BYTE};
 pub use durability::{DurabilityRule, chunks_to_write, fewest_sites, is_durable};
 pub use grouping::Grouping;

@@ -84,7 +84,8 @@ async fn attempt(
     let Some(generation) = change.take_generation().await? else { return Ok(None) };
     match way {
         Way::Direct => {
-            let sent = change.assemble_chunk(wanted.index, wanted.to, generation, &[(1, wanted.index)]).await;
+            let tree = change.combine_tree(wanted.to, &[(1, wanted.index)], |_| 0.0);
+            let sent = change.assemble_chunk(wanted.index, generation, &tree).await;
             if let Err(error) = sent {
                 change.note_stray(wanted.index, wanted.to, generation, &error);
                 change.give_up(&[], generation).await;

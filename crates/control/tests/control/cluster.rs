@@ -31,6 +31,8 @@ pub const BUCKET: &str = "bucket";
 #[derive(Debug)]
 pub struct BreakableSite {
     id: SiteId,
+    /// A rack of its own, unless the test says otherwise.
+    pub rack: Mutex<RackId>,
     runtime: Runtime,
     pub chunks: Mutex<BTreeMap<ChunkId, (Bytes, u32)>>,
     /// Fails every request as a whole.
@@ -61,13 +63,23 @@ pub struct BreakableSite {
 
 /// Sites that reach each other.
 #[derive(Debug, Default)]
-pub struct Neighbours(Mutex<Vec<Weak<BreakableSite>>>);
+pub struct Neighbours {
+    sites: Mutex<Vec<Weak<BreakableSite>>>,
+    /// Who has asked whom for a sum.
+    pub asked: Mutex<Vec<(SiteId, SiteId)>>,
+}
 
-impl SiteDirectory for Neighbours {
+/// The neighbours of one site.
+#[derive(Debug)]
+struct NeighboursOf(SiteId, Arc<Neighbours>);
+
+impl SiteDirectory for NeighboursOf {
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
-        let known = self.0.lock();
-        let found = known.iter().filter_map(Weak::upgrade).find(|known| known.id == site);
-        found.map(|site| site as Arc<dyn Site>)
+        let Self(own, neighbours) = self;
+        let known = neighbours.sites.lock();
+        let found = known.iter().filter_map(Weak::upgrade).find(|known| known.id == site)?;
+        neighbours.asked.lock().push((*own, site));
+        Some(found as Arc<dyn Site>)
     }
 }
 
@@ -77,6 +89,7 @@ impl BreakableSite {
             here: here.clone(),
             neighbours: Mutex::default(),
             id: SiteId(id),
+            rack: Mutex::new(RackId(format!("rack{id}"))),
             runtime: runtime.clone(),
             chunks: Mutex::default(),
             down: Mutex::default(),
@@ -113,6 +126,10 @@ impl BreakableSite {
     /// How often it was asked for its status.
     pub fn times_asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    fn directory(&self) -> Arc<dyn SiteDirectory> {
+        Arc::new(NeighboursOf(self.id, self.neighbours.lock().clone()))
     }
 
     async fn wait(&self) {
@@ -157,7 +174,7 @@ impl Site for BreakableSite {
     }
 
     fn rack(&self) -> RackId {
-        RackId(format!("rack{}", self.id))
+        self.rack.lock().clone()
     }
 
     fn last_load(&self) -> LoadReport {
@@ -237,13 +254,13 @@ impl Site for BreakableSite {
 
     fn combine(&self, request: CombineRequest) -> SliceStream {
         let here = self.here.upgrade().expect("it is asked");
-        combine::evaluate(here, Some(self.neighbours.lock().clone()), request)
+        combine::evaluate(here, Some(self.directory()), request)
     }
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
         self.up()?;
-        let (here, neighbours) = (self.here.upgrade().expect("it is asked"), self.neighbours.lock().clone());
-        combine::assemble(here, Some(neighbours), request).await
+        let here = self.here.upgrade().expect("it is asked");
+        combine::assemble(here, Some(self.directory()), request).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {
@@ -268,7 +285,7 @@ pub struct Cluster {
     pub sites: Vec<Arc<BreakableSite>>,
     pub meta: Arc<dyn MetaStore>,
     pub runtime: Runtime,
-    neighbours: Arc<Neighbours>,
+    pub neighbours: Arc<Neighbours>,
 }
 
 pub fn options(profile: &str) -> ClientOptions {
@@ -299,6 +316,13 @@ impl Cluster {
         self.write_site(records::Site { id: site.0, ..records::Site::default() }).await;
     }
 
+    /// Spreads the sites over so many racks.
+    pub fn spread_over_racks(&self, racks: u32) {
+        for site in &self.sites {
+            *site.rack.lock() = RackId(format!("rack{}", site.id.0 % racks));
+        }
+    }
+
     /// Marks a site as given up and leaves it out of the client.
     pub async fn retire(&mut self, index: usize) -> Arc<BreakableSite> {
         let site = self.sites.remove(index);
@@ -318,7 +342,7 @@ impl Cluster {
 
     /// Lets the sites reach each other.
     fn introduce_sites(&self) {
-        *self.neighbours.0.lock() = self.sites.iter().map(Arc::downgrade).collect();
+        *self.neighbours.sites.lock() = self.sites.iter().map(Arc::downgrade).collect();
         self.sites.iter().for_each(|site| *site.neighbours.lock() = Arc::clone(&self.neighbours));
     }
 

@@ -4,8 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use striate_client::Client;
+use striate_control::absence::Absent;
+use striate_control::repair_pace::RepairPace;
 use striate_control::{
-    GarbageCollector, MoveOutcome, RepairLimits, RepairOptions, RepairService, move_chunk, verify,
+    GarbageCollector, MoveOutcome, RepairLimits, RepairOptions, RepairService, heal, move_chunk,
+    repair_stripe, verify,
 };
 use striate_core::SiteId;
 use striate_meta::records::Stripe;
@@ -29,8 +32,12 @@ async fn filled(sites: u32, objects: usize) -> Cluster {
 }
 
 async fn assert_all_read(cluster: &Cluster, objects: usize) {
+    assert_all_read_of(cluster, objects, 6_000).await;
+}
+
+async fn assert_all_read_of(cluster: &Cluster, objects: usize, len: usize) {
     for key in 0..objects {
-        assert_eq!(cluster.get(&format!("object{key}")).await.unwrap(), content(key, 6_000), "object{key}");
+        assert_eq!(cluster.get(&format!("object{key}")).await.unwrap(), content(key, len), "object{key}");
     }
 }
 
@@ -322,4 +329,53 @@ async fn switched_off_it_does_nothing() {
     let _task = cluster.runtime.spawn(service.clone().run(cluster.client.stripes().clone()));
     cluster.runtime.sleep(3 * WAIT).await;
     assert!(service.progress().off && cluster.sites[5].chunks.lock().is_empty());
+}
+
+/// A single loss under racks of four sites each: every rack but that of the new site sends one sum, in every repair.
+#[tokio::test(start_paused = true)]
+async fn a_rack_sends_one_partial_sum_and_the_bytes_are_right() {
+    let mut cluster = Cluster::start(16, "rs(8,4)").await;
+    cluster.spread_over_racks(4);
+    for key in 0..OBJECTS {
+        cluster.put(&format!("object{key}"), &content(key, 60_000)).await.unwrap();
+    }
+    let lost = cluster.retire(0).await.chunks.lock().len();
+    cluster.neighbours.asked.lock().clear();
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
+    assert!(report.is_whole() && report.progress.chunks == lost as u64, "{report:?}");
+
+    let asked = std::mem::take(&mut *cluster.neighbours.asked.lock());
+    let rack_of = |site: SiteId| site.0 % 4;
+    let crossed = asked.iter().filter(|(to, from)| rack_of(*to) != rack_of(*from)).count();
+    assert_eq!(asked.len(), 8 * lost, "every source is asked once");
+    assert!(crossed <= 3 * lost, "{crossed} sums crossed racks in {lost} repairs");
+    assert!(asked.iter().any(|(to, from)| to != from && rack_of(*to) == rack_of(*from)), "repairers add up");
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
+    assert_all_read_of(&cluster, OBJECTS, 60_000).await;
+}
+
+/// A source that is damaged is found out where it is added up, and named to whoever repairs.
+#[tokio::test(start_paused = true)]
+async fn damage_below_a_repairer_is_left_out_of_the_next_tree() {
+    let mut cluster = Cluster::start(16, "rs(8,4)").await;
+    cluster.spread_over_racks(4);
+    for key in 0..OBJECTS {
+        cluster.put(&format!("object{key}"), &content(key, 60_000)).await.unwrap();
+    }
+    let lost = cluster.retire(0).await;
+    cluster.sites[4].corrupt_all();
+    let (absent, pace) = (Absent::default(), RepairPace::unlimited());
+    let mut rebuilt = 0;
+    let stripes: Vec<_> = lost.chunks.lock().keys().map(|chunk| chunk.stripe).collect();
+    for stripe in stripes {
+        let repaired = repair_stripe(cluster.client.stripes(), stripe, &absent, &pace, false).await.unwrap();
+        assert!(repaired.is_whole(), "{repaired:?}");
+        rebuilt += repaired.chunks;
+    }
+    let lost = lost.chunks.lock().len() as u64;
+    assert!(rebuilt > lost, "{rebuilt} chunks were rebuilt, {lost} were lost with the site");
+    verify(cluster.client.stripes(), go_on).await.unwrap();
+    assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
+    assert_all_read_of(&cluster, OBJECTS, 60_000).await;
 }

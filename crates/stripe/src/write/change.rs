@@ -12,7 +12,7 @@ use striate_codec::Code;
 use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
-use striate_plan::PlacementRule;
+use striate_plan::{CombineTerm, CombineTree, PlacementRule};
 use striate_site::{
     AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError, WriteRequest,
 };
@@ -132,38 +132,60 @@ impl<'a> StripeChange<'a> {
         written.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
-    /// Has a site make a chunk under a new generation: the sum of chunks of the stripe, each with its coefficient, that
-    /// their sites send it.
+    /// Who adds up what so that `site` gets the sum of these (coefficient, chunk index); `cost` says what asking the site
+    /// of each chunk costs.
+    pub fn combine_tree(
+        &self,
+        site: SiteId,
+        terms: &[(u8, usize)],
+        cost: impl Fn(usize) -> f64,
+    ) -> CombineTree {
+        let rack_of = |site: SiteId| match self.writes.shared.sites.get(site) {
+            Some(known) => known.rack(),
+            // It has nobody to add up with.
+            None => RackId(format!("unknown, of site {site}")),
+        };
+        let term = |&(coefficient, chunk): &(u8, usize)| {
+            let site = SiteId(self.record.locations[chunk].site);
+            CombineTerm { chunk, coefficient, site, rack: rack_of(site), cost: cost(chunk) }
+        };
+        let terms: Vec<CombineTerm> = terms.iter().map(term).collect();
+        CombineTree::new(&terms, site, &rack_of(site))
+    }
+
+    /// Has the site at the root of a tree make a chunk under a new generation: the sum that the tree adds up.
     pub async fn assemble_chunk(
         &self,
         index: usize,
-        site: SiteId,
         generation: Generation,
-        terms: &[(u8, usize)],
+        tree: &CombineTree,
     ) -> Result<(), SiteError> {
-        let site =
-            self.writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let sum = |local, upstream| CombineRequest {
-            offset: 0,
-            len: self.record.chunk_len,
-            slice_len: SLICE_LEN,
-            local,
-            upstream,
-            priority: self.priority,
-        };
-        let source = |&(coefficient, index): &(u8, usize)| CombineSource {
-            site: SiteId(self.record.locations[index].site),
-            request: sum(vec![(coefficient, self.chunk(index))], Vec::new()),
-        };
+        let site = self.writes.shared.sites.get(tree.site);
+        let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
         let request = AssembleRequest {
             chunk: ChunkId { stripe: self.id, index: index as u8, generation },
             crc32c: self.record.locations[index].crc32c,
-            combination: sum(Vec::new(), terms.iter().map(source).collect()),
+            combination: self.combination(tree),
         };
         let options = &self.writes.shared.options;
         let deadline = options.read_deadline + options.write_deadline;
         let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
+    }
+
+    /// What the site at the root of a tree is asked.
+    fn combination(&self, tree: &CombineTree) -> CombineRequest {
+        let upstream = tree.upstream.iter();
+        CombineRequest {
+            offset: 0,
+            len: self.record.chunk_len,
+            slice_len: SLICE_LEN,
+            local: tree.local.iter().map(|&(by, chunk)| (by, self.chunk(chunk))).collect(),
+            upstream: upstream
+                .map(|from| CombineSource { site: from.site, request: self.combination(from) })
+                .collect(),
+            priority: self.priority,
+        }
     }
 
     /// Takes note of a write that failed: the chunk may be there, unless the site said that it has not taken it.
