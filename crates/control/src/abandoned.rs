@@ -18,6 +18,7 @@ use striate_meta::{Commit, LeaseId, Row, ScanRange, keys, records};
 use striate_site::DeleteRequest;
 use striate_stripe::{StripeError, Stripes};
 
+use crate::entries::cancel_dead_changes;
 use crate::garbage::{GarbageCollector, chunks_of};
 use crate::orphans::{Unnamed, collect_orphan, unnamed};
 use crate::rows::Rows;
@@ -52,6 +53,8 @@ pub struct AbandonedReport {
     pub chunks: u64,
     /// Unfinished segments that became garbage.
     pub segments: u64,
+    /// Repairs and moves of gone processes that were cancelled.
+    pub changes: u64,
 }
 
 /// Collects what writers left behind whose lease has ended.
@@ -84,6 +87,7 @@ pub async fn collect_abandoned(stripes: &Stripes) -> Result<AbandonedReport, Str
             }
         }
     }
+    report.changes = cancel_dead_changes(stripes).await?;
     Ok(report)
 }
 

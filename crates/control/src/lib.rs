@@ -39,6 +39,7 @@ pub mod upgrade;
 pub mod upkeep;
 pub mod verify;
 
+mod entries;
 mod recent;
 mod repair_progress;
 mod rows;

@@ -6,7 +6,7 @@
 //!
 //! A chunk is one of them only if all of this holds, looked at in this order after the site has listed it:
 //! - no intent covers its stripe, so that no put can name it later: a range is never reserved again;
-//! - the stripe's record does not name it. Where it has the record's own generation it may be a repair's that is under
+//! - the stripe's record does not name it, nor does an open entry of it: that is a repair or a move under way. Where it has the record's own generation it may be a repair's that is under
 //!   way: the transaction that makes it garbage takes a new generation, which fences that repair;
 //! - the metadata has heard of its writer and of its generation. Otherwise the metadata may be older than the chunks,
 //!   and then they are all that is left of something.
@@ -17,7 +17,7 @@ use serde::Serialize;
 use striate_core::{ChunkId, SiteId, StripeId};
 use striate_meta::records::{Cluster, Garbage, GarbageChunk, Intent, Stripe};
 use striate_meta::{Commit, Row, ScanRange, keys, records};
-use striate_stripe::{StripeError, Stripes, add_garbage};
+use striate_stripe::{StripeError, Stripes, add_garbage, is_in_entry};
 
 use crate::rows::Rows;
 
@@ -140,9 +140,11 @@ pub(crate) async fn unnamed(
     Ok(unnamed)
 }
 
+/// Whether the record names the chunk there, or a change that is under way may.
 fn names(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
     let location = stripe.locations.get(usize::from(chunk.index));
     location.is_some_and(|at| at.site == site.0 && at.generation == chunk.generation.0)
+        || is_in_entry(stripe, site, chunk)
 }
 
 /// Stripe names that may still be named, and the last writer that the metadata has registered.

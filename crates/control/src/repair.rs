@@ -1,11 +1,11 @@
 //! The repair of one stripe.
 //!
-//! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record,
-//! durably; (2) read good chunks, decode, compare with the checksums of the original encoding (I10); (3) write
+//! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record and open an
+//! entry that says where the new chunks will be, durably; (2) read good chunks, decode, compare with the checksums of the original encoding (I10); (3) write
 //! the new chunks under the new generation. Where one chunk is lost its new site does both: it adds up what the sources'
 //! sites send it, so that nothing travels through this process. (4) compare-and-swap the stripe record on the version of step 1
 //! ([`striate_stripe::StripeChange`], shared with the mover). Chunks of its generation that end up unnamed, and those that a site
-//! may have stored without saying so, become garbage; a crash before that leaves orphans, which verify finds.
+//! may have stored without saying so, become garbage; after a crash the entry is cancelled, which has the same effect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -189,11 +189,14 @@ impl<'a> Job<'a> {
             Some(_) => None,
             None => Some(self.stripes.memory_for(self.memory_of(&plan)).await),
         };
-        let Some(generation) = self.change.take_generation().await? else { return Ok(None) };
+        let Some(generation) = self.change.open(&plan.targets).await? else { return Ok(None) };
         let written = if let Some(tree) = &tree {
             self.assemble(plan.targets[0].0, tree, generation, learned).await
         } else {
-            let Some(chunks) = self.rebuild(&plan, learned).await? else { return Ok(None) };
+            let Some(chunks) = self.rebuild(&plan, learned).await? else {
+                self.change.give_up(&[], generation).await;
+                return Ok(None);
+            };
             self.write(&plan, generation, chunks, learned).await
         };
         if written.is_empty() {
@@ -210,21 +213,18 @@ impl<'a> Job<'a> {
     /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
     fn targets(&self, learned: &Learned) -> Vec<(usize, SiteId)> {
         let stripes = self.stripes;
-        let locations = self.change.record.locations.iter().zip(&self.states);
-        let kept: BTreeSet<SiteId> = locations
-            .filter(|(_, state)| **state != ChunkState::Lost)
-            .map(|(location, _)| SiteId(location.site))
-            .collect();
+        let states = self.states.iter().enumerate();
+        let (lost, kept): (Vec<_>, Vec<_>) = states.partition(|(_, state)| **state == ChunkState::Lost);
+        let lost: Vec<usize> = lost.into_iter().map(|(index, _)| index).collect();
+        let kept = kept.into_iter().map(|(index, _)| SiteId(self.change.record.locations[index].site));
+        let kept: BTreeSet<SiteId> = kept.chain(self.change.expected_sites(&lost)).collect();
         let mut candidates = self.pace.candidates(stripes, self.change.record.chunk_len);
         candidates.retain(|candidate| {
             let site = candidate.site;
             !kept.contains(&site) && !self.absent.contains(site) && !learned.refusals.contains_key(&site)
         });
-        let states = self.states.iter().enumerate();
-        let lost: Vec<usize> =
-            states.filter(|(_, state)| **state == ChunkState::Lost).map(|(index, _)| index).collect();
         let rule = self.change.rule();
-        rule.draw_targets(&mut stripes.runtime().rng(), &candidates, &self.change.racks(), &lost)
+        rule.draw_targets(&mut stripes.runtime().rng(), &candidates, &self.change.racks(&lost), &lost)
     }
 
     /// Who adds up what for the one lost chunk at the site that takes it.
@@ -364,7 +364,7 @@ impl<'a> Job<'a> {
         let rule = self.change.rule();
         let mut given_up = Vec::new();
         for index in (0..self.states.len()).filter(|&index| self.states[index] == ChunkState::Lost) {
-            let racks = self.change.racks();
+            let racks = self.change.racks(&[index]);
             let places = racks.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
             let is_full = racks[index].as_ref().is_some_and(|rack| !rule.admits(index, rack, places));
             let location = &mut self.change.record.locations[index];

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use striate_client::{ClientError, ClientOptions, CreateBucket};
 use striate_codec::Code;
 use striate_control::{Members, MembersError, SiteAnnouncement};
-use striate_core::{ClusterId, Profile, RackId, SiteId};
+use striate_core::{ClusterId, Formats, InForce, Profile, RackId, SiteId};
 use striate_meta::records::site::State;
 use striate_meta::{Commit, MetaStore, Row, Transaction, TxId, keys, records};
 use striate_plan::{PlacementRule, ReadPolicy};
@@ -229,6 +229,7 @@ impl Cluster {
             block_len: self.shape.block_len,
             min_part_len: 4 << 10,
             stripes: StripeOptions {
+                formats: InForce::new(Formats::NEWEST),
                 write_surplus: super::mutation::write_surplus(self.mutation),
                 durability_rule: super::mutation::durability_rule(self.mutation),
                 write_deadline: Duration::from_secs(1),

@@ -295,6 +295,29 @@ pub struct Stripe {
     /// version 2: release 0.1 read 32 bits.
     #[prost(uint64, tag = "5")]
     pub len: u64,
+    /// Changes of its chunks that are under way. Any needs schema version 2 of the stripe: release 0.1 would keep them for ever.
+    #[prost(message, repeated, tag = "6")]
+    pub entries: ::prost::alloc::vec::Vec<Entry>,
+}
+/// A change of a stripe that is under way: where files of its generation may be, named or not. Whoever removes it before
+/// it is closed makes these files garbage in the same transaction, and so fences its owner.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Entry {
+    /// Its own: no other change writes files of this generation.
+    #[prost(uint32, tag = "1")]
+    pub generation: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub places: ::prost::alloc::vec::Vec<Place>,
+    /// The lease of the writer that owns it. When it has ended anybody removes the entry.
+    #[prost(uint64, tag = "3")]
+    pub lease: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Place {
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    #[prost(uint32, tag = "2")]
+    pub site: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Location {

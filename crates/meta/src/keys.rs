@@ -10,6 +10,7 @@
 //! p/<site:4><placement:8>                 Placement: sets of sites in use
 //! r/<placement:8><stripe:16>              (empty) the reverse index
 //! d/<stripe:16>                           (empty) stripes in debt
+//! q/<stripe:16>                           (empty) stripes with open entries: their chunks are being changed
 //! n/<site:4>                              Site
 //! i/<writer:8><first sequence:8>          Intent
 //! m/<segment id:16>                       PendingSegment
@@ -112,6 +113,14 @@ pub fn block(segment: &[u8; 16], number: u32) -> Bytes {
 pub fn blocks(segment: &[u8; 16]) -> Bytes {
     build(b"k/", &[segment])
 }
+
+/// A stripe whose chunks are being changed.
+pub fn change(stripe: StripeId) -> Bytes {
+    build(b"q/", &[&stripe.to_bytes()])
+}
+
+/// Prefix of all stripes whose chunks are being changed.
+pub const CHANGES: &[u8] = b"q/";
 
 /// A stripe.
 pub fn stripe(stripe: StripeId) -> Bytes {

@@ -81,7 +81,8 @@ impl Record for Stripe {
     /// 2 for what a program of release 0.1 would cut off or lose when it writes the record again.
     fn needs(&self) -> u8 {
         let has_versions = self.locations.iter().any(|location| location.content_version != 0);
-        if has_versions || self.len > u64::from(u32::MAX) { 2 } else { 1 }
+        let is_changing = !self.entries.is_empty();
+        if has_versions || is_changing || self.len > u64::from(u32::MAX) { 2 } else { 1 }
     }
 }
 
@@ -175,6 +176,7 @@ mod tests {
             locations: (1..=3).map(location).collect(),
             generation: 3,
             len: 2_000_000,
+            entries: Vec::new(),
         }
     }
 
@@ -201,7 +203,9 @@ mod tests {
         let long = Stripe { len: 1 << 32, ..stripe() };
         let mut updated = stripe();
         updated.locations[1].content_version = 1;
-        for stripe in [long, updated] {
+        let entry = Entry { generation: 3, places: vec![Place { index: 1, site: 4 }], lease: 5 };
+        let changing = Stripe { entries: vec![entry], ..stripe() };
+        for stripe in [long, updated, changing] {
             let value = encode(&stripe);
             assert_eq!(value[0], 2);
             assert_eq!(decode::<Stripe>(&value).unwrap(), stripe);

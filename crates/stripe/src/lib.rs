@@ -32,5 +32,6 @@ pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::Stripes;
 pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
 pub use write::{
-    Debt, Neighbours, PutSession, SegmentWriter, StoredBlock, StripeChange, add_garbage, release_stripe,
+    Debt, Neighbours, PutSession, SegmentWriter, StoredBlock, StripeChange, add_garbage, is_in_entry,
+    release_stripe,
 };

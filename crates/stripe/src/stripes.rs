@@ -273,6 +273,15 @@ impl Stripes {
         Ok(stripe.map(|stripe| StripeChange::new(&self.inner.writes, stripe, priority)))
     }
 
+    /// Cancels the changes of a stripe whose owners' leases have ended: their files become garbage, and owners that live
+    /// on all the same are fenced. Answers how many.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn cancel_dead_changes(&self, id: StripeId) -> Result<u64, StripeError> {
+        crate::write::cancel_dead(&self.inner.writes, id).await
+    }
+
     /// Adds to `tx` what takes the stripes of some blocks down. Reads the stripe rows and requires them unchanged, so a
     /// conflict means: read again. A row that is gone already is required to stay absent.
     ///

@@ -81,7 +81,7 @@ async fn attempt(
     if let Err(reason) = check(stripes, &change, wanted) {
         return Ok(Some(MoveOutcome::Refused(reason)));
     }
-    let Some(generation) = change.take_generation().await? else { return Ok(None) };
+    let Some(generation) = change.open(&[(wanted.index, wanted.to)]).await? else { return Ok(None) };
     match way {
         Way::Direct => {
             let tree = change.combine_tree(wanted.to, &[(1, wanted.index)], |_| 0.0);
@@ -100,6 +100,7 @@ async fn attempt(
         }
         Way::Here => {
             if let ControlFlow::Break(outcome) = carry(stripes, &mut change, wanted, generation).await? {
+                change.give_up(&[], generation).await;
                 return Ok(outcome);
             }
         }
@@ -141,7 +142,6 @@ async fn carry(
     };
     if let Err(error) = change.write_chunk(wanted.index, wanted.to, generation, payload).await {
         change.note_refusal(wanted.index, wanted.to, generation, &error);
-        change.give_up(&[], generation).await;
         return Ok(ControlFlow::Break(Some(refused(wanted.to, error))));
     }
     Ok(ControlFlow::Continue(()))
@@ -156,7 +156,10 @@ fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Re
     if change.record.locations.iter().any(|location| location.site == to.0) {
         return Err(format!("site {to} holds a chunk of the stripe"));
     }
-    let racks = change.racks();
+    if change.expected_sites(&[wanted.index]).contains(&to) {
+        return Err(format!("site {to} is to take another chunk of the stripe"));
+    }
+    let racks = change.racks(&[wanted.index]);
     let places = racks.iter().enumerate().filter_map(|(chunk, rack)| Some((chunk, rack.as_ref()?)));
     match change.rule().admits(wanted.index, rack, places) {
         true => Ok(()),

@@ -16,7 +16,7 @@ use striate_client::{
     PutRequest, WriteCondition,
 };
 use striate_codec::crc32c;
-use striate_core::{ChunkId, LoadReport, Profile, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, Formats, InForce, LoadReport, Profile, RackId, SiteId, StripeId};
 use striate_meta::memory::MemoryStore;
 use striate_meta::{Commit, MetaStore, ScanRange, keys, records};
 use striate_runtime::Runtime;
@@ -295,11 +295,18 @@ pub fn options(profile: &str) -> ClientOptions {
 
 impl Cluster {
     pub async fn start(sites: u32, profile: &str) -> Self {
+        Self::start_with(sites, profile, Formats::NEWEST).await
+    }
+
+    /// With these formats in force.
+    pub async fn start_with(sites: u32, profile: &str, formats: Formats) -> Self {
         let runtime = Runtime::deterministic(u64::from(sites), Duration::from_secs(1_700_000_000));
         let meta: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(runtime.clone()));
         let sites: Vec<_> = (1..=sites).map(|id| BreakableSite::new(id, &runtime)).collect();
         let handles = sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
-        let client = Client::open(runtime.clone(), meta.clone(), handles, options(profile)).await.unwrap();
+        let mut options = options(profile);
+        options.stripes.formats = InForce::new(formats);
+        let client = Client::open(runtime.clone(), meta.clone(), handles, options).await.unwrap();
         let neighbours = Arc::default();
         let cluster = Self { client, sites, meta, runtime, neighbours };
         cluster.introduce_sites();

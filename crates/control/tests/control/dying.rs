@@ -72,6 +72,10 @@ impl MetaStore for DyingStore {
     }
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<bool, MetaError> {
+        let is_dead = matches!(*self.death.lock(), Some(Death { commits: 0, .. }));
+        if is_dead {
+            return std::future::pending().await;
+        }
         self.inner.keep_alive(lease).await
     }
 

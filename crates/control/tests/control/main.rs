@@ -3,6 +3,7 @@
 mod cluster;
 mod collection;
 mod dying;
+mod entries;
 mod journal;
 mod levelling;
 mod losses;

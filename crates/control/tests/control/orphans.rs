@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cluster::{BreakableSite, Cluster, content, go_on};
 use bytes::Bytes;
 use striate_control::{GarbageCollector, OrphanReport, collect_orphans, heal, verify};
-use striate_core::{ChunkId, Generation, StripeId};
+use striate_core::{ChunkId, Formats, Generation, StripeId};
 use striate_meta::records::Intent;
 use striate_meta::{ScanRange, keys};
 
@@ -107,9 +107,10 @@ async fn chunks_that_the_metadata_has_never_heard_of_stay() {
 }
 
 /// A look for orphans meets a repair between its write and its commit: one of the two gives way, and what is named stays.
+/// So it is while the record format has no entries; with them nobody takes such a chunk for an orphan (`entries.rs`).
 #[tokio::test(start_paused = true)]
 async fn i8_a_repair_under_way_is_fenced_before_its_chunk_is_collected() {
-    let mut cluster = Cluster::start(6, "rs(4,2)").await;
+    let mut cluster = Cluster::start_with(6, "rs(4,2)", Formats::OLDEST).await;
     cluster.put("key", &content(1, 9_000)).await.unwrap();
     end_intents(&cluster).await;
     cluster.retire(0).await;

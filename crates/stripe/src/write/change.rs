@@ -1,22 +1,27 @@
 //! Changing where a stripe's chunks are: what a repair and a move have in common (design.md §10.4).
 //!
-//! A new generation is taken from the stripe record, durably, before chunks are written under it; then the whole record is
-//! compared and swapped, on the version that taking the generation made, together with the reverse index, the debt and
-//! garbage rows for what was replaced. Whoever loses the swap gives up only chunks of its own generation, so two executors
-//! cannot take a live chunk from each other. Every step may be the last one before a crash: what then remains of it are
-//! chunks that nothing names.
+//! A new generation is taken from the stripe record, durably, before chunks are written under it, together with an entry
+//! that says where they will be ([`super::entry`]); then the whole record is compared and swapped, which closes the entry,
+//! together with the reverse index, the debt and garbage rows for what was replaced. A swap that loses reads the record
+//! again: while the entry is there the files stay good, and it goes on if the chunks are still where they were and the
+//! rule for their places still holds. Whoever gives up gives up only chunks of its own generation, so two executors cannot
+//! take a live chunk from each other. Every step may be the last one before a crash: the entry is then cancelled.
+//!
+//! Until record format 2 is in force there are no entries: any other change of the record makes a swap lose, and a crash
+//! leaves chunks that nothing names.
 
 use bytes::Bytes;
 use futures::stream::StreamExt;
 use striate_codec::Code;
 use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, StripeId};
-use striate_meta::records::{GarbageChunk, Stripe};
+use striate_meta::records::{Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
 use striate_plan::{CombineTerm, CombineTree, PlacementRule};
 use striate_site::{
     AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError, WriteRequest,
 };
 
+use super::entry::{cancel, put_record, remove, unnamed_of};
 use super::release::add_garbage;
 use super::writes::Writes;
 use crate::error::StripeError;
@@ -24,6 +29,11 @@ use crate::table::{OpenedStripe, holders};
 
 /// Slices of a chunk that sites send each other.
 const SLICE_LEN: u32 = 256 << 10;
+
+/// The record format that has entries.
+const ENTRIES_SINCE: u32 = 2;
+/// So often a swap is tried that loses against other changes of the record.
+const ATTEMPTS: usize = 8;
 
 /// What a swap does to the stripe's debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +60,42 @@ pub struct StripeChange<'a> {
     priority: Priority,
     /// Chunks that a site may have stored although it did not say so.
     pub strays: Vec<GarbageChunk>,
+    /// The generation of the entry that is open, or may be.
+    entry: Option<u32>,
+    /// An entry was opened: what this change wrote is in it, named, or garbage.
+    is_entered: bool,
+}
+
+impl Drop for StripeChange<'_> {
+    /// An entry that is still open, since its owner was cancelled or does not know what became of its commit, is cancelled
+    /// in the background. Should that fail, it ends with this process's lease.
+    fn drop(&mut self) {
+        let Some(generation) = self.entry.take() else { return };
+        let (writes, id) = (self.writes.clone(), self.id);
+        self.writes.shared.runtime.clone().spawn(async move {
+            if let Err(error) = cancel(&writes, id, generation).await {
+                tracing::debug!(stripe = %id, %error, "an entry stays until its owner's lease ends");
+            }
+        });
+    }
 }
 
 impl<'a> StripeChange<'a> {
     /// Of a stripe whose record was just read.
     pub(crate) fn new(writes: &'a Writes, stripe: OpenedStripe, priority: Priority) -> Self {
         let OpenedStripe { id, row, record, profile, code } = stripe;
-        Self { writes, id, record, code, profile, row, priority, strays: Vec::new() }
+        Self {
+            writes,
+            id,
+            record,
+            code,
+            profile,
+            row,
+            priority,
+            strays: Vec::new(),
+            entry: None,
+            is_entered: false,
+        }
     }
 
     /// The rule for its chunks' places.
@@ -64,10 +103,22 @@ impl<'a> StripeChange<'a> {
         PlacementRule::new(&self.profile, &self.code, self.writes.shared.sites.rack_count())
     }
 
-    /// The rack of each chunk, as far as its site is known: where it is, or was before it was lost.
-    pub fn racks(&self) -> Vec<Option<RackId>> {
-        let locations = self.record.locations.iter();
-        locations.map(|at| Some(self.writes.shared.sites.get(SiteId(at.site))?.rack())).collect()
+    /// The rack of each chunk, as far as its site is known: where it is, or was before it was lost. Behind these the racks
+    /// where other changes that are under way put chunks, but for those with an index in `own`.
+    pub fn racks(&self, own: &[usize]) -> Vec<Option<RackId>> {
+        let rack = |site| Some(self.writes.shared.sites.get(site)?.rack());
+        let locations = self.record.locations.iter().map(|at| SiteId(at.site));
+        locations.chain(self.expected_sites(own)).map(rack).collect()
+    }
+
+    /// Sites where other changes that are under way put chunks, but for those with an index in `own`.
+    pub fn expected_sites(&self, own: &[usize]) -> Vec<SiteId> {
+        let others = self.record.entries.iter().filter(|entry| Some(entry.generation) != self.entry);
+        let places = others.flat_map(|entry| &entry.places);
+        places
+            .filter(|place| !own.contains(&(place.index as usize)))
+            .map(|place| SiteId(place.site))
+            .collect()
     }
 
     /// The full name of a chunk as the record has it.
@@ -76,19 +127,35 @@ impl<'a> StripeChange<'a> {
         ChunkId { stripe: self.id, index: index as u8, generation }
     }
 
-    /// Takes a new generation, durably. `None` when somebody else changed the record.
-    pub async fn take_generation(&mut self) -> Result<Option<Generation>, StripeError> {
+    /// Takes a new generation, durably, and opens an entry: chunks of this generation will be written to `places`, as
+    /// (chunk index, site), and nowhere else. `None` when somebody else changed the record.
+    pub async fn open(&mut self, places: &[(usize, SiteId)]) -> Result<Option<Generation>, StripeError> {
         let generation = Generation(self.record.generation).next();
+        let had_entries = !self.record.entries.is_empty();
         self.record.generation = generation.0;
-        let value = records::encode(&self.record);
+        if self.writes.shared.options.formats.get().records >= ENTRIES_SINCE {
+            let place = |&(index, site): &(usize, SiteId)| Place { index: index as u32, site: site.0 };
+            self.record.entries.push(Entry {
+                generation: generation.0,
+                places: places.iter().map(place).collect(),
+                lease: self.writes.writer_lease().0,
+            });
+            // Before the commit, whose outcome may stay unknown.
+            self.entry = Some(generation.0);
+            self.is_entered = true;
+        }
         let mut tx = self.unchanged();
-        tx.put(keys::stripe(self.id), value.clone());
+        put_record(&mut tx, self.id, &self.record, had_entries);
         match self.writes.shared.table.meta().commit(tx).await? {
             Commit::Done(version) => {
+                let value = records::encode(&self.record);
                 self.row = Row { key: self.row.key.clone(), value, version };
                 Ok(Some(generation))
             }
-            Commit::Conflict { .. } => Ok(None),
+            Commit::Conflict { .. } => {
+                self.entry = None;
+                Ok(None)
+            }
         }
     }
 
@@ -212,13 +279,36 @@ impl<'a> StripeChange<'a> {
     }
 
     /// Compare-and-swap of the record, with the reverse index, the debt, and garbage rows for what was `replaced` and what
-    /// sites may have stored without saying so. `false` when somebody else changed the record.
-    pub async fn swap(&self, mut replaced: Vec<GarbageChunk>, debt: Debt) -> Result<bool, StripeError> {
-        replaced.extend_from_slice(&self.strays);
-        let old = keys::placement_of(holders(&self.row.record()?));
-        let new = self.writes.ensure_placement(&holders(&self.record)).await?;
+    /// sites may have stored without saying so; it closes the entry. `false` when somebody else changed the record, or
+    /// where there is an entry: when somebody removed it, or changed what this change replaces, or left no room for it.
+    pub async fn swap(&mut self, replaced: Vec<GarbageChunk>, mut debt: Debt) -> Result<bool, StripeError> {
+        for _ in 0..ATTEMPTS {
+            if self.try_swap(&replaced, debt).await? {
+                self.entry = None;
+                return Ok(true);
+            }
+            if self.entry.is_none() || !self.rebase().await? {
+                return Ok(false);
+            }
+            // What the others have done to the stripe's debt is theirs: the next look at the stripe decides.
+            debt = if debt == Debt::Paid { Debt::AsItIs } else { debt };
+        }
+        Ok(false)
+    }
+
+    /// `false` when the record is not what it was when it was read last.
+    async fn try_swap(&self, replaced: &[GarbageChunk], debt: Debt) -> Result<bool, StripeError> {
+        let before: Stripe = self.row.record()?;
+        let mut record = self.record.clone();
+        let mut replaced = replaced.to_vec();
+        match self.entry.and_then(|generation| remove(&mut record, generation)) {
+            Some(entry) => replaced.extend(unnamed_of(&record, &entry)),
+            None => replaced.extend_from_slice(&self.strays),
+        }
+        let old = keys::placement_of(holders(&before));
+        let new = self.writes.ensure_placement(&holders(&record)).await?;
         let mut tx = self.unchanged();
-        tx.put(keys::stripe(self.id), records::encode(&self.record));
+        put_record(&mut tx, self.id, &record, !before.entries.is_empty());
         if old != new {
             tx.delete(keys::reverse(old, self.id));
             tx.put(keys::reverse(new, self.id), Bytes::new());
@@ -238,9 +328,68 @@ impl<'a> StripeChange<'a> {
         Ok(done)
     }
 
+    /// Puts this change on top of the record as it is now. `false` when it cannot be: its entry is gone, the chunks that it
+    /// replaces are not where they were, or their new places would break the rule. The entry is cancelled then.
+    async fn rebase(&mut self) -> Result<bool, StripeError> {
+        let row = self.writes.shared.table.meta().get(&keys::stripe(self.id)).await?;
+        let Some(row) = row else {
+            self.entry = None;
+            return Ok(false);
+        };
+        let (before, now): (Stripe, Stripe) = (self.row.record()?, row.record()?);
+        if !now.entries.iter().any(|entry| Some(entry.generation) == self.entry) {
+            // Closed by a commit whose answer was lost, or cancelled: then what was written is garbage already.
+            self.entry = None;
+            return Ok(false);
+        }
+        let wanted = std::mem::replace(&mut self.record, now);
+        self.row = row;
+        let changed: Vec<usize> = (0..wanted.locations.len())
+            .filter(|&index| wanted.locations[index] != before.locations[index])
+            .collect();
+        let is_as_before = |&index: &usize| self.record.locations[index] == before.locations[index];
+        let is_possible = changed.iter().all(is_as_before) && {
+            changed.iter().for_each(|&index| self.record.locations[index] = wanted.locations[index]);
+            self.obeys_rule(&changed)
+        };
+        if !is_possible {
+            self.cancel_entry().await;
+        }
+        Ok(is_possible)
+    }
+
+    /// Whether the new places of these chunks are legal beside the others' and those that other changes expect.
+    fn obeys_rule(&self, changed: &[usize]) -> bool {
+        let (rule, racks, expected) = (self.rule(), self.racks(changed), self.expected_sites(changed));
+        changed.iter().filter(|&&index| self.record.locations[index].site != 0).all(|&index| {
+            let site = self.record.locations[index].site;
+            let locations = self.record.locations.iter().enumerate();
+            let is_taken = locations.clone().any(|(other, at)| other != index && at.site == site)
+                || expected.contains(&SiteId(site));
+            let places = racks.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            // A site that is not known any more is repair's business.
+            let is_admitted = racks[index].as_ref().is_none_or(|rack| rule.admits(index, rack, places));
+            !is_taken && is_admitted
+        })
+    }
+
+    async fn cancel_entry(&mut self) {
+        let Some(generation) = self.entry.take() else { return };
+        match cancel(self.writes, self.id, generation).await {
+            Ok(Some(row)) => self.row = row,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(stripe = %self.id, %error, "an entry stays until its owner's lease ends");
+            }
+        }
+    }
+
     /// Makes chunks of this change's own generation garbage: nobody else could name them, and it will not. Should that
-    /// fail, they are orphans.
-    pub async fn give_up(&self, written: &[(usize, SiteId)], generation: Generation) {
+    /// fail, they are orphans, or an entry stays that ends with this process's lease.
+    pub async fn give_up(&mut self, written: &[(usize, SiteId)], generation: Generation) {
+        if self.is_entered {
+            return self.cancel_entry().await;
+        }
         let mut chunks = self.strays.clone();
         chunks.extend(written.iter().map(|&(index, site)| {
             let (index, generation) = (index as u32, generation.0);

@@ -3,10 +3,12 @@
 //! - [`put`]: encode a block, write its chunks, name it in a transaction.
 //! - [`segment`]: the block rows of large objects.
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
+//! - [`entry`]: changes under way, written down before their files exist.
 //! - [`change`]: other places for a stripe's chunks, for repairs and moves.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
 
 mod change;
+mod entry;
 mod intent;
 mod put;
 mod release;
@@ -14,6 +16,8 @@ mod segment;
 mod writes;
 
 pub use change::{Debt, StripeChange};
+pub(crate) use entry::cancel_dead;
+pub use entry::is_in_entry;
 pub(crate) use intent::Writer;
 pub use put::{Neighbours, PutSession, StoredBlock};
 pub use release::{add_garbage, release_stripe};

@@ -120,6 +120,7 @@ impl PutSession {
             locations: placed.locations,
             generation: FIRST.0,
             len: len.into(),
+            entries: Vec::new(),
         };
         self.writes.ensure_placement(&holders(&stripe)).await?;
         Ok(StoredBlock { block, name, stripe, strays: placed.strays })

@@ -7,6 +7,7 @@ use striate_meta::records::{
 };
 use striate_meta::{Transaction, keys};
 
+use super::entry::unnamed_of;
 use crate::error::StripeError;
 use crate::table::{StripeTable, holders, stripe_id};
 
@@ -35,7 +36,8 @@ pub(crate) fn release_segment(tx: &mut Transaction, segment: &ManifestSegment) {
     tx.put(keys::garbage(&id, tx.id.0), records::encode(&garbage));
 }
 
-/// Adds to `tx` what takes a stripe down: 4 writes.
+/// Adds to `tx` what takes a stripe down: 4 writes, and one more where its chunks are being changed. Such changes are
+/// fenced, and their files are garbage too.
 pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     let holders = holders(stripe);
     tx.delete(keys::stripe(id));
@@ -47,7 +49,11 @@ pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
         site: location.site,
         generation: location.generation,
     });
-    add_garbage(tx, id, chunks.collect());
+    let changing = stripe.entries.iter().flat_map(|entry| unnamed_of(stripe, entry));
+    add_garbage(tx, id, chunks.chain(changing).collect());
+    if !stripe.entries.is_empty() {
+        tx.delete(keys::change(id));
+    }
 }
 
 /// Adds to `tx` a garbage row for some of a stripe's chunks.

@@ -1,0 +1,110 @@
+//! Entries: changes of a stripe that are under way, written down before their files exist.
+//!
+//! The commit that takes a generation says in the stripe's record where files of it will go. One compare-and-swap closes
+//! the entry: it names what was written and makes the rest garbage. Anybody may cancel an entry at any time, which fences
+//! its owner: a close requires the entry, and who finds it gone has nothing left to do, since whoever removed it wrote the
+//! garbage rows. So no file of a change is ever unknown: it is named, in an entry, or garbage.
+//!
+//! Entries need record format 2. Until it is in force a change takes a generation only, and loses to any other change.
+
+use striate_core::{ChunkId, SiteId, StripeId};
+use striate_meta::records::{Entry, GarbageChunk, Stripe};
+use striate_meta::{Commit, LeaseId, Row, Transaction, keys, records};
+
+use super::release::add_garbage;
+use super::writes::Writes;
+use crate::error::StripeError;
+
+/// So often a cancellation is tried that loses against other changes of the record.
+const ATTEMPTS: usize = 16;
+
+/// Whether an open entry says that this chunk may be written to `site`.
+pub fn is_in_entry(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
+    let of_generation = stripe.entries.iter().filter(|entry| entry.generation == chunk.generation.0);
+    let mut places = of_generation.flat_map(|entry| &entry.places);
+    places.any(|place| (place.index, place.site) == (u32::from(chunk.index), site.0))
+}
+
+/// The files that an entry speaks of and that the record does not name.
+pub(super) fn unnamed_of(stripe: &Stripe, entry: &Entry) -> Vec<GarbageChunk> {
+    let generation = entry.generation;
+    let places =
+        entry.places.iter().map(|place| GarbageChunk { index: place.index, site: place.site, generation });
+    places.filter(|chunk| !names(stripe, chunk)).collect()
+}
+
+fn names(stripe: &Stripe, chunk: &GarbageChunk) -> bool {
+    let location = stripe.locations.get(chunk.index as usize);
+    location.is_some_and(|at| (at.site, at.generation) == (chunk.site, chunk.generation))
+}
+
+/// Takes the entry of a generation out of a record. `None` if it is not there: it was closed, or somebody cancelled it.
+pub(super) fn remove(stripe: &mut Stripe, generation: u32) -> Option<Entry> {
+    let at = stripe.entries.iter().position(|entry| entry.generation == generation)?;
+    Some(stripe.entries.remove(at))
+}
+
+/// Adds the record to `tx`, and the row by which stripes with open entries are found.
+pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, had_entries: bool) {
+    tx.put(keys::stripe(id), records::encode(record));
+    match (record.entries.is_empty(), had_entries) {
+        (false, _) => drop(tx.put(keys::change(id), bytes::Bytes::new())),
+        (true, true) => drop(tx.delete(keys::change(id))),
+        (true, false) => {}
+    }
+}
+
+/// Cancels an entry: its files become garbage in the transaction that removes it. Answers the record's new row if this
+/// call did so; `None` if the entry was gone, or others kept changing the record.
+///
+/// # Errors
+/// When the metadata store fails. The entry may then be there or not.
+pub(super) async fn cancel(
+    writes: &Writes,
+    id: StripeId,
+    generation: u32,
+) -> Result<Option<Row>, StripeError> {
+    let (key, meta) = (keys::stripe(id), writes.shared.table.meta());
+    for _ in 0..ATTEMPTS {
+        let Some(row) = meta.get(&key).await? else { return Ok(None) };
+        let mut record: Stripe = row.record()?;
+        let Some(entry) = remove(&mut record, generation) else { return Ok(None) };
+        let mut tx = writes.shared.table.transaction();
+        tx.require_unchanged(key.clone(), Some(&row));
+        put_record(&mut tx, id, &record, true);
+        let garbage = unnamed_of(&record, &entry);
+        if !garbage.is_empty() {
+            add_garbage(&mut tx, id, garbage);
+        }
+        if let Commit::Done(version) = meta.commit(tx).await? {
+            let value = records::encode(&record);
+            return Ok(Some(Row { key, value, version }));
+        }
+    }
+    Ok(None)
+}
+
+/// Cancels the entries of a stripe whose owners' leases have ended; answers how many.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn cancel_dead(writes: &Writes, id: StripeId) -> Result<u64, StripeError> {
+    let meta = writes.shared.table.meta();
+    let Some(row) = meta.get(&keys::stripe(id)).await? else {
+        // A release has removed the row with the stripe's own, unless it did not know of entries.
+        let mut tx = writes.shared.table.transaction();
+        tx.require_unchanged(keys::stripe(id), None).delete(keys::change(id));
+        meta.commit(tx).await?;
+        return Ok(0);
+    };
+    let record: Stripe = row.record()?;
+    let mut cancelled = 0;
+    for entry in &record.entries {
+        if !meta.is_alive(LeaseId(entry.lease)).await? {
+            let is_cancelled = cancel(writes, id, entry.generation).await?.is_some();
+            tracing::info!(stripe = %id, generation = entry.generation, is_cancelled, "a dead owner's change was cancelled");
+            cancelled += u64::from(is_cancelled);
+        }
+    }
+    Ok(cancelled)
+}
