@@ -14,9 +14,9 @@ from .servers import Striate
 BUCKET = "load"
 KIB, MIB = 1 << 10, 1 << 20
 # Name, object's bytes, bytes of a range, objects, operations of a restart.
-READS = [("GET 10 KiB", 10 * KIB, None, 200, 3000), ("GET 1 MiB", MIB, None, 40, 500),
-         ("GET 10 MiB", 10 * MIB, None, 8, 80), ("GET 4 KiB of 4 MiB", 4 * MIB, 4 * KIB, 20, 3000)]
-DEGRADED = ("GET 4 KiB of 4 MiB, one disk gone", 4 * MIB, 4 * KIB, 20, 600)
+READS = [("GET 10 KiB", 10 * KIB, None, 200, 12_000), ("GET 1 MiB", MIB, None, 40, 1_600),
+         ("GET 10 MiB", 10 * MIB, None, 8, 200), ("GET 4 KiB of 4 MiB", 4 * MIB, 4 * KIB, 20, 12_000)]
+DEGRADED = ("GET 4 KiB of 4 MiB, one disk gone", 4 * MIB, 4 * KIB, 20, 4_000)
 # 97.5% quantile of Student's t for the usual numbers of restarts.
 STUDENT_T = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 20: 2.093, 30: 2.045}
 
@@ -35,9 +35,9 @@ class Side:
 
     def measure(self, reads, gone=None):
         """Milliseconds for each request, after a restart and a first pass that warms up."""
+        if gone is not None:
+            self.server.wipe(gone)
         with self.server as server:
-            if gone is not None:
-                server.wipe(gone)
             figures = {}
             for name, size, part, count, operations in reads:
                 options = {"objects": count, "prefix": prefix(name), "range_bytes": part, "clients": 4}
