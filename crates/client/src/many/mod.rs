@@ -130,7 +130,7 @@ impl Client {
     /// Reads many objects or ranges, each as [`Client::get`] does; one that fails does not fail the others.
     ///
     /// What was handed out is the receiver's, and does not count against
-    /// [`ClientOptions::in_flight_bytes`](crate::ClientOptions::in_flight_bytes) any more when the stream is
+    /// [`StripeOptions::in_flight_bytes`](striate_stripe::StripeOptions::in_flight_bytes) any more when the stream is
     /// polled again.
     pub fn read_many(&self, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
         let span = debug_span!("read_many", requests = requests.len() as i64);

@@ -1,6 +1,6 @@
 //! Which chunks a read asks of which sites (design.md §5).
 //!
-//! All reads are made of *pieces*: the same columns of some chunks of one stripe. A [`ReadPolicy`] chooses the chunks of all
+//! All reads are made of *pieces*: the same columns of some chunks of one stripe. A [`policy::ReadPolicy`] chooses the chunks of all
 //! pieces of a query, and the choice is grouped by site, because a site is asked once however many chunks it gives (the
 //! o_j of EC-Store Eq. 1 is paid for a request, not for a chunk).
 //!
