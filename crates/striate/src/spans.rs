@@ -4,13 +4,14 @@
 //! request                     an S3 request, until its answer has ended
 //! └ get                       the object that it reads
 //!   ├ object                  the look-up of its row
-//!   └ read_block              for each block
+//!   └ read_block              for each block, or part of one
 //!     ├ metadata              where its chunks are
+//!     ├ plan                  which of them are asked for
 //!     ├ retrieve              from asking the sites to the last chunk that was needed
 //!     └ decode                where data is computed from other chunks
 //! ```
 //!
-//! A query of many blocks is `read_blocks`, with a `plan` between `metadata` and `retrieve`. A batch read is `read_many`,
+//! A query of several blocks is `read_blocks`. A batch read is `read_many`,
 //! with an `object` for each look-up of rows, a `read_blocks` for each group of small objects, and a `get` for each that
 //! is read alone. Without an endpoint no span is made. Spans wait in a bounded queue and are dropped when the collector is too slow or away: they never hold a
 //! request up.
@@ -107,6 +108,7 @@ impl Spans {
     {
         let of_requests = Targets::new()
             .with_target("striate_s3", LevelFilter::DEBUG)
+            .with_target("striate_stripe", LevelFilter::DEBUG)
             .with_target("striate_client", LevelFilter::DEBUG);
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer("striate"))
