@@ -140,7 +140,7 @@ async fn the_spans_of_a_read_arrive_below_those_that_they_are_parts_of() {
     for (name, above) in [
         ("retrieve", "read_block"),
         ("metadata", "read_block"),
-        ("plan", "read_blocks"),
+        ("plan", "read_block"),
         ("read_blocks", "get"),
         ("object", "get"),
     ] {
