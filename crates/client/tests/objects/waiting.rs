@@ -134,6 +134,31 @@ fn a_silent_site_is_read_around_after_the_least_time() {
     });
 }
 
+/// Two chunks are found missing at once, when another one has just been given up as late: it counts again, beside the last
+/// one that was not asked for yet.
+#[test]
+fn a_late_chunk_counts_again_where_the_others_are_too_few() {
+    with_object(1, async |runtime, cluster, stores, bytes| {
+        assert_eq!(cluster.read("object").await.unwrap(), bytes);
+        for store in &stores {
+            let chunk = store.inner.list(None, 1).await.unwrap().chunks[0].chunk;
+            let time = match chunk.index {
+                0 | 1 => 300,
+                2 => 600,
+                _ => 1,
+            };
+            *store.read_time.lock() = Duration::from_millis(time);
+            if chunk.index < 2 {
+                assert!(store.inner.lose(chunk));
+            }
+        }
+        let began = runtime.now();
+        assert_eq!(cluster.read("object").await.unwrap(), bytes);
+        let took = runtime.now() - began;
+        assert!(took < Duration::from_millis(620), "it waits for the late one and no longer: {took:?}");
+    });
+}
+
 /// Six sites that take a while, a client that reads by the adaptive policy and knows them, and an object of six blocks.
 fn with_known_sites(test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<Block>)) {
     let options = with_policy("adaptive");

@@ -134,6 +134,15 @@ impl StripeRead {
         }
     }
 
+    /// What is late counts again: without it a piece cannot be had.
+    pub(super) fn await_late(&mut self, shape: &PieceShape) {
+        for request in self.asked.iter_mut().filter(|request| request.covers(&shape.columns)) {
+            if let State::Late = request.state {
+                request.state = State::Awaited;
+            }
+        }
+    }
+
     /// What came of the chunks beyond the data led to a wrong block: it counts as failed.
     pub(super) fn distrust_parities(&mut self) {
         let k = self.stripe.code.k();

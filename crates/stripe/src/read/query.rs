@@ -28,7 +28,7 @@ use striate_runtime::Instant;
 use striate_site::SiteError;
 use tracing::{Instrument, debug_span};
 
-use super::gathering::{matches_checksum, trim};
+use super::gathering::{Piece, matches_checksum, trim};
 use super::located::Located;
 use super::measure::Phase;
 use super::reads::Reads;
@@ -343,15 +343,14 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         let open: Vec<usize> = self.located.open_pieces().collect();
         let is_short = |&piece: &usize| !self.located.for_plan(piece).is_determined();
         let mut short: Vec<usize> = open.into_iter().filter(is_short).collect();
-        let can_be_asked = self.reads.can_be_asked();
         let (mut plannable, mut hopeless) = (Vec::with_capacity(short.len()), Vec::new());
         for piece in short.drain(..) {
-            let of = self.located.for_plan(piece);
-            let mut all = of.awaited;
-            of.available(&can_be_asked).for_each(|index| {
-                all.insert(index);
-            });
-            match of.code.determines(&all, &of.wanted) {
+            if !self.can_be_had(piece) {
+                // Late chunks count only where the others are too few.
+                let Piece { stripe, shape, .. } = &self.located.pieces[piece];
+                self.located.stripes[*stripe].await_late(shape);
+            }
+            match self.can_be_had(piece) {
                 true => plannable.push(piece),
                 false => hopeless.push(piece),
             }
@@ -368,6 +367,16 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
             }
         }
         hopeless.into_iter().for_each(|piece| self.look_up_again(piece));
+    }
+
+    /// Whether what came, what is awaited and what can still be asked for determines a piece.
+    fn can_be_had(&self, piece: usize) -> bool {
+        let of = self.located.for_plan(piece);
+        let mut all = of.awaited;
+        of.available(&self.reads.can_be_asked()).for_each(|index| {
+            all.insert(index);
+        });
+        of.code.determines(&all, &of.wanted)
     }
 
     /// A piece cannot be completed by anything that could be asked for now: where nothing under way may do it either, its
