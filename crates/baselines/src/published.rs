@@ -166,6 +166,10 @@ impl PublishedPlanner {
         let solver = &mut self.solver;
         let ids: Vec<StripeId> = all.iter().map(|(id, _)| *id).collect();
         let planned = self.cache.get(&ids, |plan| solver.renew(plan, all))?;
+        // One that was found while sites were away may have too few chunks.
+        if !planned.iter().zip(blocks).all(|(planned, (_, of))| of.code.is_sufficient(&planned.indices)) {
+            return None;
+        }
         let moved = planned.iter().zip(all).any(|(planned, (_, placed))| planned.placed != *placed);
         let chosen = planned.iter().zip(blocks).flat_map(|(planned, &(piece, of))| {
             planned.indices.iter().map(move |&index| (of.sites[index], QueryChunk { piece, index }))
@@ -378,6 +382,20 @@ mod tests {
         assert_eq!((asked(&whole).len(), planner.solve_wanted()), (4, 0), "new costs come with new places");
         let part = plan(&mut planner, &[11], &apart[1..], &[], &mut rng).unwrap();
         assert!(part.is_cached, "as part of the plan for both");
+    }
+
+    #[test]
+    fn a_plan_that_was_found_while_sites_were_away_serves_only_if_it_has_enough_chunks() {
+        let sites = [[1, 2, 3, 4].map(SiteId)];
+        let mut rng = SmallRng::seed_from_u64(9);
+        let mut planner = PublishedPlanner::new(0);
+        planner.wanted.push(Wanted(vec![(
+            StripeId::new(1, 1),
+            Placed { need: 1, sites: [0, 0, 0, 4].map(SiteId).to_vec() },
+        )]));
+        planner.solve_wanted();
+        let plan = plan(&mut planner, &[1], &sites, &[], &mut rng).unwrap();
+        assert_eq!((plan.is_cached, plan.chunk_count()), (false, 2));
     }
 
     #[test]

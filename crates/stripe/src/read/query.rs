@@ -233,7 +233,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         let far = |now: Instant| now + self.reads.shared.options.read_deadline;
         let mut wake_at = self.requests.wake_at().unwrap_or_else(|| far(runtime.now()));
         let mut timer = std::pin::pin!(runtime.sleep_until(wake_at));
-        while self.open > 0 {
+        while self.open > 0 && !self.is_stuck() {
             tokio::select! {
                 biased;
                 answer = self.requests.next(), if !self.requests.is_idle() => self.take(answer),
@@ -256,6 +256,27 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
                 }
             }
         }
+    }
+
+    /// Whether nothing is under way and nothing more can be asked for. What is still open is then given up: no read waits
+    /// for what nobody was asked for.
+    fn is_stuck(&mut self) -> bool {
+        let is_idle = |query: &Self| query.requests.is_idle() && query.look_ups.is_empty();
+        if !is_idle(self) {
+            return false;
+        }
+        self.shortage = Shortage::Failed;
+        self.ask_for_the_rest();
+        if !is_idle(self) {
+            return false;
+        }
+        let open: Vec<usize> = self.located.open_pieces().collect();
+        for piece in open {
+            let Piece { stripe, shape, .. } = &self.located.pieces[piece];
+            let error = self.located.stripes[*stripe].unreadable(shape);
+            self.located.pieces[piece].error = Some(error);
+        }
+        true
     }
 
     /// Takes an answer; one to a question of an earlier turn counts for nothing.
