@@ -90,8 +90,8 @@ program:
 lab-program:
 	@test -n "$(STRIATE_LAB)" || cargo build --quiet --package striate-lab
 
-faults: lab-program ## 200 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
-	"$(LAB)" faults --seeds $(or $(SEEDS),200) $(if $(OUT),--out "$(OUT)")
+faults: lab-program ## 240 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
+	"$(LAB)" faults --seeds $(or $(SEEDS),240) $(if $(OUT),--out "$(OUT)")
 
 neon: ## The codec's tests on its NEON kernels, emulated by qemu-user
 	@tools/install.sh build bench

@@ -168,7 +168,7 @@ def prove_table_2(ledger, runs):
 
 
 def prove_faults(ledger, laboratory, seeds=None):
-    seeds = seeds or (200 if laboratory.full else 30)
+    seeds = seeds or (240 if laboratory.full else 30)
     try:
         laboratory.run("faults", "--seeds", seeds)
         verdict, holds = f"{seeds} seeds clean", True

@@ -276,7 +276,7 @@ pub struct RepairArgs {
 )]
 pub struct FaultsArgs {
     /// How many seeds.
-    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    #[arg(long, value_name = "COUNT", default_value_t = 240)]
     pub seeds: u64,
     /// The first seed.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
