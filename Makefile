@@ -73,7 +73,7 @@ unit: ## The tests of all crates
 	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-2018} cargo test --workspace --lib --bins --tests
 	cargo test --package striate-codec --doc
 
-protocols: ## Compile the .proto files anew, after a change of one, into the code that is checked in beside them
+protocols: ## After a change of a .proto file: compile all of them into the code that is checked in beside them
 	cargo run --quiet --package striate-protocols
 
 soak: ## The property and crash tests with ever new seeds, until one fails or SECONDS (default 600) have passed
