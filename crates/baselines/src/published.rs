@@ -327,7 +327,7 @@ mod tests {
             purpose: Purpose::Query,
             can_be_asked: &|site| cost(site).is_some(),
             cost: &cost,
-            waiting: &|_| None,
+            queue: &|_| None,
         };
         planner.plan(&query, rng)
     }

@@ -12,7 +12,7 @@ pub struct LoadReport {
     pub sequence: u64,
     /// Requests waiting or being served.
     pub queue_requests: u32,
-    /// Bytes those requests ask for.
+    /// Bytes that those requests ask for, and that were read and not yet fetched.
     pub queue_bytes: u64,
     /// Chunks that are served at the same time; what is asked beyond waits.
     pub workers: u32,

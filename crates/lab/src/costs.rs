@@ -11,7 +11,7 @@ use striate_codec::{Code, crc32c, crc32c_append};
 use striate_core::{SiteId, StripeId};
 use striate_plan::movement::instances::MovementShape;
 use striate_plan::movement::{MovementBudget, Objective, select_movement};
-use striate_plan::{CostModel, Purpose, QueryPiece, ReadPolicy, ReadQuery, SiteCost};
+use striate_plan::{CostModel, Purpose, QueryPiece, ReadPolicy, ReadQuery, SiteCost, SiteQueue};
 use striate_runtime::Runtime;
 
 use crate::calibration::ProcessorCost;
@@ -125,7 +125,7 @@ fn plan(clock: &Runtime, code: &Code, policy: &ReadPolicy) -> f64 {
                 purpose: Purpose::Query,
                 can_be_asked: &|_| true,
                 cost: &cost,
-                waiting: &|_| Some(0.0),
+                queue: &|_| Some(SiteQueue::default()),
             };
             let planned = planner.plan(&query, &mut rng);
             std::hint::black_box(planned.expect("every chunk can be had"));

@@ -11,6 +11,15 @@ pub struct SiteCost {
     pub decode_per_byte: f64,
 }
 
+/// What waits at a site.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SiteQueue {
+    /// Requests that wait for each of its workers.
+    pub waiting: f64,
+    /// Bytes that it is to read or send before a request that comes now.
+    pub bytes: f64,
+}
+
 /// m_j where nothing is known: EC-Store measured that a chunk of 50 KB costs a fifth of asking (§V-B3).
 pub const USUAL_PER_BYTE: f64 = 0.2 / 50_000.0;
 

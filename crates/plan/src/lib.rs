@@ -33,7 +33,7 @@ pub mod site_load;
 pub use check::{PlacementFault, check_placement, fatal_rack, racks_crossed};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
 pub use combine_tree::{CombineTerm, CombineTree, TreeShape};
-pub use cost::{SiteCost, USUAL_PER_BYTE};
+pub use cost::{SiteCost, SiteQueue, USUAL_PER_BYTE};
 pub use durability::{DurabilityRule, chunks_to_write, fewest_sites, is_durable};
 pub use grouping::Grouping;
 pub use placement::Candidate;

@@ -36,6 +36,7 @@ mod serve;
 mod tls;
 mod trace;
 mod translate;
+mod wire;
 
 pub use audit::{AuditEntry, AuditSink, RequestMetrics};
 pub use auth::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS};

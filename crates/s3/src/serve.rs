@@ -2,29 +2,22 @@
 //!
 //! Connections are bounded in number, in all and of one address; each in the time for a handshake, for a request's
 //! head and between requests, and in the size of a head. How fast a peer must send its body and take its answer,
-//! and which connections go first, is [`crate::peers`]'s. What the kernel holds of an answer is bounded too
-//! ([`UNSENT_BYTES`]), so that what was written tells what the peer took. A shutdown stops accepting, lets requests
-//! in flight finish, and breaks off what is left after the drain time.
-//!
-//! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
-//! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
+//! and which connections go first, is [`crate::peers`]'s. A shutdown stops accepting, lets requests in flight finish,
+//! and breaks off what is left after the drain time.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::Context;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use striate_runtime::{Runtime, Timer};
+use hyper_util::rt::TokioTimer;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -33,18 +26,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::gateway::Gateway;
 use crate::peers::{Admitted, Peer};
 use crate::tls::Certificates;
+use crate::wire::{self, Socket, Wire};
 
 /// How long to wait before accepting again when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a connection lingers at most.
-const LINGER: Duration = Duration::from_secs(30);
-/// How long a lingering connection's peer may say nothing.
-const LINGER_SILENCE: Duration = Duration::from_secs(5);
-/// Bytes that are thrown away at once.
-const LINGER_BUFFER: usize = 16 << 10;
-/// Bytes of an answer that the kernel takes before it has sent them. It takes more when half of them have gone, so a
-/// receiver that is slow is seen to move in lumps of 64 KiB.
-const UNSENT_BYTES: u32 = 128 << 10;
 /// For how long a peer has done nothing when the memory that is held for it is taken back, also where nobody waits.
 const IDLE: Duration = Duration::from_secs(5);
 /// What a connection above the limit is told.
@@ -181,7 +166,7 @@ impl Connections {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, %remote, "TCP_NODELAY cannot be set");
         }
-        if let Err(error) = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
+        if let Err(error) = wire::bound_unsent(&stream) {
             tracing::debug!(%error, %remote, "TCP_NOTSENT_LOWAT cannot be set");
         }
         let peer = &admitted.peer;
@@ -207,16 +192,11 @@ impl Connections {
 
     async fn serve<S>(&self, stream: S, remote: SocketAddr, peer: &Arc<Peer>)
     where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+        S: Socket + Unpin + Send + 'static,
     {
         let shared = &self.gateway.shared;
         let limits = &shared.options.limits;
-        let io = Wire {
-            inner: TokioIo::new(stream),
-            peer: Arc::clone(peer),
-            runtime: shared.runtime.clone(),
-            lingering: None,
-        };
+        let io = Wire::new(stream, Arc::clone(peer), shared.runtime.clone());
         let (gateway, peer) = (self.gateway.clone(), Arc::clone(peer));
         let service = service_fn(move |request| {
             let (gateway, peer) = (gateway.clone(), Arc::clone(&peer));
@@ -256,117 +236,5 @@ impl Connections {
             self.gateway.shared.hooks.metrics.refused("headers");
         }
         tracing::debug!(%error, %remote, "a connection ended early");
-    }
-}
-
-/// A connection that tells its [`Peer`] what it waits for and what moves, and ends with an error when the peer is
-/// given up.
-struct Wire<T> {
-    inner: T,
-    peer: Arc<Peer>,
-    runtime: Runtime,
-    /// Set when our half is closed and the peer may still be sending.
-    lingering: Option<Lingering>,
-}
-
-/// The end of a connection whose peer may still be sending: our half is closed, and what arrives is thrown
-/// away until the peer closes too, says nothing for [`LINGER_SILENCE`], or [`LINGER`] is over.
-struct Lingering {
-    runtime: Runtime,
-    over: Timer,
-    silence: Timer,
-}
-
-impl Lingering {
-    fn begin(runtime: &Runtime) -> Self {
-        let after = |duration| runtime.timer(runtime.now() + duration);
-        Self { over: after(LINGER), silence: after(LINGER_SILENCE), runtime: runtime.clone() }
-    }
-
-    /// Reads and throws away. An error is an end like any other: the answer was sent.
-    fn poll(&mut self, cx: &mut Context<'_>, inner: &mut (impl Read + Unpin)) -> Poll<()> {
-        loop {
-            let mut space = [MaybeUninit::uninit(); LINGER_BUFFER];
-            let mut buffer = ReadBuf::uninit(&mut space);
-            if Pin::new(&mut self.over).poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            match Pin::new(&mut *inner).poll_read(cx, buffer.unfilled()) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    self.silence = self.runtime.timer(self.runtime.now() + LINGER_SILENCE);
-                }
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return Pin::new(&mut self.silence).poll(cx),
-            }
-        }
-    }
-}
-
-impl<T> Wire<T> {
-    /// What was written, or not: an error when the receiver is given up.
-    fn judge<R>(
-        &self,
-        cx: &Context<'_>,
-        written: Poll<io::Result<R>>,
-        len: impl Fn(&R) -> usize,
-    ) -> Poll<io::Result<R>> {
-        match &written {
-            Poll::Pending if self.peer.await_receiver(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Ready(Ok(value)) => {
-                self.peer.took(len(value));
-                written
-            }
-            _ => written,
-        }
-    }
-}
-
-impl<T: Read + Unpin> Read for Wire<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.inner).poll_read(cx, buf) {
-            Poll::Pending if self.peer.await_request(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            read => read,
-        }
-    }
-}
-
-impl<T: Read + Write + Unpin> Write for Wire<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.judge(cx, written, |len| *len)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
-        self.judge(cx, flushed, |()| 0)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let wire = &mut *self;
-        if wire.lingering.is_none() {
-            ready!(Pin::new(&mut wire.inner).poll_shutdown(cx))?;
-            if !wire.peer.lingers() {
-                return Poll::Ready(Ok(()));
-            }
-        }
-        let lingering = wire.lingering.get_or_insert_with(|| Lingering::begin(&wire.runtime));
-        lingering.poll(cx, &mut wire.inner).map(Ok)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.judge(cx, written, |len| *len)
     }
 }

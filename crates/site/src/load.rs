@@ -149,7 +149,7 @@ impl LoadMeter {
         LoadReport {
             sequence: self.sequence.load(Ordering::Relaxed),
             queue_requests: self.counts.requests(),
-            queue_bytes: self.counts.bytes(),
+            queue_bytes: self.counts.bytes() + self.counts.buffered(),
             ..sample.report
         }
     }

@@ -173,7 +173,7 @@ struct QueueReply {
     item: usize,
     result: Result<Bytes, SiteError>,
     /// Counts the bytes until they are fetched.
-    _buffered: Option<Buffered>,
+    buffered: Option<Buffered>,
 }
 
 impl ReplyTo {
@@ -181,10 +181,10 @@ impl ReplyTo {
         self.deliver(result, buffered);
     }
 
-    fn deliver(&mut self, result: Result<Bytes, SiteError>, _buffered: Option<Buffered>) {
+    fn deliver(&mut self, result: Result<Bytes, SiteError>, buffered: Option<Buffered>) {
         if let Some(sender) = self.sender.take() {
             // The requester may have gone; then nobody wants the answer.
-            let _ = sender.send(QueueReply { item: self.item, result, _buffered });
+            let _ = sender.send(QueueReply { item: self.item, result, buffered });
         }
     }
 }
@@ -207,9 +207,13 @@ struct QueuedRead {
 }
 
 /// The replies of a read: first those that were ready, then those from the queue.
+///
+/// What was fetched last counts as the site's until the next reply is asked for: a connection asks when it has sent it.
 struct LocalRead {
     ready: std::vec::IntoIter<ReadReply>,
     queued: Option<(Arc<Inner>, QueuedRead)>,
+    /// The bytes of all that was ready, or of the last reply from the queue.
+    buffered: Option<Buffered>,
 }
 
 impl Stream for LocalRead {
@@ -220,6 +224,7 @@ impl Stream for LocalRead {
         if let Some(reply) = this.ready.next() {
             return Poll::Ready(Some(reply));
         }
+        this.buffered = None;
         let Some((site, queued)) = &mut this.queued else { return Poll::Ready(None) };
         if queued.outstanding == 0 {
             this.queued = None;
@@ -227,6 +232,7 @@ impl Stream for LocalRead {
         }
         queued.poll_next(context).map(|reply| {
             queued.outstanding -= 1;
+            this.buffered = reply.buffered;
             Some(ReadReply { item: reply.item, result: reply.result, load: site.load.report() })
         })
     }
@@ -260,7 +266,7 @@ fn refuse(ready: Vec<ReadReply>, count: usize, error: SiteError, load: LoadRepor
     let first = ready.len();
     let mut replies = ready;
     replies.extend((first..count).map(|item| ReadReply { item, result: Err(error.clone()), load }));
-    LocalRead { ready: replies.into_iter(), queued: None }
+    LocalRead { ready: replies.into_iter(), queued: None, buffered: None }
 }
 
 fn has_passed(deadline: Option<Instant>, runtime: &Runtime) -> bool {
@@ -287,11 +293,18 @@ impl Site for LocalSite {
             return Box::pin(refuse(Vec::new(), count, SiteError::Deadline, inner.load.report()));
         }
         let ready = inner.read_inline(&request);
+        let len = |reply: &ReadReply| reply.result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let ready_bytes = ready.iter().map(len).sum();
+        let buffer = || Some(inner.queue.counts().buffer(ready_bytes));
         if ready.len() == count {
-            return Box::pin(LocalRead { ready: ready.into_iter(), queued: None });
+            let buffered = buffer();
+            return Box::pin(LocalRead { ready: ready.into_iter(), queued: None, buffered });
         }
         let read = match inner.read_queued(&request, ready.len()) {
-            Ok(queued) => LocalRead { ready: ready.into_iter(), queued: Some((Arc::clone(inner), queued)) },
+            Ok(queued) => {
+                let queued = Some((Arc::clone(inner), queued));
+                LocalRead { ready: ready.into_iter(), queued, buffered: buffer() }
+            }
             Err(error) => refuse(ready, count, error, inner.load.report()),
         };
         Box::pin(read)

@@ -9,10 +9,10 @@
 //! (8 times for repair, 32 times for background) is served next, so that the lower classes keep about a
 //! ninth and a thirty-third of the items under any foreground load.
 //!
-//! *Counts.* `requests` and `bytes` cover what waits or is being served, writes included; they are what load
-//! reports carry (o_j of EC-Store Eq. 1). Bytes that were read and not yet fetched by the requester are
-//! counted apart, but against the same bound, so a requester that stops fetching cannot fill the memory
-//! (I12).
+//! *Counts.* `requests` and `bytes` cover what waits or is being served, writes included (o_j of EC-Store Eq. 1). Bytes
+//! that were read and not yet fetched by the requester, from the disk or from the page cache, are counted apart, but
+//! against the same bound, so a requester that stops fetching cannot fill the memory (I12). Load reports carry the
+//! requests, and both kinds of bytes: what the site has still to read or to send.
 //!
 //! What it does not do: it has no tasks of its own and does not know what an item is. Workers exist only
 //! while there is work; [`Queue::push`] says how many to start.
@@ -79,6 +79,12 @@ impl Counts {
     pub fn buffered(&self) -> u64 {
         self.buffered.load(Ordering::Relaxed)
     }
+
+    /// Counts bytes as read and not yet fetched, until the returned guard is dropped.
+    pub fn buffer(self: &Arc<Self>, bytes: u64) -> Buffered {
+        self.buffered.fetch_add(bytes, Ordering::Relaxed);
+        Buffered { counts: Arc::clone(self), bytes }
+    }
 }
 
 /// One request in the counts, until dropped.
@@ -102,9 +108,7 @@ impl Permit {
     /// The item was read: its bytes no longer count as asked for but as buffered, until the returned guard
     /// is dropped.
     pub fn buffer(self, bytes: u64) -> Buffered {
-        let counts = Arc::clone(&self.request.0);
-        counts.buffered.fetch_add(bytes, Ordering::Relaxed);
-        Buffered { counts, bytes }
+        self.request.0.buffer(bytes)
     }
 }
 

@@ -11,6 +11,10 @@ use striate_runtime::Runtime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
+/// Bytes of a reply that the kernel takes before it has sent them: what waits for a slow network is to wait at the site,
+/// which counts it.
+const UNSENT_BYTES: u32 = 256 << 10;
+
 /// A connection's bytes in both directions.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -28,6 +32,7 @@ impl Listener for TcpListener {
     async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>> {
         let (stream, _) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
+        socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
         Ok(Box::new(stream))
     }
 }

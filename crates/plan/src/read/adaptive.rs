@@ -73,7 +73,7 @@ fn extra_reads(query: &ReadQuery<'_>) -> usize {
         return 0;
     }
     let sites = query.pieces.iter().flat_map(|piece| piece.sites);
-    let waiting: Vec<f64> = sites.filter_map(|&site| (query.waiting)(site)).collect();
+    let waiting: Vec<f64> = sites.filter_map(|&site| Some((query.queue)(site)?.waiting)).collect();
     let mean = waiting.iter().sum::<f64>() / waiting.len().max(1) as f64;
     usize::from(mean <= MOST_WAITING_FOR_EXTRA_READS)
 }

@@ -18,7 +18,7 @@ use super::adaptive::Adaptive;
 use super::cost_model::CostModel;
 use super::normal::Normal;
 use super::piece::{QueryPiece, QueryPlan};
-use crate::cost::SiteCost;
+use crate::cost::{SiteCost, SiteQueue};
 
 /// What a read is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ pub struct ReadQuery<'a> {
     pub can_be_asked: &'a dyn Fn(SiteId) -> bool,
     /// What a site costs; `None` when it cannot be asked.
     pub cost: &'a dyn Fn(SiteId) -> Option<SiteCost>,
-    /// Requests that wait for each worker of a site; `None` when it cannot be asked.
-    pub waiting: &'a dyn Fn(SiteId) -> Option<f64>,
+    /// What waits at a site; `None` when it cannot be asked.
+    pub queue: &'a dyn Fn(SiteId) -> Option<SiteQueue>,
 }
 
 /// Chooses the chunks of queries. One for each process that reads; what it keeps is memory.

@@ -59,6 +59,7 @@ mod tests {
     use striate_core::StripeId;
 
     use super::*;
+    use crate::cost::SiteQueue;
     use crate::read::policy::{Purpose, ReadPolicy, ReadQuery};
 
     fn placed(seed: u64, blocks: usize) -> Vec<Vec<SiteId>> {
@@ -77,8 +78,8 @@ mod tests {
     ) -> PlanCost {
         let policy: ReadPolicy = policy.parse().expect("a policy");
         let can_be_asked = |site| cost(site).is_some();
-        let (purpose, waiting) = (Purpose::Query, &|_| Some(1.0));
-        let query = ReadQuery { pieces, purpose, can_be_asked: &can_be_asked, cost, waiting };
+        let (purpose, queue) = (Purpose::Query, &|_| Some(SiteQueue { waiting: 1.0, bytes: 0.0 }));
+        let query = ReadQuery { pieces, purpose, can_be_asked: &can_be_asked, cost, queue };
         let plan = policy
             .planner()
             .plan(&query, &mut SmallRng::seed_from_u64(seed))

@@ -11,7 +11,7 @@ use striate_core::{SiteId, StripeId};
 use super::normal::plan_normally;
 use super::piece::{QueryChunk, QueryPiece, QueryPlan};
 use super::policy::{Purpose, ReadPolicy, ReadQuery};
-use crate::cost::SiteCost;
+use crate::cost::{SiteCost, SiteQueue};
 
 const POLICIES: [&str; 4] = ["normal", "cost-model", "cost-model(1)", "adaptive"];
 const CHUNK_LEN: u32 = 50_000;
@@ -38,7 +38,13 @@ fn plan(
 ) -> Result<QueryPlan, striate_codec::CodecError> {
     let policy: ReadPolicy = policy.parse().expect("a policy");
     let can_be_asked = |site| cost(site).is_some();
-    let query = ReadQuery { pieces, purpose, can_be_asked: &can_be_asked, cost, waiting: &|_| Some(0.0) };
+    let query = ReadQuery {
+        pieces,
+        purpose,
+        can_be_asked: &can_be_asked,
+        cost,
+        queue: &|_| Some(SiteQueue::default()),
+    };
     match policy.is_worth_planning(&query) {
         true => policy.planner().plan(&query, &mut SmallRng::seed_from_u64(seed)),
         false => plan_normally(&query),
@@ -203,7 +209,7 @@ fn one_extra_chunk_is_asked_for_only_while_nobody_waits() {
             purpose: Purpose::Query,
             can_be_asked: &|_| true,
             cost: &idle,
-            waiting: &|_| Some(waiting),
+            queue: &|_| Some(SiteQueue { waiting, bytes: 0.0 }),
         };
         policy.planner().plan(&query, &mut SmallRng::seed_from_u64(1)).unwrap().extra_chunks
     };

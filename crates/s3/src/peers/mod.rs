@@ -159,6 +159,7 @@ impl Peers {
             if watched.peer.waits() == Waits::NotForPeer {
                 continue;
             }
+            watched.peer.look();
             if watched.rate.of_last(TICKS).is_some_and(|bytes| bytes < least) {
                 watched.cut();
                 self.metrics.cut("rate");

@@ -29,8 +29,12 @@ const CUT_IDLE: u8 = 3;
 /// The peer of one connection. Its task writes here without locks; the sweeper reads once in a tick.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
-    /// Bytes of bodies received and of answers sent, from the beginning.
-    moved: AtomicU64,
+    /// Bytes of bodies received, from the beginning,
+    sent: AtomicU64,
+    /// of answers given to the system,
+    written: AtomicU64,
+    /// and of these what the peer took, as it was when it was waited for last.
+    taken: AtomicU64,
     waits: AtomicU8,
     /// Requests that have begun.
     begun: AtomicU32,
@@ -71,19 +75,14 @@ impl Peer {
 
     /// Bytes of a body came.
     pub fn sent(&self, len: usize) {
-        self.count(len);
+        count(&self.sent, len);
         self.stop_waiting(Waits::ForBody);
     }
 
-    /// Bytes of an answer were taken.
-    pub fn took(&self, len: usize) {
-        self.count(len);
+    /// The system took bytes of an answer.
+    pub fn wrote(&self, len: usize) {
+        count(&self.written, len);
         self.stop_waiting(Waits::ForReceiver);
-    }
-
-    fn count(&self, len: usize) {
-        // One task writes: no read-modify-write is needed.
-        self.moved.store(self.moved.load(Ordering::Relaxed) + len as u64, Ordering::Relaxed);
     }
 
     /// The peer is not waited for any more, if it was waited for so.
@@ -100,8 +99,10 @@ impl Peer {
         self.take_verdict(CUT_BODY)
     }
 
-    /// Waits for the receiver. True when it is to be given up.
-    pub fn await_receiver(&self, cx: &Context<'_>) -> bool {
+    /// Waits for the receiver, for which the system holds so many bytes. True when it is to be given up.
+    pub fn await_receiver(&self, cx: &Context<'_>, unacknowledged: u64) -> bool {
+        let taken = self.written.load(Ordering::Relaxed).saturating_sub(unacknowledged);
+        self.taken.fetch_max(taken, Ordering::Relaxed);
         self.waits.store(Waits::ForReceiver as u8, Ordering::Relaxed);
         self.task.register(cx.waker());
         self.take_verdict(CUT_ANSWER)
@@ -120,7 +121,14 @@ impl Peer {
 
     /// Bytes moved from the connection's beginning.
     pub fn moved(&self) -> u64 {
-        self.moved.load(Ordering::Relaxed)
+        self.sent.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Lets a connection that waits for its receiver look how much that took.
+    pub fn look(&self) {
+        if self.waits() == Waits::ForReceiver {
+            self.task.wake();
+        }
     }
 
     /// How many requests have begun.
@@ -153,4 +161,9 @@ impl Peer {
         self.body.wake();
         self.task.wake();
     }
+}
+
+fn count(counter: &AtomicU64, len: usize) {
+    // One task writes: no read-modify-write is needed.
+    counter.store(counter.load(Ordering::Relaxed) + len as u64, Ordering::Relaxed);
 }

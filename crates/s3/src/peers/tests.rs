@@ -51,26 +51,46 @@ fn a_receiver_below_the_minimum_over_the_whole_window_is_cut_and_one_above_it_is
     let (slow, fast) = (peers.admit(address(1)).ok().unwrap(), peers.admit(address(2)).ok().unwrap());
     for admitted in [&slow, &fast] {
         admitted.peer.begin_request();
-        assert!(!admitted.peer.await_receiver(&cx()));
+        assert!(!admitted.peer.await_receiver(&cx(), 0));
     }
     peers.sweep(false);
     for second in 0..120 {
         for (admitted, bytes, every) in [(&slow, 4_900, 5), (&fast, 10_000, 10)] {
             if second % every == 0 {
-                admitted.peer.took(bytes);
-                admitted.peer.await_receiver(&cx());
+                admitted.peer.wrote(bytes);
+                admitted.peer.await_receiver(&cx(), 0);
             }
         }
         peers.sweep(false);
         let expected = if second < 29 { 0 } else { 1 };
         assert!(cuts.0.lock().len() >= expected, "second {second}");
         if !cuts.0.lock().is_empty() {
-            assert!(slow.peer.await_receiver(&cx()), "it is told");
+            assert!(slow.peer.await_receiver(&cx(), 0), "it is told");
             break;
         }
     }
     assert_eq!(*cuts.0.lock(), ["rate"]);
-    assert!(!fast.peer.await_receiver(&cx()));
+    assert!(!fast.peer.await_receiver(&cx(), 0));
+}
+
+/// The system holds much of an answer: what was written of it tells nothing, what the peer acknowledges does.
+#[test]
+fn a_receiver_moves_when_it_takes_what_the_system_holds_for_it() {
+    let (peers, cuts) = peers();
+    let (slow, stopped) = (peers.admit(address(1)).ok().unwrap(), peers.admit(address(2)).ok().unwrap());
+    let mut held = 500_000;
+    for admitted in [&slow, &stopped] {
+        admitted.peer.begin_request();
+        admitted.peer.wrote(held as usize);
+        assert!(!admitted.peer.await_receiver(&cx(), held));
+    }
+    for _ in 0..120 {
+        held -= 2_000;
+        stopped.peer.await_receiver(&cx(), 500_000);
+        assert!(!slow.peer.await_receiver(&cx(), held));
+        peers.sweep(false);
+    }
+    assert_eq!(cuts.0.lock().len(), 4, "one in each window of the one that takes nothing");
 }
 
 #[test]
@@ -84,7 +104,7 @@ fn time_in_which_the_store_is_waited_for_does_not_count() {
     assert!(!admitted.peer.await_body(&cx()));
     (0..30).for_each(|_| peers.sweep(false));
     assert_eq!(*cuts.0.lock(), ["rate"]);
-    assert!(!admitted.peer.await_receiver(&cx()) && admitted.peer.await_body(&cx()));
+    assert!(!admitted.peer.await_receiver(&cx(), 0) && admitted.peer.await_body(&cx()));
 }
 
 #[test]
@@ -100,8 +120,8 @@ fn while_memory_is_short_the_slowest_go_first_and_those_above_the_minimum_stay()
     for _ in 0..10 {
         for (number, admitted) in admitted.iter().enumerate() {
             // The first twenty move less than 1,000 bytes a second, the first less than the second.
-            admitted.peer.took(if number < 20 { 40 * number } else { 2_000 });
-            admitted.peer.await_receiver(&cx());
+            admitted.peer.wrote(if number < 20 { 40 * number } else { 2_000 });
+            admitted.peer.await_receiver(&cx(), 0);
         }
         peers.sweep(false);
     }
@@ -109,7 +129,7 @@ fn while_memory_is_short_the_slowest_go_first_and_those_above_the_minimum_stay()
     peers.press();
     peers.sweep(false);
     assert_eq!(*cuts.0.lock(), ["memory"; 8]);
-    let is_cut = |number: usize| admitted[number].peer.await_receiver(&cx());
+    let is_cut = |number: usize| admitted[number].peer.await_receiver(&cx(), 0);
     assert!((0..8).all(is_cut) && !(8..40).any(is_cut));
     peers.sweep(false);
     assert_eq!(cuts.0.lock().len(), 8, "the pressure is over");
@@ -122,11 +142,11 @@ fn while_memory_is_short_senders_are_judged_sooner() {
     for admitted in [&sender, &receiver] {
         admitted.peer.begin_request();
     }
-    assert!(!sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx()));
+    assert!(!sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx(), 0));
     (0..3).for_each(|_| peers.sweep(true));
     assert!(cuts.0.lock().is_empty());
     peers.sweep(true);
-    assert!(sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx()));
+    assert!(sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx(), 0));
     assert_eq!(*cuts.0.lock(), ["memory"]);
 }
 

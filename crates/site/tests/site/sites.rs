@@ -674,3 +674,37 @@ async fn a_stopping_site_finishes_the_requests_under_way() {
     served.task.await.unwrap();
     assert!(TcpStream::connect(&served.address).await.is_err());
 }
+
+/// Chunks that need no disk are not read by workers, and still they have to be sent: a site whose connections are slow
+/// must not look idle.
+#[tokio::test]
+async fn what_is_read_without_waiting_counts_until_it_is_sent() {
+    let runtime = Runtime::real();
+    let store = Arc::new(MemoryStore::default());
+    let site = local(&runtime, 1, store, QueueLimits::default());
+    let (len, count) = (1 << 20, 16);
+    for number in 0..count {
+        site.write(write_request(number, len)).await.unwrap();
+    }
+    let served = serve(&runtime, site.clone(), ServiceLimits::default()).await;
+    let remote = remote(&runtime, 1, &served.address);
+    let whole = |number| ChunkRange { chunk: chunk(number), offset: 0, len: len as u32 };
+    let read = |number| {
+        let ranges = vec![whole(number), whole(number + 1)];
+        remote.read(ReadRequest { ranges, priority: Priority::Foreground, deadline: None })
+    };
+    let mut replies: Vec<_> = (0..count / 2).map(|pair| read(2 * pair)).collect();
+    // Nobody takes their second replies.
+    for reply in &mut replies {
+        reply.next().await.unwrap().result.unwrap();
+    }
+    let load = site.last_load();
+    assert!(load.queue_bytes >= len as u64 && load.queue_requests == 0, "{load:?}");
+    for reply in &mut replies {
+        reply.next().await.unwrap().result.unwrap();
+    }
+    drop(replies);
+    while site.last_load().queue_bytes > 0 {
+        runtime.sleep(Duration::from_millis(2)).await;
+    }
+}

@@ -45,7 +45,7 @@ fn summary(explained: &ReadExplained) -> String {
 }
 
 fn sites(sites: &[SiteExplained]) -> String {
-    let mut rows = vec![cells(["SITE", "RACK", "COST", "WHICH IS", "OF 64 KIB", "CHUNKS READ"])];
+    let mut rows = vec![cells(["SITE", "RACK", "COST", "WHICH IS", "OF 64 KIB", "QUEUE", "CHUNKS READ"])];
     for site in sites {
         let parts: Vec<_> =
             site.parts.iter().map(|part| format!("{:.2} {}", part.value, part.name)).collect();
@@ -55,7 +55,8 @@ fn sites(sites: &[SiteExplained]) -> String {
         };
         let transfer = site.transfer.map_or_else(|| "-".to_owned(), |transfer| format!("{transfer:.2}"));
         let (number, read) = (site.site.to_string(), site.chunks_read.to_string());
-        rows.push(vec![number, site.rack.clone(), cost, parts, transfer, read]);
+        let queue = human_bytes(site.queue_bytes);
+        rows.push(vec![number, site.rack.clone(), cost, parts, transfer, queue, read]);
     }
     table(&rows)
 }
@@ -118,6 +119,7 @@ mod tests {
             cost,
             transfer: cost.map(|_| 0.25),
             parts: cost.map(|_| part.clone()).into_iter().collect(),
+            queue_bytes: 3_000,
             chunks_read,
         };
         let object = |key: &str, is_inline, block_count| ObjectExplained {

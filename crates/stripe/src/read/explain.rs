@@ -82,6 +82,9 @@ pub struct SiteExplained {
     pub transfer: Option<f64>,
     /// What o_j is the sum of.
     pub parts: Vec<CostPart>,
+    /// Bytes that it is to read or send before this query's; 0 when it cannot be asked.
+    #[serde(default)]
+    pub queue_bytes: u64,
     /// Chunks of this query that it would be asked for.
     pub chunks_read: usize,
 }
@@ -210,6 +213,7 @@ impl Choices<'_> {
             cost: self.sites.cost(site).map(|cost| cost.asking),
             transfer: self.sites.cost(site).map(|cost| cost.transfer(64 << 10)),
             parts: self.sites.cost_parts(site),
+            queue_bytes: self.sites.queue(site).map_or(0, |queue| queue.bytes as u64),
             chunks_read: read.get(&site).copied().unwrap_or(0),
         };
         sites.into_iter().filter(|site| site.0 != 0).map(describe).collect()

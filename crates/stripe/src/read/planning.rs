@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use striate_core::SiteId;
-use striate_plan::{Purpose, QueryPiece, QueryPlan, ReadPolicy, ReadQuery, plan_normally};
+use striate_plan::{Purpose, QueryPiece, QueryPlan, ReadPolicy, ReadQuery, SiteQueue, plan_normally};
 use tracing::{debug_span, field};
 
 use super::located::Located;
@@ -78,7 +78,10 @@ impl Reads {
             purpose,
             can_be_asked: &|site| sites.is_readable(site),
             cost: &|site| costs.get_or_init(|| sites.costs(all())).of(site),
-            waiting: &|site| sites.queue(site).map(|queue| queue.waiting),
+            queue: &|site| {
+                let queue = sites.queue(site)?;
+                Some(SiteQueue { waiting: queue.waiting, bytes: queue.bytes })
+            },
         })
     }
 }

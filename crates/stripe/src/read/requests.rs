@@ -55,6 +55,8 @@ pub(super) struct SiteRequests {
 struct SiteRequest {
     site: SiteId,
     wanted: Vec<Wanted>,
+    /// Bytes of each.
+    lens: Vec<u32>,
     /// `None` once it has ended or nobody needs it.
     stream: Option<(ReadStream, InFlight)>,
     answered: Vec<bool>,
@@ -85,8 +87,9 @@ impl SiteRequests {
         let sites = self.reads.shared.sites.snapshot();
         let now = self.reads.shared.runtime.now();
         for (id, chunks) in asked {
+            let bytes = chunks.iter().map(|(_, range)| u64::from(range.len)).sum();
             let Some((queue, (site, in_flight))) =
-                sites.queue(id).and_then(|queue| Some((queue, sites.ask(id, &queue)?)))
+                sites.queue(id).and_then(|queue| Some((queue, sites.ask(id, &queue, bytes)?)))
             else {
                 self.ready.extend(chunks.into_iter().map(|(wanted, _)| {
                     let reason = "it does not answer, or is not known".to_owned();
@@ -100,6 +103,7 @@ impl SiteRequests {
                 wanted.push(of);
                 ranges.push(range);
             }
+            let lens = ranges.iter().map(|range| range.len).collect();
             let next_bytes = ranges.first().map_or(0, |range| u64::from(range.len));
             let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
             let request = SiteRequest {
@@ -107,6 +111,7 @@ impl SiteRequests {
                 answered: vec![false; wanted.len()],
                 unanswered: wanted.len(),
                 wanted,
+                lens,
                 stream: Some((site.read(request), in_flight)),
                 bytes: 0,
                 next_bytes,
@@ -233,8 +238,8 @@ impl SiteRequest {
     fn record(&mut self, reads: &Reads, reply: &ReadReply, predicts: bool) {
         let now = reads.shared.runtime.now();
         let is_first = self.unanswered == self.answered.len();
-        if let Some((_, in_flight)) = &self.stream {
-            in_flight.hear(now);
+        if let Some((_, in_flight)) = &mut self.stream {
+            in_flight.hear(u64::from(self.lens[reply.item]), now);
             match &reply.result {
                 Ok(bytes) if is_first => in_flight.note_first(bytes.len() as u64, now - self.asked_at),
                 Ok(bytes) => in_flight.note_next(bytes.len() as u64, now - self.heard_at),

@@ -1,12 +1,12 @@
-//! o_j: what is before a request at a site, estimated from what the site reported and what was asked since
-//! (EC-Store §IV-A, Eq. 1).
+//! What is before a request at a site, estimated from what the site reported and what was asked since: in requests
+//! (o_j, EC-Store §IV-A, Eq. 1) and in bytes (the loads L of Hu et al., §3.2).
 //!
 //! A report rides on every reply. What this client has begun and ended at the site since then is added, so that a
 //! burst of its own is seen before the next reply; what the report has seen of this client is not counted twice. A
 //! report grows old: with [`MEMORY`] the estimate returns to what sites usually have, or a client would stay away from a
 //! site that was busy once, or all clients would run to the one that was idle when they last heard of it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,8 +21,10 @@ const USUAL_WEIGHT: f64 = 1.0 / 64.0;
 /// What this client knows of one site's queue.
 #[derive(Debug, Default)]
 pub(super) struct SiteLoad {
-    /// Reads of this client that are under way there.
+    /// Reads of this client that are under way there,
     in_flight: AtomicU32,
+    /// and the bytes that have not come of them.
+    in_flight_bytes: AtomicU64,
     heard: Mutex<Option<Heard>>,
 }
 
@@ -31,14 +33,22 @@ pub(super) struct SiteLoad {
 struct Heard {
     at: Instant,
     sequence: u64,
-    queue: u32,
     workers: u32,
-    in_flight: u32,
+    /// What the site had before it, and what of this client was under way there.
+    queue: Amount,
+    in_flight: Amount,
+}
+
+/// Requests, and the bytes that they ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Amount {
+    requests: f64,
+    bytes: f64,
 }
 
 /// What the queues of all sites usually are.
 #[derive(Debug, Default)]
-pub(super) struct UsualQueue(Mutex<f64>);
+pub(super) struct UsualQueue(Mutex<Amount>);
 
 /// A site's queue, as estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,6 +61,8 @@ pub(crate) struct Queue {
     pub(crate) own: f64,
     /// Of these, for each of the site's workers, the ones that must wait.
     pub(crate) waiting: f64,
+    /// Bytes before the next one, estimated in the same way.
+    pub(crate) bytes: f64,
 }
 
 impl Queue {
@@ -61,59 +73,74 @@ impl Queue {
 }
 
 impl UsualQueue {
-    fn get(&self) -> f64 {
+    fn get(&self) -> Amount {
         *self.0.lock()
     }
 
-    fn note(&self, queue: u32) {
+    fn note(&self, queue: Amount) {
         let mut usual = self.0.lock();
-        *usual += (f64::from(queue) - *usual) * USUAL_WEIGHT;
+        usual.requests += (queue.requests - usual.requests) * USUAL_WEIGHT;
+        usual.bytes += (queue.bytes - usual.bytes) * USUAL_WEIGHT;
     }
 }
 
 impl SiteLoad {
     /// A read of this client begins.
-    pub(super) fn begin(&self) {
+    pub(super) fn begin(&self, bytes: u64) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// It has ended.
+    /// Bytes of a read have come, or are not awaited any more.
+    pub(super) fn came(&self, bytes: u64) {
+        self.in_flight_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// A read has ended.
     pub(super) fn end(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn in_flight(&self) -> Amount {
+        let bytes = self.in_flight_bytes.load(Ordering::Relaxed) as f64;
+        Amount { requests: f64::from(self.in_flight.load(Ordering::Relaxed)), bytes }
     }
 
     /// Takes note of the last report, if it is a new one. Sites of this process make theirs when they are asked, under
     /// the number of their last reply.
     pub(super) fn hear(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
         let mut heard = self.heard.lock();
-        let is_known =
-            |heard: &Heard| (heard.sequence, heard.queue) == (report.sequence, report.queue_requests);
+        let queue = Amount { requests: f64::from(report.queue_requests), bytes: report.queue_bytes as f64 };
+        let is_known = |heard: &Heard| (heard.sequence, heard.queue) == (report.sequence, queue);
         if !heard.as_ref().is_some_and(is_known) {
-            usual.note(report.queue_requests);
-            *heard = Some(Heard {
-                at: now,
-                sequence: report.sequence,
-                queue: report.queue_requests,
-                workers: report.workers,
-                in_flight: self.in_flight.load(Ordering::Relaxed),
-            });
+            usual.note(queue);
+            let (sequence, workers, in_flight) = (report.sequence, report.workers, self.in_flight());
+            *heard = Some(Heard { at: now, sequence, workers, queue, in_flight });
         }
     }
 
     /// The estimate.
     pub(super) fn queue(&self, now: Instant, usual: &UsualQueue) -> Queue {
-        let in_flight = f64::from(self.in_flight.load(Ordering::Relaxed));
+        let (in_flight, usual) = (self.in_flight(), usual.get());
         let Some(heard) = *self.heard.lock() else {
-            let usual = usual.get();
-            return Queue { usual, own: (in_flight - usual).max(0.0), ..Queue::default() };
+            let own = (in_flight.requests - usual.requests).max(0.0);
+            let bytes = in_flight.bytes.max(usual.bytes);
+            return Queue { usual: usual.requests, own, bytes, ..Queue::default() };
         };
         let weight = (-now.saturating_duration_since(heard.at).as_secs_f64() / MEMORY.as_secs_f64()).exp();
-        let (reported, usual) = (weight * f64::from(heard.queue), (1.0 - weight) * usual.get());
-        // No fewer than this client has there.
-        let own = (in_flight - f64::from(heard.in_flight)).max(in_flight - (reported + usual));
-        let queue = Queue { reported, usual, own, waiting: 0.0 };
+        // What was before it, and what is there of this client: no less than all of it.
+        let estimate = |of: fn(&Amount) -> f64| {
+            let (reported, usual) = (weight * of(&heard.queue), (1.0 - weight) * of(&usual));
+            let in_flight_now = of(&in_flight);
+            let own = (in_flight_now - of(&heard.in_flight)).max(in_flight_now - (reported + usual));
+            (reported, usual, own)
+        };
+        let (reported, usual_bytes, own) = estimate(|amount| amount.bytes);
+        let bytes = reported + usual_bytes + own;
+        let (reported, usual, own) = estimate(|amount| amount.requests);
         let workers = f64::from(heard.workers.max(1));
-        Queue { waiting: (queue.requests() - workers).max(0.0) / workers, ..queue }
+        let waiting = (reported + usual + own - workers).max(0.0) / workers;
+        Queue { reported, usual, own, waiting, bytes }
     }
 }
 
@@ -124,7 +151,8 @@ mod tests {
     use super::*;
 
     fn report(sequence: u64, queue_requests: u32) -> LoadReport {
-        LoadReport { sequence, queue_requests, workers: 2, ..LoadReport::default() }
+        let queue_bytes = 1_000 * u64::from(queue_requests);
+        LoadReport { sequence, queue_requests, queue_bytes, workers: 2, ..LoadReport::default() }
     }
 
     #[test]
@@ -132,17 +160,23 @@ mod tests {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let (load, usual) = (SiteLoad::default(), UsualQueue::default());
             let now = runtime.now();
-            (0..3).for_each(|_| load.begin());
+            let estimate = || {
+                let queue = load.queue(now, &usual);
+                (queue.requests(), queue.bytes)
+            };
+            (0..3).for_each(|_| load.begin(2_000));
             load.hear(&report(1, 7), now, &usual);
-            let queue = load.queue(now, &usual);
-            assert_eq!((queue.requests(), queue.waiting), (7.0, 2.5));
-            load.begin();
-            assert_eq!(load.queue(now, &usual).requests(), 8.0);
+            assert_eq!((estimate(), load.queue(now, &usual).waiting), ((7.0, 7_000.0), 2.5));
+            load.begin(500);
+            assert_eq!(estimate(), (8.0, 7_500.0));
+            load.came(1_000);
+            assert_eq!(estimate(), (8.0, 6_500.0));
+            load.came(5_000);
             (0..3).for_each(|_| load.end());
-            assert_eq!(load.queue(now, &usual).requests(), 5.0);
+            assert_eq!(estimate(), (5.0, 1_500.0));
             // The same report again changes nothing.
             load.hear(&report(1, 7), now, &usual);
-            assert_eq!(load.queue(now, &usual).requests(), 5.0);
+            assert_eq!(estimate(), (5.0, 1_500.0));
         });
     }
 
@@ -150,10 +184,12 @@ mod tests {
     fn a_site_has_at_least_what_this_client_has_there() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let (load, usual) = (SiteLoad::default(), UsualQueue::default());
-            (0..4).for_each(|_| load.begin());
-            assert_eq!(load.queue(runtime.now(), &usual).requests(), 4.0);
-            load.hear(&report(1, 0), runtime.now(), &usual);
-            assert_eq!(load.queue(runtime.now(), &usual).requests(), 4.0);
+            (0..4).for_each(|_| load.begin(100));
+            for _ in 0..2 {
+                let queue = load.queue(runtime.now(), &usual);
+                assert_eq!((queue.requests(), queue.bytes), (4.0, 400.0));
+                load.hear(&report(1, 0), runtime.now(), &usual);
+            }
         });
     }
 
@@ -164,11 +200,12 @@ mod tests {
             let other = SiteLoad::default();
             (1..1_000).for_each(|sequence| other.hear(&report(sequence, 4), runtime.now(), &usual));
             load.hear(&report(1, 100), runtime.now(), &usual);
-            let fresh = load.queue(runtime.now(), &usual).requests();
+            let fresh = load.queue(runtime.now(), &usual);
             runtime.sleep(MEMORY * 20).await;
-            let old = load.queue(runtime.now(), &usual).requests();
-            assert_eq!(fresh, 100.0);
-            assert!((4.0..6.0).contains(&old), "{old}");
+            let old = load.queue(runtime.now(), &usual);
+            assert_eq!((fresh.requests(), fresh.bytes), (100.0, 100_000.0));
+            assert!((4.0..6.0).contains(&old.requests()), "{old:?}");
+            assert!((4_000.0..6_000.0).contains(&old.bytes), "{old:?}");
         });
     }
 }

@@ -89,11 +89,16 @@ pub(crate) struct InFlight {
     usual: Arc<Usual>,
     /// Nobody waited when it began.
     is_alone: bool,
+    /// Bytes that have not come.
+    bytes: u64,
 }
 
 impl InFlight {
-    /// A reply came: takes note of the report that it brought.
-    pub(crate) fn hear(&self, now: Instant) {
+    /// A reply to a range of `len` bytes came: takes note of the report that it brought.
+    pub(crate) fn hear(&mut self, len: u64, now: Instant) {
+        let came = len.min(self.bytes);
+        self.bytes -= came;
+        self.entry.health.load.came(came);
         self.entry.health.load.hear(&self.entry.site.last_load(), now, &self.usual.queue);
     }
 
@@ -112,6 +117,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        self.entry.health.load.came(self.bytes);
         self.entry.health.load.end();
     }
 }
@@ -162,12 +168,12 @@ impl SitesSnapshot {
         self.table.get(&site).map(|entry| entry.site.rack())
     }
 
-    /// The site, if it answers, for one read; `queue` is what is before it.
-    pub(crate) fn ask(&self, site: SiteId, queue: &Queue) -> Option<(&dyn Site, InFlight)> {
+    /// The site, if it answers, for one read of `bytes`; `queue` is what is before it.
+    pub(crate) fn ask(&self, site: SiteId, queue: &Queue, bytes: u64) -> Option<(&dyn Site, InFlight)> {
         let entry = self.readable(site)?;
-        entry.health.load.begin();
+        entry.health.load.begin(bytes);
         let is_alone = queue.waiting == 0.0;
-        let in_flight = InFlight { entry: entry.clone(), usual: Arc::clone(&self.usual), is_alone };
+        let in_flight = InFlight { entry: entry.clone(), usual: Arc::clone(&self.usual), is_alone, bytes };
         Some((entry.site.as_ref(), in_flight))
     }
 }

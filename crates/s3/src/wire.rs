@@ -1,0 +1,191 @@
+//! The bytes of one connection: what its peer took of an answer, and how it ends.
+//!
+//! What was written to a socket is not yet what its peer took: the kernel holds up to [`UNSENT_BYTES`] that it has not
+//! sent. While a peer is waited for it is asked how many they are, again in every tick of the sweep, so that a slow
+//! receiver is seen to move however much the kernel holds for it. A small bound would tell as much, and costs a tenth
+//! of the processor time of large answers.
+//!
+//! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
+//! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use rustix::ioctl::{Getter, Opcode, ioctl};
+use striate_runtime::{Runtime, Timer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::peers::Peer;
+
+/// Bytes of an answer that the kernel takes before it has sent them.
+const UNSENT_BYTES: u32 = 1 << 20;
+/// How long a connection lingers at most.
+const LINGER: Duration = Duration::from_secs(30);
+/// How long a lingering connection's peer may say nothing.
+const LINGER_SILENCE: Duration = Duration::from_secs(5);
+/// Bytes that are thrown away at once.
+const LINGER_BUFFER: usize = 16 << 10;
+/// Asks for the bytes that were written and not acknowledged (tcp(7)).
+const SIOCOUTQ: Opcode = 0x5411;
+
+/// A connection over TCP.
+pub(crate) trait Socket: AsyncRead + AsyncWrite {
+    /// What carries it.
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Socket for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Socket for TlsStream<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
+/// Bounds what the kernel takes of answers before it has sent it.
+///
+/// # Errors
+/// When the system has no such bound.
+pub(crate) fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES)
+}
+
+/// Bytes that were written and that the peer has not acknowledged.
+fn unacknowledged(stream: &TcpStream) -> u64 {
+    // SAFETY: SIOCOUTQ is a number of the system's, and writes an int.
+    let getter = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
+    // SAFETY: as above; the descriptor is open as long as the stream is borrowed.
+    let held = unsafe { ioctl(stream, getter) };
+    held.map_or(0, |held| u64::try_from(held).unwrap_or(0))
+}
+
+/// A connection that tells its [`Peer`] what it waits for and what moves, and ends with an error when the peer is
+/// given up.
+pub(crate) struct Wire<S> {
+    inner: TokioIo<S>,
+    peer: Arc<Peer>,
+    runtime: Runtime,
+    /// Set when our half is closed and the peer may still be sending.
+    lingering: Option<Lingering>,
+}
+
+/// The end of a connection whose peer may still be sending: our half is closed, and what arrives is thrown
+/// away until the peer closes too, says nothing for [`LINGER_SILENCE`], or [`LINGER`] is over.
+struct Lingering {
+    runtime: Runtime,
+    over: Timer,
+    silence: Timer,
+}
+
+impl Lingering {
+    fn begin(runtime: &Runtime) -> Self {
+        let after = |duration| runtime.timer(runtime.now() + duration);
+        Self { over: after(LINGER), silence: after(LINGER_SILENCE), runtime: runtime.clone() }
+    }
+
+    /// Reads and throws away. An error is an end like any other: the answer was sent.
+    fn poll(&mut self, cx: &mut Context<'_>, inner: &mut (impl Read + Unpin)) -> Poll<()> {
+        loop {
+            let mut space = [MaybeUninit::uninit(); LINGER_BUFFER];
+            let mut buffer = ReadBuf::uninit(&mut space);
+            if Pin::new(&mut self.over).poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            match Pin::new(&mut *inner).poll_read(cx, buffer.unfilled()) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    self.silence = self.runtime.timer(self.runtime.now() + LINGER_SILENCE);
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return Pin::new(&mut self.silence).poll(cx),
+            }
+        }
+    }
+}
+
+impl<S: Socket> Wire<S> {
+    /// The wire of a connection to `peer`.
+    pub fn new(stream: S, peer: Arc<Peer>, runtime: Runtime) -> Self {
+        Self { inner: TokioIo::new(stream), peer, runtime, lingering: None }
+    }
+
+    /// What was written, or not: an error when the receiver is given up.
+    fn judge<R>(
+        &self,
+        cx: &Context<'_>,
+        written: Poll<io::Result<R>>,
+        len: impl Fn(&R) -> usize,
+    ) -> Poll<io::Result<R>> {
+        match &written {
+            Poll::Pending if self.peer.await_receiver(cx, unacknowledged(self.inner.inner().tcp())) => {
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            Poll::Ready(Ok(value)) => {
+                self.peer.wrote(len(value));
+                written
+            }
+            _ => written,
+        }
+    }
+}
+
+impl<S: Socket + Unpin> Read for Wire<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.inner).poll_read(cx, buf) {
+            Poll::Pending if self.peer.await_request(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            read => read,
+        }
+    }
+}
+
+impl<S: Socket + Unpin> Write for Wire<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.judge(cx, written, |len| *len)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        self.judge(cx, flushed, |()| 0)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let wire = &mut *self;
+        if wire.lingering.is_none() {
+            ready!(Pin::new(&mut wire.inner).poll_shutdown(cx))?;
+            if !wire.peer.lingers() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let lingering = wire.lingering.get_or_insert_with(|| Lingering::begin(&wire.runtime));
+        lingering.poll(cx, &mut wire.inner).map(Ok)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.judge(cx, written, |len| *len)
+    }
+}
