@@ -2,8 +2,8 @@
 //!
 //! What was written to a socket is not yet what its peer took: the kernel holds up to [`UNSENT_BYTES`] that it has not
 //! sent. While a peer is waited for it is asked how many they are, again in every tick of the sweep, so that a slow
-//! receiver is seen to move however much the kernel holds for it. A small bound would tell as much, and costs a tenth
-//! of the processor time of large answers.
+//! receiver is seen to move however much the kernel holds for it. A bound as small as a receiver's tick would tell as much,
+//! and costs a tenth of the processor time of large answers.
 //!
 //! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
 //! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
@@ -26,7 +26,7 @@ use tokio_rustls::server::TlsStream;
 use crate::peers::Peer;
 
 /// Bytes of an answer that the kernel takes before it has sent them.
-const UNSENT_BYTES: u32 = 1 << 20;
+const UNSENT_BYTES: u32 = 2 << 20;
 /// How long a connection lingers at most.
 const LINGER: Duration = Duration::from_secs(30);
 /// How long a lingering connection's peer may say nothing.

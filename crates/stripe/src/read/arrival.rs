@@ -65,9 +65,9 @@ impl Arrivals {
         }
         cell.next = cell.next.wrapping_add(1);
         if cell.recent.len() >= LEAST && cell.next.is_multiple_of(REFRESH) {
-            let mut sorted = cell.recent.clone();
-            sorted.sort_unstable();
-            cell.late_after = sorted.get(sorted.len() * 95 / 100).copied();
+            let mut times = cell.recent.clone();
+            let at = times.len() * 95 / 100;
+            cell.late_after = Some(*times.select_nth_unstable(at).1);
         }
     }
 

@@ -92,6 +92,11 @@ impl StripeRead {
         }
     }
 
+    /// Whether a chunk was written and its site can be asked.
+    pub(super) fn has(&self, index: usize, can_be_asked: &impl Fn(SiteId) -> bool) -> bool {
+        self.sites[index].0 != 0 && can_be_asked(self.sites[index])
+    }
+
     fn covering(&self, columns: &Range<u32>) -> impl Iterator<Item = &Asked> {
         let columns = columns.clone();
         self.asked.iter().filter(move |request| request.covers(&columns))

@@ -145,13 +145,20 @@ impl Located {
         pieces.filter_map(|&piece| self.pieces[piece].error.clone()).next()
     }
 
-    /// Bytes in memory when all has come that a policy asks for.
-    pub(super) fn bytes_in_memory(&self, policy: &dyn Policy) -> usize {
+    /// Bytes in memory when all has come that a policy asks for: of a part whose chunks cannot all be had, the same columns
+    /// of k others too.
+    pub(super) fn bytes_in_memory(
+        &self,
+        policy: &dyn Policy,
+        can_be_asked: impl Fn(SiteId) -> bool,
+    ) -> usize {
         let of_piece = |piece: &Piece| {
-            let code = &self.stripes[piece.stripe].stripe.code;
+            let stripe = &self.stripes[piece.stripe];
+            let (code, wanted) = (&stripe.stripe.code, &piece.shape.wanted);
             let chunks = match piece.whole_of {
                 Some(_) => (code.k() + policy.most_extra_reads()).min(code.n()),
-                None => piece.shape.wanted.len(),
+                None if wanted.iter().all(|index| stripe.has(index, &can_be_asked)) => wanted.len(),
+                None => (code.k() + wanted.len()).min(code.n()),
             };
             chunks * piece.shape.columns.len()
         };

@@ -49,10 +49,10 @@ impl Patience {
         }
         recent.next = recent.next.wrapping_add(1);
         if recent.next.is_multiple_of(REFRESH) {
-            let mut sorted = recent.times.clone();
-            sorted.sort_unstable();
-            let quartile = sorted[(sorted.len() * 3 / 4).min(sorted.len() - 1)];
-            recent.hedge_after = (quartile * FACTOR).clamp(self.least, self.most);
+            let mut times = recent.times.clone();
+            let at = (times.len() * 3 / 4).min(times.len() - 1);
+            let (_, quartile, _) = times.select_nth_unstable(at);
+            recent.hedge_after = (*quartile * FACTOR).clamp(self.least, self.most);
         }
     }
 

@@ -125,7 +125,8 @@ impl Reads {
     ) -> Result<BlocksRead, StripeError> {
         let mut stats = ReadStats::default();
         let located = self.located(spans, &mut stats).await?;
-        let share = budget.acquire(located.bytes_in_memory(&*self.shared.options.read_policy)).await?;
+        let bytes = located.bytes_in_memory(&*self.shared.options.read_policy, self.can_be_asked());
+        let share = budget.acquire(bytes).await?;
         let mut read = vec![Vec::new(); spans.len()];
         let hand_out = |span: usize, pieces| read[span] = pieces;
         let stats = self.gather(spans, located, Purpose::Query, stats, hand_out).await?;
@@ -227,8 +228,25 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         count
     }
 
+    /// Takes what is there without waiting: most small reads need no clock.
+    fn take_ready(&mut self) {
+        while self.open > 0
+            && self.shortage == Shortage::None
+            && let Some(answer) = self.requests.next_ready()
+        {
+            self.take(answer);
+        }
+        if self.shortage != Shortage::None {
+            self.ask_for_the_rest();
+        }
+    }
+
     /// Takes what comes, and plans around what is missing or late, until every piece is complete or given up.
     async fn take_arrivals(&mut self) {
+        self.take_ready();
+        if self.open == 0 {
+            return;
+        }
         let runtime = &self.reads.shared.runtime;
         let far = |now: Instant| now + self.reads.shared.options.read_deadline;
         let mut wake_at = self.requests.wake_at().unwrap_or_else(|| far(runtime.now()));

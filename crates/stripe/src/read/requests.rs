@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use striate_core::{ChunkRange, SiteId};
 use striate_runtime::Instant;
@@ -47,19 +48,21 @@ pub(super) struct SiteRequests {
     active: usize,
     /// Answers that need not be waited for.
     ready: VecDeque<Answer>,
-    /// When the first of the sites is to be looked at again: not later than it is late.
-    wake_at: Option<Instant>,
+}
+
+/// A range that a site was asked for.
+struct Item {
+    wanted: Wanted,
+    len: u32,
+    is_answered: bool,
 }
 
 /// What one site still has to answer.
 struct SiteRequest {
     site: SiteId,
-    wanted: Vec<Wanted>,
-    /// Bytes of each.
-    lens: Vec<u32>,
+    items: Vec<Item>,
     /// `None` once it has ended or nobody needs it.
     stream: Option<(ReadStream, InFlight)>,
-    answered: Vec<bool>,
     unanswered: usize,
     /// Bytes that came so far, and of the next chunk.
     bytes: u64,
@@ -79,7 +82,7 @@ impl SiteRequests {
     /// None yet. With `predicts`, sites count as late by prediction.
     pub(super) fn new(reads: Reads, predicts: bool) -> Self {
         let (under_way, ready) = (FuturesUnordered::new(), VecDeque::new());
-        Self { reads, predicts, under_way, active: 0, ready, wake_at: None }
+        Self { reads, predicts, under_way, active: 0, ready }
     }
 
     /// Asks sites, each for some chunks.
@@ -88,41 +91,34 @@ impl SiteRequests {
         let now = self.reads.shared.runtime.now();
         for (id, chunks) in asked {
             let bytes = chunks.iter().map(|(_, range)| u64::from(range.len)).sum();
-            let Some((queue, (site, in_flight))) =
-                sites.queue(id).and_then(|queue| Some((queue, sites.ask(id, &queue, bytes)?)))
-            else {
+            let Some((site, in_flight, queue)) = sites.ask(id, bytes) else {
                 self.ready.extend(chunks.into_iter().map(|(wanted, _)| {
                     let reason = "it does not answer, or is not known".to_owned();
                     Answer { site: id, wanted, result: Err(SiteError::Unavailable(reason)) }
                 }));
                 continue;
             };
-            let (mut wanted, mut ranges) =
+            let (mut items, mut ranges) =
                 (Vec::with_capacity(chunks.len()), Vec::with_capacity(chunks.len()));
-            for (of, range) in chunks {
-                wanted.push(of);
+            for (wanted, range) in chunks {
+                items.push(Item { wanted, len: range.len, is_answered: false });
                 ranges.push(range);
             }
-            let lens = ranges.iter().map(|range| range.len).collect();
             let next_bytes = ranges.first().map_or(0, |range| u64::from(range.len));
             let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
             let request = SiteRequest {
                 site: id,
-                answered: vec![false; wanted.len()],
-                unanswered: wanted.len(),
-                wanted,
-                lens,
+                unanswered: items.len(),
+                items,
                 stream: Some((site.read(request), in_flight)),
                 bytes: 0,
                 next_bytes,
                 asked_at: now,
                 heard_at: now,
-                queue: queue.requests(),
+                queue,
                 is_late: false,
                 is_silent: false,
             };
-            let due = request.due(&self.reads, self.predicts);
-            self.wake_at = Some(self.wake_at.map_or(due, |wake_at| wake_at.min(due)));
             self.active += 1;
             self.under_way.push(NextReply(Some(request)));
         }
@@ -133,9 +129,16 @@ impl SiteRequests {
         self.active == 0 && self.ready.is_empty()
     }
 
-    /// When [`SiteRequests::look_at_clock`] is to be called.
+    /// When [`SiteRequests::look_at_clock`] is to be called: when the first of the sites will be late.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.wake_at
+        let requests = self.under_way.iter().filter_map(|next| next.0.as_ref());
+        let active = requests.filter(|request| request.stream.is_some());
+        active.map(|request| request.due(&self.reads, self.predicts)).min()
+    }
+
+    /// The next answer, if it is there.
+    pub(super) fn next_ready(&mut self) -> Option<Answer> {
+        if self.is_idle() { None } else { self.next().now_or_never() }
     }
 
     /// The next answer; waits for ever when nothing more will come.
@@ -152,12 +155,12 @@ impl SiteRequests {
                 self.fail(request, &SiteError::Unavailable(reason));
                 continue;
             };
-            if request.answered.get(reply.item).is_none_or(|answered| *answered) {
+            if request.items.get(reply.item).is_none_or(|item| item.is_answered) {
                 self.fail(request, &SiteError::Unavailable("it answered what was not asked".to_owned()));
                 continue;
             }
             request.record(&self.reads, &reply, self.predicts);
-            let wanted = request.wanted[reply.item];
+            let wanted = request.items[reply.item].wanted;
             let answer = Answer { site: request.site, wanted, result: reply.result };
             match request.unanswered {
                 0 => self.active -= 1,
@@ -181,7 +184,7 @@ impl SiteRequests {
         let now = self.reads.shared.runtime.now();
         let deadline = self.reads.shared.options.read_deadline;
         let reads = self.reads.clone();
-        let (mut given_up, mut wake_at) = (false, None);
+        let mut given_up = false;
         for next in self.under_way.iter_mut() {
             let Some(request) = next.0.as_mut().filter(|request| request.stream.is_some()) else { continue };
             if request.heard_at + deadline <= now {
@@ -194,10 +197,7 @@ impl SiteRequests {
             if request.late_at(&reads, self.predicts).is_some_and(|late_at| late_at <= now) {
                 given_up |= request.give_up(&reads, located, now);
             }
-            let due = request.due(&reads, self.predicts);
-            wake_at = Some(wake_at.map_or(due, |wake_at: Instant| wake_at.min(due)));
         }
-        self.wake_at = wake_at;
         given_up
     }
 
@@ -237,16 +237,17 @@ impl SiteRequest {
     /// Records a reply, and what it tells of the site.
     fn record(&mut self, reads: &Reads, reply: &ReadReply, predicts: bool) {
         let now = reads.shared.runtime.now();
-        let is_first = self.unanswered == self.answered.len();
+        let is_first = self.unanswered == self.items.len();
+        let item = &mut self.items[reply.item];
         if let Some((_, in_flight)) = &mut self.stream {
-            in_flight.hear(u64::from(self.lens[reply.item]), now);
+            in_flight.hear(u64::from(item.len), &reply.load, now);
             match &reply.result {
                 Ok(bytes) if is_first => in_flight.note_first(bytes.len() as u64, now - self.asked_at),
                 Ok(bytes) => in_flight.note_next(bytes.len() as u64, now - self.heard_at),
                 Err(_) => {}
             }
         }
-        (self.answered[reply.item], self.heard_at) = (true, now);
+        (item.is_answered, self.heard_at) = (true, now);
         self.unanswered -= 1;
         if let Ok(bytes) = &reply.result {
             self.bytes += bytes.len() as u64;
@@ -319,8 +320,7 @@ impl SiteRequest {
 
     /// What it has not answered.
     fn outstanding(&self) -> impl Iterator<Item = Wanted> {
-        let wanted = self.wanted.iter().zip(&self.answered);
-        wanted.filter(|(_, answered)| !**answered).map(|(wanted, _)| *wanted)
+        self.items.iter().filter(|item| !item.is_answered).map(|item| item.wanted)
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use striate_core::{RackId, SiteId};
+use striate_core::{LoadReport, RackId, SiteId};
 use striate_plan::{Candidate, SiteCost};
 use striate_runtime::{Instant, Processors, Runtime};
 use striate_site::{Site, SiteError};
@@ -94,12 +94,12 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// A reply to a range of `len` bytes came: takes note of the report that it brought.
-    pub(crate) fn hear(&mut self, len: u64, now: Instant) {
+    /// A reply to a range of `len` bytes came, and brought a report.
+    pub(crate) fn hear(&mut self, len: u64, report: &LoadReport, now: Instant) {
         let came = len.min(self.bytes);
         self.bytes -= came;
         self.entry.health.load.came(came);
-        self.entry.health.load.hear(&self.entry.site.last_load(), now, &self.usual.queue);
+        self.entry.health.load.hear(report, now, &self.usual.queue);
     }
 
     /// The first chunk came, of `len` bytes, after `took`.
@@ -168,13 +168,14 @@ impl SitesSnapshot {
         self.table.get(&site).map(|entry| entry.site.rack())
     }
 
-    /// The site, if it answers, for one read of `bytes`; `queue` is what is before it.
-    pub(crate) fn ask(&self, site: SiteId, queue: &Queue, bytes: u64) -> Option<(&dyn Site, InFlight)> {
+    /// The site, if it answers, for one read of `bytes`, with the requests before it by what it last told.
+    pub(crate) fn ask(&self, site: SiteId, bytes: u64) -> Option<(&dyn Site, InFlight, f64)> {
         let entry = self.readable(site)?;
+        let queue = entry.health.load.queue(self.at, &self.usual.queue);
         entry.health.load.begin(bytes);
         let is_alone = queue.waiting == 0.0;
         let in_flight = InFlight { entry: entry.clone(), usual: Arc::clone(&self.usual), is_alone, bytes };
-        Some((entry.site.as_ref(), in_flight))
+        Some((entry.site.as_ref(), in_flight, queue.requests()))
     }
 }
 
