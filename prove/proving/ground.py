@@ -30,6 +30,12 @@ TESTS = [
      "striate-client", "objects", "pieces_of_a_stripe_share_what_arrives"),
     ("a block that decodes to wrong bytes is read from its data chunks, or not at all",
      "striate-client", "objects", "a_block_that_decodes_to_wrong_bytes_is_read_from_its_data_chunks"),
+    ("lrc(12,3,2): a write that cannot be read after one more loss is not acknowledged",
+     "striate-control", "control", "i1_a_write_is_acknowledged_only_when_it_bears_one_more_loss"),
+    ("places of chunks that are under way count as taken",
+     "striate-control", "control", "places_of_open_entries_count_as_taken"),
+    ("a site whose connections are slow does not look idle: bytes from the page cache are in its queue",
+     "striate-site", "site", "what_is_read_without_waiting_counts_until_it_is_sent"),
     ("policies apply to ranges: a part of a block is planned",
      "striate-client", "objects", "reads_are_measured_by_phase"),
 ]

@@ -21,6 +21,10 @@
 //!
 //! Every figure that comes out of here is in virtual time, and says so.
 
+// Every `println!` here survives `| head`.
+#[macro_use(eprintln, print, println)]
+extern crate striate_runtime;
+
 pub mod args;
 pub mod calibration;
 pub mod commands;
