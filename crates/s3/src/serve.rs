@@ -26,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::gateway::Gateway;
 use crate::peers::{Admitted, Peer};
 use crate::tls::Certificates;
-use crate::wire::{self, Socket, Wire};
+use crate::wire::{Socket, Wire};
 
 /// How long to wait before accepting again when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -165,9 +165,6 @@ impl Connections {
         hooks.metrics.connection(true);
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, %remote, "TCP_NODELAY cannot be set");
-        }
-        if let Err(error) = wire::bound_unsent(&stream) {
-            tracing::debug!(%error, %remote, "TCP_NOTSENT_LOWAT cannot be set");
         }
         let peer = &admitted.peer;
         match &self.tls {

@@ -1,15 +1,16 @@
 //! The bytes of one connection: what its peer took of an answer, and how it ends.
 //!
-//! What was written to a socket is not yet what its peer took: the kernel holds up to [`UNSENT_BYTES`] that it has not
-//! sent. While a peer is waited for it is asked how many they are, again in every tick of the sweep, so that a slow
-//! receiver is seen to move however much the kernel holds for it. A bound as small as a receiver's tick would tell as much,
-//! and costs a tenth of the processor time of large answers.
+//! What was written to a socket is not yet what its peer took. The kernel takes [`UNSENT_BYTES`] that it has not sent,
+//! so that whoever reads for a peer sees its pace soon; [`QUICK_UNSENT_BYTES`] once the peer has shown that it is quick,
+//! which saves a tenth of the processor time of large answers. A peer that then turns slow is still seen to move: the
+//! sweeper asks the socket of whoever is waited for how many bytes its peer has not acknowledged.
 //!
 //! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
 //! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,15 +19,19 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use rustix::ioctl::{Getter, Opcode, ioctl};
-use striate_runtime::{Runtime, Timer};
+use striate_runtime::{Instant, Runtime, Timer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::peers::Peer;
+use crate::peers::{Held, Peer};
 
 /// Bytes of an answer that the kernel takes before it has sent them.
-const UNSENT_BYTES: u32 = 2 << 20;
+const UNSENT_BYTES: u32 = 128 << 10;
+/// The same for a peer that is quick: one that took [`QUICK_BYTES`] within [`QUICK`].
+const QUICK_UNSENT_BYTES: u32 = 2 << 20;
+const QUICK_BYTES: usize = 1 << 20;
+const QUICK: Duration = Duration::from_millis(250);
 /// How long a connection lingers at most.
 const LINGER: Duration = Duration::from_secs(30);
 /// How long a lingering connection's peer may say nothing.
@@ -55,20 +60,25 @@ impl Socket for TlsStream<TcpStream> {
 }
 
 /// Bounds what the kernel takes of answers before it has sent it.
-///
-/// # Errors
-/// When the system has no such bound.
-pub(crate) fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
-    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES)
+fn bound_unsent(stream: &TcpStream, bytes: u32) {
+    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(bytes) {
+        tracing::debug!(%error, "TCP_NOTSENT_LOWAT cannot be set");
+    }
 }
 
-/// Bytes that were written and that the peer has not acknowledged.
-fn unacknowledged(stream: &TcpStream) -> u64 {
+/// Bytes that were written to a socket and that its peer has not acknowledged.
+fn unacknowledged(socket: impl AsFd) -> u64 {
     // SAFETY: SIOCOUTQ is a number of the system's, and writes an int.
     let getter = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
-    // SAFETY: as above; the descriptor is open as long as the stream is borrowed.
-    let held = unsafe { ioctl(stream, getter) };
+    // SAFETY: as above; the descriptor is open as long as it is borrowed.
+    let held = unsafe { ioctl(socket, getter) };
     held.map_or(0, |held| u64::try_from(held).unwrap_or(0))
+}
+
+/// Tells the bytes that the system holds of a connection, by a descriptor of its own: the connection's is in use.
+fn watch(stream: &TcpStream) -> io::Result<Box<Held>> {
+    let socket = stream.as_fd().try_clone_to_owned()?;
+    Ok(Box::new(move || unacknowledged(&socket)))
 }
 
 /// A connection that tells its [`Peer`] what it waits for and what moves, and ends with an error when the peer is
@@ -77,8 +87,16 @@ pub(crate) struct Wire<S> {
     inner: TokioIo<S>,
     peer: Arc<Peer>,
     runtime: Runtime,
+    /// Whether the peer is quick, until it was found to be.
+    pace: Option<Pace>,
     /// Set when our half is closed and the peer may still be sending.
     lingering: Option<Lingering>,
+}
+
+/// Bytes of answers that a peer took since some time.
+struct Pace {
+    since: Instant,
+    bytes: usize,
 }
 
 /// The end of a connection whose peer may still be sending: our half is closed, and what arrives is thrown
@@ -117,25 +135,48 @@ impl Lingering {
 impl<S: Socket> Wire<S> {
     /// The wire of a connection to `peer`.
     pub fn new(stream: S, peer: Arc<Peer>, runtime: Runtime) -> Self {
-        Self { inner: TokioIo::new(stream), peer, runtime, lingering: None }
+        bound_unsent(stream.tcp(), UNSENT_BYTES);
+        let pace = Some(Pace { since: runtime.now(), bytes: 0 });
+        Self { inner: TokioIo::new(stream), peer, runtime, pace, lingering: None }
+    }
+
+    /// The kernel took bytes of an answer.
+    fn wrote(&mut self, len: usize) {
+        self.peer.wrote(len);
+        let Some(pace) = &mut self.pace else { return };
+        pace.bytes += len;
+        if pace.bytes < QUICK_BYTES {
+            return;
+        }
+        let now = self.runtime.now();
+        if now.saturating_duration_since(pace.since) <= QUICK {
+            bound_unsent(self.inner.inner().tcp(), QUICK_UNSENT_BYTES);
+            self.pace = None;
+        } else {
+            *pace = Pace { since: now, bytes: 0 };
+        }
     }
 
     /// What was written, or not: an error when the receiver is given up.
     fn judge<R>(
-        &self,
+        &mut self,
         cx: &Context<'_>,
         written: Poll<io::Result<R>>,
         len: impl Fn(&R) -> usize,
     ) -> Poll<io::Result<R>> {
         match &written {
-            Poll::Pending if self.peer.await_receiver(cx, unacknowledged(self.inner.inner().tcp())) => {
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            Poll::Pending => {
+                self.peer.is_asked_by(|| watch(self.inner.inner().tcp()));
+                match self.peer.await_receiver(cx) {
+                    true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                    false => written,
+                }
             }
             Poll::Ready(Ok(value)) => {
-                self.peer.wrote(len(value));
+                self.wrote(len(value));
                 written
             }
-            _ => written,
+            Poll::Ready(Err(_)) => written,
         }
     }
 }

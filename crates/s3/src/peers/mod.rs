@@ -27,7 +27,7 @@ use crate::options::Limits;
 use rate::Rate;
 
 pub(crate) use in_flight::{InFlight, KeyLimits};
-pub(crate) use peer::{Peer, Waits};
+pub(crate) use peer::{Held, Peer, Waits};
 
 /// Ticks of a window.
 const TICKS: usize = 30;
@@ -159,7 +159,6 @@ impl Peers {
             if watched.peer.waits() == Waits::NotForPeer {
                 continue;
             }
-            watched.peer.look();
             if watched.rate.of_last(TICKS).is_some_and(|bytes| bytes < least) {
                 watched.cut();
                 self.metrics.cut("rate");

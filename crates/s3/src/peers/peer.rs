@@ -1,5 +1,6 @@
 //! One connection's peer, as its task and the sweeper see it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::Context;
 
@@ -26,15 +27,20 @@ const CUT_ANSWER: u8 = 2;
 /// It is closed if no request has begun meanwhile.
 const CUT_IDLE: u8 = 3;
 
+/// Tells bytes.
+pub(crate) type Held = dyn Fn() -> u64 + Send + Sync;
+
 /// The peer of one connection. Its task writes here without locks; the sweeper reads once in a tick.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Peer {
     /// Bytes of bodies received, from the beginning,
     sent: AtomicU64,
     /// of answers given to the system,
     written: AtomicU64,
-    /// and of these what the peer took, as it was when it was waited for last.
+    /// and of these what the peer took, as far as the sweeper knows.
     taken: AtomicU64,
+    /// Tells the bytes that the system holds for it.
+    held: OnceLock<Box<Held>>,
     waits: AtomicU8,
     /// Requests that have begun.
     begun: AtomicU32,
@@ -99,10 +105,19 @@ impl Peer {
         self.take_verdict(CUT_BODY)
     }
 
-    /// Waits for the receiver, for which the system holds so many bytes. True when it is to be given up.
-    pub fn await_receiver(&self, cx: &Context<'_>, unacknowledged: u64) -> bool {
-        let taken = self.written.load(Ordering::Relaxed).saturating_sub(unacknowledged);
-        self.taken.fetch_max(taken, Ordering::Relaxed);
+    /// Gives what tells the bytes that the system holds for the peer, when it is waited for the first time. Where it cannot
+    /// be had, what was written counts as taken.
+    pub fn is_asked_by<E>(&self, held: impl FnOnce() -> Result<Box<Held>, E>) {
+        if self.held.get().is_none()
+            && let Ok(held) = held()
+        {
+            // Nobody else gives it.
+            let _ = self.held.set(held);
+        }
+    }
+
+    /// Waits for the receiver. True when it is to be given up.
+    pub fn await_receiver(&self, cx: &Context<'_>) -> bool {
         self.waits.store(Waits::ForReceiver as u8, Ordering::Relaxed);
         self.task.register(cx.waker());
         self.take_verdict(CUT_ANSWER)
@@ -121,14 +136,13 @@ impl Peer {
 
     /// Bytes moved from the connection's beginning.
     pub fn moved(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
-    }
-
-    /// Lets a connection that waits for its receiver look how much that took.
-    pub fn look(&self) {
         if self.waits() == Waits::ForReceiver {
-            self.task.wake();
+            // In this order what is written meanwhile does not count as taken.
+            let written = self.written.load(Ordering::Acquire);
+            let held = self.held.get().map_or(0, |held| held());
+            self.taken.fetch_max(written.saturating_sub(held), Ordering::Relaxed);
         }
+        self.sent.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
     }
 
     /// How many requests have begun.

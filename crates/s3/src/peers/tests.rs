@@ -1,5 +1,6 @@
 //! Sweeps, tick by tick: nothing here waits.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use super::*;
@@ -51,26 +52,26 @@ fn a_receiver_below_the_minimum_over_the_whole_window_is_cut_and_one_above_it_is
     let (slow, fast) = (peers.admit(address(1)).ok().unwrap(), peers.admit(address(2)).ok().unwrap());
     for admitted in [&slow, &fast] {
         admitted.peer.begin_request();
-        assert!(!admitted.peer.await_receiver(&cx(), 0));
+        assert!(!admitted.peer.await_receiver(&cx()));
     }
     peers.sweep(false);
     for second in 0..120 {
         for (admitted, bytes, every) in [(&slow, 4_900, 5), (&fast, 10_000, 10)] {
             if second % every == 0 {
                 admitted.peer.wrote(bytes);
-                admitted.peer.await_receiver(&cx(), 0);
+                admitted.peer.await_receiver(&cx());
             }
         }
         peers.sweep(false);
         let expected = if second < 29 { 0 } else { 1 };
         assert!(cuts.0.lock().len() >= expected, "second {second}");
         if !cuts.0.lock().is_empty() {
-            assert!(slow.peer.await_receiver(&cx(), 0), "it is told");
+            assert!(slow.peer.await_receiver(&cx()), "it is told");
             break;
         }
     }
     assert_eq!(*cuts.0.lock(), ["rate"]);
-    assert!(!fast.peer.await_receiver(&cx(), 0));
+    assert!(!fast.peer.await_receiver(&cx()));
 }
 
 /// The system holds much of an answer: what was written of it tells nothing, what the peer acknowledges does.
@@ -78,16 +79,17 @@ fn a_receiver_below_the_minimum_over_the_whole_window_is_cut_and_one_above_it_is
 fn a_receiver_moves_when_it_takes_what_the_system_holds_for_it() {
     let (peers, cuts) = peers();
     let (slow, stopped) = (peers.admit(address(1)).ok().unwrap(), peers.admit(address(2)).ok().unwrap());
-    let mut held = 500_000;
-    for admitted in [&slow, &stopped] {
+    let held = Arc::new(AtomicU64::new(500_000));
+    for (admitted, held) in [(&slow, held.clone()), (&stopped, Arc::new(AtomicU64::new(500_000)))] {
         admitted.peer.begin_request();
-        admitted.peer.wrote(held as usize);
-        assert!(!admitted.peer.await_receiver(&cx(), held));
+        admitted.peer.wrote(500_000);
+        admitted.peer.is_asked_by(|| Ok::<_, ()>(Box::new(move || held.load(Ordering::Relaxed))));
+        assert!(!admitted.peer.await_receiver(&cx()));
     }
     for _ in 0..120 {
-        held -= 2_000;
-        stopped.peer.await_receiver(&cx(), 500_000);
-        assert!(!slow.peer.await_receiver(&cx(), held));
+        held.fetch_sub(2_000, Ordering::Relaxed);
+        stopped.peer.await_receiver(&cx());
+        assert!(!slow.peer.await_receiver(&cx()));
         peers.sweep(false);
     }
     assert_eq!(cuts.0.lock().len(), 4, "one in each window of the one that takes nothing");
@@ -104,7 +106,7 @@ fn time_in_which_the_store_is_waited_for_does_not_count() {
     assert!(!admitted.peer.await_body(&cx()));
     (0..30).for_each(|_| peers.sweep(false));
     assert_eq!(*cuts.0.lock(), ["rate"]);
-    assert!(!admitted.peer.await_receiver(&cx(), 0) && admitted.peer.await_body(&cx()));
+    assert!(!admitted.peer.await_receiver(&cx()) && admitted.peer.await_body(&cx()));
 }
 
 #[test]
@@ -121,7 +123,7 @@ fn while_memory_is_short_the_slowest_go_first_and_those_above_the_minimum_stay()
         for (number, admitted) in admitted.iter().enumerate() {
             // The first twenty move less than 1,000 bytes a second, the first less than the second.
             admitted.peer.wrote(if number < 20 { 40 * number } else { 2_000 });
-            admitted.peer.await_receiver(&cx(), 0);
+            admitted.peer.await_receiver(&cx());
         }
         peers.sweep(false);
     }
@@ -129,7 +131,7 @@ fn while_memory_is_short_the_slowest_go_first_and_those_above_the_minimum_stay()
     peers.press();
     peers.sweep(false);
     assert_eq!(*cuts.0.lock(), ["memory"; 8]);
-    let is_cut = |number: usize| admitted[number].peer.await_receiver(&cx(), 0);
+    let is_cut = |number: usize| admitted[number].peer.await_receiver(&cx());
     assert!((0..8).all(is_cut) && !(8..40).any(is_cut));
     peers.sweep(false);
     assert_eq!(cuts.0.lock().len(), 8, "the pressure is over");
@@ -142,11 +144,11 @@ fn while_memory_is_short_senders_are_judged_sooner() {
     for admitted in [&sender, &receiver] {
         admitted.peer.begin_request();
     }
-    assert!(!sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx(), 0));
+    assert!(!sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx()));
     (0..3).for_each(|_| peers.sweep(true));
     assert!(cuts.0.lock().is_empty());
     peers.sweep(true);
-    assert!(sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx(), 0));
+    assert!(sender.peer.await_body(&cx()) && !receiver.peer.await_receiver(&cx()));
     assert_eq!(*cuts.0.lock(), ["memory"]);
 }
 
