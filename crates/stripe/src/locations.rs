@@ -8,8 +8,7 @@
 //! Evicted by CLOCK-Pro (the `quick_cache` crate), with a hash that is the same in every run: what is evicted decides which
 //! rows are read.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::BuildHasherDefault;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -19,7 +18,29 @@ use striate_core::StripeId;
 
 use crate::table::OpenedStripe;
 
-type Known = Cache<StripeId, Arc<OpenedStripe>, UnitWeighter, BuildHasherDefault<DefaultHasher>>;
+type Known = Cache<StripeId, Arc<OpenedStripe>, UnitWeighter, BuildHasherDefault<NameHasher>>;
+
+/// Of names, which nobody chooses: their numbers are a counter's.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let number = part.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
+            self.0 = striate_splitmix::hash(self.0 ^ number);
+        }
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        self.0 =
+            striate_splitmix::hash(striate_splitmix::hash(self.0 ^ (number >> 64) as u64) ^ number as u64);
+    }
+}
 
 /// Records of stripes, at most as many as it was made for.
 pub(crate) struct Locations(Option<Mutex<Known>>);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use striate_core::{SiteId, StripeId};
 use striate_plan::{Policy, QueryPiece};
 
@@ -20,16 +21,19 @@ pub(super) struct Located {
     /// Of each stripe.
     members: Vec<Members>,
     /// Of each span, in order.
-    pieces_of: Vec<Vec<usize>>,
+    pieces_of: Vec<Positions>,
     is_handed_out: Vec<bool>,
 }
 
 /// What a stripe is read for.
 #[derive(Default)]
 struct Members {
-    pieces: Vec<usize>,
-    spans: Vec<usize>,
+    pieces: Positions,
+    spans: Positions,
 }
+
+/// Mostly one, and rarely more than three.
+type Positions = SmallVec<[usize; 3]>;
 
 impl Located {
     /// The stripes of all spans: those that are known and whose sites all answer as they are known, the others looked up
@@ -76,10 +80,10 @@ impl Located {
     }
 
     /// The pieces of a span. One that another span has already serves both.
-    fn add_pieces(&mut self, number: usize, span: &Span, stripe: usize) -> Vec<usize> {
+    fn add_pieces(&mut self, number: usize, span: &Span, stripe: usize) -> Positions {
         let shapes = span.pieces(&self.stripes[stripe].stripe);
         let whole_of = span.is_whole().then_some(number);
-        let mut positions = Vec::with_capacity(shapes.len());
+        let mut positions = Positions::new();
         for shape in shapes {
             let members = &mut self.members[stripe];
             let known = members.pieces.iter().find(|&&piece| self.pieces[piece].shape == shape);

@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use smallvec::SmallVec;
 use striate_core::{ChunkRange, SiteId};
 use striate_plan::{PlanCost, Purpose, QueryPlan};
 use striate_runtime::Instant;
@@ -322,7 +323,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
 
     /// Completes what the chunks that came determine, and hands out the spans that are complete by it.
     fn complete_pieces_of(&mut self, stripe: usize) {
-        let open: Vec<usize> = self.located.open_pieces_of(stripe).collect();
+        let open: SmallVec<[usize; 3]> = self.located.open_pieces_of(stripe).collect();
         let completed = open.into_iter().filter(|&piece| self.complete(piece)).count();
         if completed == 0 {
             return;

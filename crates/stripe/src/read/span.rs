@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use smallvec::{SmallVec, smallvec};
 use striate_codec::ChunkSet;
 use striate_meta::records::Block;
 
@@ -18,6 +19,9 @@ pub struct Span {
     /// The bytes of it.
     pub range: Range<u32>,
 }
+
+/// The pieces of a span.
+pub(super) type Pieces = SmallVec<[PieceShape; 3]>;
 
 /// What a piece is of its stripe.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,27 +52,27 @@ impl Span {
     }
 
     /// The pieces, in the order of their bytes.
-    pub(super) fn pieces(&self, stripe: &OpenedStripe) -> Vec<PieceShape> {
+    pub(super) fn pieces(&self, stripe: &OpenedStripe) -> Pieces {
         let (k, len) = (stripe.code.k(), stripe.record.chunk_len);
         let piece = |columns: Range<u32>, chunks: Range<u32>| PieceShape {
             columns,
             wanted: chunks.map(|chunk| chunk as usize).collect(),
         };
         if self.range.is_empty() {
-            return Vec::new();
+            return Pieces::new();
         }
         if self.is_whole() {
-            return vec![PieceShape::whole(stripe)];
+            return smallvec![PieceShape::whole(stripe)];
         }
         if k == 1 {
-            return vec![piece(self.range.clone(), 0..1)];
+            return smallvec![piece(self.range.clone(), 0..1)];
         }
         let (first, last) = (self.range.start / len, (self.range.end - 1) / len);
         let (from, to) = (self.range.start - first * len, self.range.end - last * len);
         if first == last {
-            return vec![piece(from..to, first..first + 1)];
+            return smallvec![piece(from..to, first..first + 1)];
         }
-        let (mut pieces, mut middle) = (Vec::with_capacity(3), first..last + 1);
+        let (mut pieces, mut middle) = (Pieces::new(), first..last + 1);
         if from > 0 {
             pieces.push(piece(from..len, first..first + 1));
             middle.start += 1;
