@@ -52,7 +52,7 @@ pub async fn run(runtime: &Runtime, args: &RealityArgs) -> Outcome {
             way: measure_way(runtime, BLOCK_LEN / profile.code.data_count() as u32, args).await?,
             calibration: Calibration::named(calibration).expect("the cases name calibrations"),
             profile,
-            policy: policy.parse().map_err(Failure::failed)?,
+            policy: striate_baselines::read_policy(policy).map_err(Failure::failed)?,
             sites: args.sites,
             clients: args.clients,
             blocks: args.blocks,

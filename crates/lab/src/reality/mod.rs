@@ -333,3 +333,16 @@ impl ClosedLoop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_names_a_profile_and_a_policy() {
+        for (name, _, profile, policy) in CASES {
+            assert!(profile.parse::<Profile>().is_ok(), "{name}: {profile}");
+            assert!(striate_baselines::read_policy(policy).is_ok(), "{name}: {policy}");
+        }
+    }
+}
