@@ -23,16 +23,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use striate_core::{ChunkId, FencingEpoch};
+use striate_core::ChunkId;
 use striate_runtime::Runtime;
 
+use super::form::{Form, PAGE};
 use super::index::Location;
 use super::record::{ChunkRecord, Record};
-use super::scan::{Scanner, read_payload};
-use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentName, create_segment};
+use super::scan::{Scanner, read_stored};
+use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
 use super::state::{DeadCopy, SegmentState};
 use super::writer::Writer;
-use super::{Shared, snapshot};
+use super::{Shared, layout, snapshot};
 use crate::filesystem::File;
 
 /// What a call of [`super::DiskStore::compact_step`] did.
@@ -61,8 +62,7 @@ struct Job {
     temporary_path: PathBuf,
     file: Arc<dyn File>,
     len: u64,
-    /// As its header says.
-    epoch: FencingEpoch,
+    header: SegmentHeader,
     /// Segments still to be copied, the last first.
     waiting: Vec<u32>,
     current: Option<Victim>,
@@ -168,8 +168,8 @@ impl Shared {
         }
         let name = self.next_segment_name();
         let temporary_path = name.temporary_path(&self.directory);
-        let epoch = self.state.read().epoch;
-        let file = create_segment(&*self.fs, name, &temporary_path, epoch)?;
+        let header = self.header_for(&victims);
+        let file = create_segment(&*self.fs, name, &temporary_path, header)?;
         let mut state = self.state.write();
         for number in &victims {
             if let Some(segment) = state.segments.get_mut(number) {
@@ -182,7 +182,7 @@ impl Shared {
             temporary_path,
             file,
             len: SEGMENT_HEADER_LEN,
-            epoch,
+            header,
             waiting: victims,
             current: None,
             done: Vec::new(),
@@ -190,6 +190,14 @@ impl Shared {
             tombstones: Vec::new(),
         });
         Ok(CompactionStep::Progress)
+    }
+
+    /// That of a segment into which the records of `victims` are copied, as they are.
+    fn header_for(&self, victims: &[u32]) -> SegmentHeader {
+        let state = self.state.read();
+        let versions =
+            victims.iter().filter_map(|number| state.segments.get(number)).map(|segment| segment.version);
+        SegmentHeader { version: versions.max().unwrap_or(1), epoch: state.epoch }
     }
 
     /// A snapshot, when the scan that a crash would cost has become long.
@@ -337,14 +345,16 @@ impl Shared {
 
     /// Copies a record that the index points at, if it is intact.
     fn copy_chunk(&self, job: &mut Job, victim: &Victim, offset: u32, chunk: ChunkRecord) -> io::Result<()> {
-        let from =
-            Location { segment: victim.segment.name.number, offset, len: chunk.len, crc32c: chunk.crc32c };
+        let from = chunk.location(victim.segment.name.number, offset);
         if self.state.read().index.get(chunk.chunk) != Some(from) {
             return Ok(());
         }
-        let Some(payload) = read_payload(&victim.file, &chunk, offset) else { return Ok(()) };
+        let Some(stored) = read_stored(&victim.file, &chunk, offset) else { return Ok(()) };
         let (name, sequence) = (chunk.chunk, chunk.sequence);
-        let offset = job.append(Record::Chunk(chunk), &payload)?;
+        if chunk.form == Form::Paged {
+            job.align(PAGE - chunk.header_len() % PAGE)?;
+        }
+        let offset = job.append(Record::Chunk(chunk), &stored)?;
         let to = Location { segment: job.name.number, offset, ..from };
         job.moved.push(Moved { chunk: name, sequence, from, to });
         Ok(())
@@ -357,7 +367,10 @@ impl Shared {
         let segment = Segment::new(job.name, &self.directory);
         self.open_files.put(&segment, job.file.clone());
         let mut state = self.state.write();
-        state.segments.insert(job.name.number, SegmentState::new(segment, job.len, job.epoch));
+        state.segments.insert(
+            job.name.number,
+            SegmentState::new(segment, job.header.version, job.len, job.header.epoch),
+        );
         for target in &job.tombstones {
             state.add_tombstone(job.name.number, *target);
         }
@@ -482,6 +495,14 @@ impl Shared {
 }
 
 impl Job {
+    /// Puts the next record at an offset that is `residue` in its page, so that a page of its chunk is one of the file.
+    fn align(&mut self, residue: usize) -> io::Result<()> {
+        match layout::gap(self.len, residue) {
+            Some(gap) => self.append(gap, &[]).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     /// Appends a record for its new place; returns its offset.
     fn append(&mut self, record: Record, payload: &[u8]) -> io::Result<u32> {
         let mut header = Vec::new();

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A write is a record appended to the active segment; the writer (module `writer`) commits everything that waits
-//! with one write and one sync. A read is a look into the index and one read of header and granules together
-//! (module `read`). A delete is a tombstone; compaction (module `compaction`) gives the space back.
+//! with one write and one sync. How bytes and checksums lie in a record is its *form* (module `form`). A read is a look
+//! into the index and one read of the disk (module `read`). A delete is a tombstone; compaction (module `compaction`) gives the space back.
 //!
 //! Crash argument, in short. Nothing is ever overwritten: a record is appended, synced, then acknowledged, so a
 //! crash can only tear what nobody was told of. Each record proves itself by its checksums, so what is torn is
@@ -21,6 +21,7 @@
 //! What it does not do: no encryption, no compression, no bound on waiting requests (the site's queue bounds them).
 
 mod compaction;
+mod form;
 mod index;
 mod layout;
 mod read;
@@ -30,6 +31,7 @@ mod scan;
 mod segment;
 mod snapshot;
 mod state;
+mod tables;
 mod watch;
 mod writer;
 
@@ -43,14 +45,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
-use striate_core::{ChunkId, ChunkRange, FencingEpoch};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, InForce};
 use striate_runtime::Runtime;
 use tokio::sync::oneshot;
 
 use self::compaction::Compaction;
+use self::form::Form;
 use self::read::Source;
+use self::record::ChunkRecord;
 use self::segment::OpenFiles;
 use self::state::State;
+use self::tables::Tables;
 use self::watch::Watch;
 use self::writer::{Change, Request, Writer};
 use crate::api::{ChunkPage, SiteError};
@@ -80,6 +85,12 @@ pub struct DiskStoreOptions {
     pub direct_bytes: usize,
     /// Descriptors of segments kept open at most.
     pub open_files: usize,
+    /// The formats in force: what may be written. Whoever opens the store keeps them up to date.
+    pub formats: InForce,
+    /// Chunks of more than this many bytes are written so that a small range of them is one read, at the price of a copy.
+    pub paged_from: usize,
+    /// Memory for tables of checksums that were read before, in bytes.
+    pub table_bytes: usize,
     /// A snapshot of the index is written when this many bytes were appended since the last one (and at least eight
     /// times the snapshot's own size).
     pub snapshot_after_bytes: u64,
@@ -95,6 +106,9 @@ impl Default for DiskStoreOptions {
             compact_pause: Duration::from_millis(50),
             direct_bytes: 256 * 1024,
             open_files: 512,
+            formats: InForce::default(),
+            paged_from: form::PAGED_FROM,
+            table_bytes: 4 * 1024 * 1024,
             snapshot_after_bytes: 4 * 1024 * 1024 * 1024,
         }
     }
@@ -155,6 +169,7 @@ struct Shared {
     reserve_bytes: u64,
     state: RwLock<State>,
     open_files: OpenFiles,
+    tables: Tables,
     next_segment: AtomicU32,
     queue: Mutex<Queue>,
     queued: Condvar,
@@ -208,6 +223,7 @@ impl DiskStore {
         let shared = Arc::new(Shared {
             runtime: runtime.clone(),
             reserve_bytes: options.reserve_bytes.unwrap_or_else(|| default_reserve(space.capacity)),
+            tables: Tables::new(options.table_bytes),
             options,
             directory,
             open_files,
@@ -316,6 +332,37 @@ impl Shared {
         }
     }
 
+    /// The newest record format that may be written.
+    fn version_in_force(&self) -> u8 {
+        self.options.formats.get().chunks.min(u32::from(record::FORMAT_VERSION)) as u8
+    }
+
+    /// The form in which a chunk is written now.
+    fn form_for(&self, payload: &[u8]) -> Form {
+        match self.version_in_force() {
+            ..2 => Form::Coarse,
+            _ if payload.len() > self.options.paged_from => Form::Paged,
+            _ => Form::Fine,
+        }
+    }
+
+    /// The record of a paged chunk, and its pages.
+    fn page(
+        &self,
+        chunk: ChunkId,
+        payload: &[u8],
+        given: Option<&[u32]>,
+    ) -> Result<(ChunkRecord, Bytes), SiteError> {
+        granule::check_len(payload)?;
+        let len = payload.len() as u32;
+        let told = given.map(|given| granule::told_crc(given, len)).transpose()?;
+        let (pages, crc32c) = form::make_pages(chunk, payload, self.runtime.buffers());
+        if told.is_some_and(|told| told != crc32c) {
+            return Err(granule::damaged());
+        }
+        Ok((ChunkRecord::new(chunk, Form::Paged, len, crc32c, &[]), pages))
+    }
+
     async fn change(&self, change: Change) -> Result<(), SiteError> {
         let (reply, answer) = oneshot::channel();
         {
@@ -387,9 +434,20 @@ impl ChunkStore for DiskStore {
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
     ) -> Result<(), SiteError> {
-        let granules = granule::check_write(&payload, granule_crcs)?;
-        let crc32c = granule::payload_crc(&granules, payload.len() as u32);
-        self.shared.change(Change::Write { chunk, payload, granules, crc32c }).await
+        let (record, stored) = match self.shared.form_for(&payload) {
+            Form::Paged => {
+                let shared = self.shared.clone();
+                let page = move || shared.page(chunk, &payload, granule_crcs.as_deref());
+                self.shared.runtime.run_blocking(page).await?
+            }
+            form => {
+                let granules = granule::check_write(&payload, granule_crcs, form.granule_len())?;
+                let len = payload.len() as u32;
+                let crc32c = granule::payload_crc(&granules, len, form.granule_len());
+                (ChunkRecord::new(chunk, form, len, crc32c, &granules), payload)
+            }
+        };
+        self.shared.change(Change::Write { record, stored }).await
     }
 
     async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
@@ -441,5 +499,7 @@ impl ChunkStore for DiskStore {
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod form_tests;
 #[cfg(test)]
 mod tests;
