@@ -37,7 +37,8 @@ const CHECKSUM_LEN: usize = 4;
 /// Length in bytes of a granule of a paged chunk.
 const PAGE_PAYLOAD: usize = PAGE - CHECKSUM_LEN;
 
-/// Chunks of more bytes than this are paged: no chunk of a split object is longer, as blocks have at most 4 MiB.
+/// Chunks of more bytes than this are paged: no chunk of a split object is longer, unless its bucket asked for blocks of
+/// more than 4 MiB.
 pub(super) const PAGED_FROM: usize = 4 << 20;
 
 /// See the module's documentation.
