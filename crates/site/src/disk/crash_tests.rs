@@ -182,12 +182,14 @@ impl Known {
     }
 }
 
-/// The accounting in memory equals one made anew from the index.
+/// The accounting in memory equals one made anew from the index, and no segment has records newer than its header says.
 fn check_accounting(store: &DiskStore) {
     let state = store.shared.state.read();
     let mut live: BTreeMap<u32, u64> = state.segments.keys().map(|number| (*number, 0)).collect();
     for (_, location) in state.index.iter() {
         *live.get_mut(&location.segment).expect("an existing segment") += location.record_len();
+        let said = state.segments[&location.segment].version;
+        assert!(location.form.version() <= said, "{:?} in a segment of format {said}", location.form);
     }
     for (number, segment) in &state.segments {
         assert_eq!(segment.live_bytes, live[number], "live bytes of segment {number}");
