@@ -17,24 +17,21 @@
 //! A tombstone is copied along until the segment it names is durably gone (design.md §10.11). A live record that is
 //! damaged is never copied: its segment stays, set aside, until the chunk has been repaired elsewhere and deleted.
 
-use std::io::{self, IoSlice};
-use std::path::PathBuf;
+use std::io;
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use striate_core::ChunkId;
 use striate_runtime::Runtime;
 
-use super::form::{Form, PAGE};
 use super::index::Location;
+use super::job::{Job, Moved, Victim};
 use super::record::{ChunkRecord, Record};
 use super::scan::{Scanner, read_stored};
 use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
 use super::state::{DeadCopy, SegmentState};
 use super::writer::Writer;
-use super::{Shared, layout, snapshot};
-use crate::filesystem::File;
+use super::{Shared, snapshot};
 
 /// What a call of [`super::DiskStore::compact_step`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,40 +50,6 @@ pub(super) struct Compaction {
     job: Option<Job>,
     /// Bytes in segments when the last snapshot was written.
     pub bytes_at_snapshot: u64,
-}
-
-/// Copies the live records of some segments into one.
-#[derive(Debug)]
-struct Job {
-    name: SegmentName,
-    temporary_path: PathBuf,
-    file: Arc<dyn File>,
-    len: u64,
-    header: SegmentHeader,
-    /// Segments still to be copied, the last first.
-    waiting: Vec<u32>,
-    current: Option<Victim>,
-    done: Vec<Victim>,
-    moved: Vec<Moved>,
-    /// Targets of the tombstones copied.
-    tombstones: Vec<u32>,
-}
-
-/// A segment that is being copied.
-#[derive(Debug)]
-struct Victim {
-    segment: Arc<Segment>,
-    file: Arc<dyn File>,
-    scanner: Scanner,
-}
-
-/// A copied record.
-#[derive(Clone, Copy, Debug)]
-struct Moved {
-    chunk: ChunkId,
-    sequence: u64,
-    from: Location,
-    to: Location,
 }
 
 /// How many moved records the index learns under one lock.
@@ -351,10 +314,7 @@ impl Shared {
         }
         let Some(stored) = read_stored(&victim.file, &chunk, offset) else { return Ok(()) };
         let (name, sequence) = (chunk.chunk, chunk.sequence);
-        if chunk.form == Form::Paged {
-            job.align(PAGE - chunk.header_len() % PAGE)?;
-        }
-        let offset = job.append(Record::Chunk(chunk), &stored)?;
+        let offset = job.append_chunk(chunk, &stored)?;
         let to = Location { segment: job.name.number, offset, ..from };
         job.moved.push(Moved { chunk: name, sequence, from, to });
         Ok(())
@@ -491,27 +451,5 @@ impl Shared {
         self.available_bytes
             .store(self.fs.space(&self.directory).map_or(0, |space| space.available), Ordering::Relaxed);
         Ok(())
-    }
-}
-
-impl Job {
-    /// Puts the next record at an offset that is `residue` in its page, so that a page of its chunk is one of the file.
-    fn align(&mut self, residue: usize) -> io::Result<()> {
-        match layout::gap(self.len, residue) {
-            Some(gap) => self.append(gap, &[]).map(|_| ()),
-            None => Ok(()),
-        }
-    }
-
-    /// Appends a record for its new place; returns its offset.
-    fn append(&mut self, record: Record, payload: &[u8]) -> io::Result<u32> {
-        let mut header = Vec::new();
-        record.encode(self.name.place(self.len), &mut header);
-        let padding = vec![0; record.len() as usize - header.len() - payload.len()];
-        let mut parts = [IoSlice::new(&header), IoSlice::new(payload), IoSlice::new(&padding)];
-        self.file.write_all_at(&mut parts, self.len)?;
-        let offset = self.len as u32;
-        self.len += record.len();
-        Ok(offset)
     }
 }

@@ -6,9 +6,11 @@ use futures::FutureExt;
 use proptest::prelude::*;
 use striate_core::{Formats, GRANULE_LEN};
 
+use super::form::Form;
 use super::*;
 use crate::conformance::{chunk_id, payload};
 use crate::filesystem::{Reads, SimulatedFileSystem};
+use crate::granule;
 
 const MIB: usize = 1 << 20;
 

@@ -23,7 +23,9 @@
 mod compaction;
 mod form;
 mod index;
+mod job;
 mod layout;
+mod prepare;
 mod read;
 mod record;
 mod recovery;
@@ -50,9 +52,7 @@ use striate_runtime::Runtime;
 use tokio::sync::oneshot;
 
 use self::compaction::Compaction;
-use self::form::Form;
 use self::read::Source;
-use self::record::ChunkRecord;
 use self::segment::OpenFiles;
 use self::state::State;
 use self::tables::Tables;
@@ -60,7 +60,6 @@ use self::watch::Watch;
 use self::writer::{Change, Request, Writer};
 use crate::api::{ChunkPage, SiteError};
 use crate::filesystem::{self, FileSystem, Lock};
-use crate::granule;
 use crate::identity;
 use crate::store::{ChunkInfo, ChunkStore, StoreStatus};
 
@@ -332,37 +331,6 @@ impl Shared {
         }
     }
 
-    /// The newest record format that may be written.
-    fn version_in_force(&self) -> u8 {
-        self.options.formats.get().chunks.min(u32::from(record::FORMAT_VERSION)) as u8
-    }
-
-    /// The form in which a chunk is written now.
-    fn form_for(&self, payload: &[u8]) -> Form {
-        match self.version_in_force() {
-            ..2 => Form::Coarse,
-            _ if payload.len() > self.options.paged_from => Form::Paged,
-            _ => Form::Fine,
-        }
-    }
-
-    /// The record of a paged chunk, and its pages.
-    fn page(
-        &self,
-        chunk: ChunkId,
-        payload: &[u8],
-        given: Option<&[u32]>,
-    ) -> Result<(ChunkRecord, Bytes), SiteError> {
-        granule::check_len(payload)?;
-        let len = payload.len() as u32;
-        let told = given.map(|given| granule::told_crc(given, len)).transpose()?;
-        let (pages, crc32c) = form::make_pages(chunk, payload, self.runtime.buffers());
-        if told.is_some_and(|told| told != crc32c) {
-            return Err(granule::damaged());
-        }
-        Ok((ChunkRecord::new(chunk, Form::Paged, len, crc32c, &[]), pages))
-    }
-
     async fn change(&self, change: Change) -> Result<(), SiteError> {
         let (reply, answer) = oneshot::channel();
         {
@@ -434,19 +402,7 @@ impl ChunkStore for DiskStore {
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
     ) -> Result<(), SiteError> {
-        let (record, stored) = match self.shared.form_for(&payload) {
-            Form::Paged => {
-                let shared = self.shared.clone();
-                let page = move || shared.page(chunk, &payload, granule_crcs.as_deref());
-                self.shared.runtime.run_blocking(page).await?
-            }
-            form => {
-                let granules = granule::check_write(&payload, granule_crcs, form.granule_len())?;
-                let len = payload.len() as u32;
-                let crc32c = granule::payload_crc(&granules, len, form.granule_len());
-                (ChunkRecord::new(chunk, form, len, crc32c, &granules), payload)
-            }
-        };
+        let (record, stored) = self.shared.prepare(chunk, payload, granule_crcs).await?;
         self.shared.change(Change::Write { record, stored }).await
     }
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use striate_core::Formats;
 
+use super::form::Form;
 use super::*;
 use crate::conformance::{self, StoreUnderTest};
 use crate::filesystem::RealFileSystem;
