@@ -4,9 +4,12 @@ use std::fmt;
 
 use crate::id::{Generation, StripeId};
 
-/// Length in bytes of a granule: the unit in which a chunk's bytes are checksummed and verified. The last
-/// granule of a chunk may be shorter.
+/// Length in bytes of a granule of chunk format 1: the unit in which a chunk's bytes are checksummed and verified. The
+/// last granule of a chunk may be shorter.
 pub const GRANULE_LEN: usize = 64 * 1024;
+
+/// Length in bytes of a granule of chunk format 2.
+pub const SMALL_GRANULE_LEN: usize = 4 * 1024;
 
 /// The full name of a chunk. Chunks are immutable: one name never stands for two different contents, so a
 /// stale location can only miss, never lie.

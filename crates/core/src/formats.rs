@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use crate::chunk::{GRANULE_LEN, SMALL_GRANULE_LEN};
+
 /// A format: what is written from some release on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
@@ -35,7 +37,14 @@ pub const RECORDS: &[Format] = &[
 ];
 
 /// The formats of chunks and their segments on sites that this program reads, in ascending order.
-pub const CHUNKS: &[Format] = &[Format { number: 1, release: "0.1.0", brings: "the first segments" }];
+pub const CHUNKS: &[Format] = &[
+    Format { number: 1, release: "0.1.0", brings: "the first segments" },
+    Format {
+        number: 2,
+        release: "0.3.0",
+        brings: "small granules: a small range of a chunk costs one small read of the disk",
+    },
+];
 
 /// A format of records and one of chunks: those that a program reads up to, or those in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -60,6 +69,11 @@ impl Formats {
     /// True if who reads up to these reads `other` too.
     pub fn covers(self, other: Self) -> bool {
         self.records >= other.records && self.chunks >= other.chunks
+    }
+
+    /// Length in bytes of the granules whose checksums come with a chunk to its site.
+    pub fn granule_len(self) -> usize {
+        if self.chunks < 2 { GRANULE_LEN } else { SMALL_GRANULE_LEN }
     }
 
     /// What both read.
@@ -213,6 +227,7 @@ mod tests {
         assert!(next.check_readable("").unwrap_err().to_string().contains("a newer release"));
         let chunks = Formats { chunks: Formats::NEWEST.chunks + 1, ..Formats::OLDEST };
         assert!(chunks.check_readable("").is_err());
+        assert_eq!(Formats { records: 1, chunks: 2 }.release(), "0.3.0");
         assert_eq!(Formats::OLDEST.release(), "0.1.0");
         assert_eq!(Formats { records: 2, chunks: 1 }.release(), "0.2.0");
     }

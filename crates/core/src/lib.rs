@@ -12,7 +12,7 @@ pub mod id;
 pub mod load;
 pub mod profile;
 
-pub use chunk::{ChunkId, ChunkRange, GRANULE_LEN};
+pub use chunk::{ChunkId, ChunkRange, GRANULE_LEN, SMALL_GRANULE_LEN};
 pub use formats::{Formats, InForce, NeedsNewerProgram};
 pub use id::{ClusterId, FencingEpoch, Generation, RackId, SiteId, StripeId};
 pub use load::LoadReport;

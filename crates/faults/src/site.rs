@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use striate_core::{ChunkId, ChunkRange, FencingEpoch, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, Formats, InForce, LoadReport, RackId, SiteId};
 use striate_runtime::{Process, Runtime};
 use striate_site::filesystem::{FileSystem, SimulatedFileSystem};
 use striate_site::{
@@ -101,9 +101,13 @@ struct Disk {
     slow: bool,
 }
 
-/// Small segments, so that a short run rolls and compacts them.
-fn options() -> DiskStoreOptions {
+/// Small segments, so that a short run rolls and compacts them. Until its first restart a site with an odd number writes
+/// chunk format 1, so that there are chunks of both, and chunks long enough to be paged.
+fn options(site: SiteId, is_first_start: bool) -> DiskStoreOptions {
+    let is_old = is_first_start && site.0 % 2 == 1;
     DiskStoreOptions {
+        formats: InForce::new(if is_old { Formats::OLDEST } else { Formats::NEWEST }),
+        paged_from: 16 << 10,
         segment_len: 96 << 10,
         reserve_bytes: Some(64 << 10),
         compact_step_bytes: 32 << 10,
@@ -158,7 +162,8 @@ impl SiteMachine {
             }
         }
         let seen: Arc<dyn FileSystem> = mutation::file_system(self.mutation, &fs);
-        let store = DiskStore::open(&runtime, seen, Path::new("/disk"), options())
+        let options = options(self.id(), fs.files().is_empty());
+        let store = DiskStore::open(&runtime, seen, Path::new("/disk"), options)
             .map_err(|error| format!("site {}: {error}", self.id()))?;
         let store = Arc::new(store);
         let timed =

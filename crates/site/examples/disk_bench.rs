@@ -51,7 +51,7 @@ async fn run(
         stores.push(Arc::new(store));
     }
     let payload = striate_site::conformance::payload(1, len);
-    let crcs = granule_crcs(&payload);
+    let crcs = granule_crcs(&payload, striate_core::SMALL_GRANULE_LEN);
     let next = Arc::new(AtomicU64::new(0));
     let started = runtime.now();
     let writers = (0..WRITERS).map(|_| {

@@ -59,8 +59,9 @@ pub struct WriteRequest {
     pub chunk: ChunkId,
     /// Its bytes, at least one.
     pub payload: Bytes,
-    /// CRC-32C of each granule of the payload ([`striate_core::GRANULE_LEN`]), when the writer has computed
-    /// them with the encoding. A site behind a network verifies them on receipt.
+    /// CRC-32C of each granule of the payload, when the writer has computed them with the encoding: of
+    /// [`striate_core::GRANULE_LEN`] bytes, or of [`striate_core::SMALL_GRANULE_LEN`] where chunk format 2 is in force.
+    /// A site behind a network verifies them on receipt.
     pub granule_crcs: Option<Arc<[u32]>>,
     /// Its place in the queue.
     pub priority: Priority,

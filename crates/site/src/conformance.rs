@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use striate_codec::crc32c;
-use striate_core::{ChunkId, ChunkRange, FencingEpoch, GRANULE_LEN, Generation, StripeId};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, GRANULE_LEN, Generation, SMALL_GRANULE_LEN, StripeId};
 
 use crate::api::SiteError;
 use crate::granule;
@@ -38,8 +38,8 @@ pub enum Operation {
         len: u32,
         /// Writes other bytes than the name determines.
         other_bytes: bool,
-        /// Hands over the granules' checksums.
-        with_crcs: bool,
+        /// Hands over the checksums of granules of this length.
+        with_crcs: Option<usize>,
     },
     /// Reads a range, which may pass the end.
     Read {
@@ -114,7 +114,8 @@ async fn ranges_over_granule_borders(subject: &mut dyn StoreUnderTest) {
     let lens = [1, 511, 4096, GRANULE_LEN - 1, GRANULE_LEN, GRANULE_LEN + 1, 3 * GRANULE_LEN + 17];
     for (i, len) in lens.into_iter().enumerate() {
         let bytes = payload(i as u64, len);
-        let crcs = (i % 2 == 0).then(|| granule::granule_crcs(&bytes));
+        let crcs = [None, Some(GRANULE_LEN), Some(SMALL_GRANULE_LEN)][i % 3];
+        let crcs = crcs.map(|granule_len| granule::granule_crcs(&bytes, granule_len));
         store.write(chunk_id(i as u64, i as u8, 1), bytes, crcs).await.expect("a write succeeds");
     }
     for reopened in [false, true] {
@@ -301,7 +302,7 @@ impl Model {
         match operation {
             Operation::Write { chunk, len, other_bytes, with_crcs } => {
                 let bytes = payload(u64::from(*chunk) << 1 | u64::from(*other_bytes), *len as usize);
-                let crcs = with_crcs.then(|| granule::granule_crcs(&bytes));
+                let crcs = with_crcs.map(|granule_len| granule::granule_crcs(&bytes, granule_len));
                 let result = store.write(name(*chunk), bytes.clone(), crcs).await;
                 let allowed = self.chunks.get(&name(*chunk)).is_none_or(|existing| *existing == bytes);
                 match &result {

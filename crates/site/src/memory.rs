@@ -51,9 +51,9 @@ impl Stored {
 
     fn read(&self, range: &ChunkRange) -> Result<Bytes, SiteError> {
         granule::check_range(range, self.len())?;
-        for i in granule::covering(range) {
+        for i in granule::covering(range, GRANULE_LEN) {
             let start = i * GRANULE_LEN;
-            let bytes = &self.payload[start..start + granule::granule_len(self.len(), i)];
+            let bytes = &self.payload[start..start + granule::granule_len(self.len(), i, GRANULE_LEN)];
             if crc32c(bytes) != self.granules[i] {
                 let reason = format!("granule {i} does not match its checksum");
                 return Err(SiteError::Corrupt { chunk: range.chunk, reason });
@@ -136,9 +136,9 @@ impl ChunkStore for MemoryStore {
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
     ) -> Result<(), SiteError> {
-        let granules = granule::check_write(&payload, granule_crcs)?;
+        let granules = granule::check_write(&payload, granule_crcs, GRANULE_LEN)?;
         let len = payload.len() as u32;
-        let crc32c = granule::payload_crc(&granules, len);
+        let crc32c = granule::payload_crc(&granules, len, GRANULE_LEN);
         let mut state = self.state.lock();
         if let Some(existing) = state.chunks.get(&chunk) {
             return granule::check_rewrite(chunk, (existing.len(), existing.crc32c), (len, crc32c));

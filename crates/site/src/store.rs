@@ -43,7 +43,7 @@ pub struct StoreStatus {
 #[async_trait]
 pub trait ChunkStore: Send + Sync + Debug {
     /// Stores a chunk; returns when it is durable. `granule_crcs`, if given, are the CRC-32C of each granule
-    /// of `payload` and are trusted.
+    /// of `payload`, of either length (module [`crate::granule`]).
     async fn write(
         &self,
         chunk: ChunkId,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use striate_core::{ClusterId, Formats, RackId, SiteId};
+use striate_core::{ClusterId, Formats, InForce, RackId, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_runtime::Runtime;
 use striate_site::SiteDirectory;
@@ -132,7 +132,8 @@ impl Process {
             write_roster(cluster, &member, &formats)?;
         }
         let rack = RackId(self.rack.clone());
-        let site = DiskSite::open_in(&self.runtime, cluster, &member, rack).await;
+        let in_force = InForce::new(formats.in_force);
+        let site = DiskSite::open_in(&self.runtime, cluster, &member, rack, &in_force).await;
         let site = site.map_err(Failure::refused)?;
         let neighbours: Arc<dyn SiteDirectory> = self.neighbours.clone();
         site.set_directory(Arc::downgrade(&neighbours));
@@ -152,7 +153,7 @@ impl Process {
         );
         tokio::select! {
             () = serving => {}
-            () = self.keep_registered(&member, &site, &address, formats) => {}
+            () = self.keep_registered(&member, &site, &address, formats, &in_force) => {}
         }
         site.close().await;
         drop((neighbours, lock));
@@ -204,13 +205,14 @@ impl Process {
     }
 
     /// Registers again and again, and writes down which formats are in force, so that programs that do not read them
-    /// refuse to start here. What goes wrong is said once; the site serves on.
+    /// refuse to start here. Only then does the site write these. What goes wrong is said once; the site serves on.
     async fn keep_registered(
         &self,
         member: &Member,
         site: &DiskSite,
         address: &str,
         mut formats: RequiredFormats,
+        in_force: &InForce,
     ) {
         let mut said = None;
         loop {
@@ -220,7 +222,10 @@ impl Process {
                 && !formats.in_force.covers(required.in_force)
             {
                 match write_roster(self.trust.own_name().cluster, member, &required) {
-                    Ok(()) => formats = required,
+                    Ok(()) => {
+                        in_force.raise(required.in_force);
+                        formats = required;
+                    }
                     Err(error) => {
                         tracing::warn!(site = %member.site, %error, "the formats in force were not written down")
                     }

@@ -17,23 +17,21 @@
 //! A tombstone is copied along until the segment it names is durably gone (design.md §10.11). A live record that is
 //! damaged is never copied: its segment stays, set aside, until the chunk has been repaired elsewhere and deleted.
 
-use std::io::{self, IoSlice};
-use std::path::PathBuf;
+use std::io;
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use striate_core::{ChunkId, FencingEpoch};
 use striate_runtime::Runtime;
 
 use super::index::Location;
+use super::job::{Job, Moved, Victim};
 use super::record::{ChunkRecord, Record};
-use super::scan::{Scanner, read_payload};
-use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentName, create_segment};
+use super::scan::{Scanner, read_stored};
+use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
 use super::state::{DeadCopy, SegmentState};
 use super::writer::Writer;
 use super::{Shared, snapshot};
-use crate::filesystem::File;
 
 /// What a call of [`super::DiskStore::compact_step`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,41 +50,6 @@ pub(super) struct Compaction {
     job: Option<Job>,
     /// Bytes in segments when the last snapshot was written.
     pub bytes_at_snapshot: u64,
-}
-
-/// Copies the live records of some segments into one.
-#[derive(Debug)]
-struct Job {
-    name: SegmentName,
-    temporary_path: PathBuf,
-    file: Arc<dyn File>,
-    len: u64,
-    /// As its header says.
-    epoch: FencingEpoch,
-    /// Segments still to be copied, the last first.
-    waiting: Vec<u32>,
-    current: Option<Victim>,
-    done: Vec<Victim>,
-    moved: Vec<Moved>,
-    /// Targets of the tombstones copied.
-    tombstones: Vec<u32>,
-}
-
-/// A segment that is being copied.
-#[derive(Debug)]
-struct Victim {
-    segment: Arc<Segment>,
-    file: Arc<dyn File>,
-    scanner: Scanner,
-}
-
-/// A copied record.
-#[derive(Clone, Copy, Debug)]
-struct Moved {
-    chunk: ChunkId,
-    sequence: u64,
-    from: Location,
-    to: Location,
 }
 
 /// How many moved records the index learns under one lock.
@@ -168,8 +131,8 @@ impl Shared {
         }
         let name = self.next_segment_name();
         let temporary_path = name.temporary_path(&self.directory);
-        let epoch = self.state.read().epoch;
-        let file = create_segment(&*self.fs, name, &temporary_path, epoch)?;
+        let header = self.header_for(&victims);
+        let file = create_segment(&*self.fs, name, &temporary_path, header)?;
         let mut state = self.state.write();
         for number in &victims {
             if let Some(segment) = state.segments.get_mut(number) {
@@ -182,7 +145,7 @@ impl Shared {
             temporary_path,
             file,
             len: SEGMENT_HEADER_LEN,
-            epoch,
+            header,
             waiting: victims,
             current: None,
             done: Vec::new(),
@@ -190,6 +153,14 @@ impl Shared {
             tombstones: Vec::new(),
         });
         Ok(CompactionStep::Progress)
+    }
+
+    /// That of a segment into which the records of `victims` are copied, as they are.
+    fn header_for(&self, victims: &[u32]) -> SegmentHeader {
+        let state = self.state.read();
+        let versions =
+            victims.iter().filter_map(|number| state.segments.get(number)).map(|segment| segment.version);
+        SegmentHeader { version: versions.max().unwrap_or(1), epoch: state.epoch }
     }
 
     /// A snapshot, when the scan that a crash would cost has become long.
@@ -337,14 +308,13 @@ impl Shared {
 
     /// Copies a record that the index points at, if it is intact.
     fn copy_chunk(&self, job: &mut Job, victim: &Victim, offset: u32, chunk: ChunkRecord) -> io::Result<()> {
-        let from =
-            Location { segment: victim.segment.name.number, offset, len: chunk.len, crc32c: chunk.crc32c };
+        let from = chunk.location(victim.segment.name.number, offset);
         if self.state.read().index.get(chunk.chunk) != Some(from) {
             return Ok(());
         }
-        let Some(payload) = read_payload(&victim.file, &chunk, offset) else { return Ok(()) };
+        let Some(stored) = read_stored(&victim.file, &chunk, offset) else { return Ok(()) };
         let (name, sequence) = (chunk.chunk, chunk.sequence);
-        let offset = job.append(Record::Chunk(chunk), &payload)?;
+        let offset = job.append_chunk(chunk, &stored)?;
         let to = Location { segment: job.name.number, offset, ..from };
         job.moved.push(Moved { chunk: name, sequence, from, to });
         Ok(())
@@ -357,7 +327,10 @@ impl Shared {
         let segment = Segment::new(job.name, &self.directory);
         self.open_files.put(&segment, job.file.clone());
         let mut state = self.state.write();
-        state.segments.insert(job.name.number, SegmentState::new(segment, job.len, job.epoch));
+        state.segments.insert(
+            job.name.number,
+            SegmentState::new(segment, job.header.version, job.len, job.header.epoch),
+        );
         for target in &job.tombstones {
             state.add_tombstone(job.name.number, *target);
         }
@@ -478,19 +451,5 @@ impl Shared {
         self.available_bytes
             .store(self.fs.space(&self.directory).map_or(0, |space| space.available), Ordering::Relaxed);
         Ok(())
-    }
-}
-
-impl Job {
-    /// Appends a record for its new place; returns its offset.
-    fn append(&mut self, record: Record, payload: &[u8]) -> io::Result<u32> {
-        let mut header = Vec::new();
-        record.encode(self.name.place(self.len), &mut header);
-        let padding = vec![0; record.len() as usize - header.len() - payload.len()];
-        let mut parts = [IoSlice::new(&header), IoSlice::new(payload), IoSlice::new(&padding)];
-        self.file.write_all_at(&mut parts, self.len)?;
-        let offset = self.len as u32;
-        self.len += record.len();
-        Ok(offset)
     }
 }

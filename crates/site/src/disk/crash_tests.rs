@@ -1,11 +1,13 @@
 //! Crash tests (reliability.md): a random workload on the simulated file system, killed at every single call that
 //! changes something, with and without a power cut; what was acknowledged must be there, what was deleted must not
-//! come back, and what was not acknowledged is there whole or not at all.
+//! come back, and what was not acknowledged is there whole or not at all. At some step of a workload chunk format 2 comes
+//! into force, so that its records follow those of format 1.
 
 use std::collections::BTreeMap;
 
 use futures::FutureExt;
 use proptest::prelude::*;
+use striate_core::Formats;
 
 use super::*;
 use crate::conformance::{chunk_id, payload};
@@ -22,6 +24,8 @@ fn options() -> DiskStoreOptions {
         reserve_bytes: Some(0),
         compact_step_bytes: 2500,
         snapshot_after_bytes: u64::MAX,
+        paged_from: 500,
+        table_bytes: 1000,
         ..DiskStoreOptions::default()
     }
 }
@@ -31,7 +35,12 @@ fn runtime() -> Runtime {
 }
 
 fn open(fs: &SimulatedFileSystem) -> Result<DiskStore, DiskStoreError> {
-    DiskStore::open(&runtime(), Arc::new(fs.clone()), Path::new("/disk"), options())
+    open_with(fs, Formats::OLDEST)
+}
+
+fn open_with(fs: &SimulatedFileSystem, formats: Formats) -> Result<DiskStore, DiskStoreError> {
+    let options = DiskStoreOptions { formats: InForce::new(formats), ..options() };
+    DiskStore::open(&runtime(), Arc::new(fs.clone()), Path::new("/disk"), options)
 }
 
 /// In a deterministic runtime nothing waits.
@@ -44,6 +53,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 struct Known {
     chunks: BTreeMap<u8, Fact>,
     epoch: u64,
+    /// Those in force.
+    formats: Formats,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,21 +73,25 @@ enum Step {
     Compact,
     Checkpoint,
     Reopen,
+    /// Chunk format 2 comes into force.
+    Upgrade,
 }
 
 fn name(number: u8) -> ChunkId {
     chunk_id(u64::from(number), 0, 1)
 }
 
-/// Length and bytes are the number's.
+/// Length and bytes are the number's. From 24 on chunks have several granules of format 2, and a segment each.
 fn content(number: u8) -> Bytes {
-    payload(u64::from(number), 200 + usize::from(number) * 37)
+    let long = if number < 24 { 0 } else { 8000 };
+    payload(u64::from(number), 200 + usize::from(number) * 37 + long)
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0u8..24).prop_map(Step::Write),
-        3 => prop::collection::vec(0u8..24, 1..5).prop_map(Step::Delete),
+        6 => (0u8..26).prop_map(Step::Write),
+        3 => prop::collection::vec(0u8..26, 1..5).prop_map(Step::Delete),
+        1 => Just(Step::Upgrade),
         6 => Just(Step::Compact),
         1 => Just(Step::Checkpoint),
         1 => Just(Step::Reopen),
@@ -119,17 +134,22 @@ impl Known {
             }
             Step::Compact => store.compact_step() != CompactionStep::Failed,
             Step::Checkpoint => store.checkpoint().is_ok(),
+            Step::Upgrade => {
+                self.formats = Formats::NEWEST;
+                store.shared.options.formats.raise(self.formats);
+                true
+            }
             Step::Reopen => true,
         }
     }
 
     /// Runs steps until the end or until the store answers no more.
     fn run(&mut self, fs: &SimulatedFileSystem, steps: &[Step]) {
-        let Ok(mut store) = open(fs) else { return };
+        let Ok(mut store) = open_with(fs, self.formats) else { return };
         for step in steps {
             if matches!(step, Step::Reopen) {
                 drop(store);
-                let Ok(opened) = open(fs) else { return };
+                let Ok(opened) = open_with(fs, self.formats) else { return };
                 store = opened;
             } else if !self.step(&store, step) {
                 return;
@@ -162,13 +182,14 @@ impl Known {
     }
 }
 
-/// The accounting in memory equals one made anew from the index.
+/// The accounting in memory equals one made anew from the index, and no segment has records newer than its header says.
 fn check_accounting(store: &DiskStore) {
     let state = store.shared.state.read();
     let mut live: BTreeMap<u32, u64> = state.segments.keys().map(|number| (*number, 0)).collect();
     for (_, location) in state.index.iter() {
-        *live.get_mut(&location.segment).expect("an existing segment") +=
-            record::chunk_record_len(location.len);
+        *live.get_mut(&location.segment).expect("an existing segment") += location.record_len();
+        let said = state.segments[&location.segment].version;
+        assert!(location.form.version() <= said, "{:?} in a segment of format {said}", location.form);
     }
     for (number, segment) in &state.segments {
         assert_eq!(segment.live_bytes, live[number], "live bytes of segment {number}");
@@ -183,7 +204,7 @@ fn check_after(known: &Known, fs: &SimulatedFileSystem) {
     let first = block_on(store.list(None, usize::MAX)).expect("a list").chunks;
     drop(store);
     fs.damage(Path::new("/disk/.striate/chunks/index.snapshot"), |bytes| bytes.truncate(20));
-    let store = open(fs).expect("opens again");
+    let store = open_with(fs, Formats::NEWEST).expect("opens again");
     known.check(&store);
     assert_eq!(block_on(store.list(None, usize::MAX)).expect("a list").chunks, first, "recovery is stable");
     for _ in 0..200 {
@@ -399,13 +420,16 @@ proptest! {
         let fs = SimulatedFileSystem::new(seed, CAPACITY);
         let store = open(&fs).expect("opens");
         for number in 0..20 {
+            if number == 7 {
+                store.shared.options.formats.raise(Formats::NEWEST);
+            }
             block_on(store.write(name(number), content(number), None)).expect("written");
         }
         let places: BTreeMap<u8, (PathBuf, std::ops::Range<usize>)> = (0..20).map(|number| {
             let state = store.shared.state.read();
             let location = state.index.get(name(number)).expect("stored");
             let start = location.offset as usize;
-            let end = start + record::chunk_record_len(location.len) as usize;
+            let end = start + location.record_len() as usize;
             (number, (state.segments[&location.segment].segment.path.clone(), start..end))
         }).collect();
         if closes {

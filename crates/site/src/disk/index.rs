@@ -9,6 +9,7 @@ use std::ops::Bound;
 
 use striate_core::ChunkId;
 
+use super::form::Form;
 use crate::store::ChunkInfo;
 
 const PAGE_ENTRIES: usize = 128;
@@ -26,13 +27,19 @@ pub(super) struct Location {
     pub len: u32,
     /// CRC-32C of the payload.
     pub crc32c: u32,
+    /// How the payload lies there.
+    pub form: Form,
 }
+
+/// A location in four words: segment, offset, length with the form in its highest two bits, CRC-32C. That is how the
+/// index and its snapshot keep it.
+pub(super) type PackedLocation = [u32; 4];
 
 /// Chunk names in order, with their locations.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Non-empty sorted pages; each key is at most its page's first name and above the page before.
-    pages: BTreeMap<Key, Vec<(Key, Location)>>,
+    pages: BTreeMap<Key, Vec<(Key, PackedLocation)>>,
     len: usize,
 }
 
@@ -45,17 +52,17 @@ impl Index {
         let key = chunk.to_bytes();
         let (_, page) = self.pages.range(..=key).next_back()?;
         let found = page.binary_search_by(|(name, _)| name.cmp(&key)).ok()?;
-        Some(page[found].1)
+        Location::unpack(page[found].1)
     }
 
     /// Puts a chunk where it lies now; returns where it lay before.
     pub fn insert(&mut self, chunk: ChunkId, location: Location) -> Option<Location> {
-        let key = chunk.to_bytes();
+        let (key, location) = (chunk.to_bytes(), location.pack());
         let Some((_, page)) = self.pages.range_mut(..=key).next_back() else {
             return self.insert_first(key, location);
         };
         match page.binary_search_by(|(name, _)| name.cmp(&key)) {
-            Ok(found) => return Some(std::mem::replace(&mut page[found].1, location)),
+            Ok(found) => return Location::unpack(std::mem::replace(&mut page[found].1, location)),
             Err(at) if page.len() < PAGE_ENTRIES => page.insert(at, (key, location)),
             Err(at) if at == PAGE_ENTRIES => {
                 self.pages.insert(key, vec![(key, location)]);
@@ -74,7 +81,7 @@ impl Index {
     }
 
     /// Before every page: the first page takes it, under a new key.
-    fn insert_first(&mut self, key: Key, location: Location) -> Option<Location> {
+    fn insert_first(&mut self, key: Key, location: PackedLocation) -> Option<Location> {
         let page = match self.pages.pop_first() {
             Some((_, mut page)) if page.len() < PAGE_ENTRIES => {
                 page.insert(0, (key, location));
@@ -101,7 +108,7 @@ impl Index {
             self.pages.remove(&first);
         }
         self.len -= 1;
-        Some(location)
+        Location::unpack(location)
     }
 
     /// In order, from `from` on.
@@ -110,7 +117,10 @@ impl Index {
         let first = self.pages.range(..=key).next_back();
         let rest = self.pages.range((Bound::Excluded(key), Bound::Unbounded));
         first.into_iter().chain(rest).flat_map(|(_, page)| page).skip_while(move |(name, _)| *name < key).map(
-            |(name, location)| (ChunkId::from_bytes(name).expect("a name of the right length"), *location),
+            |(name, location)| {
+                let chunk = ChunkId::from_bytes(name).expect("a name of the right length");
+                (chunk, Location::unpack(*location).expect("packed by this index"))
+            },
         )
     }
 
@@ -120,6 +130,35 @@ impl Index {
 }
 
 impl Location {
+    /// Lengths stay below, as `MAX_CHUNK_LEN` does.
+    const FORM_SHIFT: u32 = 30;
+
+    pub fn pack(self) -> PackedLocation {
+        let form = match self.form {
+            Form::Coarse => 0,
+            Form::Fine => 1,
+            Form::Paged => 2,
+        };
+        [self.segment, self.offset, self.len | form << Self::FORM_SHIFT, self.crc32c]
+    }
+
+    /// The inverse of [`Location::pack`]; `None` for a form that nobody knows.
+    pub fn unpack([segment, offset, word, crc32c]: PackedLocation) -> Option<Self> {
+        let form = match word >> Self::FORM_SHIFT {
+            0 => Form::Coarse,
+            1 => Form::Fine,
+            2 => Form::Paged,
+            _ => return None,
+        };
+        let len = word & ((1 << Self::FORM_SHIFT) - 1);
+        Some(Self { segment, offset, len, crc32c, form })
+    }
+
+    /// Length on disk of the whole record.
+    pub fn record_len(&self) -> u64 {
+        self.form.record_len(self.len)
+    }
+
     pub fn info(&self, chunk: ChunkId) -> ChunkInfo {
         ChunkInfo { chunk, len: self.len, crc32c: self.crc32c }
     }
@@ -141,7 +180,8 @@ mod tests {
             for (i, (insert, ascend, number)) in operations.into_iter().enumerate() {
                 ascending += u64::from(ascend && insert);
                 let chunk = chunk_id(if ascend && insert { ascending } else { number }, 0, 1);
-                let location = Location { segment: i as u32, offset: 8, len: 1, crc32c: 0 };
+                let form = [Form::Coarse, Form::Fine, Form::Paged][i % 3];
+                let location = Location { segment: i as u32, offset: 8, len: 1 << 28, crc32c: 0, form };
                 if insert {
                     prop_assert_eq!(index.insert(chunk, location), model.insert(chunk, location));
                 } else {

@@ -10,15 +10,17 @@
 //! ```
 //!
 //! A *gap* is a record that says nothing. It puts a payload at the start of a page, so that it is written from where
-//! it lies; a payload that does not begin at a page in memory is copied together with its header.
+//! it lies; a payload that does not begin at a page in memory is copied together with its header. A payload here is what
+//! follows a record's header: of a paged chunk its pages, which then are pages of the file too.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::form::Form;
 use super::index::Location;
-use super::record::{ALIGNMENT, FIXED_LEN, Record, chunk_header_len};
+use super::record::{ALIGNMENT, FIXED_LEN, Record};
 use super::segment::SegmentName;
 use crate::filesystem::{DIRECT_ALIGNMENT, File};
 
@@ -73,8 +75,11 @@ impl<'g> Layout<'g> {
         let mut locations = Vec::with_capacity(records.len());
         for (number, (record, payload)) in records.iter().enumerate() {
             let uncopied = at.uncopied(payload, is_direct);
-            if is_direct && uncopied > 0 {
-                builder.gap_to(PAGE - chunk_header_len(payload.len() as u32) % PAGE);
+            if let Record::Chunk(chunk) = record
+                && is_direct
+                && uncopied > 0
+            {
+                builder.gap_to(PAGE - chunk.header_len() % PAGE);
             }
             locations.push(builder.location(record));
             builder.record(record);
@@ -143,6 +148,14 @@ fn room(at: Appended, records: &[(Record, Bytes)], is_direct: bool) -> usize {
     PAGE + 2 * gap + records.iter().map(of_record).sum::<usize>()
 }
 
+/// The gap from `position` up to the next offset that is `residue` in its page; none if it is that already.
+pub(super) fn gap(position: u64, residue: usize) -> Option<Record> {
+    let missing = (residue + PAGE - position as usize % PAGE) % PAGE;
+    let missing = if missing < FIXED_LEN { missing + PAGE } else { missing };
+    let is_there = missing % PAGE == 0;
+    (!is_there).then(|| Record::Gap { len: (missing - FIXED_LEN) as u32 })
+}
+
 struct Builder {
     name: SegmentName,
     position: u64,
@@ -172,11 +185,11 @@ impl Builder {
     }
 
     fn location(&self, record: &Record) -> Location {
-        let (len, crc32c) = match record {
-            Record::Chunk(chunk) => (chunk.len, chunk.crc32c),
-            _ => (0, 0),
+        let (len, crc32c, form) = match record {
+            Record::Chunk(chunk) => (chunk.len, chunk.crc32c, chunk.form),
+            _ => (0, 0, Form::default()),
         };
-        Location { segment: self.name.number, offset: self.position as u32, len, crc32c }
+        Location { segment: self.name.number, offset: self.position as u32, len, crc32c, form }
     }
 
     /// Makes a record's header.
@@ -207,16 +220,9 @@ impl Builder {
 
     /// A gap up to the next offset that is `residue` in its page; none if the position is that already.
     fn gap_to(&mut self, residue: usize) {
-        let mut missing = (residue + PAGE - self.position as usize % PAGE) % PAGE;
-        if missing == 0 {
-            return;
-        }
-        if missing < FIXED_LEN {
-            missing += PAGE;
-        }
-        let len = missing - FIXED_LEN;
-        self.record(&Record::Gap { len: len as u32 });
-        self.copy(&[0; 2 * PAGE][..len]);
+        let Some(gap) = gap(self.position, residue) else { return };
+        self.record(&gap);
+        self.copy(&[0; 2 * PAGE][..gap.len() as usize - FIXED_LEN]);
     }
 
     fn close_made(&mut self) {

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A write is a record appended to the active segment; the writer (module `writer`) commits everything that waits
-//! with one write and one sync. A read is a look into the index and one read of header and granules together
-//! (module `read`). A delete is a tombstone; compaction (module `compaction`) gives the space back.
+//! with one write and one sync. How bytes and checksums lie in a record is its *form* (module `form`). A read is a look
+//! into the index and one read of the disk (module `read`). A delete is a tombstone; compaction (module `compaction`) gives the space back.
 //!
 //! Crash argument, in short. Nothing is ever overwritten: a record is appended, synced, then acknowledged, so a
 //! crash can only tear what nobody was told of. Each record proves itself by its checksums, so what is torn is
@@ -21,8 +21,11 @@
 //! What it does not do: no encryption, no compression, no bound on waiting requests (the site's queue bounds them).
 
 mod compaction;
+mod form;
 mod index;
+mod job;
 mod layout;
+mod prepare;
 mod read;
 mod record;
 mod recovery;
@@ -30,6 +33,7 @@ mod scan;
 mod segment;
 mod snapshot;
 mod state;
+mod tables;
 mod watch;
 mod writer;
 
@@ -43,7 +47,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
-use striate_core::{ChunkId, ChunkRange, FencingEpoch};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, InForce};
 use striate_runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -51,11 +55,11 @@ use self::compaction::Compaction;
 use self::read::Source;
 use self::segment::OpenFiles;
 use self::state::State;
+use self::tables::Tables;
 use self::watch::Watch;
 use self::writer::{Change, Request, Writer};
 use crate::api::{ChunkPage, SiteError};
 use crate::filesystem::{self, FileSystem, Lock};
-use crate::granule;
 use crate::identity;
 use crate::store::{ChunkInfo, ChunkStore, StoreStatus};
 
@@ -80,6 +84,12 @@ pub struct DiskStoreOptions {
     pub direct_bytes: usize,
     /// Descriptors of segments kept open at most.
     pub open_files: usize,
+    /// The formats in force: what may be written. Whoever opens the store keeps them up to date.
+    pub formats: InForce,
+    /// Chunks of more than this many bytes are written so that a small range of them is one read, at the price of a copy.
+    pub paged_from: usize,
+    /// Memory for tables of checksums that were read before, in bytes.
+    pub table_bytes: usize,
     /// A snapshot of the index is written when this many bytes were appended since the last one (and at least eight
     /// times the snapshot's own size).
     pub snapshot_after_bytes: u64,
@@ -95,6 +105,9 @@ impl Default for DiskStoreOptions {
             compact_pause: Duration::from_millis(50),
             direct_bytes: 256 * 1024,
             open_files: 512,
+            formats: InForce::default(),
+            paged_from: form::PAGED_FROM,
+            table_bytes: 4 * 1024 * 1024,
             snapshot_after_bytes: 4 * 1024 * 1024 * 1024,
         }
     }
@@ -155,6 +168,7 @@ struct Shared {
     reserve_bytes: u64,
     state: RwLock<State>,
     open_files: OpenFiles,
+    tables: Tables,
     next_segment: AtomicU32,
     queue: Mutex<Queue>,
     queued: Condvar,
@@ -208,6 +222,7 @@ impl DiskStore {
         let shared = Arc::new(Shared {
             runtime: runtime.clone(),
             reserve_bytes: options.reserve_bytes.unwrap_or_else(|| default_reserve(space.capacity)),
+            tables: Tables::new(options.table_bytes),
             options,
             directory,
             open_files,
@@ -387,9 +402,8 @@ impl ChunkStore for DiskStore {
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
     ) -> Result<(), SiteError> {
-        let granules = granule::check_write(&payload, granule_crcs)?;
-        let crc32c = granule::payload_crc(&granules, payload.len() as u32);
-        self.shared.change(Change::Write { chunk, payload, granules, crc32c }).await
+        let (record, stored) = self.shared.prepare(chunk, payload, granule_crcs).await?;
+        self.shared.change(Change::Write { record, stored }).await
     }
 
     async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
@@ -441,5 +455,7 @@ impl ChunkStore for DiskStore {
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod form_tests;
 #[cfg(test)]
 mod tests;

@@ -1,23 +1,32 @@
-//! The read path: one look into the index, one or two reads, every granule verified.
+//! The read path: one look into the index, one read of the disk, every granule verified.
 //!
-//! A range in the first granules is read together with the record's header in one call and sliced without a copy;
-//! a range further on takes its header in a second call. What does not match is never returned.
+//! | form of the chunk | range | reads |
+//! |--|--|--|
+//! | paged | any | the pages that hold it |
+//! | coarse, fine | begins in the first 64 KiB | header and granules together, sliced without a copy |
+//! | coarse, fine | further on | the granules; before them the header, unless it is in memory (module `tables`) |
+//!
+//! What does not match is never returned.
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use striate_core::{ChunkId, ChunkRange, GRANULE_LEN};
-use striate_runtime::BufferPool;
+use striate_core::{ChunkId, ChunkRange};
+use striate_runtime::{Buffer, BufferPool};
 
 use super::Shared;
+use super::form::{Form, PAGE, join_pages};
 use super::index::Location;
-use super::record::{ChunkRecord, Record, chunk_header_len};
+use super::record::{ChunkRecord, Record};
 use super::segment::Segment;
 use crate::api::SiteError;
 use crate::filesystem::File;
-use crate::granule::{check_range, covering, granule_len};
+use crate::granule::{check_range, covering};
 use crate::store::ChunkInfo;
+
+/// A range that begins in the first granules before this offset is read from the header on.
+const NEAR: usize = 64 << 10;
 
 /// Where bytes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +35,6 @@ pub(super) enum Source {
     Any,
     /// The page cache, without waiting.
     Cache,
-    /// The medium, past the page cache.
-    Medium,
 }
 
 impl Source {
@@ -38,7 +45,7 @@ impl Source {
         buffers: &BufferPool,
         offset: u64,
         len: usize,
-    ) -> io::Result<Option<Bytes>> {
+    ) -> io::Result<Option<Buffer>> {
         let mut buffer = buffers.take(len);
         match self {
             Source::Any => {
@@ -47,9 +54,8 @@ impl Source {
             }
             Source::Cache if !file.read_cached_into(offset, &mut buffer)? => return Ok(None),
             Source::Cache => {}
-            Source::Medium => return Ok(Some(file.read_medium_at(offset, len)?.into())),
         }
-        Ok(Some(buffer.freeze()))
+        Ok(Some(buffer))
     }
 }
 
@@ -59,31 +65,41 @@ const MAX_LOOKUPS: usize = 8;
 impl Shared {
     /// The bytes of `range`, verified; `None` if `source` would have to wait.
     pub(super) fn read_range(&self, range: ChunkRange, source: Source) -> Option<Result<Bytes, SiteError>> {
-        for _ in 0..MAX_LOOKUPS {
-            let Some((location, segment)) = self.locate(range.chunk) else {
-                return Some(Err(SiteError::Missing(range.chunk)));
-            };
-            if let Err(error) = check_range(&range, location.len) {
-                return Some(Err(error));
+        self.at_its_place(range.chunk, |stored| {
+            check_range(&range, stored.location.len)?;
+            match stored.location.form {
+                Form::Coarse | Form::Fine => stored.read_by_table(&range, source),
+                Form::Paged => stored.read_pages(&range, source),
             }
-            match self.read_located(range, location, &segment, source) {
-                Ok(bytes) => return bytes.map(Ok),
-                Err(ReadError::Moved) => {}
-                Err(ReadError::Site(error)) => return Some(Err(error)),
-            }
-        }
-        Some(Err(SiteError::Unavailable(format!("the segment of chunk {} cannot be opened", range.chunk))))
+        })
     }
 
     /// Reads the whole chunk from the medium.
     pub(super) fn verify_chunk(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
-        let (location, _) = self.locate(chunk).ok_or(SiteError::Missing(chunk))?;
-        let range = ChunkRange { chunk, offset: 0, len: location.len };
-        match self.read_range(range, Source::Medium) {
-            Some(Ok(_)) => Ok(location.info(chunk)),
-            Some(Err(error)) => Err(error),
-            None => Err(SiteError::Unavailable("the medium does not answer".into())),
+        let verified = self.at_its_place(chunk, |stored| stored.verify().map(Some));
+        verified.unwrap_or_else(|| Err(SiteError::Unavailable("the medium does not answer".into())))
+    }
+
+    /// Reads a chunk where it lies, and again where a compaction has moved it meanwhile.
+    fn at_its_place<T>(
+        &self,
+        chunk: ChunkId,
+        read: impl Fn(&Stored<'_>) -> Found<T>,
+    ) -> Option<Result<T, SiteError>> {
+        for _ in 0..MAX_LOOKUPS {
+            let Some((location, segment)) = self.locate(chunk) else {
+                return Some(Err(SiteError::Missing(chunk)));
+            };
+            let file = match self.open_files.get(&*self.fs, &segment) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && self.has_moved(chunk, location) => {
+                    continue;
+                }
+                Err(error) => return Some(Err(unreadable(chunk, &error))),
+            };
+            return read(&Stored { shared: self, chunk, location, segment: &segment, file }).transpose();
         }
+        Some(Err(SiteError::Unavailable(format!("the segment of chunk {chunk} cannot be opened"))))
     }
 
     fn locate(&self, chunk: ChunkId) -> Option<(Location, Arc<Segment>)> {
@@ -92,84 +108,135 @@ impl Shared {
         Some((location, state.segments.get(&location.segment)?.segment.clone()))
     }
 
-    fn read_located(
-        &self,
-        range: ChunkRange,
-        location: Location,
-        segment: &Arc<Segment>,
-        source: Source,
-    ) -> Result<Option<Bytes>, ReadError> {
-        let file = match self.open_files.get(&*self.fs, segment) {
-            Ok(file) => file,
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound && self.has_moved(range.chunk, location) =>
-            {
-                return Err(ReadError::Moved);
-            }
-            Err(error) => return Err(unreadable(range.chunk, &error)),
-        };
-        let read = |offset: u64, len: usize| {
-            let bytes = source.read(&file, self.runtime.buffers(), offset, len);
-            match bytes.map_err(|error| unreadable(range.chunk, &error))? {
-                Some(bytes) if bytes.len() < len => Err(corrupt(range.chunk, "its record is cut off")),
-                bytes => Ok(bytes),
-            }
-        };
-        let start = u64::from(location.offset);
-        let header_len = chunk_header_len(location.len);
-        let granules = covering(&range);
-        let first = granules.start * GRANULE_LEN;
-        let last = (granules.end * GRANULE_LEN).min(location.len as usize).max(first);
-        let (header, granule_bytes) = if first == 0 {
-            let Some(bytes) = read(start, header_len + last)? else { return Ok(None) };
-            (bytes.slice(..header_len), bytes.slice(header_len..))
-        } else {
-            let Some(header) = read(start, header_len)? else { return Ok(None) };
-            let data_start = start + (header_len + first) as u64;
-            let Some(granule_bytes) = read(data_start, last - first)? else { return Ok(None) };
-            (header, granule_bytes)
-        };
-        let record = check_header(range.chunk, location, segment, &header)?;
-        for granule in granules {
-            let at = granule * GRANULE_LEN - first;
-            let bytes = &granule_bytes[at..at + granule_len(location.len, granule)];
-            if !record.granule_matches(granule, bytes) {
-                return Err(corrupt(range.chunk, &format!("granule {granule} does not match its checksum")));
-            }
-        }
-        let skip = range.offset as usize - first;
-        Ok(Some(granule_bytes.slice(skip..skip + range.len as usize)))
-    }
-
     fn has_moved(&self, chunk: ChunkId, from: Location) -> bool {
         self.state.read().index.get(chunk) != Some(from)
     }
 }
 
-fn check_header(
+/// A chunk at its place.
+struct Stored<'s> {
+    shared: &'s Shared,
     chunk: ChunkId,
     location: Location,
-    segment: &Segment,
-    header: &[u8],
-) -> Result<ChunkRecord, ReadError> {
-    match Record::decode(header, segment.name.place(u64::from(location.offset))) {
-        Ok(Record::Chunk(record)) if record.chunk == chunk && record.len == location.len => Ok(record),
-        Ok(_) => Err(corrupt(chunk, "another record stands in its place")),
-        Err(_) => Err(corrupt(chunk, "its header does not match its checksum")),
+    segment: &'s Segment,
+    file: Arc<dyn File>,
+}
+
+/// `None` where the source would have to wait.
+type Found<T> = Result<Option<T>, SiteError>;
+
+impl Stored<'_> {
+    /// A range of a chunk with a table of checksums in its header.
+    fn read_by_table(&self, range: &ChunkRange, source: Source) -> Found<Bytes> {
+        let location = &self.location;
+        let full = location.form.granule_len();
+        let header_len = location.form.header_len(location.len);
+        let granules = covering(range, full);
+        let first = granules.start * full;
+        let end = (granules.end * full).min(location.len as usize).max(first);
+        let (record, bytes) = match self.kept_record(first) {
+            None if first < NEAR => {
+                let Some(bytes) = self.read(source, 0, header_len + end)? else { return Ok(None) };
+                let bytes = bytes.freeze();
+                (Arc::new(self.check_header(&bytes[..header_len])?), bytes.slice(header_len + first..))
+            }
+            kept => {
+                let Some(record) = kept.map_or_else(|| self.read_header(source), |kept| Ok(Some(kept)))?
+                else {
+                    return Ok(None);
+                };
+                let Some(bytes) = self.read(source, header_len + first, end - first)? else {
+                    return Ok(None);
+                };
+                (record, bytes.freeze())
+            }
+        };
+        record.check_granules(granules.start, &bytes).map_err(|granule| self.mismatch(granule))?;
+        let skip = range.offset as usize - first;
+        Ok(Some(bytes.slice(skip..skip + range.len as usize)))
+    }
+
+    /// The record that was read before, where that spares a read, or most of one.
+    fn kept_record(&self, first: usize) -> Option<Arc<ChunkRecord>> {
+        let may_be_kept = first > 0 && self.location.len as usize > NEAR;
+        may_be_kept.then(|| self.shared.tables.get(&self.location)).flatten()
+    }
+
+    /// Reads the header and its table, and keeps them.
+    fn read_header(&self, source: Source) -> Found<Arc<ChunkRecord>> {
+        let header_len = self.location.form.header_len(self.location.len);
+        let Some(header) = self.read(source, 0, header_len)? else { return Ok(None) };
+        let record = Arc::new(self.check_header(&header)?);
+        self.shared.tables.keep(&self.location, record.clone());
+        Ok(Some(record))
+    }
+
+    /// A range of a chunk with a checksum behind each granule. Nobody misses the header while the index knows the chunk.
+    fn read_pages(&self, range: &ChunkRange, source: Source) -> Found<Bytes> {
+        let (form, len) = (self.location.form, self.location.len);
+        let pages = covering(range, form.granule_len());
+        let first = pages.start * PAGE;
+        let end = (pages.end * PAGE).min(form.stored_len(len)).max(first);
+        let Some(mut bytes) = self.read(source, form.header_len(len) + first, end - first)? else {
+            return Ok(None);
+        };
+        let joined = join_pages(&form.seal(self.chunk), pages.start, &mut bytes);
+        joined.map_err(|page| self.mismatch(page))?;
+        let skip = range.offset as usize - pages.start * form.granule_len();
+        Ok(Some(bytes.freeze().slice(skip..skip + range.len as usize)))
+    }
+
+    /// Reads all of it from the medium, past the page cache.
+    fn verify(&self) -> Result<ChunkInfo, SiteError> {
+        let (form, len) = (self.location.form, self.location.len);
+        let (header_len, stored_len) = (form.header_len(len), form.stored_len(len));
+        let bytes = self.file.read_medium_at(u64::from(self.location.offset), header_len + stored_len);
+        let bytes = bytes.map_err(|error| unreadable(self.chunk, &error))?;
+        if bytes.len() < header_len + stored_len {
+            return Err(cut_off(self.chunk));
+        }
+        let record = self.check_header(&bytes[..header_len])?;
+        record.check_stored(&bytes[header_len..]).map_err(|granule| self.mismatch(granule))?;
+        Ok(self.location.info(self.chunk))
+    }
+
+    /// Reads `len` bytes of the record from byte `from` on.
+    fn read(&self, source: Source, from: usize, len: usize) -> Found<Buffer> {
+        let offset = u64::from(self.location.offset) + from as u64;
+        let bytes = source.read(&self.file, self.shared.runtime.buffers(), offset, len);
+        match bytes.map_err(|error| unreadable(self.chunk, &error))? {
+            Some(bytes) if bytes.len() < len => Err(cut_off(self.chunk)),
+            bytes => Ok(bytes),
+        }
+    }
+
+    fn check_header(&self, header: &[u8]) -> Result<ChunkRecord, SiteError> {
+        let Location { segment: number, offset, .. } = self.location;
+        match Record::decode(header, self.segment.name.place(u64::from(offset))) {
+            Ok(Record::Chunk(record))
+                if record.chunk == self.chunk && record.location(number, offset) == self.location =>
+            {
+                Ok(record)
+            }
+            Ok(_) => Err(corrupt(self.chunk, "another record stands in its place")),
+            Err(_) => Err(corrupt(self.chunk, "its header does not match its checksum")),
+        }
+    }
+
+    fn mismatch(&self, granule: usize) -> SiteError {
+        corrupt(self.chunk, &format!("granule {granule} does not match its checksum"))
     }
 }
 
-enum ReadError {
-    /// A compaction moved the chunk after the lookup.
-    Moved,
-    Site(SiteError),
+fn corrupt(chunk: ChunkId, reason: &str) -> SiteError {
+    SiteError::Corrupt { chunk, reason: reason.to_owned() }
 }
 
-fn corrupt(chunk: ChunkId, reason: &str) -> ReadError {
-    ReadError::Site(SiteError::Corrupt { chunk, reason: reason.to_owned() })
+fn cut_off(chunk: ChunkId) -> SiteError {
+    corrupt(chunk, "its record is cut off")
 }
 
 /// A sector that cannot be read is a damaged chunk: it is decoded around, and repaired elsewhere.
-fn unreadable(chunk: ChunkId, error: &io::Error) -> ReadError {
+fn unreadable(chunk: ChunkId, error: &io::Error) -> SiteError {
     corrupt(chunk, &format!("it cannot be read: {error}"))
 }

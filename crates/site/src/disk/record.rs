@@ -3,10 +3,10 @@
 //! ```text
 //! record, at a multiple of 8 bytes of its segment; numbers are little-endian
 //!   0   4  magic "SRec"
-//!   4   1  format version (1)
+//!   4   1  format version: 1, and 2 for chunks that are fine or paged
 //!   5   1  kind: 1 chunk, 2 tombstone, 3 fence, 4 mark, 5 gap
 //!   6   1  index            chunk and tombstone, else 0
-//!   7   1  zero
+//!   7   1  form             chunk of format 2: 0 fine, 1 paged (module `form`); else 0
 //!   8  16  stripe           big-endian; chunk and tombstone, else 0
 //!  24   4  generation       chunk and tombstone, else 0
 //!  28   4  payload length   chunk; the zeros that follow a gap; else 0
@@ -15,15 +15,14 @@
 //!  40   8  sequence         chunk: its place in the order of all writes and deletes of the store;
 //!                           tombstone: covers every copy with this sequence or a lower one
 //!  48   8  epoch            tombstone and fence only (a chunk's table begins here)
-//!      4·g table            chunk: the g seeded granule checksums, and a zero if g is odd
-//!          payload          chunk
+//!      4·g table            chunk that is not paged: the g granule checksums, and a zero if g is odd
+//!          payload          chunk; of a paged one with the checksums in between
 //!          zeros            to the next multiple of 8
 //! ```
 //!
-//! A granule's checksum is the CRC-32C of (stripe, index, generation, offset in the chunk) followed by its bytes,
-//! so that intact bytes of another chunk or place do not pass (design.md §10.12). It is derived from the plain CRC
-//! of the granule, without reading the bytes again. The whole payload's plain CRC-32C is kept beside it for
-//! listings.
+//! A granule's checksum covers its chunk's name and its place besides its bytes (module `form`). It is derived from the
+//! plain CRC-32C of the granule, without reading the bytes again. The whole payload's plain CRC-32C is kept beside it
+//! for listings.
 //!
 //! The header's checksum begins with the segment's nonce, a random number of which no client knows: bytes that a
 //! client stored *inside* a payload never pass for a record when a scan searches for the next header behind damage.
@@ -33,13 +32,15 @@
 //! its segment), only if its whole payload passes too. A *mark* says that everything before it in its segment was
 //! durable when it was written.
 
-use striate_codec::{crc32c, crc32c_append, crc32c_combine};
+use striate_codec::{crc32c, crc32c_append};
 use striate_core::{ChunkId, FencingEpoch, Generation, StripeId};
 
-use crate::granule::{MAX_CHUNK_LEN, granule_count, granule_len};
+use super::form::{Form, check_pages};
+use super::index::Location;
+use crate::granule::{MAX_CHUNK_LEN, granule_len};
 
-/// The format version of records and segments.
-pub(super) const FORMAT_VERSION: u8 = 1;
+/// The newest format version of records and segments that is read.
+pub(super) const FORMAT_VERSION: u8 = 2;
 
 /// Length in bytes of the part that every record has.
 pub(super) const FIXED_LEN: usize = 48;
@@ -87,10 +88,12 @@ pub(super) enum Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChunkRecord {
     pub chunk: ChunkId,
+    pub form: Form,
+    /// Length in bytes of the payload, without checksums.
     pub len: u32,
     pub crc32c: u32,
     pub sequence: u64,
-    /// The seeded granule checksums.
+    /// What is kept of the granules; empty for a paged chunk.
     pub table: Vec<u32>,
 }
 
@@ -105,40 +108,58 @@ pub(super) enum NoRecord {
     NewerVersion(u8),
 }
 
-/// Length of a chunk record's header and table, for a payload of `len` bytes.
-pub(super) fn chunk_header_len(len: u32) -> usize {
-    FIXED_LEN + (4 * granule_count(len)).next_multiple_of(ALIGNMENT as usize)
-}
-
-/// Length of a chunk's whole record with its padding.
-pub(super) fn chunk_record_len(len: u32) -> u64 {
-    (chunk_header_len(len) as u64 + u64::from(len)).next_multiple_of(ALIGNMENT)
-}
-
 /// Length of a tombstone's record.
 pub(super) const TOMBSTONE_LEN: u64 = (FIXED_LEN + EPOCH_LEN) as u64;
 
-/// The seeded checksum of granule `granule` of `chunk`, from the plain CRC-32C of its `len` bytes.
-pub(super) fn seeded(chunk: ChunkId, granule: usize, plain: u32, len: usize) -> u32 {
-    let mut identity = [0; ChunkId::ENCODED_LEN + 4];
-    identity[..ChunkId::ENCODED_LEN].copy_from_slice(&chunk.to_bytes());
-    let offset = (granule * striate_core::GRANULE_LEN) as u32;
-    identity[ChunkId::ENCODED_LEN..].copy_from_slice(&offset.to_be_bytes());
-    crc32c_combine(crc32c(&identity), plain, len as u64)
-}
-
 impl ChunkRecord {
-    /// From the plain checksums of the granules.
-    pub fn new(chunk: ChunkId, len: u32, crc32c: u32, sequence: u64, plain: &[u32]) -> Self {
-        let table = plain.iter().enumerate();
-        let table = table.map(|(i, crc)| seeded(chunk, i, *crc, granule_len(len, i))).collect();
-        Self { chunk, len, crc32c, sequence, table }
+    /// From the plain checksums of the granules, none for a paged chunk. Its place in the order is still to be given.
+    pub fn new(chunk: ChunkId, form: Form, len: u32, crc32c: u32, plain: &[u32]) -> Self {
+        let (seal, full) = (form.seal(chunk), form.granule_len());
+        let kept = |(i, crc): (usize, &u32)| seal.of(i, *crc, granule_len(len, i, full));
+        let table = plain.iter().enumerate().map(kept).collect();
+        Self { chunk, form, len, crc32c, sequence: 0, table }
     }
 
-    /// Checks the bytes of granule `granule`.
-    pub fn granule_matches(&self, granule: usize, bytes: &[u8]) -> bool {
-        bytes.len() == granule_len(self.len, granule)
-            && self.table[granule] == seeded(self.chunk, granule, crc32c(bytes), bytes.len())
+    /// Checks the bytes of granules `first` and on, of a chunk that is not paged.
+    ///
+    /// # Errors
+    /// The first granule that does not match.
+    pub fn check_granules(&self, first: usize, bytes: &[u8]) -> Result<(), usize> {
+        let seal = self.form.seal(self.chunk);
+        for (at, granule) in bytes.chunks(self.form.granule_len()).enumerate() {
+            let number = first + at;
+            let is_whole = granule.len() == granule_len(self.len, number, self.form.granule_len());
+            if !is_whole || !seal.matches(number, granule, self.table[number]) {
+                return Err(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks all that follows the header.
+    ///
+    /// # Errors
+    /// The first granule that does not match.
+    pub fn check_stored(&self, stored: &[u8]) -> Result<(), usize> {
+        match self.form {
+            Form::Coarse | Form::Fine => self.check_granules(0, stored),
+            Form::Paged => check_pages(&self.form.seal(self.chunk), 0, stored),
+        }
+    }
+
+    /// That of this record at `offset` of segment number `segment`.
+    pub fn location(&self, segment: u32, offset: u32) -> Location {
+        Location { segment, offset, len: self.len, crc32c: self.crc32c, form: self.form }
+    }
+
+    /// Length of header and table.
+    pub fn header_len(&self) -> usize {
+        self.form.header_len(self.len)
+    }
+
+    /// Length of what follows them.
+    pub fn stored_len(&self) -> usize {
+        self.form.stored_len(self.len)
     }
 }
 
@@ -146,10 +167,18 @@ impl Record {
     /// Length on disk, payload and padding included.
     pub fn len(&self) -> u64 {
         match self {
-            Record::Chunk(chunk) => chunk_record_len(chunk.len),
+            Record::Chunk(chunk) => chunk.form.record_len(chunk.len),
             Record::Tombstone { .. } | Record::Fence { .. } => TOMBSTONE_LEN,
             Record::Mark => FIXED_LEN as u64,
             Record::Gap { len } => FIXED_LEN as u64 + u64::from(*len),
+        }
+    }
+
+    /// The format version that a reader must know.
+    pub fn version(&self) -> u8 {
+        match self {
+            Record::Chunk(chunk) => chunk.form.version(),
+            Record::Tombstone { .. } | Record::Fence { .. } | Record::Mark | Record::Gap { .. } => 1,
         }
     }
 
@@ -164,7 +193,7 @@ impl Record {
             Record::Gap { len } => (5, NO_CHUNK, *len, 0, 0),
         };
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[FORMAT_VERSION, kind, chunk.index, 0]);
+        out.extend_from_slice(&[self.version(), kind, chunk.index, self.form_byte()]);
         out.extend_from_slice(&chunk.stripe.to_bytes());
         out.extend_from_slice(&chunk.generation.0.to_le_bytes());
         out.extend_from_slice(&len.to_le_bytes());
@@ -174,7 +203,7 @@ impl Record {
         match self {
             Record::Chunk(chunk) => {
                 chunk.table.iter().for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()));
-                out.resize(start + chunk_header_len(chunk.len), 0);
+                out.resize(start + chunk.header_len(), 0);
             }
             Record::Tombstone { epoch, .. } | Record::Fence { epoch } => {
                 out.extend_from_slice(&epoch.0.to_le_bytes());
@@ -183,6 +212,13 @@ impl Record {
         }
         let crc = header_crc(place, &out[start..]);
         out[start..][CRC_FIELD].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    fn form_byte(&self) -> u8 {
+        match self {
+            Record::Chunk(chunk) if chunk.form == Form::Paged => 1,
+            _ => 0,
+        }
     }
 
     /// Decodes header and table at the start of `bytes`, which may be longer or too short.
@@ -195,8 +231,15 @@ impl Record {
         }
         let (version, kind) = (bytes[4], bytes[5]);
         let payload_len = read_u32(bytes, 28);
+        // Of a newer version nobody knows more than that its header may begin as this one does.
+        let form = match (version, bytes[7]) {
+            (1, 0) => Form::Coarse,
+            (2.., 0) => Form::Fine,
+            (2.., 1) => Form::Paged,
+            _ => return Err(NoRecord::Damaged),
+        };
         let header_len = match kind {
-            1 if payload_len > 0 && payload_len as usize <= MAX_CHUNK_LEN => chunk_header_len(payload_len),
+            1 if payload_len > 0 && payload_len as usize <= MAX_CHUNK_LEN => form.header_len(payload_len),
             2 | 3 => FIXED_LEN + EPOCH_LEN,
             4 | 5 => FIXED_LEN,
             _ => return Err(NoRecord::Damaged),
@@ -208,13 +251,13 @@ impl Record {
         if header_crc(place, header) != read_u32(header, CRC_FIELD.start) {
             return Err(NoRecord::Damaged);
         }
-        if version != FORMAT_VERSION {
+        if version > FORMAT_VERSION {
             return Err(NoRecord::NewerVersion(version));
         }
-        Ok(Self::decode_checked(kind, header))
+        Ok(Self::decode_checked(kind, form, header))
     }
 
-    fn decode_checked(kind: u8, header: &[u8]) -> Record {
+    fn decode_checked(kind: u8, form: Form, header: &[u8]) -> Record {
         let stripe: [u8; 16] = header[8..24].try_into().expect("sixteen bytes");
         let chunk = ChunkId {
             stripe: StripeId::from_bytes(stripe),
@@ -226,8 +269,8 @@ impl Record {
             1 => {
                 let len = read_u32(header, 28);
                 let words = header[FIXED_LEN..].chunks_exact(4).map(|word| read_u32(word, 0));
-                let table = words.take(granule_count(len)).collect();
-                Record::Chunk(ChunkRecord { chunk, len, crc32c: read_u32(header, 32), sequence, table })
+                let table = words.take(form.table_len(len)).collect();
+                Record::Chunk(ChunkRecord { chunk, form, len, crc32c: read_u32(header, 32), sequence, table })
             }
             2 => {
                 let epoch = FencingEpoch(read_u64(header, FIXED_LEN));
@@ -264,13 +307,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::granule::{granule_crcs, payload_crc};
+    use crate::granule::granule_crcs;
 
     const PLACE: Place = Place { nonce: 77, segment: 3, offset: 4096 };
 
-    fn record(chunk: ChunkId, payload: &[u8]) -> ChunkRecord {
-        let (plain, len) = (granule_crcs(payload), payload.len() as u32);
-        ChunkRecord::new(chunk, len, payload_crc(&plain, len), 9, &plain)
+    const FORMS: [Form; 3] = [Form::Coarse, Form::Fine, Form::Paged];
+
+    fn record(chunk: ChunkId, form: Form, payload: &[u8]) -> ChunkRecord {
+        let len = payload.len() as u32;
+        let plain = granule_crcs(payload, form.granule_len());
+        ChunkRecord::new(chunk, form, len, crc32c(payload), &plain[..form.table_len(len)])
     }
 
     fn any_record() -> impl Strategy<Value = Record> {
@@ -280,8 +326,12 @@ mod tests {
             generation: Generation(generation),
         });
         prop_oneof![
-            (chunk.clone(), 1usize..200_000)
-                .prop_map(|(chunk, len)| Record::Chunk(record(chunk, &crate::conformance::payload(1, len)))),
+            (chunk.clone(), prop::sample::select(&FORMS[..]), 1usize..200_000, any::<u64>()).prop_map(
+                |(chunk, form, len, sequence)| {
+                    let record = record(chunk, form, &crate::conformance::payload(1, len));
+                    Record::Chunk(ChunkRecord { sequence, ..record })
+                }
+            ),
             (chunk, any::<(u64, u32, u64)>()).prop_map(|(chunk, (sequence, target, epoch))| {
                 Record::Tombstone { chunk, sequence, target, epoch: FencingEpoch(epoch) }
             }),
@@ -312,14 +362,18 @@ mod tests {
     #[test]
     fn a_granule_passes_only_under_its_own_name_and_place() {
         let chunk = crate::conformance::chunk_id(1, 2, 3);
-        let payload = vec![5; 3 * striate_core::GRANULE_LEN];
-        let header = record(chunk, &payload);
-        let granule = &payload[..striate_core::GRANULE_LEN];
-        assert!(header.granule_matches(1, granule));
-        for other in [(9, 2, 3), (1, 9, 3), (1, 2, 9)] {
-            let other = crate::conformance::chunk_id(other.0, other.1, other.2);
-            assert!(!ChunkRecord { chunk: other, ..header.clone() }.granule_matches(1, granule));
+        for form in [Form::Coarse, Form::Fine] {
+            let granule_len = form.granule_len();
+            let payload = vec![5; 3 * granule_len];
+            let header = record(chunk, form, &payload);
+            let granule = &payload[..granule_len];
+            assert_eq!(header.check_granules(1, granule), Ok(()));
+            for other in [(9, 2, 3), (1, 9, 3), (1, 2, 9)] {
+                let other = crate::conformance::chunk_id(other.0, other.1, other.2);
+                let header = ChunkRecord { chunk: other, ..header.clone() };
+                assert_eq!(header.check_granules(1, granule), Err(1));
+            }
+            assert_ne!(header.table[0], header.table[1], "equal bytes at other offsets differ");
         }
-        assert_ne!(header.table[0], header.table[1], "equal bytes at other offsets differ");
     }
 }

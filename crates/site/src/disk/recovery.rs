@@ -18,7 +18,7 @@ use std::io;
 use striate_core::{ChunkId, FencingEpoch};
 
 use super::index::Location;
-use super::record::{Record, chunk_record_len};
+use super::record::{FORMAT_VERSION, Record};
 use super::scan::{Scan, scan};
 use super::segment::{OpenFiles, SEGMENT_HEADER_LEN, Segment, SegmentName};
 use super::snapshot::{self, Snapshot};
@@ -173,8 +173,10 @@ impl Recovery {
         let from = known.as_ref().map_or(SEGMENT_HEADER_LEN, |known| known.len);
         let newer = |found| DiskStoreError::NewerFormat { path: path.clone(), found };
         let header = file.read_at(0, SEGMENT_HEADER_LEN as usize).unwrap_or_default();
-        let epoch = name.decode_header(&header).map_err(newer)?;
-        self.state.epoch = self.state.epoch.max(epoch.unwrap_or_default());
+        let header = name.decode_header(&header).map_err(newer)?;
+        let (epoch, version) =
+            header.map_or((FencingEpoch(0), FORMAT_VERSION), |header| (header.epoch, header.version));
+        self.state.epoch = self.state.epoch.max(epoch);
         let scan = scan(&file, name, from, condemned).map_err(io("read"))?;
         if let Some(version) = scan.newer_version {
             return Err(newer(version));
@@ -191,24 +193,23 @@ impl Recovery {
         let segment = Segment::new(name, directory);
         open_files.put(&segment, file.clone());
         let known_epoch = known.as_ref().map_or(FencingEpoch(0), |known| known.epoch);
-        let epoch_here = known_epoch.max(epoch.unwrap_or_default());
-        let mut state = SegmentState::new(segment.clone(), scan.file_len, epoch_here);
+        let epoch_here = known_epoch.max(epoch);
+        let mut state = SegmentState::new(segment.clone(), version, scan.file_len, epoch_here);
         state.condemned = condemned;
         let may_grow = known.is_none() || self.active == Some(name.number);
         state.tombstones = known.map(|known| known.tombstones).unwrap_or_default();
         self.state.segments.insert(name.number, state);
-        let is_clean = may_grow && scan.is_clean() && condemned.is_none() && epoch.is_some();
+        let is_clean = may_grow && scan.is_clean() && condemned.is_none() && header.is_some();
         let (len, mark_due) = (scan.file_len, !scan.records.is_empty());
         self.take_records(name, scan);
-        Ok(is_clean.then_some(Active { segment, file, len, mark_due }))
+        Ok(is_clean.then_some(Active { segment, version, file, len, mark_due }))
     }
 
     fn take_records(&mut self, name: SegmentName, scan: Scan) {
         for (offset, record) in scan.records {
             match record {
                 Record::Chunk(chunk) => {
-                    let location =
-                        Location { segment: name.number, offset, len: chunk.len, crc32c: chunk.crc32c };
+                    let location = chunk.location(name.number, offset);
                     let what = What::Copy(location);
                     self.found.push(Found { chunk: chunk.chunk, sequence: chunk.sequence, what });
                 }
@@ -313,7 +314,7 @@ impl Recovery {
         for (_, location) in index.iter() {
             *payload_bytes += u64::from(location.len);
             if let Some(segment) = segments.get_mut(&location.segment) {
-                segment.live_bytes += chunk_record_len(location.len);
+                segment.live_bytes += location.record_len();
             }
         }
     }

@@ -8,9 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
-use striate_core::GRANULE_LEN;
-
-use super::record::{ALIGNMENT, ChunkRecord, FIXED_LEN, MAGIC, NoRecord, Record, chunk_header_len};
+use super::record::{ALIGNMENT, ChunkRecord, FIXED_LEN, MAGIC, NoRecord, Record};
 use super::segment::SegmentName;
 use crate::filesystem::File;
 
@@ -122,7 +120,7 @@ impl Scanner {
             decoded = Record::decode(self.window.at(position, len), place);
         }
         let end = match &decoded {
-            Ok(Record::Chunk(chunk)) => position + chunk_header_len(chunk.len) as u64 + u64::from(chunk.len),
+            Ok(Record::Chunk(chunk)) => position + (chunk.header_len() + chunk.stored_len()) as u64,
             Ok(record) => position + record.len(),
             Err(_) => return decoded,
         };
@@ -135,7 +133,7 @@ fn drop_torn(file: &Arc<dyn File>, scan: &mut Scan, unmarked: usize) {
     let tail = scan.records.split_off(unmarked);
     for (offset, record) in tail {
         let intact = match &record {
-            Record::Chunk(chunk) => read_payload(file, chunk, offset).is_some(),
+            Record::Chunk(chunk) => read_stored(file, chunk, offset).is_some(),
             _ => true,
         };
         if intact {
@@ -146,14 +144,16 @@ fn drop_torn(file: &Arc<dyn File>, scan: &mut Scan, unmarked: usize) {
     }
 }
 
-/// The payload of the record at `offset`; `None` if a granule of it does not match or cannot be read.
-pub(super) fn read_payload(file: &Arc<dyn File>, chunk: &ChunkRecord, offset: u32) -> Option<Vec<u8>> {
-    let start = u64::from(offset) + chunk_header_len(chunk.len) as u64;
+/// What follows the header of the record at `offset`: the payload, in pages of a paged chunk. `None` if a granule of it
+/// does not match or cannot be read.
+pub(super) fn read_stored(file: &Arc<dyn File>, chunk: &ChunkRecord, offset: u32) -> Option<Vec<u8>> {
+    let start = u64::from(offset) + chunk.header_len() as u64;
     // An unreadable sector costs its chunk, not the store.
-    let payload = file.read_at(start, chunk.len as usize).ok()?;
-    let intact = payload.len() == chunk.len as usize
-        && payload.chunks(GRANULE_LEN).enumerate().all(|(i, bytes)| chunk.granule_matches(i, bytes));
-    intact.then_some(payload)
+    let stored = file.read_at(start, chunk.stored_len()).ok()?;
+    if stored.len() != chunk.stored_len() {
+        return None;
+    }
+    chunk.check_stored(&stored).ok().map(|()| stored)
 }
 
 /// A part of the file in memory.

@@ -3,7 +3,7 @@
 //! ```text
 //! SEGMENT-NONCE.seg          both in hexadecimal, 8 and 16 digits
 //!   0   8  magic "StriaSeg"
-//!   8   1  format version (1)
+//!   8   1  format version: the newest of a record in it
 //!   9   3  zeros
 //!  12   4  segment number
 //!  16   8  nonce
@@ -17,7 +17,8 @@
 //! ```
 //!
 //! Number and nonce stand in the name too, so that a damaged header costs nothing but its copy of the epoch, which
-//! newer segments and every tombstone repeat. A segment is created, synced and its directory synced before anything
+//! newer segments and every tombstone repeat. Records of a newer format go into a segment of their version, so that a
+//! program that does not know it refuses the whole segment, and never takes such a record for damage. A segment is created, synced and its directory synced before anything
 //! in it is acknowledged. The `condemned` file is durable before anything is decided on a failed sync: the page
 //! cache then still shows what the medium lost, and a restart must not believe it.
 
@@ -88,20 +89,20 @@ impl SegmentName {
     }
 
     /// The header of a new segment.
-    pub fn encode_header(&self, epoch: FencingEpoch) -> [u8; SEGMENT_HEADER_LEN as usize] {
+    pub fn encode_header(&self, said: SegmentHeader) -> [u8; SEGMENT_HEADER_LEN as usize] {
         let mut header = [0; SEGMENT_HEADER_LEN as usize];
         header[..8].copy_from_slice(&MAGIC);
-        header[8] = FORMAT_VERSION;
+        header[8] = said.version;
         header[12..16].copy_from_slice(&self.number.to_le_bytes());
         header[16..24].copy_from_slice(&self.nonce.to_le_bytes());
-        header[24..32].copy_from_slice(&epoch.0.to_le_bytes());
+        header[24..32].copy_from_slice(&said.epoch.0.to_le_bytes());
         let crc = crc32c(&header[..36]);
         header[36..].copy_from_slice(&crc.to_le_bytes());
         header
     }
 
-    /// The epoch in an intact header; `None` for a damaged one, and the version of a newer format as an error.
-    pub fn decode_header(&self, header: &[u8]) -> Result<Option<FencingEpoch>, u8> {
+    /// What an intact header says; `None` for a damaged one, and the version of a newer format as an error.
+    pub fn decode_header(&self, header: &[u8]) -> Result<Option<SegmentHeader>, u8> {
         let intact = header.len() == SEGMENT_HEADER_LEN as usize
             && header[..8] == MAGIC
             && read_u32(header, 36) == crc32c(&header[..36]);
@@ -109,7 +110,7 @@ impl SegmentName {
             return Err(header[8]);
         }
         let own = intact && read_u32(header, 12) == self.number && read_u64(header, 16) == self.nonce;
-        Ok(own.then(|| FencingEpoch(read_u64(header, 24))))
+        Ok(own.then(|| SegmentHeader { version: header[8], epoch: FencingEpoch(read_u64(header, 24)) }))
     }
 
     /// Condemns what lies behind `durable_len`.
@@ -125,6 +126,15 @@ impl SegmentName {
         let intact = content.len() == 12 && read_u32(&content, 8) == crc32c(&content[..8]);
         Ok(if intact { read_u64(&content, 0) } else { 0 })
     }
+}
+
+/// What a segment's header says besides its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    /// The newest format of a record that it may hold.
+    pub version: u8,
+    /// The highest fencing epoch when it was made.
+    pub epoch: FencingEpoch,
 }
 
 /// A segment that can be read. Readers hold it, and the open file, as long as they need.
@@ -184,10 +194,10 @@ pub(super) fn create_segment(
     fs: &dyn FileSystem,
     name: SegmentName,
     path: &Path,
-    epoch: FencingEpoch,
+    header: SegmentHeader,
 ) -> io::Result<Arc<dyn File>> {
     let file = fs.create(path)?;
-    file.write_all_at(&mut [IoSlice::new(&name.encode_header(epoch))], 0)?;
+    file.write_all_at(&mut [IoSlice::new(&name.encode_header(header))], 0)?;
     file.sync()?;
     Ok(file)
 }

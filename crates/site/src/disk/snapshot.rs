@@ -3,7 +3,7 @@
 //! ```text
 //! index.snapshot; numbers are little-endian
 //!   8  magic "StriaIdx"
-//!   8  format version (1)
+//!   8  format version: 2 if a chunk of format 2 is in it, else 1
 //!   8  next sequence: the snapshot knows the effect of everything below
 //!   8  highest fencing epoch
 //!   8  number of the segment that is appended to; 0 for none
@@ -14,7 +14,8 @@
 //!   8  number of chunks with further copies, then for each
 //!        21 name, 4 number of segments, then 4 for each
 //!   8  number of chunks, then for each in order
-//!        21 name, 4 segment, 4 offset, 4 payload length, 4 payload CRC-32C
+//!        21 name, 4 segment, 4 offset, 4 payload length and in its highest two bits the form (0 coarse, 1 fine,
+//!        2 paged), 4 payload CRC-32C
 //!   4  CRC-32C of everything before
 //! ```
 //!
@@ -34,7 +35,8 @@ use super::state::State;
 use crate::filesystem::{self, FileSystem};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"StriaIdx");
-const VERSION: u64 = 1;
+/// The newest version that is read.
+const VERSION: u64 = 2;
 
 /// Length in bytes of a chunk's entry.
 pub(super) const ENTRY_LEN: u64 = 37;
@@ -69,7 +71,8 @@ pub(super) fn path(directory: &Path) -> PathBuf {
 pub(super) fn encode(state: &State, active: Option<u32>, next_segment: u32, next_sequence: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024 + state.index.len() * ENTRY_LEN as usize);
     let numbers = [u64::from(active.unwrap_or(0)), u64::from(next_segment)];
-    [MAGIC, VERSION, next_sequence, state.epoch.0]
+    let version = state.index.iter().map(|(_, at)| u64::from(at.form.version())).max().unwrap_or(1);
+    [MAGIC, version, next_sequence, state.epoch.0]
         .into_iter()
         .chain(numbers)
         .for_each(|word| put_u64(&mut out, word));
@@ -94,8 +97,7 @@ pub(super) fn encode(state: &State, active: Option<u32>, next_segment: u32, next
     put_u64(&mut out, state.index.len() as u64);
     for (chunk, location) in state.index.iter() {
         out.extend_from_slice(&chunk.to_bytes());
-        let Location { segment, offset, len, crc32c } = location;
-        [segment, offset, len, crc32c].into_iter().for_each(|word| put_u32(&mut out, word));
+        location.pack().into_iter().for_each(|word| put_u32(&mut out, word));
     }
     let crc = crc32c(&out);
     put_u32(&mut out, crc);
@@ -118,7 +120,7 @@ fn decode(content: &[u8]) -> Option<Snapshot> {
         return None;
     }
     let mut cursor = Cursor(body);
-    if cursor.u64()? != MAGIC || cursor.u64()? != VERSION {
+    if cursor.u64()? != MAGIC || !(1..=VERSION).contains(&cursor.u64()?) {
         return None;
     }
     let (next_sequence, epoch) = (cursor.u64()?, FencingEpoch(cursor.u64()?));
@@ -142,8 +144,8 @@ fn decode(content: &[u8]) -> Option<Snapshot> {
     }
     for _ in 0..cursor.u64()? {
         let chunk = cursor.chunk()?;
-        let (segment, offset, len, crc32c) = (cursor.u32()?, cursor.u32()?, cursor.u32()?, cursor.u32()?);
-        snapshot.index.insert(chunk, Location { segment, offset, len, crc32c });
+        let location = [cursor.u32()?, cursor.u32()?, cursor.u32()?, cursor.u32()?];
+        snapshot.index.insert(chunk, Location::unpack(location)?);
     }
     cursor.0.is_empty().then_some(snapshot)
 }

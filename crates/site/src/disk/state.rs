@@ -6,7 +6,7 @@ use std::sync::Arc;
 use striate_core::{ChunkId, FencingEpoch};
 
 use super::index::{Index, Location};
-use super::record::{TOMBSTONE_LEN, chunk_record_len};
+use super::record::TOMBSTONE_LEN;
 use super::segment::Segment;
 
 /// Behind one lock; readers hold it for a lookup only.
@@ -38,6 +38,8 @@ pub(super) struct DeadCopy {
 #[derive(Debug)]
 pub(super) struct SegmentState {
     pub segment: Arc<Segment>,
+    /// The newest format of a record that it may hold.
+    pub version: u8,
     /// Bytes of the file.
     pub len: u64,
     /// How much of the file counts, if a write or sync of it has failed.
@@ -55,10 +57,11 @@ pub(super) struct SegmentState {
 }
 
 impl SegmentState {
-    pub fn new(segment: Arc<Segment>, len: u64, epoch: FencingEpoch) -> Self {
+    pub fn new(segment: Arc<Segment>, version: u8, len: u64, epoch: FencingEpoch) -> Self {
         let tombstones = BTreeMap::new();
         Self {
             segment,
+            version,
             len,
             condemned: None,
             live_bytes: 0,
@@ -101,14 +104,13 @@ impl State {
 
     /// A chunk now lies at `location`.
     pub fn put(&mut self, chunk: ChunkId, location: Location) {
-        let record_len = chunk_record_len(location.len);
         if let Some(old) = self.index.insert(chunk, location) {
             self.payload_bytes -= u64::from(old.len);
-            self.release(old.segment, chunk_record_len(old.len));
+            self.release(old.segment, old.record_len());
         }
         self.payload_bytes += u64::from(location.len);
         if let Some(segment) = self.segments.get_mut(&location.segment) {
-            segment.live_bytes += record_len;
+            segment.live_bytes += location.record_len();
         }
     }
 
@@ -117,7 +119,7 @@ impl State {
         self.extra_copies.remove(&chunk);
         let old = self.index.remove(chunk)?;
         self.payload_bytes -= u64::from(old.len);
-        self.release(old.segment, chunk_record_len(old.len));
+        self.release(old.segment, old.record_len());
         Some(old)
     }
 

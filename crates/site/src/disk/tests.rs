@@ -2,6 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
+use striate_core::Formats;
+
+use super::form::Form;
 use super::*;
 use crate::conformance::{self, StoreUnderTest};
 use crate::filesystem::RealFileSystem;
@@ -41,7 +44,7 @@ impl StoreUnderTest for OnDisk {
         let store = self.store.as_ref().expect("open");
         let state = store.shared.state.read();
         let location = state.index.get(chunk).expect("stored");
-        let offset = u64::from(location.offset) + record::chunk_header_len(location.len) as u64;
+        let offset = u64::from(location.offset) + location.form.header_len(location.len) as u64;
         let path = &state.segments[&location.segment].segment.path;
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("opened");
         let mut byte = [0];
@@ -53,14 +56,17 @@ impl StoreUnderTest for OnDisk {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_disk_store_conforms_with_snapshots_and_without_on_either_runtime() {
     for runtime in [Runtime::real(), Runtime::deterministic(1, Duration::ZERO)] {
-        for closes in [true, false] {
-            let new = || {
-                Box::new(OnDisk::new(&runtime, DiskStoreOptions::default(), closes))
-                    as Box<dyn StoreUnderTest>
-            };
+        for (closes, options) in [true, false].into_iter().flat_map(|closes| forms().map(|o| (closes, o))) {
+            let new = || Box::new(OnDisk::new(&runtime, options.clone(), closes)) as Box<dyn StoreUnderTest>;
             conformance::run(new).await;
         }
     }
+}
+
+/// Stores that write coarse, fine and paged chunks.
+fn forms() -> [DiskStoreOptions; 3] {
+    let newest = DiskStoreOptions { formats: InForce::new(Formats::NEWEST), ..DiskStoreOptions::default() };
+    [DiskStoreOptions::default(), newest.clone(), DiskStoreOptions { paged_from: 0, ..newest }]
 }
 
 fn small_segments() -> DiskStoreOptions {
@@ -82,8 +88,13 @@ async fn write(store: &DiskStore, number: u64, len: usize) {
 
 #[test]
 fn a_record_costs_little_beside_its_payload() {
-    assert!(record::chunk_record_len(2560) <= 2560 + 60);
-    assert!(record::chunk_record_len(1 << 20) <= (1 << 20) + 120);
+    for form in [Form::Coarse, Form::Fine] {
+        assert!(form.record_len(2560) <= 2560 + 60);
+    }
+    assert!(Form::Coarse.record_len(1 << 20) <= (1 << 20) + 120);
+    for form in [Form::Fine, Form::Paged] {
+        assert!(form.record_len(32 << 20) <= (32 << 20) / 1000 * 1001 + 60, "a thousandth: {form:?}");
+    }
 }
 
 #[tokio::test]
@@ -111,7 +122,7 @@ async fn a_clean_stop_leaves_no_chunk_to_scan() {
     let open_files = OpenFiles::new(4);
     let recovered = recovery::recover(&RealFileSystem, &directory, &open_files, 50_000).expect("read");
     // The ends of segments are looked at; none of them is as long as a record.
-    assert!(recovered.scanned_bytes < record::chunk_record_len(3000), "{}", recovered.scanned_bytes);
+    assert!(recovered.scanned_bytes < Form::Coarse.record_len(3000), "{}", recovered.scanned_bytes);
     assert_eq!(recovered.state.index.len(), 100);
     std::fs::remove_file(snapshot::path(&directory)).expect("removed");
     let recovered = recovery::recover(&RealFileSystem, &directory, &open_files, 50_000).expect("read");
@@ -132,7 +143,7 @@ async fn a_segment_of_a_newer_format_is_refused() {
     bytes[36..40].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(&path, bytes).expect("written");
     let error = open(&Runtime::real(), root.path(), small_segments()).expect_err("too new");
-    assert!(matches!(error, DiskStoreError::NewerFormat { found: 2, .. }), "{error}");
+    assert!(matches!(error, DiskStoreError::NewerFormat { found: 3, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -242,8 +253,8 @@ fn at_page(len: usize, skip: usize) -> Bytes {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_chunks_lie_at_pages_and_read_back_with_and_without_a_snapshot() {
     let runtime = Runtime::real();
-    for closes in [true, false] {
-        let mut disk = OnDisk::new(&runtime, DiskStoreOptions::default(), closes);
+    for (closes, options) in [true, false].into_iter().flat_map(|closes| forms().map(|o| (closes, o))) {
+        let mut disk = OnDisk::new(&runtime, options, closes);
         let lens = [1 << 20, 300_001, 100, (1 << 20) + 4095, 262_144, 5000, 786_432];
         let payloads: Vec<Bytes> = lens.iter().flat_map(|&len| [at_page(len, 0), at_page(len, 8)]).collect();
         let id = |number: usize| conformance::chunk_id(number as u64, 0, 1);
@@ -261,7 +272,7 @@ async fn large_chunks_lie_at_pages_and_read_back_with_and_without_a_snapshot() {
         }
         let status = store.status();
         let payload_bytes: usize = payloads.iter().map(Bytes::len).sum();
-        let most = payload_bytes + payloads.len() * 2 * filesystem::DIRECT_ALIGNMENT;
+        let most = payload_bytes / 1000 * 1001 + payloads.len() * 2 * filesystem::DIRECT_ALIGNMENT;
         assert!(status.disk_bytes <= most as u64, "gaps are at most two pages for each chunk: {status:?}");
     }
 }

@@ -21,8 +21,8 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::index::Location;
 use super::layout::{Appended, Layout};
-use super::record::{ChunkRecord, Record, chunk_record_len};
-use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentName, create_segment};
+use super::record::{ChunkRecord, Record};
+use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
 use super::state::{DeadCopy, SegmentState};
 use crate::api::SiteError;
 use crate::filesystem::File;
@@ -41,8 +41,15 @@ pub(super) struct Request {
 /// A change of the store.
 #[derive(Debug)]
 pub(super) enum Change {
-    Write { chunk: ChunkId, payload: Bytes, granules: Arc<[u32]>, crc32c: u32 },
-    Delete { chunks: Vec<ChunkId>, epoch: FencingEpoch },
+    /// A record without its place in the order, and what follows its header.
+    Write {
+        record: ChunkRecord,
+        stored: Bytes,
+    },
+    Delete {
+        chunks: Vec<ChunkId>,
+        epoch: FencingEpoch,
+    },
 }
 
 /// Owned by the thread that writes.
@@ -58,6 +65,8 @@ pub(super) struct Writer {
 #[derive(Debug)]
 pub(super) struct Active {
     pub segment: Arc<Segment>,
+    /// The newest format of a record that it may hold.
+    pub version: u8,
     pub file: Arc<dyn File>,
     /// Bytes written and synced.
     pub len: u64,
@@ -113,9 +122,7 @@ impl Writer {
                 break;
             }
             let taken = match request.change {
-                Change::Write { chunk, payload, granules, crc32c } => {
-                    self.take_write(shared, &mut group, (chunk, payload, granules, crc32c), room)
-                }
+                Change::Write { record, stored } => self.take_write(shared, &mut group, record, stored, room),
                 Change::Delete { chunks, epoch } => self.take_delete(shared, &mut group, chunks, epoch),
             };
             match taken {
@@ -130,22 +137,23 @@ impl Writer {
         &mut self,
         shared: &Shared,
         group: &mut Group,
-        (chunk, payload, granules, crc32c): (ChunkId, Bytes, Arc<[u32]>, u32),
+        mut record: ChunkRecord,
+        stored: Bytes,
         room: u64,
     ) -> Taken {
-        let len = payload.len() as u32;
-        let stored = shared.state.read().index.get(chunk).map(|existing| (existing.len, existing.crc32c));
-        if let Some(existing) = stored.or_else(|| group.written.get(&chunk).copied()) {
+        let ChunkRecord { chunk, form, len, crc32c, .. } = record;
+        let known = shared.state.read().index.get(chunk).map(|existing| (existing.len, existing.crc32c));
+        if let Some(existing) = known.or_else(|| group.written.get(&chunk).copied()) {
             return match granule::check_rewrite(chunk, existing, (len, crc32c)) {
                 Ok(()) => Taken::Waits,
                 refused => Taken::Answered(refused),
             };
         }
-        if group.bytes + chunk_record_len(len) > room {
+        if group.bytes + form.record_len(len) > room {
             return Taken::Answered(Err(SiteError::NoSpace));
         }
-        let record = Record::Chunk(ChunkRecord::new(chunk, len, crc32c, self.take_sequence(), &granules));
-        group.push(record, payload);
+        record.sequence = self.take_sequence();
+        group.push(Record::Chunk(record), stored);
         group.written.insert(chunk, (len, crc32c));
         Taken::Waits
     }
@@ -276,7 +284,8 @@ impl Writer {
     /// Writes `records` to the active segment, syncs it and checks that it is where it should be.
     fn append(&mut self, shared: &Shared, records: &[(Record, Bytes)]) -> Result<Vec<Location>, AppendError> {
         let buffer = std::mem::take(&mut self.buffer);
-        let active = self.activate(shared)?;
+        let version = records.iter().map(|(record, _)| record.version()).max().unwrap_or(1);
+        let active = self.activate(shared, version)?;
         let at = Appended {
             name: active.segment.name,
             start: active.len,
@@ -309,15 +318,18 @@ impl Writer {
         AppendError::Full
     }
 
-    /// The segment to append to, a new one if there is none or it is long enough.
-    fn activate(&mut self, shared: &Shared) -> Result<&mut Active, AppendError> {
-        if self.active.as_ref().is_some_and(|active| active.len >= shared.options.segment_len) {
+    /// The segment to append records of up to `version` to: a new one if there is none, or it is long enough or of an
+    /// older format.
+    fn activate(&mut self, shared: &Shared, version: u8) -> Result<&mut Active, AppendError> {
+        let is_over = |active: &Active| active.len >= shared.options.segment_len || active.version < version;
+        if self.active.as_ref().is_some_and(is_over) {
             self.seal();
         }
         if self.active.is_none() {
             // No name is added to a directory that is being wiped.
             shared.check_watched(None).map_err(AppendError::Vanished)?;
-            let active = shared.new_segment().map_err(|error| match is_full(&error) {
+            let version = version.max(shared.version_in_force());
+            let active = shared.new_segment(version).map_err(|error| match is_full(&error) {
                 true => AppendError::Full,
                 false => AppendError::Failed(error),
             })?;
@@ -364,7 +376,7 @@ impl Group {
     /// True if `change` must see this group's effect first.
     fn conflicts(&self, change: &Change) -> bool {
         match change {
-            Change::Write { chunk, .. } => self.deleted.contains(chunk),
+            Change::Write { record, .. } => self.deleted.contains(&record.chunk),
             Change::Delete { chunks, .. } => chunks.iter().any(|chunk| self.written.contains_key(chunk)),
         }
     }
@@ -385,16 +397,17 @@ fn is_full(error: &io::Error) -> bool {
 
 impl Shared {
     /// Creates the next segment; its name is durable on return.
-    fn new_segment(&self) -> io::Result<Active> {
+    fn new_segment(&self, version: u8) -> io::Result<Active> {
         let name = self.next_segment_name();
         let epoch = self.state.read().epoch;
-        let file = create_segment(&*self.fs, name, &name.path(&self.directory), epoch)?;
+        let header = SegmentHeader { version, epoch };
+        let file = create_segment(&*self.fs, name, &name.path(&self.directory), header)?;
         self.fs.sync_directory(&self.directory)?;
         let segment = Segment::new(name, &self.directory);
         self.open_files.put(&segment, file.clone());
-        let state = SegmentState::new(segment.clone(), SEGMENT_HEADER_LEN, epoch);
+        let state = SegmentState::new(segment.clone(), version, SEGMENT_HEADER_LEN, epoch);
         self.state.write().segments.insert(name.number, state);
-        Ok(Active { segment, file, len: SEGMENT_HEADER_LEN, mark_due: false })
+        Ok(Active { segment, version, file, len: SEGMENT_HEADER_LEN, mark_due: false })
     }
 
     pub(super) fn next_segment_name(&self) -> SegmentName {

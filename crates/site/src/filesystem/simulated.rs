@@ -64,6 +64,15 @@ pub struct Fault {
     pub errno: i32,
 }
 
+/// How much was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Calls, each of which is one read of the disk where nothing is cached.
+    pub calls: u64,
+    /// Bytes that they asked for.
+    pub bytes: u64,
+}
+
 /// See the module's documentation. Cloning gives another handle on the same files.
 #[derive(Clone, Debug)]
 pub struct SimulatedFileSystem {
@@ -87,6 +96,7 @@ struct World {
     faults: Vec<Fault>,
     /// Calls that change something, so far.
     changes: u64,
+    reads: Reads,
     dies_at: Option<u64>,
     is_dead: bool,
     /// What happens in the middle of the next sync.
@@ -137,6 +147,7 @@ impl SimulatedFileSystem {
             capacity,
             faults: Vec::new(),
             changes: 0,
+            reads: Reads::default(),
             dies_at: None,
             is_dead: false,
             interruption: None,
@@ -147,6 +158,11 @@ impl SimulatedFileSystem {
     /// Calls that changed, or tried to change, something so far.
     pub fn changes(&self) -> u64 {
         self.world.lock().changes
+    }
+
+    /// Reads of files so far.
+    pub fn reads(&self) -> Reads {
+        self.world.lock().reads
     }
 
     /// The program dies in its `change`-th changing call: that call takes effect in part or not at all, and it
@@ -239,6 +255,13 @@ impl SimulatedFileSystem {
         Self { world: Arc::new(Mutex::new(next)) }
     }
 
+    fn read(&self, len: usize) -> io::Result<MutexGuard<'_, World>> {
+        let mut world = self.call(Call::Read)?;
+        world.reads.calls += 1;
+        world.reads.bytes += len as u64;
+        Ok(world)
+    }
+
     fn call(&self, call: Call) -> io::Result<MutexGuard<'_, World>> {
         let mut world = self.world.lock();
         world.enter(call)?;
@@ -260,6 +283,7 @@ impl World {
             capacity: self.capacity,
             faults: Vec::new(),
             changes: 0,
+            reads: Reads::default(),
             dies_at: None,
             interruption: None,
             is_dead: false,
@@ -587,7 +611,7 @@ impl File for SimulatedFile {
     }
 
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let mut world = self.fs.call(Call::Read)?;
+        let mut world = self.fs.read(len)?;
         Ok(part(&world.node(self.inode).seen, offset, len))
     }
 
@@ -602,7 +626,7 @@ impl File for SimulatedFile {
     }
 
     fn read_medium_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let mut world = self.fs.call(Call::Read)?;
+        let mut world = self.fs.read(len)?;
         // A direct read first writes out what is dirty, without making it durable.
         let node = world.node(self.inode);
         let mut view = View::of(&node.durable, offset as usize, len);

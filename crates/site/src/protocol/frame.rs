@@ -302,7 +302,7 @@ pub struct WriteHead {
     pub priority: Priority,
     /// Length of the chunk in bytes.
     pub len: u32,
-    /// CRC-32C of each granule.
+    /// CRC-32C of each granule, of 64 KiB or of 4 KiB: their number tells.
     pub granule_crcs: Vec<u32>,
 }
 
@@ -329,7 +329,7 @@ impl WriteHead {
         if len == 0 || len > MAX_CHUNK_LEN {
             return Err(format!("a chunk of {len} bytes; allowed are 1 to {MAX_CHUNK_LEN}"));
         }
-        if granules != granule::granule_count(len) {
+        if granule::told_granule_len(granules, len).is_none() {
             return Err(format!("{granules} granule checksums for a chunk of {len} bytes"));
         }
         Ok(WRITE_HEAD_LEN + granules * 4)
@@ -355,7 +355,7 @@ impl WriteHead {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use striate_core::{Generation, StripeId};
+    use striate_core::{GRANULE_LEN, Generation, SMALL_GRANULE_LEN, StripeId};
 
     use super::*;
 
@@ -444,8 +444,9 @@ mod tests {
         }
 
         #[test]
-        fn write_heads_survive_their_bytes(chunk in chunk_ids(), len in 1..=MAX_CHUNK_LEN) {
-            let granule_crcs = (0..granule::granule_count(len) as u32).collect();
+        fn write_heads_survive_their_bytes(chunk in chunk_ids(), len in 1..=MAX_CHUNK_LEN, short: bool) {
+            let granule_len = if short { SMALL_GRANULE_LEN } else { GRANULE_LEN };
+            let granule_crcs = (0..granule::granule_count(len, granule_len) as u32).collect();
             let head = WriteHead { chunk, priority: Priority::Background, len, granule_crcs };
             let bytes = head.encode();
             prop_assert_eq!(WriteHead::full_len(bytes.first_chunk().unwrap()), Ok(bytes.len()));

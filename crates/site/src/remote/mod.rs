@@ -23,7 +23,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http::Method;
 use parking_lot::Mutex;
-use striate_core::{ChunkId, ClusterId, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ClusterId, GRANULE_LEN, LoadReport, RackId, SiteId};
 use striate_runtime::Runtime;
 
 use crate::api::{
@@ -247,7 +247,8 @@ impl Site for RemoteSite {
             let len = payload.len();
             SiteError::BadRequest(format!("chunk {chunk} has {len} bytes; allowed are 1 to {MAX_CHUNK_LEN}"))
         })?;
-        let granule_crcs = granule_crcs.unwrap_or_else(|| granule::granule_crcs(&payload)).to_vec();
+        let granule_crcs =
+            granule_crcs.unwrap_or_else(|| granule::granule_crcs(&payload, GRANULE_LEN)).to_vec();
         let head = WriteHead { chunk, priority, len, granule_crcs }.encode();
         let call = Call { method: Method::PUT, path: CHUNK_PATH, head, payload, is_read: false };
         self.inner.answer(&call).await

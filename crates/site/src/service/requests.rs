@@ -22,6 +22,7 @@ use super::control::Control;
 use super::reads::Reads;
 use super::replies::{ReplyBody, refuse};
 use crate::api::{CombineRequest, Priority, ReadRequest, Site, SiteError, WriteRequest};
+use crate::granule;
 use crate::local::LocalSite;
 use crate::protocol::control::messages::site_control_server::SiteControlServer;
 use crate::protocol::control::{decode_assemble, decode_combine};
@@ -225,7 +226,8 @@ impl Service {
     }
 
     async fn store(&self, head: WriteHead, payload: Bytes) -> Result<striate_core::LoadReport, SiteError> {
-        let received = payload.chunks(GRANULE_LEN).map(crc32c);
+        let granule_len = granule::told_granule_len(head.granule_crcs.len(), head.len);
+        let received = payload.chunks(granule_len.unwrap_or(GRANULE_LEN)).map(crc32c);
         if let Some(granule) = received.zip(&head.granule_crcs).position(|(found, told)| found != *told) {
             let reason = format!("granule {granule} of chunk {} was damaged on its way", head.chunk);
             return Err(SiteError::BadRequest(reason));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use striate_core::{ChunkId, ChunkRange, FencingEpoch};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, Formats, InForce};
 use striate_runtime::Runtime;
 use striate_site::conformance::{chunk_id, payload};
 use striate_site::{ChunkStore, DiskStore, DiskStoreOptions, RealFileSystem, SiteError};
@@ -25,9 +25,15 @@ enum Fact {
     Either,
 }
 
-fn open(directory: &Path) -> DiskStore {
-    let options =
-        DiskStoreOptions { segment_len: 200_000, reserve_bytes: Some(0), ..DiskStoreOptions::default() };
+/// From the fifth round on chunk format 2 is in force.
+fn open(directory: &Path, round: u64) -> DiskStore {
+    let options = DiskStoreOptions {
+        segment_len: 200_000,
+        reserve_bytes: Some(0),
+        formats: InForce::new(if round < 5 { Formats::OLDEST } else { Formats::NEWEST }),
+        paged_from: 5000,
+        ..DiskStoreOptions::default()
+    };
     DiskStore::open(&Runtime::real(), Arc::new(RealFileSystem), directory, options).expect("opens")
 }
 
@@ -50,7 +56,7 @@ fn say(what: char, number: u64) {
 async fn child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let round: u64 = std::env::var(ROUND).expect("set").parse().expect("a number");
-    let store = Arc::new(open(&directory));
+    let store = Arc::new(open(&directory, round));
     let compacting = store.clone();
     let runtime = Runtime::real();
     runtime.spawn_thread("compact", move || {
@@ -128,7 +134,7 @@ async fn a_store_that_is_killed_again_and_again_keeps_what_it_acknowledged() {
     let mut facts = BTreeMap::new();
     for round in 1..=ROUNDS {
         run_child(directory.path(), round, &mut facts);
-        let store = open(directory.path());
+        let store = open(directory.path(), round);
         check(&store, &facts).await;
         if round % 4 == 0 {
             store.close().await.expect("closed");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt;
 use proptest::prelude::*;
-use striate_core::ChunkId;
+use striate_core::{ChunkId, Formats, GRANULE_LEN, InForce, SMALL_GRANULE_LEN};
 use striate_runtime::Runtime;
 use striate_site::conformance::{Operation, StoreUnderTest, check_against_model};
 use striate_site::filesystem::SimulatedFileSystem;
@@ -31,6 +31,8 @@ struct OnDisk {
     fs: SimulatedFileSystem,
     store: Option<Arc<DiskStore>>,
     opened: usize,
+    /// How many openings come before chunk format 2 is in force.
+    old_openings: usize,
 }
 
 #[async_trait]
@@ -44,7 +46,15 @@ impl StoreUnderTest for OnDisk {
                 self.fs.damage(snapshot, |bytes| bytes.clear());
             }
         }
-        let options = DiskStoreOptions { segment_len: 300_000, reserve_bytes: Some(0), ..Default::default() };
+        let is_old = self.opened <= self.old_openings;
+        let options = DiskStoreOptions {
+            segment_len: 300_000,
+            reserve_bytes: Some(0),
+            formats: InForce::new(if is_old { Formats::OLDEST } else { Formats::NEWEST }),
+            paged_from: 100_000,
+            table_bytes: 2_000,
+            ..Default::default()
+        };
         let runtime = Runtime::deterministic(self.opened as u64, Duration::ZERO);
         let store = DiskStore::open(&runtime, Arc::new(self.fs.clone()), Path::new("/disk"), options);
         let store = self.store.insert(Arc::new(store.expect("opened")));
@@ -61,8 +71,9 @@ impl StoreUnderTest for OnDisk {
 
 fn any_operation() -> impl Strategy<Value = Operation> {
     let len = prop_oneof![4 => 0u32..3000, 1 => 60_000u32..200_000];
+    let crcs = prop::sample::select(vec![None, Some(GRANULE_LEN), Some(SMALL_GRANULE_LEN)]);
     prop_oneof![
-        6 => (0u8..12, len, prop::bool::weighted(0.1), any::<bool>()).prop_map(|(chunk, len, other_bytes, with_crcs)| {
+        6 => (0u8..12, len, prop::bool::weighted(0.1), crcs).prop_map(|(chunk, len, other_bytes, with_crcs)| {
             Operation::Write { chunk, len, other_bytes, with_crcs }
         }),
         3 => (0u8..12, 0u32..200_000, 0u32..100_000)
@@ -78,11 +89,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_stores_behave_as_a_map(operations in prop::collection::vec(any_operation(), 1..60)) {
+    fn the_stores_behave_as_a_map(
+        operations in prop::collection::vec(any_operation(), 1..60), old_openings in 0usize..4
+    ) {
         let mut memory = InMemory(Arc::default());
         check_against_model(&mut memory, &operations).now_or_never().expect("done inline");
         let fs = SimulatedFileSystem::new(1, 1 << 30);
-        let mut disk = OnDisk { fs, store: None, opened: 0 };
+        let mut disk = OnDisk { fs, store: None, opened: 0, old_openings };
         check_against_model(&mut disk, &operations).now_or_never().expect("done inline");
     }
 }

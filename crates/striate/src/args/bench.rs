@@ -22,6 +22,7 @@ use super::EndpointArgs;
     after_long_help = "Examples:\n  \
         striate bench --bucket bench --workload ycsb-b --objects 10000 --size 100KB --load\n  \
         striate bench --bucket bench --workload ycsb-c --rate 500 --duration 60 --json result.json\n  \
+        striate bench --bucket bench --workload ycsb-c --objects 200 --size 32MiB --range 4KiB --load\n  \
         striate bench --bucket bench --workload pages --objects 50 --size-scale 0.1 --load --verify --clean\n  \
         striate bench --bucket bench --workload trace --trace day.csv.gz --time-scale 10 --load\n  \
         striate bench --endpoint http://127.0.0.1:9000 --bucket bench --workload ec-store --clients 100"
@@ -46,6 +47,9 @@ pub struct BenchArgs {
     /// Size of each object of ycsb-* and ec-store, such as 10KB, 100KB or 1MiB.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub size: Option<u64>,
+    /// Reads ask for this many bytes at a random place of an object, such as 4KiB, and not for all of it.
+    #[arg(long, value_name = "BYTES", value_parser = parse_range)]
+    pub range: Option<u64>,
     /// What the sizes of pages and analytics are multiplied by.
     #[arg(long, value_name = "FACTOR", value_parser = parse_positive)]
     pub size_scale: Option<f64>,
@@ -149,6 +153,14 @@ pub enum PreloadName {
     Missing,
     /// All.
     All,
+}
+
+/// As [`parse_size`], and at least one byte.
+fn parse_range(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a range has at least one byte".to_owned()),
+        len => Ok(len),
+    }
 }
 
 /// Bytes from `10KB`, `1MiB` or a plain number.

@@ -118,6 +118,7 @@ fn check(args: &BenchArgs) -> Outcome {
         ),
         ("--zipf", args.zipf.is_some(), !matches!(workload, Cdn | Trace), "all but cdn and trace"),
         ("--objects", args.objects.is_some(), !is_trace, "all but trace"),
+        ("--range", args.range.is_some(), !is_trace, "all but trace, which may read objects of any size"),
         ("--cdn-sizes", args.cdn_sizes.is_some(), workload == Cdn, "cdn"),
         ("--cdn-popularity", args.cdn_popularity.is_some(), workload == Cdn, "cdn"),
         ("--trace", args.trace.is_some(), is_trace, "trace"),

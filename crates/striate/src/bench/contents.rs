@@ -50,9 +50,9 @@ impl Contents {
         body.freeze()
     }
 
-    /// A check of what is read under a key.
-    pub fn check(&self, key: &str) -> Check<'_> {
-        Check { contents: self, start: self.start(key), seen: 0 }
+    /// A check of what is read under a key, from byte `from` on.
+    pub fn check(&self, key: &str, from: u64) -> Check<'_> {
+        Check { contents: self, start: self.start(key), seen: from }
     }
 
     /// Where a key's contents start (FNV-1a).
@@ -93,15 +93,20 @@ mod tests {
         for len in [0, 1, 100_000, POOL_LEN as u64 * 2 + 5] {
             let body = contents.body("a", len);
             assert_eq!(body.len() as u64, len);
-            let mut check = elsewhere.check("a");
-            assert!(body.chunks(70_001).all(|piece| check.next(piece) == Ok(())));
-            assert_eq!(check.seen, len);
+            for from in [0, len / 3] {
+                let mut check = elsewhere.check("a", from);
+                assert!(body[from as usize..].chunks(70_001).all(|piece| check.next(piece) == Ok(())));
+                assert_eq!(check.seen, len);
+            }
         }
         let body = contents.body("a", 1_000);
-        assert!(contents.check("b").next(&body).is_err() && Contents::new(2).check("a").next(&body).is_err());
+        assert!(
+            contents.check("b", 0).next(&body).is_err()
+                && Contents::new(2).check("a", 0).next(&body).is_err()
+        );
         let mut damaged = body.to_vec();
         damaged[700] ^= 1;
-        let mut check = contents.check("a");
+        let mut check = contents.check("a", 0);
         assert_eq!(check.next(&damaged[..600]), Ok(()));
         assert_eq!(check.next(&damaged[600..]), Err(600));
     }

@@ -211,7 +211,7 @@ impl Run {
         }
         let (mut workload, mut rng) = (self.workload.lock(), self.rng.lock());
         let operation = workload.next(&mut rng);
-        Some(Request::new(&operation, &**workload))
+        Some(Request::new(&operation, &**workload, self.target.range, &mut rng))
     }
 
     /// Performs an operation that was due at `due`, and counts it; answers whether it succeeded.

@@ -114,6 +114,7 @@ fn target(args: &BenchArgs, store: &ObjectStore, place: &ObjectLocation, content
         prefix: place.key.clone(),
         contents,
         verifies: args.verify,
+        range: args.range,
         signs_bodies: args.sign_bodies,
         timeout: Duration::from_secs_f64(args.timeout),
     }

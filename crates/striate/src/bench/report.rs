@@ -27,6 +27,8 @@ pub struct Report {
     objects: u64,
     /// Of each object, where they are all the same and were chosen.
     object_bytes: Option<u64>,
+    /// That a read asked for, where it did not ask for whole objects.
+    range_bytes: Option<u64>,
     verified: bool,
     warm_up_s: f64,
     /// From the start to the last answer.
@@ -97,6 +99,7 @@ impl Report {
             time_scale: args.trace.is_some().then(|| args.time_scale.unwrap_or(1.0)),
             objects,
             object_bytes: args.size,
+            range_bytes: args.range,
             verified: args.verify,
             warm_up_s: args.warm_up,
             elapsed_s,

@@ -1,5 +1,6 @@
 //! An operation as S3 requests: sent once, timed by the caller, checked.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use http::{Method, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::SmallRng;
 use striate_workload::{Kind, Operation, Workload};
 
 use super::contents::Contents;
@@ -29,6 +32,8 @@ pub struct Target {
     pub contents: Contents,
     /// Whether what is read is compared with that.
     pub verifies: bool,
+    /// How many bytes a read asks for, at a random place; `None` is the whole object.
+    pub range: Option<u64>,
     /// Whether signatures cover bodies.
     pub signs_bodies: bool,
     /// How long a request may take.
@@ -45,10 +50,19 @@ pub struct Request {
     pub kind: Kind,
     /// The object that it inserts, which the workload wants to know of.
     pub inserted: Option<u64>,
-    /// What is read first: object and key.
-    reads: Vec<(u64, String)>,
+    /// What is read first.
+    reads: Vec<Read>,
     /// What is done then.
     change: Option<Change>,
+}
+
+/// A read of one object.
+#[derive(Debug, PartialEq)]
+struct Read {
+    object: u64,
+    key: String,
+    /// Its bytes that are asked for; `None` is all of it.
+    range: Option<Range<u64>>,
 }
 
 /// A change of one object.
@@ -83,9 +97,22 @@ impl Problem {
 }
 
 impl Request {
-    /// The operation's keys and sizes, as they are now.
-    pub fn new(operation: &Operation, workload: &dyn Workload) -> Self {
-        let read = |object| (object, workload.key(object));
+    /// The operation's keys and sizes, as they are now. Reads ask for `range_len` bytes at a place that `rng` draws, if
+    /// given, and for all of shorter objects.
+    pub fn new(
+        operation: &Operation,
+        workload: &dyn Workload,
+        range_len: Option<u64>,
+        rng: &mut SmallRng,
+    ) -> Self {
+        let mut read = |object| {
+            let size = workload.size(object);
+            let range = range_len.filter(|len| *len < size).map(|len| {
+                let first = rng.random_range(0..=size - len);
+                first..first + len
+            });
+            Read { object, key: workload.key(object), range }
+        };
         let write = |object| Some(Change::Write { key: workload.key(object), size: workload.size(object) });
         let (reads, change) = match operation {
             Operation::Read(objects) => (objects.iter().map(read).collect(), None),
@@ -107,42 +134,49 @@ impl Target {
     /// # Errors
     /// At the first thing that goes wrong.
     pub async fn perform(&self, request: &Request, workload: &SharedWorkload) -> Result<Moved, Problem> {
-        let reads = request.reads.iter().map(|(object, key)| self.read(*object, key, workload));
+        let reads = request.reads.iter().map(|read| self.read(read, workload));
         let read: u64 = try_join_all(reads).await?.into_iter().sum();
         let mut moved = Moved { objects: request.reads.len() as u64, bytes: read };
         match &request.change {
             None => return Ok(moved),
             Some(Change::Write { key, size }) => {
                 let body = self.contents.body(key, *size);
-                self.within(key, self.send(Method::PUT, key, body)).await?;
+                self.within(key, self.send(Method::PUT, key, Vec::new(), body)).await?;
                 moved.bytes += size;
             }
             Some(Change::Delete { key }) => {
-                self.within(key, self.send(Method::DELETE, key, bytes::Bytes::new())).await?;
+                self.within(key, self.send(Method::DELETE, key, Vec::new(), bytes::Bytes::new())).await?;
             }
         }
         moved.objects += 1;
         Ok(moved)
     }
 
-    /// Reads a whole object; answers its length.
-    async fn read(&self, object: u64, key: &str, workload: &SharedWorkload) -> Result<u64, Problem> {
-        let len = self.within(key, self.receive(key)).await?;
+    /// Reads an object or a range of it; answers how many bytes came.
+    async fn read(&self, read: &Read, workload: &SharedWorkload) -> Result<u64, Problem> {
+        let Read { object, key, range } = read;
+        let len = self.within(key, self.receive(key, range.as_ref())).await?;
         let workload = workload.lock();
-        if workload.may_have_size(object, len) {
+        let (is_right, expected) = match range {
+            Some(range) => (len == range.end - range.start, range.end - range.start),
+            None => (workload.may_have_size(*object, len), workload.size(*object)),
+        };
+        if is_right {
             return Ok(len);
         }
         let reason = format!(
-            "{}: {len} bytes came, {} were expected; was it loaded with other options? --load writes it anew",
+            "{}: {len} bytes came, {expected} were expected; was it loaded with other options? --load writes it anew",
             self.describe(key),
-            workload.size(object)
         );
         Err(Problem::new("wrong size", reason))
     }
 
-    async fn receive(&self, key: &str) -> Result<u64, Problem> {
-        let mut body = self.send(Method::GET, key, bytes::Bytes::new()).await?.into_body();
-        let mut check = self.contents.check(key);
+    async fn receive(&self, key: &str, range: Option<&Range<u64>>) -> Result<u64, Problem> {
+        let header = |range: &Range<u64>| ("range", format!("bytes={}-{}", range.start, range.end - 1));
+        let headers = range.map(header).into_iter().collect();
+        let mut body = self.send(Method::GET, key, headers, bytes::Bytes::new()).await?.into_body();
+        let first = range.map_or(0, |range| range.start);
+        let mut check = self.contents.check(key, first);
         let mut len = 0;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
@@ -168,11 +202,13 @@ impl Target {
         &self,
         method: Method,
         key: &str,
+        headers: Vec<(&'static str, String)>,
         body: bytes::Bytes,
     ) -> Result<Response<Incoming>, Problem> {
         let key = format!("{}{key}", self.prefix);
         let unsigned_body = !self.signs_bodies && !body.is_empty();
-        let call = Call { method, bucket: &self.bucket, key: &key, body, unsigned_body, ..Call::default() };
+        let bucket = &self.bucket;
+        let call = Call { method, bucket, key: &key, headers, body, unsigned_body, ..Call::default() };
         let answer = self.endpoint.send(&call).await.map_err(|error| {
             let kind = match &error {
                 SendError::Malformed(_) => "malformed",

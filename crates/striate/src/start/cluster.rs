@@ -138,9 +138,11 @@ impl Cluster {
         let paths: Vec<&Path> = members.iter().map(|member| member.path.as_path()).collect();
         let sealing = sealing_key(&runtime, &plan, &paths)?;
         write_rosters(&plan.roster, &members);
+        // The row may say more than the rosters, which follow it; never less.
+        let formats = InForce::new(plan.roster.formats.in_force);
         let mut live = BTreeMap::new();
         for (member, lock) in members.into_iter().zip(locks.drain(..)) {
-            match DiskSite::open(&runtime, plan.roster.cluster, &member).await {
+            match DiskSite::open(&runtime, plan.roster.cluster, &member, &formats).await {
                 Ok(site) => drop(live.insert(member.site, Live { member, site, lock })),
                 Err(reason) => {
                     tracing::error!(directory = %member.path.display(), %reason, "a directory cannot be used");
@@ -161,7 +163,7 @@ impl Cluster {
         let options = ClientOptions {
             profile,
             mirrors: layout(&state.roster).mirrors(),
-            stripes: StripeOptions { formats: InForce::new(row.formats()), ..settings.stripes },
+            stripes: StripeOptions { formats: formats.clone(), ..settings.stripes },
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;
@@ -189,6 +191,7 @@ impl Cluster {
         }
         cluster.follow_roster().await.map_err(Failure::failed)?;
         cluster.require_formats((&row).into()).await?;
+        formats.raise(row.formats());
         for path in plan.admit {
             cluster.admit(&path).await?;
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use striate_core::{ClusterId, RackId};
+use striate_core::{ClusterId, InForce, RackId};
 use striate_runtime::Runtime;
 use striate_site::disk::{DiskStore, DiskStoreOptions};
 use striate_site::filesystem::{FileSystem, RealFileSystem};
@@ -31,12 +31,18 @@ pub fn rack_of(member: &Member) -> RackId {
 }
 
 impl DiskSite {
-    /// Opens the site of a member; writes its identity where an admission has not yet come so far.
+    /// Opens the site of a member, which writes in the `formats` in force; writes its identity where an admission has
+    /// not yet come so far.
     ///
     /// # Errors
     /// When the directory is not this member's, or its store cannot be opened; the reason names the way out.
-    pub async fn open(runtime: &Runtime, cluster: ClusterId, member: &Member) -> Result<Self, String> {
-        Self::open_in(runtime, cluster, member, rack_of(member)).await
+    pub async fn open(
+        runtime: &Runtime,
+        cluster: ClusterId,
+        member: &Member,
+        formats: &InForce,
+    ) -> Result<Self, String> {
+        Self::open_in(runtime, cluster, member, rack_of(member), formats).await
     }
 
     /// As [`DiskSite::open`], in a failure domain with a label of its own.
@@ -48,9 +54,10 @@ impl DiskSite {
         cluster: ClusterId,
         member: &Member,
         rack: RackId,
+        formats: &InForce,
     ) -> Result<Self, String> {
-        let (rt, member) = (runtime.clone(), member.clone());
-        let opened = runtime.run_blocking(move || open_store(&rt, cluster, &member, rack)).await;
+        let (rt, member, formats) = (runtime.clone(), member.clone(), formats.clone());
+        let opened = runtime.run_blocking(move || open_store(&rt, cluster, &member, rack, formats)).await;
         let (store, identity) = opened?;
         let site = LocalSite::new(runtime.clone(), identity, store.clone(), QueueLimits::default());
         Ok(Self { site: Arc::new(site), store })
@@ -89,6 +96,7 @@ fn open_store(
     cluster: ClusterId,
     member: &Member,
     rack: RackId,
+    formats: InForce,
 ) -> Result<(Arc<DiskStore>, SiteIdentity), String> {
     let fs: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
     let disk = DiskId(u128::from_be_bytes(member.disk.0));
@@ -111,7 +119,8 @@ fn open_store(
     }
     std::fs::create_dir_all(meta_folder(&member.path))
         .map_err(|error| format!("{}: {error}", meta_folder(&member.path).display()))?;
-    let store = DiskStore::open(runtime, fs, &member.path, DiskStoreOptions::default());
+    let options = DiskStoreOptions { formats, ..DiskStoreOptions::default() };
+    let store = DiskStore::open(runtime, fs, &member.path, options);
     let store = store.map_err(|error| error.to_string())?;
     Ok((Arc::new(store), SiteIdentity { cluster, site: member.site, rack }))
 }

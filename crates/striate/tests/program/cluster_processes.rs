@@ -1,6 +1,6 @@
 //! A cluster's processes, all in this one: control, sites and gateways over one metadata engine, each on a port of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ use striate::start::cluster::{Cluster, Settings};
 use striate::start::roster::Roster;
 use striate::{control_process, operate, site_process};
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
-use striate_core::{Formats, SiteId};
+use striate_core::{ChunkId, Formats, Generation, SiteId, StripeId};
 use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::{JoinHandle, Runtime};
+use striate_site::{Priority, WriteRequest};
 use striate_stripe::StripeOptions;
 use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
@@ -368,6 +369,22 @@ async fn put_old_formats_in_force(meta: &Arc<dyn MetaStore>) {
     meta.commit(tx).await.unwrap();
 }
 
+/// Writes a chunk of several granules to site 1.
+async fn write_chunk(gateway: &Cluster, number: u64) {
+    let chunk = ChunkId { stripe: StripeId::new(9, number), index: 0, generation: Generation(1) };
+    let (payload, priority) = (Bytes::from(vec![7; 10_000]), Priority::Foreground);
+    let site = gateway.client().stripes().site(SiteId(1)).unwrap();
+    site.write(WriteRequest { chunk, payload, granule_crcs: None, priority }).await.unwrap();
+}
+
+/// The newest format version of a segment in a site's directory.
+fn newest_segment(directory: &Path) -> u8 {
+    let files =
+        std::fs::read_dir(directory.join(".striate/chunks")).unwrap().map(|entry| entry.unwrap().path());
+    let segments = files.filter(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    segments.map(|path| std::fs::read(path).unwrap()[8]).max().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newer_formats_come_when_all_processes_read_them_and_then_older_sites_are_refused() {
     let cluster = TestCluster::start().await;
@@ -409,17 +426,28 @@ async fn newer_formats_come_when_all_processes_read_them_and_then_older_sites_ar
     assert!(held.contains("writer number 99"), "{held}");
     assert_eq!(row().await, Some(Formats::OLDEST));
     cluster.meta.revoke_lease(lease).await.unwrap();
+    write_chunk(&gateway, 1).await;
+    assert_eq!(newest_segment(&cluster.path("disk1")), 1, "the site writes what 0.1 reads until then");
 
     assert_eq!(gateway.finalize_upgrade().await.unwrap(), Formats::NEWEST);
     assert_eq!((row().await, gateway.client().stripes().formats()), (Some(Formats::NEWEST), Formats::NEWEST));
     wait_until(&cluster.runtime, || required() == Formats::NEWEST).await;
+    let newer_chunks = async {
+        for number in 2.. {
+            write_chunk(&gateway, number).await;
+            if newest_segment(&cluster.path("disk1")) == 2 {
+                break;
+            }
+        }
+    };
+    cluster.runtime.timeout(PATIENCE, newer_chunks).await.expect("the site learns of it");
     let old = cluster.client(Role::Site, "s2").await;
     let register = |mut control: ClusterControlClient<Channel>| async move {
         let (address, rack) = ("h:1".to_owned(), "a".to_owned());
         control.register(RegisterRequest { disk: vec![9; 16], address, rack, ..Default::default() }).await
     };
     let refused = old.ask(register).await.unwrap_err().to_string();
-    assert!(refused.contains("start striate 0.2.0 or newer"), "{refused}");
+    assert!(refused.contains("start striate 0.3.0 or newer"), "{refused}");
 
     gateway.close().await;
     site.stop().await;

@@ -1,15 +1,18 @@
 //! Upgrades of a store over directories: newer formats wait for an operator, and then keep older programs out.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use striate::failure::{Failure, Outcome};
 use striate::start::cluster::{Cluster, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
 use striate::start::roster::{RequiredFormats, Roster};
-use striate_core::Formats;
+use striate_core::{ChunkId, Formats, Generation, SiteId, StripeId};
 use striate_meta::{keys, records};
 use striate_runtime::Runtime;
+use striate_site::{Priority, WriteRequest};
 use striate_stripe::StripeOptions;
 
 /// Three directories.
@@ -85,6 +88,22 @@ async fn schema(cluster: &Cluster) -> u8 {
     cluster.meta().get(&keys::cluster()).await.unwrap().unwrap().value[0]
 }
 
+/// Writes a chunk of several granules to the first site.
+async fn write_chunk(cluster: &Cluster, number: u64) {
+    let chunk = ChunkId { stripe: StripeId::new(9, number), index: 0, generation: Generation(1) };
+    let (payload, priority) = (Bytes::from(vec![7; 10_000]), Priority::Foreground);
+    let site = cluster.client().stripes().site(SiteId(1)).unwrap();
+    site.write(WriteRequest { chunk, payload, granule_crcs: None, priority }).await.unwrap();
+}
+
+/// The format versions of the segments in the first directory.
+fn segment_versions(store: &Store) -> BTreeSet<u8> {
+    let files = std::fs::read_dir(store.paths()[0].join(".striate/chunks")).unwrap();
+    let files = files.map(|entry| entry.unwrap().path());
+    let segments = files.filter(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    segments.map(|path| std::fs::read(path).unwrap()[8]).collect()
+}
+
 fn first_line(path: &Path) -> String {
     let text = std::fs::read_to_string(path.join(".striate/cluster")).unwrap();
     text.lines().next().unwrap().to_owned()
@@ -96,6 +115,8 @@ async fn a_store_of_release_0_1_keeps_its_formats_until_somebody_finalizes_the_u
     let cluster = store.start(&store.paths()).await.unwrap();
     assert_eq!((cluster.client().stripes().formats(), schema(&cluster).await), (Formats::OLDEST, 1));
     assert!(store.paths().iter().all(|path| first_line(path).contains("\"version\":1,")), "it can go back");
+    write_chunk(&cluster, 1).await;
+    assert_eq!(segment_versions(&store), [1].into(), "also from what was written meanwhile");
     let formats = cluster.status("").await.formats.unwrap();
     assert_eq!((formats.in_force, formats.target), (Formats::OLDEST, Formats::NEWEST));
     assert!(formats.holding.is_empty() && !formats.is_finalized(), "{formats:?}");
@@ -110,9 +131,13 @@ async fn a_store_of_release_0_1_keeps_its_formats_until_somebody_finalizes_the_u
         );
     }
     assert!(cluster.status("").await.formats.unwrap().is_finalized());
+    write_chunk(&cluster, 2).await;
+    assert_eq!(segment_versions(&store), [1, 2].into(), "the running sites learn of it");
     close(cluster).await;
     let cluster = store.start(&store.paths()).await.unwrap();
     assert_eq!(cluster.client().stripes().formats(), Formats::NEWEST);
+    let site = cluster.client().stripes().site(SiteId(1)).unwrap();
+    assert_eq!(site.list(None, 10).await.unwrap().chunks.len(), 2, "chunks of both formats are there");
     close(cluster).await;
 }
 
@@ -126,6 +151,8 @@ async fn rosters_follow_the_row_at_the_next_start() {
     assert!(store.paths().iter().all(|path| first_line(path).contains("\"version\":1,")));
     let cluster = store.start(&store.paths()).await.unwrap();
     assert!(store.paths().iter().all(|path| first_line(path).contains("\"version\":2,")));
+    write_chunk(&cluster, 1).await;
+    assert_eq!(segment_versions(&store), [2].into(), "and the sites the rosters");
     close(cluster).await;
 }
 

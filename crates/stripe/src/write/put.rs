@@ -11,7 +11,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use striate_codec::{ChunkSet, Code, crc32c};
-use striate_core::{ChunkId, FencingEpoch, GRANULE_LEN, Generation, Profile, SiteId, StripeId};
+use striate_core::{ChunkId, FencingEpoch, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, GarbageChunk, Location, Stripe};
 use striate_meta::{MetaError, Precondition, Transaction, keys, records};
 use striate_plan::{PlacementRule, chunks_to_write, fewest_sites};
@@ -109,7 +109,8 @@ impl PutSession {
         assert!(!data.is_empty(), "an empty block has no stripe");
         let len = u32::try_from(data.len()).expect("a block's length has 32 bits");
         let code = self.writes.shared.table.code(profile)?;
-        let encoded = encode(&code, &data, self.writes.shared.runtime.buffers());
+        let granule_len = self.writes.shared.options.formats.get().granule_len();
+        let encoded = encode(&code, &data, self.writes.shared.runtime.buffers(), granule_len);
         let name = self.writes.shared.writer.name_stripe().await?;
         let sites = self.place(profile, &code, neighbours)?;
         let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
@@ -376,8 +377,9 @@ impl Placed {
     }
 }
 
-/// Cuts a block into k chunks of equal length, the last padded with zeros, and computes the parities.
-fn encode(code: &Code, data: &Bytes, buffers: &BufferPool) -> EncodedBlock {
+/// Cuts a block into k chunks of equal length, the last padded with zeros, and computes the parities, and the checksums
+/// of granules of `granule_len` bytes.
+fn encode(code: &Code, data: &Bytes, buffers: &BufferPool, granule_len: usize) -> EncodedBlock {
     let (k, n) = (code.k(), code.n());
     let chunk_len = data.len().div_ceil(k);
     let mut chunks: Vec<Bytes> = (0..k).map(|index| data_chunk(data, index, chunk_len)).collect();
@@ -385,7 +387,7 @@ fn encode(code: &Code, data: &Bytes, buffers: &BufferPool) -> EncodedBlock {
     let checksums = {
         let data: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.as_ref()).collect();
         let mut parity: Vec<&mut [u8]> = parity.chunks_exact_mut(chunk_len).collect();
-        code.encode_and_checksum(&data, &mut parity, GRANULE_LEN)
+        code.encode_and_checksum(&data, &mut parity, granule_len)
             .expect("k data and n−k parity chunks, one length")
     };
     let parity = parity.freeze();

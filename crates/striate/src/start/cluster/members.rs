@@ -182,7 +182,8 @@ impl Cluster {
         let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", member.path.display()));
         sealing::write(&member.path, &self.inner.sealing).map_err(fail)?;
         next.write(&member.path, member.disk).map_err(fail)?;
-        let site = DiskSite::open(&self.inner.runtime, next.cluster, &member).await;
+        let formats = &self.client().stripes().options().formats;
+        let site = DiskSite::open(&self.inner.runtime, next.cluster, &member, formats).await;
         let site = site.map_err(Failure::failed)?;
         self.introduce(&site);
         let site_id = member.site;

@@ -138,6 +138,26 @@ async fn a_page_is_one_operation_on_many_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn small_ranges_are_read_and_verified_at_their_places() {
+    let bench = Bench::start().await;
+    let base = "--workload ycsb-c --objects 10 --size 50000 --operations 100 --clients 4 --verify";
+    let ran = bench.run(&format!("{base} --load --range 4KiB")).await.well();
+    assert_eq!((ran.number("read", "count"), ran.number("read", "bytes")), (100.0, 409_600.0));
+    assert_eq!(ran.json["range_bytes"], 4_096);
+    // Objects that are shorter are read whole.
+    let ran = bench.run(&format!("{base} --range 1MB")).await.well();
+    assert_eq!(ran.number("read", "bytes"), 5_000_000.0);
+    // What is there is checked at the place that was asked for.
+    let path = "striate-bench/ycsb-c/1/0000000003";
+    bench.store.put("b", path, &[7; 50_000]);
+    let ran = bench.run(&format!("{base} --range 100")).await;
+    assert!(ran.status == Some(1) && ran.stdout.contains("wrong contents"), "{}", ran.stdout);
+    bench.store.put("b", path, b"short");
+    let ran = bench.run(&format!("{base} --range 100")).await;
+    assert!(ran.status == Some(1) && ran.stdout.contains("InvalidRange"), "{}", ran.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_fails_is_counted_by_kind_and_told() {
     let bench = Bench::start().await;
     let base = "--workload ycsb-c --objects 10 --size 2000 --operations 20 --clients 2 --verify";
@@ -212,6 +232,8 @@ async fn what_does_not_apply_is_refused() {
     let bench = Bench::start().await;
     for (line, told) in [
         ("--workload pages --size 10KB", "--size does not apply"),
+        ("--workload trace --range 4KiB", "--range does not apply"),
+        ("--workload ycsb-c --range 0", "at least one byte"),
         ("--workload trace", "--trace FILE"),
         ("--workload cdn", "--cdn-sizes FILE"),
         ("--workload ycsb-a --time-scale 2", "only to trace"),

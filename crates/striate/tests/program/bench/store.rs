@@ -130,12 +130,15 @@ impl Store {
                 self.state.lock().objects.remove(&path);
                 plain(StatusCode::NO_CONTENT, Bytes::new())
             }
-            (Method::GET, Some(_)) => self.get(&path).await,
+            (Method::GET, Some(_)) => {
+                let range = head.headers.get(http::header::RANGE).and_then(|range| range.to_str().ok());
+                self.get(&path, range).await
+            }
             _ => plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
         }
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str, range: Option<&str>) -> Answer {
         let (object, fault, stall) = {
             let mut state = self.state.lock();
             state.gets += 1;
@@ -149,7 +152,13 @@ impl Store {
             return error(StatusCode::NOT_FOUND, "NoSuchKey", "there is none");
         };
         match fault.map(|(_, fault)| fault) {
-            None => plain(StatusCode::OK, object),
+            None => match range.map(parse_range) {
+                None => plain(StatusCode::OK, object),
+                Some(Some((first, last))) if last < object.len() => {
+                    plain(StatusCode::PARTIAL_CONTENT, object.slice(first..=last))
+                }
+                Some(_) => error(StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange", "it has other bytes"),
+            },
             Some(Fault::Short) => plain(StatusCode::OK, object.slice(..object.len() - 1)),
             Some(Fault::Busy) => error(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "reduce your rate"),
             Some(Fault::Silence) => std::future::pending().await,
@@ -188,6 +197,12 @@ impl Store {
         }
         plain(StatusCode::OK, (text + "</ListBucketResult>").into())
     }
+}
+
+/// First and last byte of `bytes=FIRST-LAST`.
+fn parse_range(header: &str) -> Option<(usize, usize)> {
+    let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()?))
 }
 
 fn plain(status: StatusCode, body: Bytes) -> Answer {

@@ -1,0 +1,188 @@
+//! Forms: how a chunk's bytes and their checksums lie in its record.
+//!
+//! | form | format | granules | checksums | for |
+//! |--|--|--|--|--|
+//! | coarse | 1 | 64 KiB | a table in the header | what releases before 0.3.0 read |
+//! | fine | 2 | 4 KiB | a table in the header | chunks of up to [`PAGED_FROM`] bytes |
+//! | paged | 2 | 4,092 bytes | behind each granule | longer chunks: partitions of packed objects |
+//!
+//! ```text
+//! fine   | header, table | payload, as it lies in memory                             |
+//! paged  | header | granule, checksum | granule, checksum | … | rest, checksum |
+//!                 \_ one page of disk _/
+//! ```
+//!
+//! A paged chunk shows a small range with one read of the one or two pages that hold it: no header and no table is
+//! needed to verify them. To make the pages is a copy of the chunk, so that chunks of large objects, which are written
+//! while somebody waits and are read whole, stay fine: they go to the disk from where they lie in memory. The table of a
+//! fine chunk is at most 4 KiB long, and is read together with the first granules or kept in memory (module `tables`).
+//!
+//! What is kept of a granule is its CRC-32C, combined with the chunk's name and the granule's place, so that intact bytes
+//! of another chunk or place do not pass (design.md §10.12).
+
+use bytes::Bytes;
+use striate_codec::{crc32c, crc32c_combine};
+use striate_core::{ChunkId, GRANULE_LEN, SMALL_GRANULE_LEN};
+use striate_runtime::BufferPool;
+
+use super::record::{ALIGNMENT, FIXED_LEN};
+use crate::filesystem::DIRECT_ALIGNMENT;
+use crate::granule::granule_count;
+
+/// Length in bytes of a granule with its checksum, in a paged chunk.
+pub(super) const PAGE: usize = 4096;
+
+const CHECKSUM_LEN: usize = 4;
+
+/// Length in bytes of a granule of a paged chunk.
+const PAGE_PAYLOAD: usize = PAGE - CHECKSUM_LEN;
+
+/// Chunks of more bytes than this are paged: no chunk of a split object is longer, unless its bucket asked for blocks of
+/// more than 4 MiB.
+pub(super) const PAGED_FROM: usize = 4 << 20;
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    #[default]
+    Coarse,
+    Fine,
+    Paged,
+}
+
+impl Form {
+    /// The record format that has it.
+    pub fn version(self) -> u8 {
+        match self {
+            Form::Coarse => 1,
+            Form::Fine | Form::Paged => 2,
+        }
+    }
+
+    /// Length in bytes of a granule; the last one of a chunk may be shorter.
+    pub fn granule_len(self) -> usize {
+        match self {
+            Form::Coarse => GRANULE_LEN,
+            Form::Fine => SMALL_GRANULE_LEN,
+            Form::Paged => PAGE_PAYLOAD,
+        }
+    }
+
+    /// Number of checksums in the header of a chunk of `len` bytes.
+    pub fn table_len(self, len: u32) -> usize {
+        match self {
+            Form::Coarse | Form::Fine => granule_count(len, self.granule_len()),
+            Form::Paged => 0,
+        }
+    }
+
+    /// Length of a chunk record's header and table, for a payload of `len` bytes.
+    pub fn header_len(self, len: u32) -> usize {
+        FIXED_LEN + (4 * self.table_len(len)).next_multiple_of(ALIGNMENT as usize)
+    }
+
+    /// Length of what follows the header: the payload, and the checksums of a paged one.
+    pub fn stored_len(self, len: u32) -> usize {
+        match self {
+            Form::Coarse | Form::Fine => len as usize,
+            Form::Paged => len as usize + CHECKSUM_LEN * granule_count(len, PAGE_PAYLOAD),
+        }
+    }
+
+    /// Length of a chunk's whole record with its padding.
+    pub fn record_len(self, len: u32) -> u64 {
+        ((self.header_len(len) + self.stored_len(len)) as u64).next_multiple_of(ALIGNMENT)
+    }
+
+    /// What the checksums of `chunk` are compared with.
+    pub fn seal(self, chunk: ChunkId) -> Seal {
+        Seal { form: self, chunk, name: crc32c(&chunk.to_bytes()) }
+    }
+}
+
+/// Binds checksums to the name of a chunk and the places of its granules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seal {
+    form: Form,
+    chunk: ChunkId,
+    /// CRC-32C of the chunk's name.
+    name: u32,
+}
+
+impl Seal {
+    /// What is kept of granule `granule`, from the plain CRC-32C of its `len` bytes.
+    ///
+    /// Coarse: the CRC-32C of name, offset and bytes. Fine and paged: the plain one, with a word of name and place added
+    /// without carry. That is as good, because a CRC of a name before the bytes is nothing else, and needs no product of
+    /// polynomials for every 4 KiB.
+    pub fn of(&self, granule: usize, plain: u32, len: usize) -> u32 {
+        /// Odd, so that no two places of a chunk share a word.
+        const STEP: u32 = 0x9E37_79B1;
+        match self.form {
+            Form::Coarse => {
+                let mut identity = [0; ChunkId::ENCODED_LEN + 4];
+                identity[..ChunkId::ENCODED_LEN].copy_from_slice(&self.chunk.to_bytes());
+                let offset = (granule * GRANULE_LEN) as u32;
+                identity[ChunkId::ENCODED_LEN..].copy_from_slice(&offset.to_be_bytes());
+                crc32c_combine(crc32c(&identity), plain, len as u64)
+            }
+            Form::Fine | Form::Paged => plain ^ self.name.wrapping_add((granule as u32).wrapping_mul(STEP)),
+        }
+    }
+
+    /// Whether granule `granule` has these bytes, of which `kept` was kept.
+    pub fn matches(&self, granule: usize, bytes: &[u8], kept: u32) -> bool {
+        self.of(granule, crc32c(bytes), bytes.len()) == kept
+    }
+}
+
+/// The pages of a chunk, beginning at a page in memory, and the CRC-32C of its payload.
+pub(super) fn make_pages(chunk: ChunkId, payload: &[u8], buffers: &BufferPool) -> (Bytes, u32) {
+    let seal = Form::Paged.seal(chunk);
+    let stored_len = Form::Paged.stored_len(payload.len() as u32);
+    let mut buffer = buffers.take(stored_len + DIRECT_ALIGNMENT);
+    let start = buffer.as_ptr().align_offset(DIRECT_ALIGNMENT);
+    let pages = buffer[start..start + stored_len].chunks_mut(PAGE);
+    let mut crc = 0;
+    for (number, (granule, page)) in payload.chunks(PAGE_PAYLOAD).zip(pages).enumerate() {
+        let plain = crc32c(granule);
+        let (bytes, kept) = page.split_at_mut(granule.len());
+        bytes.copy_from_slice(granule);
+        kept.copy_from_slice(&seal.of(number, plain, granule.len()).to_le_bytes());
+        crc = crc32c_combine(crc, plain, granule.len() as u64);
+    }
+    (buffer.freeze().slice(start..start + stored_len), crc)
+}
+
+/// Verifies `pages`, which are those of `seal`'s chunk from page `first` on.
+///
+/// # Errors
+/// The number of the first page that does not match its checksum.
+pub(super) fn check_pages(seal: &Seal, first: usize, pages: &[u8]) -> Result<(), usize> {
+    for (at, page) in pages.chunks(PAGE).enumerate() {
+        check_page(seal, first + at, page)?;
+    }
+    Ok(())
+}
+
+/// As [`check_pages`], and moves the bytes together, at the front of `pages`; answers how many they are.
+pub(super) fn join_pages(seal: &Seal, first: usize, pages: &mut [u8]) -> Result<usize, usize> {
+    let (mut from, mut to) = (0, 0);
+    while from < pages.len() {
+        let end = pages.len().min(from + PAGE);
+        let len = check_page(seal, first + from / PAGE, &pages[from..end])?;
+        // While they are in the nearest cache.
+        pages.copy_within(from..from + len, to);
+        (from, to) = (end, to + len);
+    }
+    Ok(to)
+}
+
+/// The number of a page's bytes before its checksum, if they match it.
+fn check_page(seal: &Seal, number: usize, page: &[u8]) -> Result<usize, usize> {
+    let (bytes, kept) = page.split_last_chunk::<CHECKSUM_LEN>().ok_or(number)?;
+    match seal.matches(number, bytes, u32::from_le_bytes(*kept)) {
+        true => Ok(bytes.len()),
+        false => Err(number),
+    }
+}

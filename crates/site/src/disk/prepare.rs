@@ -1,0 +1,67 @@
+//! From a chunk that is handed over to a record that can be written: its form, and its checksums.
+//!
+//! This happens on the caller's side of the writer, which then has nothing to compute.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use striate_core::ChunkId;
+
+use super::Shared;
+use super::form::{Form, make_pages};
+use super::record::{ChunkRecord, FORMAT_VERSION};
+use crate::api::SiteError;
+use crate::granule;
+
+impl Shared {
+    /// The newest record format that may be written.
+    pub(super) fn version_in_force(&self) -> u8 {
+        self.options.formats.get().chunks.min(u32::from(FORMAT_VERSION)) as u8
+    }
+
+    /// The form in which a chunk is written now.
+    fn form_for(&self, payload: &[u8]) -> Form {
+        match self.version_in_force() {
+            ..2 => Form::Coarse,
+            _ if payload.len() > self.options.paged_from => Form::Paged,
+            _ => Form::Fine,
+        }
+    }
+
+    /// The record of a chunk, which has no place in the order yet, and what follows its header. `given` are the checksums
+    /// that came with the payload.
+    pub(super) async fn prepare(
+        self: &Arc<Self>,
+        chunk: ChunkId,
+        payload: Bytes,
+        given: Option<Arc<[u32]>>,
+    ) -> Result<(ChunkRecord, Bytes), SiteError> {
+        let form = self.form_for(&payload);
+        if form == Form::Paged {
+            let shared = Arc::clone(self);
+            let page = move || shared.page(chunk, &payload, given.as_deref());
+            return self.runtime.run_blocking(page).await;
+        }
+        let granules = granule::check_write(&payload, given, form.granule_len())?;
+        let len = payload.len() as u32;
+        let crc32c = granule::payload_crc(&granules, len, form.granule_len());
+        Ok((ChunkRecord::new(chunk, form, len, crc32c, &granules), payload))
+    }
+
+    /// The record of a paged chunk, and its pages.
+    fn page(
+        &self,
+        chunk: ChunkId,
+        payload: &[u8],
+        given: Option<&[u32]>,
+    ) -> Result<(ChunkRecord, Bytes), SiteError> {
+        granule::check_len(payload)?;
+        let len = payload.len() as u32;
+        let told = given.map(|given| granule::told_crc(given, len)).transpose()?;
+        let (pages, crc32c) = make_pages(chunk, payload, self.runtime.buffers());
+        if told.is_some_and(|told| told != crc32c) {
+            return Err(granule::damaged());
+        }
+        Ok((ChunkRecord::new(chunk, Form::Paged, len, crc32c, &[]), pages))
+    }
+}
