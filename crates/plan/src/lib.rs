@@ -49,8 +49,8 @@ pub use read::options::{NodeState, OptionMetric, WantedChunk};
 pub use read::ordered;
 pub use read::piece::{PlanCost, QueryChunk, QueryPiece, QueryPlan, SiteRead};
 pub use read::policy::{
-    ChosenChunk, ChunkChoice, Policy, PolicyError, Purpose, ReadPlanner, ReadPolicy, ReadQuery,
-    name_and_extra_reads, write_with_extra_reads,
+    ChosenChunk, ChunkChoice, Policy, PolicyError, Probe, ProbedSite, Purpose, ReadPlanner, ReadPolicy,
+    ReadQuery, name_and_extra_reads, write_with_extra_reads,
 };
 pub use read::price::price_plan;
 pub use repair::{ChunkState, StripeRepair, plan_repair};
