@@ -282,3 +282,18 @@ fn an_unanswered_probe_delays_a_read_and_does_not_stop_it() {
         });
     }
 }
+
+/// The same columns of k other chunks may be in memory beside the wanted one's, whatever is asked for.
+#[test]
+fn what_a_policy_may_read_around_counts_against_the_byte_budget() {
+    for (policy, chunks) in [("lmlf", 7), ("opt-lazy", 7), ("normal(2s)", 7), ("normal", 1), ("adaptive", 1)]
+    {
+        on_cluster(policy, "rs(6,3)", move |cluster| async move {
+            let span = Span { block: cluster.block.clone(), range: 0..LEN };
+            let read = cluster.stripes.read_spans(&[span]).await.unwrap();
+            assert_eq!(cluster.stripes.budget().view().taken, chunks * LEN as usize);
+            drop(read);
+            assert_eq!(cluster.stripes.budget().view().taken, 0);
+        });
+    }
+}
