@@ -87,11 +87,17 @@ impl WantedChunk<'_> {
     /// # Errors
     /// [`CodecError::Insufficient`] when the chunks whose sites are known do not determine it.
     pub fn least_option(&self, metric: OptionMetric) -> Result<ChunkSet, CodecError> {
-        let normal = self.nodes[self.index].map(|node| metric.of(self.bytes, std::iter::once(node)));
-        match (normal, self.least_degraded(metric)) {
-            (Some(normal), Ok(degraded)) if self.value(metric, &degraded) < normal => Ok(degraded),
-            (Some(_), _) => Ok(std::iter::once(self.index).collect()),
-            (None, degraded) => degraded,
+        let of_one = |node: NodeState| metric.of(self.bytes, std::iter::once(node));
+        let Some(normal) = self.nodes[self.index].map(of_one) else { return self.least_degraded(metric) };
+        let itself = std::iter::once(self.index).collect();
+        // A degraded read is no less than the least of its tasks: on idle sites nothing need be searched for.
+        let others = (0..self.nodes.len()).filter(|&index| index != self.index).filter_map(|index| self.nodes[index]);
+        if others.map(of_one).all(|other| other >= normal) {
+            return Ok(itself);
+        }
+        match self.least_degraded(metric) {
+            Ok(degraded) if self.value(metric, &degraded) < normal => Ok(degraded),
+            _ => Ok(itself),
         }
     }
 
