@@ -5,7 +5,8 @@
 //! A partition is a chunk of data. Its one degraded read is drawn when the table is made (a random one of a Reed–Solomon
 //! code, an LRC's local group), or all of them take part. A partition that nobody asked for has no demand, so that any
 //! proportions solve the problem: its next request is directed by the least marginal load, at the loads that the table
-//! expects. As published, all sites are taken to be equally fast, and D_i for the bytes of one second.
+//! expects. As published, all sites are taken to be equally fast, and D_i for the bytes of one second. Only this process's own
+//! requests are counted: where several direct, each table knows its share of the demand and all of the queues.
 //!
 //! Probes: as many as there are sites, every four seconds.
 

@@ -8,6 +8,7 @@
 //! - [`requests`]: what is asked: bursts of reads of one object, a few of which are hot.
 //! - [`simulation`]: nodes, front ends, probes and tables.
 //! - [`outcome`]: what a run shows, and the paper's Tables 1 and 2.
+//! - [`tables`]: what a load direction table of the paper's size costs.
 //! - [`prediction`]: loads that give Normal's row, and what they say of the others.
 //!
 //! **What is fitted and what is predicted.** The paper does not publish its trace, its nodes' speed or its placement. [`Fit`]s
@@ -19,6 +20,7 @@ pub mod outcome;
 pub mod prediction;
 pub mod requests;
 pub mod simulation;
+pub mod tables;
 
 use striate_codec::Code;
 

@@ -388,7 +388,7 @@ impl<'a> Simulation<'a> {
 }
 
 /// The sites of each group of k partitions: random ones, so that every node has about as many chunks (§3).
-fn place(code: &Code, seed: u64) -> Vec<Vec<SiteId>> {
+pub(super) fn place(code: &Code, seed: u64) -> Vec<Vec<SiteId>> {
     let mut rng = SmallRng::seed_from_u64(hash(seed ^ 0x91ace));
     let mut counts = vec![0u32; NODES];
     let group = |_| {

@@ -14,8 +14,10 @@
 
 use super::DirectionProblem;
 
-/// Steps that it ends after, whatever is proved by then.
+/// Steps that it ends after, whatever is proved by then,
 const MOST_STEPS: usize = 60;
+/// and rounds of more options.
+const MOST_ROUNDS: usize = 12;
 /// The part of the way to the boundary that a step goes.
 const OF_THE_WAY: f64 = 0.995;
 
@@ -26,22 +28,53 @@ pub(super) struct Solved {
 }
 
 /// The shares of least max (L_j + Q_j) / S_j, to within `tolerance` as a share of it.
-pub(super) fn least_maximum(problem: &DirectionProblem, tolerance: f64) -> Solved {
+///
+/// Few options get a share, and most partitions with many would pay for all of them at every step. So the problem is solved
+/// with some of them, those of `first` that have a share and the normal reads; the options that its λ makes cheaper than all
+/// of these join them, and it is solved again (column generation).
+pub(super) fn least_maximum(problem: &DirectionProblem, first: &[f64], tolerance: f64) -> Solved {
+    let normal = problem.normal_shares();
+    let mut takes_part: Vec<bool> = first.iter().zip(&normal).map(|(a, b)| *a > 0.0 || *b > 0.0).collect();
+    let mut best = (f64::INFINITY, normal);
+    let mut bound = 0.0f64;
+    for _ in 0..MOST_ROUNDS {
+        let part = problem.with_options(&takes_part);
+        let (shares, lambda) = solve(&part, tolerance / 2.0);
+        let maximum = part.maximum(&shares);
+        if maximum < best.0 {
+            let mut of_part = shares.into_iter();
+            let all = takes_part.iter().map(|takes_part| if *takes_part { of_part.next() } else { None });
+            let all = all.map(Option::unwrap_or_default).collect();
+            best = (maximum, all);
+        }
+        bound = bound.max(problem.bound_by(&lambda));
+        if best.0 - bound <= tolerance * best.0 || !problem.add_cheaper(&lambda, &mut takes_part) {
+            break;
+        }
+    }
+    Solved { shares: best.1, lower_bound: bound }
+}
+
+/// The shares and λ of one problem.
+fn solve(problem: &DirectionProblem, tolerance: f64) -> (Vec<f64>, Vec<f64>) {
     let mut point = Point::begin(problem);
-    let (mut best, mut bound) =
-        ((problem.maximum(&problem.normal_shares()), problem.normal_shares()), 0.0f64);
+    let mut best = (f64::INFINITY, problem.normal_shares());
+    let mut bound = (0.0, point.lambda.clone());
     for _ in 0..MOST_STEPS {
         let shares = point.shares();
         let maximum = problem.maximum(&shares);
         if maximum < best.0 {
             best = (maximum, shares);
         }
-        bound = bound.max(problem.bound_by(&point.lambda));
-        if best.0 - bound <= tolerance * best.0 || !point.step() {
+        let proved = problem.bound_by(&point.lambda);
+        if proved > bound.0 {
+            bound = (proved, point.lambda.clone());
+        }
+        if best.0 - bound.0 <= tolerance * best.0 || !point.step() {
             break;
         }
     }
-    Solved { shares: best.1, lower_bound: bound }
+    (best.1, bound.1)
 }
 
 /// A partition that has a choice.

@@ -25,6 +25,8 @@ use self::descent::Descent;
 
 /// F above its bound, as a share of it, when a solver ends: of the ℓ2 norm,
 const TOLERANCE_OF_SQUARES: f64 = 1e-6;
+/// of the ℓ2 norm where its shares are a start for the other,
+const TOLERANCE_OF_FIRST_SHARES: f64 = 1e-3;
 /// and of the ℓ∞ norm.
 const TOLERANCE_OF_MAXIMUM: f64 = 1e-5;
 
@@ -117,7 +119,9 @@ impl DirectionProblem {
 
     /// The shares of least max (L_j + Q_j) / S_j.
     pub fn least_maximum(&self) -> LoadDirection {
-        let solved = interior_point::least_maximum(self, TOLERANCE_OF_MAXIMUM);
+        let mut descent = Descent::new(self);
+        descent.descend(TOLERANCE_OF_FIRST_SHARES);
+        let solved = interior_point::least_maximum(self, &descent.shares, TOLERANCE_OF_MAXIMUM);
         let value = self.maximum(&solved.shares);
         self.direction(solved.shares, value, solved.lower_bound)
     }
@@ -125,6 +129,35 @@ impl DirectionProblem {
     fn direction(&self, shares: Vec<f64>, value: f64, lower_bound: f64) -> LoadDirection {
         let (totals, ends) = (self.totals(&shares), self.ends.clone());
         LoadDirection { shares, ends, totals, value, lower_bound: lower_bound.clamp(0.0, value) }
+    }
+
+    /// The problem with some of the options, at least one of each partition.
+    fn with_options(&self, takes_part: &[bool]) -> Self {
+        let mut part = Self { queues: self.queues.clone(), rates: self.rates.clone(), ..Self::default() };
+        for (partition, demand) in self.demands.iter().enumerate() {
+            for option in self.options(partition).filter(|&option| takes_part[option]) {
+                part.nodes.extend_from_slice(self.option(option));
+                part.node_ends.push(part.nodes.len());
+            }
+            part.ends.push(part.node_ends.len());
+            part.demands.push(*demand);
+        }
+        part
+    }
+
+    /// Adds to the options that take part the cheapest one of each partition, at Σ_{j ∈ o} λ_j, where it is cheaper than those.
+    /// Answers whether there is any.
+    fn add_cheaper(&self, lambda: &[f64], takes_part: &mut [bool]) -> bool {
+        let price =
+            |option: &usize| -> f64 { self.option(*option).iter().map(|&node| lambda[node as usize]).sum() };
+        let mut is_added = false;
+        for partition in 0..self.len() {
+            let cheapest = self.options(partition).min_by(|a, b| price(a).total_cmp(&price(b)));
+            if let Some(cheapest) = cheapest {
+                is_added |= !std::mem::replace(&mut takes_part[cheapest], true);
+            }
+        }
+        is_added
     }
 
     /// The shares with which every request is read normally.

@@ -267,7 +267,7 @@ fn options_are_drawn_by_their_shares() {
 /// The paper's size, with one degraded read (§3.1) and with all of them: both norms come to their ends.
 #[test]
 fn tables_of_90_nodes_and_2004_partitions_are_proved_optimal() {
-    for (code, all) in [("rs(6,3)", false), ("lrc(6,2,2)", false), ("rs(6,3)", true)] {
+    for (code, all) in [("rs(6,3)", false), ("lrc(6,2,2)", false), ("rs(6,3)", true), ("lrc(6,2,2)", true)] {
         let of = instance(code, 90, 2_004, all, 1);
         let problem = of.problem();
         assert_eq!(problem.len(), 2_004);

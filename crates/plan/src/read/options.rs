@@ -91,7 +91,8 @@ impl WantedChunk<'_> {
         let Some(normal) = self.nodes[self.index].map(of_one) else { return self.least_degraded(metric) };
         let itself = std::iter::once(self.index).collect();
         // A degraded read is no less than the least of its tasks: on idle sites nothing need be searched for.
-        let others = (0..self.nodes.len()).filter(|&index| index != self.index).filter_map(|index| self.nodes[index]);
+        let others =
+            (0..self.nodes.len()).filter(|&index| index != self.index).filter_map(|index| self.nodes[index]);
         if others.map(of_one).all(|other| other >= normal) {
             return Ok(itself);
         }
