@@ -284,6 +284,9 @@ pub struct DirectingArgs {
     /// How many are tried for it at most.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     pub tries: u64,
+    /// Only loads that give Normal's row of both tables, on one placement.
+    #[arg(long)]
+    pub jointly: bool,
     /// How near Normal's mean, median and 95th percentile must be to the paper's, as a share of them.
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     pub within: f64,

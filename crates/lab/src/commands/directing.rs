@@ -29,13 +29,12 @@ pub(super) fn run(args: &DirectingArgs) -> Outcome {
             table,
             loads,
             wanted: args.placements,
-            tries: args.tries,
+            jointly: args.jointly,
             within: args.within,
             length_s: args.length,
             probe_s: args.probe_ms / 1e3,
-            seed: args.seed,
         };
-        let prediction = plan.predict(|_, _| ());
+        let prediction = plan.predict(args.seed..args.seed.saturating_add(args.tries));
         if prediction.chosen.is_empty() {
             return Err(Failure::failed(format!(
                 "none of {} loads gives Normal's row of Table {number} to within {:.0}%",

@@ -50,6 +50,15 @@ impl Table {
         text.parse().expect("a code")
     }
 
+    /// The other table.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::One => Self::Two,
+            Self::Two => Self::One,
+        }
+    }
+
     /// Requests a second: the table's probes a second over those of one request.
     pub fn requests_per_s(self) -> f64 {
         match self {

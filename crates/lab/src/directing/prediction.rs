@@ -32,16 +32,14 @@ pub struct Plan {
     pub loads: Loads,
     /// How many are to give Normal's row.
     pub wanted: usize,
-    /// How many are tried for it at most.
-    pub tries: u64,
+    /// A load counts only if it gives Normal's row of the other table as well, on the same placement.
+    pub jointly: bool,
     /// Normal's row is met when its three cells are within this of the paper's, as a share of them.
     pub within: f64,
     /// Seconds of each run.
     pub length_s: f64,
     /// Seconds of a probe.
     pub probe_s: f64,
-    /// The first seed.
-    pub seed: u64,
 }
 
 /// A load and placement that give Normal's row.
@@ -92,29 +90,38 @@ const HALVINGS: usize = 9;
 const SERVICE_S: (f64, f64) = (0.004, 0.040);
 
 impl Plan {
-    /// Tries loads until enough give Normal's row, and runs all policies on these. Tells after each how many there are.
-    pub fn predict(&self, mut tell: impl FnMut(u64, usize)) -> Prediction {
+    /// Tries the loads of these seeds until enough give Normal's row, and runs all policies on these.
+    pub fn predict(&self, seeds: impl IntoIterator<Item = u64>) -> Prediction {
         let mut prediction = Prediction { chosen: Vec::new(), tried: 0 };
-        while prediction.chosen.len() < self.wanted && prediction.tried < self.tries {
-            prediction.chosen.extend(self.try_load(self.seed + prediction.tried));
+        for seed in seeds {
+            if prediction.chosen.len() == self.wanted {
+                break;
+            }
+            prediction.chosen.extend(self.try_load(seed));
             prediction.tried += 1;
-            tell(prediction.tried, prediction.chosen.len());
         }
         prediction
     }
 
     /// The load of a seed with all policies, if it gives Normal's row.
     fn try_load(&self, seed: u64) -> Option<Chosen> {
-        let policies = paper(self.table);
-        let (text, _, normal) = policies[0];
-        let (fit, requests) = self.load(seed, text, &normal);
-        let first = self.run(&fit, text, seed, &requests);
-        if !self.is_met(&first.requests, &normal) {
-            return None;
+        let other = Self { table: self.table.other(), ..*self };
+        if self.jointly {
+            other.with_normal(seed)?;
         }
+        let (fit, requests, first) = self.with_normal(seed)?;
+        let policies = paper(self.table);
         let others = policies[1..].iter().map(|(text, ..)| self.run(&fit, text, seed, &requests));
         let seen = std::iter::once(first).chain(others).collect();
         Some(Chosen { seed, fit, seen })
+    }
+
+    /// The load of a seed with what Normal shows on it, if that is the paper's row.
+    fn with_normal(&self, seed: u64) -> Option<(Fit, Vec<Request>, Seen)> {
+        let (text, _, normal) = paper(self.table)[0];
+        let (fit, requests) = self.load(seed, text, &normal);
+        let seen = self.run(&fit, text, seed, &requests);
+        self.is_met(&seen.requests, &normal).then_some((fit, requests, seen))
     }
 
     /// Whether a row of Normal is the paper's.
@@ -198,19 +205,23 @@ mod tests {
             table: Table::One,
             loads: Loads::Family,
             wanted: 2,
-            tries: 200,
+            jointly: false,
             within: 0.25,
             length_s: 60.0,
             probe_s: simulation::PROBE_S,
-            seed: 1,
         };
-        let mut told = Vec::new();
-        let prediction = plan.predict(|tried, chosen| told.push((tried, chosen)));
-        assert_eq!(told.last(), Some(&(prediction.tried, 2)));
+        let prediction = plan.predict(1..200);
+        assert_eq!(prediction.chosen.len(), 2);
+        assert_eq!(prediction.tried, prediction.chosen[1].seed, "none is tried in vain");
         let normal = paper(Table::One)[0].2;
         for chosen in &prediction.chosen {
             assert_eq!(chosen.seen.len(), 5);
             assert!(plan.is_met(&chosen.seen[0].requests, &normal), "{chosen:?}");
+        }
+        let jointly = Plan { jointly: true, ..plan };
+        for chosen in jointly.predict(1..60).chosen {
+            let other = Plan { table: Table::Two, ..plan };
+            assert!(other.with_normal(chosen.seed).is_some() && plan.with_normal(chosen.seed).is_some());
         }
         let cells = prediction.cells(Table::One, 0);
         assert!(
