@@ -102,7 +102,8 @@ impl Reads {
         plan.ok()
     }
 
-    /// A query of these pieces with the sites' state of this moment, and their queues as they were `probed`, if they were. Most small reads ask nobody what sites cost.
+    /// A query of these pieces with the sites' state of this moment, and their queues as they were `probed`, if they were.
+    /// Most small reads ask nobody what sites cost.
     fn with_query<R>(
         &self,
         pieces: &[QueryPiece<'_>],
