@@ -219,7 +219,7 @@ mod tests {
             assert!(plan.is_met(&chosen.seen[0].requests, &normal), "{chosen:?}");
         }
         let jointly = Plan { jointly: true, ..plan };
-        for chosen in jointly.predict(1..60).chosen {
+        for chosen in jointly.predict(1..25).chosen {
             let other = Plan { table: Table::Two, ..plan };
             assert!(other.with_normal(chosen.seed).is_some() && plan.with_normal(chosen.seed).is_some());
         }
