@@ -4,7 +4,7 @@
 //!
 //! The paper does not say what its time-out is. No read of its Normal took longer than 1.244 s (LRC) and 1.951 s (RS), so 2 s
 //! ([`NormalWithTimeOut::default`]) is the least round time-out of which its tables show no trace. Little depends on it: of
-//! the lab's loads that give Normal's row (`striate-lab directing`), time-outs of 0.3 to 2 s move its mean by at most a tenth,
+//! the lab's loads near Normal's row (`striate-lab directing --time-outs`), time-outs of 0.3 to 2 s move its mean by about a tenth at most,
 //! though of 0.3 s a tenth (LRC) to a quarter (RS) of the requests time out, of 1 s 0.6% and 4%, and of 2 s none to 0.3%.
 
 use std::fmt;

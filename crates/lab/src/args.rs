@@ -284,6 +284,9 @@ pub struct DirectingArgs {
     /// How many are tried for it at most.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     pub tries: u64,
+    /// Instead, compare Normal's time-outs on A1 to A4.
+    #[arg(long, conflicts_with_all = ["fit", "jointly"])]
+    pub time_outs: bool,
     /// Only loads that give Normal's row of both tables, on one placement.
     #[arg(long)]
     pub jointly: bool,

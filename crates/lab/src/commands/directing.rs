@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::args::DirectingArgs;
 use crate::directing::outcome::paper;
-use crate::directing::prediction::{Cell, Loads, Plan, Prediction};
+use crate::directing::prediction::{Cell, Loads, Plan, Prediction, TimedOut};
 use crate::directing::{Fit, Table};
 use crate::failure::{Failure, Outcome};
 
@@ -34,6 +34,10 @@ pub(super) fn run(args: &DirectingArgs) -> Outcome {
             length_s: args.length,
             probe_s: args.probe_ms / 1e3,
         };
+        if args.time_outs {
+            println!("{}", render_time_outs(number, table, &plan.sweep_time_outs(args.seed..)));
+            continue;
+        }
         let prediction = plan.predict(args.seed..args.seed.saturating_add(args.tries));
         if prediction.chosen.is_empty() {
             return Err(Failure::failed(format!(
@@ -73,6 +77,24 @@ fn render(number: u32, table: Table, prediction: &Prediction, args: &DirectingAr
             prediction.median_of(policy, |seen| seen.tasks.mean),
             prediction.median_of(policy, |seen| seen.tasks_per_request),
             100.0 * prediction.median_of(policy, |seen| seen.timed_out),
+        )
+        .expect("a text takes any length");
+    }
+    text
+}
+
+/// Normal's time-outs in Markdown.
+fn render_time_outs(number: u32, table: Table, swept: &[TimedOut]) -> String {
+    let mut text = format!(
+        "## Table {number}: {}, Normal's time-out\n\n| load | policy | mean, s | median | 95th | timed out |\n|--|--|--|--|--|--|\n",
+        table.code()
+    );
+    for TimedOut { fit, policy, cells: [mean, median, p95], share } in swept {
+        writeln!(
+            text,
+            "| {} | {policy} | {mean:.3} | {median:.3} | {p95:.3} | {:.2}% |",
+            fit.name,
+            100.0 * share
         )
         .expect("a text takes any length");
     }

@@ -12,7 +12,7 @@ use striate_splitmix::hash;
 use super::outcome::{Row, median, paper};
 use super::requests::{self, Request};
 use super::simulation::{self, Run, Seen};
-use super::{Fit, Table};
+use super::{FITS, Fit, Table};
 
 /// The loads that are tried, each with a placement of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -181,6 +181,41 @@ impl Prediction {
     }
 }
 
+/// What Normal shows with a time-out on one load: medians over placements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimedOut {
+    /// The load.
+    pub fit: Fit,
+    /// Normal with its time-out, as [`striate_baselines::read_policy`] reads it.
+    pub policy: String,
+    /// Mean, median and 95th percentile in seconds.
+    pub cells: [f64; 3],
+    /// The share of requests that timed out.
+    pub share: f64,
+}
+
+/// The time-outs that are compared.
+const TIME_OUTS: [&str; 4] = ["normal(300ms)", "normal(500ms)", "normal(1s)", "normal(2s)"];
+
+impl Plan {
+    /// Normal with several time-outs on each of the fits, on as many placements as are wanted.
+    pub fn sweep_time_outs(&self, seeds: impl Iterator<Item = u64> + Clone) -> Vec<TimedOut> {
+        let mut swept = Vec::new();
+        for (fit, policy) in FITS.into_iter().flat_map(|fit| TIME_OUTS.map(|policy| (fit, policy))) {
+            let on_placement = |seed: u64| {
+                let requests = requests::draw(&fit, self.table, self.length_s, seed);
+                self.run(&fit, policy, seed, &requests)
+            };
+            let seen: Vec<Seen> = seeds.clone().take(self.wanted).map(on_placement).collect();
+            let median_of = |of: &dyn Fn(&Seen) -> f64| median(seen.iter().map(of).collect());
+            let cells = [0, 1, 2].map(|cell| median_of(&|seen| seen.requests.cells()[cell]));
+            let share = median_of(&|seen| seen.timed_out);
+            swept.push(TimedOut { fit, policy: policy.to_owned(), cells, share });
+        }
+        swept
+    }
+}
+
 /// A load of the family: skews, sizes and bursts in the ranges from which Normal's row can come.
 fn draw_fit(seed: u64) -> Fit {
     let mut rng = SmallRng::seed_from_u64(hash(seed ^ 0xf17));
@@ -223,6 +258,11 @@ mod tests {
             let other = Plan { table: Table::Two, ..plan };
             assert!(other.with_normal(chosen.seed).is_some() && plan.with_normal(chosen.seed).is_some());
         }
+        let swept = Plan { wanted: 1, ..plan }.sweep_time_outs(1..);
+        assert_eq!(swept.len(), 16);
+        let fewer =
+            swept.chunks(4).all(|of_fit| of_fit.is_sorted_by(|short, long| short.share >= long.share));
+        assert!(fewer, "the longer the time-out, the fewer time out: {swept:?}");
         let cells = prediction.cells(Table::One, 0);
         assert!(
             cells.iter().all(|cell| (cell.least, cell.median, cell.error()) == (1.0, 1.0, 0.0)),
