@@ -3,15 +3,27 @@
 //! - [`random`]: any sufficient set, each as likely (EC-Store's EC and R), with extra chunks (EC+LB; EC-Cache's k + Δ).
 //! - [`least_loaded`]: the chunks on the sites of least cost, one after the other.
 //! - [`published`]: EC-Store's cost model as published, with its [heuristic and cache of plans](plan_cache).
+//! - Hu et al. (SoCC'17, §3.1): [`normal_with_time_out`] (Normal), [`least_first`] (LLF, LMLF, LLF-PW2, LMLF-PW2), [`lmlf_lazy`],
+//!   [`opt_lazy`].
 
+pub mod least_first;
 pub mod least_loaded;
+pub mod lmlf_lazy;
+pub mod normal_with_time_out;
+pub mod opt_lazy;
 pub mod plan_cache;
 pub mod published;
 pub mod random;
 
-use striate_plan::{PolicyError, ReadPolicy};
+mod directing;
 
+use striate_plan::{OptionMetric, PolicyError, ReadPolicy};
+
+use least_first::{LeastFirst, Probing};
 use least_loaded::LeastLoaded;
+use lmlf_lazy::LmlfLazy;
+use normal_with_time_out::NormalWithTimeOut;
+use opt_lazy::{DegradedReads, OptLazy};
 use published::Published;
 use random::Random;
 
@@ -20,6 +32,9 @@ use random::Random;
 /// # Errors
 /// [`PolicyError`] for a text that is none of them.
 pub fn read_policy(text: &str) -> Result<ReadPolicy, PolicyError> {
+    if let Some(policy) = load_directing(text) {
+        return Ok(policy);
+    }
     let (text_of_name, keep) = match text.strip_suffix(",keep)") {
         Some(front) => (format!("{front})"), true),
         None => (text.to_owned(), false),
@@ -35,6 +50,22 @@ pub fn read_policy(text: &str) -> Result<ReadPolicy, PolicyError> {
         }
         _ => text.parse(),
     }
+}
+
+/// The policies of Hu et al.
+fn load_directing(text: &str) -> Option<ReadPolicy> {
+    use OptionMetric::{Latency, MarginalLoad};
+    let least = |metric, probing| ReadPolicy::new(LeastFirst { metric, probing });
+    Some(match text {
+        "llf" => least(Latency, Probing::All),
+        "lmlf" => least(MarginalLoad, Probing::All),
+        "llf-pw2" => least(Latency, Probing::PowerOfTwo),
+        "lmlf-pw2" => least(MarginalLoad, Probing::PowerOfTwo),
+        "lmlf-lazy" => ReadPolicy::new(LmlfLazy),
+        "opt-lazy" => ReadPolicy::new(OptLazy { degraded: DegradedReads::One }),
+        "opt-lazy(all)" => ReadPolicy::new(OptLazy { degraded: DegradedReads::All }),
+        _ => ReadPolicy::new(NormalWithTimeOut::parse(text)?),
+    })
 }
 
 #[cfg(test)]

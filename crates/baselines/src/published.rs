@@ -22,8 +22,8 @@ use striate_core::{SiteId, StripeId};
 use striate_plan::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 use striate_plan::ordered::plan_in_order;
 use striate_plan::{
-    ChosenChunk, ChunkChoice, Policy, Purpose, QueryChunk, QueryPiece, QueryPlan, ReadPlanner, ReadQuery,
-    write_with_extra_reads,
+    ChosenChunk, ChunkChoice, Policy, Probe, ProbedSite, Purpose, QueryChunk, QueryPiece, QueryPlan,
+    ReadPlanner, ReadQuery, write_with_extra_reads,
 };
 
 use crate::plan_cache::{CachedPlan, PlanCache, plan_greedily};
@@ -31,6 +31,8 @@ use crate::random::shuffle;
 
 /// How often all sites are asked for their load (§V-A).
 const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// What HiGHS takes for a query of ten blocks, about (`make plan-bench`). The paper has one thread for it.
+const SOLVE_TIME: Duration = Duration::from_millis(10);
 /// o_j in the mean over the sites, where m_j z_i = 1 (§V-B3).
 const MEAN_OVERHEAD: f64 = 5.0;
 /// Plans that are cached.
@@ -58,6 +60,10 @@ impl Policy for Published {
 
     fn probe_every(&self) -> Option<Duration> {
         Some(PROBE_EVERY)
+    }
+
+    fn solve_time(&self) -> Duration {
+        SOLVE_TIME
     }
 
     fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
@@ -217,10 +223,11 @@ impl ReadPlanner for PublishedPlanner {
     }
 
     /// From now on no plan serves that was found with other loads.
-    fn take_loads(&mut self, loads: &[(SiteId, f64)]) {
-        let mean = loads.iter().map(|(_, load)| load).sum::<f64>() / loads.len().max(1) as f64;
+    fn take_probe(&mut self, probe: &Probe, _: &mut dyn RngCore) {
+        let load = |of: &ProbedSite| 1.0 + of.requests;
+        let mean = probe.sites.iter().map(load).sum::<f64>() / probe.sites.len().max(1) as f64;
         let scale = MEAN_OVERHEAD / mean.max(f64::MIN_POSITIVE);
-        self.solver.overheads = loads.iter().map(|&(site, load)| (site, load * scale)).collect();
+        self.solver.overheads = probe.sites.iter().map(|of| (of.site, load(of) * scale)).collect();
         self.solver.loads += 1;
     }
 
@@ -377,7 +384,7 @@ mod tests {
         assert_eq!(sites_asked[..2], [(false, 4, 1), (true, 4, 0)]);
         assert_eq!((sites_asked[2].0, sites_asked[2].2), (true, 1), "it serves once more");
         assert_eq!(sites_asked[3], (true, 2, 0), "and is found anew");
-        planner.take_loads(&[]);
+        planner.take_probe(&Probe::default(), &mut rng);
         let whole = plan(&mut planner, &[10, 11], &apart, &[], &mut rng).unwrap();
         assert_eq!((asked(&whole).len(), planner.solve_wanted()), (4, 0), "new costs come with new places");
         let part = plan(&mut planner, &[11], &apart[1..], &[], &mut rng).unwrap();
@@ -405,10 +412,15 @@ mod tests {
         let mut planner = PublishedPlanner::new(0);
         plan(&mut planner, &[1], &sites, &[], &mut rng).unwrap();
         planner.solve_wanted();
-        let loads =
-            |busy: [u32; 2]| sites[0].map(|site| (site, if busy.contains(&site.0) { 9.0 } else { 1.0 }));
+        let probe = |busy: [u32; 2]| {
+            let of_site = |site: SiteId| {
+                let requests = if busy.contains(&site.0) { 8.0 } else { 0.0 };
+                ProbedSite { site, requests, bytes: 0.0 }
+            };
+            Probe { sites: sites[0].map(of_site).to_vec(), ..Probe::default() }
+        };
         for (busy, others) in [([1, 2], [3, 4]), ([3, 4], [1, 2])] {
-            planner.take_loads(&loads(busy));
+            planner.take_probe(&probe(busy), &mut rng);
             let plan = plan(&mut planner, &[1], &sites, &[], &mut rng).unwrap();
             assert_eq!((plan.is_cached, asked(&plan), planner.solve_wanted()), (true, others.to_vec(), 0));
         }

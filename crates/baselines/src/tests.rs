@@ -8,6 +8,8 @@ use striate_plan::{Purpose, QueryPiece, QueryPlan, ReadQuery, SiteCost, SiteQueu
 
 use crate::read_policy;
 
+mod load_directing;
+
 const POLICIES: [&str; 6] =
     ["random", "late-binding(1)", "late-binding(2,keep)", "least-loaded", "published", "published(1)"];
 const STRIPE: StripeId = StripeId(1);

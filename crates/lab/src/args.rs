@@ -43,6 +43,8 @@ pub enum Command {
     Speed(SpeedArgs),
     /// Have a site die, and its chunks rebuilt beside clients' reads.
     Repair(RepairArgs),
+    /// Predict Tables 1 and 2 of Hu et al. (SoCC'17) from their first rows.
+    Directing(DirectingArgs),
     /// Try the store under random faults.
     Faults(FaultsArgs),
     /// Run one site with a modelled medium: what `reality` starts.
@@ -255,6 +257,49 @@ pub struct RepairArgs {
     #[arg(long, value_name = "RATE", default_value_t = 100.0)]
     pub reads: f64,
     /// The seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `striate-lab directing`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Predict Tables 1 and 2 of Hu et al. (SoCC'17) from their first rows.\n\n\
+        A queueing model of the paper's cluster, 90 nodes and 2,004 partitions, directed by the seven policies that also run on \
+        the real engine. Loads and placements are tried until enough of them give Normal's row as the paper has it; \
+        printed is what the other policies do on these, beside the paper's figures. See docs/src/lab.md for what is fitted \
+        and what is predicted.",
+    after_long_help = "Examples:\n  striate-lab directing\n  striate-lab directing --table 2 --fit A3 --placements 5\n  striate-lab directing --probe-ms 0"
+)]
+pub struct DirectingArgs {
+    /// Only this table, 1 or 2.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2))]
+    pub table: Option<u32>,
+    /// The load: A1, A2, A3 or A4; without it, any of the family of short bursts on hot objects.
+    #[arg(long, value_name = "NAME")]
+    pub fit: Option<String>,
+    /// How many loads and placements that give Normal's row.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub placements: usize,
+    /// How many are tried for it at most.
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
+    pub tries: u64,
+    /// Instead, compare Normal's time-outs on A1 to A4.
+    #[arg(long, conflicts_with_all = ["fit", "jointly"])]
+    pub time_outs: bool,
+    /// Only loads that give Normal's row of both tables, on one placement.
+    #[arg(long)]
+    pub jointly: bool,
+    /// How near Normal's mean, median and 95th percentile must be to the paper's, as a share of them.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
+    pub within: f64,
+    /// Seconds of each run, in the model's time.
+    #[arg(long, value_name = "SECONDS", default_value_t = 800.0)]
+    pub length: f64,
+    /// What a probe takes a front end. The paper's least response times say 1.25 ms.
+    #[arg(long, value_name = "MS", default_value_t = 1.25)]
+    pub probe_ms: f64,
+    /// The first seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

@@ -14,6 +14,7 @@
 //! - [`movement`]: the services that move chunks for the readers' sake.
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
 //! - [`experiment`]: experiments as files, and their reports.
+//! - [`directing`]: the experiment of Hu et al., as a queueing model.
 //! - [`reality`]: the same workload on real sites, to hold the lab against.
 //! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.
 //! - [`speed`]: how fast the lab itself is.
@@ -30,6 +31,7 @@ pub mod calibration;
 pub mod commands;
 pub mod contents;
 pub mod costs;
+pub mod directing;
 pub mod drive;
 pub mod experiment;
 pub mod failure;

@@ -7,6 +7,7 @@
 //! - [`durability`]: which chunks of a stripe must be durable before its write is acknowledged (design.md §10.1).
 //! - [`grouping`]: neighbours on the same sites.
 //! - [`read`]: which chunks a read asks of which sites, by a [`ReadPolicy`] (design.md §5).
+//! - [`load_direction`]: at what proportions requests are read normally and degraded (Hu et al., SoCC'17, §2.3).
 //! - [`cost`]: what asking a site costs, and what a chunk of it does.
 //! - [`co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
@@ -23,6 +24,7 @@ pub mod combine_tree;
 pub mod cost;
 pub mod durability;
 pub mod grouping;
+pub mod load_direction;
 pub mod movement;
 pub mod placement;
 pub mod placement_rule;
@@ -36,17 +38,19 @@ pub use combine_tree::{CombineTerm, CombineTree, TreeShape};
 pub use cost::{SiteCost, SiteQueue, USUAL_PER_BYTE};
 pub use durability::{DurabilityRule, chunks_to_write, fewest_sites, is_durable};
 pub use grouping::Grouping;
+pub use load_direction::{DirectionProblem, LoadDirection};
 pub use placement::Candidate;
 pub use placement_rule::{PlacementRule, Strength};
 pub use read::adaptive::Adaptive;
 pub use read::cost_model::CostModel;
 pub use read::determining::cheapest_determining;
 pub use read::normal::{Normal, plan_normally};
+pub use read::options::{NodeState, OptionMetric, WantedChunk};
 pub use read::ordered;
 pub use read::piece::{PlanCost, QueryChunk, QueryPiece, QueryPlan, SiteRead};
 pub use read::policy::{
-    ChosenChunk, ChunkChoice, Policy, PolicyError, Purpose, ReadPlanner, ReadPolicy, ReadQuery,
-    name_and_extra_reads, write_with_extra_reads,
+    ChosenChunk, ChunkChoice, Policy, PolicyError, Probe, ProbedSite, Purpose, ReadPlanner, ReadPolicy,
+    ReadQuery, name_and_extra_reads, write_with_extra_reads,
 };
 pub use read::price::price_plan;
 pub use repair::{ChunkState, StripeRepair, plan_repair};

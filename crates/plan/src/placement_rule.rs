@@ -60,7 +60,7 @@ impl PlacementRule {
         };
         let keeps_groups = matches!(profile.spread, Spread::Racks(_))
             || (profile.layout == Layout::Wide && strength == Strength::Strict);
-        let affinity = keeps_groups.then(|| groups_of(code.spec())).flatten();
+        let affinity = keeps_groups.then(|| local_groups(code.spec())).flatten();
         let affinity = affinity.map(|groups| Affinity { group_of: groups.into() });
         Self { chunks, rack_limit, tolerance, strength, affinity }
     }
@@ -142,7 +142,7 @@ impl Affinity {
 
 /// The local group of each chunk, with its local parity; the last group is that of the global parities. `None` for a code
 /// without local groups.
-fn groups_of(spec: CodeSpec) -> Option<Vec<usize>> {
+pub(crate) fn local_groups(spec: CodeSpec) -> Option<Vec<usize>> {
     let (data, size, local, global) = match spec {
         CodeSpec::Lrc { data, local, global } => (data, data / local.max(1), local, global),
         CodeSpec::Wide { data, locality, tolerance } => {

@@ -1,6 +1,7 @@
 //! What the commands of `striate-lab` do: experiments in virtual time, and what holds them against reality.
 
 mod awake;
+mod directing;
 mod experiments;
 mod faults;
 mod processors;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use striate_runtime::Runtime;
 
 use crate::args::{Command, SpeedArgs};
+use crate::directing::tables as directing_tables;
 use crate::experiment::cells::write_atomically;
 use crate::failure::{Failure, Outcome};
 use crate::{costs, speed};
@@ -34,6 +36,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Reality(args) => reality::run(&runtime, &args).await,
         Command::Speed(args) => runtime.run_blocking(move || measure_speed(&clock, &args)).await,
         Command::Repair(args) => runtime.run_blocking(move || repair::run(&args)).await,
+        Command::Directing(args) => runtime.run_blocking(move || directing::run(&args)).await,
         Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
         Command::Site(args) => site::run(&runtime, args).await,
     }
@@ -61,6 +64,10 @@ fn measure_costs(clock: &Runtime) -> Outcome {
         costs.published_move_ns,
         costs.improved_move_ns,
     );
+    println!("load direction tables of 90 nodes and 2,004 partitions:");
+    for table in directing_tables::measure(|| clock.uptime()) {
+        println!("{}: {:.1} ms, proved to within {:.0e} of the optimum", table.name, table.ms, table.gap);
+    }
     Ok(())
 }
 

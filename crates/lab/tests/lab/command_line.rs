@@ -26,6 +26,8 @@ fn the_documented_commands_parse() {
         "striate-lab reality --calibration D --length 20",
         "striate-lab speed --sites 1000",
         "striate-lab repair --profile rs(6,3) --share 0.2",
+        "striate-lab directing --table 2 --fit A3 --placements 5 --probe-ms 0",
+        "striate-lab directing --time-outs --placements 8 --length 400",
         "striate-lab faults --seeds 10000 --out lab-results --jobs 2",
         "striate-lab site --number 1 --rack a --address 127.0.0.1:0 --identity i --data d --medium P",
     ];
@@ -33,7 +35,12 @@ fn the_documented_commands_parse() {
         let parsed = Cli::try_parse_from(line.split(' '));
         assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
     }
-    for wrong in ["striate-lab site --number 0", "striate-lab faults --jobs many", "striate-lab"] {
+    for wrong in [
+        "striate-lab site --number 0",
+        "striate-lab faults --jobs many",
+        "striate-lab directing --table 3",
+        "striate-lab",
+    ] {
         assert!(Cli::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
     }
 }

@@ -7,6 +7,7 @@
 //! - [`piece`]: pieces, and the plans of queries for them.
 //! - [`determining`]: the cheapest chunks that determine others.
 //! - [`policy`]: what every policy is; one file each: [`normal`], [`cost_model`], [`adaptive`].
+//! - [`options`]: the read options of one wanted chunk (Hu et al., SoCC'17).
 //! - [`ordered`]: plans that take the chunks of each piece in some order.
 //! - [`price`]: what a plan costs, and what any plan must cost.
 
@@ -14,6 +15,7 @@ pub mod adaptive;
 pub mod cost_model;
 pub mod determining;
 pub mod normal;
+pub mod options;
 pub mod ordered;
 pub mod piece;
 pub mod policy;

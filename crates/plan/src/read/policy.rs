@@ -41,8 +41,29 @@ pub struct ReadQuery<'a> {
     pub can_be_asked: &'a dyn Fn(SiteId) -> bool,
     /// What a site costs; `None` when it cannot be asked.
     pub cost: &'a dyn Fn(SiteId) -> Option<SiteCost>,
-    /// What waits at a site; `None` when it cannot be asked.
+    /// What waits at a site; `None` when it cannot be asked. Where sites were probed for this query
+    /// ([`Policy::sites_to_probe`]), what they told, and `None` for all others.
     pub queue: &'a dyn Fn(SiteId) -> Option<SiteQueue>,
+}
+
+/// What all sites have told at one probe.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Probe {
+    /// The time since the probe before, or since probing began.
+    pub since_last: Duration,
+    /// What each site told that answered, in ascending order.
+    pub sites: Vec<ProbedSite>,
+}
+
+/// What a site answers to a probe.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProbedSite {
+    /// The site.
+    pub site: SiteId,
+    /// Requests that wait or are served.
+    pub requests: f64,
+    /// Q_j: the bytes that those ask for.
+    pub bytes: f64,
 }
 
 /// Chooses the chunks of queries. One for each process that reads; what it keeps is memory.
@@ -53,8 +74,8 @@ pub trait ReadPlanner: fmt::Debug + Send {
     /// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError>;
 
-    /// Takes what a probe of all sites has told ([`Policy::probe_every`]): each site's load, at least 1.
-    fn take_loads(&mut self, _loads: &[(SiteId, f64)]) {}
+    /// Takes what a probe of all sites has told ([`Policy::probe_every`]).
+    fn take_probe(&mut self, _probe: &Probe, _rng: &mut dyn RngCore) {}
 
     /// Whether there is work for the background: plans that are to be found for later.
     fn has_background_work(&self) -> bool {
@@ -96,9 +117,30 @@ pub trait Policy: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
+    /// The sites that are asked for their queues before a query is planned, each once. The planner then knows of no other
+    /// site's queue.
+    fn sites_to_probe(&self, _query: &ReadQuery<'_>, _rng: &mut dyn RngCore) -> Vec<SiteId> {
+        Vec::new()
+    }
+
     /// How often all sites are asked for their load, if they are.
     fn probe_every(&self) -> Option<Duration> {
         None
+    }
+
+    /// How long it takes to find plans in the background: a probe is of use, and work in the background done, after it.
+    fn solve_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// For how long a site may be silent before others are asked, if that is not to follow from what reads usually take.
+    fn time_out(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether others may be asked in the place of chunks that can be had.
+    fn reads_around(&self) -> bool {
+        false
     }
 
     /// Whether plans are solved for, which takes processor time.

@@ -35,6 +35,11 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
             "Blocks that the plan of a query did not deliver.",
             &measures.planned_again,
         ),
+        (
+            "striate_read_probes_total",
+            "Messages that asked a site for its queue, for a read policy that wants it.",
+            &measures.probes,
+        ),
     ] {
         page.head(name, "counter", help);
         page.value(name, &[], counter.load(Ordering::Relaxed));

@@ -149,8 +149,8 @@ impl Located {
         pieces.filter_map(|&piece| self.pieces[piece].error.clone()).next()
     }
 
-    /// Bytes in memory when all has come that a policy asks for: of a part whose chunks cannot all be had, the same columns
-    /// of k others too.
+    /// Bytes in memory when all has come that a policy asks for: of a part whose chunks cannot all be had, or that the policy
+    /// may read around, the same columns of k others too.
     pub(super) fn bytes_in_memory(
         &self,
         policy: &dyn Policy,
@@ -161,7 +161,11 @@ impl Located {
             let (code, wanted) = (&stripe.stripe.code, &piece.shape.wanted);
             let chunks = match piece.whole_of {
                 Some(_) => (code.k() + policy.most_extra_reads()).min(code.n()),
-                None if wanted.iter().all(|index| stripe.has(index, &can_be_asked)) => wanted.len(),
+                None if !policy.reads_around()
+                    && wanted.iter().all(|index| stripe.has(index, &can_be_asked)) =>
+                {
+                    wanted.len()
+                }
                 None => (code.k() + wanted.len()).min(code.n()),
             };
             chunks * piece.shape.columns.len()

@@ -17,7 +17,7 @@ pub enum Phase {
     Object,
     /// The look-up of the stripes: where the chunks are.
     Metadata,
-    /// Choosing the chunks of a query.
+    /// Choosing the chunks of a query, probes for it included.
     Plan,
     /// From asking the sites to the last chunk that was needed.
     Retrieve,
@@ -68,6 +68,8 @@ pub struct ReadMeasures {
     pub cancelled_requests: AtomicU64,
     /// Pieces that were planned again because a chunk was missing, damaged or lost with its site.
     pub planned_again: AtomicU64,
+    /// Messages that asked a site for its queue, for a policy that wants it.
+    pub probes: AtomicU64,
     /// What the plans of policies that minimise the cost cost.
     pub plan_costs: Histogram,
     /// What part of its cost another plan could have saved at most.
@@ -120,6 +122,7 @@ impl Default for ReadMeasures {
             hedged_chunks: AtomicU64::new(0),
             cancelled_requests: AtomicU64::new(0),
             planned_again: AtomicU64::new(0),
+            probes: AtomicU64::new(0),
             plan_costs: Histogram::new(&COSTS),
             plan_gaps: Histogram::new(&GAPS),
         }

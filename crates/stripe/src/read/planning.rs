@@ -4,10 +4,18 @@ use std::cell::OnceCell;
 
 use striate_core::SiteId;
 use striate_plan::{Purpose, QueryPiece, QueryPlan, ReadPolicy, ReadQuery, SiteQueue, plan_normally};
-use tracing::{debug_span, field};
+use tracing::{Instrument, debug_span, field};
 
 use super::located::Located;
+use super::probes::ProbedQueues;
 use super::reads::Reads;
+
+/// What comes of a query at first.
+enum Planned {
+    Plan(Option<QueryPlan>),
+    /// These sites are to be asked for their queues before.
+    Probe(Vec<SiteId>),
+}
 
 impl Reads {
     /// Whether a site answers reads now.
@@ -16,58 +24,91 @@ impl Reads {
         move |site| sites.is_readable(site)
     }
 
-    /// As [`Reads::plan`], for a read that takes place.
-    pub(super) fn plan_measured(
+    /// The plan for a query that takes place, by the policy of this process; sites are probed first where the policy wants
+    /// it. Answers how many were.
+    pub(super) async fn plan_measured(
         &self,
         purpose: Purpose,
         located: &Located,
         pieces: &[usize],
-    ) -> Option<QueryPlan> {
+    ) -> (Option<QueryPlan>, usize) {
         let policy = &self.shared.options.read_policy;
         let span = debug_span!("plan", %policy, cost = field::Empty, gap = field::Empty);
-        let plan = span.in_scope(|| self.plan(purpose, located, pieces))?;
+        let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();
+        let first = span.in_scope(|| self.plan_or_probe(purpose, &pieces));
+        let (plan, probes) = match first {
+            Planned::Plan(plan) => (plan, 0),
+            Planned::Probe(sites) => {
+                let probed = self.probe(&sites).instrument(span.clone()).await;
+                let plan = span.in_scope(|| {
+                    self.with_query(&pieces, purpose, Some(&probed), |query| self.plan_here(query))
+                });
+                (plan, sites.len())
+            }
+        };
+        let Some(plan) = plan else { return (None, probes) };
         if let Some(plan) = plan.cost {
             span.record("cost", plan.cost).record("gap", plan.gap());
             self.shared.measures.planned(plan);
         }
         self.shared.hedge_budget.earn(plan.chunk_count());
-        Some(plan)
+        (Some(plan), probes)
     }
 
-    /// The plan for some pieces of a query, by the policy of this process; `None` when there is none.
-    pub(super) fn plan(&self, purpose: Purpose, located: &Located, pieces: &[usize]) -> Option<QueryPlan> {
+    /// The plan, unless sites are to be probed first.
+    fn plan_or_probe(&self, purpose: Purpose, pieces: &[QueryPiece<'_>]) -> Planned {
+        self.with_query(pieces, purpose, None, |query| {
+            let policy = &self.shared.options.read_policy;
+            if !policy.is_worth_planning(query) {
+                return Planned::Plan(plan_normally(query).ok());
+            }
+            let sites = policy.sites_to_probe(query, &mut *self.shared.rng.lock());
+            if sites.is_empty() { Planned::Plan(self.plan_here(query)) } else { Planned::Probe(sites) }
+        })
+    }
+
+    /// The plan for the rest of some pieces of a query, by the policy of this process; `None` when there is none.
+    pub(super) fn plan_rest(&self, located: &Located, pieces: &[usize]) -> Option<QueryPlan> {
         let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();
-        self.plan_by(&self.shared.options.read_policy, purpose, &pieces)
+        self.plan_by(&self.shared.options.read_policy, Purpose::Rest, &pieces)
     }
 
-    /// The plan for pieces by a policy. Of another policy than this process's own nothing is kept.
+    /// The plan for pieces by a policy, by what is known of the sites without asking them. Of another policy than this
+    /// process's own nothing is kept.
     pub(super) fn plan_by(
         &self,
         policy: &ReadPolicy,
         purpose: Purpose,
         pieces: &[QueryPiece<'_>],
     ) -> Option<QueryPlan> {
-        self.with_query(pieces, purpose, |query| {
+        self.with_query(pieces, purpose, None, |query| {
             if !policy.is_worth_planning(query) {
                 return plan_normally(query).ok();
             }
             if *policy != self.shared.options.read_policy {
                 return policy.planner().plan(query, &mut *self.shared.rng.lock()).ok();
             }
-            let mut planner = self.shared.planner.lock();
-            let plan = planner.plan(query, &mut *self.shared.rng.lock());
-            if planner.has_background_work() {
-                self.work_in_background();
-            }
-            plan.ok()
+            self.plan_here(query)
         })
     }
 
-    /// A query of these pieces with the sites' state of this moment. Most small reads ask nobody what sites cost.
+    /// The plan of this process's planner.
+    fn plan_here(&self, query: &ReadQuery<'_>) -> Option<QueryPlan> {
+        let mut planner = self.shared.planner.lock();
+        let plan = planner.plan(query, &mut *self.shared.rng.lock());
+        if planner.has_background_work() {
+            self.work_in_background();
+        }
+        plan.ok()
+    }
+
+    /// A query of these pieces with the sites' state of this moment, and their queues as they were `probed`, if they were.
+    /// Most small reads ask nobody what sites cost.
     fn with_query<R>(
         &self,
         pieces: &[QueryPiece<'_>],
         purpose: Purpose,
+        probed: Option<&ProbedQueues>,
         look: impl FnOnce(&ReadQuery<'_>) -> R,
     ) -> R {
         let sites = self.shared.sites.snapshot();
@@ -79,6 +120,9 @@ impl Reads {
             can_be_asked: &|site| sites.is_readable(site),
             cost: &|site| costs.get_or_init(|| sites.costs(all())).of(site),
             queue: &|site| {
+                if let Some(probed) = probed {
+                    return probed.of(site);
+                }
                 let queue = sites.queue(site)?;
                 Some(SiteQueue { waiting: queue.waiting, bytes: queue.bytes })
             },

@@ -1,35 +1,54 @@
-//! What policies learn in the background: probes of all sites, and plans that are found for later.
+//! What policies learn by asking sites for their queues: in the background, and before a query is planned.
 //!
-//! Every [`Policy::probe_every`](striate_plan::Policy::probe_every) all sites are asked for their load, decoupled from reads
-//! (EC-Store §V-A). Solving takes [`SOLVE_TIME`] for all queries that have come without a plan, and for all cached plans
-//! after a probe: until then those of the probe before serve. The paper has one thread for it.
+//! Every [`Policy::probe_every`](striate_plan::Policy::probe_every) all sites are asked, decoupled from reads (EC-Store §V-A;
+//! Hu et al. §3.1). What a policy makes of a probe takes its [`Policy::solve_time`](striate_plan::Policy::solve_time), and so does
+//! finding plans for the queries that have come without one: until then what was found before serves.
+//!
+//! [`Policy::sites_to_probe`](striate_plan::Policy::sites_to_probe) are asked at once, before the query is planned (Hu et al.
+//! §2.4). Every probe is a message to its site, and counts, whether it is answered or not.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use futures::future::join_all;
 use striate_core::SiteId;
-use striate_site::SiteStatus;
+use striate_plan::{Probe, ProbedSite, SiteQueue};
+use striate_site::{Site, SiteStatus};
 
+use super::measure::ReadMeasures;
 use super::reads::{Reads, Shared};
 
-/// What HiGHS takes for a query of ten blocks, about (`make plan-bench`).
-const SOLVE_TIME: Duration = Duration::from_millis(10);
+/// What the sites of one query have told.
+#[derive(Debug)]
+pub(super) struct ProbedQueues(BTreeMap<SiteId, SiteQueue>);
+
+impl ProbedQueues {
+    /// What waits at a site; `None` of one that was not asked or did not answer.
+    pub(super) fn of(&self, site: SiteId) -> Option<SiteQueue> {
+        self.0.get(&site).copied()
+    }
+}
 
 impl Reads {
     /// Probes until nobody reads any more, where the policy wants it.
     pub(crate) fn probe_in_background(&self) {
         let options = &self.shared.options;
         let Some(interval) = options.read_policy.probe_every() else { return };
-        let interval = options.probe_interval.unwrap_or(interval);
+        let (interval, solve_time) =
+            (options.probe_interval.unwrap_or(interval), options.read_policy.solve_time());
         let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
         self.shared.runtime.spawn(async move {
-            while let Some(loads) = probe(&shared).await {
-                runtime.sleep(SOLVE_TIME).await;
+            let mut last = runtime.now();
+            loop {
+                let began = runtime.now();
+                let Some(sites) = probe_all(&shared).await else { return };
+                let probe = Probe { since_last: began - last, sites };
+                last = began;
+                runtime.sleep(solve_time).await;
                 if let Some(shared) = shared.upgrade() {
-                    shared.planner.lock().take_loads(&loads);
+                    shared.planner.lock().take_probe(&probe, &mut *shared.rng.lock());
                 }
-                runtime.sleep(interval.saturating_sub(SOLVE_TIME)).await;
+                runtime.sleep_until(began + interval).await;
             }
         });
     }
@@ -37,20 +56,46 @@ impl Reads {
     /// Has the planner work after a while.
     pub(super) fn work_in_background(&self) {
         let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
+        let solve_time = self.shared.options.read_policy.solve_time();
         self.shared.runtime.spawn(async move {
-            runtime.sleep(SOLVE_TIME).await;
+            runtime.sleep(solve_time).await;
             if let Some(shared) = shared.upgrade() {
                 shared.planner.lock().work_in_background();
             }
         });
     }
+
+    /// Asks sites for their queues, all at once. One that is silent for the hedge time has told nothing.
+    pub(super) async fn probe(&self, sites: &[SiteId]) -> ProbedQueues {
+        let shared = &self.shared;
+        ReadMeasures::count(&shared.measures.probes, sites.len());
+        let answers = sites.iter().map(|&id| async move {
+            let status = ask(shared, &*shared.sites.get(id)?).await?;
+            let workers = f64::from(status.load.workers.max(1));
+            let waiting = (f64::from(status.load.queue_requests) - workers).max(0.0) / workers;
+            Some((id, SiteQueue { waiting, bytes: status.load.queue_bytes as f64 }))
+        });
+        ProbedQueues(join_all(answers).await.into_iter().flatten().collect())
+    }
 }
 
-/// The load of each site that answers. `None` when nobody reads any more.
-async fn probe(shared: &Weak<Shared>) -> Option<Vec<(SiteId, f64)>> {
+/// What a site tells, if it answers within the hedge time.
+async fn ask(shared: &Shared, site: &dyn Site) -> Option<SiteStatus> {
+    shared.runtime.timeout(shared.patience.hedge_after(), site.status()).await.ok()?.ok()
+}
+
+/// What each site tells that answers, in their order. `None` when nobody reads any more.
+async fn probe_all(shared: &Weak<Shared>) -> Option<Vec<ProbedSite>> {
     let shared = shared.upgrade()?;
     let views = shared.sites.views();
-    let statuses = join_all(views.iter().map(|view| view.site.status())).await;
-    let load = |status: SiteStatus| (status.site, 1.0 + f64::from(status.load.queue_requests));
-    Some(statuses.into_iter().flatten().map(load).collect())
+    ReadMeasures::count(&shared.measures.probes, views.len());
+    let statuses = join_all(views.iter().map(|view| ask(&shared, &*view.site))).await;
+    let told = |status: SiteStatus| ProbedSite {
+        site: status.site,
+        requests: f64::from(status.load.queue_requests),
+        bytes: status.load.queue_bytes as f64,
+    };
+    let mut sites: Vec<ProbedSite> = statuses.into_iter().flatten().map(told).collect();
+    sites.sort_by_key(|of| of.site);
+    Some(sites)
 }

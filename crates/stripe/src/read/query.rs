@@ -69,6 +69,8 @@ pub struct ReadStats {
     pub retrieve: Duration,
     /// Of that, time to decode.
     pub decode: Duration,
+    /// Sites that were asked for their queues before the first plan.
+    pub probes: usize,
     /// Sites that were asked by the first plan.
     pub sites: usize,
     /// Chunks, or columns of them, that were asked for.
@@ -161,13 +163,14 @@ impl Reads {
         spans: &[Span],
         located: Located,
         purpose: Purpose,
-        stats: ReadStats,
+        mut stats: ReadStats,
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
         let (runtime, measures) = (&self.shared.runtime, &self.shared.measures);
         let began = runtime.now();
         let open: Vec<usize> = located.open_pieces().collect();
-        let plan = self.plan_measured(purpose, &located, &open);
+        let (plan, probes) = self.plan_measured(purpose, &located, &open).await;
+        stats.probes = probes;
         let planned = runtime.now();
         measures.took(Phase::Plan, planned - began);
         let mut query = Query {
@@ -396,7 +399,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
             }
         }
         if !plannable.is_empty()
-            && let Some(plan) = self.reads.plan(Purpose::Rest, &self.located, &plannable)
+            && let Some(plan) = self.reads.plan_rest(&self.located, &plannable)
         {
             let more = self.ask(plan, &plannable);
             self.stats.chunks += more;

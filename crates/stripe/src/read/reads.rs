@@ -1,6 +1,7 @@
 //! What all reads of one process share: plans, what they have learnt of sites, and what they took.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -35,6 +36,13 @@ pub(super) struct Shared {
     /// Of the policy.
     pub(super) planner: Mutex<Box<dyn ReadPlanner>>,
     pub(super) damage: DamageReports,
+}
+
+impl Shared {
+    /// For how long a site may be silent before others are asked: the policy's time-out, or what reads usually take.
+    pub(super) fn hedge_after(&self) -> Duration {
+        self.options.read_policy.time_out().unwrap_or_else(|| self.patience.hedge_after())
+    }
 }
 
 impl Reads {

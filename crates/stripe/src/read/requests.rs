@@ -315,7 +315,7 @@ impl SiteRequest {
 
     /// When it will have been silent for the hedge time.
     fn silent_at(&self, reads: &Reads) -> Instant {
-        self.heard_at + reads.shared.patience.hedge_after()
+        self.heard_at + reads.shared.hedge_after()
     }
 
     /// What it has not answered.

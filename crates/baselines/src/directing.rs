@@ -1,0 +1,87 @@
+//! What the policies of Hu et al. (SoCC'17, §3.1) share. They direct pieces of *one* wanted chunk, which the paper's objects are.
+//! Whole blocks, any k chunks of which will do, are read from the least loaded sites where all are known; other pieces normally.
+//!
+//! The pieces of one query take turns, and each sees what those before it ask: a batch is as good as requests one after the
+//! other.
+
+use std::collections::BTreeMap;
+
+use striate_codec::{ChunkSet, CodecError};
+use striate_core::SiteId;
+use striate_plan::ordered::{Chosen, plan_in_order};
+use striate_plan::read::normal::fetched_normally;
+use striate_plan::{NodeState, QueryChunk, QueryPiece, QueryPlan, ReadQuery};
+
+/// Whether a piece wants one chunk, which others determine.
+pub(crate) fn wants_one_chunk(piece: &QueryPiece<'_>) -> bool {
+    piece.wanted.len() == 1 && piece.code.k() > 1
+}
+
+/// The wanted chunk of a piece that wants one.
+pub(crate) fn wanted_chunk(piece: &QueryPiece<'_>) -> usize {
+    piece.wanted.iter().next().expect("one chunk is wanted")
+}
+
+/// What is known of the sites while a query is planned.
+pub(crate) struct Queues<'a> {
+    /// Q_j, of the sites that are known.
+    known: &'a dyn Fn(SiteId) -> Option<f64>,
+    /// What the query asks of them so far.
+    asked: BTreeMap<SiteId, f64>,
+}
+
+impl Queues<'_> {
+    fn of(&self, site: SiteId) -> Option<f64> {
+        Some((self.known)(site)? + self.asked.get(&site).copied().unwrap_or(0.0))
+    }
+
+    /// The sites of a piece's chunks: those that are known, of chunks that can be had.
+    pub(crate) fn nodes(&self, of: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Vec<Option<NodeState>> {
+        let mut nodes = vec![None; of.code.n()];
+        of.available(query.can_be_asked)
+            .for_each(|index| nodes[index] = self.of(of.sites[index]).map(NodeState::of_queue));
+        nodes
+    }
+}
+
+/// Plans a query: `choose` answers the chunks of a piece that wants one. Where it knows none, the piece is read normally.
+///
+/// # Errors
+/// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+pub(crate) fn plan_pieces(
+    query: &ReadQuery<'_>,
+    queue: &dyn Fn(SiteId) -> Option<f64>,
+    mut choose: impl FnMut(&QueryPiece<'_>, &Queues<'_>) -> Result<ChunkSet, CodecError>,
+) -> Result<QueryPlan, CodecError> {
+    let mut queues = Queues { known: queue, asked: BTreeMap::new() };
+    let (mut chosen, mut others): (Chosen, Vec<usize>) = (Vec::new(), Vec::new());
+    for (piece, of) in query.pieces.iter().enumerate() {
+        if !wants_one_chunk(of) {
+            others.push(piece);
+            continue;
+        }
+        let option = choose(of, &queues).or_else(|_| fetched_normally(of, query))?;
+        for index in option.iter() {
+            chosen.push((of.sites[index], QueryChunk { piece, index }));
+            *queues.asked.entry(of.sites[index]).or_default() += f64::from(of.len);
+        }
+    }
+    let pieces: Vec<QueryPiece<'_>> = others.iter().map(|&piece| query.pieces[piece]).collect();
+    let rest = ReadQuery {
+        pieces: &pieces,
+        purpose: query.purpose,
+        can_be_asked: query.can_be_asked,
+        cost: query.cost,
+        queue: query.queue,
+    };
+    let plan = plan_in_order(&rest, 0, |piece, order, _| {
+        let queue = |&index: &usize| queues.of(pieces[piece].sites[index]);
+        if order.iter().all(|index| queue(index).is_some()) {
+            order.sort_by(|a, b| queue(a).partial_cmp(&queue(b)).expect("queues are numbers"));
+        }
+    })?;
+    chosen.extend(plan.reads.iter().flat_map(|read| {
+        read.chunks.iter().map(|chunk| (read.site, QueryChunk { piece: others[chunk.piece], ..*chunk }))
+    }));
+    Ok(QueryPlan::of_chunks(chosen))
+}

@@ -1,0 +1,96 @@
+//! Normal (Hu et al., SoCC'17, §3.1), the common solution that the paper compares with: the wanted chunk itself, and only when
+//! its site has been silent for the time-out a degraded read beside it: a random one of a Reed–Solomon code, an LRC's
+//! local group. Whichever comes first is used; nothing is taken back.
+//!
+//! The paper does not say what its time-out is. No read of its Normal took longer than 1.244 s (LRC) and 1.951 s (RS), so 2 s
+//! ([`NormalWithTimeOut::default`]) is the least round time-out of which its tables show no trace. Little depends on it: of
+//! the lab's loads near Normal's row (`striate-lab directing --time-outs`), time-outs of 0.3 to 2 s move its mean by about a tenth at most,
+//! though of 0.3 s a tenth (LRC) to a quarter (RS) of the requests time out, of 1 s 0.6% and 4%, and of 2 s none to 0.3%.
+
+use std::fmt;
+use std::time::Duration;
+
+use rand::RngCore;
+use striate_codec::{ChunkSet, CodecError};
+use striate_plan::read::options::one_degraded_option;
+use striate_plan::{
+    ChosenChunk, ChunkChoice, Policy, Purpose, QueryPlan, ReadPlanner, ReadQuery, plan_normally,
+};
+
+use crate::directing::{plan_pieces, wanted_chunk};
+
+/// Reads the wanted chunks, and others on time-out.
+#[derive(Clone, Copy, Debug)]
+pub struct NormalWithTimeOut {
+    /// For how long a site may be silent.
+    pub time_out: Duration,
+}
+
+impl Default for NormalWithTimeOut {
+    /// 2 s.
+    fn default() -> Self {
+        Self { time_out: Duration::from_secs(2) }
+    }
+}
+
+impl NormalWithTimeOut {
+    /// Reads `normal(TIMEOUT)`: a whole number of seconds or milliseconds above 0, as in `normal(2s)` and `normal(300ms)`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let time_out = text.strip_prefix("normal(")?.strip_suffix(')')?;
+        let time_out = match time_out.strip_suffix("ms") {
+            Some(number) => Duration::from_millis(number.parse().ok()?),
+            None => Duration::from_secs(time_out.strip_suffix('s')?.parse().ok()?),
+        };
+        (!time_out.is_zero()).then_some(Self { time_out })
+    }
+}
+
+impl Policy for NormalWithTimeOut {
+    fn planner(&self) -> Box<dyn ReadPlanner> {
+        Box::new(*self)
+    }
+
+    fn cancels(&self) -> bool {
+        false
+    }
+
+    fn time_out(&self) -> Option<Duration> {
+        Some(self.time_out)
+    }
+
+    fn reads_around(&self) -> bool {
+        true
+    }
+
+    fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
+        if chunk.is_wanted { ChunkChoice::Systematic } else { ChunkChoice::Substitute }
+    }
+}
+
+impl fmt::Display for NormalWithTimeOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.time_out.subsec_nanos() {
+            0 => write!(f, "normal({}s)", self.time_out.as_secs()),
+            _ => write!(f, "normal({}ms)", self.time_out.as_millis()),
+        }
+    }
+}
+
+impl ReadPlanner for NormalWithTimeOut {
+    fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
+        if query.purpose != Purpose::Rest {
+            return plan_normally(query);
+        }
+        plan_pieces(query, &|_| None, |of, _| {
+            let had: ChunkSet = of.available(query.can_be_asked).chain(of.awaited.iter()).collect();
+            let wanted = wanted_chunk(of);
+            let set = match had.contains(wanted) {
+                true => Some(of.wanted),
+                false => one_degraded_option(of.code, wanted, &had, rng),
+            };
+            let insufficient =
+                || of.code.decode_plan(&had.iter().collect::<Vec<_>>(), &[wanted]).map(|_| of.wanted);
+            set.map_or_else(insufficient, Ok).map(|set| set.difference(&of.asked))
+        })
+    }
+}

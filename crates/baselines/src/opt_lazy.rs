@@ -1,0 +1,208 @@
+//! Opt Lazy (Hu et al., SoCC'17, §2.3, §3.1): every four seconds all sites are asked for their queues, and a table is made of the
+//! proportions at which the requests for each partition are to be read normally and degraded, with the requests of the last
+//! four seconds for its demands ([`DirectionProblem::least_squares`]). Each request draws an option by these.
+//!
+//! A partition is a chunk of data. Its one degraded read is drawn when the table is made (a random one of a Reed–Solomon
+//! code, an LRC's local group), or all of them take part. A partition that nobody asked for has no demand, so that any
+//! proportions solve the problem: its next request is directed by the least marginal load, at the loads that the table
+//! expects. As published, all sites are taken to be equally fast, and D_i for the bytes of one second. Only this process's own
+//! requests are counted: where several direct, each table knows its share of the demand and all of the queues.
+//!
+//! Probes: as many as there are sites, every four seconds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::time::Duration;
+
+use rand::RngCore;
+use striate_codec::{ChunkSet, Code, CodecError};
+use striate_core::{SiteId, StripeId};
+use striate_plan::load_direction::draw;
+use striate_plan::read::options::{degraded_options, one_degraded_option};
+use striate_plan::{
+    ChosenChunk, ChunkChoice, DirectionProblem, OptionMetric, Policy, Probe, Purpose, QueryPiece, QueryPlan,
+    ReadPlanner, ReadQuery, WantedChunk, plan_normally,
+};
+
+use crate::directing::{Queues, plan_pieces, wanted_chunk, wants_one_chunk};
+
+/// T: how often the table is made (§4).
+const PROBE_EVERY: Duration = Duration::from_secs(4);
+/// What MOSEK took (§3.1).
+const SOLVE_TIME: Duration = Duration::from_millis(100);
+/// Partitions whose requests are counted between two tables; others count as not asked for.
+const MOST_PARTITIONS: usize = 1 << 16;
+
+/// Reads by a load direction table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OptLazy {
+    /// The degraded reads that take part.
+    pub degraded: DegradedReads,
+}
+
+/// Which degraded reads of a partition take part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DegradedReads {
+    /// One, as published.
+    #[default]
+    One,
+    /// All.
+    All,
+}
+
+/// A partition: a data chunk by its stripe and index.
+type Partition = (StripeId, usize);
+
+/// What was asked of a partition since the last table.
+#[derive(Debug)]
+struct Asked {
+    code: Code,
+    sites: Vec<SiteId>,
+    bytes: f64,
+}
+
+/// What the table says of a partition.
+#[derive(Debug)]
+struct Direction {
+    options: Vec<ChunkSet>,
+    shares: Vec<f64>,
+}
+
+#[derive(Debug, Default)]
+struct OptPlanner {
+    degraded: DegradedReads,
+    asked: BTreeMap<Partition, Asked>,
+    table: HashMap<Partition, Direction>,
+    /// L_j + Q_j as the table expects them; no site before the first table.
+    totals: BTreeMap<SiteId, f64>,
+}
+
+impl Policy for OptLazy {
+    fn planner(&self) -> Box<dyn ReadPlanner> {
+        Box::new(OptPlanner { degraded: self.degraded, ..OptPlanner::default() })
+    }
+
+    fn probe_every(&self) -> Option<Duration> {
+        Some(PROBE_EVERY)
+    }
+
+    fn solve_time(&self) -> Duration {
+        SOLVE_TIME
+    }
+
+    fn reads_around(&self) -> bool {
+        true
+    }
+
+    fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
+        if chunk.is_wanted { ChunkChoice::Systematic } else { ChunkChoice::Drawn }
+    }
+}
+
+impl fmt::Display for OptLazy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.degraded {
+            DegradedReads::One => "opt-lazy",
+            DegradedReads::All => "opt-lazy(all)",
+        })
+    }
+}
+
+impl ReadPlanner for OptPlanner {
+    fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
+        if query.purpose == Purpose::Rest {
+            return plan_normally(query);
+        }
+        query.pieces.iter().filter(|piece| wants_one_chunk(piece)).for_each(|piece| self.count(piece));
+        plan_pieces(query, &|site| self.totals.get(&site).copied(), |of, queues| {
+            self.direct(of, query, queues, rng)
+        })
+    }
+
+    fn take_probe(&mut self, probe: &Probe, rng: &mut dyn RngCore) {
+        let asked = std::mem::take(&mut self.asked);
+        let mut problem = DirectionProblem::new(probe.sites.iter().map(|of| (of.bytes, 1.0)));
+        let node = |site: SiteId| probe.sites.binary_search_by_key(&site, |of| of.site).ok();
+        let mut partitions: Vec<(Partition, Vec<ChunkSet>)> = Vec::with_capacity(asked.len());
+        let seconds = probe.since_last.as_secs_f64();
+        for (partition, of) in asked.into_iter().filter(|_| seconds > 0.0) {
+            let had: ChunkSet = (0..of.code.n()).filter(|&index| node(of.sites[index]).is_some()).collect();
+            let options = self.options(&of.code, partition.1, &had, rng);
+            if options.is_empty() {
+                continue;
+            }
+            let nodes: Vec<Vec<usize>> = options
+                .iter()
+                .map(|option| option.iter().filter_map(|index| node(of.sites[index])).collect())
+                .collect();
+            problem.push_partition(of.bytes / seconds, nodes.iter().map(Vec::as_slice));
+            partitions.push((partition, options));
+        }
+        let direction = problem.least_squares();
+        let directed = partitions.into_iter().enumerate().map(|(number, (partition, options))| {
+            (partition, Direction { options, shares: direction.shares(number).to_vec() })
+        });
+        self.table = directed.collect();
+        self.totals = probe.sites.iter().map(|of| of.site).zip(direction.totals).collect();
+    }
+}
+
+impl OptPlanner {
+    /// A request for a partition adds to its demand.
+    fn count(&mut self, piece: &QueryPiece<'_>) {
+        let partition = (piece.stripe, wanted_chunk(piece));
+        if self.asked.len() >= MOST_PARTITIONS && !self.asked.contains_key(&partition) {
+            return;
+        }
+        let asked = self.asked.entry(partition).or_insert_with(|| Asked {
+            code: piece.code.clone(),
+            sites: piece.sites.to_vec(),
+            bytes: 0.0,
+        });
+        asked.bytes += f64::from(piece.len);
+    }
+
+    /// The options of a partition that can be had, the normal read first.
+    fn options(&self, code: &Code, index: usize, had: &ChunkSet, rng: &mut dyn RngCore) -> Vec<ChunkSet> {
+        let mut options = Vec::new();
+        if had.contains(index) {
+            options.push(std::iter::once(index).collect());
+        }
+        match self.degraded {
+            DegradedReads::One => options.extend(one_degraded_option(code, index, had, rng)),
+            DegradedReads::All => options.extend(degraded_options(code, index, had)),
+        }
+        options
+    }
+
+    /// The option of a request: by the table where it has the partition and the option drawn can be had.
+    fn direct(
+        &self,
+        of: &QueryPiece<'_>,
+        query: &ReadQuery<'_>,
+        queues: &Queues<'_>,
+        rng: &mut dyn RngCore,
+    ) -> Result<ChunkSet, CodecError> {
+        let index = wanted_chunk(of);
+        if let Some(direction) = self.table.get(&(of.stripe, index)) {
+            let available: ChunkSet = of.available(query.can_be_asked).collect();
+            let option = direction.options[draw(&direction.shares, rng)];
+            if option.difference(&available).is_empty() {
+                return Ok(option);
+            }
+        }
+        let mut nodes = queues.nodes(of, query);
+        if self.degraded == DegradedReads::One {
+            let known: ChunkSet = (0..nodes.len()).filter(|&chunk| nodes[chunk].is_some()).collect();
+            let degraded = one_degraded_option(of.code, index, &known, rng).unwrap_or_default();
+            let is_option = |chunk: usize| chunk == index || degraded.contains(chunk);
+            nodes
+                .iter_mut()
+                .enumerate()
+                .filter(|(chunk, _)| !is_option(*chunk))
+                .for_each(|(_, node)| *node = None);
+        }
+        let wanted = WantedChunk { code: of.code, index, bytes: f64::from(of.len), nodes: &nodes };
+        wanted.least_option(OptionMetric::MarginalLoad)
+    }
+}

@@ -1,0 +1,275 @@
+//! Predictions of a table from its first row.
+//!
+//! Loads and placements are tried until enough of them give Normal's mean, median and 95th percentile as the paper has them. What
+//! the other policies do on these is the prediction, relative to Normal of the same run: its median, and how far it
+//! spreads. No row but Normal's plays a part in the choice.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use striate_plan::ReadPolicy;
+use striate_splitmix::hash;
+
+use super::outcome::{Row, median, paper};
+use super::requests::{self, Request};
+use super::simulation::{self, Run, Seen};
+use super::{FITS, Fit, Table};
+
+/// The loads that are tried, each with a placement of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loads {
+    /// One fit.
+    Fitted(Fit),
+    /// Any of the family of short bursts on a few hot objects; the nodes' speed is what gives Normal's mean.
+    Family,
+}
+
+/// What is predicted, and from how much.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Which table.
+    pub table: Table,
+    /// The loads.
+    pub loads: Loads,
+    /// How many are to give Normal's row.
+    pub wanted: usize,
+    /// A load counts only if it gives Normal's row of the other table as well, on the same placement.
+    pub jointly: bool,
+    /// Normal's row is met when its three cells are within this of the paper's, as a share of them.
+    pub within: f64,
+    /// Seconds of each run.
+    pub length_s: f64,
+    /// Seconds of a probe.
+    pub probe_s: f64,
+}
+
+/// A load and placement that give Normal's row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// Of its placement and requests.
+    pub seed: u64,
+    /// Its load.
+    pub fit: Fit,
+    /// What each policy showed, in the order of [`paper`], Normal first.
+    pub seen: Vec<Seen>,
+}
+
+/// A prediction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// What it is made from.
+    pub chosen: Vec<Chosen>,
+    /// How many loads were tried.
+    pub tried: u64,
+}
+
+/// A cell of a table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// What the paper measured, relative to its Normal.
+    pub paper: f64,
+    /// The median of the predictions,
+    pub median: f64,
+    /// the least of them,
+    pub least: f64,
+    /// and the greatest.
+    pub greatest: f64,
+}
+
+impl Cell {
+    /// How far the median is off, as a share of what the paper measured.
+    pub fn error(&self) -> f64 {
+        self.median / self.paper - 1.0
+    }
+}
+
+/// Seconds that are served before anything counts: three tables of the slowest policy.
+const WARM_UP_S: f64 = 12.0;
+/// Halvings of the range of service times in which Normal's mean is looked for.
+const HALVINGS: usize = 9;
+/// That range. The paper's nodes are "not based on SSD" (§4): a read takes a seek.
+const SERVICE_S: (f64, f64) = (0.007_5, 0.040);
+
+impl Plan {
+    /// Tries the loads of these seeds until enough give Normal's row, and runs all policies on these.
+    pub fn predict(&self, seeds: impl IntoIterator<Item = u64>) -> Prediction {
+        let mut prediction = Prediction { chosen: Vec::new(), tried: 0 };
+        for seed in seeds {
+            if prediction.chosen.len() == self.wanted {
+                break;
+            }
+            prediction.chosen.extend(self.try_load(seed));
+            prediction.tried += 1;
+        }
+        prediction
+    }
+
+    /// The load of a seed with all policies, if it gives Normal's row.
+    fn try_load(&self, seed: u64) -> Option<Chosen> {
+        let other = Self { table: self.table.other(), ..*self };
+        if self.jointly {
+            other.with_normal(seed)?;
+        }
+        let (fit, requests, first) = self.with_normal(seed)?;
+        let policies = paper(self.table);
+        let others = policies[1..].iter().map(|(text, ..)| self.run(&fit, text, seed, &requests));
+        let seen = std::iter::once(first).chain(others).collect();
+        Some(Chosen { seed, fit, seen })
+    }
+
+    /// The load of a seed with what Normal shows on it, if that is the paper's row.
+    fn with_normal(&self, seed: u64) -> Option<(Fit, Vec<Request>, Seen)> {
+        let (text, _, normal) = paper(self.table)[0];
+        let (fit, requests) = self.load(seed, text, &normal);
+        let seen = self.run(&fit, text, seed, &requests);
+        self.is_met(&seen.requests, &normal).then_some((fit, requests, seen))
+    }
+
+    /// Whether a row of Normal is the paper's.
+    fn is_met(&self, row: &Row, paper: &Row) -> bool {
+        row.relative_to(paper).iter().all(|ratio| (ratio - 1.0).abs() <= self.within)
+    }
+
+    /// The load of a seed; of the family one whose nodes are as fast as Normal's mean wants it, by halving.
+    fn load(&self, seed: u64, normal: &str, row: &Row) -> (Fit, Vec<Request>) {
+        let fit = match self.loads {
+            Loads::Fitted(fit) => fit,
+            Loads::Family => draw_fit(seed),
+        };
+        let requests = requests::draw(&fit, self.table, self.length_s, seed);
+        if let Loads::Fitted(_) = self.loads {
+            return (fit, requests);
+        }
+        let (mut low, mut high) = SERVICE_S;
+        let at = |service_s: f64| Fit { service_s: [service_s; 2], ..fit };
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(low, high);
+            let mean = self.run(&at(middle), normal, seed, &requests).requests.mean;
+            if mean < row.mean { low = middle } else { high = middle }
+        }
+        (at(f64::midpoint(low, high)), requests)
+    }
+
+    fn run(&self, fit: &Fit, policy: &str, seed: u64, requests: &[Request]) -> Seen {
+        let policy: ReadPolicy =
+            striate_baselines::read_policy(policy).expect("the table's policies are known");
+        let run = Run { fit, table: self.table, policy, probe_s: self.probe_s, warm_up_s: WARM_UP_S, seed };
+        simulation::run(&run, requests)
+    }
+}
+
+impl Prediction {
+    /// Mean, median and 95th percentile of a policy relative to Normal, by its place in the table.
+    pub fn cells(&self, table: Table, policy: usize) -> [Cell; 3] {
+        let rows = paper(table);
+        let measured = rows[policy].2.relative_to(&rows[0].2);
+        [0, 1, 2].map(|cell| {
+            let ratios =
+                self.chosen.iter().map(|of| of.seen[policy].requests.relative_to(&of.seen[0].requests)[cell]);
+            let ratios: Vec<f64> = ratios.collect();
+            Cell {
+                paper: measured[cell],
+                least: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+                greatest: ratios.iter().copied().fold(0.0, f64::max),
+                median: median(ratios),
+            }
+        })
+    }
+
+    /// The median over the runs of what one run shows of a policy.
+    pub fn median_of(&self, policy: usize, of: impl Fn(&Seen) -> f64) -> f64 {
+        median(self.chosen.iter().map(|chosen| of(&chosen.seen[policy])).collect())
+    }
+}
+
+/// What Normal shows with a time-out on one load: medians over placements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimedOut {
+    /// The load.
+    pub fit: Fit,
+    /// Normal with its time-out, as [`striate_baselines::read_policy`] reads it.
+    pub policy: String,
+    /// Mean, median and 95th percentile in seconds.
+    pub cells: [f64; 3],
+    /// The share of requests that timed out.
+    pub share: f64,
+}
+
+/// The time-outs that are compared.
+const TIME_OUTS: [&str; 4] = ["normal(300ms)", "normal(500ms)", "normal(1s)", "normal(2s)"];
+
+impl Plan {
+    /// Normal with several time-outs on each of the fits, on as many placements as are wanted.
+    pub fn sweep_time_outs(&self, seeds: impl Iterator<Item = u64> + Clone) -> Vec<TimedOut> {
+        let mut swept = Vec::new();
+        for (fit, policy) in FITS.into_iter().flat_map(|fit| TIME_OUTS.map(|policy| (fit, policy))) {
+            let on_placement = |seed: u64| {
+                let requests = requests::draw(&fit, self.table, self.length_s, seed);
+                self.run(&fit, policy, seed, &requests)
+            };
+            let seen: Vec<Seen> = seeds.clone().take(self.wanted).map(on_placement).collect();
+            let median_of = |of: &dyn Fn(&Seen) -> f64| median(seen.iter().map(of).collect());
+            let cells = [0, 1, 2].map(|cell| median_of(&|seen| seen.requests.cells()[cell]));
+            let share = median_of(&|seen| seen.timed_out);
+            swept.push(TimedOut { fit, policy: policy.to_owned(), cells, share });
+        }
+        swept
+    }
+}
+
+/// A load of the family: skews, sizes and bursts in the ranges from which Normal's row can come.
+fn draw_fit(seed: u64) -> Fit {
+    let mut rng = SmallRng::seed_from_u64(hash(seed ^ 0xf17));
+    Fit {
+        name: "family",
+        exponent: rng.random_range(1.5..2.5),
+        shift: rng.random_range(0.0..4.0),
+        sigma: rng.random_range(0.0..1.0),
+        burst: rng.random_range(5.0..12.0),
+        gap_s: rng.random_range(0.005..0.006),
+        service_s: [0.0; 2],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_of_the_family_give_normals_mean_and_are_chosen_by_its_row_only() {
+        let plan = Plan {
+            table: Table::One,
+            loads: Loads::Family,
+            wanted: 2,
+            jointly: false,
+            within: 0.25,
+            length_s: 60.0,
+            probe_s: simulation::PROBE_S,
+        };
+        let prediction = plan.predict(1..200);
+        assert_eq!(prediction.chosen.len(), 2);
+        assert_eq!(prediction.tried, prediction.chosen[1].seed, "none is tried in vain");
+        let normal = paper(Table::One)[0].2;
+        for chosen in &prediction.chosen {
+            assert_eq!(chosen.seen.len(), 5);
+            assert!(plan.is_met(&chosen.seen[0].requests, &normal), "{chosen:?}");
+        }
+        let jointly = Plan { jointly: true, ..plan };
+        for chosen in jointly.predict(1..25).chosen {
+            let other = Plan { table: Table::Two, ..plan };
+            assert!(other.with_normal(chosen.seed).is_some() && plan.with_normal(chosen.seed).is_some());
+        }
+        let swept = Plan { wanted: 1, ..plan }.sweep_time_outs(1..);
+        assert_eq!(swept.len(), 16);
+        let fewer =
+            swept.chunks(4).all(|of_fit| of_fit.is_sorted_by(|short, long| short.share >= long.share));
+        assert!(fewer, "the longer the time-out, the fewer time out: {swept:?}");
+        let cells = prediction.cells(Table::One, 0);
+        assert!(
+            cells.iter().all(|cell| (cell.least, cell.median, cell.error()) == (1.0, 1.0, 0.0)),
+            "{cells:?}"
+        );
+        let of_probing = prediction.cells(Table::One, 3)[0];
+        assert!(of_probing.least <= of_probing.median && of_probing.median <= of_probing.greatest);
+        assert!((0.1..0.9).contains(&of_probing.median), "{of_probing:?}");
+    }
+}
