@@ -11,7 +11,7 @@ use striate_meta::records::{
     Block, ManifestSegment, PartRun, UploadPart, UploadedParts, object::Body, upload_part,
 };
 use striate_meta::{ScanRange, keys};
-use striate_stripe::{Span, id16};
+use striate_stripe::{Span, Stored, id16};
 
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError};
@@ -59,24 +59,24 @@ pub(crate) fn spans(blocks: Vec<Block>, range: Range<u64>) -> impl Iterator<Item
         let (start, end) = (at, at + u64::from(block.len));
         at = end;
         let (from, to) = (range.start.max(start), range.end.min(end));
-        (from < to).then(|| Span { block, range: (from - start) as u32..(to - start) as u32 })
+        (from < to).then(|| Span { of: block.into(), range: (from - start) as u32..(to - start) as u32 })
     })
 }
 
 impl Client {
-    /// The blocks of an object in order, as [`Client::read_blocks`] takes them; all of them are in memory. Empty if the
-    /// object is kept inline in its record.
+    /// The blocks of an object in order, or its extent, as [`Client::read_blocks`] takes them; all of them are in memory.
+    /// Empty if the object is kept inline in its record.
     ///
     /// # Errors
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`], or when the metadata cannot be read.
-    pub async fn blocks_of(&self, bucket: &str, key: &str) -> Result<Vec<Block>, ClientError> {
+    pub async fn blocks_of(&self, bucket: &str, key: &str) -> Result<Vec<Stored>, ClientError> {
         let object = self.current_object(bucket, key).await?;
         let (info, body) =
             record::open(key.to_owned(), object, self.inner.stripes.profiles(), ShowParts::No)?;
         let mut walk = BlockWalk::new(self.clone(), body, 0..info.size)?;
         let mut blocks = Vec::new();
         while let Some(span) = walk.next().await? {
-            blocks.push(span.block);
+            blocks.push(span.of);
         }
         Ok(blocks)
     }
@@ -86,7 +86,7 @@ impl BlockWalk {
     /// Over `range` of an object's body, which is not inline.
     ///
     /// # Errors
-    /// [`ClientError::Inconsistent`] for ids that cannot be; [`ClientError::NeedsNewerProgram`] for extents.
+    /// [`ClientError::Inconsistent`] for ids that cannot be.
     pub(crate) fn new(client: Client, body: Body, range: Range<u64>) -> Result<Self, ClientError> {
         let mut walk = Self { client, work: VecDeque::new() };
         match body {
@@ -97,7 +97,10 @@ impl BlockWalk {
                 let upload = id16(&upload, "an upload")?;
                 walk.work.push_back(Work::Parts { upload, runs: runs.into(), range });
             }
-            Body::Extent(_) => return Err(record::refuse_extent()),
+            Body::Extent(extent) => {
+                let range = range.start as u32..range.end.min(u64::from(extent.len)) as u32;
+                walk.work.push_back(Work::Span(Span { of: extent.into(), range }));
+            }
         }
         Ok(walk)
     }

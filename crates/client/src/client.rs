@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use striate_core::Profile;
-use striate_meta::records::Block;
 use striate_meta::{MetaStore, Transaction};
 use striate_runtime::Runtime;
 use striate_site::Site;
-use striate_stripe::{BlocksRead, Span, Stripes};
+use striate_stripe::{BlocksRead, Span, Stored, Stripes};
 use tracing::Instrument;
 
 use crate::error::ClientError;
@@ -84,16 +83,19 @@ impl Client {
     /// That of the first span that cannot be read.
     pub async fn read_spans(&self, spans: &[Span]) -> Result<BlocksRead, ClientError> {
         if let Some(sample) = self.inner.stripes.sampler().begin() {
-            spans.iter().for_each(|span| sample.add(&span.block));
+            spans.iter().for_each(|span| sample.add(&span.of));
         }
         self.read_noted_spans(spans).await
     }
 
-    /// As [`Client::read_spans`], of whole blocks.
+    /// As [`Client::read_spans`], of whole blocks and extents.
     ///
     /// # Errors
-    /// That of the first block that cannot be read.
-    pub async fn read_blocks(&self, blocks: &[Block]) -> Result<BlocksRead, ClientError> {
+    /// That of the first one that cannot be read.
+    pub async fn read_blocks<S: Clone + Into<Stored>>(
+        &self,
+        blocks: &[S],
+    ) -> Result<BlocksRead, ClientError> {
         let spans: Vec<Span> = blocks.iter().cloned().map(Span::whole).collect();
         self.read_spans(&spans).await
     }

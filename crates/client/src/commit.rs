@@ -13,11 +13,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use striate_core::StripeId;
 use striate_meta::records::{AbandonedParts, Bucket, Object, encode, object::Body};
 use striate_meta::{Commit, MetaError, Row, Transaction, keys};
 use striate_stripe::id16;
 
-use crate::record::refuse_extent;
 use crate::{Client, ClientError};
 
 /// How often a transaction is submitted until its outcome is known.
@@ -235,8 +235,11 @@ impl Client {
             Body::Uploaded(uploaded) => {
                 abandon_parts(tx, &id16(&uploaded.upload, "an upload")?, Vec::new());
             }
-            // Its stripe holds other objects too.
-            Body::Extent(_) => return Err(refuse_extent()),
+            // Its stripe holds other objects too: whoever packs looks what still lives in it.
+            Body::Extent(extent) => {
+                let stripe = StripeId::from_bytes(id16(&extent.stripe, "an extent's stripe")?);
+                tx.put(keys::mark(stripe), Bytes::new());
+            }
         }
         Ok(())
     }

@@ -140,14 +140,6 @@ pub enum ClientError {
     /// A site failed in a way that the operation could not work around.
     #[error(transparent)]
     Site(#[from] SiteError),
-    /// What is stored has a form that a newer program has written.
-    #[error("{what} needs a newer program: {reason}; start that striate for this process too")]
-    NeedsNewerProgram {
-        /// The object.
-        what: &'static str,
-        /// What this program does not do.
-        reason: &'static str,
-    },
     /// Metadata is inconsistent; a defect or damage.
     #[error("the metadata of {what} is inconsistent: {reason}")]
     Inconsistent {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use striate_meta::records::object::Body;
 use striate_plan::ReadPolicy;
-use striate_stripe::QueryExplained;
+use striate_stripe::{QueryExplained, Span};
 
 use crate::blocks::BlockWalk;
 use crate::record::{self, ShowParts};
@@ -60,7 +60,7 @@ impl Client {
             let first_block = blocks.len();
             let mut walk = BlockWalk::new(self.clone(), body, 0..info.size)?;
             while let Some(span) = walk.next().await? {
-                blocks.push(span.block);
+                blocks.push(Span::whole(span.of));
                 if blocks.len() > MAX_EXPLAINED_BLOCKS {
                     let reason = format!(
                         "these objects have more than {MAX_EXPLAINED_BLOCKS} blocks; name fewer or smaller ones"

@@ -238,7 +238,7 @@ impl Reader {
             None => {
                 let span = self.walk.next().await?;
                 if let (Some(sampled), Some(span)) = (&self.sampled, &span) {
-                    sampled.add(&span.block);
+                    sampled.add(&span.of);
                 }
                 span
             }
@@ -247,7 +247,7 @@ impl Reader {
         let Some(mut span) = span else { return Ok(None) };
         let cut = span.range.start.saturating_add(narrow.len);
         if cut < span.range.end {
-            let rest = Span { block: span.block.clone(), range: cut..span.range.end };
+            let rest = Span { of: span.of.clone(), range: cut..span.range.end };
             self.pending.push_front(rest);
             span.range.end = cut;
         }

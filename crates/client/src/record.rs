@@ -110,11 +110,6 @@ pub(crate) fn open(
     Ok((info, body))
 }
 
-/// Where the body of an object is an extent: this program describes and lists it, and neither reads nor replaces it.
-pub(crate) fn refuse_extent() -> ClientError {
-    ClientError::NeedsNewerProgram { what: "the object", reason: "it is packed into a shared partition" }
-}
-
 /// Numbers and sizes of a multipart object's parts.
 fn parts_of(uploaded: &UploadedParts) -> Vec<Part> {
     let numbered =

@@ -14,7 +14,7 @@ use striate_meta::records::{Block, Garbage, ManifestSegment, Stripe};
 use striate_meta::{Commit, Row, ScanRange, keys};
 use striate_runtime::Instant;
 use striate_site::DeleteRequest;
-use striate_stripe::{StripeError, Stripes, release_stripe};
+use striate_stripe::{StripeError, Stripes, release_stripe, stripe_id};
 
 use crate::parts::{abandoned_parts, take_down as take_down_parts};
 use crate::rows::{Rows, retired_sites};
@@ -107,6 +107,10 @@ async fn consume(stripes: &Stripes, rows: &[Row], retired: &BTreeSet<SiteId>) ->
             take_down(stripes, row, segment).await?;
             continue;
         }
+        if !record.stripes.is_empty() {
+            take_down_listed(stripes, row, &record.stripes).await?;
+            continue;
+        }
         let chunks = chunks_of(&record)?;
         for &(site, chunk) in chunks.iter().filter(|(site, _)| !retired.contains(site)) {
             by_site.entry(site).or_default().push(chunk);
@@ -152,6 +156,29 @@ pub(crate) fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, Stri
         (SiteId(chunk.site), ChunkId { stripe, index: chunk.index as u8, generation })
     };
     Ok(record.chunks.iter().map(chunk).collect())
+}
+
+/// Takes the rows of split stripes down whose objects were packed, in batches; the list goes with the last one.
+async fn take_down_listed(stripes: &Stripes, list: &Row, listed: &[Bytes]) -> Result<(), StripeError> {
+    let ids = listed.iter().map(|id| stripe_id(id)).collect::<Result<Vec<_>, _>>()?;
+    let mut batches = ids.chunks(SEGMENT_BATCH).peekable();
+    while let Some(batch) = batches.next() {
+        let keys: Vec<Bytes> = batch.iter().map(|&id| keys::stripe(id)).collect();
+        let mut tx = stripes.transaction();
+        for (&id, row) in batch.iter().zip(stripes.meta().get_many(&keys).await?) {
+            let Some(row) = row else { continue };
+            tx.require_unchanged(row.key.clone(), Some(&row));
+            release_stripe(&mut tx, id, &row.record::<Stripe>()?);
+        }
+        if batches.peek().is_none() {
+            tx.delete(list.key.clone());
+        }
+        if let Commit::Conflict { .. } = stripes.meta().commit(tx).await? {
+            // A repair changed one of the stripes; the next round reads it again.
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 /// Takes a segment's block and stripe rows down in batches; its garbage row goes with the last one.

@@ -10,6 +10,7 @@
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`parts`]: takes down the parts of multipart uploads and objects that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
+//! - [`packing`]: rewrites small objects into partitions that they share; [`repacking`] gives the space of dead ones back.
 //! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
 //! - [`statistics`]: the load of every site, ω_j.
 //! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
@@ -29,7 +30,10 @@ pub mod leader;
 pub mod members;
 pub mod movement;
 pub mod orphans;
+pub mod packing;
+pub mod packing_service;
 pub mod parts;
+pub mod repacking;
 pub mod repair;
 pub mod repair_pace;
 pub mod repair_service;
@@ -53,6 +57,9 @@ pub use leader::Candidacy;
 pub use members::{Members, MembersError, SiteAnnouncement};
 pub use movement::{MoveOutcome, Optimiser, Rebalancer, move_chunk};
 pub use orphans::{OrphanReport, collect_orphans};
+pub use packing::{PackOptions, PackReport, pack_bucket};
+pub use packing_service::{keep_packing, pack_all};
+pub use repacking::{Liveness, Repacked, liveness, repack, repack_marked};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use repair_pace::RepairLimits;
 pub use repair_service::{RepairOptions, RepairService};

@@ -5,29 +5,37 @@ use std::time::Duration;
 use striate_stripe::Stripes;
 
 use crate::abandoned::{COLLECT_EVERY, keep_collecting};
+use crate::packing::PackOptions;
+use crate::packing_service::keep_packing;
 use crate::repair_service::{RepairOptions, RepairService};
 use crate::scrub::keep_scrubbing;
 
 /// What the upkeep is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpkeepOptions {
     /// Repair.
     pub repair: RepairOptions,
     /// Within this time every chunk is verified; `None`: by hand only.
     pub scrub_cycle: Option<Duration>,
+    /// How small objects are packed; `None`: not at all.
+    pub packing: Option<PackOptions>,
 }
 
 impl Default for UpkeepOptions {
     fn default() -> Self {
         let month = Duration::from_secs(30 * 24 * 3_600);
-        Self { repair: RepairOptions::default(), scrub_cycle: Some(month) }
+        Self { repair: RepairOptions::default(), scrub_cycle: Some(month), packing: None }
     }
 }
 
 impl UpkeepOptions {
     /// Nothing is repaired or scrubbed but by hand.
     pub fn by_hand() -> Self {
-        Self { repair: RepairOptions { limits: None, ..RepairOptions::default() }, scrub_cycle: None }
+        Self {
+            repair: RepairOptions { limits: None, ..RepairOptions::default() },
+            scrub_cycle: None,
+            packing: None,
+        }
     }
 }
 
@@ -36,12 +44,17 @@ impl UpkeepOptions {
 pub struct Upkeep {
     repair: RepairService,
     scrub_cycle: Option<Duration>,
+    packing: Option<PackOptions>,
 }
 
 impl Upkeep {
     /// Services that have not begun.
     pub fn new(options: UpkeepOptions) -> Self {
-        Self { repair: RepairService::new(options.repair), scrub_cycle: options.scrub_cycle }
+        Self {
+            repair: RepairService::new(options.repair),
+            scrub_cycle: options.scrub_cycle,
+            packing: options.packing,
+        }
     }
 
     /// The repair service.
@@ -57,6 +70,7 @@ impl Upkeep {
             }
         };
         let collecting = keep_collecting(stripes.clone(), COLLECT_EVERY);
-        futures::future::join3(collecting, self.repair.run(stripes.clone()), scrub).await;
+        let packing = keep_packing(stripes.clone(), self.packing);
+        futures::future::join4(collecting, self.repair.run(stripes.clone()), scrub, packing).await;
     }
 }

@@ -34,14 +34,18 @@ pub const RECORDS: &[Format] = &[
         release: "0.2.0",
         brings: "content versions of chunks, stripes of more than 4 GiB, open changes of stripes",
     },
+    Format { number: 3, release: "0.2.0", brings: "small objects packed into shared partitions" },
 ];
+
+/// The format of records from which on objects may be packed.
+pub const PACKED: u32 = 3;
 
 /// The formats of chunks and their segments on sites that this program reads, in ascending order.
 pub const CHUNKS: &[Format] = &[
     Format { number: 1, release: "0.1.0", brings: "the first segments" },
     Format {
         number: 2,
-        release: "0.3.0",
+        release: "0.2.0",
         brings: "small granules: a small range of a chunk costs one small read of the disk",
     },
 ];
@@ -227,7 +231,7 @@ mod tests {
         assert!(next.check_readable("").unwrap_err().to_string().contains("a newer release"));
         let chunks = Formats { chunks: Formats::NEWEST.chunks + 1, ..Formats::OLDEST };
         assert!(chunks.check_readable("").is_err());
-        assert_eq!(Formats { records: 1, chunks: 2 }.release(), "0.3.0");
+        assert_eq!(Formats { records: 1, chunks: 2 }.release(), "0.2.0");
         assert_eq!(Formats::OLDEST.release(), "0.1.0");
         assert_eq!(Formats { records: 2, chunks: 1 }.release(), "0.2.0");
     }

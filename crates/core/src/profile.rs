@@ -13,7 +13,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use striate_codec::{CodeSpec, CodecError};
 
-use crate::formats::Formats;
+use crate::formats::{Formats, PACKED};
 
 /// How objects become chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -117,14 +117,19 @@ impl Profile {
     pub fn check_supported(&self, formats: Formats) -> Result<(), UnsupportedProfile> {
         let reason = match self {
             Self { tier: Tier::Memory, .. } => "it has no memory tier",
-            Self { layout: Layout::Packed, .. } => "it does not pack objects into partitions",
+            Self { layout: Layout::Packed, code: CodeSpec::Replica { .. }, .. } => "it packs coded data only",
+            Self { layout: Layout::Packed, .. } if formats.records < PACKED => {
+                "older programs do not read packed objects; run `striate admin upgrade finalize` first"
+            }
             Self { layout: Layout::Wide, .. } | Self { code: CodeSpec::Wide { .. }, .. } => {
                 "it does not make wide stripes"
             }
             Self { spread: Spread::Racks(_) | Spread::Flat, .. } if formats.records < 2 => {
                 "release 0.1 does not read its spread; run `striate admin upgrade finalize` first"
             }
-            Self { code: _, layout: Layout::Split, spread: _, tier: Tier::Disk } => return Ok(()),
+            Self { code: _, layout: Layout::Split | Layout::Packed, spread: _, tier: Tier::Disk } => {
+                return Ok(());
+            }
         };
         Err(UnsupportedProfile { profile: self.to_string(), reason })
     }
@@ -287,7 +292,7 @@ mod tests {
         }
 
         #[test]
-        fn only_split_profiles_on_disks_are_stored(profile in any_profile()) {
+        fn only_split_and_packed_profiles_on_disks_are_stored(profile in any_profile()) {
             let is_one_of_0_1_0 = profile == Profile {
                 layout: Layout::Split,
                 spread: Spread::Tolerance,
@@ -296,7 +301,10 @@ mod tests {
             } && !matches!(profile.code, CodeSpec::Wide { .. });
             prop_assert_eq!(profile.check_supported(Formats::OLDEST).is_ok(), is_one_of_0_1_0);
             let with_spread = Profile { spread: profile.spread, ..Profile::from(profile.code) };
-            let is_stored = profile == with_spread && !matches!(profile.code, CodeSpec::Wide { .. });
+            let packed = Profile { layout: Layout::Packed, ..with_spread };
+            let is_packed = profile == packed && !matches!(profile.code, CodeSpec::Replica { .. });
+            let is_wide = matches!(profile.code, CodeSpec::Wide { .. });
+            let is_stored = (profile == with_spread || is_packed) && !is_wide;
             prop_assert_eq!(profile.check_supported(Formats::NEWEST).is_ok(), is_stored);
         }
     }

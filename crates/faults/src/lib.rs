@@ -10,7 +10,7 @@
 //! - [`site`], [`engine`]: machines with the real chunk store and the real metadata engine on simulated disks.
 //! - [`gateway`]: processes with a client service, which are killed and started again.
 //! - [`services`]: control processes, of which one leads and runs repair, scrub, collectors and movers; [`optimising`]: the
-//!   mover that goes by what is asked for; [`steps`]: what all these ask, step by step, and where they may die; [`following`]: which
+//!   mover that goes by what is asked for; [`packing`]: small objects into shared partitions, and their space back; [`steps`]: what all these ask, step by step, and where they may die; [`following`]: which
 //!   sites a process knows.
 //! - [`shape`]: what a seed's cluster is made of. [`cluster`]: all of them on one network.
 //! - [`operation`], [`reading`], [`worker`]: what is asked, and by whom.
@@ -33,6 +33,7 @@ pub mod mutation;
 pub mod operation;
 pub mod optimising;
 pub mod orphans;
+pub mod packing;
 pub mod reading;
 pub mod run;
 pub mod services;

@@ -75,9 +75,12 @@ fn names(record: &Stripe, chunk: ChunkId, site: SiteId) -> bool {
 /// Rows that the collectors have yet to consume.
 async fn rows_left(cluster: &Cluster) -> Option<Vec<String>> {
     let mut left = Vec::new();
-    for (name, prefix) in
-        [("garbage", keys::GARBAGE), ("abandoned parts", keys::ABANDONED), ("pending", keys::PENDING)]
-    {
+    for (name, prefix) in [
+        ("garbage", keys::GARBAGE),
+        ("abandoned parts", keys::ABANDONED),
+        ("pending", keys::PENDING),
+        ("marks", keys::MARKS),
+    ] {
         for row in cluster.engine.peek_all(prefix)? {
             let garbage = row.record::<Garbage>().ok().filter(|_| prefix == keys::GARBAGE);
             let of = garbage.map(|garbage| (garbage.chunks, garbage.segment));

@@ -48,7 +48,7 @@ impl World {
             for &object in objects {
                 let change = self.changes.0.lock().get(&object).cloned();
                 match change {
-                    None => blocks.extend(self.blocks_of(object)),
+                    None => blocks.extend(self.blocks_of(object).map(striate_stripe::Stored::from)),
                     Some(Change::Written(key)) => {
                         is_written = true;
                         blocks.extend(client.blocks_of(BUCKET, &key).await?);

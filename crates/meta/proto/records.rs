@@ -428,6 +428,10 @@ pub struct Garbage {
     pub chunks: ::prost::alloc::vec::Vec<GarbageChunk>,
     #[prost(message, optional, tag = "3")]
     pub segment: ::core::option::Option<ManifestSegment>,
+    /// Split stripes whose objects were packed: their rows are still to be taken down. 16 bytes each, big-endian. Any needs
+    /// schema version 2: older programs would forget them.
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub stripes: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
 /// A segment that is being written and belongs to no object or part yet. Row: pending/{segment}. The commit
 /// requires and removes it; deleting it fences the writer.

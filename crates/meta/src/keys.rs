@@ -11,10 +11,11 @@
 //! r/<placement:8><stripe:16>              (empty) the reverse index
 //! d/<stripe:16>                           (empty) stripes in debt
 //! q/<stripe:16>                           (empty) stripes with open entries: their chunks are being changed
+//! h/<stripe:16>                           (empty) packed stripes that are to be looked at: something in them may be dead
 //! n/<site:4>                              Site
 //! i/<writer:8><first sequence:8>          Intent
 //! m/<segment id:16>                       PendingSegment
-//! g/<stripe or segment id:16><tx:16>      Garbage
+//! g/<stripe or segment id:16><tx:16>      Garbage; where objects were packed, under the stripe that has them now
 //! u/<bucket>\0<key>\0<upload id:16>       Upload
 //! t/<upload id:16><number:4>              UploadPart
 //! x/<upload id:16><tx:16>                 AbandonedParts
@@ -122,6 +123,14 @@ pub fn change(stripe: StripeId) -> Bytes {
 /// Prefix of all stripes whose chunks are being changed.
 pub const CHANGES: &[u8] = b"q/";
 
+/// The mark of a packed stripe: something in it may be dead. Put blindly, so that nobody conflicts over it.
+pub fn mark(stripe: StripeId) -> Bytes {
+    build(b"h/", &[&stripe.to_bytes()])
+}
+
+/// Prefix of all marks.
+pub const MARKS: &[u8] = b"h/";
+
 /// A stripe.
 pub fn stripe(stripe: StripeId) -> Bytes {
     build(b"s/", &[&stripe.to_bytes()])
@@ -130,7 +139,7 @@ pub fn stripe(stripe: StripeId) -> Bytes {
 /// Prefix of all stripes.
 pub const STRIPES: &[u8] = b"s/";
 
-/// The stripe that a key made by [`stripe`] or [`debt`] names.
+/// The stripe that a key made by [`stripe`], [`debt`] or [`mark`] names.
 pub fn stripe_of(key: &[u8]) -> Option<StripeId> {
     Some(StripeId::from_bytes(key.get(2..)?.try_into().ok()?))
 }

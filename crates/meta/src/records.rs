@@ -42,7 +42,6 @@ of_schema_1!(
     AccessKey,
     Block,
     Bucket,
-    Garbage,
     Intent,
     Leader,
     Migration,
@@ -63,6 +62,15 @@ impl Record for Cluster {
     /// 2 as soon as formats of after release 0.1 are in force: its programs then refuse the store.
     fn needs(&self) -> u8 {
         if self.formats() == Formats::OLDEST { 1 } else { 2 }
+    }
+}
+
+impl Record for Garbage {
+    const SCHEMA: u8 = 2;
+
+    /// 2 with stripes: who does not know them would remove the row and leave their chunks for ever.
+    fn needs(&self) -> u8 {
+        if self.stripes.is_empty() { 1 } else { 2 }
     }
 }
 

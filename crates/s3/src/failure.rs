@@ -64,7 +64,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
             | MetaError::NoSpace(_)
             | MetaError::Moved(_),
         ) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
-        E::Meta(_) | E::Site(_) | E::Inconsistent { .. } | E::NeedsNewerProgram { .. } => {
+        E::Meta(_) | E::Site(_) | E::Inconsistent { .. } => {
             (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
         }
     }

@@ -8,6 +8,7 @@
 //! What this crate does not know: objects, keys, S3's semantics (the `client` crate), and when to repair or move (`control`).
 
 pub mod error;
+pub mod partition;
 pub mod table;
 
 mod budget;
@@ -25,13 +26,13 @@ pub use holders::{Holder, Parked, Registered, Shrink};
 pub use options::StripeOptions;
 pub use read::{
     BlockExplained, BlocksRead, ChunkExplained, Histogram, HistogramView, HotBlock, Phase, QueryExplained,
-    ReadMeasures, ReadStats, Sample, SampledObject, Sampler, SiteExplained, Span,
+    ReadMeasures, ReadStats, Sample, SampledObject, Sampler, SiteExplained, Span, Stored,
 };
 pub use sites::{CostPart, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::Stripes;
 pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
 pub use write::{
-    Debt, Neighbours, PutSession, SegmentWriter, StoredBlock, StripeChange, add_garbage, is_in_entry,
-    release_stripe,
+    CodingGroup, Debt, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, StoredBlock, StripeChange,
+    Switched, add_garbage, is_in_entry, release_stripe,
 };

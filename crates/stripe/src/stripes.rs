@@ -18,7 +18,7 @@ use crate::options::StripeOptions;
 use crate::read::{BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Span};
 use crate::sites::{SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
-use crate::write::{PutSession, StripeChange, Writer, Writes};
+use crate::write::{Packer, PutSession, StripeChange, Writer, Writes};
 
 /// Reads and writes stripes, and changes where their chunks are. One for each process; a cheap handle.
 #[derive(Clone)]
@@ -197,6 +197,14 @@ impl Stripes {
         self.inner.writes.ensure_placement(sites).await
     }
 
+    /// Registers whoever packs objects, under a lease of its own.
+    ///
+    /// # Errors
+    /// When the metadata store does not take the registration.
+    pub async fn open_packer(&self) -> Result<Packer, StripeError> {
+        Packer::open(self.inner.writes.clone()).await
+    }
+
     /// Starts a put.
     pub fn begin_put(&self) -> PutSession {
         PutSession::new(self.inner.writes.clone())
@@ -237,16 +245,12 @@ impl Stripes {
         Ok(read)
     }
 
-    /// How blocks would be read now in one query by a policy, and why. Asks nothing of a site.
+    /// How blocks and extents, all of each, would be read now in one query by a policy, and why. Asks nothing of a site.
     ///
     /// # Errors
     /// [`StripeError::Unreadable`] when too few chunks of a block can be had.
-    pub async fn explain(
-        &self,
-        blocks: &[Block],
-        policy: &ReadPolicy,
-    ) -> Result<QueryExplained, StripeError> {
-        self.inner.reads.explain(blocks, policy).await
+    pub async fn explain(&self, spans: &[Span], policy: &ReadPolicy) -> Result<QueryExplained, StripeError> {
+        self.inner.reads.explain(spans, policy).await
     }
 
     /// Waits for a share of [`StripeOptions::in_flight_bytes`], for somebody who has whole chunks in memory. It is to have no

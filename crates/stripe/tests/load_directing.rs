@@ -145,7 +145,7 @@ impl Cluster {
     /// Reads D bytes of a data chunk, and compares them.
     async fn read(&self, index: usize) -> ReadStats {
         let start = (index * CHUNK_LEN) as u32 + 17;
-        let span = Span { block: self.block.clone(), range: start..start + LEN };
+        let span = Span { of: self.block.clone().into(), range: start..start + LEN };
         let read = self.stripes.read_spans(&[span]).await.unwrap();
         assert_eq!(read.blocks[0].concat(), self.data[start as usize..(start + LEN) as usize]);
         read.stats
@@ -289,7 +289,7 @@ fn what_a_policy_may_read_around_counts_against_the_byte_budget() {
     for (policy, chunks) in [("lmlf", 7), ("opt-lazy", 7), ("normal(2s)", 7), ("normal", 1), ("adaptive", 1)]
     {
         on_cluster(policy, "rs(6,3)", move |cluster| async move {
-            let span = Span { block: cluster.block.clone(), range: 0..LEN };
+            let span = Span { of: cluster.block.clone().into(), range: 0..LEN };
             let read = cluster.stripes.read_spans(&[span]).await.unwrap();
             assert_eq!(cluster.stripes.budget().view().taken, chunks * LEN as usize);
             drop(read);

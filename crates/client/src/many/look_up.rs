@@ -90,7 +90,7 @@ impl Entry {
     /// Notes what is asked for in a sampled request.
     pub(super) fn note(&self, sample: &Arc<Sample>) {
         let sampled = SampledObject::new(Arc::clone(sample), sampled_name(&self.request));
-        self.spans().iter().for_each(|span| sampled.add(&span.block));
+        self.spans().iter().for_each(|span| sampled.add(&span.of));
     }
 
     /// What is to be done for this request after its group failed: everything anew, because the failure may
@@ -179,7 +179,7 @@ impl Client {
     fn find(&self, request: &GetRequest, row: Row, limits: Limits) -> Result<Way, ClientError> {
         let object: Object = row.record()?;
         let weight = limits.weight(most_wanted(request.range, object.size));
-        let is_listed = matches!(object.body, Some(Body::Inline(_) | Body::Blocks(_)));
+        let is_listed = matches!(object.body, Some(Body::Inline(_) | Body::Blocks(_) | Body::Extent(_)));
         if !is_listed || matches!(request.range, ReadRange::Part(_)) {
             return Ok(Way::Alone { row, weight });
         }
@@ -196,6 +196,11 @@ impl Client {
             }
             Body::Blocks(list) if is_small => {
                 let spans = spans(list.blocks, range.clone()).collect();
+                Found::Spans { head: Box::new(ObjectHead { info, range }), spans }
+            }
+            Body::Extent(extent) if is_small => {
+                let span = Span { of: extent.into(), range: range.start as u32..range.end as u32 };
+                let spans = if range.is_empty() { Vec::new() } else { vec![span] };
                 Found::Spans { head: Box::new(ObjectHead { info, range }), spans }
             }
             _ => return Ok(Way::Alone { row, weight }),

@@ -64,7 +64,7 @@ async fn read_contents(cluster: &Cluster) -> Contents {
                 }
             }
             Body::Uploaded(uploaded) => drop(contents.uploads.insert(uploaded.upload)),
-            Body::Extent(extent) => panic!("nobody packs objects yet: {extent:?}"),
+            Body::Extent(extent) => panic!("nobody packs objects here: {extent:?}"),
         }
     }
     for row in rows(cluster, b"u/").await {

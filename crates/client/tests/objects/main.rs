@@ -3,7 +3,6 @@
 mod buckets;
 mod cluster;
 mod engine;
-mod extents;
 mod failures;
 mod interleavings;
 mod invariants;

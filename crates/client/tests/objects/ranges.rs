@@ -224,7 +224,7 @@ fn a_block_that_decodes_to_wrong_bytes_is_read_from_its_data_chunks() {
             block.lose(2).await;
             let error = block.cluster.read("object").await.unwrap_err();
             assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
-            assert!(error.to_string().contains("does not match its checksum"), "{error}");
+            assert!(error.to_string().contains("do not match their checksum"), "{error}");
         });
     }
 }

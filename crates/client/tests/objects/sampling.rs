@@ -23,8 +23,7 @@ async fn store(runtime: striate_runtime::Runtime, sampling: f64) -> Cluster {
 
 async fn stripes(cluster: &Cluster, key: &str) -> Vec<StripeId> {
     let blocks = cluster.client.blocks_of(BUCKET, key).await.unwrap();
-    let id = |block: &Block| StripeId::from_bytes(block.stripe.as_ref().try_into().unwrap());
-    blocks.iter().map(id).collect()
+    blocks.iter().map(|stored| stored.stripe().unwrap()).collect()
 }
 
 fn requests_and_accesses(cluster: &Cluster) -> (usize, usize) {

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_client::ClientOptions;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch};
-use striate_meta::records::Block;
 use striate_runtime::Runtime;
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, StoreStatus};
 
@@ -160,7 +159,9 @@ fn a_late_chunk_counts_again_where_the_others_are_too_few() {
 }
 
 /// Six sites that take a while, a client that reads by the adaptive policy and knows them, and an object of six blocks.
-fn with_known_sites(test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<Block>)) {
+fn with_known_sites(
+    test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<striate_stripe::Stored>),
+) {
     let options = with_policy("adaptive");
     with_object_of(options, 6, async |runtime, cluster, stores, _| {
         set(&stores, QUICK * 10);

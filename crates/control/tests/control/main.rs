@@ -11,6 +11,7 @@ mod members;
 mod moving;
 mod optimising;
 mod orphans;
+mod packing;
 mod repairing;
 mod scrubbing;
 mod statistics;

@@ -34,9 +34,9 @@ async fn sites_that_join_at_once_get_numbers_of_their_own_and_keep_them() {
     let (runtime, meta) = engine();
     let members = Members::new(&runtime, meta.as_ref());
     assert!(matches!(members.register(&announcement(1)).await, Err(MembersError::NoCluster)));
-    let packed = Some("packed rs(6,3)".parse().unwrap());
-    let refused = members.found(CLUSTER, packed, "r").await.unwrap_err();
-    assert!(refused.to_string().contains("cannot store objects as packed rs(6,3)"), "{refused}");
+    let wide = Some("wide(128,27,4)".parse().unwrap());
+    let refused = members.found(CLUSTER, wide, "r").await.unwrap_err();
+    assert!(refused.to_string().contains("cannot store objects as wide(128,27,4)"), "{refused}");
     members.found(CLUSTER, None, "r").await.unwrap();
     let announced: Vec<_> = (1..=6).map(announcement).collect();
     let numbers: Vec<_> = join_all(announced.iter().map(|site| members.register(site))).await;

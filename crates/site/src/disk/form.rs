@@ -2,7 +2,7 @@
 //!
 //! | form | format | granules | checksums | for |
 //! |--|--|--|--|--|
-//! | coarse | 1 | 64 KiB | a table in the header | what releases before 0.3.0 read |
+//! | coarse | 1 | 64 KiB | a table in the header | what releases before 0.2.0 read |
 //! | fine | 2 | 4 KiB | a table in the header | chunks of up to [`PAGED_FROM`] bytes |
 //! | paged | 2 | 4,092 bytes | behind each granule | longer chunks: partitions of packed objects |
 //!

@@ -8,17 +8,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use striate_codec::ChunkSet;
 use striate_core::{RackId, SiteId};
-use striate_meta::records::Block;
 use striate_plan::{
     ChosenChunk, ChunkChoice, Purpose, QueryChunk, QueryPiece, QueryPlan, ReadPolicy, price_plan,
 };
 
 use super::gathering::StripeRead;
 use super::reads::Reads;
-use super::span::PieceShape;
+use super::span::Span;
 use crate::error::StripeError;
 use crate::sites::{CostPart, SitesSnapshot};
-use crate::table::stripe_id;
 
 /// The plan of reading some blocks in one query.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,12 +91,12 @@ impl Reads {
     /// See [`crate::Stripes::explain`].
     pub(crate) async fn explain(
         &self,
-        blocks: &[Block],
+        spans: &[Span],
         policy: &ReadPolicy,
     ) -> Result<QueryExplained, StripeError> {
         let runtime = &self.shared.runtime;
         let began = runtime.now();
-        let ids = blocks.iter().map(|block| stripe_id(&block.stripe)).collect::<Result<Vec<_>, _>>()?;
+        let ids = spans.iter().map(|span| span.of.stripe()).collect::<Result<Vec<_>, _>>()?;
         let stripes: Vec<StripeRead> = self
             .shared
             .table
@@ -107,8 +105,10 @@ impl Reads {
             .into_iter()
             .map(|stripe| StripeRead::new(stripe, false))
             .collect();
-        let shapes: Vec<PieceShape> =
-            stripes.iter().map(|stripe| PieceShape::whole(&stripe.stripe)).collect();
+        let mut shapes = Vec::with_capacity(spans.len());
+        for (span, stripe) in spans.iter().zip(&stripes) {
+            shapes.extend(span.pieces(&stripe.stripe)?.into_iter().next());
+        }
         let pieces: Vec<QueryPiece<'_>> =
             stripes.iter().zip(&shapes).map(|(stripe, shape)| stripe.for_plan(shape)).collect();
         let located = runtime.now();
@@ -118,9 +118,9 @@ impl Reads {
         let Some(plan) = plan else { return Err(unreadable(&pieces, &sites)) };
         let price = price_plan(&pieces, &plan, |site| sites.cost(site));
         let choices = Choices { policy, plan: &plan, sites: &sites };
-        let explained = blocks.iter().zip(&stripes).zip(&pieces).enumerate();
+        let explained = spans.iter().zip(&stripes).zip(&pieces).enumerate();
         let explained =
-            explained.map(|(number, ((block, of), piece))| choices.of_block(number, block, of, piece));
+            explained.map(|(number, ((span, of), piece))| choices.of_block(number, span, of, piece));
         Ok(QueryExplained {
             policy: policy.to_string(),
             blocks: explained.collect(),
@@ -163,7 +163,7 @@ impl Choices<'_> {
     fn of_block(
         &self,
         number: usize,
-        block: &Block,
+        span: &Span,
         stripe: &StripeRead,
         piece: &QueryPiece<'_>,
     ) -> BlockExplained {
@@ -174,7 +174,7 @@ impl Choices<'_> {
         };
         BlockExplained {
             stripe: piece.stripe.to_string(),
-            len: block.len,
+            len: span.of.len(),
             profile: stripe.stripe.record.profile.clone(),
             chunk_len: piece.len,
             data_chunks: piece.code.k(),

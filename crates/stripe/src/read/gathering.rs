@@ -9,12 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use striate_codec::{ChunkSet, crc32c_append};
 use striate_core::{ChunkId, ChunkRange, Generation, SiteId};
-use striate_meta::records::Block;
 use striate_plan::QueryPiece;
 use striate_runtime::{Buffer, BufferPool};
 use striate_site::SiteError;
 
-use super::span::PieceShape;
+use super::span::{PieceShape, Stored};
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
 
@@ -54,7 +53,7 @@ pub(super) struct Piece {
     pub(super) shape: PieceShape,
     /// The wanted chunks' columns, in order, once they are determined.
     pub(super) chunks: Option<Vec<Bytes>>,
-    /// The block that it is all of, as a position among the query's spans.
+    /// The block or extent that it is all of, as a position among the query's spans.
     pub(super) whole_of: Option<usize>,
     /// Why it cannot be had.
     pub(super) error: Option<StripeError>,
@@ -148,12 +147,11 @@ impl StripeRead {
         }
     }
 
-    /// What came of the chunks beyond the data led to a wrong block: it counts as failed.
-    pub(super) fn distrust_parities(&mut self) {
-        let k = self.stripe.code.k();
-        for request in self.asked.iter_mut().filter(|request| request.index >= k) {
+    /// What came of some chunks led to wrong bytes: it counts as failed.
+    pub(super) fn distrust(&mut self, is_suspect: impl Fn(usize) -> bool) {
+        for request in self.asked.iter_mut().filter(|request| is_suspect(request.index)) {
             if let State::Arrived(_) = request.state {
-                let reason = "the block decoded from it does not match its checksum".to_owned();
+                let reason = "the bytes that it led to do not match their checksum".to_owned();
                 request.state = State::Failed(SiteError::Unavailable(reason));
             }
         }
@@ -287,7 +285,7 @@ impl Piece {
     }
 }
 
-/// A whole block's bytes from its chunks, without the padding.
+/// The bytes of a block or an extent from its chunks, without the padding.
 pub(super) fn trim(chunks: Vec<Bytes>, len: u32) -> Vec<Bytes> {
     let mut left = len as usize;
     let mut pieces = Vec::with_capacity(chunks.len());
@@ -301,7 +299,7 @@ pub(super) fn trim(chunks: Vec<Bytes>, len: u32) -> Vec<Bytes> {
     pieces
 }
 
-/// Whether a block's bytes have its checksum.
-pub(super) fn matches_checksum(block: &Block, pieces: &[Bytes]) -> bool {
-    pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece)) == block.crc32c
+/// Whether bytes have the checksum that their row names.
+pub(super) fn matches_checksum(of: &Stored, pieces: &[Bytes]) -> bool {
+    pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece)) == of.crc32c()
 }

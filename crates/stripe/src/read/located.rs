@@ -12,7 +12,7 @@ use super::gathering::{Piece, StripeRead, trim};
 use super::span::Span;
 use crate::error::StripeError;
 use crate::sites::Sites;
-use crate::table::{OpenedStripe, StripeTable, stripe_id};
+use crate::table::{OpenedStripe, StripeTable};
 
 /// What a query reads.
 pub(super) struct Located {
@@ -59,10 +59,10 @@ impl Located {
             Some(stripe) => Some(StripeRead::new(stripe, true)),
             None => looked_up.next().map(|stripe| StripeRead::new(stripe, false)),
         };
-        Ok(Self::new(known.into_iter().filter_map(stripe).collect(), spans, &of_span))
+        Self::new(known.into_iter().filter_map(stripe).collect(), spans, &of_span)
     }
 
-    fn new(stripes: Vec<StripeRead>, spans: &[Span], of_span: &[usize]) -> Self {
+    fn new(stripes: Vec<StripeRead>, spans: &[Span], of_span: &[usize]) -> Result<Self, StripeError> {
         let mut this = Self {
             stripes,
             pieces: Vec::with_capacity(spans.len()),
@@ -72,16 +72,16 @@ impl Located {
         };
         this.members.resize_with(this.stripes.len(), Members::default);
         for (number, (span, &stripe)) in spans.iter().zip(of_span).enumerate() {
-            let pieces = this.add_pieces(number, span, stripe);
+            let pieces = this.add_pieces(number, span, stripe)?;
             this.pieces_of.push(pieces);
             this.members[stripe].spans.push(number);
         }
-        this
+        Ok(this)
     }
 
     /// The pieces of a span. One that another span has already serves both.
-    fn add_pieces(&mut self, number: usize, span: &Span, stripe: usize) -> Positions {
-        let shapes = span.pieces(&self.stripes[stripe].stripe);
+    fn add_pieces(&mut self, number: usize, span: &Span, stripe: usize) -> Result<Positions, StripeError> {
+        let shapes = span.pieces(&self.stripes[stripe].stripe)?;
         let whole_of = span.is_whole().then_some(number);
         let mut positions = Positions::new();
         for shape in shapes {
@@ -93,7 +93,7 @@ impl Located {
                 self.pieces.len() - 1
             }));
         }
-        positions
+        Ok(positions)
     }
 
     /// What a plan for the rest of a piece starts from.
@@ -120,12 +120,13 @@ impl Located {
 
     /// Chunks that are asked for in the place of the answer to a request: as many as chunks determine a part of another.
     pub(super) fn price_of_hedge(&self, stripe: usize, position: usize) -> usize {
-        let is_whole = |piece: usize| {
-            self.stripes[stripe].serves(position, &self.pieces[piece].shape)
-                && self.pieces[piece].whole_of.is_some()
+        let k = self.stripes[stripe].stripe.code.k();
+        let is_block = |piece: usize| {
+            let shape = &self.pieces[piece].shape;
+            self.stripes[stripe].serves(position, shape) && shape.wanted.len() == k
         };
-        let serves_whole = self.open_pieces_of(stripe).any(is_whole);
-        if serves_whole { 1 } else { self.stripes[stripe].stripe.code.k() }
+        let serves_block = self.open_pieces_of(stripe).any(is_block);
+        if serves_block { 1 } else { k }
     }
 
     /// The spans of a stripe that are complete since the last look, each with its bytes.
@@ -159,15 +160,13 @@ impl Located {
         let of_piece = |piece: &Piece| {
             let stripe = &self.stripes[piece.stripe];
             let (code, wanted) = (&stripe.stripe.code, &piece.shape.wanted);
-            let chunks = match piece.whole_of {
-                Some(_) => (code.k() + policy.most_extra_reads()).min(code.n()),
-                None if !policy.reads_around()
-                    && wanted.iter().all(|index| stripe.has(index, &can_be_asked)) =>
-                {
-                    wanted.len()
-                }
-                None => (code.k() + wanted.len()).min(code.n()),
+            let can_be_had = wanted.iter().all(|index| stripe.has(index, &can_be_asked));
+            let chunks = match can_be_had && !policy.reads_around() {
+                _ if wanted.len() == code.k() => code.k() + policy.most_extra_reads(),
+                true => wanted.len(),
+                false => code.k() + wanted.len(),
             };
+            let chunks = chunks.min(code.n());
             chunks * piece.shape.columns.len()
         };
         self.pieces.iter().map(of_piece).sum()
@@ -177,12 +176,12 @@ impl Located {
 /// The stripes of spans, each once, and of every span which it is.
 fn stripes_of(spans: &[Span]) -> Result<(Vec<StripeId>, Vec<usize>), StripeError> {
     if let [span] = spans {
-        return Ok((vec![stripe_id(&span.block.stripe)?], vec![0]));
+        return Ok((vec![span.of.stripe()?], vec![0]));
     }
     let mut known = HashMap::with_capacity(spans.len());
     let (mut ids, mut of_span) = (Vec::with_capacity(spans.len()), Vec::with_capacity(spans.len()));
     for span in spans {
-        let id = stripe_id(&span.block.stripe)?;
+        let id = span.of.stripe()?;
         of_span.push(*known.entry(id).or_insert_with(|| {
             ids.push(id);
             ids.len() - 1

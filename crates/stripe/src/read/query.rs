@@ -34,7 +34,7 @@ use super::located::Located;
 use super::measure::Phase;
 use super::reads::Reads;
 use super::requests::{Answer, SiteRequests, Wanted};
-use super::span::Span;
+use super::span::{Span, Stored};
 use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
@@ -340,8 +340,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Whether a piece is determined; its chunks are then at hand. A block that was decoded must match its checksum: if it
-    /// does not, its data chunks are asked for.
+    /// Whether a piece is determined; its chunks are then at hand. A block that was decoded must match its checksum, and a
+    /// whole extent in any case: if it does not, other chunks are asked for than those that led to it.
     fn complete(&mut self, number: usize) -> bool {
         let (runtime, measures) = (&self.reads.shared.runtime, &self.reads.shared.measures);
         let piece = &self.located.pieces[number];
@@ -354,9 +354,9 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         let span = is_decoded.then(|| debug_span!("decode").entered());
         let Some(chunks) = stripe.complete(&piece.shape, runtime.buffers()) else { return false };
         let is_right = match piece.whole_of {
-            Some(of) if is_decoded => {
-                let block = &self.spans[of].block;
-                matches_checksum(block, &trim(chunks.clone(), block.len))
+            Some(of) if is_decoded || matches!(self.spans[of].of, Stored::Extent(_)) => {
+                let of = &self.spans[of].of;
+                matches_checksum(of, &trim(chunks.clone(), of.len()))
             }
             _ => true,
         };
@@ -367,9 +367,11 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
             measures.took(Phase::Decode, took);
         }
         if !is_right {
-            tracing::warn!(stripe = %stripe.stripe.id, "a decoded block does not match its checksum");
+            tracing::warn!(stripe = %stripe.stripe.id, is_decoded, "bytes do not match the checksum in their row");
+            let (k, wanted) = (stripe.stripe.code.k(), piece.shape.wanted);
+            let is_suspect = |index| if is_decoded { index >= k } else { wanted.contains(index) };
             let stripe = piece.stripe;
-            self.located.stripes[stripe].distrust_parities();
+            self.located.stripes[stripe].distrust(is_suspect);
             self.shortage = Shortage::Failed;
             return false;
         }

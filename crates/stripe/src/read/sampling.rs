@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use striate_core::StripeId;
-use striate_meta::records::Block;
 use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals};
+
+use super::span::Stored;
 
 /// Objects of so many blocks are known by name. They are for people to read.
 const MOST_NAMED: usize = 16 << 10;
@@ -78,17 +79,17 @@ impl Sampler {
 }
 
 impl Sample {
-    /// The request asks for a block.
-    pub fn add(&self, block: &Block) {
-        self.note(block, None);
+    /// The request asks for stored bytes.
+    pub fn add(&self, stored: &Stored) {
+        self.note(stored, None);
     }
 
-    fn note(&self, block: &Block, object: Option<&Arc<str>>) {
-        let Ok(id) = block.stripe.as_ref().try_into() else { return };
+    fn note(&self, stored: &Stored, object: Option<&Arc<str>>) {
+        let Ok(id) = stored.stripe() else { return };
         let mut blocks = self.blocks.lock();
         // The statistics count no more of one request. They leave out repetitions.
         if blocks.len() < CoAccessLimits::default().request_blocks {
-            blocks.push((StripeId::from_bytes(id), object.cloned()));
+            blocks.push((id, object.cloned()));
         }
     }
 }
@@ -109,9 +110,9 @@ impl SampledObject {
         Self { sample, name }
     }
 
-    /// It asks for a block of it.
-    pub fn add(&self, block: &Block) {
-        self.sample.note(block, Some(&self.name));
+    /// It asks for bytes of it.
+    pub fn add(&self, stored: &Stored) {
+        self.sample.note(stored, Some(&self.name));
     }
 }
 
@@ -158,6 +159,8 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
+    use striate_meta::records::Block;
+
     use super::*;
 
     #[test]
@@ -179,7 +182,7 @@ mod tests {
             let name = format!("bucket/key-{sequence}").into();
             let stripe = StripeId::new(1, sequence).to_bytes().to_vec();
             let sample = sampler.begin().expect("every request is sampled");
-            SampledObject::new(sample, name).add(&Block { stripe: stripe.into(), ..Block::default() });
+            SampledObject::new(sample, name).add(&Block { stripe: stripe.into(), ..Block::default() }.into());
         };
         for sequence in 1..2 * MOST_NAMED as u64 {
             read(sequence);

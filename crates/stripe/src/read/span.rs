@@ -1,22 +1,81 @@
-//! Blocks and parts of blocks, and the pieces that they are made of.
+//! What rows name, and the pieces that it is read as.
 //!
-//! In the split layout the data chunks laid end to end are the block. A whole block is one piece of all data chunks. A part
+//! In the split layout the data chunks laid end to end are the *block*. A whole block is one piece of all data chunks. A part
 //! is at most three: the tail of its first chunk, the whole chunks between, and the head of its last one.
+//!
+//! A packed object is an *extent*: columns of one data chunk, and so is each part of it. One piece wants that chunk alone.
 
 use std::ops::Range;
 
 use smallvec::{SmallVec, smallvec};
 use striate_codec::ChunkSet;
-use striate_meta::records::Block;
+use striate_core::StripeId;
+use striate_meta::records::{Block, Extent};
 
-use crate::table::OpenedStripe;
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, inconsistent, stripe_id};
 
-/// A block, or a part of one, that is to be read.
+/// Bytes of a stripe, as a row names them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stored {
+    /// All of a split stripe's data.
+    Block(Block),
+    /// Columns of one data chunk of a packed stripe.
+    Extent(Extent),
+}
+
+impl Stored {
+    /// How many they are.
+    pub fn len(&self) -> u32 {
+        match self {
+            Self::Block(block) => block.len,
+            Self::Extent(extent) => extent.len,
+        }
+    }
+
+    /// Whether there are none, which no program writes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Their CRC-32C.
+    pub fn crc32c(&self) -> u32 {
+        match self {
+            Self::Block(block) => block.crc32c,
+            Self::Extent(extent) => extent.crc32c,
+        }
+    }
+
+    /// The stripe that has them.
+    ///
+    /// # Errors
+    /// [`StripeError::Inconsistent`] where the name is none.
+    pub fn stripe(&self) -> Result<StripeId, StripeError> {
+        match self {
+            Self::Block(block) => stripe_id(&block.stripe),
+            Self::Extent(extent) => stripe_id(&extent.stripe),
+        }
+    }
+}
+
+impl From<Block> for Stored {
+    fn from(block: Block) -> Self {
+        Self::Block(block)
+    }
+}
+
+impl From<Extent> for Stored {
+    fn from(extent: Extent) -> Self {
+        Self::Extent(extent)
+    }
+}
+
+/// Stored bytes, or a part of them, that are to be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// The block.
-    pub block: Block,
-    /// The bytes of it.
+    /// The bytes that a row names.
+    pub of: Stored,
+    /// Those of them that are wanted.
     pub range: Range<u32>,
 }
 
@@ -40,27 +99,50 @@ impl PieceShape {
 }
 
 impl Span {
-    /// All of a block.
-    pub fn whole(block: Block) -> Self {
-        let range = 0..block.len;
-        Self { block, range }
+    /// All of what a row names.
+    pub fn whole(of: impl Into<Stored>) -> Self {
+        let of = of.into();
+        Self { range: 0..of.len(), of }
     }
 
-    /// Whether all of the block is wanted.
+    /// Whether all of it is wanted.
     pub fn is_whole(&self) -> bool {
-        self.range == (0..self.block.len)
+        self.range == (0..self.of.len())
     }
 
     /// The pieces, in the order of their bytes.
-    pub(super) fn pieces(&self, stripe: &OpenedStripe) -> Pieces {
+    ///
+    /// # Errors
+    /// [`StripeError::Inconsistent`] for an extent that is not inside its stripe.
+    pub(super) fn pieces(&self, stripe: &OpenedStripe) -> Result<Pieces, StripeError> {
+        if self.range.is_empty() {
+            return Ok(Pieces::new());
+        }
+        match &self.of {
+            Stored::Block(_) => Ok(self.of_block(stripe)),
+            Stored::Extent(extent) => self.of_extent(extent, stripe).map(|piece| smallvec![piece]),
+        }
+    }
+
+    fn of_extent(&self, extent: &Extent, stripe: &OpenedStripe) -> Result<PieceShape, StripeError> {
+        let (k, chunk_len) = (stripe.code.k(), stripe.record.chunk_len);
+        let is_inside = extent.offset.checked_add(extent.len).is_some_and(|end| end <= chunk_len);
+        if !is_inside || extent.index as usize >= k {
+            let Extent { index, offset, len, .. } = extent;
+            let reason =
+                format!("a row names {len} bytes at {offset} of chunk {index}, of {k} of {chunk_len} bytes");
+            return Err(inconsistent(stripe.id, reason));
+        }
+        let columns = extent.offset + self.range.start..extent.offset + self.range.end;
+        Ok(PieceShape { columns, wanted: [extent.index as usize].into_iter().collect() })
+    }
+
+    fn of_block(&self, stripe: &OpenedStripe) -> Pieces {
         let (k, len) = (stripe.code.k(), stripe.record.chunk_len);
         let piece = |columns: Range<u32>, chunks: Range<u32>| PieceShape {
             columns,
             wanted: chunks.map(|chunk| chunk as usize).collect(),
         };
-        if self.range.is_empty() {
-            return Pieces::new();
-        }
         if self.is_whole() {
             return smallvec![PieceShape::whole(stripe)];
         }
@@ -121,9 +203,9 @@ mod tests {
             let (from, to) = (from.min(len), to.min(len));
             let of = stripe(code, len.div_ceil(code.parse::<striate_codec::Code>().unwrap().k() as u32));
             let block = Block { len, ..Block::default() };
-            let span = Span { block, range: from.min(to)..from.max(to) };
+            let span = Span { of: block.into(), range: from.min(to)..from.max(to) };
             let chunk_len = of.record.chunk_len;
-            let bytes = span.pieces(&of).into_iter().flat_map(|piece| {
+            let bytes = span.pieces(&of).unwrap().into_iter().flat_map(|piece| {
                 let chunks: Vec<usize> = piece.wanted.iter().collect();
                 chunks.into_iter().flat_map(move |chunk| {
                     piece.columns.clone().map(move |column| chunk as u32 * chunk_len + column)
@@ -132,7 +214,7 @@ mod tests {
             // A whole block's last chunk is padded.
             let bytes: Vec<u32> = bytes.filter(|&byte| byte < len).collect();
             prop_assert_eq!(bytes, span.range.clone().collect::<Vec<_>>());
-            prop_assert!(span.pieces(&of).len() <= 3);
+            prop_assert!(span.pieces(&of).unwrap().len() <= 3);
         }
     }
 }

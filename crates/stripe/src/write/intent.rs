@@ -24,7 +24,7 @@ use striate_runtime::Runtime;
 use crate::error::StripeError;
 use crate::table::random_tx;
 
-/// Stripe names in one reservation.
+/// Stripe names in one reservation of a writer of split stripes.
 const RANGE_LEN: u32 = 1_024;
 const LEASE_TTL: Duration = Duration::from_secs(30);
 
@@ -36,6 +36,8 @@ pub(crate) struct Writer {
     epoch: FencingEpoch,
     registered: Arc<Mutex<Registered>>,
     current: Mutex<Option<Arc<IntentRange>>>,
+    /// Stripe names in one reservation.
+    range_len: u32,
     /// The first stripe of the next reservation, and whose.
     next_sequence: tokio::sync::Mutex<(u64, Registered)>,
 }
@@ -53,6 +55,7 @@ pub(crate) struct IntentRange {
     writer: u64,
     first: u64,
     taken: AtomicU32,
+    len: u32,
     settled: Mutex<Settled>,
     /// A put ended without a known outcome; the row must stay.
     unknown: AtomicBool,
@@ -66,13 +69,13 @@ struct Settled {
 }
 
 impl Settled {
-    /// Settles a name. True when it was the last one that was not: once.
-    fn insert(&mut self, name: u64) -> bool {
+    /// Settles a name of `len`. True when it was the last one that was not: once.
+    fn insert(&mut self, name: u64, len: u32) -> bool {
         let (word, bit) = ((name / 64) as usize, 1 << (name % 64));
         let is_new = self.names[word] & bit == 0;
         self.names[word] |= bit;
         self.count += u32::from(is_new);
-        is_new && self.count == RANGE_LEN
+        is_new && self.count == len
     }
 }
 
@@ -91,7 +94,7 @@ impl IntentRange {
 
     fn take(self: &Arc<Self>) -> Option<StripeName> {
         let taken = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
-            (taken < RANGE_LEN).then_some(taken + 1)
+            (taken < self.len).then_some(taken + 1)
         });
         let id = StripeId::new(self.writer, self.first + u64::from(taken.ok()?));
         Some(StripeName { id, range: self.clone() })
@@ -101,11 +104,25 @@ impl IntentRange {
 impl Writer {
     /// Registers: takes a writer number and an epoch from the cluster's row, and a lease.
     pub(crate) async fn open(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Result<Self, StripeError> {
+        Self::with_ranges(runtime, meta, RANGE_LEN).await
+    }
+
+    /// As [`Writer::open`]; each name is a reservation of its own, which ends when its owner says so.
+    pub(crate) async fn open_single(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Result<Self, StripeError> {
+        Self::with_ranges(runtime, meta, 1).await
+    }
+
+    async fn with_ranges(
+        runtime: Runtime,
+        meta: Arc<dyn MetaStore>,
+        range_len: u32,
+    ) -> Result<Self, StripeError> {
         let (registered, epoch) = register(&runtime, meta.as_ref()).await?;
         let (current, next_sequence) = (Mutex::default(), tokio::sync::Mutex::new((0, registered)));
         let registered = Arc::new(Mutex::new(registered));
         keep_lease(&runtime, &meta, &registered);
-        Ok(Self { runtime, meta, epoch: FencingEpoch(epoch), registered, current, next_sequence })
+        let epoch = FencingEpoch(epoch);
+        Ok(Self { runtime, meta, epoch, registered, current, range_len, next_sequence })
     }
 
     pub(crate) fn epoch(&self) -> FencingEpoch {
@@ -155,17 +172,18 @@ impl Writer {
                 *next = (0, registered);
             }
             let (first, Registered { id, lease }) = *next;
-            let record =
-                records::Intent { writer: id, first_sequence: first, count: RANGE_LEN, lease: lease.0 };
+            let count = self.range_len;
+            let record = records::Intent { writer: id, first_sequence: first, count, lease: lease.0 };
             let mut tx = Transaction::new(random_tx(&self.runtime));
             tx.require(striate_meta::Precondition::LeaseAlive(lease));
             tx.put(keys::intent(id, first), records::encode(&record));
             if let Commit::Done(_) = self.meta.commit(tx).await? {
-                next.0 += u64::from(RANGE_LEN);
+                next.0 += u64::from(count);
                 return Ok(IntentRange {
                     writer: id,
                     first,
                     taken: AtomicU32::new(0),
+                    len: count,
                     settled: Mutex::default(),
                     unknown: AtomicBool::new(false),
                 });
@@ -178,7 +196,7 @@ impl Writer {
     /// range's row in the background. Settling a name again does nothing: several objects may share a stripe.
     pub(crate) fn settle(&self, name: &StripeName) {
         let range = &name.range;
-        let is_last = range.settled.lock().insert(name.id.sequence() - range.first);
+        let is_last = range.settled.lock().insert(name.id.sequence() - range.first, range.len);
         if is_last && !range.unknown.load(Ordering::Acquire) {
             let mut tx = Transaction::new(random_tx(&self.runtime));
             tx.delete(range.key());

@@ -2,6 +2,7 @@
 //!
 //! - [`put`]: encode a block, write its chunks, name it in a transaction.
 //! - [`segment`]: the block rows of large objects.
+//! - [`group`]: partitions that many objects share, and the switch of their rows.
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
 //! - [`entry`]: changes under way, written down before their files exist.
 //! - [`change`]: other places for a stripe's chunks, for repairs and moves.
@@ -9,6 +10,7 @@
 
 mod change;
 mod entry;
+mod group;
 mod intent;
 mod put;
 mod release;
@@ -18,6 +20,7 @@ mod writes;
 pub use change::{Debt, StripeChange};
 pub(crate) use entry::cancel_dead;
 pub use entry::is_in_entry;
+pub use group::{CodingGroup, GroupWriter, Packer, Switched};
 pub(crate) use intent::Writer;
 pub use put::{Neighbours, PutSession, StoredBlock};
 pub use release::{add_garbage, release_stripe};

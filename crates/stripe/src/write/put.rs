@@ -11,7 +11,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use striate_codec::{ChunkSet, Code, crc32c};
-use striate_core::{ChunkId, FencingEpoch, Generation, Profile, SiteId, StripeId};
+use striate_core::{ChunkId, FencingEpoch, Generation, Layout, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, GarbageChunk, Location, Stripe};
 use striate_meta::{MetaError, Precondition, Transaction, keys, records};
 use striate_plan::{PlacementRule, chunks_to_write, fewest_sites};
@@ -25,7 +25,7 @@ use crate::error::StripeError;
 use crate::table::holders;
 
 /// The generation of a stripe's first placement.
-const FIRST: Generation = Generation(1);
+pub(super) const FIRST: Generation = Generation(1);
 
 /// What a block's neighbours are, and how many of them go to the same sites ([`striate_plan::grouping`]).
 #[derive(Clone, Debug)]
@@ -107,12 +107,15 @@ impl PutSession {
         neighbours: &Neighbours,
     ) -> Result<StoredBlock, StripeError> {
         assert!(!data.is_empty(), "an empty block has no stripe");
+        // What is to be packed is split until it has settled.
+        let layout = if profile.layout == Layout::Packed { Layout::Split } else { profile.layout };
+        let profile = &Profile { layout, ..*profile };
         let len = u32::try_from(data.len()).expect("a block's length has 32 bits");
         let code = self.writes.shared.table.code(profile)?;
         let granule_len = self.writes.shared.options.formats.get().granule_len();
         let encoded = encode(&code, &data, self.writes.shared.runtime.buffers(), granule_len);
         let name = self.writes.shared.writer.name_stripe().await?;
-        let sites = self.place(profile, &code, neighbours)?;
+        let sites = self.writes.place(profile, &code, Some(neighbours))?;
         let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
         let block = Block { stripe: name.id.to_bytes().to_vec().into(), len, crc32c: crc32c(&data) };
         let stripe = Stripe {
@@ -125,35 +128,6 @@ impl PutSession {
         };
         self.writes.ensure_placement(&holders(&stripe)).await?;
         Ok(StoredBlock { block, name, stripe, strays: placed.strays })
-    }
-
-    /// Sites for the stripe's chunks, and spare ones behind them.
-    fn place(
-        &self,
-        profile: &Profile,
-        code: &Code,
-        neighbours: &Neighbours,
-    ) -> Result<Vec<SiteId>, StripeError> {
-        let shared = &self.writes.shared;
-        let candidates = shared.sites.candidates();
-        let rule = PlacementRule::new(profile, code, shared.sites.rack_count());
-        let mut rng = shared.rng.lock();
-        let sites = match neighbours.group_len {
-            0 | 1 => rule.draw_sites(&mut *rng, &candidates, candidates.len()),
-            group_len => {
-                let (folder, group_len) = (neighbours.folder.clone(), group_len as usize);
-                shared.grouping.lock().place(folder, group_len, &candidates, &rule, &mut *rng)
-            }
-        };
-        drop(rng);
-        if !self.writes.is_durable(code, &chunks_to_write(code, sites.len())) {
-            return Err(StripeError::TooFewSites {
-                available: sites.len(),
-                needed: self.writes.sites_needed(code),
-                reason: self.writes.describe_unwritable(),
-            });
-        }
-        Ok(sites)
     }
 
     async fn write_chunks(
@@ -194,24 +168,11 @@ impl PutSession {
         index: usize,
         site_id: SiteId,
     ) -> (usize, SiteId, Result<(), SiteError>) {
-        let shared = &self.writes.shared;
         let chunk = ChunkId { stripe: name.id, index: index as u8, generation: FIRST };
         let open = || OpenStripe { name: name.clone(), chunks: Vec::with_capacity(encoded.chunks.len()) };
         self.open.lock().entry(name.id).or_insert_with(open).chunks.push((site_id, chunk));
-        let Some(site) = shared.sites.get(site_id) else {
-            return (index, site_id, Err(SiteError::Unavailable("it was removed".to_owned())));
-        };
-        let request = WriteRequest {
-            chunk,
-            payload: encoded.chunks[index].clone(),
-            granule_crcs: Some(encoded.granule_crcs[index].clone()),
-            priority: Priority::Foreground,
-        };
-        let write = shared.runtime.timeout(shared.options.write_deadline, site.write(request));
-        let result = write.await.unwrap_or(Err(SiteError::Deadline)).map(|_| ());
-        if let Err(error) = &result {
-            shared.sites.note_failure(site_id, error);
-        }
+        let payload = (encoded.chunks[index].clone(), encoded.granule_crcs[index].clone());
+        let result = self.writes.write_chunk(chunk, payload, site_id, Priority::Foreground).await;
         (index, site_id, result)
     }
 
@@ -301,6 +262,56 @@ async fn discard(writes: &Writes, open: BTreeMap<StripeId, OpenStripe>) {
 }
 
 impl Writes {
+    /// Sites for a stripe's chunks, and spare ones behind them.
+    pub(super) fn place(
+        &self,
+        profile: &Profile,
+        code: &Code,
+        neighbours: Option<&Neighbours>,
+    ) -> Result<Vec<SiteId>, StripeError> {
+        let shared = &self.shared;
+        let candidates = shared.sites.candidates();
+        let rule = PlacementRule::new(profile, code, shared.sites.rack_count());
+        let mut rng = shared.rng.lock();
+        let sites = match neighbours {
+            Some(Neighbours { folder, group_len: group_len @ 2.. }) => {
+                let (folder, group_len) = (folder.clone(), *group_len as usize);
+                shared.grouping.lock().place(folder, group_len, &candidates, &rule, &mut *rng)
+            }
+            _ => rule.draw_sites(&mut *rng, &candidates, candidates.len()),
+        };
+        drop(rng);
+        if !self.is_durable(code, &chunks_to_write(code, sites.len())) {
+            return Err(StripeError::TooFewSites {
+                available: sites.len(),
+                needed: self.sites_needed(code),
+                reason: self.describe_unwritable(),
+            });
+        }
+        Ok(sites)
+    }
+
+    /// Writes a chunk to a site: its bytes, and the checksums of its granules.
+    pub(super) async fn write_chunk(
+        &self,
+        chunk: ChunkId,
+        (payload, granule_crcs): (Bytes, Arc<[u32]>),
+        to: SiteId,
+        priority: Priority,
+    ) -> Result<(), SiteError> {
+        let shared = &self.shared;
+        let Some(site) = shared.sites.get(to) else {
+            return Err(SiteError::Unavailable("it was removed".to_owned()));
+        };
+        let request = WriteRequest { chunk, payload, granule_crcs: Some(granule_crcs), priority };
+        let write = shared.runtime.timeout(shared.options.write_deadline, site.write(request));
+        let result = write.await.unwrap_or(Err(SiteError::Deadline)).map(|_| ());
+        if let Err(error) = &result {
+            shared.sites.note_failure(to, error);
+        }
+        result
+    }
+
     /// Whether a write may be acknowledged when these chunks are durable.
     fn is_durable(&self, code: &Code, held: &ChunkSet) -> bool {
         let options = &self.shared.options;
@@ -325,16 +336,16 @@ impl Writes {
 }
 
 /// Where a stripe's chunks have arrived so far.
-struct Placed {
-    locations: Vec<Location>,
-    strays: Vec<GarbageChunk>,
-    held: ChunkSet,
-    failures: Vec<String>,
+pub(super) struct Placed {
+    pub(super) locations: Vec<Location>,
+    pub(super) strays: Vec<GarbageChunk>,
+    pub(super) held: ChunkSet,
+    pub(super) failures: Vec<String>,
     full: bool,
 }
 
 impl Placed {
-    fn new(n: usize, crcs: &[u32]) -> Self {
+    pub(super) fn new(n: usize, crcs: &[u32]) -> Self {
         let location = |&crc32c: &u32| Location { site: 0, generation: FIRST.0, crc32c, content_version: 0 };
         let locations = crcs.iter().map(location).collect();
         Self {
@@ -346,12 +357,12 @@ impl Placed {
         }
     }
 
-    fn hold(&mut self, index: usize, site: SiteId) {
+    pub(super) fn hold(&mut self, index: usize, site: SiteId) {
         self.locations[index].site = site.0;
         self.held.insert(index);
     }
 
-    fn fail(&mut self, index: usize, site: SiteId, error: &SiteError) {
+    pub(super) fn fail(&mut self, index: usize, site: SiteId, error: &SiteError) {
         self.full &= *error == SiteError::NoSpace;
         self.failures.push(format!("site {site}: {error}"));
         if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {

@@ -58,7 +58,7 @@ pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
 
 /// Adds to `tx` a garbage row for some of a stripe's chunks.
 pub fn add_garbage(tx: &mut Transaction, id: StripeId, chunks: Vec<GarbageChunk>) {
-    let garbage = Garbage { stripe: id.to_bytes().to_vec().into(), chunks, segment: None };
+    let garbage = Garbage { stripe: id.to_bytes().to_vec().into(), chunks, ..Garbage::default() };
     tx.put(keys::garbage(&id.to_bytes(), tx.id.0), records::encode(&garbage));
 }
 

@@ -1,0 +1,429 @@
+//! Packing: small objects that have settled are rewritten, in key order, into partitions that they share (Hu et al., SoCC'17).
+//!
+//! A coding group is written first and its record committed; then rows are switched to it in batches, each only if it is as it
+//! was read. Whoever overwrites or deletes meanwhile wins: the entry is then dead from the beginning, and the mark that the
+//! record was born with leads the repacker there ([`crate::repacking`]). What rows named before becomes garbage in the
+//! transaction that switches them. The protocol's steps are named P0 to P5 in design.md §10.15.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use striate_core::{Profile, StripeId, formats};
+use striate_meta::records::{Bucket, Extent, Garbage, Object, object::Body};
+use striate_meta::{Row, ScanRange, keys, records};
+use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes, Switched};
+
+use crate::packing_service::may_pack;
+
+/// Rows switched in one transaction: each costs two operations of a hundred.
+const BATCH: usize = 46;
+/// How often a batch is tried against rows that others change.
+const MAX_ATTEMPTS: usize = 3;
+/// Rows of objects looked through at once.
+const PAGE: usize = 1_000;
+/// Objects read together, and their bytes.
+const READ_TOGETHER: usize = 64;
+const READ_BYTES: usize = 1 << 20;
+/// What an object costs a partition besides its bytes and its key.
+const OVERHEAD: usize = 24;
+
+/// What is packed, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PackOptions {
+    /// Objects up to this size, in bytes.
+    pub object_max: u64,
+    /// Objects that were not changed for so long.
+    pub settled_after: Duration,
+    /// A bucket with less than a group that has settled for so long is packed into smaller partitions.
+    pub patience: Duration,
+    /// The length of a partition in bytes, as far as the byte budget allows.
+    pub partition_len: u32,
+    /// What would not fill a group of partitions of this length stays as it is.
+    pub smallest_partition: u32,
+    /// The share of a group's bytes that may be dead before what lives is rewritten.
+    pub dead_share: f64,
+    /// The share of the time that goes into groups, above 0; the rest are pauses.
+    pub pace: f64,
+}
+
+impl Default for PackOptions {
+    /// Objects up to 256 KiB after an hour, partitions of 32 MiB and at least 1, a day of patience, a quarter dead, half of the time.
+    fn default() -> Self {
+        Self {
+            object_max: 256 << 10,
+            settled_after: Duration::from_secs(3_600),
+            patience: Duration::from_secs(24 * 3_600),
+            partition_len: 32 << 20,
+            smallest_partition: 1 << 20,
+            dead_share: 0.25,
+            pace: 0.5,
+        }
+    }
+}
+
+/// What was packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackReport {
+    /// Groups that were written.
+    pub groups: u64,
+    /// Objects whose rows name them now.
+    pub objects: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Objects that were written and changed before their rows were switched.
+    pub overtaken: u64,
+    /// Objects that could not be read, or are not what their rows say.
+    pub unreadable: u64,
+}
+
+impl PackReport {
+    /// Adds another report.
+    pub fn add(&mut self, other: Self) {
+        self.groups += other.groups;
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+        self.overtaken += other.overtaken;
+        self.unreadable += other.unreadable;
+    }
+}
+
+/// An object that is to be packed.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    /// The key of its row.
+    pub(crate) key: Bytes,
+    /// Where its bytes are now.
+    pub(crate) stored: Stored,
+}
+
+/// An object in a group, and where it was before.
+struct Packed {
+    of: Candidate,
+    extent: Extent,
+}
+
+impl Candidate {
+    /// Bytes of a partition that it takes at most.
+    fn room(&self) -> usize {
+        self.stored.len() as usize + self.key.len() + OVERHEAD
+    }
+
+    /// The object of a row, if it is small, split and has settled.
+    fn of_row(
+        row: &Row,
+        options: &PackOptions,
+        now_unix_ms: u64,
+    ) -> Result<Option<(Self, u64)>, StripeError> {
+        let object: Object = row.record()?;
+        let age_ms = now_unix_ms.saturating_sub(object.modified_unix_ms);
+        let Some(Body::Blocks(list)) = object.body else { return Ok(None) };
+        let [block] = list.blocks.as_slice() else { return Ok(None) };
+        if object.size > options.object_max || u128::from(age_ms) < options.settled_after.as_millis() {
+            return Ok(None);
+        }
+        Ok(Some((Self { key: row.key.clone(), stored: block.clone().into() }, age_ms)))
+    }
+}
+
+/// Packs a bucket's objects, group after group, and answers what was packed. What does not fill a group stays as it is, until
+/// it has waited for [`PackOptions::patience`].
+///
+/// # Errors
+/// When the metadata store fails, or a group cannot be stored; what was packed until then stays packed.
+pub async fn pack_bucket(
+    stripes: &Stripes,
+    packer: &Packer,
+    bucket: &str,
+    default: &Profile,
+    options: &PackOptions,
+) -> Result<PackReport, StripeError> {
+    let mut report = PackReport::default();
+    let Some(profile) = profile_of(stripes, bucket, default).await? else { return Ok(report) };
+    if stripes.formats().records < formats::PACKED {
+        return Ok(report);
+    }
+    let code = stripes.code(&profile)?;
+    let partition_len = within_memory(stripes, &profile, options.partition_len)?;
+    let group_len = code.k() * partition_len as usize;
+    let mut range = ScanRange::prefix(&keys::objects(bucket));
+    let (mut waiting, mut room, mut oldest_ms) = (Vec::new(), 0, 0);
+    loop {
+        let rows = stripes.meta().scan(range.clone(), PAGE).await?;
+        let now = stripes.runtime().wall_time().as_millis() as u64;
+        for row in &rows {
+            let Some((candidate, age_ms)) = Candidate::of_row(row, options, now)? else { continue };
+            room += candidate.room();
+            oldest_ms = oldest_ms.max(age_ms);
+            waiting.push(candidate);
+            if room >= group_len {
+                if !may_pack(stripes).await {
+                    return Ok(report);
+                }
+                let group = std::mem::take(&mut waiting);
+                let began = stripes.runtime().now();
+                report.add(pack_group(stripes, packer, &profile, partition_len, group).await?);
+                let took = stripes.runtime().now() - began;
+                stripes.runtime().sleep(took.mul_f64(1.0 / options.pace.clamp(0.01, 1.0) - 1.0)).await;
+                (room, oldest_ms) = (0, 0);
+            }
+        }
+        match rows.last() {
+            Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
+            _ => break,
+        }
+    }
+    let has_waited = u128::from(oldest_ms) >= (options.settled_after + options.patience).as_millis();
+    if has_waited
+        && may_pack(stripes).await
+        && let Some(len) = largest_filled(room / code.k(), options.smallest_partition, partition_len)
+    {
+        report.add(pack_group(stripes, packer, &profile, len, waiting).await?);
+    }
+    Ok(report)
+}
+
+/// The largest power of two from `least` to `most` that `room` bytes fill.
+fn largest_filled(room: usize, least: u32, most: u32) -> Option<u32> {
+    let fills = |len: &u32| *len as usize <= room;
+    std::iter::successors(Some(most), |len| Some(len / 2)).take_while(|len| *len >= least.max(1)).find(fills)
+}
+
+/// The profile of a bucket's objects; `None` where they are not packed: it is gone, or copies its objects whole.
+async fn profile_of(
+    stripes: &Stripes,
+    bucket: &str,
+    default: &Profile,
+) -> Result<Option<Profile>, StripeError> {
+    let Some(row) = stripes.meta().get(&keys::bucket(bucket)).await? else { return Ok(None) };
+    let record: Bucket = row.record()?;
+    let profile = match record.profile.as_str() {
+        "" => *default,
+        text => stripes.profiles().parse(text)?,
+    };
+    Ok((!record.deleting && stripes.code(&profile)?.k() > 1).then_some(profile))
+}
+
+/// The longest partition, a power of two up to `most`, of which a group can be made in half of the byte budget.
+fn within_memory(stripes: &Stripes, profile: &Profile, most: u32) -> Result<u32, StripeError> {
+    let code = stripes.code(profile)?;
+    let half = stripes.budget().total() / 2;
+    let fits = |len: &u32| Packer::memory_of(&code, *len) <= half;
+    let lens = std::iter::successors(Some(most), |len| Some(len / 2));
+    Ok(lens.take_while(|len| *len > 1 << 16).find(fits).unwrap_or(1 << 16))
+}
+
+/// Writes objects, in the order of their keys, into one group and switches their rows to it. Objects that do not fit stay where
+/// they are.
+///
+/// # Errors
+/// When the group cannot be written or named. It is given up then; rows that were switched stay so.
+pub(crate) async fn pack_group(
+    stripes: &Stripes,
+    packer: &Packer,
+    profile: &Profile,
+    partition_len: u32,
+    candidates: Vec<Candidate>,
+) -> Result<PackReport, StripeError> {
+    let mut report = PackReport::default();
+    let code = stripes.code(profile)?;
+    let _share = stripes.memory_for(Packer::memory_of(&code, partition_len) + READ_BYTES).await;
+    let mut writer = packer.begin(profile, partition_len).await?;
+    let text = writer.profile();
+    let packed = match fill(stripes, &mut writer, candidates, &mut report).await {
+        Ok(packed) => packed,
+        Err(error) => return Err(given_up(writer.stop(), error).await),
+    };
+    if packed.is_empty() {
+        writer.stop().give_up().await?;
+        return Ok(report);
+    }
+    let mut group = match writer.finish().await {
+        Ok(group) => group,
+        Err((group, error)) => return Err(given_up(group, error).await),
+    };
+    if let Err(error) = group.commit().await {
+        return Err(given_up(group, error).await);
+    }
+    report.groups = 1;
+    let before = report.objects;
+    for batch in packed.chunks(BATCH) {
+        match switch(stripes, &group, batch, &text).await {
+            Ok((objects, bytes)) => {
+                report.objects += objects;
+                report.bytes += bytes;
+            }
+            Err(error) => return Err(given_up(group, error).await),
+        }
+    }
+    report.overtaken = packed.len() as u64 - (report.objects - before);
+    group.settle(report.overtaken == 0).await?;
+    Ok(report)
+}
+
+/// Gives a group up because of `error`.
+async fn given_up(group: CodingGroup<'_>, error: StripeError) -> StripeError {
+    let id = group.id();
+    if let Err(error) = group.give_up().await {
+        tracing::warn!(stripe = %id, %error, "a coding group that failed is left to the collector");
+    }
+    error
+}
+
+/// Reads objects and fills the group's partitions with them.
+async fn fill(
+    stripes: &Stripes,
+    writer: &mut GroupWriter<'_>,
+    candidates: Vec<Candidate>,
+    report: &mut PackReport,
+) -> Result<Vec<Packed>, StripeError> {
+    let mut packed = Vec::with_capacity(candidates.len());
+    let mut partition = writer.partition();
+    for batch in together(candidates) {
+        let read = read(stripes, &batch).await;
+        for (of, pieces) in batch.into_iter().zip(read) {
+            let Some(pieces) = pieces else {
+                report.unreadable += 1;
+                continue;
+            };
+            if !partition.fits(&of.key, of.stored.len() as usize) {
+                if partition.is_empty() {
+                    // It is larger than a partition.
+                    continue;
+                }
+                writer.add(partition).await?;
+                partition = writer.partition();
+                if writer.partitions_left() == 0 {
+                    return Ok(packed);
+                }
+            }
+            let Some(entry) = partition.push(of.key.clone(), &pieces) else { continue };
+            let extent = Extent {
+                stripe: writer.id().to_bytes().to_vec().into(),
+                index: writer.index(),
+                offset: entry.offset,
+                len: entry.len,
+                crc32c: entry.crc32c,
+                content_version: 0,
+            };
+            packed.push(Packed { of, extent });
+        }
+    }
+    if !partition.is_empty() {
+        writer.add(partition).await?;
+    }
+    Ok(packed)
+}
+
+/// Objects that are read together.
+fn together(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
+    let (mut batches, mut bytes) = (vec![Vec::new()], 0);
+    for candidate in candidates {
+        let len = candidate.stored.len() as usize;
+        let last = batches.last().map_or(0, Vec::len);
+        if last > 0 && (last >= READ_TOGETHER || bytes + len > READ_BYTES) {
+            batches.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += len;
+        batches.last_mut().expect("there is one").push(candidate);
+    }
+    batches
+}
+
+/// The bytes of objects; `None` for one that cannot be read, because it was replaced, or that is not what its row says.
+async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Option<Vec<Bytes>>> {
+    let spans: Vec<Span> = candidates.iter().map(|of| Span::whole(of.stored.clone())).collect();
+    let mut found = vec![None; spans.len()];
+    let hand_out = |position: usize, pieces: Vec<Bytes>| found[position] = Some(pieces);
+    if let Err(error) = stripes.read_ahead(&spans, hand_out).await {
+        tracing::debug!(%error, "some objects are not packed now");
+    }
+    for (candidate, pieces) in candidates.iter().zip(&mut found) {
+        let crc = |pieces: &Vec<Bytes>| {
+            pieces.iter().fold(0, |crc, piece| striate_codec::crc32c_append(crc, piece))
+        };
+        if pieces.as_ref().is_some_and(|pieces| crc(pieces) != candidate.stored.crc32c()) {
+            let key = String::from_utf8_lossy(&candidate.key);
+            tracing::warn!(%key, "an object's bytes do not match its row; it is not packed");
+            *pieces = None;
+        }
+    }
+    found
+}
+
+/// Switches rows to the group's extents, as far as they still name what was packed; answers how many objects and bytes.
+async fn switch(
+    stripes: &Stripes,
+    group: &CodingGroup<'_>,
+    batch: &[Packed],
+    profile: &str,
+) -> Result<(u64, u64), StripeError> {
+    let keys: Vec<Bytes> = batch.iter().map(|packed| packed.of.key.clone()).collect();
+    for _ in 0..MAX_ATTEMPTS {
+        let rows = stripes.meta().get_many(&keys).await?;
+        let mut tx = stripes.transaction();
+        let (mut released, mut sources) = (Vec::new(), BTreeSet::new());
+        let (mut objects, mut bytes) = (0, 0);
+        for (packed, row) in batch.iter().zip(rows) {
+            let Some(row) = row else { continue };
+            let mut object: Object = row.record()?;
+            if object.body.as_ref().and_then(stored).as_ref() != Some(&packed.of.stored) {
+                continue;
+            }
+            match &packed.of.stored {
+                Stored::Block(block) => released.push(block.stripe.clone()),
+                Stored::Extent(_) => drop(sources.insert(packed.of.stored.stripe()?)),
+            }
+            object.body = Some(Body::Extent(packed.extent.clone()));
+            object.profile = profile.to_owned();
+            tx.require_unchanged(row.key.clone(), Some(&row)).put(row.key.clone(), records::encode(&object));
+            (objects, bytes) = (objects + 1, bytes + u64::from(packed.extent.len));
+        }
+        if objects == 0 {
+            return Ok((0, 0));
+        }
+        if !released.is_empty() {
+            let id = group.id().to_bytes();
+            let garbage = Garbage { stripe: id.to_vec().into(), stripes: released, ..Garbage::default() };
+            let key = keys::garbage(&id, tx.id.0);
+            tx.put(key, records::encode(&garbage));
+        }
+        for source in sources {
+            tx.put(keys::mark(source), Bytes::new());
+        }
+        if group.switch(tx).await? == Switched::Done {
+            return Ok((objects, bytes));
+        }
+    }
+    Ok((0, 0))
+}
+
+/// The bytes that an object's body names in one piece.
+fn stored(body: &Body) -> Option<Stored> {
+    match body {
+        Body::Blocks(list) => match list.blocks.as_slice() {
+            [block] => Some(block.clone().into()),
+            _ => None,
+        },
+        Body::Extent(extent) => Some(extent.clone().into()),
+        Body::Inline(_) | Body::Manifest(_) | Body::Uploaded(_) => None,
+    }
+}
+
+/// The length of partitions that hold all of `candidates` in one group, and little more.
+pub(crate) fn snug_partition(candidates: &[Candidate], k: usize) -> u32 {
+    let room: usize = candidates.iter().map(Candidate::room).sum();
+    let largest = candidates.iter().map(Candidate::room).max().unwrap_or(0);
+    let len = room.div_ceil(k) + largest + striate_stripe::partition::FOOTER_LEN as usize;
+    len.next_multiple_of(4 << 10) as u32
+}
+
+/// The extent that a row names in a stripe, if it does.
+pub(crate) fn extent_in(row: &Row, stripe: StripeId) -> Result<Option<Extent>, StripeError> {
+    let object: Object = row.record()?;
+    match object.body {
+        Some(Body::Extent(extent)) if extent.stripe == stripe.to_bytes()[..] => Ok(Some(extent)),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,220 @@
+//! Repacking: space of dead objects comes back from partitions that others still live in.
+//!
+//! *Rows decide what lives.* A mark says that something in a stripe may be dead. Whoever follows it reads the directories, then
+//! the rows that they name: an entry lives while the row under its key names exactly this extent. From the moment at which the
+//! group's reservation is seen gone nothing of it can come to life, so that “dead when read” stays true (R1 to R4 of the
+//! protocol in design.md §10.15).
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use serde::Serialize;
+use striate_core::StripeId;
+use striate_meta::records::{Extent, Stripe};
+use striate_meta::{Commit, Precondition, Row, keys};
+use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, PartitionFooter};
+use striate_stripe::{Packer, Span, Stored, StripeError, Stripes, release_stripe};
+
+use crate::packing::{Candidate, PackOptions, PackReport, extent_in, pack_group, snug_partition};
+use crate::rows::Rows;
+
+/// Rows of a stripe's objects read together.
+const PAGE: usize = 500;
+
+/// What was done about a marked stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repacked {
+    /// Its group is being written, or its record changed: it is looked at again.
+    Later,
+    /// It is dense enough: the mark is gone.
+    Kept,
+    /// What lived was rewritten; the stripe is looked at again.
+    Rewritten,
+    /// Nothing lived: it is garbage.
+    Released,
+    /// A directory cannot be read: it stays until that is repaired.
+    Unreadable,
+}
+
+/// How much of packed stripes lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Liveness {
+    /// Objects that live, and their bytes.
+    pub live_objects: u64,
+    /// Bytes of these.
+    pub live_bytes: u64,
+    /// Objects that are dead.
+    pub dead_objects: u64,
+    /// Bytes of these.
+    pub dead_bytes: u64,
+}
+
+impl Liveness {
+    /// The share of the objects' bytes that is dead.
+    pub fn dead_share(&self) -> f64 {
+        self.dead_bytes as f64 / (self.dead_bytes + self.live_bytes).max(1) as f64
+    }
+}
+
+/// What a look found (R1).
+struct Look {
+    mark: Row,
+    row: Row,
+    record: Stripe,
+    live: Vec<Candidate>,
+    found: Liveness,
+}
+
+/// Looks at all marked stripes and gives back the space of what is dead. Answers what was done, by stripes.
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn repack_marked(
+    stripes: &Stripes,
+    packer: &Packer,
+    options: &PackOptions,
+) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+    let mut done = Vec::new();
+    let mut rows = Rows::with_prefix(keys::MARKS);
+    while let Some(page) = rows.next(stripes).await? {
+        for row in page {
+            let Some(id) = keys::stripe_of(&row.key) else { continue };
+            let mut what = repack(stripes, packer, id, options).await?;
+            if what == Repacked::Rewritten {
+                what = repack(stripes, packer, id, options).await?;
+            }
+            done.push((id, what));
+        }
+    }
+    Ok(done)
+}
+
+/// Looks at one marked stripe.
+///
+/// # Errors
+/// When the metadata store fails, or what lives cannot be rewritten.
+pub async fn repack(
+    stripes: &Stripes,
+    packer: &Packer,
+    id: StripeId,
+    options: &PackOptions,
+) -> Result<Repacked, StripeError> {
+    let look = match look(stripes, id).await {
+        Ok(Some(look)) => look,
+        Ok(None) => return Ok(Repacked::Later),
+        Err(error @ (StripeError::Unreadable { .. } | StripeError::Inconsistent { .. })) => {
+            tracing::warn!(stripe = %id, %error, "what lives in a packed stripe cannot be seen");
+            return Ok(Repacked::Unreadable);
+        }
+        Err(error) => return Err(error),
+    };
+    if look.live.is_empty() {
+        return release(stripes, id, look).await;
+    }
+    if look.found.dead_share() <= options.dead_share {
+        let mut tx = stripes.transaction();
+        tx.require_unchanged(look.mark.key.clone(), Some(&look.mark)).delete(look.mark.key);
+        return Ok(match stripes.meta().commit(tx).await? {
+            Commit::Done(_) => Repacked::Kept,
+            Commit::Conflict { .. } => Repacked::Later,
+        });
+    }
+    let profile = stripes.profiles().parse(&look.record.profile)?;
+    let partition_len = snug_partition(&look.live, stripes.code(&profile)?.k());
+    let PackReport { objects, .. } = pack_group(stripes, packer, &profile, partition_len, look.live).await?;
+    Ok(if objects > 0 { Repacked::Rewritten } else { Repacked::Later })
+}
+
+/// How much of a packed stripe lives.
+///
+/// # Errors
+/// When the metadata store fails, or a directory cannot be read.
+pub async fn liveness(stripes: &Stripes, id: StripeId) -> Result<Option<Liveness>, StripeError> {
+    let Some(row) = stripes.meta().get(&keys::stripe(id)).await? else { return Ok(None) };
+    let record: Stripe = row.record()?;
+    Ok(Some(find_live(stripes, id, &record).await?.1))
+}
+
+/// R1: the mark, the reservation and the record from one state; then the directories, then their rows. `None` while the
+/// reservation stands, or where there is nothing to look at.
+async fn look(stripes: &Stripes, id: StripeId) -> Result<Option<Look>, StripeError> {
+    let wanted = [keys::mark(id), keys::intent(id.writer(), id.sequence()), keys::stripe(id)];
+    let mut rows = stripes.meta().get_many(&wanted).await?.into_iter();
+    let (mark, intent, row) = (rows.next().flatten(), rows.next().flatten(), rows.next().flatten());
+    let (Some(mark), None, Some(row)) = (mark, intent, row) else { return Ok(None) };
+    let record: Stripe = row.record()?;
+    let (live, found) = find_live(stripes, id, &record).await?;
+    Ok(Some(Look { mark, row, record, live, found }))
+}
+
+/// What lives in a stripe, in the order of its directories.
+async fn find_live(
+    stripes: &Stripes,
+    id: StripeId,
+    record: &Stripe,
+) -> Result<(Vec<Candidate>, Liveness), StripeError> {
+    let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
+    let (mut live, mut found) = (Vec::new(), Liveness::default());
+    for index in 0..k as u32 {
+        for page in directory(stripes, id, index, record.chunk_len).await?.chunks(PAGE) {
+            let keys: Vec<Bytes> = page.iter().map(|entry| entry.key.clone()).collect();
+            let mut rows = HashMap::with_capacity(keys.len());
+            for row in stripes.meta().get_many(&keys).await?.into_iter().flatten() {
+                rows.insert(row.key.clone(), row);
+            }
+            for entry in page {
+                let extent = rows.get(&entry.key).map(|row| extent_in(row, id)).transpose()?.flatten();
+                let extent = extent.filter(|named| (named.index, named.offset) == (index, entry.offset));
+                let Some(extent) = extent else {
+                    found.dead_objects += 1;
+                    found.dead_bytes += u64::from(entry.len);
+                    continue;
+                };
+                found.live_objects += 1;
+                found.live_bytes += u64::from(entry.len);
+                live.push(Candidate { key: entry.key.clone(), stored: extent.into() });
+            }
+        }
+    }
+    Ok((live, found))
+}
+
+/// The objects of one partition.
+async fn directory(
+    stripes: &Stripes,
+    id: StripeId,
+    index: u32,
+    len: u32,
+) -> Result<Vec<PartitionEntry>, StripeError> {
+    let damaged = |error: striate_stripe::partition::NoPartition| StripeError::Inconsistent {
+        what: format!("chunk {index} of stripe {id}"),
+        reason: error.to_string(),
+    };
+    let payload: Stored =
+        Extent { stripe: id.to_bytes().to_vec().into(), index, len, ..Extent::default() }.into();
+    let read = async |from: u32, to: u32| -> Result<Vec<u8>, StripeError> {
+        if from == to {
+            return Ok(Vec::new());
+        }
+        let pieces = stripes.read_span(Span { of: payload.clone(), range: from..to }).await?;
+        Ok(pieces.concat())
+    };
+    let footer = read(len.saturating_sub(FOOTER_LEN), len).await?;
+    let footer = PartitionFooter::parse(&footer, len).map_err(damaged)?;
+    let directory = read(footer.dir_offset, footer.dir_offset + footer.dir_len).await?;
+    footer.entries(&directory).map_err(damaged)
+}
+
+/// R4: nothing lives. The record must be as it was read, and nothing may have died since: a row may have moved meanwhile.
+async fn release(stripes: &Stripes, id: StripeId, look: Look) -> Result<Repacked, StripeError> {
+    let mut tx = stripes.transaction();
+    tx.require_unchanged(look.row.key.clone(), Some(&look.row));
+    tx.require_unchanged(look.mark.key.clone(), Some(&look.mark));
+    tx.require(Precondition::Absent(keys::intent(id.writer(), id.sequence())));
+    release_stripe(&mut tx, id, &look.record);
+    tx.delete(look.mark.key);
+    Ok(match stripes.meta().commit(tx).await? {
+        Commit::Done(_) => Repacked::Released,
+        Commit::Conflict { .. } => Repacked::Later,
+    })
+}

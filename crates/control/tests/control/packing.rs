@@ -1,0 +1,339 @@
+//! Packing and repacking: objects read back at every instant, whoever changes a row meanwhile wins, and space comes back.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use striate_client::{CopyRequest, GetRequest, ObjectAttributes, ReadOrder, ReadRange, WriteCondition};
+use striate_control::{
+    GarbageCollector, PackOptions, PackReport, Repacked, collect_abandoned, heal, liveness, pack_bucket,
+    repack_marked, verify,
+};
+use striate_meta::records::{Extent, Object, Stripe, object::Body};
+use striate_meta::{ScanRange, keys};
+use striate_site::Site;
+use striate_stripe::{Packer, stripe_id};
+
+use crate::cluster::{BUCKET, Cluster, content, go_on};
+
+const OBJECTS: usize = 60;
+
+/// Everything small is packed at once, into small partitions.
+fn options() -> PackOptions {
+    PackOptions {
+        settled_after: Duration::ZERO,
+        patience: Duration::ZERO,
+        partition_len: 64 << 10,
+        pace: 1.0,
+        ..PackOptions::default()
+    }
+}
+
+fn len(key: usize) -> usize {
+    5_000 + 37 * key
+}
+
+struct Packing {
+    cluster: Cluster,
+    packer: Packer,
+}
+
+impl Packing {
+    async fn start(profile: &str) -> Self {
+        let cluster = Cluster::start(10, profile).await;
+        for key in 0..OBJECTS {
+            cluster.put(&name(key), &content(key, len(key))).await.unwrap();
+        }
+        let packer = cluster.client.stripes().open_packer().await.unwrap();
+        Self { cluster, packer }
+    }
+
+    async fn pack(&self) -> PackReport {
+        let stripes = self.cluster.client.stripes();
+        let default = "rs(4,2)".parse().unwrap();
+        pack_bucket(stripes, &self.packer, BUCKET, &default, &options()).await.unwrap()
+    }
+
+    async fn repack(&self) -> Vec<Repacked> {
+        let done = repack_marked(self.cluster.client.stripes(), &self.packer, &options()).await.unwrap();
+        done.into_iter().map(|(_, what)| what).collect()
+    }
+
+    async fn extent(&self, key: usize) -> Option<Extent> {
+        let row = self.cluster.meta.get(&keys::object(BUCKET, &name(key))).await.unwrap()?;
+        match row.record::<Object>().unwrap().body {
+            Some(Body::Extent(extent)) => Some(extent),
+            _ => None,
+        }
+    }
+
+    async fn rows(&self, prefix: &[u8]) -> usize {
+        self.cluster.meta.scan(ScanRange::prefix(prefix), 10_000).await.unwrap().len()
+    }
+
+    async fn assert_reads(&self, keys: impl IntoIterator<Item = usize>) {
+        for key in keys {
+            let read = self.cluster.get(&name(key)).await.unwrap();
+            assert_eq!(read, content(key, len(key)), "object {key}");
+        }
+    }
+
+    /// Garbage is removed when its grace is over.
+    async fn collect(&self) {
+        let (stripes, mut collector) = (self.cluster.client.stripes(), GarbageCollector::default());
+        for _ in 0..4 {
+            collector.round(stripes).await.unwrap();
+            stripes.runtime().sleep(stripes.options().garbage_grace).await;
+        }
+        collector.round(stripes).await.unwrap();
+        assert_eq!(self.rows(keys::GARBAGE).await, 0);
+    }
+
+    fn chunks(&self) -> usize {
+        self.cluster.sites.iter().map(|site| site.chunks.lock().len()).sum()
+    }
+}
+
+fn name(key: usize) -> String {
+    format!("folder/object{key:03}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn packed_objects_read_back_in_every_way_and_their_old_stripes_become_garbage() {
+    for profile in ["rs(4,2)", "lrc(4,2,2)"] {
+        let packing = Packing::start(profile).await;
+        let report = packing.pack().await;
+        assert_eq!((report.overtaken, report.unreadable), (0, 0), "{report:?}");
+        assert!(report.groups >= 1 && report.objects > 30, "{report:?}");
+        assert_eq!(
+            packing.rows(keys::MARKS).await,
+            0,
+            "all entries live: the marks went with the reservations"
+        );
+        assert_eq!(packing.rows(keys::INTENTS).await, 1, "the range of the puts");
+        packing.assert_reads(0..OBJECTS).await;
+        packing.collect().await;
+        packing.assert_reads(0..OBJECTS).await;
+        let split = OBJECTS as u64 - report.objects;
+        assert_eq!(
+            packing.rows(keys::STRIPES).await as u64,
+            report.groups + split,
+            "what fills no group stays as it is"
+        );
+        let verified = verify(packing.cluster.client.stripes(), go_on).await.unwrap();
+        assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
+
+        let client = &packing.cluster.client;
+        for (first, last) in [(0, 0), (100, 4_321), (4_999, u64::MAX)] {
+            let range = ReadRange::Bytes { first, last: Some(last) };
+            let request = GetRequest { range, ..get(7) };
+            let mut read = client.get(request).await.unwrap();
+            let mut bytes = Vec::new();
+            while let Some(piece) = read.body.next().await {
+                bytes.extend_from_slice(&piece.unwrap());
+            }
+            let end = (last as usize).saturating_add(1).min(len(7));
+            assert_eq!(bytes, content(7, len(7))[first as usize..end]);
+        }
+        let copy = CopyRequest {
+            source_bucket: BUCKET.to_owned(),
+            source_key: name(3),
+            bucket: BUCKET.to_owned(),
+            key: "copy".to_owned(),
+            ..CopyRequest::default()
+        };
+        client.copy(copy).await.unwrap();
+        assert_eq!(packing.cluster.get("copy").await.unwrap(), content(3, len(3)));
+        let mut parts = client.read_many((0..OBJECTS).map(get).collect(), ReadOrder::Requests);
+        let mut many = vec![Vec::new(); OBJECTS];
+        while let Some((position, part)) = parts.next().await {
+            part.unwrap().pieces.iter().for_each(|piece| many[position].extend_from_slice(piece));
+        }
+        for (key, read) in many.into_iter().enumerate() {
+            assert_eq!(read, content(key, len(key)));
+        }
+    }
+}
+
+fn get(key: usize) -> GetRequest {
+    GetRequest { bucket: BUCKET.to_owned(), key: name(key), ..GetRequest::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_packed_object_is_read_around_lost_sites_and_healed_with_them() {
+    let mut packing = Packing::start("rs(4,2)").await;
+    packing.pack().await;
+    packing.collect().await;
+    for _ in 0..2 {
+        packing.cluster.retire(0).await;
+    }
+    packing.assert_reads(0..OBJECTS).await;
+    let report = heal(packing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    packing.assert_reads(0..OBJECTS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn overwriting_or_deleting_a_packed_object_leaves_its_neighbours_alone() {
+    let packing = Packing::start("rs(4,2)").await;
+    packing.pack().await;
+    packing.collect().await;
+    let stripe = stripe_id(&packing.extent(1).await.unwrap().stripe).unwrap();
+    packing.cluster.put(&name(1), b"another").await.unwrap();
+    let client = &packing.cluster.client;
+    client.delete(BUCKET, &name(2), WriteCondition::default()).await.unwrap();
+    assert!(packing.cluster.get(&name(2)).await.is_err());
+    assert_eq!(packing.cluster.get(&name(1)).await.unwrap(), b"another");
+    packing.assert_reads(3..OBJECTS).await;
+    assert_eq!(packing.rows(keys::MARKS).await, 1);
+    let found = liveness(client.stripes(), stripe).await.unwrap().unwrap();
+    assert_eq!((found.dead_objects, found.dead_bytes), (2, (len(1) + len(2)) as u64));
+    assert_eq!(packing.repack().await, [Repacked::Kept], "it is dense enough");
+    assert_eq!(packing.rows(keys::MARKS).await, 0);
+    packing.assert_reads(3..OBJECTS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tags_are_not_lost_and_a_description_keeps_the_extent_alive() {
+    let packing = Packing::start("rs(4,2)").await;
+    let client = &packing.cluster.client;
+    packing.pack().await;
+    let before = packing.extent(5).await;
+    client.set_object_tags(BUCKET, &name(5), [("a".to_owned(), "b".to_owned())].into()).await.unwrap();
+    let describe = CopyRequest {
+        source_bucket: BUCKET.to_owned(),
+        source_key: name(6),
+        bucket: BUCKET.to_owned(),
+        key: name(6),
+        attributes: Some(ObjectAttributes { content_type: "text/plain".to_owned(), ..Default::default() }),
+        ..CopyRequest::default()
+    };
+    client.copy(describe).await.unwrap();
+    assert_eq!(packing.extent(5).await, before);
+    for key in 0..OBJECTS {
+        if ![5, 6].contains(&key) {
+            client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
+        }
+    }
+    packing.repack().await;
+    packing.collect().await;
+    packing.assert_reads([5, 6]).await;
+    assert_eq!(client.head(get(6)).await.unwrap().0.attributes.content_type, "text/plain");
+}
+
+#[tokio::test(start_paused = true)]
+async fn space_comes_back_when_most_is_deleted_and_all_of_it_when_everything_is() {
+    let packing = Packing::start("rs(4,2)").await;
+    packing.pack().await;
+    packing.collect().await;
+    let live: Vec<usize> = (0..OBJECTS).filter(|key| key % 5 == 0).collect();
+    let client = &packing.cluster.client;
+    for key in (0..OBJECTS).filter(|key| key % 5 != 0) {
+        client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
+    }
+    let done = packing.repack().await;
+    assert!(done.iter().all(|what| *what == Repacked::Released), "{done:?}");
+    packing.assert_reads(live.clone()).await;
+    packing.collect().await;
+    packing.assert_reads(live.clone()).await;
+    let stored: usize = packing.cluster.sites.iter().map(|site| stored_bytes(&site.chunks.lock())).sum();
+    let needed = live.iter().map(|&key| len(key)).sum::<usize>() * 6 / 4;
+    assert!(stored < needed * 3 / 2, "{stored} bytes for {needed}");
+    for key in live {
+        client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
+    }
+    packing.repack().await;
+    packing.collect().await;
+    assert_eq!(
+        (packing.chunks(), packing.rows(keys::STRIPES).await, packing.rows(keys::MARKS).await),
+        (0, 0, 0)
+    );
+}
+
+fn stored_bytes<K>(chunks: &std::collections::BTreeMap<K, (bytes::Bytes, u32)>) -> usize {
+    chunks.values().map(|(payload, _)| payload.len()).sum()
+}
+
+/// Sites take a while for each chunk: rows change after their objects were read and before they are switched.
+#[tokio::test(start_paused = true)]
+async fn whoever_changes_an_object_while_it_is_packed_wins() {
+    let packing = Packing::start("rs(4,2)").await;
+    let (client, runtime) = (&packing.cluster.client, packing.cluster.client.stripes().runtime().clone());
+    let set_lag = |ms| {
+        packing.cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::from_millis(ms));
+    };
+    set_lag(50);
+    let change = async {
+        runtime.sleep(Duration::from_millis(320)).await;
+        assert_eq!(packing.rows(keys::MARKS).await, 0, "the group's record does not stand yet");
+        set_lag(0);
+        packing.cluster.put(&name(1), b"another").await.unwrap();
+        client.delete(BUCKET, &name(2), WriteCondition::default()).await.unwrap();
+        client.set_object_tags(BUCKET, &name(3), [("a".to_owned(), "b".to_owned())].into()).await.unwrap();
+        set_lag(50);
+    };
+    let (report, ()) = tokio::join!(packing.pack(), change);
+    assert_eq!(report.overtaken, 2, "a description is no other body: {report:?}");
+    set_lag(0);
+    assert_eq!(packing.cluster.get(&name(1)).await.unwrap(), b"another");
+    assert!(packing.cluster.get(&name(2)).await.is_err());
+    assert_eq!(client.object_tags(BUCKET, &name(3)).await.unwrap().len(), 1);
+    packing.assert_reads(3..OBJECTS).await;
+    assert_eq!(packing.rows(keys::MARKS).await, 1, "two entries were born dead");
+    packing.repack().await;
+    packing.collect().await;
+    packing.assert_reads(3..OBJECTS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_packer_that_dies_at_any_moment_loses_nothing_and_leaves_nothing() {
+    for moment in 0..24 {
+        let packing = Packing::start("rs(4,2)").await;
+        let Packing { cluster, packer } = packing;
+        let stripes = &cluster.client.stripes().clone();
+        cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::from_millis(20));
+        let default = "rs(4,2)".parse().unwrap();
+        let dying = async { pack_bucket(stripes, &packer, BUCKET, &default, &options()).await };
+        let died = cluster.runtime.timeout(Duration::from_millis(15 * moment), dying).await.is_err();
+        drop(packer);
+        cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::ZERO);
+        let packer = stripes.open_packer().await.unwrap();
+        let packing = Packing { cluster, packer };
+        packing.assert_reads(0..OBJECTS).await;
+        stripes.runtime().sleep(Duration::from_secs(90)).await;
+        collect_abandoned(stripes).await.unwrap();
+        packing.repack().await;
+        packing.pack().await;
+        packing.collect().await;
+        packing.assert_reads(0..OBJECTS).await;
+        assert_eq!(packing.rows(keys::MARKS).await, 0, "moment {moment}, died {died}");
+        let verified = verify(stripes, go_on).await.unwrap();
+        assert!(
+            verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0),
+            "moment {moment}: {verified:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_directory_stops_the_release_until_it_is_repaired() {
+    let packing = Packing::start("rs(4,2)").await;
+    packing.pack().await;
+    packing.collect().await;
+    let client = &packing.cluster.client;
+    let stripe = stripe_id(&packing.extent(0).await.unwrap().stripe).unwrap();
+    let row = packing.cluster.meta.get(&keys::stripe(stripe)).await.unwrap().unwrap();
+    let record: Stripe = row.record().unwrap();
+    client.delete(BUCKET, &name(0), WriteCondition::default()).await.unwrap();
+    let holders: Vec<u32> = record.locations.iter().take(3).map(|location| location.site).collect();
+    let set_down = |is_down| {
+        for site in packing.cluster.sites.iter().filter(|site| holders.contains(&site.id().0)) {
+            *site.down.lock() = is_down;
+        }
+    };
+    set_down(true);
+    assert_eq!(packing.repack().await, [Repacked::Unreadable]);
+    assert_eq!(packing.rows(keys::MARKS).await, 1);
+    set_down(false);
+    client.stripes().runtime().sleep(Duration::from_secs(5)).await;
+    assert_eq!(packing.repack().await, [Repacked::Kept]);
+}

@@ -1,0 +1,298 @@
+//! The payload of a packed data chunk: objects in key order, then a directory of them.
+//!
+//! ```text
+//! 0           entries in key order, each at a multiple of 8
+//! dir_offset  directory, for each entry: shared u16 | rest_len u16 | rest of the row's key | offset u32 | len u32 | crc32c u32
+//! …           zeros
+//! end − 32    magic "STRIPACK" | format u16 | 0 u16 | entries u32 | dir_offset u32 | dir_len u32 | dir_crc32c u32 | footer_crc32c u32
+//! ```
+//!
+//! Numbers are big-endian. `shared` counts the leading bytes that a key has in common with the one before it. A key is that of
+//! a metadata row: the rows decide what lives, the directory only says which to ask. It does not name its stripe.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use striate_codec::crc32c;
+
+/// Bytes of the footer.
+pub const FOOTER_LEN: u32 = 32;
+const MAGIC: &[u8; 8] = b"STRIPACK";
+const FORMAT: u16 = 1;
+/// Objects begin at multiples of this.
+const ALIGNMENT: usize = 8;
+/// Bytes of a directory's entry besides its key.
+const ENTRY_LEN: usize = 16;
+/// No row's key is longer.
+const MAX_KEY_LEN: usize = u16::MAX as usize;
+
+/// An object in a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionEntry {
+    /// The key of its row.
+    pub key: Bytes,
+    /// Where it begins in the payload, in bytes.
+    pub offset: u32,
+    /// Its length in bytes.
+    pub len: u32,
+    /// CRC-32C of its bytes.
+    pub crc32c: u32,
+}
+
+/// Where a partition's directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionFooter {
+    /// How many objects it has.
+    pub entries: u32,
+    /// Where the directory begins, in bytes of the payload.
+    pub dir_offset: u32,
+    /// Its length in bytes.
+    pub dir_len: u32,
+    dir_crc32c: u32,
+}
+
+/// Why a payload is no partition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is no partition: {0}")]
+pub struct NoPartition(&'static str);
+
+/// A partition that is being filled.
+#[derive(Debug)]
+pub struct PartitionBuilder {
+    payload: BytesMut,
+    /// Where the next object begins.
+    end: usize,
+    directory: BytesMut,
+    entries: u32,
+    last_key: Bytes,
+}
+
+impl PartitionBuilder {
+    /// An empty partition of `len` bytes, at least [`FOOTER_LEN`].
+    pub fn new(len: u32) -> Self {
+        let payload = BytesMut::zeroed(len.max(FOOTER_LEN) as usize);
+        Self { payload, end: 0, directory: BytesMut::new(), entries: 0, last_key: Bytes::new() }
+    }
+
+    /// Whether it has no object.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Bytes of the objects and their padding.
+    pub fn filled(&self) -> usize {
+        self.end
+    }
+
+    /// Whether an object of `len` bytes still fits.
+    pub fn fits(&self, key: &[u8], len: usize) -> bool {
+        let directory = self.directory.len() + ENTRY_LEN + key.len();
+        key.len() <= MAX_KEY_LEN
+            && aligned(self.end + len) + directory + FOOTER_LEN as usize <= self.payload.len()
+    }
+
+    /// Adds an object, if it fits. Keys come in ascending order.
+    pub fn push(&mut self, key: Bytes, pieces: &[Bytes]) -> Option<PartitionEntry> {
+        let len: usize = pieces.iter().map(Bytes::len).sum();
+        if !self.fits(&key, len) {
+            return None;
+        }
+        let offset = self.end;
+        for piece in pieces {
+            self.payload[self.end..self.end + piece.len()].copy_from_slice(piece);
+            self.end += piece.len();
+        }
+        let crc32c = crc32c(&self.payload[offset..self.end]);
+        self.end = aligned(self.end);
+        let entry = PartitionEntry { key, offset: offset as u32, len: len as u32, crc32c };
+        self.list(&entry);
+        Some(entry)
+    }
+
+    fn list(&mut self, entry: &PartitionEntry) {
+        let pairs = self.last_key.iter().zip(&entry.key);
+        let shared = pairs.take_while(|(before, now)| before == now).count();
+        let rest = &entry.key[shared..];
+        self.directory.put_u16(shared as u16);
+        self.directory.put_u16(rest.len() as u16);
+        self.directory.put_slice(rest);
+        self.directory.put_u32(entry.offset);
+        self.directory.put_u32(entry.len);
+        self.directory.put_u32(entry.crc32c);
+        self.entries += 1;
+        self.last_key = entry.key.clone();
+    }
+
+    /// The chunk's payload.
+    pub fn finish(self) -> Bytes {
+        let Self { mut payload, end, directory, entries, .. } = self;
+        payload[end..end + directory.len()].copy_from_slice(&directory);
+        let mut footer = BytesMut::with_capacity(FOOTER_LEN as usize);
+        footer.put_slice(MAGIC);
+        footer.put_u16(FORMAT);
+        footer.put_u16(0);
+        footer.put_u32(entries);
+        footer.put_u32(end as u32);
+        footer.put_u32(directory.len() as u32);
+        footer.put_u32(crc32c(&directory));
+        footer.put_u32(crc32c(&footer));
+        let at = payload.len() - FOOTER_LEN as usize;
+        payload[at..].copy_from_slice(&footer);
+        payload.freeze()
+    }
+}
+
+impl PartitionFooter {
+    /// The footer of a partition of `payload_len` bytes, from the last [`FOOTER_LEN`] of them.
+    ///
+    /// # Errors
+    /// [`NoPartition`].
+    pub fn parse(mut bytes: &[u8], payload_len: u32) -> Result<Self, NoPartition> {
+        if bytes.len() != FOOTER_LEN as usize || payload_len < FOOTER_LEN {
+            return Err(NoPartition("it is too short"));
+        }
+        let checked = &bytes[..FOOTER_LEN as usize - 4];
+        if !bytes.starts_with(MAGIC) {
+            return Err(NoPartition("it does not end as one"));
+        }
+        let expected = crc32c(checked);
+        bytes.advance(MAGIC.len());
+        let (format, _) = (bytes.get_u16(), bytes.get_u16());
+        let (entries, dir_offset, dir_len) = (bytes.get_u32(), bytes.get_u32(), bytes.get_u32());
+        let footer = Self { entries, dir_offset, dir_len, dir_crc32c: bytes.get_u32() };
+        if bytes.get_u32() != expected {
+            return Err(NoPartition("its footer does not match its checksum"));
+        }
+        if format != FORMAT {
+            return Err(NoPartition("a newer program wrote it"));
+        }
+        let end = dir_offset.checked_add(dir_len);
+        if end.is_none_or(|end| end > payload_len - FOOTER_LEN) {
+            return Err(NoPartition("its directory lies outside it"));
+        }
+        Ok(footer)
+    }
+
+    /// The objects, from the directory's bytes.
+    ///
+    /// # Errors
+    /// [`NoPartition`].
+    pub fn entries(&self, directory: &[u8]) -> Result<Vec<PartitionEntry>, NoPartition> {
+        if directory.len() != self.dir_len as usize || crc32c(directory) != self.dir_crc32c {
+            return Err(NoPartition("its directory does not match its checksum"));
+        }
+        let (mut rest, mut last) = (directory, Vec::new());
+        let mut entries = Vec::with_capacity((self.entries as usize).min(directory.len() / ENTRY_LEN));
+        while rest.has_remaining() {
+            let entry = next_entry(&mut rest, &mut last).ok_or(NoPartition("its directory is cut off"))?;
+            if entry.offset.checked_add(entry.len).is_none_or(|end| end > self.dir_offset) {
+                return Err(NoPartition("an object lies outside it"));
+            }
+            entries.push(entry);
+        }
+        match entries.len() == self.entries as usize {
+            true => Ok(entries),
+            false => Err(NoPartition("its directory has another number of objects")),
+        }
+    }
+}
+
+/// The next entry of a directory; `last` is the key before it.
+fn next_entry(rest: &mut &[u8], last: &mut Vec<u8>) -> Option<PartitionEntry> {
+    let shared = rest.try_get_u16().ok()? as usize;
+    let len = rest.try_get_u16().ok()? as usize;
+    if shared > last.len() || len > rest.len() {
+        return None;
+    }
+    last.truncate(shared);
+    last.extend_from_slice(&rest[..len]);
+    rest.advance(len);
+    let offset = rest.try_get_u32().ok()?;
+    let len = rest.try_get_u32().ok()?;
+    let crc32c = rest.try_get_u32().ok()?;
+    Some(PartitionEntry { key: Bytes::copy_from_slice(last), offset, len, crc32c })
+}
+
+fn aligned(at: usize) -> usize {
+    at.next_multiple_of(ALIGNMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn footer(payload: &[u8]) -> Result<PartitionFooter, NoPartition> {
+        PartitionFooter::parse(&payload[payload.len() - FOOTER_LEN as usize..], payload.len() as u32)
+    }
+
+    fn entries(payload: &[u8]) -> Result<Vec<PartitionEntry>, NoPartition> {
+        let footer = footer(payload)?;
+        let (from, len) = (footer.dir_offset as usize, footer.dir_len as usize);
+        footer.entries(&payload[from..from + len])
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_packed_is_found_again_until_nothing_fits(
+            objects in prop::collection::btree_map("[a-c]{1,6}(/[a-z]{0,4})?", prop::collection::vec(any::<u8>(), 1..90), 0..30),
+            len in 32u32..2_000,
+        ) {
+            let objects: BTreeMap<String, Vec<u8>> = objects;
+            let mut builder = PartitionBuilder::new(len);
+            let mut packed = Vec::new();
+            for (key, bytes) in &objects {
+                let (key, bytes) = (Bytes::from(key.clone()), Bytes::from(bytes.clone()));
+                let fits = builder.fits(&key, bytes.len());
+                let half = bytes.len() / 2;
+                let entry = builder.push(key, &[bytes.slice(..half), bytes.slice(half..)]);
+                prop_assert_eq!(entry.is_some(), fits);
+                packed.extend(entry);
+            }
+            let payload = builder.finish();
+            prop_assert_eq!(payload.len(), len as usize);
+            let found = entries(&payload).unwrap();
+            prop_assert_eq!(&found, &packed);
+            for entry in found {
+                let bytes = &payload[entry.offset as usize..(entry.offset + entry.len) as usize];
+                prop_assert_eq!(bytes, &objects[std::str::from_utf8(&entry.key).unwrap()][..]);
+                prop_assert_eq!(crc32c(bytes), entry.crc32c);
+                prop_assert_eq!(entry.offset % 8, 0);
+            }
+        }
+
+        #[test]
+        fn a_flipped_bit_of_footer_or_directory_is_found_and_any_bytes_are_no_reason_to_panic(
+            at in 0usize..200, bit in 0u8..8, noise in prop::collection::vec(any::<u8>(), 32..200),
+        ) {
+            let mut builder = PartitionBuilder::new(256);
+            for key in ["o/b\0key-1", "o/b\0key-2", "o/b\0other"] {
+                builder.push(Bytes::from(key), &[Bytes::from(key)]).unwrap();
+            }
+            let payload = builder.finish();
+            let from = footer(&payload).unwrap().dir_offset as usize;
+            let mut broken = payload.to_vec();
+            let end = from + footer(&payload).unwrap().dir_len as usize;
+            let places: Vec<usize> = (from..end).chain(payload.len() - 32..payload.len()).collect();
+            broken[places[at % places.len()]] ^= 1 << bit;
+            prop_assert!(entries(&broken).is_err());
+            let _ = entries(&noise);
+        }
+    }
+
+    #[test]
+    fn an_entry_costs_sixteen_bytes_and_what_its_key_does_not_share() {
+        let mut builder = PartitionBuilder::new(4_096);
+        for number in 0..20 {
+            builder
+                .push(
+                    Bytes::from(format!("o/bucket\0folder/object-{number:04}")),
+                    &[Bytes::from_static(b"x")],
+                )
+                .unwrap();
+        }
+        let payload = builder.finish();
+        assert!(footer(&payload).unwrap().dir_len < 20 * 18 + 30, "{:?}", footer(&payload));
+    }
+}

@@ -1,0 +1,354 @@
+//! Writing a coding group: k partitions and their parities, one stripe that many objects will share.
+//!
+//! A group has a reservation of its own (*intent*), under the lease of the packing service. While the reservation stands rows
+//! may be switched to the group and nobody releases it; once it is gone its live entries only get fewer. So the stripe's
+//! record is committed first, marked ([`keys::mark`]), and the reservation ends when the outcome of every switch is known
+//! ([`CodingGroup::settle`]), or when the group is given up ([`CodingGroup::give_up`]), which fences what is still under way.
+//!
+//! Partitions come one by one. Each is written as it comes and added to the parities, so that one partition and n − k parities
+//! are in memory, not the group.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use striate_codec::{Code, accumulate, crc32c};
+use striate_core::{ChunkId, Layout, Profile, SiteId, StripeId};
+use striate_meta::records::{GarbageChunk, Location, Stripe};
+use striate_meta::{Commit, MetaError, Precondition, Revision, Transaction, keys, records};
+use striate_site::Priority;
+
+use super::intent::{StripeName, Writer};
+use super::put::{FIRST, Placed};
+use super::release::add_garbage;
+use super::writes::Writes;
+use crate::error::StripeError;
+use crate::partition::PartitionBuilder;
+use crate::table::holders;
+
+/// How often a transaction is submitted until its outcome is known.
+const MAX_SUBMISSIONS: usize = 8;
+
+/// Makes coding groups. One for each packing service: its lease is not that of the process's puts, and ends with it.
+pub struct Packer {
+    writes: Writes,
+    names: Writer,
+}
+
+/// A coding group whose chunks are being written.
+pub struct GroupWriter<'a> {
+    packer: &'a Packer,
+    name: StripeName,
+    profile: Profile,
+    code: Code,
+    partition_len: u32,
+    sites: Vec<SiteId>,
+    /// Sites in the place of those that fail.
+    spare: Vec<SiteId>,
+    placed: Placed,
+    parities: Vec<BytesMut>,
+    next: usize,
+    data_len: u64,
+}
+
+/// A coding group whose chunks are durable.
+pub struct CodingGroup<'a> {
+    packer: &'a Packer,
+    name: StripeName,
+    stripe: Stripe,
+    strays: Vec<GarbageChunk>,
+    /// When its record was committed, marked.
+    marked: Option<Revision>,
+}
+
+/// What became of a transaction that switches rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switched {
+    /// All of its rows name the group.
+    Done,
+    /// None of them; some row was changed meanwhile.
+    Conflict,
+}
+
+impl Packer {
+    /// Registers under a lease of its own.
+    pub(crate) async fn open(writes: Writes) -> Result<Self, StripeError> {
+        let shared = &writes.shared;
+        let names = Writer::open_single(shared.runtime.clone(), shared.table.meta().clone()).await?;
+        Ok(Self { writes, names })
+    }
+
+    /// Ends its lease: what it leaves is the collector's.
+    pub async fn close(self) {
+        let meta = self.writes.shared.table.meta();
+        if let Err(error) = meta.revoke_lease(self.names.registered().lease).await {
+            tracing::debug!(%error, "the lease of packing ends by itself");
+        }
+    }
+
+    /// Bytes in memory while a group of partitions of this length is made.
+    pub fn memory_of(code: &Code, partition_len: u32) -> usize {
+        (1 + code.n() - code.k()) * partition_len as usize
+    }
+
+    /// Reserves the name of a group, and places for its chunks (P0).
+    ///
+    /// # Errors
+    /// [`StripeError::TooFewSites`] where it cannot be stored; or when the metadata store fails.
+    pub async fn begin(&self, profile: &Profile, partition_len: u32) -> Result<GroupWriter<'_>, StripeError> {
+        let profile = Profile { layout: Layout::Packed, ..*profile };
+        let code = self.writes.shared.table.code(&profile)?;
+        let mut sites = self.writes.place(&profile, &code, None)?;
+        if sites.len() < code.n() {
+            return Err(StripeError::TooFewSites {
+                available: sites.len(),
+                needed: code.n(),
+                reason: "objects are packed when every chunk has its site".to_owned(),
+            });
+        }
+        let spare = sites.split_off(code.n());
+        let name = self.names.name_stripe().await?;
+        let parities = vec![BytesMut::zeroed(partition_len as usize); code.n() - code.k()];
+        let placed = Placed::new(code.n(), &vec![0; code.n()]);
+        Ok(GroupWriter {
+            packer: self,
+            name,
+            profile,
+            code,
+            partition_len,
+            sites,
+            spare,
+            placed,
+            parities,
+            next: 0,
+            data_len: 0,
+        })
+    }
+
+    /// Submits a transaction until its outcome is known.
+    ///
+    /// # Errors
+    /// [`MetaError::UnknownOutcome`] when it stays unknown.
+    async fn submit(&self, tx: &Transaction) -> Result<Commit, MetaError> {
+        let shared = &self.writes.shared;
+        let (mut last, mut is_unknown) = (MetaError::Unavailable("it did not answer".to_owned()), false);
+        for attempt in 0..MAX_SUBMISSIONS {
+            match shared.table.meta().commit(tx.clone()).await {
+                Ok(commit) => return Ok(commit),
+                Err(error @ (MetaError::UnknownOutcome(_) | MetaError::Unavailable(_))) => {
+                    is_unknown |= matches!(error, MetaError::UnknownOutcome(_));
+                    last = error;
+                }
+                Err(error) if is_unknown => return Err(MetaError::UnknownOutcome(error.to_string())),
+                Err(error) => return Err(error),
+            }
+            let pause = std::time::Duration::from_millis(1 << attempt.min(6));
+            shared.runtime.sleep(pause).await;
+        }
+        match is_unknown {
+            true => Err(MetaError::UnknownOutcome(last.to_string())),
+            false => Err(last),
+        }
+    }
+}
+
+impl<'a> GroupWriter<'a> {
+    /// Its name.
+    pub fn id(&self) -> StripeId {
+        self.name.id
+    }
+
+    /// The text of its profile.
+    pub fn profile(&self) -> String {
+        self.profile.to_string()
+    }
+
+    /// Partitions that are still to come.
+    pub fn partitions_left(&self) -> usize {
+        self.code.k() - self.next
+    }
+
+    /// The index of the partition that comes next.
+    pub fn index(&self) -> u32 {
+        self.next as u32
+    }
+
+    /// An empty partition.
+    pub fn partition(&self) -> PartitionBuilder {
+        PartitionBuilder::new(self.partition_len)
+    }
+
+    /// Writes the next partition and adds it to the parities. Not to be called for more than k.
+    ///
+    /// # Errors
+    /// When no site takes it; the group is then to be given up.
+    pub async fn add(&mut self, partition: PartitionBuilder) -> Result<(), StripeError> {
+        let index = self.next;
+        let payload = partition.finish();
+        for (row, parity) in self.parities.iter_mut().enumerate() {
+            let coefficient = self.code.coefficient(self.code.k() + row, index);
+            accumulate(coefficient, &payload, parity);
+        }
+        self.data_len += payload.len() as u64;
+        self.next += 1;
+        self.write(index, payload).await
+    }
+
+    /// Writes the parities (the end of P1).
+    ///
+    /// # Errors
+    /// With the group, which is to be given up, when the chunks that sites took do not make it durable.
+    pub async fn finish(mut self) -> Result<CodingGroup<'a>, (CodingGroup<'a>, StripeError)> {
+        while self.next < self.code.k() {
+            let empty = self.partition();
+            if let Err(error) = self.add(empty).await {
+                return Err((self.stop(), error));
+            }
+        }
+        for (row, parity) in std::mem::take(&mut self.parities).into_iter().enumerate() {
+            if let Err(error) = self.write(self.code.k() + row, parity.freeze()).await {
+                return Err((self.stop(), error));
+            }
+        }
+        if !self.placed.locations.iter().all(|location| location.site != 0) {
+            let error = StripeError::TooFewSites {
+                available: self.placed.held.len(),
+                needed: self.code.n(),
+                reason: self.placed.failures.join("; "),
+            };
+            return Err((self.stop(), error));
+        }
+        Ok(self.stop())
+    }
+
+    /// The group as far as it was written.
+    pub fn stop(self) -> CodingGroup<'a> {
+        let Self { packer, name, profile, partition_len, placed, data_len, .. } = self;
+        let stripe = Stripe {
+            profile: profile.to_string(),
+            chunk_len: partition_len,
+            locations: placed.locations,
+            generation: FIRST.0,
+            len: data_len,
+            entries: Vec::new(),
+        };
+        CodingGroup { packer, name, stripe, strays: placed.strays, marked: None }
+    }
+
+    /// Writes a chunk to its site, or to a spare one.
+    async fn write(&mut self, index: usize, payload: Bytes) -> Result<(), StripeError> {
+        self.placed.locations[index].crc32c = crc32c(&payload);
+        let granule_len = self.packer.writes.shared.options.formats.get().granule_len();
+        let granules: Arc<[u32]> = payload.chunks(granule_len).map(crc32c).collect();
+        let chunk = ChunkId { stripe: self.name.id, index: index as u8, generation: FIRST };
+        let mut site = self.sites[index];
+        loop {
+            let write = (payload.clone(), granules.clone());
+            match self.packer.writes.write_chunk(chunk, write, site, Priority::Background).await {
+                Ok(()) => {
+                    self.placed.hold(index, site);
+                    return Ok(());
+                }
+                Err(error) => self.placed.fail(index, site, &error),
+            }
+            site = self.spare.pop().ok_or_else(|| StripeError::TooFewSites {
+                available: self.placed.held.len(),
+                needed: self.code.n(),
+                reason: self.placed.failures.join("; "),
+            })?;
+        }
+    }
+}
+
+impl CodingGroup<'_> {
+    /// Its name.
+    pub fn id(&self) -> StripeId {
+        self.name.id
+    }
+
+    /// Commits its record, marked: entries may be dead when they are born (P2).
+    ///
+    /// # Errors
+    /// When the metadata store fails or the reservation was taken away; the group is then to be given up.
+    pub async fn commit(&mut self) -> Result<(), StripeError> {
+        let (id, stripe) = (self.name.id, &self.stripe);
+        self.packer.writes.ensure_placement(&holders(stripe)).await?;
+        let mut tx = self.packer.writes.shared.table.transaction();
+        tx.require(Precondition::Exists(self.name.range.key()));
+        tx.put(keys::stripe(id), records::encode(stripe));
+        tx.put(keys::reverse(keys::placement_of(holders(stripe)), id), Bytes::new());
+        tx.put(keys::mark(id), Bytes::new());
+        if !self.strays.is_empty() {
+            add_garbage(&mut tx, id, self.strays.clone());
+        }
+        match self.packer.submit(&tx).await? {
+            Commit::Done(revision) => {
+                self.marked = Some(revision);
+                Ok(())
+            }
+            Commit::Conflict { .. } => Err(super::put::fenced()),
+        }
+    }
+
+    /// Submits a transaction that names extents of the group, under its reservation (P3).
+    ///
+    /// # Errors
+    /// When its outcome stays unknown, or the reservation is gone: the group is then to be given up.
+    pub async fn switch(&self, mut tx: Transaction) -> Result<Switched, StripeError> {
+        let of_reservation = tx.preconditions.len();
+        tx.require(Precondition::Exists(self.name.range.key()));
+        match self.packer.submit(&tx).await? {
+            Commit::Done(_) => Ok(Switched::Done),
+            Commit::Conflict { failed } if failed == of_reservation => Err(super::put::fenced()),
+            Commit::Conflict { .. } => Ok(Switched::Conflict),
+        }
+    }
+
+    /// Ends the reservation: every switch's outcome is known. Where all entries live the mark goes too, unless something has
+    /// died since (P4).
+    ///
+    /// # Errors
+    /// When the metadata store fails; the collector then ends the reservation.
+    pub async fn settle(self, all_live: bool) -> Result<(), StripeError> {
+        let intent = self.name.range.key();
+        if let Some(marked) = self.marked.filter(|_| all_live) {
+            let mark = keys::mark(self.name.id);
+            let mut tx = self.packer.writes.shared.table.transaction();
+            tx.require(Precondition::Version(mark.clone(), marked)).delete(mark).delete(intent.clone());
+            if let Commit::Done(_) = self.packer.submit(&tx).await? {
+                return Ok(());
+            }
+        }
+        let mut tx = self.packer.writes.shared.table.transaction();
+        tx.delete(intent);
+        self.packer.submit(&tx).await?;
+        Ok(())
+    }
+
+    /// Ends the reservation of a group that failed. Without a record its chunks become garbage; with one it is the
+    /// repacker's (P5).
+    ///
+    /// # Errors
+    /// When the metadata store fails; the collector then does it, when the lease has ended.
+    pub async fn give_up(self) -> Result<(), StripeError> {
+        let (id, intent) = (self.name.id, self.name.range.key());
+        let named = self.stripe.locations.iter().enumerate().filter(|(_, location)| location.site != 0);
+        let of_location = |(index, location): (usize, &Location)| GarbageChunk {
+            index: index as u32,
+            site: location.site,
+            generation: location.generation,
+        };
+        let chunks: Vec<GarbageChunk> = named.map(of_location).chain(self.strays.iter().cloned()).collect();
+        let mut tx = self.packer.writes.shared.table.transaction();
+        tx.require(Precondition::Absent(keys::stripe(id))).delete(intent.clone());
+        if !chunks.is_empty() {
+            add_garbage(&mut tx, id, chunks);
+        }
+        if let Commit::Done(_) = self.packer.submit(&tx).await? {
+            return Ok(());
+        }
+        let mut tx = self.packer.writes.shared.table.transaction();
+        tx.require(Precondition::Exists(keys::stripe(id))).delete(intent);
+        self.packer.submit(&tx).await?;
+        Ok(())
+    }
+}
