@@ -160,7 +160,7 @@ pub(crate) fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, Stri
 
 /// Takes the rows of split stripes down whose objects were packed, in batches; the list goes with the last one.
 async fn take_down_listed(stripes: &Stripes, list: &Row, listed: &[Bytes]) -> Result<(), StripeError> {
-    let ids = listed.iter().map(|id| stripe_id(id)).collect::<Result<Vec<_>, _>>()?;
+    let ids = listed.iter().map(stripe_id).collect::<Result<Vec<_>, _>>()?;
     let mut batches = ids.chunks(SEGMENT_BATCH).peekable();
     while let Some(batch) = batches.next() {
         let keys: Vec<Bytes> = batch.iter().map(|&id| keys::stripe(id)).collect();

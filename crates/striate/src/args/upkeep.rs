@@ -57,11 +57,9 @@ impl From<&UpkeepArgs> for UpkeepOptions {
         let scrub_cycle = Some(args.scrub_cycle).filter(|cycle| !cycle.is_zero());
         let packing = match args.pack {
             Pack::Off => None,
-            Pack::Partitions(partition_len) => Some(PackOptions {
-                partition_len,
-                settled_after: args.pack_after,
-                ..PackOptions::default()
-            }),
+            Pack::Partitions(partition_len) => {
+                Some(PackOptions { partition_len, settled_after: args.pack_after, ..PackOptions::default() })
+            }
         };
         Self { repair: RepairOptions { after: args.repair_after, limits }, scrub_cycle, packing }
     }
