@@ -235,7 +235,7 @@ impl Client {
             Body::Uploaded(uploaded) => {
                 abandon_parts(tx, &id16(&uploaded.upload, "an upload")?, Vec::new());
             }
-            // Its stripe holds other objects too: whoever packs looks what still lives in it.
+            // Its stripe holds other objects too: the repacker finds out what still lives in it.
             Body::Extent(extent) => {
                 let stripe = StripeId::from_bytes(id16(&extent.stripe, "an extent's stripe")?);
                 tx.put(keys::mark(stripe), Bytes::new());

@@ -1,8 +1,8 @@
 //! Packing: small objects that have settled are rewritten, in key order, into partitions that they share (Hu et al., SoCC'17).
 //!
 //! A coding group is written first and its record committed; then rows are switched to it in batches, each only if it is as it
-//! was read. Whoever overwrites or deletes meanwhile wins: the entry is then dead from the beginning, and the mark that the
-//! record was born with leads the repacker there ([`crate::repacking`]). What rows named before becomes garbage in the
+//! was read. A client that overwrites or deletes an object meanwhile wins: the entry is then dead from the beginning, and the
+//! mark that the record was born with leads the repacker there ([`crate::repacking`]). What rows named before becomes garbage in the
 //! transaction that switches them. The protocol's steps are named P0 to P5 in design.md §10.15.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Repacking: space of dead objects comes back from partitions that others still live in.
 //!
-//! *Rows decide what lives.* A mark says that something in a stripe may be dead. Whoever follows it reads the directories, then
-//! the rows that they name: an entry lives while the row under its key names exactly this extent. From the moment at which the
+//! *Rows decide what lives.* A mark says that something in a stripe may be dead. The repacker follows it: it reads the directories,
+//! then the rows that they name. An entry lives while the row under its key names exactly this extent. From the moment at which the
 //! group's reservation is seen gone nothing of it can come to life, so that “dead when read” stays true (R1 to R4 of the
 //! protocol in design.md §10.15).
 
@@ -121,7 +121,12 @@ pub async fn repack(
     }
     let profile = stripes.profiles().parse(&look.record.profile)?;
     let partition_len = snug_partition(&look.live, stripes.code(&profile)?.k());
-    let PackReport { objects, .. } = pack_group(stripes, packer, &profile, partition_len, look.live).await?;
+    let objects = match pack_group(stripes, packer, &profile, partition_len, look.live).await {
+        Ok(PackReport { objects, .. }) => objects,
+        // Sites are away or full. Stripes in which nothing lives are released all the same.
+        Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => 0,
+        Err(error) => return Err(error),
+    };
     Ok(if objects > 0 { Repacked::Rewritten } else { Repacked::Later })
 }
 

@@ -40,7 +40,7 @@ pub async fn keep_packing(cluster: &Cluster, client: &Client) {
             }
             Ok::<_, StripeError>(())
         };
-        // The store fails as often as everything else. The service then begins anew under another lease.
+        // The store fails as often as everything else. The service then starts again under another lease.
         if round.await.is_err()
             && let Some(packer) = packer.take()
         {

@@ -1,9 +1,9 @@
 //! The bytes of one connection: what its peer took of an answer, and how it ends.
 //!
 //! What was written to a socket is not yet what its peer took. The kernel takes [`UNSENT_BYTES`] that it has not sent,
-//! so that whoever reads for a peer sees its pace soon; [`QUICK_UNSENT_BYTES`] once the peer has shown that it is quick,
+//! so that the reader of an object soon sees its peer's pace; [`QUICK_UNSENT_BYTES`] once the peer has shown that it is quick,
 //! which saves a tenth of the processor time of large answers. A peer that then turns slow is still seen to move: the
-//! sweeper asks the socket of whoever is waited for how many bytes its peer has not acknowledged.
+//! sweeper asks the sockets that are waited for how many bytes their peers have not acknowledged.
 //!
 //! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
 //! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.

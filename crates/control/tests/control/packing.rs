@@ -1,4 +1,4 @@
-//! Packing and repacking: objects read back at every instant, whoever changes a row meanwhile wins, and space comes back.
+//! Packing and repacking: objects read back at every instant, a change of a row wins over its packing, and space comes back.
 
 use std::time::Duration;
 
@@ -255,7 +255,7 @@ fn stored_bytes<K>(chunks: &std::collections::BTreeMap<K, (bytes::Bytes, u32)>) 
 
 /// Sites take a while for each chunk: rows change after their objects were read and before they are switched.
 #[tokio::test(start_paused = true)]
-async fn whoever_changes_an_object_while_it_is_packed_wins() {
+async fn a_change_of_an_object_wins_over_its_packing() {
     let packing = Packing::start("rs(4,2)").await;
     let (client, runtime) = (&packing.cluster.client, packing.cluster.client.stripes().runtime().clone());
     let set_lag = |ms| {
@@ -312,6 +312,24 @@ async fn a_packer_that_dies_at_any_moment_loses_nothing_and_leaves_nothing() {
             "moment {moment}: {verified:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lives_is_rewritten_when_there_are_sites_for_it_and_nothing_is_lost_before() {
+    let packing = Packing::start("rs(4,2)").await;
+    packing.pack().await;
+    packing.collect().await;
+    for key in (0..OBJECTS).filter(|key| key % 5 != 0) {
+        packing.cluster.client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
+    }
+    let set_full = |is_full| packing.cluster.sites[..5].iter().for_each(|site| *site.full.lock() = is_full);
+    set_full(true);
+    assert_eq!(packing.repack().await, [Repacked::Later]);
+    packing.collect().await;
+    packing.assert_reads((0..OBJECTS).step_by(5)).await;
+    set_full(false);
+    assert_eq!(packing.repack().await, [Repacked::Released]);
+    packing.assert_reads((0..OBJECTS).step_by(5)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,7 +36,7 @@ impl<'a> Descent<'a> {
             for _ in 0..TURNS {
                 self.take_turns();
             }
-            // From the shares anew, so that no rounding adds up.
+            // Added up from the shares again, so that no rounding adds up.
             self.totals = self.of.totals(&self.shares);
             let value = self.of.squares(&self.totals);
             bound = bound.max(value - self.slack());

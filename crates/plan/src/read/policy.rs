@@ -138,7 +138,7 @@ pub trait Policy: fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
-    /// Whether others may be asked in the place of chunks that can be had.
+    /// Whether others may be asked instead of chunks that can be had.
     fn reads_around(&self) -> bool {
         false
     }
