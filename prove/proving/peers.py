@@ -2,6 +2,7 @@
 
 Four kinds of them, `PEERS` of each at once: GETs whose receiver takes a byte every five seconds, PUTs whose sender sends
 one, batch reads, and connections that stop within the head; of the GETs and PUTs every other one by a presigned link.
+Half of the receivers have buffers of some MiB, so that they seem quick at first, the others of a few KiB.
 Whoever is cut comes back a second later. They use the honest client's own key, first from two hundred addresses of
 127.0.0.0/8, then from one. The honest client works at a fixed rate and its times count from when a request was due, so
 that a store that stops is seen for as long as it stops. Beside it one client takes 16 KiB a second and one sends as
@@ -107,7 +108,7 @@ async def hostile(kind, number, host, credentials, address, seen):
 async def misbehave(kind, number, host, credentials, address, seen):
     loop = asyncio.get_running_loop()
     with socket.socket() as peer:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096 if number % 4 < 2 else 4 << 20)
         peer.setblocking(False)
         peer.bind((address, 0))
         name, port = host.rsplit(":", 1)

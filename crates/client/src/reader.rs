@@ -6,7 +6,8 @@
 //!
 //! What is held follows the receiver. One that takes nothing loses what was read for it ([`Parked`]), and gets it in
 //! *narrow* reads when it goes on: parts of blocks, the next one larger while they are taken quickly. While memory is
-//! tight reads begin narrow too. The window opens again when more was taken quickly than buffers take by themselves.
+//! tight all reads are narrow ([`narrow_limit`]). A receiver whose buffers hold some MiB seems quick until they are full: the next
+//! read is at most half of what was taken quickly before ([`STAKE`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_runtime::Instant;
-use striate_stripe::{Parked, Pinned, SampledObject, Share, Shrink, Span};
+use striate_stripe::{ByteBudget, Parked, Pinned, SampledObject, Share, Shrink, Span};
 use tracing::Instrument;
 
 use crate::blocks::BlockWalk;
@@ -33,8 +34,8 @@ const MOST_BLOCKS: usize = 64;
 const NARROWEST: u32 = 64 << 10;
 /// The next read is so many times larger when a narrow one was taken quickly, and smaller when it was taken slowly.
 const GROWTH: u32 = 4;
-/// Bytes that buffers between us and a receiver take even if it takes nothing: its pace shows after these.
-pub(crate) const BUFFERED: u64 = 512 << 10;
+/// A narrow read is at most such a part of what the receiver took quickly before it: what may be in vain.
+pub(crate) const STAKE: u64 = 2;
 /// From here on whole blocks are read, and ahead.
 const WIDE: u32 = 4 << 20;
 /// A narrow read was taken quickly within this time, and slowly after four times as long.
@@ -82,6 +83,15 @@ struct Narrow {
 
 impl Narrow {
     const NARROWEST: Self = Self { len: NARROWEST, ready: None, given: 0 };
+}
+
+/// The longest read while memory is tight.
+pub(crate) fn narrow_limit(budget: &ByteBudget) -> Option<u32> {
+    match (budget.is_pressed(), budget.is_tight()) {
+        (true, _) => Some(NARROWEST),
+        (false, true) => Some(NARROWEST * GROWTH),
+        (false, false) => None,
+    }
 }
 
 impl Reader {
@@ -173,7 +183,8 @@ impl Reader {
     async fn open_next(&mut self) -> Result<bool, ClientError> {
         (self.share, self.pinned) = (None, None);
         self.widen();
-        if self.budget != Budget::Own || self.narrow.is_some() {
+        let is_narrow = self.budget != Budget::Own || self.narrow.is_some();
+        if is_narrow && self.ahead.is_empty() {
             return self.open_alone().await;
         }
         if self.ahead.is_empty() {
@@ -181,7 +192,9 @@ impl Reader {
             let share = self.memory(self.memory_of(&first)).await?;
             self.begin(first, share).await?;
         }
-        self.read_ahead().await?;
+        if !is_narrow {
+            self.read_ahead().await?;
+        }
         let Some(first) = self.ahead.front_mut() else { return Ok(false) };
         let (pieces, share) = first.next().await?;
         if first.len() == 0 {
@@ -218,12 +231,23 @@ impl Reader {
         }
     }
 
-    /// The next narrow read is as large as the pace of the last one says.
+    /// The next narrow read is as large as the pace of the last one says, and as memory allows.
     fn widen(&mut self) {
+        let limit = match self.budget {
+            Budget::Own => narrow_limit(self.client.inner.stripes.budget()),
+            _ => None,
+        };
+        if let Some(limit) = limit {
+            let narrow = self.narrow.get_or_insert(Narrow::NARROWEST);
+            narrow.len = narrow.len.min(limit);
+        }
         let Some(Narrow { len, ready: Some(ready), given }) = &mut self.narrow else { return };
         let took = self.client.inner.runtime.now().saturating_duration_since(*ready);
-        if took <= QUICK && *given >= BUFFERED {
-            *len *= GROWTH;
+        if took <= QUICK {
+            let wider = *len * GROWTH;
+            if *given >= STAKE * u64::from(wider) && limit.is_none_or(|limit| wider <= limit) {
+                *len = wider;
+            }
         } else if took > 4 * QUICK {
             *len = (*len / GROWTH).max(NARROWEST);
         }

@@ -80,6 +80,8 @@ impl SiteDirectory for Neighbours {
     }
 }
 
+/// How long garbage is left for the reads under way.
+const GARBAGE_GRACE: Duration = Duration::from_secs(10);
 /// The cluster's number.
 const CLUSTER: ClusterId = ClusterId(1);
 /// The machine of the metadata; sites and gateways count from 1.
@@ -235,7 +237,7 @@ impl Cluster {
                 write_deadline: Duration::from_secs(1),
                 read_deadline: Duration::from_secs(1),
                 hedge_after: Duration::from_millis(50),
-                garbage_grace: Duration::from_secs(10),
+                garbage_grace: super::mutation::garbage_grace(self.mutation, GARBAGE_GRACE),
                 read_policy: self.read_policy.clone(),
                 sampling: 1.0,
                 ..StripeOptions::default()

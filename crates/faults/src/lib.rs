@@ -22,6 +22,7 @@
 pub mod campaign;
 pub mod cluster;
 pub mod coverage;
+mod dead_space;
 pub mod engine;
 pub mod following;
 pub mod gateway;

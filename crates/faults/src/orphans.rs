@@ -17,6 +17,7 @@ use striate_meta::{LeaseId, MetaStore, keys};
 use striate_site::ChunkStore;
 
 use super::cluster::Cluster;
+use super::dead_space;
 use super::gateway::Gateway;
 use super::invariants::{self, Invariant};
 
@@ -33,7 +34,10 @@ pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
     let deadline = cluster.runtime.now() + COLLECTED_WITHIN;
     loop {
         let found = collect_orphans(client.stripes()).await;
-        let left = left(cluster).await;
+        let mut left = left(cluster).await;
+        if left.as_ref().is_some_and(Vec::is_empty) {
+            left = dead_space::unaccounted(cluster, &client).await;
+        }
         if left.as_ref().is_some_and(Vec::is_empty) {
             return;
         }

@@ -12,7 +12,8 @@ use super::operation::BUCKET;
 
 /// The longest pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(2);
-const OPTIONS: PackOptions = PackOptions {
+/// What is packed, and when what is dead must go.
+pub const OPTIONS: PackOptions = PackOptions {
     object_max: 256 << 10,
     settled_after: Duration::from_secs(1),
     patience: Duration::ZERO,

@@ -42,6 +42,8 @@ pub struct Limits {
     pub rate_window: Duration,
     /// And while memory is short; at most `rate_window`.
     pub pressed_window: Duration,
+    /// Bytes of answers that the system may hold for receivers that do not take them; beyond it memory is short.
+    pub unsent_bytes: u64,
     /// Bytes of a request body that is a document (XML, or the JSON of a batch read).
     pub xml_bytes: usize,
     /// Bytes of all such documents and fields of forms held in memory at once; more are answered 503.
@@ -69,6 +71,7 @@ impl Default for Limits {
             min_rate: 8 << 10,
             rate_window: Duration::from_secs(30),
             pressed_window: Duration::from_secs(15),
+            unsent_bytes: 256 << 20,
             xml_bytes: 4 << 20,
             buffered_bytes: 256 << 20,
             drain: Duration::from_secs(30),

@@ -1,9 +1,10 @@
 //! The bytes of one connection: what its peer took of an answer, and how it ends.
 //!
 //! What was written to a socket is not yet what its peer took. The kernel takes [`UNSENT_BYTES`] that it has not sent,
-//! so that the reader of an object soon sees its peer's pace; [`QUICK_UNSENT_BYTES`] once the peer has shown that it is quick,
-//! which saves a tenth of the processor time of large answers. A peer that then turns slow is still seen to move: the
-//! sweeper asks the sockets that are waited for how many bytes their peers have not acknowledged.
+//! so that the reader of an object soon sees its peer's pace; as much as its send buffer holds once the peer has shown that
+//! it is quick. Any bound, even one of 2 MiB that a response of 1 MiB never reaches, costs large answers a tenth of their
+//! processor time: the kernel then sends more of them from acknowledgements. A peer that turns slow is still seen to
+//! move: the sweeper asks the sockets that are waited for how many bytes their peers have not acknowledged.
 //!
 //! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
 //! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
@@ -28,8 +29,8 @@ use crate::peers::{Held, Peer};
 
 /// Bytes of an answer that the kernel takes before it has sent them.
 const UNSENT_BYTES: u32 = 128 << 10;
-/// The same for a peer that is quick: one that took [`QUICK_BYTES`] within [`QUICK`].
-const QUICK_UNSENT_BYTES: u32 = 2 << 20;
+/// The same for a peer that is quick, one that took [`QUICK_BYTES`] within [`QUICK`]: no bound.
+const UNBOUNDED: u32 = u32::MAX;
 const QUICK_BYTES: usize = 1 << 20;
 const QUICK: Duration = Duration::from_millis(250);
 /// How long a connection lingers at most.
@@ -150,7 +151,7 @@ impl<S: Socket> Wire<S> {
         }
         let now = self.runtime.now();
         if now.saturating_duration_since(pace.since) <= QUICK {
-            bound_unsent(self.inner.inner().tcp(), QUICK_UNSENT_BYTES);
+            bound_unsent(self.inner.inner().tcp(), UNBOUNDED);
             self.pace = None;
         } else {
             *pace = Pace { since: now, bytes: 0 };

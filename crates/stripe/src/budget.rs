@@ -204,6 +204,12 @@ impl ByteBudget {
             || self.inner.pinned.load(Ordering::Relaxed) > self.inner.total / PINNED_SHARE
     }
 
+    /// Whether all reads should be small: somebody waits, or idle peers pin half of all.
+    pub fn is_pressed(&self) -> bool {
+        self.inner.waiting.load(Ordering::Relaxed) > 0
+            || self.inner.pinned.load(Ordering::Relaxed) > self.inner.total / 2
+    }
+
     /// Bytes in all.
     pub fn total(&self) -> usize {
         self.inner.total

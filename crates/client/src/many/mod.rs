@@ -31,7 +31,7 @@ use striate_runtime::Instant;
 use striate_stripe::{BlocksRead, Parked, Pinned, Sample, Shrink};
 use tracing::{Instrument, Span, debug_span};
 
-use crate::reader::BUFFERED;
+use crate::reader::{STAKE, narrow_limit};
 use crate::task::Task;
 use crate::{Client, ClientError, GetRequest, ObjectInfo};
 use delivery::Delivery;
@@ -253,14 +253,20 @@ impl Shrink for Many {
 impl Many {
     /// The next read is as large as the receiver's pace says.
     fn widen(&mut self) {
+        let limit = narrow_limit(self.query.client.inner.stripes.budget()).map(u64::from);
+        let fits = |limits: &Limits| limit.is_none_or(|limit| limits.alone_bytes <= limit);
+        if !fits(&self.limits) {
+            self.limits = self.most.narrowest();
+        }
         if !self.limits.is_narrow {
             return;
         }
         let now = self.query.client.inner.runtime.now();
         let before = self.taken.replace(now);
         let is_quick = before.is_some_and(|before| now.saturating_duration_since(before) <= QUICK);
-        if is_quick && self.given >= BUFFERED {
-            self.limits = self.limits.wider(self.most);
+        let wider = self.limits.wider(self.most);
+        if is_quick && self.given >= STAKE * wider.alone_bytes && fits(&wider) {
+            self.limits = wider;
         }
     }
 

@@ -16,7 +16,7 @@ use striate_meta::{
 use striate_runtime::{Instant, Runtime};
 use striate_site::{DeleteRequest, Site};
 
-use super::Mutation;
+use super::{Mutation, packing};
 use crate::operation::BUCKET;
 
 /// For how long a cached record is served.
@@ -129,6 +129,9 @@ impl MetaStore for Mutated {
     }
 
     async fn scan(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
+        if packing::hides_garbage(self.mutation, &range) {
+            return Ok(Vec::new());
+        }
         self.store.scan(range, limit).await
     }
 
@@ -150,7 +153,10 @@ impl MetaStore for Mutated {
                 Err(MetaError::UnknownOutcome(reason)) => Err(MetaError::Corrupt(reason)),
                 result => result,
             },
-            _ => self.store.commit(transaction).await,
+            _ => {
+                let transaction = packing::with_defect(self.mutation, &*self.store, transaction).await;
+                self.store.commit(transaction).await
+            }
         }
     }
 

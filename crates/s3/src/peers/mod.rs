@@ -3,8 +3,8 @@
 //! A connection costs descriptors and memory for as long as its peer likes, unless somebody looks. One sweeper
 //! looks at all connections in every tick (a thirtieth of the window): there is no timer for a connection, and
 //! serving takes no lock. A peer that is waited for must move [`Limits::min_rate`] over the last
-//! [`Limits::rate_window`] of such waiting. While memory is short, the last [`Limits::pressed_window`] counts, and
-//! the slowest go first. Where connections run out, the one that has been idle for the longest makes room.
+//! [`Limits::rate_window`] of such waiting. While memory is short, ours or what the system holds of answers, the last
+//! [`Limits::pressed_window`] counts, and the slowest go first. Where connections run out, the one that has been idle for the longest makes room.
 //!
 //! Waiting for the store does not count against a peer, and a lump of bytes counts for the whole window: whoever
 //! moves twice the minimum on average finishes, however the network cuts it.
@@ -153,9 +153,11 @@ impl Peers {
         let is_pressed = self.is_pressed.swap(false, Ordering::Relaxed) || is_pressed;
         let mut known = self.known.lock();
         let (least, pressed_ticks) = (self.least(TICKS), self.pressed_ticks());
+        known.connections.values_mut().for_each(Watched::tick);
+        let held: u64 = known.connections.values().map(|watched| watched.peer.held()).sum();
+        let is_pressed = is_pressed || held > self.limits.unsent_bytes;
         let mut slow = Vec::new();
         for watched in known.connections.values_mut() {
-            watched.tick();
             if watched.peer.waits() == Waits::NotForPeer {
                 continue;
             }

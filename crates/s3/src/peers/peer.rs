@@ -39,6 +39,8 @@ pub(crate) struct Peer {
     written: AtomicU64,
     /// and of these what the peer took, as far as the sweeper knows.
     taken: AtomicU64,
+    /// What the system held for it when the sweeper looked last.
+    held_last: AtomicU64,
     /// Tells the bytes that the system holds for it.
     held: OnceLock<Box<Held>>,
     waits: AtomicU8,
@@ -140,9 +142,18 @@ impl Peer {
             // In this order what is written meanwhile does not count as taken.
             let written = self.written.load(Ordering::Acquire);
             let held = self.held.get().map_or(0, |held| held());
+            self.held_last.store(held, Ordering::Relaxed);
             self.taken.fetch_max(written.saturating_sub(held), Ordering::Relaxed);
         }
         self.sent.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the system held for a receiver that is waited for, at the last call of [`Peer::moved`].
+    pub fn held(&self) -> u64 {
+        match self.waits() {
+            Waits::ForReceiver => self.held_last.load(Ordering::Relaxed),
+            _ => 0,
+        }
     }
 
     /// How many requests have begun.

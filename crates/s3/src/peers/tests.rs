@@ -190,3 +190,20 @@ fn an_ipv6_network_counts_as_one_address() {
     assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
     assert_eq!(of("::ffff:127.0.0.1"), of("127.0.0.1"));
 }
+
+/// A peer that seemed quick leaves much of an answer with the system.
+#[test]
+fn what_the_system_holds_for_receivers_presses_like_memory_of_ours() {
+    for (held, cuts_in_time) in [(60_000, 0), (600_000, 1)] {
+        let cuts = Arc::new(Cuts::default());
+        let peers = Peers::new(Limits { unsent_bytes: 100_000, ..limits() }, cuts.clone());
+        let admitted = peers.admit(address(1)).ok().unwrap();
+        admitted.peer.begin_request();
+        admitted.peer.wrote(held as usize);
+        admitted.peer.is_asked_by(|| Ok::<_, ()>(Box::new(move || held)));
+        admitted.peer.await_receiver(&cx());
+        // As many ticks as count while memory is short, and fewer than always count.
+        (0..12).for_each(|_| peers.sweep(false));
+        assert_eq!(cuts.0.lock().len().min(1), cuts_in_time, "{held}");
+    }
+}

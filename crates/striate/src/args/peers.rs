@@ -45,6 +45,12 @@ pub struct PeerArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = window, env = "STRIATE_MEMORY_WAIT")]
     pub memory_wait: Duration,
 
+    /// MiB of answers that the kernel may hold for clients that do not take them. Beyond it memory is short too: the slowest are
+    /// cut first.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..),
+          env = "STRIATE_UNSENT_MEMORY_MIB")]
+    pub unsent_memory_mib: u32,
+
     /// A request's head must arrive within this time, and an idle connection is kept as long.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_HEAD_TIMEOUT")]
     pub head_timeout: Duration,
@@ -73,6 +79,7 @@ impl From<&PeerArgs> for Limits {
             min_rate: u64::from(args.min_rate_kib) << 10,
             rate_window: args.min_rate_window,
             pressed_window: args.pressed_window,
+            unsent_bytes: u64::from(args.unsent_memory_mib) << 20,
             header_timeout: args.head_timeout,
             buffered_bytes: (args.document_memory_mib as usize) << 20,
             ..Self::default()

@@ -1,0 +1,139 @@
+//! Defects of packing: transactions of its protocol with a rule left out (design.md §10.15).
+//!
+//! A transaction shows by what it requires and writes which step it is. A precondition that is left out keeps its place, since
+//! users of the store tell conflicts by places.
+
+use bytes::Bytes;
+use striate_core::StripeId;
+use striate_meta::records::Stripe;
+use striate_meta::{MetaStore, Precondition, ScanRange, Transaction, Write, keys};
+use striate_stripe::release_stripe;
+
+use super::Mutation;
+use crate::operation::BUCKET;
+
+const OBJECTS: &[u8] = b"o/";
+
+/// A step of the protocol that ends in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// P2: the group's record is committed, marked.
+    Record,
+    /// P3: rows are switched to its extents.
+    Switch,
+    /// P4: the reservation ends, and with it the mark.
+    Settle,
+    /// R2: a group is dense enough; its mark goes.
+    Unmark,
+    /// R4: nothing lives; the group is released.
+    Release,
+    /// P5: a group that failed is given up.
+    GiveUp,
+    /// F1: a client overwrites or deletes a packed object.
+    Death,
+    /// A repair or a move swaps a stripe's locations.
+    Swap,
+}
+
+impl Step {
+    fn of(tx: &Transaction) -> Option<Self> {
+        let puts = |prefix: &[u8]| {
+            tx.writes.iter().any(|write| matches!(write, Write::Put(key, _) if key.starts_with(prefix)))
+        };
+        let deletes = |prefix: &[u8]| {
+            tx.writes.iter().any(|write| matches!(write, Write::Delete(key) if key.starts_with(prefix)))
+        };
+        let requires = |holds: fn(&Precondition) -> bool| tx.preconditions.iter().any(holds);
+        let is_reserved =
+            requires(|rule| matches!(rule, Precondition::Exists(key) if key.starts_with(keys::INTENTS)));
+        let has_no_record =
+            requires(|rule| matches!(rule, Precondition::Absent(key) if key.starts_with(keys::STRIPES)));
+        let is_compared =
+            requires(|rule| matches!(rule, Precondition::Version(key, _) if key.starts_with(keys::STRIPES)));
+        let changes_objects = puts(OBJECTS) || deletes(OBJECTS);
+        match () {
+            () if puts(keys::STRIPES) && puts(keys::MARKS) && !changes_objects => Some(Self::Record),
+            () if is_reserved && changes_objects && !puts(keys::STRIPES) => Some(Self::Switch),
+            () if deletes(keys::MARKS) && deletes(keys::INTENTS) => Some(Self::Settle),
+            () if deletes(keys::MARKS) && deletes(keys::STRIPES) => Some(Self::Release),
+            () if deletes(keys::MARKS) && tx.writes.len() == 1 => Some(Self::Unmark),
+            () if has_no_record && deletes(keys::INTENTS) => Some(Self::GiveUp),
+            () if is_compared && puts(keys::STRIPES) && !changes_objects => Some(Self::Swap),
+            () if puts(keys::MARKS) && changes_objects => Some(Self::Death),
+            () => None,
+        }
+    }
+}
+
+/// The transaction as packing would submit it with the defect.
+pub(super) async fn with_defect(
+    mutation: Mutation,
+    store: &dyn MetaStore,
+    mut tx: Transaction,
+) -> Transaction {
+    let Some(step) = Step::of(&tx) else { return tx };
+    match (mutation, step) {
+        (Mutation::SwitchWithoutVersion, Step::Switch) => ignore(&mut tx, OBJECTS),
+        (Mutation::SwitchWithoutIntent, Step::Switch) | (Mutation::RecordWithoutIntent, Step::Record) => {
+            ignore(&mut tx, keys::INTENTS);
+        }
+        (Mutation::SwitchForgetsGarbage, Step::Switch) => forget(&mut tx, keys::GARBAGE),
+        (Mutation::BornUnmarked, Step::Record)
+        | (Mutation::DeathUnmarked, Step::Death)
+        | (Mutation::SourceUnmarked, Step::Switch)
+        | (Mutation::ReleaseLeavesMark, Step::Release) => forget(&mut tx, keys::MARKS),
+        (Mutation::ReleaseWithoutRecord, Step::Release)
+        | (Mutation::SwapWithoutComparing, Step::Swap)
+        | (Mutation::GiveUpBlindly, Step::GiveUp) => ignore(&mut tx, keys::STRIPES),
+        (Mutation::UnmarkBlindly, Step::Unmark) | (Mutation::SettleBlindly, Step::Settle) => {
+            ignore(&mut tx, keys::MARKS);
+        }
+        (Mutation::ReleaseOnMark, Step::Unmark) | (Mutation::OverwriteReleases, Step::Death) => {
+            release_marked(store, &mut tx).await;
+        }
+        _ => {}
+    }
+    tx
+}
+
+/// The rows that a scan finds, as a collector sees them that does not care what the deleter has yet to remove: none of the
+/// garbage of one writer. The deleter itself looks at all of it.
+pub(super) fn hides_garbage(mutation: Mutation, range: &ScanRange) -> bool {
+    mutation == Mutation::CollectorRemovesListed && range.end.starts_with(keys::GARBAGE)
+}
+
+fn key_of(write: &Write) -> &Bytes {
+    match write {
+        Write::Put(key, _) | Write::Delete(key) => key,
+    }
+}
+
+/// Lets preconditions on rows under `prefix` hold always.
+fn ignore(tx: &mut Transaction, prefix: &[u8]) {
+    for rule in &mut tx.preconditions {
+        if let Precondition::Absent(key) | Precondition::Exists(key) | Precondition::Version(key, _) = rule
+            && key.starts_with(prefix)
+        {
+            *rule = Precondition::Exists(keys::bucket(BUCKET));
+        }
+    }
+}
+
+/// Leaves writes of rows under `prefix` out.
+fn forget(tx: &mut Transaction, prefix: &[u8]) {
+    tx.writes.retain(|write| !key_of(write).starts_with(prefix));
+}
+
+/// Releases the stripes whose marks are written, whatever lives in them.
+async fn release_marked(store: &dyn MetaStore, tx: &mut Transaction) {
+    let marks = tx.writes.iter().map(key_of).filter(|key| key.starts_with(keys::MARKS));
+    let stripes: Vec<StripeId> = marks.filter_map(|key| keys::stripe_of(key)).collect();
+    for id in stripes {
+        let Ok(Some(row)) = store.get(&keys::stripe(id)).await else { continue };
+        let Ok(record) = row.record::<Stripe>() else { continue };
+        tx.writes.retain(|write| *key_of(write) != keys::mark(id));
+        tx.delete(keys::mark(id));
+        tx.require_unchanged(row.key.clone(), Some(&row));
+        release_stripe(tx, id, &record);
+    }
+}
