@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground reality results compare-minio
+.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,8 +90,8 @@ program:
 lab-program:
 	@test -n "$(STRIATE_LAB)" || cargo build --quiet --package striate-lab
 
-faults: lab-program ## 240 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
-	"$(LAB)" faults --seeds $(or $(SEEDS),240) $(if $(OUT),--out "$(OUT)")
+faults: lab-program ## 320 seeds of random faults in the lab (SEEDS=10000 OUT=DIR: more, and resumable)
+	"$(LAB)" faults --seeds $(or $(SEEDS),320) $(if $(OUT),--out "$(OUT)")
 
 neon: ## The codec's tests on its NEON kernels, emulated by qemu-user
 	@tools/install.sh build bench
@@ -174,6 +174,10 @@ prove-ground: build lab ## Prove the ground of 0.2.0 beside 0.1.1: reads, proces
 	cargo test --package striate-client --package striate-control --package striate-site --test objects --test control --test site --no-run
 	@tools/release >/dev/null
 	prove/ground $(if $(FULL),--full)
+
+prove-packed: build lab ## Prove packing and the reads around loaded sites, in at most 20 minutes (FULL=1: a million objects, full scales)
+	cargo build --release --package striate-bench
+	prove/packed $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines

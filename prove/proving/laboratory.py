@@ -21,6 +21,10 @@ MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "writ
              "clean-up-after-unknown-outcome", "collector-ignores-live-upload", "condition-outside-transaction",
              "stale-mirror-wins", "recovery-stops-at-hole", "record-cache", "forget-generation",
              "acknowledge-by-count"]
+# Those of packing's protocol.
+PACKING_MUTATIONS = ["switch-without-version", "switch-forgets-garbage", "born-unmarked", "death-unmarked",
+                     "overwrite-releases", "settle-blindly", "release-on-mark", "release-leaves-mark",
+                     "swap-without-comparing", "collector-removes-listed"]
 # Two-sided 95% quantiles of Student's t, by the number of seeds.
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 
@@ -167,15 +171,15 @@ def prove_table_2(ledger, runs):
     order("EC", "EC+LB, cancelled", bar=False)
 
 
-def prove_faults(ledger, laboratory, seeds=None):
-    seeds = seeds or (240 if laboratory.full else 30)
+def prove_faults(ledger, laboratory, seeds=None, mutations=tuple(MUTATIONS)):
+    seeds = seeds or (320 if laboratory.full else 30)
     try:
         laboratory.run("faults", "--seeds", seeds)
         verdict, holds = f"{seeds} seeds clean", True
     except RuntimeError as error:
         verdict, holds = str(error)[-300:], False
     ledger.add("the store as it is, under random faults", verdict, holds, f"{seeds} seeds, no invariant broken")
-    for mutation in MUTATIONS:
+    for mutation in mutations:
         try:
             found = FOUND.search(laboratory.run("faults", "--mutation", mutation, "--seeds", 200))
             verdict, holds = (f"found after {found[1]} seeds, by {found[2]}", True) if found else ("no verdict", False)

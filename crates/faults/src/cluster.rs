@@ -21,6 +21,7 @@ use striate_stripe::StripeOptions;
 use striate_virtual_network::{DistantSite, Machine, Network, NetworkModel, Trace};
 
 use super::coverage::Coverage;
+use super::dead_space::Packed;
 use super::engine::EngineMachine;
 use super::gateway::Gateway;
 use super::guard::Guard;
@@ -53,6 +54,8 @@ pub struct Cluster {
     pub ledger: Arc<Ledger>,
     /// Invariants that were found broken.
     pub broken: Arc<Broken>,
+    /// What packing has put where.
+    pub packed: Packed,
     /// What is planted in it.
     pub mutation: Mutation,
     shape: Shape,
@@ -80,8 +83,6 @@ impl SiteDirectory for Neighbours {
     }
 }
 
-/// How long garbage is left for the reads under way.
-const GARBAGE_GRACE: Duration = Duration::from_secs(10);
 /// The cluster's number.
 const CLUSTER: ClusterId = ClusterId(1);
 /// The machine of the metadata; sites and gateways count from 1.
@@ -135,6 +136,7 @@ impl Cluster {
             network,
             engine,
             broken,
+            packed: Packed::default(),
             mutation,
             code: shape.profile.parse().expect("shapes have codes that exist"),
             shape,
@@ -237,7 +239,7 @@ impl Cluster {
                 write_deadline: Duration::from_secs(1),
                 read_deadline: Duration::from_secs(1),
                 hedge_after: Duration::from_millis(50),
-                garbage_grace: super::mutation::garbage_grace(self.mutation, GARBAGE_GRACE),
+                garbage_grace: Duration::from_secs(10),
                 read_policy: self.read_policy.clone(),
                 sampling: 1.0,
                 ..StripeOptions::default()

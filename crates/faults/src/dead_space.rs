@@ -2,20 +2,24 @@
 //! dense (design.md §10.15).
 //!
 //! A mark that was lost, or a stripe that was forgotten when its object was packed, shows nowhere else: all chunks are there,
-//! and a record names them.
+//! and a record names them. That a mark goes too early is seen at once, by the rows of what was packed: by the end of a run
+//! another death would have put it back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use striate_client::Client;
 use striate_control::liveness;
 use striate_core::StripeId;
-use striate_meta::Row;
-use striate_meta::records::{Block, Object, UploadPart, object, upload_part};
+use striate_meta::records::{Block, Extent, Object, UploadPart, object, upload_part};
+use striate_meta::{Revision, Row, Transaction, Write, keys};
 
 use super::cluster::Cluster;
-use super::invariants;
+use super::invariants::{self, Invariant};
 use super::packing;
+
+const OBJECTS: &[u8] = b"o/";
 
 /// Stripes that hold space for nothing, in words; `None` when the metadata cannot be read now. To be asked when nothing else is
 /// left to collect.
@@ -37,10 +41,81 @@ pub async fn unaccounted(cluster: &Cluster, client: &Client) -> Option<Vec<Strin
     Some(left)
 }
 
+/// The places of objects in packed stripes, as the transactions tell that switched rows to them.
+#[derive(Debug, Default)]
+pub struct Packed(Mutex<BTreeMap<StripeId, BTreeMap<Place, Entry>>>);
+
+/// Chunk and offset.
+type Place = (u32, u32);
+/// The row's key, and bytes.
+type Entry = (Bytes, u32);
+
+impl Packed {
+    /// Remembers what a transaction has switched, and judges the marks that it took away.
+    pub fn observe(&self, cluster: &Cluster, transaction: &Transaction) {
+        for write in &transaction.writes {
+            let Write::Put(key, value) = write else { continue };
+            let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
+            if let Some(extent) = extent_of(&row) {
+                let Some(id) = id(&extent.stripe) else { continue };
+                let entry = (key.clone(), extent.len);
+                self.0.lock().entry(id).or_default().insert((extent.index, extent.offset), entry);
+            }
+        }
+        let deleted = |prefix: &'static [u8]| {
+            let key = move |write: &Write| match write {
+                Write::Delete(key) if key.starts_with(prefix) => keys::stripe_of(key),
+                _ => None,
+            };
+            transaction.writes.iter().filter_map(key).collect::<Vec<_>>()
+        };
+        let (released, settles) = (deleted(keys::STRIPES), !deleted(keys::INTENTS).is_empty());
+        for id in deleted(keys::MARKS).into_iter().filter(|id| !released.contains(id)) {
+            let bound = if settles { 0.0 } else { packing::OPTIONS.dead_share };
+            if let Some(share) = self.unmarked_share(cluster, id).filter(|share| *share > bound) {
+                let what = format!("the mark of stripe {id} was taken away, of which {share:.2} is dead");
+                cluster.broken.report(Invariant::Orphans, what);
+            }
+        }
+    }
+
+    /// The dead share of a stripe that has no mark; `None` where it has one, or the rows cannot be read now.
+    fn unmarked_share(&self, cluster: &Cluster, id: StripeId) -> Option<f64> {
+        let marks = cluster.engine.peek_all(keys::MARKS)?;
+        if marks.iter().any(|row| keys::stripe_of(&row.key) == Some(id)) {
+            return None;
+        }
+        let rows = cluster.engine.peek_all(OBJECTS)?;
+        let rows: BTreeMap<&Bytes, &Row> = rows.iter().map(|row| (&row.key, row)).collect();
+        let packed = self.0.lock();
+        let (mut dead, mut all) = (0, 0);
+        for (place, (key, len)) in packed.get(&id)? {
+            let named = rows.get(key).and_then(|row| extent_of(row));
+            let lives = named.is_some_and(|extent| {
+                extent.stripe == id.to_bytes().as_slice() && (extent.index, extent.offset) == *place
+            });
+            all += len;
+            dead += if lives { 0 } else { *len };
+        }
+        Some(f64::from(dead) / f64::from(all.max(1)))
+    }
+}
+
+/// Where the object of a row is packed.
+fn extent_of(row: &Row) -> Option<Extent> {
+    if !row.key.starts_with(OBJECTS) {
+        return None;
+    }
+    match row.record::<Object>().ok()?.body? {
+        object::Body::Extent(extent) => Some(extent),
+        _ => None,
+    }
+}
+
 /// The stripes that rows name, and those of them that are packed.
 fn named(cluster: &Cluster) -> Option<(BTreeSet<StripeId>, BTreeSet<StripeId>)> {
     let (mut named, mut packed) = (BTreeSet::new(), BTreeSet::new());
-    for row in cluster.engine.peek_all(b"o/")? {
+    for row in cluster.engine.peek_all(OBJECTS)? {
         match row.record::<Object>().ok()?.body {
             Some(object::Body::Blocks(list)) => named.extend(list.blocks.iter().filter_map(of_block)),
             Some(object::Body::Extent(extent)) => {

@@ -144,7 +144,7 @@ impl Broken {
     }
 }
 
-/// Has every record of a stripe checked when it is committed: I6, I7, I10 and I11.
+/// Has every record of a stripe checked when it is committed, and every mark that goes: I6, I7, I10 and I11.
 pub fn watch_commits(cluster: &Arc<Cluster>) {
     let weak = Arc::downgrade(cluster);
     cluster.engine.observe(move |transaction, revision| {
@@ -152,6 +152,7 @@ pub fn watch_commits(cluster: &Arc<Cluster>) {
         for (id, record) in stripes_of(transaction) {
             check_commit(&cluster, id, &record, revision);
         }
+        cluster.packed.observe(&cluster, transaction);
     });
 }
 

@@ -64,11 +64,13 @@ pub enum Kind {
     Optimise,
     /// A step of the collectors.
     Collect,
+    /// A step of the packing service.
+    Pack,
 }
 
 impl Kind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Put,
         Self::Overwrite,
         Self::ConditionalPut,
@@ -90,6 +92,7 @@ impl Kind {
         Self::Rebalance,
         Self::Optimise,
         Self::Collect,
+        Self::Pack,
     ];
 
     /// Its name in the table.
@@ -116,6 +119,7 @@ impl Kind {
             Self::Rebalance => "rebalance",
             Self::Optimise => "optimise",
             Self::Collect => "collect",
+            Self::Pack => "pack",
         }
     }
 }

@@ -142,7 +142,7 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
         as_service(Kind::Repair, repair.run(stripes.clone())),
         as_service(Kind::Scrub, keep_scrubbing(stripes.clone(), SCRUB_CYCLE)),
         as_service(Kind::Collect, keep_collecting(stripes.clone(), COLLECT_EVERY)),
-        as_service(Kind::Collect, keep_packing(&cluster, &client)),
+        as_service(Kind::Pack, keep_packing(&cluster, &client)),
         as_service(Kind::Rebalance, rebalancer.run(stripes.clone())),
         as_service(Kind::Move, keep_moving(&cluster, &client)),
         as_service(Kind::Optimise, keep_optimising(&cluster, &client)),

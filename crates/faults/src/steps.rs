@@ -23,6 +23,9 @@ use striate_site::{
 use super::cluster::Cluster;
 use super::operation::Kind;
 
+/// One of so many transactions of the packing service comes late, by this time at most.
+const LATE_EVERY: u64 = 4;
+const LATE_BY: Duration = Duration::from_millis(1_500);
 /// Pause between two looks whether it is decided if a site dies.
 const DECIDED_EVERY: Duration = Duration::from_micros(500);
 
@@ -165,6 +168,15 @@ impl Steps {
         output
     }
 
+    /// A process that is busy: between what the packing service reads and its transaction others overwrite, delete, move
+    /// and repair. At its usual pace they would hardly ever come between.
+    async fn hesitate(&self, kind: Option<Kind>) {
+        let Some(cluster) = self.cluster.upgrade().filter(|_| kind == Some(Kind::Pack)) else { return };
+        if cluster.draw(LATE_EVERY) == 0 {
+            cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LATE_BY)).await;
+        }
+    }
+
     /// Under which rows a read counts that takes a chunk off a site.
     fn kinds_of_read(&self, kind: Kind, site: SiteId) -> Vec<Kind> {
         let is_drained = || {
@@ -294,6 +306,7 @@ impl MetaStore for SteppedMeta {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
+        self.steps.hesitate(current()).await;
         self.steps.take(current(), None, self.store.commit(transaction)).await
     }
 

@@ -321,7 +321,7 @@ pub struct DirectingArgs {
 )]
 pub struct FaultsArgs {
     /// How many seeds.
-    #[arg(long, value_name = "COUNT", default_value_t = 240)]
+    #[arg(long, value_name = "COUNT", default_value_t = 320)]
     pub seeds: u64,
     /// The first seed.
     #[arg(long, value_name = "SEED", default_value_t = 1)]

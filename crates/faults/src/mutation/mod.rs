@@ -11,7 +11,6 @@ mod packing;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use striate_codec::{ChunkSet, Code};
 use striate_meta::MetaStore;
@@ -58,14 +57,8 @@ pub enum Mutation {
     AcknowledgeByCount,
     /// Packing switches rows without asking whether they are as it read them.
     SwitchWithoutVersion,
-    /// Packing switches rows without its reservation.
-    SwitchWithoutIntent,
     /// Packing switches rows and forgets the stripes that they named.
     SwitchForgetsGarbage,
-    /// Repacking does not mark the group that an object leaves.
-    SourceUnmarked,
-    /// A coding group's record is committed without its reservation.
-    RecordWithoutIntent,
     /// A coding group's record is committed without a mark.
     BornUnmarked,
     /// A packed object is overwritten or deleted without a mark.
@@ -74,27 +67,19 @@ pub enum Mutation {
     OverwriteReleases,
     /// A group that is settled loses its mark, whatever has died meanwhile.
     SettleBlindly,
-    /// A mark is taken away, whatever has died since the look.
-    UnmarkBlindly,
     /// A group that is marked is released, whatever lives in it.
     ReleaseOnMark,
     /// A group is released and its mark stays.
     ReleaseLeavesMark,
-    /// A group is released without asking whether its record is as it was read.
-    ReleaseWithoutRecord,
-    /// A group whose record may have been committed is given up with its chunks.
-    GiveUpBlindly,
     /// A repair or a move writes a stripe's record without comparing it.
     SwapWithoutComparing,
     /// The collector removes at once what garbage rows name.
     CollectorRemovesListed,
-    /// Garbage is removed at once.
-    NoGrace,
 }
 
 impl Mutation {
     /// All defects.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 22] = [
         Self::SkipFsync,
         Self::DeleteBeforeCommit,
         Self::WrongChecksumScope,
@@ -108,22 +93,15 @@ impl Mutation {
         Self::ForgetGeneration,
         Self::AcknowledgeByCount,
         Self::SwitchWithoutVersion,
-        Self::SwitchWithoutIntent,
         Self::SwitchForgetsGarbage,
-        Self::SourceUnmarked,
-        Self::RecordWithoutIntent,
         Self::BornUnmarked,
         Self::DeathUnmarked,
         Self::OverwriteReleases,
         Self::SettleBlindly,
-        Self::UnmarkBlindly,
         Self::ReleaseOnMark,
         Self::ReleaseLeavesMark,
-        Self::ReleaseWithoutRecord,
-        Self::GiveUpBlindly,
         Self::SwapWithoutComparing,
         Self::CollectorRemovesListed,
-        Self::NoGrace,
     ];
 
     /// Its name on the command line.
@@ -143,22 +121,15 @@ impl Mutation {
             Self::ForgetGeneration => "forget-generation",
             Self::AcknowledgeByCount => "acknowledge-by-count",
             Self::SwitchWithoutVersion => "switch-without-version",
-            Self::SwitchWithoutIntent => "switch-without-intent",
             Self::SwitchForgetsGarbage => "switch-forgets-garbage",
-            Self::SourceUnmarked => "source-unmarked",
-            Self::RecordWithoutIntent => "record-without-intent",
             Self::BornUnmarked => "born-unmarked",
             Self::DeathUnmarked => "death-unmarked",
             Self::OverwriteReleases => "overwrite-releases",
             Self::SettleBlindly => "settle-blindly",
-            Self::UnmarkBlindly => "unmark-blindly",
             Self::ReleaseOnMark => "release-on-mark",
             Self::ReleaseLeavesMark => "release-leaves-mark",
-            Self::ReleaseWithoutRecord => "release-without-record",
-            Self::GiveUpBlindly => "give-up-blindly",
             Self::SwapWithoutComparing => "swap-without-comparing",
             Self::CollectorRemovesListed => "collector-removes-listed",
-            Self::NoGrace => "no-grace",
         }
     }
 }
@@ -229,8 +200,7 @@ pub fn metadata(
         | Mutation::StaleMirrorWins
         | Mutation::RecoveryStopsAtHole
         | Mutation::ForgetGeneration
-        | Mutation::AcknowledgeByCount
-        | Mutation::NoGrace => false,
+        | Mutation::AcknowledgeByCount => false,
         _ => true,
     };
     match is_planted {
@@ -243,11 +213,6 @@ pub fn metadata(
 pub fn write_surplus(mutation: Mutation) -> usize {
     let right = StripeOptions::default().write_surplus;
     if mutation == Mutation::WriteQuorumOffByOne { right - 1 } else { right }
-}
-
-/// How long garbage is left for the reads under way.
-pub fn garbage_grace(mutation: Mutation, right: Duration) -> Duration {
-    if mutation == Mutation::NoGrace { Duration::ZERO } else { right }
 }
 
 /// When a write may be acknowledged.

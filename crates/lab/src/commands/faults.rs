@@ -11,7 +11,7 @@ use crate::program::{self, commit};
 
 /// Seeds after which a cell of the table that was never hit is a failure: the rarest, a drain while messages are lost, comes
 /// about once in two hundred.
-const SEEDS_FOR_ALL_CELLS: u64 = 240;
+const SEEDS_FOR_ALL_CELLS: u64 = 320;
 /// How many lines of progress a campaign prints.
 const LINES: u64 = 20;
 
