@@ -3,11 +3,13 @@
 //! | request | answer |
 //! |--|--|
 //! | `GET /v1/status` | [`Status`] |
-//! | `GET /v1/buckets`, `POST /v1/buckets`, `GET` or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
+//! | `GET /v1/buckets`, `POST /v1/buckets`, `GET`, `POST` ([`SetBucket`]) or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
 //! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeyShown`], [`NewKey`] |
 //! | `POST /v1/disks/replace` | [`Replaced`] |
 //! | `POST /v1/explain` ([`Explain`]) | [`striate_client::ReadExplained`] |
 //! | `GET /v1/upgrade`, `POST /v1/upgrade/finalize` | [`FormatsState`] |
+//! | `GET /v1/packing`, `GET /v1/packing/NAME` | [`PackingStatus`] |
+//! | `POST /v1/packing/run` ([`PackNow`]), `POST /v1/packing/undo/NAME` | lines of [`Line`] |
 //! | `POST /v1/heal`, `POST /v1/verify`, `POST /v1/verify/remove-orphans` | lines of [`Line`] |
 //! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see [`crate::admin::service`] |
 //!
@@ -16,7 +18,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use striate_core::{ClusterId, Formats, LoadReport, Profile};
+use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +58,9 @@ pub struct Status {
     /// How far the scrub is; none where nobody has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubState>,
+    /// What is packed; none where nobody has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packing: Option<PackingState>,
     /// The formats in force, and what holds newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<FormatsState>,
@@ -245,6 +250,91 @@ pub struct ScrubState {
     pub last: Option<ScrubCounts>,
 }
 
+/// What is packed, over all buckets, and what the service that packs has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackingState {
+    /// What the store is told: `off`, `auto`, or the longest partition.
+    pub setting: String,
+    /// Seconds for which an object must not have changed before it is packed.
+    pub settled_after_s: u64,
+    /// The sums over all buckets.
+    pub figures: PackFigures,
+    /// How long ago they were counted; none where they were not.
+    pub counted_s_ago: Option<u64>,
+    /// Groups that the service has written since it began.
+    pub groups_written: u64,
+    /// Objects that it has packed.
+    pub objects_packed: u64,
+    /// Bytes of these.
+    pub bytes_packed: u64,
+    /// Bytes packed in a second, of late.
+    pub bytes_per_s: u64,
+    /// Groups whose space it has given back.
+    pub groups_released: u64,
+    /// Groups that it cannot release: too many chunks of a directory are lost.
+    pub unreadable_groups: u64,
+    /// The stripes of some of them.
+    pub unreadable_stripes: Vec<String>,
+}
+
+/// How much is packed, lives, is dead and waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackFigures {
+    /// Objects in packed groups.
+    pub live_objects: u64,
+    /// Bytes of these.
+    pub live_bytes: u64,
+    /// Objects in packed groups that were overwritten or deleted since.
+    pub dead_objects: u64,
+    /// Bytes of these.
+    pub dead_bytes: u64,
+    /// Small objects with a stripe of their own, which packing would take.
+    pub waiting_objects: u64,
+    /// Bytes of these.
+    pub waiting_bytes: u64,
+    /// Of these, objects that have settled.
+    pub settled_objects: u64,
+    /// Bytes of these.
+    pub settled_bytes: u64,
+    /// Packed groups.
+    pub groups: u64,
+    /// Bytes of their partitions, without parities.
+    pub packed_bytes: u64,
+}
+
+/// What is packed, bucket by bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackingStatus {
+    /// Over all buckets; none where nobody has begun.
+    pub packing: Option<PackingState>,
+    /// The buckets, in the order of their names.
+    pub buckets: Vec<PackedBucket>,
+}
+
+/// What is packed of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedBucket {
+    /// Its name.
+    pub bucket: String,
+    /// Bytes of the longest partition into which it is packed; none where it is not.
+    pub partition_len: Option<u32>,
+    /// Why it is not packed.
+    pub reason: Option<String>,
+    /// What was counted.
+    pub figures: PackFigures,
+    /// How long ago.
+    pub counted_s_ago: u64,
+}
+
+/// What is to be packed at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackNow {
+    /// This bucket alone.
+    pub bucket: Option<String>,
+    /// Also what has not settled, and what fills no group of the usual size.
+    pub now: bool,
+}
+
 /// What a scrub has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubCounts {
@@ -308,6 +398,16 @@ pub struct NewBucket {
     /// Neighbouring blocks that go to the same sites; none is the store's default.
     #[serde(default)]
     pub group_len: Option<u32>,
+    /// Whether it is packed; none: as its profile or the store says.
+    #[serde(default)]
+    pub packing: Option<Packing>,
+}
+
+/// A change of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetBucket {
+    /// Whether it is packed; none: as its profile or the store says.
+    pub packing: Option<Packing>,
 }
 
 /// A bucket.
@@ -327,6 +427,9 @@ pub struct BucketInfo {
     pub block_len: u32,
     /// Neighbouring blocks that go to the same sites; 0 is the store's default.
     pub group_len: u32,
+    /// What it says itself of packing; none: as its profile or the store says.
+    #[serde(default)]
+    pub packing: Option<String>,
 }
 
 /// Objects whose read is to be explained.
