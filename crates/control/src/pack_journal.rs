@@ -9,6 +9,7 @@ use striate_stripe::{StripeError, Stripes};
 
 use crate::pack_figures::add;
 use crate::pack_setting::PackDecision;
+use crate::pack_walk::Walk;
 use crate::packing::PackReport;
 use crate::packing_service::PackingOptions;
 use crate::recent::Recent;
@@ -18,20 +19,31 @@ use crate::rows::Rows;
 /// So many groups are named that cannot be seen.
 const NAMED: usize = 20;
 
-/// Writes the figures of a bucket down, with what was decided about it.
+/// Writes down what a walk has counted that came to its end, with what was decided about its bucket.
+///
+/// # Errors
+/// When the metadata store fails.
 pub(crate) async fn write_bucket(
     stripes: &Stripes,
-    bucket: &str,
-    figures: PackingFigures,
+    walk: Walk<'_>,
     decision: PackDecision,
-) {
-    let (partition_len, reason) = match decision {
-        PackDecision::Packs(len) => (len, String::new()),
-        PackDecision::Stays(why) => (0, why.to_string()),
+) -> Result<PackingFigures, StripeError> {
+    let key = keys::packed_bucket(walk.bucket());
+    let mut record = PackedBucket {
+        counted_unix_ms: stripes.runtime().wall_time().as_millis() as u64,
+        ..PackedBucket::default()
     };
-    let counted_unix_ms = stripes.runtime().wall_time().as_millis() as u64;
-    let record = PackedBucket { figures: Some(figures), counted_unix_ms, partition_len, reason };
-    put(stripes, keys::packed_bucket(bucket), records::encode(&record)).await;
+    match decision {
+        PackDecision::Packs(most) => {
+            record.partition_len = walk.within_memory(most)?;
+            record.group_bytes = walk.group_bytes(record.partition_len);
+        }
+        PackDecision::Stays(why) => record.reason = why.to_string(),
+    }
+    let figures = walk.figures().await?;
+    record.figures = Some(figures);
+    put(stripes, key, records::encode(&record)).await;
+    Ok(figures)
 }
 
 /// Brings the sums over all buckets up to date, for somebody who has packed beside the service.

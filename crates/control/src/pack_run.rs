@@ -102,14 +102,14 @@ pub async fn pack_now(
 }
 
 /// What the store is told of packing.
-struct Told {
+pub(crate) struct Told {
     setting: Packing,
-    options: PackOptions,
+    pub(crate) options: PackOptions,
 }
 
 impl Told {
-    /// As the service of the process that leads has written it down.
-    async fn of(stripes: &Stripes, wish: &PackWish) -> Result<Self, StripeError> {
+    /// As the service of the process that leads has written it down; at full speed.
+    pub(crate) async fn of(stripes: &Stripes, wish: &PackWish) -> Result<Self, StripeError> {
         let row = stripes.meta().get(&keys::packing_work()).await?;
         let work = row.map(|row| row.record::<PackingWork>()).transpose()?.unwrap_or_default();
         let setting = work.setting.parse().unwrap_or_default();
@@ -217,15 +217,16 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             if flow.is_break() {
                 return Ok(flow);
             }
-            let group_bytes = walk.group_bytes(most);
+            let group_bytes = walk.group_bytes(self.told.options.smallest_partition.min(most));
             self.report.held_up = walk.held_up.take().or(self.report.held_up.take());
             if self.wish.now && walk.report.objects > 0 && self.report.held_up.is_none() {
                 continue;
             }
-            let figures = walk.figures().await?;
+            let decision = decide_packing(self.stripes, &bucket, default, self.told.setting)?;
+            let figures = write_bucket(self.stripes, walk, decision).await?;
             if figures.waiting_objects > 0 {
                 self.report.waiting.push(StillWaiting {
-                    bucket: name.clone(),
+                    bucket: name,
                     objects: figures.waiting_objects,
                     bytes: figures.waiting_bytes,
                     settled_objects: figures.settled_objects,
@@ -233,8 +234,6 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
                     group_bytes,
                 });
             }
-            let decision = decide_packing(self.stripes, &bucket, default, self.told.setting)?;
-            write_bucket(self.stripes, &name, figures, decision).await;
             return Ok(ControlFlow::Continue(()));
         }
     }

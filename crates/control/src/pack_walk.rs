@@ -111,13 +111,30 @@ impl<'a> Walk<'a> {
 
     /// The same, packing into partitions of at most `most` bytes, as far as the byte budget allows.
     pub(crate) fn packing(mut self, most: u32) -> Result<Self, StripeError> {
-        self.partition_len = Some(within_memory(self.stripes, &self.profile, most)?);
+        self.partition_len = Some(self.within_memory(most)?);
         Ok(self)
     }
 
-    /// Bytes of the smallest group, where the longest partition has `most` bytes.
-    pub(crate) fn group_bytes(&self, most: u32) -> u64 {
-        self.k as u64 * u64::from(self.options.smallest_partition.min(most))
+    /// The longest partition, a power of two up to `most`, of which a group can be made in half of the byte budget.
+    ///
+    /// # Errors
+    /// As [`Stripes::code`].
+    pub(crate) fn within_memory(&self, most: u32) -> Result<u32, StripeError> {
+        let code = self.stripes.code(&self.profile)?;
+        let half = self.stripes.budget().total() / 2;
+        let fits = |len: &u32| Packer::memory_of(&code, *len) <= half;
+        let lens = std::iter::successors(Some(most), |len| Some(len / 2));
+        Ok(lens.take_while(|len| *len > SHORTEST).find(fits).unwrap_or(SHORTEST))
+    }
+
+    /// The bucket's name.
+    pub(crate) fn bucket(&self) -> &str {
+        &self.bucket.name
+    }
+
+    /// Bytes of a group of such partitions.
+    pub(crate) fn group_bytes(&self, partition_len: u32) -> u64 {
+        self.k as u64 * u64::from(partition_len)
     }
 
     /// Goes through all objects. `Break`: it was told to stop, and its figures are not those of the bucket.
@@ -249,13 +266,4 @@ impl<'a> Walk<'a> {
 fn largest_filled(room: usize, least: u32, most: u32) -> Option<u32> {
     let fills = |len: &u32| *len as usize <= room;
     std::iter::successors(Some(most), |len| Some(len / 2)).take_while(|len| *len >= least.max(1)).find(fills)
-}
-
-/// The longest partition, a power of two up to `most`, of which a group can be made in half of the byte budget.
-fn within_memory(stripes: &Stripes, profile: &Profile, most: u32) -> Result<u32, StripeError> {
-    let code = stripes.code(profile)?;
-    let half = stripes.budget().total() / 2;
-    let fits = |len: &u32| Packer::memory_of(&code, *len) <= half;
-    let lens = std::iter::successors(Some(most), |len| Some(len / 2));
-    Ok(lens.take_while(|len| *len > SHORTEST).find(fits).unwrap_or(SHORTEST))
 }

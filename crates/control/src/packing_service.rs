@@ -282,7 +282,7 @@ impl Looks {
         }
         let busy = walk.busy;
         if flow.is_continue() {
-            write_bucket(stripes, &name, walk.figures().await?, decision).await;
+            write_bucket(stripes, walk, decision).await?;
             self.counted.insert(name, (now, partition_len));
         }
         Ok(busy)

@@ -17,9 +17,9 @@ use striate_meta::{Commit, MetaError, Row, keys, records};
 use striate_stripe::{Neighbours, Span, Stored, StripeError, Stripes};
 
 use crate::pack_journal::{sum_again, write_bucket};
+use crate::pack_run::{PackWish, Told};
 use crate::pack_setting::{decide_packing, profile_of};
 use crate::pack_walk::Walk;
-use crate::packing::PackOptions;
 use crate::packing_service::default_profile;
 use crate::rows::Rows;
 
@@ -110,13 +110,13 @@ pub async fn unpack_bucket(
             break;
         }
     }
-    let options = PackOptions::default();
+    let options = Told::of(stripes, &PackWish::default()).await?.options;
     let mut counting = Walk::new(stripes, record.clone(), &default, &options)?;
     if !report.stopped
         && counting.run(&stripes.packer(), &mut |_| ControlFlow::Continue(())).await?.is_continue()
     {
         let decision = decide_packing(stripes, &record, &default, Packing::Off)?;
-        write_bucket(stripes, bucket, counting.figures().await?, decision).await;
+        write_bucket(stripes, counting, decision).await?;
         sum_again(stripes).await?;
     }
     Ok(report)

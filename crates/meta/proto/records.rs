@@ -788,12 +788,15 @@ pub struct PackedBucket {
     pub figures: ::core::option::Option<PackingFigures>,
     #[prost(uint64, tag = "2")]
     pub counted_unix_ms: u64,
-    /// Bytes of the longest partition into which it is packed. 0: it is not.
+    /// Bytes of the partitions into which it is packed, as far as the packer's memory allows. 0: it is not.
     #[prost(uint32, tag = "3")]
     pub partition_len: u32,
     /// Why it is not packed; empty where it is.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
+    /// Bytes that fill a group of these partitions.
+    #[prost(uint64, tag = "5")]
+    pub group_bytes: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PackingFigures {

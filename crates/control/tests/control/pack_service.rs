@@ -126,7 +126,8 @@ async fn a_bucket_that_is_not_packed_is_counted_and_says_why() {
     packing.cluster.client.set_packing(BUCKET, Some(Setting::Auto)).await.unwrap();
     packing.cluster.runtime.sleep(Duration::from_secs(61)).await;
     let bucket = packing.of_bucket(BUCKET).await.unwrap();
-    assert_eq!((bucket.partition_len, bucket.reason.as_str()), (32 << 20, ""));
+    assert_eq!((bucket.partition_len, bucket.reason.as_str()), (8 << 20, ""), "as memory allows");
+    assert_eq!(bucket.group_bytes, 32 << 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,4 +297,27 @@ async fn a_buckets_own_word_goes_before_its_profile_and_the_profile_before_the_s
         let decision = decide(cluster, own, profile, default, store);
         assert_eq!(decision, expected, "{own:?}, {profile:?}, {default:?}, {store}");
     }
+}
+
+/// Sites take a while for each chunk: the bucket says that it is not to be packed while its first group is being written.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_is_switched_off_gets_no_further_group() {
+    let packing = Packing::start("rs(4,2)").await;
+    set_profile(&packing.cluster, "rs(4,2)").await;
+    let client = &packing.cluster.client;
+    client.set_packing(BUCKET, Some(Setting::Partitions(1 << 20))).await.unwrap();
+    for key in 0..3 * OBJECTS {
+        packing.cluster.put(&name(key), &content(key, 100_000)).await.unwrap();
+    }
+    packing.cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::from_millis(50));
+    let switch_off = async {
+        packing.cluster.runtime.sleep(Duration::from_millis(120)).await;
+        client.set_packing(BUCKET, Some(Setting::Off)).await.unwrap();
+    };
+    let wish = PackWish { bucket: Some(BUCKET.to_owned()), now: false };
+    packing.cluster.runtime.sleep(Duration::from_secs(7_200)).await;
+    let (report, ()) = tokio::join!(pack_now(client.stripes(), &wish, go_on), switch_off);
+    let report = report.unwrap();
+    assert_eq!((report.progress.packed.groups, report.stopped), (1, false), "{report:?}");
+    assert_eq!(packing.rows(keys::MARKS).await, 0, "the one that was begun was ended");
 }

@@ -10,6 +10,7 @@ pub enum PackCommand {
     /// Show what is packed, what waits and what is dead.
     #[command(
         long_about = "Show what is packed, what waits and what is dead, bucket by bucket.\n\n\
+            PACKS INTO is the length of partitions, as far as memory allows, and A GROUP what must settle before one is written. \
             LIVE are objects in packed groups that can be read; DEAD are those that were overwritten or deleted since, whose \
             space comes back when a group has too many of them; WAITING are small objects that packing would take, of which \
             some have SETTLED: they have not changed for --pack-after. The figures are those of the service's last pass \

@@ -147,13 +147,25 @@ fn text(status: &PackingStatus) -> String {
 }
 
 fn buckets(status: &PackingStatus) -> String {
-    let head = ["BUCKET", "PACKS INTO", "GROUPS", "PACKED", "LIVE", "DEAD", "WAITING", "SETTLED", "COUNTED"];
+    let head = [
+        "BUCKET",
+        "PACKS INTO",
+        "A GROUP",
+        "GROUPS",
+        "PACKED",
+        "LIVE",
+        "DEAD",
+        "WAITING",
+        "SETTLED",
+        "COUNTED",
+    ];
     let mut rows = vec![cells(head)];
-    let row = |name: &str, into: &str, figures: &PackFigures, ago: u64| {
+    let row = |name: &str, into: [&str; 2], figures: &PackFigures, ago: u64| {
         let of = |objects: u64, bytes: u64| format!("{} ({objects})", human_bytes(bytes));
         vec![
             printable(name),
-            into.to_owned(),
+            into[0].to_owned(),
+            into[1].to_owned(),
             figures.groups.to_string(),
             human_bytes(figures.packed_bytes),
             of(figures.live_objects, figures.live_bytes),
@@ -165,11 +177,12 @@ fn buckets(status: &PackingStatus) -> String {
     };
     for bucket in &status.buckets {
         let into = bucket.partition_len.map_or("off".to_owned(), |len| human_bytes(len.into()));
-        rows.push(row(&bucket.bucket, &into, &bucket.figures, bucket.counted_s_ago));
+        let group = bucket.group_bytes.map(human_bytes).unwrap_or_default();
+        rows.push(row(&bucket.bucket, [&into, &group], &bucket.figures, bucket.counted_s_ago));
     }
     let total = status.packing.as_ref().filter(|_| status.buckets.len() > 1);
     if let Some((packing, ago)) = total.and_then(|packing| Some((packing, packing.counted_s_ago?))) {
-        rows.push(row("all", "", &packing.figures, ago));
+        rows.push(row("all", ["", ""], &packing.figures, ago));
     }
     let mut text = table(&rows);
     let why = |bucket: &PackedBucket| {
@@ -357,13 +370,21 @@ mod tests {
         let bucket = |name: &str, partition_len, reason: Option<&str>| PackedBucket {
             bucket: name.to_owned(),
             partition_len,
+            group_bytes: partition_len.map(|len| 4 * u64::from(len)),
             reason: reason.map(str::to_owned),
             figures: state().figures,
             counted_s_ago: 40,
         };
         let buckets = vec![bucket("photos", Some(32 << 20), None), bucket("logs", None, Some("it is off"))];
         let text = text(&PackingStatus { packing: Some(state()), buckets });
-        for part in ["60 min", "32.0 MiB", "1.0 KiB (1)", "logs is not packed: it is off", "all  ", "7-1"] {
+        for part in [
+            "60 min",
+            "32.0 MiB    128.0 MiB",
+            "1.0 KiB (1)",
+            "logs is not packed: it is off",
+            "all  ",
+            "7-1",
+        ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
     }

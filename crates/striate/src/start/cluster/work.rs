@@ -172,6 +172,7 @@ fn packed_bucket(bucket: String, record: records::PackedBucket, now_unix_ms: u64
     PackedBucket {
         bucket,
         partition_len: Some(record.partition_len).filter(|&len| len > 0),
+        group_bytes: Some(record.group_bytes).filter(|&bytes| bytes > 0),
         reason: Some(record.reason).filter(|reason| !reason.is_empty()),
         figures: pack_figures(record.figures),
         counted_s_ago: seconds_ago(record.counted_unix_ms, now_unix_ms),
