@@ -51,8 +51,7 @@ pub(crate) async fn write_bucket(
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn sum_again(stripes: &Stripes) -> Result<(), StripeError> {
-    let row = stripes.meta().get(&keys::packing_work()).await?;
-    let mut work: PackingWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+    let mut work = told(stripes).await?;
     work.figures = Some(sum(stripes).await?);
     work.counted_unix_ms = stripes.runtime().wall_time().as_millis() as u64;
     tell(stripes, &work).await;
@@ -68,11 +67,18 @@ pub(crate) struct PackJournal {
 }
 
 impl PackJournal {
-    /// Of a service that begins now.
-    pub(crate) fn begin(&mut self, options: &PackingOptions, now: Instant) {
+    /// Of a service that begins now. What the one before it has counted holds until this one has.
+    pub(crate) fn begin(&mut self, options: &PackingOptions, now: Instant, before: PackingWork) {
         self.recent.begin(now);
-        self.work.setting = options.setting.to_string();
-        self.work.settled_after_s = options.pack.settled_after.as_secs();
+        self.work = PackingWork {
+            setting: options.setting.to_string(),
+            settled_after_s: options.pack.settled_after.as_secs(),
+            figures: before.figures,
+            counted_unix_ms: before.counted_unix_ms,
+            unreadable: before.unreadable,
+            unreadable_stripes: before.unreadable_stripes,
+            ..PackingWork::default()
+        };
     }
 
     /// A walk came from `before` to `now`.
@@ -109,6 +115,15 @@ impl PackJournal {
             self.work.clone()
         })
     }
+}
+
+/// What was written down last, by this process or another one.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn told(stripes: &Stripes) -> Result<PackingWork, StripeError> {
+    let row = stripes.meta().get(&keys::packing_work()).await?;
+    Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
 }
 
 /// Writes it down for all to see.

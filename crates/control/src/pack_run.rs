@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::Serialize;
 use striate_core::{Packing, StripeId};
 use striate_meta::keys;
-use striate_meta::records::{Bucket, PackingWork};
+use striate_meta::records::Bucket;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::pack_journal::{sum_again, write_bucket};
+use crate::pack_journal::{sum_again, told, write_bucket};
 use crate::pack_setting::{WhyNot, decide_packing, impossible, own_packing};
 use crate::pack_walk::{Step, Walk};
 use crate::packing::{PackOptions, PackReport};
@@ -110,8 +110,7 @@ pub(crate) struct Told {
 impl Told {
     /// As the service of the process that leads has written it down; at full speed.
     pub(crate) async fn of(stripes: &Stripes, wish: &PackWish) -> Result<Self, StripeError> {
-        let row = stripes.meta().get(&keys::packing_work()).await?;
-        let work = row.map(|row| row.record::<PackingWork>()).transpose()?.unwrap_or_default();
+        let work = told(stripes).await?;
         let setting = work.setting.parse().unwrap_or_default();
         let mut options = PackOptions { pace: 1.0, yields: false, ..PackOptions::default() };
         if work.settled_after_s > 0 {

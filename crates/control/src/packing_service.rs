@@ -19,7 +19,7 @@ use striate_meta::{ScanRange, keys};
 use striate_runtime::Instant;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::pack_journal::{PackJournal, sum, tell, write_bucket};
+use crate::pack_journal::{PackJournal, sum, tell, told, write_bucket};
 use crate::pack_setting::{PackDecision, decide_packing};
 use crate::pack_walk::{Step, Walk};
 use crate::packing::PackOptions;
@@ -128,8 +128,10 @@ impl PackingService {
 
     /// Packs, and gives back the space of what is dead, for ever. In one process of a cluster at a time.
     pub async fn run(self, stripes: Stripes) {
+        // Where it cannot be read, nothing is known until it was counted.
+        let before = told(&stripes).await.unwrap_or_default();
         let now = stripes.runtime().now();
-        self.shared.journal.lock().begin(&self.shared.options, now);
+        self.shared.journal.lock().begin(&self.shared.options, now, before);
         futures::future::join(self.keep_looking(&stripes), self.keep_telling(&stripes)).await;
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 use striate::args::{Cli, Command, HostPort};
+use striate_control::{PackingOptions, UpkeepOptions};
+use striate_core::Packing;
 use striate_runtime::Runtime;
 use striate_runtime::output::OUTPUT_CLOSED;
 
@@ -97,6 +99,14 @@ fn the_documented_commands_parse() {
     for wrong in [["--otlp-endpoint", "localhost:4318"], ["--otlp-sampling", "2"]] {
         assert!(Cli::try_parse_from(["striate", "server", "/d"].iter().chain(&wrong)).is_err(), "{wrong:?}");
     }
+    let packing = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+        Command::Server(args) => UpkeepOptions::from(&args.upkeep).packing,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(packing("striate server /d"), PackingOptions::default());
+    assert_eq!(packing("striate server /d --pack off"), PackingOptions::off());
+    let eight = packing("striate server /d --pack 8MiB --pack-after 10m");
+    assert_eq!((eight.setting, eight.pack.settled_after.as_secs()), (Packing::Partitions(8 << 20), 600));
     let packed = ["striate", "bucket", "create", "--profile", "packed lrc(6,2,2)", "b"];
     assert!(Cli::try_parse_from(packed).is_ok());
     for wrong in [&["pack", "undo"][..], &["bucket", "set", "b"], &["bucket", "set", "b", "--pack", "3MiB"]] {
