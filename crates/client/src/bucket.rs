@@ -9,6 +9,8 @@
 
 use std::net::Ipv4Addr;
 
+use striate_core::formats::PACKED;
+use striate_core::{Packing, Profile};
 use striate_meta::records::{Bucket, Upload, encode};
 use striate_meta::store::prefix_end;
 use striate_meta::{Row, ScanRange, keys};
@@ -76,6 +78,9 @@ impl Client {
                 request.group_len.unwrap_or_default()
             )));
         }
+        if let Some(packing) = request.packing {
+            self.check_packing(packing, &request.profile.unwrap_or_else(|| self.default_profile()))?;
+        }
         let bucket = Bucket {
             name: request.name.clone(),
             created_unix_ms: self.now_unix_ms(),
@@ -84,6 +89,7 @@ impl Client {
             region: request.region,
             block_len: request.block_len.unwrap_or(0),
             group_len: request.group_len.unwrap_or(0),
+            packing: request.packing.map(|packing| packing.to_string()).unwrap_or_default(),
             ..Bucket::default()
         };
         let key = keys::bucket(&request.name);
@@ -106,6 +112,35 @@ impl Client {
             self.back_off(attempt).await;
         }
         Err(ClientError::Conflict)
+    }
+
+    /// Checks that a bucket of this profile may have such a setting.
+    fn check_packing(&self, packing: Packing, profile: &Profile) -> Result<(), ClientError> {
+        let reason = if self.inner.stripes.formats().records < PACKED {
+            "older programs would lose the bucket's setting of packing; run `striate admin upgrade finalize` first"
+        } else if packing != Packing::Off && profile.code.data_count() < 2 {
+            "the bucket's code keeps whole copies: packing is for rs and lrc"
+        } else {
+            return Ok(());
+        };
+        Err(ClientError::InvalidArgument(reason.to_owned()))
+    }
+
+    /// Says of a bucket whether its small objects are packed; `None`: as its profile says, or else the store. Answers what it
+    /// said before.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] where it cannot be packed.
+    pub async fn set_packing(&self, name: &str, packing: Option<Packing>) -> Result<String, ClientError> {
+        let bucket = self.bucket(name).await?;
+        if let Some(packing) = packing {
+            self.check_packing(packing, &self.profile_for(None, &bucket)?)?;
+        }
+        let text = packing.map(|packing| packing.to_string()).unwrap_or_default();
+        if bucket.packing != text {
+            self.update_bucket(name, |bucket| bucket.packing.clone_from(&text)).await?;
+        }
+        Ok(bucket.packing)
     }
 
     /// The bucket's record.

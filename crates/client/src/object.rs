@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use striate_core::Profile;
+use striate_core::{Packing, Profile};
 use striate_meta::Revision;
 use striate_meta::records::{self, Checksum, checksum::Algorithm};
 use striate_stripe::StripeOptions;
@@ -414,6 +414,8 @@ pub struct CreateBucket {
     pub block_len: Option<u32>,
     /// Neighbouring blocks that go to the same sites, at most [`crate::MAX_GROUP_LEN`]; `None` for the default.
     pub group_len: Option<u32>,
+    /// Whether its small objects are packed; `None`: as its profile says, or else the store.
+    pub packing: Option<Packing>,
 }
 
 /// Limits and defaults of a client.

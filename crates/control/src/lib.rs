@@ -10,7 +10,8 @@
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`parts`]: takes down the parts of multipart uploads and objects that are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
-//! - [`packing`]: rewrites small objects into partitions that they share; [`repacking`] gives the space of dead ones back.
+//! - [`packing`]: rewrites small objects into partitions that they share; [`repacking`] gives the space of dead ones back;
+//!   [`packing_service`] does both by itself, [`pack_run`] for somebody who waits, and [`unpacking`] undoes it.
 //! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
 //! - [`statistics`]: the load of every site, ω_j.
 //! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
@@ -30,6 +31,8 @@ pub mod leader;
 pub mod members;
 pub mod movement;
 pub mod orphans;
+pub mod pack_run;
+pub mod pack_setting;
 pub mod packing;
 pub mod packing_service;
 pub mod parts;
@@ -39,11 +42,15 @@ pub mod repair_pace;
 pub mod repair_service;
 pub mod scrub;
 pub mod statistics;
+pub mod unpacking;
 pub mod upgrade;
 pub mod upkeep;
 pub mod verify;
 
 mod entries;
+mod pack_figures;
+mod pack_journal;
+mod pack_walk;
 mod recent;
 mod repair_progress;
 mod rows;
@@ -57,14 +64,18 @@ pub use leader::Candidacy;
 pub use members::{Members, MembersError, SiteAnnouncement};
 pub use movement::{MoveOutcome, Optimiser, Rebalancer, move_chunk};
 pub use orphans::{OrphanReport, collect_orphans};
-pub use packing::{PackOptions, PackReport, pack_bucket};
-pub use packing_service::{keep_packing, pack_all};
+pub use pack_run::{PackRunProgress, PackRunReport, PackWish, StillWaiting, pack_now};
+pub use pack_setting::{PackDecision, WhyNot, decide_packing, own_packing};
+pub use pack_walk::pack_bucket;
+pub use packing::{PackOptions, PackReport};
+pub use packing_service::{PackingHold, PackingOptions, PackingService};
 pub use repacking::{Liveness, Repacked, liveness, repack, repack_marked};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use repair_pace::RepairLimits;
 pub use repair_service::{RepairOptions, RepairService};
 pub use scrub::keep_scrubbing;
 pub use statistics::{SiteLoadView, SiteStatistics};
+pub use unpacking::{UnpackProgress, UnpackReport, unpack_bucket};
 pub use upgrade::{FinalizeError, Gate, GateView, LEADER_ROLE, ProcessReport, Reader};
 pub use upkeep::{Upkeep, UpkeepOptions};
 pub use verify::{VerifyProgress, VerifyReport, verify};

@@ -4,24 +4,24 @@
 //! was read. A client that overwrites or deletes an object meanwhile wins: the entry is then dead from the beginning, and the
 //! mark that the record was born with leads the repacker there ([`crate::repacking`]). What rows named before becomes garbage in the
 //! transaction that switches them. The protocol's steps are named P0 to P5 in design.md §10.15.
+//!
+//! Here is how a group is written and named; [`crate::pack_walk`] finds the objects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use striate_core::{Profile, StripeId, formats};
-use striate_meta::records::{Bucket, Extent, Garbage, Object, object::Body};
-use striate_meta::{Row, ScanRange, keys, records};
+use serde::Serialize;
+use striate_core::packing::PARTITION_LEN;
+use striate_core::{Profile, StripeId};
+use striate_meta::records::{Extent, Garbage, Object, object::Body};
+use striate_meta::{Row, keys, records};
 use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes, Switched};
-
-use crate::packing_service::may_pack;
 
 /// Rows switched in one transaction: each costs two operations of a hundred.
 const BATCH: usize = 46;
 /// How often a batch is tried against rows that others change.
 const MAX_ATTEMPTS: usize = 3;
-/// Rows of objects looked through at once.
-const PAGE: usize = 1_000;
 /// Objects read together, and their bytes.
 const READ_TOGETHER: usize = 64;
 const READ_BYTES: usize = 1 << 20;
@@ -45,6 +45,8 @@ pub struct PackOptions {
     pub dead_share: f64,
     /// The share of the time that goes into groups, above 0; the rest are pauses.
     pub pace: f64,
+    /// A group waits while requests wait at a site.
+    pub yields: bool,
 }
 
 impl Default for PackOptions {
@@ -54,16 +56,17 @@ impl Default for PackOptions {
             object_max: 256 << 10,
             settled_after: Duration::from_secs(3_600),
             patience: Duration::from_secs(24 * 3_600),
-            partition_len: 32 << 20,
+            partition_len: PARTITION_LEN,
             smallest_partition: 1 << 20,
             dead_share: 0.25,
             pace: 0.5,
+            yields: true,
         }
     }
 }
 
 /// What was packed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PackReport {
     /// Groups that were written.
     pub groups: u64,
@@ -71,6 +74,8 @@ pub struct PackReport {
     pub objects: u64,
     /// Bytes of these.
     pub bytes: u64,
+    /// Bytes of the groups' partitions.
+    pub partition_bytes: u64,
     /// Objects that were written and changed before their rows were switched.
     pub overtaken: u64,
     /// Objects that could not be read, or are not what their rows say.
@@ -83,6 +88,7 @@ impl PackReport {
         self.groups += other.groups;
         self.objects += other.objects;
         self.bytes += other.bytes;
+        self.partition_bytes += other.partition_bytes;
         self.overtaken += other.overtaken;
         self.unreadable += other.unreadable;
     }
@@ -105,112 +111,17 @@ struct Packed {
 
 impl Candidate {
     /// Bytes of a partition that it takes at most.
-    fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.stored.len() as usize + self.key.len() + OVERHEAD
     }
 
-    /// The object of a row, if it is small, split and has settled.
-    fn of_row(
-        row: &Row,
-        options: &PackOptions,
-        now_unix_ms: u64,
-    ) -> Result<Option<(Self, u64)>, StripeError> {
-        let object: Object = row.record()?;
-        let age_ms = now_unix_ms.saturating_sub(object.modified_unix_ms);
-        let Some(Body::Blocks(list)) = object.body else { return Ok(None) };
-        let [block] = list.blocks.as_slice() else { return Ok(None) };
-        if object.size > options.object_max || u128::from(age_ms) < options.settled_after.as_millis() {
-            return Ok(None);
-        }
-        Ok(Some((Self { key: row.key.clone(), stored: block.clone().into() }, age_ms)))
+    /// An object that packing takes when it has settled: it is small, and has a stripe of its own.
+    pub(crate) fn of_row(row: &Row, object: &Object, object_max: u64) -> Option<Self> {
+        let Some(Body::Blocks(list)) = &object.body else { return None };
+        let [block] = list.blocks.as_slice() else { return None };
+        let stored = block.clone().into();
+        (object.size <= object_max).then(|| Self { key: row.key.clone(), stored })
     }
-}
-
-/// Packs a bucket's objects, group after group, and answers what was packed. What does not fill a group stays as it is, until
-/// it has waited for [`PackOptions::patience`].
-///
-/// # Errors
-/// When the metadata store fails, or a group cannot be stored; what was packed until then stays packed.
-pub async fn pack_bucket(
-    stripes: &Stripes,
-    packer: &Packer,
-    bucket: &str,
-    default: &Profile,
-    options: &PackOptions,
-) -> Result<PackReport, StripeError> {
-    let mut report = PackReport::default();
-    let Some(profile) = profile_of(stripes, bucket, default).await? else { return Ok(report) };
-    if stripes.formats().records < formats::PACKED {
-        return Ok(report);
-    }
-    let code = stripes.code(&profile)?;
-    let partition_len = within_memory(stripes, &profile, options.partition_len)?;
-    let group_len = code.k() * partition_len as usize;
-    let mut range = ScanRange::prefix(&keys::objects(bucket));
-    let (mut waiting, mut room, mut oldest_ms) = (Vec::new(), 0, 0);
-    loop {
-        let rows = stripes.meta().scan(range.clone(), PAGE).await?;
-        let now = stripes.runtime().wall_time().as_millis() as u64;
-        for row in &rows {
-            let Some((candidate, age_ms)) = Candidate::of_row(row, options, now)? else { continue };
-            room += candidate.room();
-            oldest_ms = oldest_ms.max(age_ms);
-            waiting.push(candidate);
-            if room >= group_len {
-                if !may_pack(stripes).await {
-                    return Ok(report);
-                }
-                let group = std::mem::take(&mut waiting);
-                let began = stripes.runtime().now();
-                report.add(pack_group(stripes, packer, &profile, partition_len, group).await?);
-                let took = stripes.runtime().now() - began;
-                stripes.runtime().sleep(took.mul_f64(1.0 / options.pace.clamp(0.01, 1.0) - 1.0)).await;
-                (room, oldest_ms) = (0, 0);
-            }
-        }
-        match rows.last() {
-            Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
-            _ => break,
-        }
-    }
-    let has_waited = u128::from(oldest_ms) >= (options.settled_after + options.patience).as_millis();
-    if has_waited
-        && may_pack(stripes).await
-        && let Some(len) = largest_filled(room / code.k(), options.smallest_partition, partition_len)
-    {
-        report.add(pack_group(stripes, packer, &profile, len, waiting).await?);
-    }
-    Ok(report)
-}
-
-/// The largest power of two from `least` to `most` that `room` bytes fill.
-fn largest_filled(room: usize, least: u32, most: u32) -> Option<u32> {
-    let fills = |len: &u32| *len as usize <= room;
-    std::iter::successors(Some(most), |len| Some(len / 2)).take_while(|len| *len >= least.max(1)).find(fills)
-}
-
-/// The profile of a bucket's objects; `None` where they are not packed: it is gone, or copies its objects whole.
-async fn profile_of(
-    stripes: &Stripes,
-    bucket: &str,
-    default: &Profile,
-) -> Result<Option<Profile>, StripeError> {
-    let Some(row) = stripes.meta().get(&keys::bucket(bucket)).await? else { return Ok(None) };
-    let record: Bucket = row.record()?;
-    let profile = match record.profile.as_str() {
-        "" => *default,
-        text => stripes.profiles().parse(text)?,
-    };
-    Ok((!record.deleting && stripes.code(&profile)?.k() > 1).then_some(profile))
-}
-
-/// The longest partition, a power of two up to `most`, of which a group can be made in half of the byte budget.
-fn within_memory(stripes: &Stripes, profile: &Profile, most: u32) -> Result<u32, StripeError> {
-    let code = stripes.code(profile)?;
-    let half = stripes.budget().total() / 2;
-    let fits = |len: &u32| Packer::memory_of(&code, *len) <= half;
-    let lens = std::iter::successors(Some(most), |len| Some(len / 2));
-    Ok(lens.take_while(|len| *len > 1 << 16).find(fits).unwrap_or(1 << 16))
 }
 
 /// Writes objects, in the order of their keys, into one group and switches their rows to it. Objects that do not fit stay where
@@ -245,7 +156,7 @@ pub(crate) async fn pack_group(
     if let Err(error) = group.commit().await {
         return Err(given_up(group, error).await);
     }
-    report.groups = 1;
+    (report.groups, report.partition_bytes) = (1, group.partition_bytes());
     let before = report.objects;
     for batch in packed.chunks(BATCH) {
         match switch(stripes, &group, batch, &text).await {

@@ -2,100 +2,298 @@
 //!
 //! Groups are made only while no site has requests waiting and every site keeps a tenth of its space. What is dead gives its
 //! space back whether or not anything is packed. One process of a cluster does it; two at once are safe and wasteful.
+//!
+//! A walk that looks for what can be packed counts all that people ask for ([`crate::pack_figures`]); the figures are written into
+//! rows that every process shows ([`crate::pack_journal`]). A bucket that is not packed is counted once in an hour.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use striate_core::Profile;
+use parking_lot::Mutex;
+use striate_core::{Packing, Profile, formats};
 use striate_meta::records::{Bucket, Cluster};
 use striate_meta::{ScanRange, keys};
+use striate_runtime::Instant;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::packing::{PackOptions, PackReport, pack_bucket};
-use crate::repacking::{Repacked, repack_marked};
+use crate::pack_journal::{PackJournal, sum, tell, told, write_bucket};
+use crate::pack_setting::{PackDecision, decide_packing};
+use crate::pack_walk::{Step, Walk};
+use crate::packing::PackOptions;
+use crate::repacking::repack_marked_while;
 use crate::rows::Rows;
 
-/// Pause between two looks for what has settled and what has died.
+/// Pause before the first look.
+const FIRST_LOOK_AFTER: Duration = Duration::from_secs(10);
+/// Pause between two looks for what has settled and what has died, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Pause while requests wait at a site.
-const YIELD: Duration = Duration::from_secs(1);
-/// A site keeps this part of its space: nothing is packed below.
-const RESERVE: u64 = 10;
+/// Looking takes no more than this part of the time: one in so many.
+const SHARE_OF_LOOKS: u32 = 10;
+/// A bucket that is not packed is counted again after this time.
+const COUNT_EVERY: Duration = Duration::from_secs(3_600);
+/// Pause between two looks whether there is something to tell.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+/// Pause between two looks whether somebody still packs by hand.
+const HELD: Duration = Duration::from_millis(200);
 
-/// Packs as `options` say, and gives back the space of what is dead, for ever. Without options nothing more is packed.
-pub async fn keep_packing(stripes: Stripes, options: Option<PackOptions>) {
-    let mut packer = None;
-    loop {
-        stripes.runtime().sleep(LOOK_EVERY).await;
-        if let Err(error) = look(&stripes, &mut packer, options.as_ref()).await {
-            tracing::warn!(%error, "packing goes on later");
-            // What was under way may stand half done: its reservations end with the lease, and the collector decides.
-            if let Some(packer) = packer.take() {
-                packer.close().await;
+/// What the packing service is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PackingOptions {
+    /// Whether buckets are packed that say nothing themselves.
+    pub setting: Packing,
+    /// How. The length of partitions comes from the settings.
+    pub pack: PackOptions,
+}
+
+impl Default for PackingOptions {
+    /// [`Packing::Auto`], as [`PackOptions::default`] says.
+    fn default() -> Self {
+        Self { setting: Packing::Auto, pack: PackOptions::default() }
+    }
+}
+
+impl PackingOptions {
+    /// Only buckets are packed that say so themselves.
+    pub fn off() -> Self {
+        Self { setting: Packing::Off, ..Self::default() }
+    }
+}
+
+/// The packing service. A cheap handle.
+#[derive(Clone, Debug)]
+pub struct PackingService {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: PackingOptions,
+    /// Those who want it to rest, and how many did since it began.
+    holds: AtomicUsize,
+    rests: AtomicUsize,
+    /// Kept while it looks.
+    looking: futures::lock::Mutex<()>,
+    journal: Mutex<PackJournal>,
+}
+
+/// While it is kept the service begins no group.
+#[derive(Debug)]
+pub struct PackingHold(Arc<Shared>);
+
+impl Drop for PackingHold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What the service knows between two looks.
+struct Looks {
+    packer: Option<Packer>,
+    /// When a bucket was counted, and the longest partition into which it was to be packed.
+    counted: BTreeMap<String, (Instant, u32)>,
+    /// So many had worked beside it when that was so.
+    rests: usize,
+}
+
+impl PackingService {
+    /// A service that has not begun.
+    pub fn new(options: PackingOptions) -> Self {
+        let looking = futures::lock::Mutex::new(());
+        let (holds, rests) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let journal = Mutex::default();
+        Self { shared: Arc::new(Shared { options, holds, rests, looking, journal }) }
+    }
+
+    /// What it was told.
+    pub fn options(&self) -> &PackingOptions {
+        &self.shared.options
+    }
+
+    /// Keeps it from writing groups as long as the answer lives: for somebody who packs beside it. A group that is being
+    /// written is waited for.
+    pub async fn hold(&self) -> PackingHold {
+        self.shared.rests.fetch_add(1, Ordering::Relaxed);
+        self.shared.holds.fetch_add(1, Ordering::Relaxed);
+        let hold = PackingHold(Arc::clone(&self.shared));
+        drop(self.shared.looking.lock().await);
+        hold
+    }
+
+    fn is_held(&self) -> bool {
+        self.shared.holds.load(Ordering::Relaxed) > 0
+    }
+
+    /// Packs, and gives back the space of what is dead, for ever. In one process of a cluster at a time.
+    pub async fn run(self, stripes: Stripes) {
+        // Where it cannot be read, nothing is known until it was counted.
+        let before = told(&stripes).await.unwrap_or_default();
+        let now = stripes.runtime().now();
+        self.shared.journal.lock().begin(&self.shared.options, now, before);
+        futures::future::join(self.keep_looking(&stripes), self.keep_telling(&stripes)).await;
+    }
+
+    /// Writes down how far it is, where other processes see it.
+    async fn keep_telling(&self, stripes: &Stripes) {
+        loop {
+            let news = self.shared.journal.lock().news(stripes.runtime().now());
+            if let Some(work) = news {
+                tell(stripes, &work).await;
+            }
+            stripes.runtime().sleep(TELL_EVERY).await;
+        }
+    }
+
+    async fn keep_looking(&self, stripes: &Stripes) {
+        let mut looks = Looks { packer: None, counted: BTreeMap::new(), rests: 0 };
+        let mut pause = FIRST_LOOK_AFTER;
+        loop {
+            stripes.runtime().sleep(pause).await;
+            if self.is_held() {
+                pause = HELD;
+                continue;
+            }
+            let began = stripes.runtime().now();
+            let looking = self.shared.looking.lock().await;
+            let looked = looks.look(self, stripes).await;
+            drop(looking);
+            pause = LOOK_EVERY;
+            match looked {
+                Ok(busy) => {
+                    let took = (stripes.runtime().now() - began).saturating_sub(busy);
+                    pause = pause.max(took * (SHARE_OF_LOOKS - 1));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "packing goes on later");
+                    // What was under way may stand half done: its reservations end with the lease, and the collector
+                    // decides.
+                    if let Some(packer) = looks.packer.take() {
+                        packer.close().await;
+                    }
+                }
             }
         }
     }
 }
 
-/// One look at all marks and buckets.
-async fn look(
-    stripes: &Stripes,
-    packer: &mut Option<Packer>,
-    options: Option<&PackOptions>,
-) -> Result<(), StripeError> {
-    let has_marks = !stripes.meta().scan(ScanRange::prefix(keys::MARKS), 1).await?.is_empty();
-    if !has_marks && options.is_none() {
-        return Ok(());
+impl Looks {
+    /// One look at all marks and buckets; answers how much of its time went into groups.
+    async fn look(&mut self, service: &PackingService, stripes: &Stripes) -> Result<Duration, StripeError> {
+        if stripes.formats().records < formats::PACKED {
+            // Nothing is packed, and nothing may be.
+            return Ok(Duration::ZERO);
+        }
+        let packer = self.packer.take().unwrap_or_else(|| stripes.packer());
+        let busy = self.look_with(&packer, service, stripes).await;
+        self.packer = Some(packer);
+        busy
     }
-    let packer = match packer {
-        Some(packer) => packer,
-        None => packer.insert(stripes.open_packer().await?),
-    };
-    let done = repack_marked(stripes, packer, &options.copied().unwrap_or_default()).await?;
-    let released = done.iter().filter(|(_, what)| *what == Repacked::Released).count();
-    if released > 0 {
-        tracing::info!(released, "coding groups in which nothing lived were released");
+
+    async fn look_with(
+        &mut self,
+        packer: &Packer,
+        service: &PackingService,
+        stripes: &Stripes,
+    ) -> Result<Duration, StripeError> {
+        let rests = service.shared.rests.load(Ordering::Relaxed);
+        if rests != std::mem::replace(&mut self.rests, rests) {
+            // What was packed by hand is to be counted.
+            self.counted.clear();
+        }
+        self.follow_marks(packer, service, stripes).await?;
+        let Some(default) = default_profile(stripes).await? else { return Ok(Duration::ZERO) };
+        let (mut busy, mut seen) = (Duration::ZERO, Vec::new());
+        let mut rows = Rows::with_prefix(keys::BUCKETS);
+        while let Some(page) = rows.next(stripes).await? {
+            for row in page {
+                let bucket: Bucket = row.record()?;
+                seen.push(bucket.name.clone());
+                busy += self.look_at(bucket, &default, packer, service, stripes).await?;
+            }
+        }
+        self.counted.retain(|name, _| seen.binary_search(name).is_ok());
+        let (sum, now) = (sum(stripes).await?, stripes.runtime().wall_time().as_millis() as u64);
+        service.shared.journal.lock().counted(sum, now);
+        Ok(busy)
     }
-    let Some(options) = options else { return Ok(()) };
-    let report = pack_all(stripes, packer, options).await?;
-    if report.groups > 0 {
-        tracing::info!(?report, "small objects were packed");
+
+    async fn follow_marks(
+        &mut self,
+        packer: &Packer,
+        service: &PackingService,
+        stripes: &Stripes,
+    ) -> Result<(), StripeError> {
+        if stripes.meta().scan(ScanRange::prefix(keys::MARKS), 1).await?.is_empty() {
+            service.shared.journal.lock().followed(&[]);
+            return Ok(());
+        }
+        let options = &service.shared.options.pack;
+        let done = repack_marked_while(stripes, packer, options, &mut |_| match service.is_held() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+        .await?;
+        let released = service.shared.journal.lock().followed(&done);
+        if released > 0 {
+            tracing::info!(released, "coding groups in which nothing lived were released");
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Packs and counts a bucket, or one of these, if it is time for that.
+    async fn look_at(
+        &mut self,
+        bucket: Bucket,
+        default: &Profile,
+        packer: &Packer,
+        service: &PackingService,
+        stripes: &Stripes,
+    ) -> Result<Duration, StripeError> {
+        let options = &service.shared.options;
+        let decision = decide_packing(stripes, &bucket, default, options.setting)?;
+        let (now, name) = (stripes.runtime().now(), bucket.name.clone());
+        let partition_len = match decision {
+            PackDecision::Packs(len) => len,
+            PackDecision::Stays(_) => 0,
+        };
+        let known = self.counted.get(&name);
+        let is_due = known.is_none_or(|(at, len)| now - *at >= COUNT_EVERY || *len != partition_len);
+        if service.is_held() || (matches!(decision, PackDecision::Stays(_)) && !is_due) {
+            return Ok(Duration::ZERO);
+        }
+        let mut walk = Walk::new(stripes, bucket, default, &options.pack)?;
+        if let PackDecision::Packs(len) = decision {
+            walk = walk.packing(len)?;
+        }
+        let mut told = Step::default();
+        let flow = walk
+            .run(packer, &mut |step: &Step| {
+                let at = stripes.runtime().now();
+                service.shared.journal.lock().packed(at, &told.packed, &step.packed);
+                told = *step;
+                if service.is_held() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .await?;
+        if let Some(reason) = &walk.held_up {
+            tracing::debug!(bucket = name, reason, "small objects wait");
+        }
+        if walk.report.groups > 0 {
+            tracing::info!(bucket = name, report = ?walk.report, "small objects were packed");
+        }
+        let busy = walk.busy;
+        if flow.is_continue() {
+            write_bucket(stripes, walk, decision).await?;
+            self.counted.insert(name, (now, partition_len));
+        }
+        Ok(busy)
+    }
 }
 
-/// Packs every bucket.
-///
-/// # Errors
-/// As [`pack_bucket`].
-pub async fn pack_all(
-    stripes: &Stripes,
-    packer: &Packer,
-    options: &PackOptions,
-) -> Result<PackReport, StripeError> {
-    let mut report = PackReport::default();
-    let Some(row) = stripes.meta().get(&keys::cluster()).await? else { return Ok(report) };
+/// The store's profile, for buckets without one; `None` as long as the cluster has no row.
+pub(crate) async fn default_profile(stripes: &Stripes) -> Result<Option<Profile>, StripeError> {
+    let Some(row) = stripes.meta().get(&keys::cluster()).await? else { return Ok(None) };
     let cluster: Cluster = row.record()?;
-    let Ok(default) = cluster.profile.parse::<Profile>() else { return Ok(report) };
-    let mut rows = Rows::with_prefix(keys::BUCKETS);
-    while let Some(page) = rows.next(stripes).await? {
-        for row in page {
-            let bucket: Bucket = row.record()?;
-            report.add(pack_bucket(stripes, packer, &bucket.name, &default, options).await?);
-        }
-    }
-    Ok(report)
-}
-
-/// Waits until no site has requests waiting. `false` when a site has too little space for another group.
-pub(crate) async fn may_pack(stripes: &Stripes) -> bool {
-    loop {
-        let loads: Vec<_> = stripes.sites().iter().map(|view| view.site.last_load()).collect();
-        if loads.iter().any(|load| load.free_bytes < (load.used_bytes + load.free_bytes) / RESERVE) {
-            return false;
-        }
-        if loads.iter().all(|load| load.queue_requests <= load.workers) {
-            return true;
-        }
-        stripes.runtime().sleep(YIELD).await;
-    }
+    Ok(cluster.profile.parse().ok())
 }

@@ -6,6 +6,7 @@
 //! protocol in design.md §10.15).
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -56,6 +57,9 @@ impl Liveness {
     }
 }
 
+/// Told after each marked stripe what was done until then; ends it by `Break`.
+pub(crate) type TellDone<'a> = &'a mut (dyn FnMut(&[(StripeId, Repacked)]) -> ControlFlow<()> + Send);
+
 /// What a look found (R1).
 struct Look {
     mark: Row,
@@ -74,6 +78,19 @@ pub async fn repack_marked(
     packer: &Packer,
     options: &PackOptions,
 ) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+    repack_marked_while(stripes, packer, options, &mut |_| ControlFlow::Continue(())).await
+}
+
+/// As [`repack_marked`]; `tell` is told after each stripe what was done until then, and ends it by `Break`.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn repack_marked_while(
+    stripes: &Stripes,
+    packer: &Packer,
+    options: &PackOptions,
+    tell: TellDone<'_>,
+) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
     let mut done = Vec::new();
     let mut rows = Rows::with_prefix(keys::MARKS);
     while let Some(page) = rows.next(stripes).await? {
@@ -84,6 +101,9 @@ pub async fn repack_marked(
                 what = repack(stripes, packer, id, options).await?;
             }
             done.push((id, what));
+            if tell(&done).is_break() {
+                return Ok(done);
+            }
         }
     }
     Ok(done)

@@ -5,8 +5,7 @@ use std::time::Duration;
 use striate_stripe::Stripes;
 
 use crate::abandoned::{COLLECT_EVERY, keep_collecting};
-use crate::packing::PackOptions;
-use crate::packing_service::keep_packing;
+use crate::packing_service::{PackingOptions, PackingService};
 use crate::repair_service::{RepairOptions, RepairService};
 use crate::scrub::keep_scrubbing;
 
@@ -17,14 +16,18 @@ pub struct UpkeepOptions {
     pub repair: RepairOptions,
     /// Within this time every chunk is verified; `None`: by hand only.
     pub scrub_cycle: Option<Duration>,
-    /// How small objects are packed; `None`: not at all.
-    pub packing: Option<PackOptions>,
+    /// Which buckets are packed, and how.
+    pub packing: PackingOptions,
 }
 
 impl Default for UpkeepOptions {
     fn default() -> Self {
         let month = Duration::from_secs(30 * 24 * 3_600);
-        Self { repair: RepairOptions::default(), scrub_cycle: Some(month), packing: None }
+        Self {
+            repair: RepairOptions::default(),
+            scrub_cycle: Some(month),
+            packing: PackingOptions::default(),
+        }
     }
 }
 
@@ -34,7 +37,7 @@ impl UpkeepOptions {
         Self {
             repair: RepairOptions { limits: None, ..RepairOptions::default() },
             scrub_cycle: None,
-            packing: None,
+            packing: PackingOptions::off(),
         }
     }
 }
@@ -44,7 +47,7 @@ impl UpkeepOptions {
 pub struct Upkeep {
     repair: RepairService,
     scrub_cycle: Option<Duration>,
-    packing: Option<PackOptions>,
+    packing: PackingService,
 }
 
 impl Upkeep {
@@ -53,13 +56,18 @@ impl Upkeep {
         Self {
             repair: RepairService::new(options.repair),
             scrub_cycle: options.scrub_cycle,
-            packing: options.packing,
+            packing: PackingService::new(options.packing),
         }
     }
 
     /// The repair service.
     pub fn repair(&self) -> &RepairService {
         &self.repair
+    }
+
+    /// The packing service.
+    pub fn packing(&self) -> &PackingService {
+        &self.packing
     }
 
     /// Runs them for ever. In one process of a cluster at a time.
@@ -70,7 +78,7 @@ impl Upkeep {
             }
         };
         let collecting = keep_collecting(stripes.clone(), COLLECT_EVERY);
-        let packing = keep_packing(stripes.clone(), self.packing);
+        let packing = self.packing.run(stripes.clone());
         futures::future::join4(collecting, self.repair.run(stripes.clone()), scrub, packing).await;
     }
 }

@@ -10,11 +10,13 @@ pub mod chunk;
 pub mod formats;
 pub mod id;
 pub mod load;
+pub mod packing;
 pub mod profile;
 
 pub use chunk::{ChunkId, ChunkRange, GRANULE_LEN, SMALL_GRANULE_LEN};
 pub use formats::{Formats, InForce, NeedsNewerProgram};
 pub use id::{ClusterId, FencingEpoch, Generation, RackId, SiteId, StripeId};
 pub use load::LoadReport;
+pub use packing::{Packing, PackingError};
 pub use profile::{Layout, Profile, ProfileError, Spread, Tier, UnsupportedProfile};
 pub use striate_codec::CodeSpec;

@@ -21,6 +21,7 @@ pub const OPTIONS: PackOptions = PackOptions {
     smallest_partition: 1 << 10,
     dead_share: 0.25,
     pace: 1.0,
+    yields: true,
 };
 
 /// Packs until the faults end, and gives the space of what is dead back until the run ends.
@@ -30,10 +31,7 @@ pub async fn keep_packing(cluster: &Cluster, client: &Client) {
     let mut packer = None;
     loop {
         cluster.runtime.sleep(cluster.draw_time(Duration::from_millis(100), PAUSE)).await;
-        if packer.is_none() {
-            packer = stripes.open_packer().await.ok();
-        }
-        let Some(of_round) = &packer else { continue };
+        let of_round = &*packer.get_or_insert_with(|| stripes.packer());
         let round = async {
             repack_marked(stripes, of_round, &OPTIONS).await?;
             if cluster.moves_chunks() {

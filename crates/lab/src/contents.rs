@@ -151,7 +151,7 @@ impl GeneratedStripes {
             locations: self.sites_of(sequence).iter().enumerate().map(location).collect(),
             generation: 1,
             len: u64::from(chunk_len) * self.code.k() as u64,
-            entries: Vec::new(),
+            ..Stripe::default()
         }
     }
 

@@ -38,6 +38,10 @@ pub struct Bucket {
     /// Neighbouring blocks that go to the same sites. 0: the cluster's default; 1: each goes to sites of its own.
     #[prost(uint32, tag = "11")]
     pub group_len: u32,
+    /// Whether small objects are packed: "auto", "off", or the longest partition, e.g. "8MiB". Empty: as the profile says, or else
+    /// the store. Written from record format 3 on.
+    #[prost(string, tag = "12")]
+    pub packing: ::prost::alloc::string::String,
 }
 /// The current version of an object. Row: object/{bucket}\0{key}.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -298,6 +302,11 @@ pub struct Stripe {
     /// Changes of its chunks that are under way. Any needs schema version 2 of the stripe: release 0.1 would keep them for ever.
     #[prost(message, repeated, tag = "6")]
     pub entries: ::prost::alloc::vec::Vec<Entry>,
+    /// Of a packed stripe: the objects that were written into it, and their bytes. What no row names of them is dead.
+    #[prost(uint64, tag = "7")]
+    pub packed_objects: u64,
+    #[prost(uint64, tag = "8")]
+    pub packed_bytes: u64,
 }
 /// A change of a stripe that is under way: where files of its generation may be, named or not. Whoever removes it before
 /// it is closed makes these files garbage in the same transaction, and so fences its owner.
@@ -738,6 +747,84 @@ pub mod movement_work {
         #[prost(string, tag = "3")]
         pub object: ::prost::alloc::string::String,
     }
+}
+/// What the packing service of the process that leads has seen and done, for people. Row: work/packing. Losing it does no harm.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PackingWork {
+    /// What the store is told: "off", "auto", or the longest partition.
+    #[prost(string, tag = "1")]
+    pub setting: ::prost::alloc::string::String,
+    /// For how long an object must not have changed before it is packed.
+    #[prost(uint64, tag = "2")]
+    pub settled_after_s: u64,
+    /// Sums over all buckets.
+    #[prost(message, optional, tag = "3")]
+    pub figures: ::core::option::Option<PackingFigures>,
+    /// When they were counted. 0: they were not.
+    #[prost(uint64, tag = "4")]
+    pub counted_unix_ms: u64,
+    /// Since the service began: groups written, objects whose rows name them, bytes of these, and groups whose space was given back.
+    #[prost(uint64, tag = "5")]
+    pub groups: u64,
+    #[prost(uint64, tag = "6")]
+    pub objects: u64,
+    #[prost(uint64, tag = "7")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "8")]
+    pub released: u64,
+    /// Bytes packed in a second, of late.
+    #[prost(uint64, tag = "9")]
+    pub rate_bytes_per_s: u64,
+    /// Groups that cannot be released or rewritten: of a directory too many chunks are lost. How many, and some of their names.
+    #[prost(uint64, tag = "10")]
+    pub unreadable: u64,
+    #[prost(bytes = "bytes", repeated, tag = "11")]
+    pub unreadable_stripes: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+/// The same of one bucket. Row: work/packing/{bucket}.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PackedBucket {
+    #[prost(message, optional, tag = "1")]
+    pub figures: ::core::option::Option<PackingFigures>,
+    #[prost(uint64, tag = "2")]
+    pub counted_unix_ms: u64,
+    /// Bytes of the partitions into which it is packed, as far as the packer's memory allows. 0: it is not.
+    #[prost(uint32, tag = "3")]
+    pub partition_len: u32,
+    /// Why it is not packed; empty where it is.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+    /// Bytes that fill a group of these partitions.
+    #[prost(uint64, tag = "5")]
+    pub group_bytes: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PackingFigures {
+    /// Objects whose rows name packed stripes, and their bytes.
+    #[prost(uint64, tag = "1")]
+    pub live_objects: u64,
+    #[prost(uint64, tag = "2")]
+    pub live_bytes: u64,
+    /// Objects in packed stripes that no row names any more.
+    #[prost(uint64, tag = "3")]
+    pub dead_objects: u64,
+    #[prost(uint64, tag = "4")]
+    pub dead_bytes: u64,
+    /// Small objects in stripes of their own, which packing would take.
+    #[prost(uint64, tag = "5")]
+    pub waiting_objects: u64,
+    #[prost(uint64, tag = "6")]
+    pub waiting_bytes: u64,
+    /// Of these, those that have settled.
+    #[prost(uint64, tag = "7")]
+    pub settled_objects: u64,
+    #[prost(uint64, tag = "8")]
+    pub settled_bytes: u64,
+    /// Packed stripes (coding groups), and bytes of their partitions.
+    #[prost(uint64, tag = "9")]
+    pub groups: u64,
+    #[prost(uint64, tag = "10")]
+    pub partition_bytes: u64,
 }
 /// Metadata that are moved to or from another engine. Row: migration.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -25,6 +25,8 @@
 //! w/repair                                RepairWork
 //! w/scrub                                 ScrubWork
 //! w/movement                              MovementWork
+//! w/packing                               PackingWork
+//! w/packing/<bucket>                      PackedBucket
 //! z                                       Migration: this metadata is moved to or from another engine
 //! ```
 //!
@@ -81,6 +83,19 @@ pub fn scrub_work() -> Bytes {
 pub fn movement_work() -> Bytes {
     Bytes::from_static(b"w/movement")
 }
+
+/// What is packed, over all buckets.
+pub fn packing_work() -> Bytes {
+    Bytes::from_static(b"w/packing")
+}
+
+/// What is packed of a bucket.
+pub fn packed_bucket(name: &str) -> Bytes {
+    build(PACKED_BUCKETS, &[name.as_bytes()])
+}
+
+/// Prefix of what is packed of each bucket; the rest of the key is the bucket's name.
+pub const PACKED_BUCKETS: &[u8] = b"w/packing/";
 
 /// A bucket.
 pub fn bucket(name: &str) -> Bytes {

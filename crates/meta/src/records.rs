@@ -46,6 +46,8 @@ of_schema_1!(
     Leader,
     Migration,
     MovementWork,
+    PackedBucket,
+    PackingWork,
     PendingSegment,
     Placement,
     Process,
@@ -185,6 +187,7 @@ mod tests {
             generation: 3,
             len: 2_000_000,
             entries: Vec::new(),
+            ..Stripe::default()
         }
     }
 

@@ -133,6 +133,7 @@ impl Metrics {
         movement::render(&mut page, &figures.rebalance, &figures.optimiser);
         render_store(&mut page, status);
         work::render_work(&mut page, status.repair.as_ref(), status.scrub.as_ref());
+        work::render_packing(&mut page, status.packing.as_ref());
         page.0
     }
 
@@ -253,7 +254,7 @@ mod tests {
     use striate_core::{ClusterId, Profile};
 
     use super::*;
-    use crate::admin::messages::{RepairState, ScrubState};
+    use crate::admin::messages::{PackingState, RepairState, ScrubState};
 
     #[test]
     fn every_line_is_prometheus_text_and_histograms_add_up() {
@@ -276,6 +277,7 @@ mod tests {
             repair: Some(RepairState { stripes_left: 5, ..RepairState::default() }),
             movement: None,
             scrub: Some(ScrubState::default()),
+            packing: Some(PackingState { unreadable_groups: 2, ..PackingState::default() }),
             warnings: Vec::new(),
             capacity: Default::default(),
         };
@@ -298,6 +300,9 @@ mod tests {
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"+Inf\"} 2"));
         assert!(text.contains("striate_debt_stripes 7"));
         assert!(text.contains("striate_repair_stripes_left 5") && text.contains("striate_scrub_cycle 0"));
+        assert!(
+            text.contains("striate_packing_unreadable_groups 2") && text.contains("striate_packed_groups 0")
+        );
         assert!(text.contains("striate_moved_chunks_total{why=\"space\"} 5"));
         assert!(text.contains("striate_read_phase_seconds_count"));
     }

@@ -1,10 +1,11 @@
-//! The commands that operate a running server: `status`, `verify`, `explain`, `heal`, `disk`, `bucket`, `admin`.
+//! The commands that operate a running server: `status`, `verify`, `explain`, `heal`, `pack`, `disk`, `bucket`, `admin`.
 
 mod access;
 mod explain;
 mod keys;
 mod metadata;
 mod migrate;
+mod pack;
 mod report;
 mod site;
 mod trust;
@@ -18,9 +19,10 @@ use striate_client::ReadExplained;
 use striate_runtime::Runtime;
 
 use crate::admin::client::AdminClient;
-use crate::admin::messages::{BucketInfo, Explain, NewBucket, ReplaceDisk, Replaced, Status};
+use crate::admin::messages::{BucketInfo, Explain, NewBucket, ReplaceDisk, Replaced, SetBucket, Status};
 use crate::args::{
-    AdminCommand, BucketCommand, DiskCommand, ExplainArgs, HealArgs, MetaCommand, StatusArgs, VerifyArgs,
+    AdminCommand, BucketCommand, BucketPacking, DiskCommand, ExplainArgs, HealArgs, MetaCommand, PackCommand,
+    StatusArgs, VerifyArgs,
 };
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
@@ -152,6 +154,14 @@ pub async fn heal(runtime: Runtime, args: HealArgs) -> Outcome {
     if answer["whole"] == true { Ok(()) } else { Err(Failure::attention()) }
 }
 
+/// `striate pack …`.
+///
+/// # Errors
+/// When no server answers or it refuses; status 1 when something needs attention.
+pub async fn pack(runtime: Runtime, command: PackCommand) -> Outcome {
+    pack::run(runtime, command).await
+}
+
 /// `striate disk …`.
 ///
 /// # Errors
@@ -186,9 +196,9 @@ pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
 /// When no server answers or it refuses.
 pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
     match command {
-        BucketCommand::Create { name, profile, block_kib, group, admin } => {
-            let wish =
-                NewBucket { name, profile, block_len: block_kib.map(|kib| kib << 10), group_len: group };
+        BucketCommand::Create { name, profile, block_kib, group, pack, admin } => {
+            let block_len = block_kib.map(|kib| kib << 10);
+            let wish = NewBucket { name, profile, block_len, group_len: group, packing: pack };
             let made: BucketInfo = AdminClient::find(runtime, &admin)?.post("/v1/buckets", &wish).await?;
             println!("bucket {} with profile {}", made.name, made.profile);
         }
@@ -198,6 +208,12 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
         }
         BucketCommand::Delete { name, admin } => {
             AdminClient::find(runtime, &admin)?.delete(&format!("/v1/buckets/{name}")).await?;
+        }
+        BucketCommand::Set { name, pack: BucketPacking(packing), admin } => {
+            let server = AdminClient::find(runtime, &admin)?;
+            let bucket: BucketInfo =
+                server.post(&format!("/v1/buckets/{name}"), &SetBucket { packing }).await?;
+            print!("{}", report::bucket(&bucket));
         }
         BucketCommand::Info { name, admin } => {
             let server = AdminClient::find(runtime, &admin)?;

@@ -28,6 +28,7 @@ async fn dispatch(runtime: Runtime, command: Command) -> Outcome {
         Command::Verify(args) => operate::verify(runtime, args).await,
         Command::Explain(args) => operate::explain(runtime, args).await,
         Command::Heal(args) => operate::heal(runtime, args).await,
+        Command::Pack(command) => operate::pack(runtime, command).await,
         Command::Disk(command) => operate::disk(runtime, command).await,
         Command::Admin(command) => operate::admin(runtime, command).await,
         Command::Bench(args) => bench::run(runtime, *args).await,

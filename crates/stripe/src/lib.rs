@@ -25,8 +25,9 @@ pub use error::StripeError;
 pub use holders::{Holder, Parked, Registered, Shrink};
 pub use options::StripeOptions;
 pub use read::{
-    BlockExplained, BlocksRead, ChunkExplained, Histogram, HistogramView, HotBlock, Phase, QueryExplained,
-    ReadMeasures, ReadStats, Sample, SampledObject, Sampler, SiteExplained, Span, Stored,
+    BlockExplained, BlocksRead, ChunkExplained, ExtentExplained, Histogram, HistogramView, HotBlock,
+    OptionExplained, OptionKind, Phase, QueryExplained, ReadMeasures, ReadStats, Sample, SampledObject,
+    Sampler, SiteExplained, Span, Stored,
 };
 pub use sites::{CostPart, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};

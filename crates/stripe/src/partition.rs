@@ -62,6 +62,8 @@ pub struct PartitionBuilder {
     end: usize,
     directory: BytesMut,
     entries: u32,
+    /// Bytes of the objects alone.
+    object_bytes: u64,
     last_key: Bytes,
 }
 
@@ -69,12 +71,18 @@ impl PartitionBuilder {
     /// An empty partition of `len` bytes, at least [`FOOTER_LEN`].
     pub fn new(len: u32) -> Self {
         let payload = BytesMut::zeroed(len.max(FOOTER_LEN) as usize);
-        Self { payload, end: 0, directory: BytesMut::new(), entries: 0, last_key: Bytes::new() }
+        let (directory, last_key) = (BytesMut::new(), Bytes::new());
+        Self { payload, end: 0, directory, entries: 0, object_bytes: 0, last_key }
     }
 
     /// Whether it has no object.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
+    }
+
+    /// How many objects it has, and their bytes.
+    pub fn objects(&self) -> (u64, u64) {
+        (self.entries.into(), self.object_bytes)
     }
 
     /// Bytes of the objects and their padding.
@@ -103,6 +111,7 @@ impl PartitionBuilder {
         let crc32c = crc32c(&self.payload[offset..self.end]);
         self.end = aligned(self.end);
         let entry = PartitionEntry { key, offset: offset as u32, len: len as u32, crc32c };
+        self.object_bytes += len as u64;
         self.list(&entry);
         Some(entry)
     }
@@ -250,6 +259,8 @@ mod tests {
                 prop_assert_eq!(entry.is_some(), fits);
                 packed.extend(entry);
             }
+            let packed_bytes = packed.iter().map(|entry| u64::from(entry.len)).sum();
+            prop_assert_eq!(builder.objects(), (packed.len() as u64, packed_bytes));
             let payload = builder.finish();
             prop_assert_eq!(payload.len(), len as usize);
             let found = entries(&payload).unwrap();

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use striate_codec::Code;
 use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, ManifestSegment, UploadPart};
-use striate_meta::{LeaseId, MetaStore, Transaction};
+use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction};
 use striate_plan::{Candidate, PlacementRule, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
 use striate_site::{Priority, Site};
@@ -197,12 +197,17 @@ impl Stripes {
         self.inner.writes.ensure_placement(sites).await
     }
 
-    /// Registers whoever packs objects, under a lease of its own.
+    /// For whoever packs objects: with its first group it registers under a lease of its own.
+    pub fn packer(&self) -> Packer {
+        Packer::new(self.inner.writes.clone())
+    }
+
+    /// Submits a transaction until its outcome is known.
     ///
     /// # Errors
-    /// When the metadata store does not take the registration.
-    pub async fn open_packer(&self) -> Result<Packer, StripeError> {
-        Packer::open(self.inner.writes.clone()).await
+    /// [`MetaError::UnknownOutcome`] when it stays unknown.
+    pub async fn submit(&self, tx: &Transaction) -> Result<Commit, MetaError> {
+        crate::write::submit(&self.inner.runtime, self.inner.meta.as_ref(), tx).await
     }
 
     /// Starts a put.

@@ -15,10 +15,10 @@ use striate_stripe::{Packer, stripe_id};
 
 use crate::cluster::{BUCKET, Cluster, content, go_on};
 
-const OBJECTS: usize = 60;
+pub const OBJECTS: usize = 60;
 
 /// Everything small is packed at once, into small partitions.
-fn options() -> PackOptions {
+pub fn options() -> PackOptions {
     PackOptions {
         settled_after: Duration::ZERO,
         patience: Duration::ZERO,
@@ -28,37 +28,38 @@ fn options() -> PackOptions {
     }
 }
 
-fn len(key: usize) -> usize {
+pub fn len(key: usize) -> usize {
     5_000 + 37 * key
 }
 
-struct Packing {
-    cluster: Cluster,
+/// A cluster with small objects, and what packs them.
+pub struct Packing {
+    pub cluster: Cluster,
     packer: Packer,
 }
 
 impl Packing {
-    async fn start(profile: &str) -> Self {
+    pub async fn start(profile: &str) -> Self {
         let cluster = Cluster::start(10, profile).await;
         for key in 0..OBJECTS {
             cluster.put(&name(key), &content(key, len(key))).await.unwrap();
         }
-        let packer = cluster.client.stripes().open_packer().await.unwrap();
+        let packer = cluster.client.stripes().packer();
         Self { cluster, packer }
     }
 
-    async fn pack(&self) -> PackReport {
+    pub async fn pack(&self) -> PackReport {
         let stripes = self.cluster.client.stripes();
         let default = "rs(4,2)".parse().unwrap();
         pack_bucket(stripes, &self.packer, BUCKET, &default, &options()).await.unwrap()
     }
 
-    async fn repack(&self) -> Vec<Repacked> {
+    pub async fn repack(&self) -> Vec<Repacked> {
         let done = repack_marked(self.cluster.client.stripes(), &self.packer, &options()).await.unwrap();
         done.into_iter().map(|(_, what)| what).collect()
     }
 
-    async fn extent(&self, key: usize) -> Option<Extent> {
+    pub async fn extent(&self, key: usize) -> Option<Extent> {
         let row = self.cluster.meta.get(&keys::object(BUCKET, &name(key))).await.unwrap()?;
         match row.record::<Object>().unwrap().body {
             Some(Body::Extent(extent)) => Some(extent),
@@ -66,11 +67,11 @@ impl Packing {
         }
     }
 
-    async fn rows(&self, prefix: &[u8]) -> usize {
+    pub async fn rows(&self, prefix: &[u8]) -> usize {
         self.cluster.meta.scan(ScanRange::prefix(prefix), 10_000).await.unwrap().len()
     }
 
-    async fn assert_reads(&self, keys: impl IntoIterator<Item = usize>) {
+    pub async fn assert_reads(&self, keys: impl IntoIterator<Item = usize>) {
         for key in keys {
             let read = self.cluster.get(&name(key)).await.unwrap();
             assert_eq!(read, content(key, len(key)), "object {key}");
@@ -78,7 +79,7 @@ impl Packing {
     }
 
     /// Garbage is removed when its grace is over.
-    async fn collect(&self) {
+    pub async fn collect(&self) {
         let (stripes, mut collector) = (self.cluster.client.stripes(), GarbageCollector::default());
         for _ in 0..4 {
             collector.round(stripes).await.unwrap();
@@ -88,12 +89,12 @@ impl Packing {
         assert_eq!(self.rows(keys::GARBAGE).await, 0);
     }
 
-    fn chunks(&self) -> usize {
+    pub fn chunks(&self) -> usize {
         self.cluster.sites.iter().map(|site| site.chunks.lock().len()).sum()
     }
 }
 
-fn name(key: usize) -> String {
+pub fn name(key: usize) -> String {
     format!("folder/object{key:03}")
 }
 
@@ -296,7 +297,7 @@ async fn a_packer_that_dies_at_any_moment_loses_nothing_and_leaves_nothing() {
         let died = cluster.runtime.timeout(Duration::from_millis(15 * moment), dying).await.is_err();
         drop(packer);
         cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::ZERO);
-        let packer = stripes.open_packer().await.unwrap();
+        let packer = stripes.packer();
         let packing = Packing { cluster, packer };
         packing.assert_reads(0..OBJECTS).await;
         stripes.runtime().sleep(Duration::from_secs(90)).await;

@@ -44,6 +44,7 @@ impl Translator {
             region: region.unwrap_or_else(|| self.region.clone()),
             block_len: None,
             group_len: None,
+            packing: None,
         };
         self.client.create_bucket(create).await.map_err(|error| entered.fail(error))?;
         let location = Some(format!("/{}", request.input.bucket));

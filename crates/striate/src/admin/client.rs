@@ -71,10 +71,24 @@ impl AdminClient {
     pub async fn follow(
         &self,
         path: &str,
+        progress: impl FnMut(serde_json::Value),
+    ) -> Outcome<serde_json::Value> {
+        self.follow_with(path, &serde_json::json!({}), progress).await
+    }
+
+    /// The same, of an operation that is told something.
+    ///
+    /// # Errors
+    /// As [`AdminClient::follow`].
+    pub async fn follow_with(
+        &self,
+        path: &str,
+        message: &impl Serialize,
         mut progress: impl FnMut(serde_json::Value),
     ) -> Outcome<serde_json::Value> {
         let mut report = None;
-        let answer = self.send(Method::POST, path, Bytes::new()).await?;
+        let body = serde_json::to_vec(message).expect("messages are JSON");
+        let answer = self.send(Method::POST, path, body.into()).await?;
         self.lines(answer, |line| {
             let line =
                 serde_json::from_str(line).map_err(|error| Failure::failed(format!("{line}: {error}")))?;

@@ -3,20 +3,26 @@
 //! | request | answer |
 //! |--|--|
 //! | `GET /v1/status` | [`Status`] |
-//! | `GET /v1/buckets`, `POST /v1/buckets`, `GET` or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
+//! | `GET /v1/buckets`, `POST /v1/buckets`, `GET`, `POST` ([`SetBucket`]) or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
 //! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeyShown`], [`NewKey`] |
 //! | `POST /v1/disks/replace` | [`Replaced`] |
 //! | `POST /v1/explain` ([`Explain`]) | [`striate_client::ReadExplained`] |
 //! | `GET /v1/upgrade`, `POST /v1/upgrade/finalize` | [`FormatsState`] |
+//! | `GET /v1/packing`, `GET /v1/packing/NAME` | [`PackingStatus`] |
+//! | `POST /v1/packing/run` ([`PackNow`]), `POST /v1/packing/undo/NAME` | lines of [`Line`] |
 //! | `POST /v1/heal`, `POST /v1/verify`, `POST /v1/verify/remove-orphans` | lines of [`Line`] |
 //! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see [`crate::admin::service`] |
 //!
 //! An answer with another status than 200 carries [`Refusal`].
 
+mod packing;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use striate_core::{ClusterId, Formats, LoadReport, Profile};
+use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile};
+
+pub use self::packing::{PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +62,9 @@ pub struct Status {
     /// How far the scrub is; none where nobody has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubState>,
+    /// What is packed; none where nobody has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packing: Option<PackingState>,
     /// The formats in force, and what holds newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<FormatsState>,
@@ -308,6 +317,16 @@ pub struct NewBucket {
     /// Neighbouring blocks that go to the same sites; none is the store's default.
     #[serde(default)]
     pub group_len: Option<u32>,
+    /// Whether it is packed; none: as its profile or the store says.
+    #[serde(default)]
+    pub packing: Option<Packing>,
+}
+
+/// A change of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetBucket {
+    /// Whether it is packed; none: as its profile or the store says.
+    pub packing: Option<Packing>,
 }
 
 /// A bucket.
@@ -327,6 +346,9 @@ pub struct BucketInfo {
     pub block_len: u32,
     /// Neighbouring blocks that go to the same sites; 0 is the store's default.
     pub group_len: u32,
+    /// What it says itself of packing; none: as its profile or the store says.
+    #[serde(default)]
+    pub packing: Option<String>,
 }
 
 /// Objects whose read is to be explained.

@@ -1,6 +1,6 @@
 //! The server's side of the admin socket.
 //!
-//! Long operations answer with lines as they go. One heal and one verification run at a time, each in a task of
+//! Long operations answer with lines as they go. One heal, one verification and one packing run at a time, each in a task of
 //! its own: when its command goes away, or the server is to stop, it finishes what it has begun and begins nothing
 //! more, and everything that it did stays good.
 
@@ -8,6 +8,7 @@ mod buckets;
 mod explain;
 mod keys;
 mod metadata;
+mod packing;
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
@@ -64,6 +65,7 @@ struct Shared {
     endpoint: String,
     healing: Mutex<()>,
     verifying: Mutex<()>,
+    packing: Mutex<()>,
     /// Told when the server must stop.
     stop: Arc<Notify>,
     /// True from when the server stops.
@@ -79,16 +81,17 @@ impl AdminService {
         stop: Arc<Notify>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let (healing, verifying) = Default::default();
-        let shared = Shared { cluster, endpoint, healing, verifying, stop, stopping };
+        let (healing, verifying, packing) = Default::default();
+        let shared = Shared { cluster, endpoint, healing, verifying, packing, stop, stopping };
         Self { shared: Arc::new(shared) }
     }
 
     /// Waits, when the server is stopping, until no operation is in work.
     pub async fn finish(&self) {
-        let idle = async { (self.shared.healing.lock().await, self.shared.verifying.lock().await) };
+        let Shared { healing, verifying, packing, .. } = self.shared.as_ref();
+        let idle = async { (healing.lock().await, verifying.lock().await, packing.lock().await) };
         if self.runtime().timeout(FINISH_WITHIN, idle).await.is_err() {
-            tracing::warn!("a heal or a verification is cut off; run it again after the next start");
+            tracing::warn!("a long operation is cut off; run it again after the next start");
         }
     }
 
@@ -166,6 +169,11 @@ impl AdminService {
             (Method::POST, ["v1", "heal"]) => Ok(self.clone().heal()),
             (Method::POST, ["v1", "verify"]) => Ok(self.clone().verify(false)),
             (Method::POST, ["v1", "verify", "remove-orphans"]) => Ok(self.clone().verify(true)),
+            (Method::POST, ["v1", "packing", "run"]) => Ok(self.clone().pack(read(body).await?)),
+            (Method::POST, ["v1", "packing", "undo", bucket]) => {
+                Ok(self.clone().unpack((*bucket).to_owned()))
+            }
+            (Method::GET, ["v1", "packing", rest @ ..]) => self.packing(rest.first().copied()).await,
             (method, ["v1", "buckets", rest @ ..]) => self.buckets(method, rest, body).await,
             (method, ["v1", "keys", rest @ ..]) => self.keys(method, rest, body).await,
             (Method::GET, ["v1", "meta"]) => self.export().await,

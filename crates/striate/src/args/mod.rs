@@ -4,6 +4,7 @@ mod bench;
 mod migrate;
 mod objects;
 mod operate;
+mod pack;
 mod peers;
 mod serve;
 mod upkeep;
@@ -12,11 +13,12 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub use bench::{BenchArgs, PreloadName, WorkloadName};
 pub use migrate::{MigrateArgs, Source};
-pub use objects::{BucketCommand, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
+pub use objects::{BucketCommand, BucketPacking, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
     AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
     InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,
 };
+pub use pack::PackCommand;
 pub use peers::PeerArgs;
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 pub use upkeep::UpkeepArgs;
@@ -75,10 +77,10 @@ pub enum Command {
     Gateway(GatewayArgs),
     /// Run a control process of a cluster.
     Control(ControlArgs),
-    /// Create, list, show and delete buckets.
+    /// Create, list, show, set and delete buckets.
     #[command(
         subcommand,
-        long_about = "Create, list, show and delete buckets.\n\n\
+        long_about = "Create, list, show, set and delete buckets.\n\n\
             These commands talk to a running server on this machine through its admin socket, so they need no \
             access key. S3 clients can create buckets too, but cannot choose a profile."
     )]
@@ -99,6 +101,16 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Rebuild what was lost and pay debt.
     Heal(HealArgs),
+    /// Show, begin and undo the packing of small objects.
+    #[command(
+        subcommand,
+        long_about = "Show, begin and undo the packing of small objects.\n\n\
+            A small object of its own takes a chunk on every site of its code and three rows of metadata. Packing rewrites \
+            objects that have settled into partitions that many of them share: a tenth of the chunks and rows, one site \
+            asked for a read. The store does it by itself where `--pack` (of the server, the control process or the \
+            bucket) says so. See docs/src/packing.md."
+    )]
+    Pack(PackCommand),
     /// List disks and replace lost ones.
     #[command(
         subcommand,

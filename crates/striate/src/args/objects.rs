@@ -1,7 +1,9 @@
 //! Arguments of the commands on buckets and objects.
 
+use std::str::FromStr;
+
 use clap::{Args, Subcommand};
-use striate_core::Profile;
+use striate_core::{Packing, PackingError, Profile};
 
 use super::AdminArgs;
 
@@ -13,11 +15,15 @@ pub enum BucketCommand {
         long_about = "Make a bucket, with a profile of its own if you like.\n\n\
             A profile says how objects are coded: rs(k,r) keeps k data and r parity chunks and survives any r \
             lost disks; lrc(k,l,g) repairs single losses from fewer chunks; replica(n) keeps n copies; none \
-            keeps one. It needs as many disks as it has chunks.",
+            keeps one. It needs as many disks as it has chunks. With `packed` before the code the bucket's small objects are \
+            packed into shared partitions when they have settled, whatever the store's --pack says; --pack decides it \
+            without a profile, and goes before the profile's word.",
         after_long_help = "Examples:\n  \
             striate bucket create photos\n  \
             striate bucket create --profile 'rs(4,2)' archive\n  \
-            striate bucket create --profile 'lrc(6,2,2)' logs"
+            striate bucket create --profile 'packed lrc(6,2,2)' thumbnails\n  \
+            striate bucket create --pack 8MiB logs\n  \
+            striate bucket create --pack off sessions"
     )]
     Create {
         /// The bucket's name: 3 to 63 characters, lower case, digits, dots and hyphens.
@@ -32,6 +38,10 @@ pub enum BucketCommand {
         /// after the other. Reads of neighbours then ask few sites. 1: none [default: 8]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
         group: Option<u32>,
+        /// Whether its small objects are packed: `auto` (where the store has six sites), `off`, or the longest partition (8MiB;
+        /// a power of two from 1 to 64 MiB). Default: as the profile says, or else the store's --pack.
+        #[arg(long, value_name = "off|auto|SIZE")]
+        pack: Option<Packing>,
         /// Which server.
         #[command(flatten)]
         admin: AdminArgs,
@@ -52,6 +62,26 @@ pub enum BucketCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
+    /// Change what a bucket says of packing.
+    #[command(
+        long_about = "Change what a bucket says of packing.\n\n\
+            With `off` nothing more of the bucket is packed; what is packed stays so, and readable (`striate pack undo` \
+            splits it). `default` takes the bucket's own word back: its profile and the store's --pack decide.",
+        after_long_help = "Examples:\n  \
+            striate bucket set photos --pack auto\n  \
+            striate bucket set sessions --pack off\n  \
+            striate bucket set photos --pack default"
+    )]
+    Set {
+        /// The bucket's name.
+        name: String,
+        /// `auto`, `off`, the longest partition (8MiB), or `default`.
+        #[arg(long, value_name = "off|auto|SIZE|default")]
+        pack: BucketPacking,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
     /// Show a bucket's profile, owner and age.
     #[command(after_long_help = "Example:\n  striate bucket info photos")]
     Info {
@@ -61,6 +91,23 @@ pub enum BucketCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
+}
+
+/// What a bucket is to say of packing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketPacking(pub Option<Packing>);
+
+impl FromStr for BucketPacking {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "default" => Ok(Self(None)),
+            _ => text.parse().map(|packing| Self(Some(packing))).map_err(|error: PackingError| {
+                format!("{error}; `default` takes the bucket's own word back")
+            }),
+        }
+    }
 }
 
 /// Which S3 endpoint, and with which key.

@@ -26,7 +26,7 @@ pub struct AdminArgs {
 /// `striate status`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Show sites, capacity, debt, repair, scrub and metadata mirrors.\n\n\
+    long_about = "Show sites, capacity, debt, repair, scrub, packing and metadata mirrors.\n\n\
         Debt is what acknowledged writes still lack: chunks that could not be written while a disk was away, or were found \
         damaged. It is paid by itself; `striate heal` does it at once. The exit status is 0 when everything is whole, 1 when something needs attention.",
     after_long_help = "Examples:\n  striate status\n  striate status --watch\n  striate status --dir /mnt/disk1\n  striate status --json | jq .sites"
@@ -74,8 +74,10 @@ pub struct VerifyArgs {
     long_about = "Show how objects would be read, and why.\n\n\
         Plans the read of these objects together, in one query, as the server would at this moment: which chunks it \
         would ask of which sites, what asking each site costs now (o_j, where an idle site costs 1) and what that is \
-        made of, the plan's cost, and a bound below which no plan of as many chunks can be. Nothing is read but \
-        metadata.",
+        made of, the plan's cost, and a bound below which no plan of as many chunks can be. Of a packed object it shows \
+        what it can be read from: the chunk that has it (normal), the rest of that chunk's local group (of an lrc), or \
+        chunks of the whole stripe (global); with the sites, the bytes that they send, what that costs now, and the time \
+        that reads of late predict for it. Nothing is read but metadata.",
     after_long_help = "Examples:\n  \
         striate explain s3://photos/2026/a.jpg\n  \
         striate explain s3://photos/a.jpg s3://photos/b.jpg --read-policy cost-model\n  \

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use striate_control::{PackOptions, RepairLimits, RepairOptions, UpkeepOptions};
+use striate_control::{PackOptions, PackingOptions, RepairLimits, RepairOptions, UpkeepOptions};
+use striate_core::Packing;
 
 /// What a store does by itself to stay whole.
 #[derive(Clone, Debug, Args)]
@@ -27,23 +28,16 @@ pub struct UpkeepArgs {
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time, env = "STRIATE_SCRUB_CYCLE")]
     pub scrub_cycle: Duration,
 
-    /// Rewrite small objects that have not changed for an hour into partitions that they share: `off`, `auto`, or the
-    /// longest partition (8MiB, 32MiB; a power of two from 1 to 64 MiB). What is packed stays readable when it is off.
-    #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = pack, env = "STRIATE_PACK")]
-    pub pack: Pack,
+    /// Rewrite small objects (up to 256 KiB) that have not changed for an hour into partitions that they share: `off`,
+    /// `auto`, or the longest partition (8MiB, 32MiB; a power of two from 1 to 64 MiB). `auto` packs where the store has at
+    /// least six sites and the bucket's code is rs or lrc, into partitions of 32 MiB. A bucket may say otherwise
+    /// (`striate bucket create --pack`). What is packed stays readable when it is off.
+    #[arg(long, value_name = "off|auto|SIZE", default_value_t, env = "STRIATE_PACK")]
+    pub pack: Packing,
 
     /// For how long an object must not have changed before it is packed (10m, 1h, 7d).
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time, env = "STRIATE_PACK_AFTER")]
     pub pack_after: Duration,
-}
-
-/// Whether objects are packed, and into how long partitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pack {
-    /// Not at all.
-    Off,
-    /// Into partitions of at most so many bytes.
-    Partitions(u32),
 }
 
 impl From<&UpkeepArgs> for UpkeepOptions {
@@ -55,28 +49,9 @@ impl From<&UpkeepArgs> for UpkeepOptions {
         };
         let limits = (args.repair_rate_mib > 0).then_some(limits);
         let scrub_cycle = Some(args.scrub_cycle).filter(|cycle| !cycle.is_zero());
-        let packing = match args.pack {
-            Pack::Off => None,
-            Pack::Partitions(partition_len) => {
-                Some(PackOptions { partition_len, settled_after: args.pack_after, ..PackOptions::default() })
-            }
-        };
+        let pack = PackOptions { settled_after: args.pack_after, ..PackOptions::default() };
+        let packing = PackingOptions { setting: args.pack, pack };
         Self { repair: RepairOptions { after: args.repair_after, limits }, scrub_cycle, packing }
-    }
-}
-
-/// `off`, `auto`, or a partition's length.
-fn pack(text: &str) -> Result<Pack, String> {
-    let wrong = || format!("{text:?} is neither off nor auto nor a power of two from 1MiB to 64MiB");
-    match text {
-        "off" => return Ok(Pack::Off),
-        "auto" => return Ok(Pack::Partitions(PackOptions::default().partition_len)),
-        _ => {}
-    }
-    let mib: u32 = text.strip_suffix("MiB").and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
-    match mib.is_power_of_two() && mib <= 64 {
-        true => Ok(Pack::Partitions(mib << 20)),
-        false => Err(wrong()),
     }
 }
 
@@ -100,15 +75,6 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn partitions_are_powers_of_two() {
-        assert_eq!((pack("off"), pack("auto")), (Ok(Pack::Off), Ok(Pack::Partitions(32 << 20))));
-        assert_eq!(pack("1MiB"), Ok(Pack::Partitions(1 << 20)));
-        for wrong in ["", "on", "3MiB", "128MiB", "0MiB", "8", "8KiB"] {
-            assert!(pack(wrong).unwrap_err().contains("64MiB"), "{wrong}");
-        }
-    }
 
     #[test]
     fn times_have_units() {

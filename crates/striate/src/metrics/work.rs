@@ -1,7 +1,7 @@
-//! Repair and scrub.
+//! Repair, scrub and packing.
 
 use super::Page;
-use crate::admin::messages::{RepairState, ScrubState};
+use crate::admin::messages::{PackingState, RepairState, ScrubState};
 
 /// Writes what is known of the store's upkeep.
 pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: Option<&ScrubState>) {
@@ -41,6 +41,45 @@ pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: 
         ("striate_scrub_seconds_left", "Until this cycle ends.", scrub.seconds_left),
     ] {
         page.head(name, "gauge", help);
+        page.value(name, &[], value);
+    }
+}
+
+/// Writes what is known of packing.
+pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
+    let Some(packing) = packing else { return };
+    let figures = &packing.figures;
+    for (name, help, value) in [
+        ("striate_packed_groups", "Packed groups, at the last count.", figures.groups),
+        ("striate_packed_bytes", "Bytes of their partitions, without parities.", figures.packed_bytes),
+        ("striate_packed_live_objects", "Objects in them that can be read.", figures.live_objects),
+        ("striate_packed_live_bytes", "Bytes of these.", figures.live_bytes),
+        ("striate_packed_dead_bytes", "Bytes of objects in them that are gone.", figures.dead_bytes),
+        (
+            "striate_packing_waiting_objects",
+            "Small objects that packing would take.",
+            figures.waiting_objects,
+        ),
+        ("striate_packing_waiting_bytes", "Bytes of these.", figures.waiting_bytes),
+        (
+            "striate_packing_unreadable_groups",
+            "Packed groups that cannot be released: a directory is lost.",
+            packing.unreadable_groups,
+        ),
+    ] {
+        page.head(name, "gauge", help);
+        page.value(name, &[], value);
+    }
+    for (name, help, value) in [
+        ("striate_packing_objects_total", "Objects packed.", packing.objects_packed),
+        ("striate_packing_bytes_total", "Bytes of objects packed.", packing.bytes_packed),
+        (
+            "striate_packing_released_groups_total",
+            "Groups whose space was given back.",
+            packing.groups_released,
+        ),
+    ] {
+        page.head(name, "counter", help);
         page.value(name, &[], value);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use striate_client::{ObjectExplained, ReadExplained};
-use striate_stripe::{BlockExplained, QueryExplained, SiteExplained};
+use striate_stripe::{BlockExplained, OptionExplained, OptionKind, QueryExplained, SiteExplained};
 
 use super::report::{cells, table};
 use crate::transfer::progress::human_bytes;
@@ -67,14 +67,49 @@ fn of_object(object: &ObjectExplained, query: &QueryExplained) -> String {
     if object.is_inline {
         return format!("{name}: {size}, kept in the metadata: no site is asked\n");
     }
-    let mut text = format!("{name}: {size} in {} blocks\n", object.block_count);
+    let blocks = || query.blocks.iter().skip(object.first_block).take(object.block_count);
+    let mut text = match blocks().find_map(|block| block.extent) {
+        Some(extent) => format!("{name}: {size}, packed: at {} of chunk {}\n", extent.offset, extent.chunk),
+        None => format!("{name}: {size} in {} blocks\n", object.block_count),
+    };
     let mut rows = vec![cells(["BLOCK", "STRIPE", "CODE", "CHUNK", "SITE", "CHOICE"])];
-    let blocks = query.blocks.iter().skip(object.first_block).take(object.block_count);
-    for (number, block) in blocks.enumerate() {
+    for (number, block) in blocks().enumerate() {
         rows.extend(of_block(number, block));
     }
     text.push_str(&table(&rows));
+    let options: Vec<_> = blocks().flat_map(|block| &block.options).collect();
+    if !options.is_empty() {
+        write!(text, "\n{}", options_table(&options)).expect("writing to a string");
+    }
     text
+}
+
+/// What a packed object can be read from, and what each costs now.
+fn options_table(options: &[&OptionExplained]) -> String {
+    let mut rows = vec![cells(["READ", "CHUNKS", "SITES", "BYTES", "COST", "PREDICTED", ""])];
+    for option in options {
+        let kind = match option.kind {
+            OptionKind::Normal => "normal",
+            OptionKind::Local => "local group",
+            OptionKind::Global => "global",
+        };
+        let list = |numbers: &mut dyn Iterator<Item = String>| numbers.collect::<Vec<_>>().join(",");
+        let (cost, time) = match (option.cost, option.predicted_ms) {
+            (None, _) => ("a site does not answer".to_owned(), "-".to_owned()),
+            (Some(cost), None) => (format!("{cost:.2}"), "not known yet".to_owned()),
+            (Some(cost), Some(ms)) => (format!("{cost:.2}"), format!("{ms:.2} ms")),
+        };
+        rows.push(vec![
+            kind.to_owned(),
+            list(&mut option.chunks.iter().map(usize::to_string)),
+            list(&mut option.sites.iter().map(u32::to_string)),
+            human_bytes(option.bytes),
+            cost,
+            time,
+            if option.is_chosen { "is read".to_owned() } else { String::new() },
+        ]);
+    }
+    table(&rows)
 }
 
 /// A row for each chunk; the first one names the block.
@@ -94,7 +129,7 @@ fn of_block(number: usize, block: &BlockExplained) -> impl Iterator<Item = Vec<S
 
 #[cfg(test)]
 mod tests {
-    use striate_stripe::{ChunkChoice, ChunkExplained, CostPart};
+    use striate_stripe::{ChunkChoice, ChunkExplained, CostPart, ExtentExplained};
 
     use super::*;
 
@@ -111,6 +146,8 @@ mod tests {
                 chunk(1, 2, ChunkChoice::NoAnswer),
                 chunk(2, 0, ChunkChoice::InDebt),
             ],
+            extent: None,
+            options: Vec::new(),
         };
         let part = CostPart { name: "reported".to_owned(), value: 2.0 };
         let site = |site, cost: Option<f64>, chunks_read| SiteExplained {
@@ -163,6 +200,38 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_packed_object_shows_what_it_can_be_read_from_and_what_that_costs() {
+        let mut explained = explained();
+        let option = |kind, chunks: Vec<usize>, cost, predicted_ms, is_chosen| OptionExplained {
+            kind,
+            sites: chunks.iter().map(|&chunk| chunk as u32 + 1).collect(),
+            bytes: 2_048 * chunks.len() as u64,
+            chunks,
+            cost,
+            predicted_ms,
+            is_chosen,
+        };
+        let block = &mut explained.query.blocks[0];
+        block.extent = Some(ExtentExplained { chunk: 1, offset: 4_096 });
+        block.options = vec![
+            option(OptionKind::Normal, vec![1], None, None, false),
+            option(OptionKind::Local, vec![0, 2], Some(2.5), Some(1.25), true),
+            option(OptionKind::Global, vec![0, 3], Some(3.5), None, false),
+        ];
+        let text = text(&explained);
+        for part in [
+            "s3://b/k: 2.0 KiB, packed: at 4096 of chunk 1",
+            "normal       1       2      2.0 KiB  a site does not answer  -",
+            "local group  0,2     1,3    4.0 KiB  2.50                    1.25 ms        is read",
+            "global       0,3     1,4    4.0 KiB  3.50                    not known yet",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        let json = serde_json::to_string(&explained).unwrap();
+        assert_eq!(serde_json::from_str::<ReadExplained>(&json).unwrap(), explained);
     }
 
     #[test]

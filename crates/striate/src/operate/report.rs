@@ -111,7 +111,7 @@ fn placement_line(placement: &PlacementState) -> String {
     )
 }
 
-/// How far repair, moves and scrub are, a line each.
+/// How far repair, moves, scrub and packing are, a line each.
 fn work(status: &Status) -> String {
     let mut rows = Vec::new();
     if let Some(repair) = &status.repair {
@@ -126,6 +126,9 @@ fn work(status: &Status) -> String {
     }
     if let Some(scrub) = &status.scrub {
         rows.push(vec!["scrub".to_owned(), scrub_line(scrub)]);
+    }
+    if let Some(packing) = &status.packing {
+        rows.push(vec!["packing".to_owned(), super::pack::line(packing)]);
     }
     let hottest = status.movement.as_ref().map(hottest).unwrap_or_default();
     if rows.is_empty() { String::new() } else { format!("\n{}{hottest}", table(&rows)) }
@@ -231,7 +234,7 @@ fn scrub_line(scrub: &ScrubState) -> String {
 }
 
 /// A time for people, in the unit that fits.
-fn time(seconds: u64) -> String {
+pub(super) fn time(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),
@@ -388,6 +391,7 @@ pub fn bucket(bucket: &BucketInfo) -> String {
         cells(["profile", &bucket.profile]),
         cells(["largest block", &block]),
         cells(["groups", &group]),
+        cells(["packing", bucket.packing.as_deref().unwrap_or("as its profile and the store say")]),
         cells(["owner", &bucket.owner]),
         cells(["created", &date(bucket.created_unix_ms)]),
     ])

@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// Nothing here takes so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 fn command(line: &[String]) -> Command {
     Cli::try_parse_from(std::iter::once("striate".to_owned()).chain(line.iter().cloned())).unwrap().command
@@ -37,9 +37,9 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 /// A cluster with one control process, and what is needed to add others.
-struct TestCluster {
+pub struct TestCluster {
     root: tempfile::TempDir,
-    runtime: Runtime,
+    pub runtime: Runtime,
     meta: Arc<dyn MetaStore>,
     control: HostPort,
     stop: watch::Sender<bool>,
@@ -47,20 +47,20 @@ struct TestCluster {
 }
 
 /// A site's process, to be stopped alone.
-struct RunningSite {
+pub struct RunningSite {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl RunningSite {
-    async fn stop(self) {
+    pub async fn stop(self) {
         self.stop.send(true).unwrap();
         self.task.await.unwrap();
     }
 }
 
 impl TestCluster {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let (root, runtime) = (tempfile::tempdir().unwrap(), Runtime::real());
         let meta: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(runtime.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -86,7 +86,7 @@ impl TestCluster {
         cluster
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
@@ -121,7 +121,7 @@ impl TestCluster {
     }
 
     /// Starts the site on `disk{number}`.
-    async fn run_site(&self, number: usize, rack: &str) -> RunningSite {
+    pub async fn run_site(&self, number: usize, rack: &str) -> RunningSite {
         if !self.path(&format!("s{number}")).exists() {
             self.identity("site", &format!("s{number}")).await;
         }
@@ -145,7 +145,7 @@ impl TestCluster {
     }
 
     /// Waits until the sites that control lists are as `is_so` says.
-    async fn wait_for_sites(&self, is_so: impl Fn(&[Site], &str) -> bool) -> Vec<Site> {
+    pub async fn wait_for_sites(&self, is_so: impl Fn(&[Site], &str) -> bool) -> Vec<Site> {
         let admin = self.client(Role::Admin, "admin").await;
         let list = |mut control: ClusterControlClient<Channel>| async move {
             control.list_sites(ListSitesRequest {}).await
@@ -162,7 +162,7 @@ impl TestCluster {
         self.runtime.timeout(PATIENCE, waiting).await.expect("it becomes so")
     }
 
-    async fn gateway(&self, name: &str) -> Cluster {
+    pub async fn gateway(&self, name: &str) -> Cluster {
         let trust = self.trust(Role::Gateway, name).await;
         let settings = Settings {
             profile: None,
@@ -178,7 +178,7 @@ impl TestCluster {
         gateway
     }
 
-    async fn stop(self) {
+    pub async fn stop(self) {
         self.stop.send(true).unwrap();
         for task in self.tasks {
             task.await.unwrap();
@@ -195,7 +195,7 @@ impl PutBody for Whole {
     }
 }
 
-async fn put(gateway: &Cluster, key: &str, bytes: &Bytes) -> Result<(), ClientError> {
+pub async fn put(gateway: &Cluster, key: &str, bytes: &Bytes) -> Result<(), ClientError> {
     let request = PutRequest {
         bucket: "bucket".to_owned(),
         key: key.to_owned(),
@@ -209,7 +209,7 @@ async fn put(gateway: &Cluster, key: &str, bytes: &Bytes) -> Result<(), ClientEr
     gateway.client().put(request).await.map(drop)
 }
 
-async fn get(gateway: &Cluster, key: &str) -> Result<Bytes, ClientError> {
+pub async fn get(gateway: &Cluster, key: &str) -> Result<Bytes, ClientError> {
     let request = GetRequest { bucket: "bucket".to_owned(), key: key.to_owned(), ..GetRequest::default() };
     let mut body = gateway.client().get(request).await?.body;
     let mut bytes = Vec::new();
@@ -219,11 +219,11 @@ async fn get(gateway: &Cluster, key: &str) -> Result<Bytes, ClientError> {
     Ok(bytes.into())
 }
 
-fn noise(len: usize) -> Bytes {
+pub fn noise(len: usize) -> Bytes {
     (0..len).map(|i| (i * 7 + i / 253) as u8).collect()
 }
 
-async fn wait_until(runtime: &Runtime, is_so: impl Fn() -> bool) {
+pub async fn wait_until(runtime: &Runtime, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
             runtime.sleep(Duration::from_millis(50)).await;

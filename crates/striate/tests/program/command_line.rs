@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 use striate::args::{Cli, Command, HostPort};
+use striate_control::{PackingOptions, UpkeepOptions};
+use striate_core::Packing;
 use striate_runtime::Runtime;
 use striate_runtime::output::OUTPUT_CLOSED;
 
@@ -49,7 +51,15 @@ fn the_documented_commands_parse() {
         "striate server /d{1...6} --address 127.0.0.1:0 --console-address :0 --certs /c --dev",
         "striate server /d --otlp-endpoint http://localhost:4318 --otlp-sampling 0.1",
         "striate bucket create --profile rs(4,2) photos",
+        "striate bucket create --pack 8MiB logs",
+        "striate bucket set photos --pack default",
         "striate bucket list --dir /d1",
+        "striate server /d{1...6} --pack off --pack-after 10m",
+        "striate pack status",
+        "striate pack status photos --json",
+        "striate pack run --quiet",
+        "striate pack run photos --now --json",
+        "striate pack undo photos",
         "striate cp --recursive a s3://photos/",
         "striate disk replace /d3",
         "striate heal --quiet",
@@ -88,6 +98,19 @@ fn the_documented_commands_parse() {
     }
     for wrong in [["--otlp-endpoint", "localhost:4318"], ["--otlp-sampling", "2"]] {
         assert!(Cli::try_parse_from(["striate", "server", "/d"].iter().chain(&wrong)).is_err(), "{wrong:?}");
+    }
+    let packing = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+        Command::Server(args) => UpkeepOptions::from(&args.upkeep).packing,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(packing("striate server /d"), PackingOptions::default());
+    assert_eq!(packing("striate server /d --pack off"), PackingOptions::off());
+    let eight = packing("striate server /d --pack 8MiB --pack-after 10m");
+    assert_eq!((eight.setting, eight.pack.settled_after.as_secs()), (Packing::Partitions(8 << 20), 600));
+    let packed = ["striate", "bucket", "create", "--profile", "packed lrc(6,2,2)", "b"];
+    assert!(Cli::try_parse_from(packed).is_ok());
+    for wrong in [&["pack", "undo"][..], &["bucket", "set", "b"], &["bucket", "set", "b", "--pack", "3MiB"]] {
+        assert!(Cli::try_parse_from(["striate"].iter().chain(wrong)).is_err(), "{wrong:?}");
     }
     assert!(Cli::try_parse_from(["striate", "server"]).is_err());
     assert!(Cli::try_parse_from(["striate", "bucket", "create", "--profile", "raid5", "b"]).is_err());
@@ -157,6 +180,8 @@ async fn commands_end_quietly_when_nobody_reads_their_output_and_servers_go_on()
         &["ls", "s3://photos/"],
         &["cat", "s3://photos/key"],
         &["explain", "s3://photos/key"],
+        &["pack", "status"],
+        &["pack", "run", "--quiet"],
         &["bucket", "list"],
         &["admin", "keys", "list"],
         &["admin", "meta", "export", "-"],

@@ -5,6 +5,7 @@ mod cluster_processes;
 mod command_line;
 mod configuration;
 mod explain;
+mod packing;
 mod spans;
 mod start_matrix;
 mod upgrade;

@@ -12,9 +12,10 @@ use striate_plan::{
     ChosenChunk, ChunkChoice, Purpose, QueryChunk, QueryPiece, QueryPlan, ReadPolicy, price_plan,
 };
 
+use super::explain_options::{OptionExplained, options_of};
 use super::gathering::StripeRead;
 use super::reads::Reads;
-use super::span::Span;
+use super::span::{Span, Stored};
 use crate::error::StripeError;
 use crate::sites::{CostPart, SitesSnapshot};
 
@@ -40,7 +41,7 @@ pub struct QueryExplained {
 }
 
 /// A block and the choice among its chunks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BlockExplained {
     /// Its stripe.
     pub stripe: String,
@@ -54,6 +55,21 @@ pub struct BlockExplained {
     pub data_chunks: usize,
     /// Its n chunks.
     pub chunks: Vec<ChunkExplained>,
+    /// Where a packed object is in its stripe; none of a block with a stripe of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extent: Option<ExtentExplained>,
+    /// What a packed object can be read from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<OptionExplained>,
+}
+
+/// Where a packed object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtentExplained {
+    /// The chunk that has it.
+    pub chunk: usize,
+    /// Where it begins there, in bytes.
+    pub offset: u32,
 }
 
 /// A chunk.
@@ -172,7 +188,16 @@ impl Choices<'_> {
             site: site.0,
             choice: self.of_chunk(QueryChunk { piece: number, index }, piece),
         };
+        let (extent, options) = match &span.of {
+            Stored::Block(_) => (None, Vec::new()),
+            Stored::Extent(extent) => {
+                let extent = ExtentExplained { chunk: extent.index as usize, offset: extent.offset };
+                (Some(extent), options_of(piece, &self.read_of(number), self.sites))
+            }
+        };
         BlockExplained {
+            extent,
+            options,
             stripe: piece.stripe.to_string(),
             len: span.of.len(),
             profile: stripe.stripe.record.profile.clone(),
@@ -180,6 +205,12 @@ impl Choices<'_> {
             data_chunks: piece.code.k(),
             chunks: piece.sites.iter().enumerate().map(chunk).collect(),
         }
+    }
+
+    /// The chunks that are read of a piece.
+    fn read_of(&self, piece: usize) -> ChunkSet {
+        let chunks = self.plan.reads.iter().flat_map(|read| &read.chunks);
+        chunks.filter(|chunk| chunk.piece == piece).map(|chunk| chunk.index).collect()
     }
 
     fn of_chunk(&self, chunk: QueryChunk, of: &QueryPiece<'_>) -> ChunkChoice {

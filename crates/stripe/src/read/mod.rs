@@ -7,7 +7,7 @@
 //! - [`planning`]: the plan of a query.
 //! - [`requests`]: the requests of a query that are under way, and which of them are late.
 //! - [`arrival`], [`patience`]: when a chunk should have come, as predicted, or where nothing is.
-//! - [`explain`]: the plan of a query, and why it is so.
+//! - [`explain`]: the plan of a query, and why it is so; [`explain_options`]: what else a packed object could be read from.
 //! - [`probes`]: what policies learn in the background.
 //! - [`damage`]: what reads find missing or damaged becomes debt.
 //! - [`measure`], [`sampling`]: what reads took, and what was asked for together.
@@ -15,6 +15,7 @@
 mod arrival;
 mod damage;
 mod explain;
+mod explain_options;
 mod gathering;
 mod located;
 mod measure;
@@ -27,7 +28,8 @@ mod requests;
 mod sampling;
 mod span;
 
-pub use explain::{BlockExplained, ChunkExplained, QueryExplained, SiteExplained};
+pub use explain::{BlockExplained, ChunkExplained, ExtentExplained, QueryExplained, SiteExplained};
+pub use explain_options::{OptionExplained, OptionKind};
 pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};
 pub use query::{BlocksRead, ReadStats};
 pub(crate) use reads::Reads;

@@ -148,6 +148,11 @@ impl SitesSnapshot {
         Some(SiteCost { asking, per_byte, decode_per_byte })
     }
 
+    /// Seconds that a cost of 1 stands for; `None` as long as too few reads have told.
+    pub(crate) fn unit_s(&self) -> Option<f64> {
+        self.usual.asking.unit_s()
+    }
+
     /// What the sites cost now, of those that answer, in their order.
     pub(crate) fn costs(&self, of: impl Iterator<Item = SiteId>) -> Costs {
         let mut sites: Vec<SiteId> = of.collect();

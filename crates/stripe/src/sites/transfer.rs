@@ -76,6 +76,11 @@ impl Asking {
         self.0.lock().note((took.as_secs_f64() - bytes).max(0.0));
     }
 
+    /// What asking an idle site takes, in seconds; `None` as long as that is not known.
+    pub(super) fn unit_s(&self) -> Option<f64> {
+        self.0.lock().known().map(|unit| unit.max(LEAST_UNIT_S))
+    }
+
     /// What decoding costs for each byte, where asking an idle site costs 1; nothing as long as that is not known. Where
     /// chunks come from memory it is dearer than asking one more site, and nothing beside a disk. Where processors are
     /// `busy` for a share of their time it takes theirs from all other requests: as much longer as a queue would be that

@@ -16,22 +16,22 @@ use striate_core::{ChunkId, Layout, Profile, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Location, Stripe};
 use striate_meta::{Commit, MetaError, Precondition, Revision, Transaction, keys, records};
 use striate_site::Priority;
+use tokio::sync::OnceCell;
 
 use super::intent::{StripeName, Writer};
 use super::put::{FIRST, Placed};
 use super::release::add_garbage;
+use super::submit::submit;
 use super::writes::Writes;
 use crate::error::StripeError;
 use crate::partition::PartitionBuilder;
 use crate::table::holders;
 
-/// How often a transaction is submitted until its outcome is known.
-const MAX_SUBMISSIONS: usize = 8;
-
-/// Makes coding groups. One for each packing service: its lease is not that of the process's puts, and ends with it.
+/// Makes coding groups. One for each packing service: its lease is not that of the process's puts, and ends with it. It is
+/// granted with the first group.
 pub struct Packer {
     writes: Writes,
-    names: Writer,
+    names: OnceCell<Writer>,
 }
 
 /// A coding group whose chunks are being written.
@@ -47,7 +47,10 @@ pub struct GroupWriter<'a> {
     placed: Placed,
     parities: Vec<BytesMut>,
     next: usize,
+    /// Bytes of the partitions, and what is in them.
     data_len: u64,
+    objects: u64,
+    object_bytes: u64,
 }
 
 /// A coding group whose chunks are durable.
@@ -70,17 +73,22 @@ pub enum Switched {
 }
 
 impl Packer {
-    /// Registers under a lease of its own.
-    pub(crate) async fn open(writes: Writes) -> Result<Self, StripeError> {
-        let shared = &writes.shared;
-        let names = Writer::open_single(shared.runtime.clone(), shared.table.meta().clone()).await?;
-        Ok(Self { writes, names })
+    pub(crate) fn new(writes: Writes) -> Self {
+        Self { writes, names: OnceCell::new() }
+    }
+
+    /// Its registration under a lease of its own.
+    async fn names(&self) -> Result<&Writer, StripeError> {
+        let shared = &self.writes.shared;
+        let open = || Writer::open_single(shared.runtime.clone(), shared.table.meta().clone());
+        self.names.get_or_try_init(open).await
     }
 
     /// Ends its lease: what it leaves is the collector's.
     pub async fn close(self) {
+        let Some(names) = self.names.get() else { return };
         let meta = self.writes.shared.table.meta();
-        if let Err(error) = meta.revoke_lease(self.names.registered().lease).await {
+        if let Err(error) = meta.revoke_lease(names.registered().lease).await {
             tracing::debug!(%error, "the lease of packing ends by itself");
         }
     }
@@ -106,7 +114,7 @@ impl Packer {
             });
         }
         let spare = sites.split_off(code.n());
-        let name = self.names.name_stripe().await?;
+        let name = self.names().await?.name_stripe().await?;
         let parities = vec![BytesMut::zeroed(partition_len as usize); code.n() - code.k()];
         let placed = Placed::new(code.n(), &vec![0; code.n()]);
         Ok(GroupWriter {
@@ -121,33 +129,15 @@ impl Packer {
             parities,
             next: 0,
             data_len: 0,
+            objects: 0,
+            object_bytes: 0,
         })
     }
 
     /// Submits a transaction until its outcome is known.
-    ///
-    /// # Errors
-    /// [`MetaError::UnknownOutcome`] when it stays unknown.
     async fn submit(&self, tx: &Transaction) -> Result<Commit, MetaError> {
         let shared = &self.writes.shared;
-        let (mut last, mut is_unknown) = (MetaError::Unavailable("it did not answer".to_owned()), false);
-        for attempt in 0..MAX_SUBMISSIONS {
-            match shared.table.meta().commit(tx.clone()).await {
-                Ok(commit) => return Ok(commit),
-                Err(error @ (MetaError::UnknownOutcome(_) | MetaError::Unavailable(_))) => {
-                    is_unknown |= matches!(error, MetaError::UnknownOutcome(_));
-                    last = error;
-                }
-                Err(error) if is_unknown => return Err(MetaError::UnknownOutcome(error.to_string())),
-                Err(error) => return Err(error),
-            }
-            let pause = std::time::Duration::from_millis(1 << attempt.min(6));
-            shared.runtime.sleep(pause).await;
-        }
-        match is_unknown {
-            true => Err(MetaError::UnknownOutcome(last.to_string())),
-            false => Err(last),
-        }
+        submit(&shared.runtime, shared.table.meta().as_ref(), tx).await
     }
 }
 
@@ -183,6 +173,8 @@ impl<'a> GroupWriter<'a> {
     /// When no site takes it; the group is then to be given up.
     pub async fn add(&mut self, partition: PartitionBuilder) -> Result<(), StripeError> {
         let index = self.next;
+        let (objects, bytes) = partition.objects();
+        (self.objects, self.object_bytes) = (self.objects + objects, self.object_bytes + bytes);
         let payload = partition.finish();
         for (row, parity) in self.parities.iter_mut().enumerate() {
             let coefficient = self.code.coefficient(self.code.k() + row, index);
@@ -222,14 +214,16 @@ impl<'a> GroupWriter<'a> {
 
     /// The group as far as it was written.
     pub fn stop(self) -> CodingGroup<'a> {
-        let Self { packer, name, profile, partition_len, placed, data_len, .. } = self;
+        let Self { packer, name, profile, partition_len, placed, data_len, objects, object_bytes, .. } = self;
         let stripe = Stripe {
             profile: profile.to_string(),
             chunk_len: partition_len,
             locations: placed.locations,
             generation: FIRST.0,
             len: data_len,
-            entries: Vec::new(),
+            packed_objects: objects,
+            packed_bytes: object_bytes,
+            ..Stripe::default()
         };
         CodingGroup { packer, name, stripe, strays: placed.strays, marked: None }
     }
@@ -263,6 +257,11 @@ impl CodingGroup<'_> {
     /// Its name.
     pub fn id(&self) -> StripeId {
         self.name.id
+    }
+
+    /// Bytes of its partitions.
+    pub fn partition_bytes(&self) -> u64 {
+        self.stripe.len
     }
 
     /// Commits its record, marked: entries may be dead when they are born (P2).

@@ -7,6 +7,7 @@
 //! - [`entry`]: changes under way, written down before their files exist.
 //! - [`change`]: other places for a stripe's chunks, for repairs and moves.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
+//! - [`submit`](mod@submit): transactions whose outcome must be known.
 
 mod change;
 mod entry;
@@ -15,6 +16,7 @@ mod intent;
 mod put;
 mod release;
 mod segment;
+mod submit;
 mod writes;
 
 pub use change::{Debt, StripeChange};
@@ -26,4 +28,5 @@ pub use put::{Neighbours, PutSession, StoredBlock};
 pub use release::{add_garbage, release_stripe};
 pub(crate) use release::{release_blocks, release_part, release_segment};
 pub use segment::SegmentWriter;
+pub(crate) use submit::submit;
 pub(crate) use writes::Writes;

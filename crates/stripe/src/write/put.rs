@@ -124,7 +124,7 @@ impl PutSession {
             locations: placed.locations,
             generation: FIRST.0,
             len: len.into(),
-            entries: Vec::new(),
+            ..Stripe::default()
         };
         self.writes.ensure_placement(&holders(&stripe)).await?;
         Ok(StoredBlock { block, name, stripe, strays: placed.strays })

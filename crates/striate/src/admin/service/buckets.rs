@@ -6,7 +6,7 @@ use striate_client::CreateBucket;
 use striate_meta::records;
 
 use super::{AdminService, Body, ok, read};
-use crate::admin::messages::{BucketInfo, NewBucket};
+use crate::admin::messages::{BucketInfo, NewBucket, SetBucket};
 use crate::failure::Failure;
 
 /// Buckets of one page.
@@ -27,11 +27,17 @@ impl AdminService {
                 let bucket = client.bucket(name).await.map_err(Failure::failed)?;
                 Ok(ok(&self.bucket_info(bucket)))
             }
+            (Method::POST, [name]) => {
+                let wish: SetBucket = read(body).await?;
+                client.set_packing(name, wish.packing).await.map_err(Failure::failed)?;
+                let bucket = client.bucket(name).await.map_err(Failure::failed)?;
+                Ok(ok(&self.bucket_info(bucket)))
+            }
             (Method::DELETE, [name]) => {
                 client.delete_bucket(name).await.map_err(Failure::failed)?;
                 Ok(ok(&serde_json::json!({})))
             }
-            _ => Err(Failure::failed("buckets can be listed, created, shown and deleted")),
+            _ => Err(Failure::failed("buckets can be listed, created, shown, set and deleted")),
         }
     }
 
@@ -44,6 +50,7 @@ impl AdminService {
             profile: wish.profile,
             block_len: wish.block_len,
             group_len: wish.group_len,
+            packing: wish.packing,
             ..CreateBucket::default()
         };
         let bucket = self.shared.cluster.client().create_bucket(request).await.map_err(Failure::failed)?;
@@ -78,6 +85,7 @@ impl AdminService {
             owner: bucket.owner,
             block_len: bucket.block_len,
             group_len: bucket.group_len,
+            packing: Some(bucket.packing).filter(|text| !text.is_empty()),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::Cluster;
 use super::members::still_there;
 use super::work::Work;
 use crate::admin::messages::{
-    Capacity, DEBT_COUNT_LIMIT, MirrorState, PlacementState, RepairState, SiteState, Status,
+    Capacity, DEBT_COUNT_LIMIT, MirrorState, PackingState, PlacementState, RepairState, SiteState, Status,
 };
 
 /// What the sites in other processes say of themselves, or why they say nothing.
@@ -34,7 +34,7 @@ impl Cluster {
             Err(error) => (0, vec![format!("the metadata cannot be read: {error}")]),
         };
         // Where the metadata cannot be read that is said already.
-        let Work { repair, movement, scrub } = self.work().await.unwrap_or_default();
+        let Work { repair, movement, scrub, packing } = self.work().await.unwrap_or_default();
         let this = self.clone();
         let asked = self.ask_remote_sites().await;
         let total = match asked.is_empty() {
@@ -45,6 +45,7 @@ impl Cluster {
         let formats = self.formats_seen(&asked).await.ok();
         let sites = self.inner.runtime.run_blocking(move || this.site_states(&asked)).await;
         warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
+        warnings.extend(packing.as_ref().and_then(unreleasable));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.id(),
@@ -59,6 +60,7 @@ impl Cluster {
             repair,
             movement,
             scrub,
+            packing,
             formats,
             warnings,
         }
@@ -225,6 +227,18 @@ impl Cluster {
         }
         by_medium.into_values().filter(|paths| paths.len() > 1).collect()
     }
+}
+
+/// Says that groups cannot be released, if there are any.
+fn unreleasable(packing: &PackingState) -> Option<String> {
+    (packing.unreadable_groups > 0).then(|| {
+        format!(
+            "{} packed groups cannot be released: too many chunks of their directories are lost (stripe {}); bring lost disks \
+             back",
+            packing.unreadable_groups,
+            packing.unreadable_stripes.join(", ")
+        )
+    })
 }
 
 fn replace_hint(what: &str, path: &str) -> String {

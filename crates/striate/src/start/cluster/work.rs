@@ -1,13 +1,16 @@
-//! How far repair, moves and scrub are, as whoever does them has written down.
+//! How far repair, moves, scrub and packing are, as whoever does them has written down.
 
 use striate_core::StripeId;
-use striate_meta::{MetaError, keys, records};
+use striate_meta::{MetaError, ScanRange, keys, records};
 
 use super::Cluster;
 use crate::admin::messages::{
-    GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, RepairState, ScrubCounts,
-    ScrubState, SilentState,
+    GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, PackFigures, PackedBucket,
+    PackingState, PackingStatus, RepairState, ScrubCounts, ScrubState, SilentState,
 };
+
+/// Rows of one scan.
+const PAGE: usize = 1_000;
 
 /// What the store does by itself. Nothing is known of it as long as no process has begun.
 #[derive(Debug, Default)]
@@ -15,6 +18,7 @@ pub(super) struct Work {
     pub(super) repair: Option<RepairState>,
     pub(super) movement: Option<MovementState>,
     pub(super) scrub: Option<ScrubState>,
+    pub(super) packing: Option<PackingState>,
 }
 
 impl Cluster {
@@ -23,14 +27,46 @@ impl Cluster {
     /// # Errors
     /// When the metadata cannot be read.
     pub(super) async fn work(&self) -> Result<Work, MetaError> {
-        let keys = [keys::repair_work(), keys::movement_work(), keys::scrub_work()];
+        let keys = [keys::repair_work(), keys::movement_work(), keys::scrub_work(), keys::packing_work()];
         let rows = self.inner.meta.get_many(&keys).await?;
-        let [repair, movement, scrub] = [0, 1, 2].map(|index| rows.get(index).and_then(Option::as_ref));
+        let [repair, movement, scrub, packing] =
+            [0, 1, 2, 3].map(|index| rows.get(index).and_then(Option::as_ref));
+        let now = self.inner.runtime.wall_time().as_millis() as u64;
         Ok(Work {
             repair: repair.map(|row| row.record()).transpose()?.map(repair_state),
             movement: movement.map(|row| row.record()).transpose()?.map(movement_state),
             scrub: scrub.map(|row| row.record()).transpose()?.map(scrub_state),
+            packing: packing.map(|row| row.record()).transpose()?.map(|work| packing_state(work, now)),
         })
+    }
+
+    /// What is packed of all buckets, or of one.
+    ///
+    /// # Errors
+    /// When the metadata cannot be read.
+    pub async fn packing(&self, bucket: Option<&str>) -> Result<PackingStatus, MetaError> {
+        let now = self.inner.runtime.wall_time().as_millis() as u64;
+        let packing = self.work().await?.packing;
+        let mut range = match bucket {
+            Some(name) => {
+                let start = keys::packed_bucket(name);
+                let end = [&start[..], b"\0"].concat().into();
+                ScanRange { start, end }
+            }
+            None => ScanRange::prefix(keys::PACKED_BUCKETS),
+        };
+        let mut buckets = Vec::new();
+        loop {
+            let rows = self.inner.meta.scan(range.clone(), PAGE).await?;
+            for row in &rows {
+                let name = String::from_utf8_lossy(&row.key[keys::PACKED_BUCKETS.len()..]).into_owned();
+                buckets.push(packed_bucket(name, row.record()?, now));
+            }
+            match rows.last() {
+                Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
+                _ => return Ok(PackingStatus { packing, buckets }),
+            }
+        }
     }
 }
 
@@ -111,5 +147,54 @@ fn scrub_state(work: records::ScrubWork) -> ScrubState {
         total_chunks: work.total_chunks,
         seconds_left: work.cycle_s.saturating_sub(work.elapsed_s),
         last: work.last.map(counts),
+    }
+}
+
+fn packing_state(work: records::PackingWork, now_unix_ms: u64) -> PackingState {
+    let name =
+        |id: &bytes::Bytes| id[..].try_into().map(StripeId::from_bytes).unwrap_or_default().to_string();
+    PackingState {
+        counted_s_ago: (work.counted_unix_ms > 0).then(|| seconds_ago(work.counted_unix_ms, now_unix_ms)),
+        figures: pack_figures(work.figures),
+        settled_after_s: work.settled_after_s,
+        groups_written: work.groups,
+        objects_packed: work.objects,
+        bytes_packed: work.bytes,
+        bytes_per_s: work.rate_bytes_per_s,
+        groups_released: work.released,
+        unreadable_groups: work.unreadable,
+        unreadable_stripes: work.unreadable_stripes.iter().map(name).collect(),
+        setting: work.setting,
+    }
+}
+
+fn packed_bucket(bucket: String, record: records::PackedBucket, now_unix_ms: u64) -> PackedBucket {
+    PackedBucket {
+        bucket,
+        partition_len: Some(record.partition_len).filter(|&len| len > 0),
+        group_bytes: Some(record.group_bytes).filter(|&bytes| bytes > 0),
+        reason: Some(record.reason).filter(|reason| !reason.is_empty()),
+        figures: pack_figures(record.figures),
+        counted_s_ago: seconds_ago(record.counted_unix_ms, now_unix_ms),
+    }
+}
+
+fn seconds_ago(then_unix_ms: u64, now_unix_ms: u64) -> u64 {
+    now_unix_ms.saturating_sub(then_unix_ms) / 1_000
+}
+
+fn pack_figures(figures: Option<records::PackingFigures>) -> PackFigures {
+    let figures = figures.unwrap_or_default();
+    PackFigures {
+        live_objects: figures.live_objects,
+        live_bytes: figures.live_bytes,
+        dead_objects: figures.dead_objects,
+        dead_bytes: figures.dead_bytes,
+        waiting_objects: figures.waiting_objects,
+        waiting_bytes: figures.waiting_bytes,
+        settled_objects: figures.settled_objects,
+        settled_bytes: figures.settled_bytes,
+        groups: figures.groups,
+        packed_bytes: figures.partition_bytes,
     }
 }

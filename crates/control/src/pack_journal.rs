@@ -1,0 +1,164 @@
+//! What packing has seen and done, written down where people see it from every process.
+
+use bytes::Bytes;
+use striate_core::StripeId;
+use striate_meta::records::{PackedBucket, PackingFigures, PackingWork};
+use striate_meta::{Row, keys, records};
+use striate_runtime::Instant;
+use striate_stripe::{StripeError, Stripes};
+
+use crate::pack_figures::add;
+use crate::pack_setting::PackDecision;
+use crate::pack_walk::Walk;
+use crate::packing::PackReport;
+use crate::packing_service::PackingOptions;
+use crate::recent::Recent;
+use crate::repacking::Repacked;
+use crate::rows::Rows;
+
+/// So many groups are named that cannot be seen.
+const NAMED: usize = 20;
+
+/// Writes down what a walk has counted that came to its end, with what was decided about its bucket.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn write_bucket(
+    stripes: &Stripes,
+    walk: Walk<'_>,
+    decision: PackDecision,
+) -> Result<PackingFigures, StripeError> {
+    let key = keys::packed_bucket(walk.bucket());
+    let mut record = PackedBucket {
+        counted_unix_ms: stripes.runtime().wall_time().as_millis() as u64,
+        ..PackedBucket::default()
+    };
+    match decision {
+        PackDecision::Packs(most) => {
+            record.partition_len = walk.within_memory(most)?;
+            record.group_bytes = walk.group_bytes(record.partition_len);
+        }
+        PackDecision::Stays(why) => record.reason = why.to_string(),
+    }
+    let figures = walk.figures().await?;
+    record.figures = Some(figures);
+    put(stripes, key, records::encode(&record)).await;
+    Ok(figures)
+}
+
+/// Brings the sums over all buckets up to date, for somebody who has packed beside the service.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn sum_again(stripes: &Stripes) -> Result<(), StripeError> {
+    let mut work = told(stripes).await?;
+    work.figures = Some(sum(stripes).await?);
+    work.counted_unix_ms = stripes.runtime().wall_time().as_millis() as u64;
+    tell(stripes, &work).await;
+    Ok(())
+}
+
+/// What the service of this process has seen and done.
+#[derive(Debug, Default)]
+pub(crate) struct PackJournal {
+    work: PackingWork,
+    recent: Recent,
+    told: PackingWork,
+}
+
+impl PackJournal {
+    /// Of a service that begins now. What the one before it has counted holds until this one has.
+    pub(crate) fn begin(&mut self, options: &PackingOptions, now: Instant, before: PackingWork) {
+        self.recent.begin(now);
+        self.work = PackingWork {
+            setting: options.setting.to_string(),
+            settled_after_s: options.pack.settled_after.as_secs(),
+            figures: before.figures,
+            counted_unix_ms: before.counted_unix_ms,
+            unreadable: before.unreadable,
+            unreadable_stripes: before.unreadable_stripes,
+            ..PackingWork::default()
+        };
+    }
+
+    /// A walk came from `before` to `now`.
+    pub(crate) fn packed(&mut self, at: Instant, before: &PackReport, now: &PackReport) {
+        let objects = now.objects - before.objects;
+        let bytes = now.bytes - before.bytes;
+        self.work.groups += now.groups - before.groups;
+        self.work.objects += objects;
+        self.work.bytes += bytes;
+        self.recent.add(at, objects, bytes);
+    }
+
+    /// All marks were followed; answers how many groups were released.
+    pub(crate) fn followed(&mut self, done: &[(StripeId, Repacked)]) -> u64 {
+        let are = |what: Repacked| done.iter().filter(move |(_, done)| *done == what);
+        let released = are(Repacked::Released).count() as u64;
+        self.work.released += released;
+        self.work.unreadable = are(Repacked::Unreadable).count() as u64;
+        let named = are(Repacked::Unreadable).take(NAMED);
+        self.work.unreadable_stripes = named.map(|(id, _)| id.to_bytes().to_vec().into()).collect();
+        released
+    }
+
+    /// All buckets were counted.
+    pub(crate) fn counted(&mut self, sum: PackingFigures, now_unix_ms: u64) {
+        (self.work.figures, self.work.counted_unix_ms) = (Some(sum), now_unix_ms);
+    }
+
+    /// What is to be told now: `None` where it was told already.
+    pub(crate) fn news(&mut self, now: Instant) -> Option<PackingWork> {
+        (_, self.work.rate_bytes_per_s) = self.recent.rates(now);
+        (self.work != self.told).then(|| {
+            self.told.clone_from(&self.work);
+            self.work.clone()
+        })
+    }
+}
+
+/// What was written down last, by this process or another one.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn told(stripes: &Stripes) -> Result<PackingWork, StripeError> {
+    let row = stripes.meta().get(&keys::packing_work()).await?;
+    Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
+}
+
+/// Writes it down for all to see.
+pub(crate) async fn tell(stripes: &Stripes, work: &PackingWork) {
+    put(stripes, keys::packing_work(), records::encode(work)).await;
+}
+
+/// The sum over all buckets. The rows of those that are gone are removed.
+pub(crate) async fn sum(stripes: &Stripes) -> Result<PackingFigures, StripeError> {
+    let mut sum = PackingFigures::default();
+    let mut rows = Rows::with_prefix(keys::PACKED_BUCKETS);
+    while let Some(page) = rows.next(stripes).await? {
+        let bucket = |row: &Row| {
+            let name = String::from_utf8_lossy(&row.key[keys::PACKED_BUCKETS.len()..]);
+            keys::bucket(&name)
+        };
+        let buckets: Vec<_> = page.iter().map(bucket).collect();
+        for (row, bucket) in page.iter().zip(stripes.meta().get_many(&buckets).await?) {
+            if bucket.is_some() {
+                add(&mut sum, &row.record::<PackedBucket>()?.figures.unwrap_or_default());
+            } else {
+                let mut tx = stripes.transaction();
+                tx.delete(row.key.clone());
+                stripes.meta().commit(tx).await?;
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Losing it does no harm.
+async fn put(stripes: &Stripes, key: Bytes, value: Bytes) {
+    let mut tx = stripes.transaction();
+    tx.put(key, value);
+    if let Err(error) = stripes.meta().commit(tx).await {
+        tracing::debug!(%error, "what is packed could not be told");
+    }
+}

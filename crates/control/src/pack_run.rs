@@ -1,0 +1,247 @@
+//! Packing for somebody who waits for it: every bucket or one, at once and at full speed, whatever the store is told. It ends
+//! between two groups when it is told to; what was packed stays packed.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use serde::Serialize;
+use striate_core::{Packing, StripeId};
+use striate_meta::keys;
+use striate_meta::records::Bucket;
+use striate_stripe::{Packer, StripeError, Stripes};
+
+use crate::pack_journal::{sum_again, told, write_bucket};
+use crate::pack_setting::{WhyNot, decide_packing, impossible, own_packing};
+use crate::pack_walk::{Step, Walk};
+use crate::packing::{PackOptions, PackReport};
+use crate::packing_service::default_profile;
+use crate::repacking::{Repacked, repack_marked_while};
+use crate::rows::Rows;
+
+/// So many groups that cannot be seen are named.
+const NAMED: usize = 20;
+
+/// What is to be packed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PackWish {
+    /// This bucket; `None`: all that do not say themselves that they are not.
+    pub bucket: Option<String>,
+    /// Also what has not settled, and what would not fill a group of the usual size.
+    pub now: bool,
+}
+
+/// How far packing by hand has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PackRunProgress {
+    /// The bucket that it is at; empty while it follows marks.
+    pub bucket: String,
+    /// Objects looked at.
+    pub seen: u64,
+    /// What was packed.
+    pub packed: PackReport,
+    /// Groups looked at because something in them had died.
+    pub marked: u64,
+    /// Of these, those that were given back.
+    pub released: u64,
+}
+
+/// What packing by hand did, and what it left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PackRunReport {
+    /// How far it came.
+    pub progress: PackRunProgress,
+    /// It was told to stop before its end.
+    pub stopped: bool,
+    /// Why no further group could be stored.
+    pub held_up: Option<String>,
+    /// Buckets that were left alone, and why.
+    pub skipped: Vec<(String, String)>,
+    /// What waits in the others.
+    pub waiting: Vec<StillWaiting>,
+    /// Groups that stay because too many chunks of a directory are lost.
+    pub unreadable: u64,
+    /// Some of their names.
+    pub unreadable_stripes: Vec<String>,
+}
+
+/// What a bucket has that was not packed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StillWaiting {
+    /// The bucket.
+    pub bucket: String,
+    /// Small objects, and their bytes.
+    pub objects: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Of these, objects that have settled.
+    pub settled_objects: u64,
+    /// Bytes of these.
+    pub settled_bytes: u64,
+    /// Bytes of the smallest group that would take them.
+    pub group_bytes: u64,
+}
+
+/// Follows all marks and packs, by what the wish says. `tell` is called as it goes on, and ends it by `Break`.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a bucket that is not there or cannot be packed; when the metadata store fails, or a group
+/// cannot be stored.
+pub async fn pack_now(
+    stripes: &Stripes,
+    wish: &PackWish,
+    tell: impl FnMut(&PackRunProgress) -> ControlFlow<()> + Send,
+) -> Result<PackRunReport, StripeError> {
+    let packer = stripes.packer();
+    let mut run =
+        Run { stripes, wish, told: Told::of(stripes, wish).await?, report: PackRunReport::default(), tell };
+    let ended = run.all(&packer).await;
+    packer.close().await;
+    run.report.stopped = ended?.is_break();
+    sum_again(stripes).await?;
+    Ok(run.report)
+}
+
+/// What the store is told of packing.
+pub(crate) struct Told {
+    setting: Packing,
+    pub(crate) options: PackOptions,
+}
+
+impl Told {
+    /// As the service of the process that leads has written it down; at full speed.
+    pub(crate) async fn of(stripes: &Stripes, wish: &PackWish) -> Result<Self, StripeError> {
+        let work = told(stripes).await?;
+        let setting = work.setting.parse().unwrap_or_default();
+        let mut options = PackOptions { pace: 1.0, yields: false, ..PackOptions::default() };
+        if work.settled_after_s > 0 {
+            options.settled_after = Duration::from_secs(work.settled_after_s);
+        }
+        if wish.now {
+            (options.settled_after, options.patience) = (Duration::ZERO, Duration::ZERO);
+        }
+        Ok(Self { setting, options })
+    }
+}
+
+/// Packing by hand, at work.
+struct Run<'a, T> {
+    stripes: &'a Stripes,
+    wish: &'a PackWish,
+    told: Told,
+    report: PackRunReport,
+    tell: T,
+}
+
+impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
+    async fn all(&mut self, packer: &Packer) -> Result<ControlFlow<()>, StripeError> {
+        let default = default_profile(self.stripes).await?;
+        let default = default.ok_or_else(|| invalid("the store has no profile yet; try again"))?;
+        let named = match &self.wish.bucket {
+            None => None,
+            Some(name) => {
+                let row = self.stripes.meta().get(&keys::bucket(name)).await?;
+                let row = row.ok_or_else(|| invalid(format!("there is no bucket {name}")))?;
+                let bucket: Bucket = row.record()?;
+                if let Some(why) = impossible(self.stripes, &bucket, &default)? {
+                    return Err(invalid(format!("{name} cannot be packed: {why}")));
+                }
+                Some(bucket)
+            }
+        };
+        if self.follow_marks(packer).await?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        if let Some(bucket) = named {
+            return self.pack(bucket, &default, packer).await;
+        }
+        let mut rows = Rows::with_prefix(keys::BUCKETS);
+        while let Some(page) = rows.next(self.stripes).await? {
+            for row in page {
+                let bucket: Bucket = row.record()?;
+                let mut why = impossible(self.stripes, &bucket, &default)?;
+                if own_packing(self.stripes, &bucket)? == Some(Packing::Off) {
+                    why = why.or(Some(WhyNot::Bucket));
+                }
+                if let Some(why) = why {
+                    self.report.skipped.push((bucket.name, why.to_string()));
+                } else if self.pack(bucket, &default, packer).await?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Gives the space of what is dead back.
+    async fn follow_marks(&mut self, packer: &Packer) -> Result<ControlFlow<()>, StripeError> {
+        let (mut flow, progress, tell) =
+            (ControlFlow::Continue(()), &mut self.report.progress, &mut self.tell);
+        let done = repack_marked_while(self.stripes, packer, &self.told.options, &mut |done| {
+            progress.marked = done.len() as u64;
+            progress.released = count(done, Repacked::Released);
+            flow = tell(&*progress);
+            flow
+        })
+        .await?;
+        self.report.unreadable = count(&done, Repacked::Unreadable);
+        let unreadable = done.iter().filter(|(_, what)| *what == Repacked::Unreadable);
+        self.report.unreadable_stripes = unreadable.take(NAMED).map(|(id, _)| id.to_string()).collect();
+        Ok(flow)
+    }
+
+    /// Packs a bucket. With `now` it is gone through again until nothing more fills a group.
+    async fn pack(
+        &mut self,
+        bucket: Bucket,
+        default: &striate_core::Profile,
+        packer: &Packer,
+    ) -> Result<ControlFlow<()>, StripeError> {
+        let setting = own_packing(self.stripes, &bucket)?.unwrap_or(self.told.setting);
+        let most = setting.partition_len().unwrap_or(self.told.options.partition_len);
+        let name = bucket.name.clone();
+        self.report.progress.bucket.clone_from(&name);
+        loop {
+            let before = (self.report.progress.seen, self.report.progress.packed);
+            let (progress, tell) = (&mut self.report.progress, &mut self.tell);
+            let mut walk =
+                Walk::new(self.stripes, bucket.clone(), default, &self.told.options)?.packing(most)?;
+            let flow = walk
+                .run(packer, &mut |step: &Step| {
+                    (progress.seen, progress.packed) = before;
+                    progress.seen += step.seen;
+                    progress.packed.add(step.packed);
+                    tell(&*progress)
+                })
+                .await?;
+            if flow.is_break() {
+                return Ok(flow);
+            }
+            let group_bytes = walk.group_bytes(self.told.options.smallest_partition.min(most));
+            self.report.held_up = walk.held_up.take().or(self.report.held_up.take());
+            if self.wish.now && walk.report.objects > 0 && self.report.held_up.is_none() {
+                continue;
+            }
+            let decision = decide_packing(self.stripes, &bucket, default, self.told.setting)?;
+            let figures = write_bucket(self.stripes, walk, decision).await?;
+            if figures.waiting_objects > 0 {
+                self.report.waiting.push(StillWaiting {
+                    bucket: name,
+                    objects: figures.waiting_objects,
+                    bytes: figures.waiting_bytes,
+                    settled_objects: figures.settled_objects,
+                    settled_bytes: figures.settled_bytes,
+                    group_bytes,
+                });
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
+    }
+}
+
+fn count(done: &[(StripeId, Repacked)], what: Repacked) -> u64 {
+    done.iter().filter(|(_, done)| *done == what).count() as u64
+}
+
+fn invalid(reason: impl Into<String>) -> StripeError {
+    StripeError::InvalidArgument(reason.into())
+}

@@ -1,0 +1,128 @@
+//! Which buckets are packed: as the bucket itself says; else as its profile says; else as the store is told.
+
+use std::fmt;
+
+use striate_core::packing::FEWEST_SITES;
+use striate_core::{Layout, Packing, Profile, formats};
+use striate_meta::records::Bucket;
+use striate_stripe::{StripeError, Stripes};
+
+/// Whether a bucket is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackDecision {
+    /// Into partitions of at most so many bytes.
+    Packs(u32),
+    /// Not.
+    Stays(WhyNot),
+}
+
+/// Why a bucket is not packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyNot {
+    /// It is being deleted.
+    Deleting,
+    /// Its code has one data chunk: there is nothing to code together.
+    Whole,
+    /// Older programs of the store could not read it.
+    Formats,
+    /// It says so itself.
+    Bucket,
+    /// The store is told so.
+    Store,
+    /// There are too few sites for [`Packing::Auto`].
+    FewSites,
+    /// Its code has more chunks than there are sites.
+    WideCode,
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deleting => "the bucket is being deleted",
+            Self::Whole => "its code keeps whole copies: packing is for rs and lrc",
+            Self::Formats => {
+                "older programs do not read packed objects; run `striate admin upgrade finalize` first"
+            }
+            Self::Bucket => "its own setting is off",
+            Self::Store => "the store's --pack is off",
+            Self::FewSites => "the store has fewer than six sites, so that --pack auto leaves it alone",
+            Self::WideCode => "its code has more chunks than there are sites",
+        })
+    }
+}
+
+/// A bucket's profile: its own, or the store's.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a text that is no profile.
+pub(crate) fn profile_of(
+    stripes: &Stripes,
+    bucket: &Bucket,
+    default: &Profile,
+) -> Result<Profile, StripeError> {
+    match bucket.profile.as_str() {
+        "" => Ok(*default),
+        text => stripes.profiles().parse(text),
+    }
+}
+
+/// What a bucket says itself: by its setting, or by its own profile's layout.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a text that is none of these.
+pub fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<Packing>, StripeError> {
+    if !bucket.packing.is_empty() {
+        let invalid = |error: striate_core::PackingError| StripeError::InvalidArgument(error.to_string());
+        return bucket.packing.parse().map(Some).map_err(invalid);
+    }
+    if bucket.profile.is_empty() {
+        return Ok(None);
+    }
+    let is_packed = stripes.profiles().parse(&bucket.profile)?.layout == Layout::Packed;
+    // Whoever names the layout has chosen; it does not depend on the number of sites.
+    Ok(is_packed.then_some(Packing::Partitions(striate_core::packing::PARTITION_LEN)))
+}
+
+/// Whether a bucket is packed in a store that is told `store` and whose profile is `default`.
+///
+/// # Errors
+/// When the bucket's texts are not understood.
+pub fn decide_packing(
+    stripes: &Stripes,
+    bucket: &Bucket,
+    default: &Profile,
+    store: Packing,
+) -> Result<PackDecision, StripeError> {
+    let own = own_packing(stripes, bucket)?;
+    let stays = |why| Ok(PackDecision::Stays(why));
+    if let Some(why) = impossible(stripes, bucket, default)? {
+        return stays(why);
+    }
+    let is_usual = bucket.profile.is_empty() && default.layout == Layout::Packed;
+    match own.unwrap_or(store) {
+        Packing::Off => stays(if own.is_some() { WhyNot::Bucket } else { WhyNot::Store }),
+        Packing::Auto if stripes.sites().len() < FEWEST_SITES && !is_usual => stays(WhyNot::FewSites),
+        setting => {
+            Ok(setting.partition_len().map_or(PackDecision::Stays(WhyNot::Store), PackDecision::Packs))
+        }
+    }
+}
+
+/// Why a bucket cannot be packed, whatever anybody says; `None` where it can.
+///
+/// # Errors
+/// When its profile is not understood.
+pub(crate) fn impossible(
+    stripes: &Stripes,
+    bucket: &Bucket,
+    default: &Profile,
+) -> Result<Option<WhyNot>, StripeError> {
+    let code = stripes.code(&profile_of(stripes, bucket, default)?)?;
+    let reasons = [
+        (bucket.deleting, WhyNot::Deleting),
+        (code.k() == 1, WhyNot::Whole),
+        (stripes.formats().records < formats::PACKED, WhyNot::Formats),
+        (code.n() > stripes.sites().len(), WhyNot::WideCode),
+    ];
+    Ok(reasons.into_iter().find_map(|(is_so, why)| is_so.then_some(why)))
+}

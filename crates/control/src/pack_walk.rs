@@ -1,0 +1,269 @@
+//! A walk over a bucket's objects in the order of their keys: small ones that have settled are packed, group after group, and all
+//! are counted.
+//!
+//! What does not fill a group stays as it is, until it has waited for [`PackOptions::patience`].
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use striate_core::{Profile, formats};
+use striate_meta::records::{Bucket, Object, PackingFigures};
+use striate_meta::{Row, keys};
+use striate_stripe::{Packer, StripeError, Stripes};
+
+use crate::pack_figures::Tally;
+use crate::pack_setting::{impossible, profile_of};
+use crate::packing::{Candidate, PackOptions, PackReport, pack_group};
+use crate::rows::Rows;
+
+/// Pause while requests wait at a site.
+const YIELD: Duration = Duration::from_secs(1);
+/// A site keeps this part of its space: nothing is packed below.
+const RESERVE: u64 = 10;
+/// The shortest partition, where memory is short.
+const SHORTEST: u32 = 1 << 16;
+
+/// Packs a bucket's objects, group after group, and answers what was packed, whatever the bucket and the store say of packing.
+///
+/// # Errors
+/// When the metadata store fails, or a group cannot be stored; what was packed until then stays packed.
+pub async fn pack_bucket(
+    stripes: &Stripes,
+    packer: &Packer,
+    bucket: &str,
+    default: &Profile,
+    options: &PackOptions,
+) -> Result<PackReport, StripeError> {
+    let Some(row) = stripes.meta().get(&keys::bucket(bucket)).await? else {
+        return Ok(PackReport::default());
+    };
+    let record: Bucket = row.record()?;
+    if impossible(stripes, &record, default)?.is_some() {
+        return Ok(PackReport::default());
+    }
+    let mut walk = Walk::new(stripes, record, default, options)?.packing(options.partition_len)?;
+    let _never_stopped = walk.run(packer, &mut |_| ControlFlow::Continue(())).await?;
+    Ok(walk.report)
+}
+
+/// What a walk has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Objects that it has seen.
+    pub(crate) seen: u64,
+    /// What it has packed.
+    pub(crate) packed: PackReport,
+}
+
+/// Told after each page of rows and each group; ends the walk by `Break`.
+pub(crate) type Tell<'a> = &'a mut (dyn FnMut(&Step) -> ControlFlow<()> + Send);
+
+/// A walk over one bucket.
+pub(crate) struct Walk<'a> {
+    stripes: &'a Stripes,
+    bucket: Bucket,
+    profile: Profile,
+    k: usize,
+    options: &'a PackOptions,
+    /// The length of partitions; `None`: objects are only counted.
+    partition_len: Option<u32>,
+    /// Candidates that have settled, the room that they take, and the age of the oldest.
+    waiting: Vec<Candidate>,
+    room: usize,
+    oldest_ms: u64,
+    seen: u64,
+    tally: Tally,
+    /// What was packed.
+    pub(crate) report: PackReport,
+    /// Time that went into groups, pauses included.
+    pub(crate) busy: Duration,
+    /// Why no further group can be stored now.
+    pub(crate) held_up: Option<String>,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk that counts.
+    pub(crate) fn new(
+        stripes: &'a Stripes,
+        bucket: Bucket,
+        default: &Profile,
+        options: &'a PackOptions,
+    ) -> Result<Self, StripeError> {
+        let profile = profile_of(stripes, &bucket, default)?;
+        let k = stripes.code(&profile)?.k();
+        Ok(Self {
+            stripes,
+            bucket,
+            profile,
+            k,
+            options,
+            partition_len: None,
+            waiting: Vec::new(),
+            room: 0,
+            oldest_ms: 0,
+            seen: 0,
+            tally: Tally::default(),
+            report: PackReport::default(),
+            busy: Duration::ZERO,
+            held_up: None,
+        })
+    }
+
+    /// The same, packing into partitions of at most `most` bytes, as far as the byte budget allows.
+    pub(crate) fn packing(mut self, most: u32) -> Result<Self, StripeError> {
+        self.partition_len = Some(self.within_memory(most)?);
+        Ok(self)
+    }
+
+    /// The longest partition, a power of two up to `most`, of which a group can be made in half of the byte budget.
+    ///
+    /// # Errors
+    /// As [`Stripes::code`].
+    pub(crate) fn within_memory(&self, most: u32) -> Result<u32, StripeError> {
+        let code = self.stripes.code(&self.profile)?;
+        let half = self.stripes.budget().total() / 2;
+        let fits = |len: &u32| Packer::memory_of(&code, *len) <= half;
+        let lens = std::iter::successors(Some(most), |len| Some(len / 2));
+        Ok(lens.take_while(|len| *len > SHORTEST).find(fits).unwrap_or(SHORTEST))
+    }
+
+    /// The bucket's name.
+    pub(crate) fn bucket(&self) -> &str {
+        &self.bucket.name
+    }
+
+    /// Bytes of a group of such partitions.
+    pub(crate) fn group_bytes(&self, partition_len: u32) -> u64 {
+        self.k as u64 * u64::from(partition_len)
+    }
+
+    /// Goes through all objects. `Break`: it was told to stop, and its figures are not those of the bucket.
+    ///
+    /// # Errors
+    /// When the metadata store fails, or a group cannot be stored.
+    pub(crate) async fn run(
+        &mut self,
+        packer: &Packer,
+        tell: Tell<'_>,
+    ) -> Result<ControlFlow<()>, StripeError> {
+        let mut rows = Rows::with_prefix(&keys::objects(&self.bucket.name));
+        while let Some(page) = rows.next(self.stripes).await? {
+            let now = self.stripes.runtime().wall_time().as_millis() as u64;
+            for row in &page {
+                self.see(row, now)?;
+                let Some(len) = self.partition_len else { continue };
+                if self.room >= self.k * len as usize && self.write_group(packer, len, tell).await?.is_break()
+                {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            if tell(&self.step()).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        let options = self.options;
+        let has_waited = u128::from(self.oldest_ms) >= (options.settled_after + options.patience).as_millis();
+        if let Some(most) = self.partition_len.filter(|_| has_waited)
+            && let Some(len) = largest_filled(self.room / self.k, options.smallest_partition, most)
+        {
+            return self.write_group(packer, len, tell).await;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// What was counted.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(crate) async fn figures(self) -> Result<PackingFigures, StripeError> {
+        self.tally.finish(self.stripes, &self.report).await
+    }
+
+    fn step(&self) -> Step {
+        Step { seen: self.seen, packed: self.report }
+    }
+
+    /// Counts a row, and keeps it where it can be packed.
+    fn see(&mut self, row: &Row, now_unix_ms: u64) -> Result<(), StripeError> {
+        let object: Object = row.record()?;
+        self.seen += 1;
+        self.tally.see(&object)?;
+        let Some(candidate) = Candidate::of_row(row, &object, self.options.object_max) else { return Ok(()) };
+        let age_ms = now_unix_ms.saturating_sub(object.modified_unix_ms);
+        let has_settled = u128::from(age_ms) >= self.options.settled_after.as_millis();
+        self.tally.see_waiting(candidate.stored.len().into(), has_settled);
+        if has_settled && self.partition_len.is_some() {
+            self.room += candidate.room();
+            self.oldest_ms = self.oldest_ms.max(age_ms);
+            self.waiting.push(candidate);
+        }
+        Ok(())
+    }
+
+    /// Writes a group of what waits, if that may be done now. What may not be packed any more is only counted from then on.
+    async fn write_group(
+        &mut self,
+        packer: &Packer,
+        partition_len: u32,
+        tell: Tell<'_>,
+    ) -> Result<ControlFlow<()>, StripeError> {
+        (self.room, self.oldest_ms) = (0, 0);
+        let group = std::mem::take(&mut self.waiting);
+        let began = self.stripes.runtime().now();
+        while self.options.yields && self.others_wait() {
+            self.stripes.runtime().sleep(YIELD).await;
+            if tell(&self.step()).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        self.held_up = self.lacks_space();
+        if self.held_up.is_some() || !self.is_wanted().await? {
+            self.partition_len = None;
+            return Ok(ControlFlow::Continue(()));
+        }
+        match pack_group(self.stripes, packer, &self.profile, partition_len, group).await {
+            Ok(packed) => self.report.add(packed),
+            // Sites are away or full. What there is is counted all the same.
+            Err(error @ (StripeError::TooFewSites { .. } | StripeError::NoSpace(_))) => {
+                (self.partition_len, self.held_up) = (None, Some(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
+        let took = self.stripes.runtime().now() - began;
+        let pause = took.mul_f64(1.0 / self.options.pace.clamp(0.01, 1.0) - 1.0);
+        self.stripes.runtime().sleep(pause).await;
+        self.busy += took + pause;
+        Ok(tell(&self.step()))
+    }
+
+    /// Whether the bucket is still there, and says of packing what it said at the beginning.
+    async fn is_wanted(&self) -> Result<bool, StripeError> {
+        let Some(row) = self.stripes.meta().get(&keys::bucket(&self.bucket.name)).await? else {
+            return Ok(false);
+        };
+        let now: Bucket = row.record()?;
+        Ok(now.created_unix_ms == self.bucket.created_unix_ms
+            && (now.deleting, &now.packing, &now.profile)
+                == (self.bucket.deleting, &self.bucket.packing, &self.bucket.profile)
+            && self.stripes.formats().records >= formats::PACKED)
+    }
+
+    /// Whether requests wait at a site.
+    fn others_wait(&self) -> bool {
+        let mut sites = self.stripes.sites().into_iter().map(|view| view.site.last_load());
+        sites.any(|load| load.queue_requests > load.workers)
+    }
+
+    /// Says so if a site has too little space for another group.
+    fn lacks_space(&self) -> Option<String> {
+        let mut sites = self.stripes.sites().into_iter().map(|view| (view.site.id(), view.site.last_load()));
+        let full = sites.find(|(_, load)| load.free_bytes < (load.used_bytes + load.free_bytes) / RESERVE);
+        full.map(|(site, _)| format!("site {site} has less than a tenth of its space left"))
+    }
+}
+
+/// The largest power of two from `least` to `most` that `room` bytes fill.
+fn largest_filled(room: usize, least: u32, most: u32) -> Option<u32> {
+    let fills = |len: &u32| *len as usize <= room;
+    std::iter::successors(Some(most), |len| Some(len / 2)).take_while(|len| *len >= least.max(1)).find(fills)
+}

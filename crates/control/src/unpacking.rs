@@ -1,0 +1,284 @@
+//! Unpacking: a bucket's packed objects become split ones again, each a stripe of its own.
+//!
+//! P3 of packing (design.md §10.15) in reverse. The split stripe is written first, under the intent of this process's puts. Then one
+//! transaction names it, switches the object's row if it is as it was read, and marks the group; the repacker releases the group
+//! when nothing in it lives. A client that overwrites or deletes the object meanwhile wins, and the split stripe is removed. It
+//! may be stopped at any step: what is a split object by then stays one, and a further run goes on with the rest.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, StreamExt};
+use serde::Serialize;
+use striate_core::{Layout, Packing, Profile};
+use striate_meta::records::{BlockList, Bucket, Extent, Object, object::Body};
+use striate_meta::{Commit, MetaError, Row, keys, records};
+use striate_stripe::{Neighbours, Span, Stored, StripeError, Stripes};
+
+use crate::pack_journal::{sum_again, write_bucket};
+use crate::pack_run::{PackWish, Told};
+use crate::pack_setting::{decide_packing, profile_of};
+use crate::pack_walk::Walk;
+use crate::packing_service::default_profile;
+use crate::rows::Rows;
+
+/// Objects unpacked at the same time.
+const AT_ONCE: usize = 16;
+/// How often an object is tried whose row others change.
+const MAX_ATTEMPTS: usize = 3;
+/// So many objects that were left are named.
+const NAMED: usize = 20;
+
+/// How far unpacking has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnpackProgress {
+    /// Objects looked at.
+    pub seen: u64,
+    /// Objects that are split now, and were packed.
+    pub objects: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Objects that somebody changed meanwhile.
+    pub overtaken: u64,
+    /// Objects that could not be read or written.
+    pub failed: u64,
+}
+
+/// What unpacking did, and what it left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnpackReport {
+    /// How far it came.
+    pub progress: UnpackProgress,
+    /// It was told to stop before its end.
+    pub stopped: bool,
+    /// Some of the objects that could not be unpacked, with the reason.
+    pub examples: Vec<String>,
+}
+
+impl UnpackReport {
+    /// True when no packed object is left that was packed when it began.
+    pub fn is_whole(&self) -> bool {
+        !self.stopped && self.progress.failed == 0
+    }
+}
+
+/// What became of one object.
+enum Unpacked {
+    Split(u64),
+    Overtaken,
+    Failed(String),
+}
+
+/// Makes split objects of a bucket's packed ones until none is left. `group_len` is the number of neighbouring objects that go to
+/// the same sites where the bucket does not say. `tell` is called as it goes on, and ends it by `Break`.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a bucket that is not there, or whose own setting is not [`Packing::Off`]: it would be packed
+/// again. When the metadata store fails. Run it again: what is split stays split.
+pub async fn unpack_bucket(
+    stripes: &Stripes,
+    bucket: &str,
+    group_len: u32,
+    mut tell: impl FnMut(&UnpackProgress) -> ControlFlow<()> + Send,
+) -> Result<UnpackReport, StripeError> {
+    let row = stripes.meta().get(&keys::bucket(bucket)).await?;
+    let row = row.ok_or_else(|| StripeError::InvalidArgument(format!("there is no bucket {bucket}")))?;
+    let record: Bucket = row.record()?;
+    if record.packing.parse() != Ok(Packing::Off) {
+        let reason =
+            format!("{bucket} may be packed again meanwhile: `striate bucket set {bucket} --pack off` first");
+        return Err(StripeError::InvalidArgument(reason));
+    }
+    let default = default_profile(stripes).await?;
+    let default =
+        default.ok_or_else(|| StripeError::InvalidArgument("the store has no profile yet".into()))?;
+    let group_len = if record.group_len == 0 { group_len } else { record.group_len };
+    let unpacking = Unpacking { stripes, bucket: &record, default: &default, group_len };
+    let mut report = UnpackReport::default();
+    loop {
+        let changed = |progress: &UnpackProgress| progress.objects + progress.overtaken;
+        let before = changed(&report.progress);
+        report.progress.failed = 0;
+        report.examples.clear();
+        if unpacking.walk(&mut report, &mut tell).await?.is_break() {
+            report.stopped = true;
+            break;
+        }
+        // What was being packed when packing was switched off, or rewritten meanwhile, shows in a further walk.
+        if changed(&report.progress) == before {
+            break;
+        }
+    }
+    let options = Told::of(stripes, &PackWish::default()).await?.options;
+    let mut counting = Walk::new(stripes, record.clone(), &default, &options)?;
+    if !report.stopped
+        && counting.run(&stripes.packer(), &mut |_| ControlFlow::Continue(())).await?.is_continue()
+    {
+        let decision = decide_packing(stripes, &record, &default, Packing::Off)?;
+        write_bucket(stripes, counting, decision).await?;
+        sum_again(stripes).await?;
+    }
+    Ok(report)
+}
+
+/// Unpacking at work.
+struct Unpacking<'a> {
+    stripes: &'a Stripes,
+    bucket: &'a Bucket,
+    default: &'a Profile,
+    group_len: u32,
+}
+
+impl Unpacking<'_> {
+    /// Goes through all objects once.
+    async fn walk(
+        &self,
+        report: &mut UnpackReport,
+        tell: &mut (dyn FnMut(&UnpackProgress) -> ControlFlow<()> + Send),
+    ) -> Result<ControlFlow<()>, StripeError> {
+        let prefix = keys::objects(&self.bucket.name);
+        let mut rows = Rows::with_prefix(&prefix);
+        while let Some(page) = rows.next(self.stripes).await? {
+            report.progress.seen += page.len() as u64;
+            let mut packed = Vec::new();
+            for row in page {
+                let object: Object = row.record()?;
+                if let Some(Body::Extent(extent)) = &object.body {
+                    packed.push((row, extent.clone()));
+                }
+            }
+            // Those under way are finished.
+            let is_stopped = AtomicBool::new(false);
+            let goes_on = |_: &_| std::future::ready(!is_stopped.load(Ordering::Relaxed));
+            let unpack = |(row, extent)| self.unpack_named(prefix.len(), row, extent);
+            let packed = stream::iter(packed).take_while(goes_on);
+            let mut underway = packed.map(unpack).buffer_unordered(AT_ONCE);
+            while let Some((unpacked, key)) = underway.next().await {
+                note(report, unpacked?, &key);
+                is_stopped.fetch_or(tell(&report.progress).is_break(), Ordering::Relaxed);
+            }
+            if is_stopped.load(Ordering::Relaxed) || tell(&report.progress).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// As [`Unpacking::unpack`]; answers the object's key too, which begins at `prefix` in its row's.
+    async fn unpack_named(
+        &self,
+        prefix: usize,
+        row: Row,
+        extent: Extent,
+    ) -> (Result<Unpacked, StripeError>, String) {
+        let key = String::from_utf8_lossy(&row.key[prefix..]).into_owned();
+        (self.unpack(&key, row, &extent).await, key)
+    }
+
+    /// Makes a split object of one that is packed. Only a failure of the metadata store is an error.
+    async fn unpack(&self, key: &str, mut row: Row, extent: &Extent) -> Result<Unpacked, StripeError> {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.try_to_unpack(key, &row, extent).await {
+                Ok(true) => return Ok(Unpacked::Split(extent.len.into())),
+                Ok(false) => {}
+                Err(error @ StripeError::Meta(MetaError::UnknownOutcome(_))) => {
+                    return Ok(Unpacked::Failed(error.to_string()));
+                }
+                Err(StripeError::Meta(error)) => return Err(error.into()),
+                // A group that was rewritten and released meanwhile cannot be read: its row says so.
+                Err(error) if self.names(&row, extent).await? => {
+                    return Ok(Unpacked::Failed(error.to_string()));
+                }
+                Err(_) => {}
+            }
+            let Some(now) = self.stripes.meta().get(&row.key).await? else { return Ok(Unpacked::Overtaken) };
+            row = now;
+            if !is_of(&row, extent)? {
+                return Ok(Unpacked::Overtaken);
+            }
+        }
+        Ok(Unpacked::Failed("others change it all the time".to_owned()))
+    }
+
+    /// Whether the row still names the extent.
+    async fn names(&self, row: &Row, extent: &Extent) -> Result<bool, StripeError> {
+        match self.stripes.meta().get(&row.key).await? {
+            Some(row) => is_of(&row, extent),
+            None => Ok(false),
+        }
+    }
+
+    /// `false`: the row has changed since it was read.
+    async fn try_to_unpack(&self, key: &str, row: &Row, extent: &Extent) -> Result<bool, StripeError> {
+        let stored = Stored::from(extent.clone());
+        let source = stored.stripe()?;
+        let _share = self.stripes.memory_for(extent.len as usize).await;
+        let bytes = self.read(stored, extent).await?;
+        let profile = profile_of(self.stripes, self.bucket, self.default)?;
+        let profile = Profile { layout: Layout::Split, ..profile };
+        let neighbours = Neighbours::new(&self.bucket.name, key, self.group_len);
+        let mut session = self.stripes.begin_put();
+        let block = match session.write_block(bytes, &profile, &neighbours).await {
+            Ok(block) => block,
+            Err(error) => {
+                session.discard().await;
+                return Err(error);
+            }
+        };
+        let mut object: Object = row.record()?;
+        object.body = Some(Body::Blocks(BlockList { blocks: vec![block.block.clone()] }));
+        object.profile = profile.to_string();
+        let mut tx = self.stripes.transaction();
+        tx.require_unchanged(row.key.clone(), Some(row)).put(row.key.clone(), records::encode(&object));
+        tx.put(keys::mark(source), Bytes::new());
+        session.name_blocks(&mut tx, &[block]);
+        session.committing();
+        match self.stripes.submit(&tx).await? {
+            Commit::Done(_) => {
+                session.committed();
+                Ok(true)
+            }
+            Commit::Conflict { .. } => {
+                session.discard().await;
+                Ok(false)
+            }
+        }
+    }
+
+    /// The object's bytes, which must be those that its row says.
+    async fn read(&self, stored: Stored, extent: &Extent) -> Result<Bytes, StripeError> {
+        let pieces = self.stripes.read_span(Span::whole(stored)).await?;
+        let mut bytes = BytesMut::with_capacity(extent.len as usize);
+        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        match striate_codec::crc32c(&bytes) == extent.crc32c {
+            true => Ok(bytes.freeze()),
+            false => Err(StripeError::Inconsistent {
+                what: "a packed object".to_owned(),
+                reason: "its bytes do not match its row".to_owned(),
+            }),
+        }
+    }
+}
+
+fn note(report: &mut UnpackReport, unpacked: Unpacked, key: &str) {
+    match unpacked {
+        Unpacked::Split(bytes) => {
+            report.progress.objects += 1;
+            report.progress.bytes += bytes;
+        }
+        Unpacked::Overtaken => report.progress.overtaken += 1,
+        Unpacked::Failed(reason) => {
+            report.progress.failed += 1;
+            if report.examples.len() < NAMED {
+                report.examples.push(format!("{key}: {reason}"));
+            }
+        }
+    }
+}
+
+/// Whether a row names exactly this extent.
+fn is_of(row: &Row, extent: &Extent) -> Result<bool, StripeError> {
+    let object: Object = row.record()?;
+    Ok(object.body == Some(Body::Extent(extent.clone())))
+}

@@ -1,0 +1,68 @@
+//! Packing: what is packed, packing at once, and its undoing. One of these operations runs at a time; the service of this process,
+//! if it has one, rests meanwhile.
+
+use http::Response;
+use striate_control::PackWish;
+use striate_core::Packing;
+
+use super::{AdminService, Body, STOPPING, ok};
+use crate::admin::messages::{Line, PackNow};
+use crate::failure::Failure;
+
+/// Why an operation does not begin.
+const RUNNING: &str =
+    "packing by hand, or its undoing, is running already; wait for it, or stop that command";
+
+impl AdminService {
+    pub(super) async fn packing(&self, bucket: Option<&str>) -> Result<Response<Body>, Failure> {
+        let cluster = &self.shared.cluster;
+        if let Some(name) = bucket {
+            cluster.client().bucket(name).await.map_err(Failure::failed)?;
+        }
+        Ok(ok(&cluster.packing(bucket).await.map_err(Failure::failed)?))
+    }
+
+    pub(super) fn pack(self, wish: PackNow) -> Response<Body> {
+        self.long_operation(move |this, mut pace| async move {
+            let Some(_alone) = this.alone(&this.shared.packing).await else {
+                return Line::Failed(RUNNING.to_owned());
+            };
+            let cluster = &this.shared.cluster;
+            let _hold = cluster.upkeep().packing().hold().await;
+            let wish = PackWish { bucket: wish.bucket, now: wish.now };
+            let packed = striate_control::pack_now(cluster.client().stripes(), &wish, |progress| {
+                pace.progress(progress)
+            });
+            match packed.await {
+                Ok(report) if report.stopped => Line::Failed(STOPPING.to_owned()),
+                Ok(report) => Line::Report(serde_json::json!({ "report": report })),
+                Err(error) => Line::Failed(error.to_string()),
+            }
+        })
+    }
+
+    pub(super) fn unpack(self, bucket: String) -> Response<Body> {
+        self.long_operation(move |this, mut pace| async move {
+            let Some(_alone) = this.alone(&this.shared.packing).await else {
+                return Line::Failed(RUNNING.to_owned());
+            };
+            let (cluster, client) = (&this.shared.cluster, this.shared.cluster.client());
+            let _hold = cluster.upkeep().packing().hold().await;
+            let before = match client.set_packing(&bucket, Some(Packing::Off)).await {
+                Ok(before) => before,
+                Err(error) => return Line::Failed(error.to_string()),
+            };
+            let group_len = client.options().group_len;
+            let unpacked = striate_control::unpack_bucket(client.stripes(), &bucket, group_len, |progress| {
+                pace.progress(progress)
+            });
+            match unpacked.await {
+                Ok(report) if report.stopped => Line::Failed(STOPPING.to_owned()),
+                Ok(report) => Line::Report(serde_json::json!({
+                    "whole": report.is_whole(), "setting_before": before, "report": report
+                })),
+                Err(error) => Line::Failed(error.to_string()),
+            }
+        })
+    }
+}

@@ -1,0 +1,421 @@
+//! `striate pack …`.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use striate_runtime::Runtime;
+
+use super::number;
+use super::report::{cells, printable, table, time};
+use crate::admin::client::AdminClient;
+use crate::admin::messages::{PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
+use crate::args::PackCommand;
+use crate::failure::{Failure, Outcome};
+use crate::interruption::Interruption;
+use crate::transfer::progress::{human_bytes, spinner};
+
+/// `striate pack …`.
+///
+/// # Errors
+/// When no server answers or it refuses; status 1 when something needs attention.
+pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
+    match command {
+        PackCommand::Status { bucket, json, admin } => {
+            let path = bucket.map_or("/v1/packing".to_owned(), |name| format!("/v1/packing/{name}"));
+            let status: PackingStatus = AdminClient::find(runtime, &admin)?.get(&path).await?;
+            match json {
+                true => println!("{}", serde_json::to_string_pretty(&status).map_err(Failure::failed)?),
+                false => print!("{}", text(&status)),
+            }
+            let is_well = status.packing.is_none_or(|packing| packing.unreadable_groups == 0);
+            if is_well { Ok(()) } else { Err(Failure::attention()) }
+        }
+        PackCommand::Run { bucket, now, quiet, json, admin } => {
+            let server = AdminClient::find(runtime.clone(), &admin)?;
+            let bar = spinner(quiet);
+            let wish = PackNow { bucket, now };
+            let packing = server.follow_with("/v1/packing/run", &wish, |progress| {
+                bar.set_message(pack_progress(&progress));
+            });
+            let stopped = "stopped; what was packed stays packed. Run it again to go on with the rest";
+            let answer = interruptible(&runtime, packing, stopped).await;
+            bar.finish_and_clear();
+            let answer = answer?;
+            match json {
+                true => println!("{answer}"),
+                false => print!("{}", packed(&answer["report"])),
+            }
+            Ok(())
+        }
+        PackCommand::Undo { bucket, quiet, json, admin } => {
+            let server = AdminClient::find(runtime.clone(), &admin)?;
+            let bar = spinner(quiet);
+            let path = format!("/v1/packing/undo/{bucket}");
+            let undoing = server.follow(&path, |progress| {
+                bar.set_message(format!(
+                    "{} objects looked at, {} ({}) split again",
+                    number(&progress, "seen"),
+                    number(&progress, "objects"),
+                    human_bytes(number(&progress, "bytes")),
+                ));
+            });
+            let stopped = "stopped; what is split stays split, and packing of the bucket off. Run it again to go on with the rest";
+            let answer = interruptible(&runtime, undoing, stopped).await;
+            bar.finish_and_clear();
+            let answer = answer?;
+            match json {
+                true => println!("{answer}"),
+                false => print!("{}", unpacked(&bucket, &answer)),
+            }
+            if answer["whole"] == true { Ok(()) } else { Err(Failure::attention()) }
+        }
+    }
+}
+
+/// A long operation, until Ctrl-C: its server sees that the command is gone and ends it cleanly.
+async fn interruptible(
+    runtime: &Runtime,
+    operation: impl Future<Output = Outcome<Value>>,
+    stopped: &str,
+) -> Outcome<Value> {
+    let interruption = Interruption::listen(runtime);
+    tokio::select! {
+        () = interruption.happens() => Err(Failure::interrupted(stopped)),
+        answer = operation => answer,
+    }
+}
+
+fn pack_progress(progress: &Value) -> String {
+    let packed = &progress["packed"];
+    match progress["bucket"].as_str().unwrap_or_default() {
+        "" => format!(
+            "{} groups with dead objects looked at, {} given back",
+            number(progress, "marked"),
+            number(progress, "released")
+        ),
+        bucket => format!(
+            "{}: {} objects looked at, {} ({}) packed into {} groups",
+            printable(bucket),
+            number(progress, "seen"),
+            number(packed, "objects"),
+            human_bytes(number(packed, "bytes")),
+            number(packed, "groups"),
+        ),
+    }
+}
+
+/// `striate pack status`.
+fn text(status: &PackingStatus) -> String {
+    let Some(packing) = &status.packing else {
+        return "nothing is known yet: the service that packs has not begun, or packs nothing before the formats are \
+                finalized (`striate admin upgrade status`)\n"
+            .to_owned();
+    };
+    let mut text = format!(
+        "the store's --pack is {}, for objects that have not changed for {}\n",
+        packing.setting,
+        time(packing.settled_after_s)
+    );
+    if packing.objects_packed > 0 || packing.groups_released > 0 {
+        writeln!(
+            text,
+            "{} objects ({}) packed into {} groups and {} groups given back since the service began; {}/s now",
+            packing.objects_packed,
+            human_bytes(packing.bytes_packed),
+            packing.groups_written,
+            packing.groups_released,
+            human_bytes(packing.bytes_per_s)
+        )
+        .expect("writing to a string");
+    }
+    if status.buckets.is_empty() {
+        text.push_str("no bucket was counted yet\n");
+    } else {
+        text.push('\n');
+        text.push_str(&buckets(status));
+    }
+    if packing.unreadable_groups > 0 {
+        writeln!(
+            text,
+            "! {} groups cannot be released: too many chunks of their directories are lost; bring lost disks back\n  {}",
+            packing.unreadable_groups,
+            packing.unreadable_stripes.join("\n  ")
+        )
+        .expect("writing to a string");
+    }
+    text
+}
+
+fn buckets(status: &PackingStatus) -> String {
+    let head = [
+        "BUCKET",
+        "PACKS INTO",
+        "A GROUP",
+        "GROUPS",
+        "PACKED",
+        "LIVE",
+        "DEAD",
+        "WAITING",
+        "SETTLED",
+        "COUNTED",
+    ];
+    let mut rows = vec![cells(head)];
+    let row = |name: &str, into: [&str; 2], figures: &PackFigures, ago: u64| {
+        let of = |objects: u64, bytes: u64| format!("{} ({objects})", human_bytes(bytes));
+        vec![
+            printable(name),
+            into[0].to_owned(),
+            into[1].to_owned(),
+            figures.groups.to_string(),
+            human_bytes(figures.packed_bytes),
+            of(figures.live_objects, figures.live_bytes),
+            of(figures.dead_objects, figures.dead_bytes),
+            of(figures.waiting_objects, figures.waiting_bytes),
+            of(figures.settled_objects, figures.settled_bytes),
+            format!("{} ago", time(ago)),
+        ]
+    };
+    for bucket in &status.buckets {
+        let into = bucket.partition_len.map_or("off".to_owned(), |len| human_bytes(len.into()));
+        let group = bucket.group_bytes.map(human_bytes).unwrap_or_default();
+        rows.push(row(&bucket.bucket, [&into, &group], &bucket.figures, bucket.counted_s_ago));
+    }
+    let total = status.packing.as_ref().filter(|_| status.buckets.len() > 1);
+    if let Some((packing, ago)) = total.and_then(|packing| Some((packing, packing.counted_s_ago?))) {
+        rows.push(row("all", ["", ""], &packing.figures, ago));
+    }
+    let mut text = table(&rows);
+    let why = |bucket: &PackedBucket| {
+        let reason = bucket.reason.as_ref()?;
+        Some(format!("{} is not packed: {reason}\n", printable(&bucket.bucket)))
+    };
+    status.buckets.iter().filter_map(why).for_each(|line| text.push_str(&line));
+    text
+}
+
+/// The line of `striate status`.
+pub(super) fn line(packing: &PackingState) -> String {
+    let figures = &packing.figures;
+    let Some(ago) = packing.counted_s_ago else { return format!("{}; not counted yet", packing.setting) };
+    let mut line = match figures.groups {
+        0 => format!("{}: nothing is packed", packing.setting),
+        groups => format!(
+            "{}: {groups} groups ({}), {} live in {} objects, {} dead",
+            packing.setting,
+            human_bytes(figures.packed_bytes),
+            human_bytes(figures.live_bytes),
+            figures.live_objects,
+            human_bytes(figures.dead_bytes),
+        ),
+    };
+    if figures.waiting_objects > 0 {
+        write!(
+            line,
+            "; {} in {} objects wait, {} of them settled",
+            human_bytes(figures.waiting_bytes),
+            figures.waiting_objects,
+            figures.settled_objects
+        )
+        .expect("writing to a string");
+    }
+    if packing.unreadable_groups > 0 {
+        write!(line, "; {} groups cannot be released", packing.unreadable_groups)
+            .expect("writing to a string");
+    }
+    if packing.bytes_per_s > 0 {
+        write!(line, "; {}/s now", human_bytes(packing.bytes_per_s)).expect("writing to a string");
+    }
+    write!(line, " ({} ago)", time(ago)).expect("writing to a string");
+    line
+}
+
+/// `striate pack run`.
+fn packed(report: &Value) -> String {
+    let progress = &report["progress"];
+    let done = &progress["packed"];
+    let mut text = format!(
+        "{} objects ({}) packed into {} groups\n",
+        number(done, "objects"),
+        human_bytes(number(done, "bytes")),
+        number(done, "groups")
+    );
+    let mut say = |line: String| writeln!(text, "{line}").expect("writing to a string");
+    if number(progress, "marked") > 0 {
+        say(format!(
+            "{} groups with dead objects looked at, {} given back: their space returns after the grace",
+            number(progress, "marked"),
+            number(progress, "released")
+        ));
+    }
+    if number(done, "overtaken") > 0 {
+        say(format!("{} objects were changed meanwhile", number(done, "overtaken")));
+    }
+    if number(done, "unreadable") > 0 {
+        say(format!(
+            "! {} objects could not be read; `striate verify` names damage",
+            number(done, "unreadable")
+        ));
+    }
+    if let Some(reason) = report["held_up"].as_str() {
+        say(format!("! nothing more is packed now: {reason}"));
+    }
+    for left in report["waiting"].as_array().into_iter().flatten() {
+        say(waiting(left));
+    }
+    for skipped in report["skipped"].as_array().into_iter().flatten() {
+        let text = |place: usize| skipped[place].as_str().unwrap_or_default();
+        say(format!("{} is left alone: {}", printable(text(0)), text(1)));
+    }
+    if number(report, "unreadable") > 0 {
+        say(format!(
+            "! {} groups cannot be released: too many chunks of their directories are lost",
+            number(report, "unreadable")
+        ));
+    }
+    text
+}
+
+/// What a bucket still has that is not packed, and what it waits for.
+fn waiting(left: &Value) -> String {
+    let young = number(left, "objects").saturating_sub(number(left, "settled_objects"));
+    let settled = number(left, "settled_objects");
+    let mut parts = Vec::new();
+    if young > 0 {
+        parts.push(format!("{young} have not settled (--now takes them)"));
+    }
+    if settled > 0 {
+        let (has, needs) = (number(left, "settled_bytes"), number(left, "group_bytes"));
+        parts.push(match has < needs {
+            true => format!("{settled} fill no group, the smallest of which has {}", human_bytes(needs)),
+            false => format!("{settled} wait until a group is full, or for a day (--now takes them)"),
+        });
+    }
+    let bucket = printable(left["bucket"].as_str().unwrap_or_default());
+    format!(
+        "{bucket}: {} small objects ({}) stay split: {}",
+        number(left, "objects"),
+        human_bytes(number(left, "bytes")),
+        parts.join("; ")
+    )
+}
+
+/// `striate pack undo`.
+fn unpacked(bucket: &str, answer: &Value) -> String {
+    let (report, progress) = (&answer["report"], &answer["report"]["progress"]);
+    let bucket = printable(bucket);
+    let mut text = String::new();
+    if answer["setting_before"] != "off" {
+        writeln!(
+            text,
+            "{bucket} is set to --pack off, or it would be packed again; `striate bucket set {bucket} --pack default` \
+             takes that back"
+        )
+        .expect("writing to a string");
+    }
+    writeln!(
+        text,
+        "{} objects ({}) split again",
+        number(progress, "objects"),
+        human_bytes(number(progress, "bytes"))
+    )
+    .expect("writing to a string");
+    if number(progress, "failed") > 0 {
+        writeln!(text, "! {} objects are still packed; run it again", number(progress, "failed"))
+            .expect("writing to a string");
+        for example in report["examples"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            writeln!(text, "  {}", printable(example)).expect("writing to a string");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> PackingState {
+        let figures = PackFigures {
+            live_objects: 3,
+            live_bytes: 3_072,
+            dead_objects: 1,
+            dead_bytes: 1_024,
+            waiting_objects: 5,
+            waiting_bytes: 5_120,
+            settled_objects: 2,
+            settled_bytes: 2_048,
+            groups: 1,
+            packed_bytes: 4 << 20,
+        };
+        PackingState {
+            setting: "auto".to_owned(),
+            settled_after_s: 3_600,
+            figures,
+            counted_s_ago: Some(40),
+            unreadable_groups: 1,
+            unreadable_stripes: vec!["7-1".to_owned()],
+            ..PackingState::default()
+        }
+    }
+
+    #[test]
+    fn the_status_says_what_lives_is_dead_and_waits_and_what_cannot_be_released() {
+        let line = line(&state());
+        for part in
+            ["auto", "1 groups (4.0 MiB)", "3.0 KiB live", "1.0 KiB dead", "5.0 KiB in 5 objects wait"]
+        {
+            assert!(line.contains(part), "{part:?} is not in {line}");
+        }
+        assert!(line.contains("2 of them settled") && line.contains("1 groups cannot be released"), "{line}");
+        assert!(line.contains("40 s ago"), "{line}");
+        let bucket = |name: &str, partition_len, reason: Option<&str>| PackedBucket {
+            bucket: name.to_owned(),
+            partition_len,
+            group_bytes: partition_len.map(|len| 4 * u64::from(len)),
+            reason: reason.map(str::to_owned),
+            figures: state().figures,
+            counted_s_ago: 40,
+        };
+        let buckets = vec![bucket("photos", Some(32 << 20), None), bucket("logs", None, Some("it is off"))];
+        let text = text(&PackingStatus { packing: Some(state()), buckets });
+        for part in [
+            "60 min",
+            "32.0 MiB    128.0 MiB",
+            "1.0 KiB (1)",
+            "logs is not packed: it is off",
+            "all  ",
+            "7-1",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_run_says_what_it_left_and_why() {
+        let left = |settled: u64, settled_bytes: u64| {
+            serde_json::json!({ "bucket": "photos", "objects": 10, "bytes": 10_240, "settled_objects": settled,
+                "settled_bytes": settled_bytes, "group_bytes": 4 << 20 })
+        };
+        let report = serde_json::json!({ "progress": { "packed": { "objects": 4, "bytes": 4_096, "groups": 1 } },
+            "waiting": [left(3, 3_072), left(0, 0)], "skipped": [["logs", "its own setting is off"]] });
+        let text = packed(&report);
+        assert!(text.contains("4 objects (4.0 KiB) packed into 1 groups"), "{text}");
+        assert!(text.contains("7 have not settled (--now takes them); 3 fill no group"), "{text}");
+        assert!(text.contains("logs is left alone: its own setting is off"), "{text}");
+    }
+
+    #[test]
+    fn undoing_says_that_it_switched_packing_off() {
+        let answer = |before: &str, failed: u64| {
+            serde_json::json!({ "setting_before": before, "report": { "progress": { "objects": 2, "bytes": 2_048,
+                "failed": failed }, "examples": ["key: why"] } })
+        };
+        let text = unpacked("photos", &answer("", 1));
+        assert!(
+            text.contains("bucket set photos --pack default") && text.contains("2 objects (2.0 KiB)"),
+            "{text}"
+        );
+        assert!(text.contains("1 objects are still packed") && text.contains("key: why"), "{text}");
+        let text = unpacked("photos", &answer("off", 0));
+        assert!(!text.contains("--pack") && !text.contains('!'), "{text}");
+    }
+}
