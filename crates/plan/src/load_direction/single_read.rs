@@ -1,56 +1,41 @@
-//! The read of one wanted chunk by its predicted end and a share of the load that it adds: objective B of a query with one
-//! piece.
+//! The read of one wanted chunk by its predicted end and a share of the load that it adds.
 //!
 //! ```text
-//! minimise T + w X   where   T = max over the sites asked of (q_j + a_j),   X = Σ over them of a_j
+//! minimise T + w X   where   T = max over the sites asked of t_j,   X = Σ over them of t_j,   t_j = q_j + a_j
 //! ```
 //!
 //! q_j is how long a request that comes to site j now waits, a_j how long the site then serves it (the cost of a request and
-//! its bytes over the site's rate). What may be asked is the chunk itself, a whole copy of it, or any other chunks
-//! that determine it (C_i of Hu et al., SoCC'17, §2.1). Least latency first is w = 0 with a_j = 0 for the request itself; least marginal
-//! load first weighs a task by the queue that it joins. Here a task weighs the same wherever it goes, so that long queues
-//! are left early and idle sites are not filled for little.
+//! its bytes over the site's rate); t_j is when its task ends there. What may be asked is the chunk itself, a whole copy of it, or
+//! any other chunks that determine it (C_i of Hu et al., SoCC'17, §2.1).
+//!
+//! Least latency first (§2.4) is T alone, and of the sets with one T it takes any: an LRC's local group, say, although its sites
+//! are as loaded as the chunk's own, where a set that goes round them ends as soon and leaves them to others. Least marginal load
+//! first (Eq. 7) is a sum like X alone, and waits behind long queues for the sake of others. X counts a task by how long it stays
+//! at its site, waiting included, because that is for how long it is in the way of what comes next; w is small.
 //!
 //! **Exact** for codes of which [`Code::cheapest_repair`] is: for each end F that a task may have, the sites that end by F
-//! are priced at a_j and the cheapest set of them is taken. The best plan is the cheapest set for its own T.
+//! are priced at t_j and the cheapest set of them is taken. The best read is the cheapest set for its own T.
 //!
 //! **Cost:** one repair equation for each F below the best value found, of which there are at most n; none at all where the
 //! chunk's own site ends first. It reads no clock and remembers nothing: whoever calls says what is known of the sites.
 
 use striate_codec::{ChunkSet, Code, CodecError};
 
-/// w: a second of added load weighs as much as so many seconds of the read's own time. Above some 0.1 reads wait where they
-/// need not; below it nothing changes as long as queues are fresh.
+/// w: what a second of all tasks together weighs beside a second of the read's own time.
 pub const SHARE_OF_ADDED_LOAD: f64 = 0.06;
 
-/// What asking a site means, in seconds. Both are finite and not negative.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Task {
-    /// q_j: how long it waits.
-    pub waits_s: f64,
-    /// a_j: how long it is served.
-    pub takes_s: f64,
-}
-
-impl Task {
-    /// When it ends.
-    pub fn ends_s(self) -> f64 {
-        self.waits_s + self.takes_s
-    }
-}
-
-/// A wanted chunk, and what is known of the sites that could serve it.
+/// A wanted chunk, and when its sites would have served it. Times are in seconds from now, finite and not negative.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleRead<'a> {
     /// The stripe's code.
     pub code: &'a Code,
     /// i: the wanted chunk's index.
     pub index: usize,
-    /// The task at the site of each of the n chunks; `None` where the chunk cannot be had or is not to be asked for.
-    pub tasks: &'a [Option<Task>],
-    /// The tasks at the sites of whole copies of chunk i.
-    pub copies: &'a [Task],
-    /// Seconds of decoding, which count as added load where the chunk is decoded.
+    /// t_j at the site of each of the n chunks; `None` where the chunk cannot be had or is not to be asked for.
+    pub ends_s: &'a [Option<f64>],
+    /// t_j at the sites of whole copies of chunk i.
+    pub copies_s: &'a [f64],
+    /// How much later a read ends whose chunk is decoded from others.
     pub decode_s: f64,
 }
 
@@ -68,7 +53,7 @@ pub enum Source {
 pub struct PredictedRead {
     /// What is asked.
     pub source: Source,
-    /// T: when its last task ends, in seconds.
+    /// T: when it ends, in seconds.
     pub ends_s: f64,
     /// T + w X, in seconds.
     pub value_s: f64,
@@ -80,54 +65,43 @@ impl SingleRead<'_> {
     /// # Errors
     /// [`CodecError::Insufficient`] when there is no copy and the chunks that can be had do not determine it.
     pub fn least(&self, w: f64) -> Result<PredictedRead, CodecError> {
-        let alone = |source, task: Task| PredictedRead {
-            source,
-            ends_s: task.ends_s(),
-            value_s: task.ends_s() + w * task.takes_s,
-        };
-        let itself = self.tasks[self.index]
-            .map(|task| alone(Source::Chunks(std::iter::once(self.index).collect()), task));
-        let copies = self.copies.iter().enumerate().map(|(place, task)| alone(Source::Copy(place), *task));
-        let best = itself.into_iter().chain(copies).reduce(|best, other| lesser(best, other));
-        match best {
-            Some(best) => Ok(self.least_degraded(w, best.value_s).map_or(best, |other| lesser(best, other))),
-            None => self.least_degraded(w, f64::INFINITY).ok_or_else(|| self.insufficient()),
-        }
+        let alone = |source, ends_s: f64| PredictedRead { source, ends_s, value_s: ends_s + w * ends_s };
+        let itself = self.ends_s[self.index]
+            .map(|ends_s| alone(Source::Chunks(std::iter::once(self.index).collect()), ends_s));
+        let copies =
+            self.copies_s.iter().enumerate().map(|(place, ends_s)| alone(Source::Copy(place), *ends_s));
+        let alone = itself.into_iter().chain(copies).reduce(lesser);
+        let bound = alone.map_or(f64::INFINITY, |alone| alone.value_s);
+        let least = self.least_degraded(w, bound).or(alone);
+        least.ok_or_else(|| self.insufficient())
     }
 
     /// The least degraded read, if it is below `bound`.
-    fn least_degraded(&self, w: f64, bound: f64) -> Option<PredictedRead> {
-        let mut others: Vec<(usize, Task)> = self
-            .tasks
-            .iter()
-            .enumerate()
-            .filter_map(|(index, task)| Some((index, (*task)?)))
-            .filter(|(index, _)| *index != self.index)
-            .collect();
-        others.sort_by(|(_, a), (_, b)| a.ends_s().total_cmp(&b.ends_s()));
-        let least_takes = others.iter().map(|(_, task)| task.takes_s).fold(f64::INFINITY, f64::min);
-        let mut best: Option<PredictedRead> = None;
-        let mut costs = vec![None; self.tasks.len()];
-        let mut determines = false;
-        let (mut had, wanted): (ChunkSet, ChunkSet) =
-            (ChunkSet::EMPTY, std::iter::once(self.index).collect());
-        for (place, (index, task)) in others.iter().enumerate() {
-            let floor = task.ends_s();
-            if floor + w * (least_takes + self.decode_s) >= best.map_or(bound, |best| best.value_s) {
+    fn least_degraded(&self, w: f64, mut bound: f64) -> Option<PredictedRead> {
+        let others = self.ends_s.iter().enumerate().filter(|(index, _)| *index != self.index);
+        let mut others: Vec<(usize, f64)> =
+            others.filter_map(|(index, ends_s)| Some((index, (*ends_s)?))).collect();
+        others.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        let wanted = std::iter::once(self.index).collect();
+        let (mut had, mut determines, mut best) = (ChunkSet::EMPTY, false, None);
+        let mut costs = vec![None; self.ends_s.len()];
+        for (place, &(index, floor)) in others.iter().enumerate() {
+            // Whatever ends at this floor has one task there at least.
+            if floor + self.decode_s + w * floor >= bound {
                 break;
             }
-            costs[*index] = Some(task.takes_s);
-            had.insert(*index);
+            costs[index] = Some(floor);
+            had.insert(index);
             // Sites that end together are looked at together.
-            let is_last = others.get(place + 1).is_none_or(|(_, next)| next.ends_s() > floor);
+            let is_last = others.get(place + 1).is_none_or(|(_, next)| *next > floor);
             determines = determines || self.code.determines(&had, &wanted);
             if !is_last || !determines {
                 continue;
             }
             let Ok(equation) = self.code.cheapest_repair(self.index, &costs) else { continue };
-            let chunks: ChunkSet = equation.sources.iter().map(|(index, _)| *index).collect();
-            let read = self.degraded(chunks, w);
-            if read.value_s < best.map_or(bound, |best| best.value_s) {
+            let read = self.degraded(equation.sources.iter().map(|(index, _)| *index).collect(), w);
+            if read.value_s < bound {
+                bound = read.value_s;
                 best = Some(read);
             }
         }
@@ -136,14 +110,13 @@ impl SingleRead<'_> {
 
     /// A degraded read of chunks that can be had.
     fn degraded(&self, chunks: ChunkSet, w: f64) -> PredictedRead {
-        let tasks = || chunks.iter().filter_map(|index| self.tasks[index]);
-        let ends_s = tasks().map(Task::ends_s).fold(0.0, f64::max);
-        let added: f64 = tasks().map(|task| task.takes_s).sum::<f64>() + self.decode_s;
-        PredictedRead { source: Source::Chunks(chunks), ends_s, value_s: ends_s + w * added }
+        let ends = || chunks.iter().filter_map(|index| self.ends_s[index]);
+        let ends_s = ends().fold(0.0, f64::max) + self.decode_s;
+        PredictedRead { source: Source::Chunks(chunks), ends_s, value_s: ends_s + w * ends().sum::<f64>() }
     }
 
     fn insufficient(&self) -> CodecError {
-        let available = self.tasks.iter().filter(|task| task.is_some()).count();
+        let available = self.ends_s.iter().filter(|ends_s| ends_s.is_some()).count();
         CodecError::Insufficient { code: self.code.to_string(), wanted: self.index, available }
     }
 }
@@ -167,12 +140,8 @@ mod tests {
         indices.iter().copied().collect()
     }
 
-    fn task(waits_s: f64, takes_s: f64) -> Task {
-        Task { waits_s, takes_s }
-    }
-
-    fn least(code: &Code, tasks: &[Option<Task>], copies: &[Task], w: f64) -> PredictedRead {
-        SingleRead { code, index: 0, tasks, copies, decode_s: 0.0 }.least(w).expect("it can be read")
+    fn least(code: &Code, ends_s: &[Option<f64>], copies_s: &[f64], w: f64) -> PredictedRead {
+        SingleRead { code, index: 0, ends_s, copies_s, decode_s: 0.0 }.least(w).expect("it can be read")
     }
 
     /// Figure 1 of the paper: the loaded site's chunk is read from its local group, as soon as that ends earlier by more than
@@ -180,39 +149,55 @@ mod tests {
     #[test]
     fn a_loaded_site_is_relieved_when_it_saves_more_than_the_load_weighs() {
         let code = code("lrc(6,2,2)");
-        let read = |waits: f64| {
-            let mut tasks = [Some(task(9.0, 1.0)); 10];
-            tasks[0] = Some(task(waits, 1.0));
-            [1, 2, 6].into_iter().for_each(|index| tasks[index] = Some(task(2.0, 1.0)));
-            least(&code, &tasks, &[], 0.06)
+        let read = |own: f64| {
+            let mut ends = [Some(10.0); 10];
+            ends[0] = Some(own);
+            [1, 2, 6].into_iter().for_each(|index| ends[index] = Some(3.0));
+            least(&code, &ends, &[], 0.06)
         };
-        assert_eq!(read(2.11).source, Source::Chunks(set(&[0])));
-        let degraded = read(2.13);
+        // (1 + w) t against 3 + 9 w = 3.54.
+        assert_eq!(read(3.33).source, Source::Chunks(set(&[0])));
+        let degraded = read(3.35);
         assert_eq!(degraded.source, Source::Chunks(set(&[1, 2, 6])));
-        assert!((degraded.ends_s - 3.0).abs() < 1e-12 && (degraded.value_s - 3.18).abs() < 1e-12);
+        assert!((degraded.ends_s - 3.0).abs() < 1e-12 && (degraded.value_s - 3.54).abs() < 1e-12);
     }
 
-    /// The global option of an LRC: one site of the local group is loaded too.
+    /// The global option of an LRC: it ends no sooner than the local group, but loads only one of its sites.
     #[test]
     fn an_lrc_goes_round_a_loaded_local_group() {
         let code = code("lrc(6,2,2)");
-        let mut tasks = [Some(task(1.0, 1.0)); 10];
-        [0, 1].into_iter().for_each(|index| tasks[index] = Some(task(30.0, 1.0)));
-        let Source::Chunks(chunks) = least(&code, &tasks, &[], 0.06).source else { panic!("no copies") };
-        assert!(!chunks.contains(0) && !chunks.contains(1) && chunks.len() == 6, "{chunks:?}");
-        assert!(code.determines(&chunks, &set(&[0])));
+        let mut ends = [Some(1.0); 10];
+        ends[0] = Some(30.0);
+        [1, 2, 6].into_iter().for_each(|index| ends[index] = Some(20.0));
+        let Source::Chunks(chunks) = least(&code, &ends, &[], 0.06).source else { panic!("no copies") };
+        assert_eq!((chunks.len(), chunks.intersection(&set(&[1, 2, 6])).len()), (6, 1), "{chunks:?}");
+        assert!(!chunks.contains(0) && code.determines(&chunks, &set(&[0])));
+    }
+
+    /// Six others end no later than the last of them in any case: the idle ones are among them.
+    #[test]
+    fn of_sets_that_end_together_the_idlest_sites_are_asked() {
+        let code = code("rs(6,3)");
+        let mut ends = [Some(3.0); 9];
+        ends[0] = Some(10.0);
+        [7, 8].into_iter().for_each(|index| ends[index] = Some(1.0));
+        let Source::Chunks(chunks) = least(&code, &ends, &[], 0.06).source else { panic!("no copies") };
+        assert!(chunks.contains(7) && chunks.contains(8), "{chunks:?}");
     }
 
     #[test]
     fn copies_serve_a_chunk_whose_site_is_loaded_or_gone() {
         let code = code("rs(2,1)");
-        let mut tasks = [Some(task(5.0, 1.0)); 3];
-        let copies = [task(4.0, 1.0), task(3.0, 1.0)];
-        assert_eq!(least(&code, &tasks, &copies, 0.06).source, Source::Copy(1));
-        tasks[0] = Some(task(3.0, 1.0));
-        assert_eq!(least(&code, &tasks, &copies, 0.06).source, Source::Chunks(set(&[0])), "the chunk first");
-        assert_eq!(least(&code, &[None; 3], &copies, 0.06).source, Source::Copy(1));
-        let lost = SingleRead { code: &code, index: 0, tasks: &[None; 3], copies: &[], decode_s: 0.0 };
+        let mut ends = [Some(6.0); 3];
+        assert_eq!(least(&code, &ends, &[5.0, 4.0], 0.06).source, Source::Copy(1));
+        ends[0] = Some(4.0);
+        assert_eq!(
+            least(&code, &ends, &[5.0, 4.0], 0.06).source,
+            Source::Chunks(set(&[0])),
+            "the chunk first"
+        );
+        assert_eq!(least(&code, &[None; 3], &[5.0, 4.0], 0.06).source, Source::Copy(1));
+        let lost = SingleRead { code: &code, index: 0, ends_s: &[None; 3], copies_s: &[], decode_s: 0.0 };
         assert!(lost.least(0.06).is_err());
     }
 
@@ -220,27 +205,23 @@ mod tests {
         /// Every option is tried: the chunk, its copies, and each set that determines it.
         #[test]
         fn no_option_has_less(
-            which in 0usize..5, index in 0usize..6, w in 0.0f64..1.0, decode_s in 0.0f64..1.0,
-            waits in proptest::collection::vec(0u32..8, 11), takes in proptest::collection::vec(0.1f64..3.0, 11),
-            copies in proptest::collection::vec((0.0f64..8.0, 0.1f64..3.0), 0..3), same: bool, down: u16,
+            which in 0usize..5, index in 0usize..6, w in 0.0f64..1.0, decode_s in 0.0f64..1.0, in_steps: bool, down: u16,
+            ends in proptest::collection::vec(0.0f64..8.0, 11), copies_s in proptest::collection::vec(0.0f64..8.0, 0..3),
         ) {
             let code = code(["rs(6,3)", "rs(4,2)", "lrc(6,2,2)", "lrc(4,2,1)", "replica(3)"][which]);
             let index = index % code.k();
-            let takes_s = |j: usize| if same { 1.0 } else { takes[j] };
-            let tasks: Vec<Option<Task>> = (0..code.n())
-                .map(|j| (down >> j & 3 != 3).then(|| task(f64::from(waits[j]), takes_s(j))))
-                .collect();
-            let copies: Vec<Task> = copies.iter().map(|&(waits, takes)| task(waits, takes)).collect();
-            let read = SingleRead { code: &code, index, tasks: &tasks, copies: &copies, decode_s };
-            let available: ChunkSet = (0..code.n()).filter(|&j| tasks[j].is_some()).collect();
+            let end = |j: usize| if in_steps { ends[j].floor() } else { ends[j] };
+            let ends_s: Vec<Option<f64>> =
+                (0..code.n()).map(|j| (down >> j & 3 != 3).then(|| end(j))).collect();
+            let read = SingleRead { code: &code, index, ends_s: &ends_s, copies_s: &copies_s, decode_s };
+            let available: ChunkSet = (0..code.n()).filter(|&j| ends_s[j].is_some()).collect();
             let value = |chunks: &ChunkSet, decode_s: f64| {
-                let ends = chunks.iter().map(|j| tasks[j].unwrap().ends_s()).fold(0.0, f64::max);
-                ends + w * (chunks.iter().map(|j| tasks[j].unwrap().takes_s).sum::<f64>() + decode_s)
+                chunks.iter().map(end).fold(0.0, f64::max) + decode_s + w * chunks.iter().map(end).sum::<f64>()
             };
             let mut values: Vec<f64> =
                 degraded_options(&code, index, &available).iter().map(|set| value(set, decode_s)).collect();
             values.extend(available.contains(index).then(|| value(&set(&[index]), 0.0)));
-            values.extend(copies.iter().map(|copy| copy.ends_s() + w * copy.takes_s));
+            values.extend(copies_s.iter().map(|ends_s| ends_s * (1.0 + w)));
             let least = values.iter().copied().fold(f64::INFINITY, f64::min);
             match read.least(w) {
                 Err(_) => prop_assert!(values.is_empty()),

@@ -17,7 +17,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use striate_codec::{ChunkSet, Code};
 use striate_core::{SiteId, StripeId};
-use striate_plan::load_direction::single_read::{SingleRead, Source, Task};
+use striate_plan::load_direction::single_read::{SingleRead, Source};
 use striate_plan::read::options::local_group;
 use striate_plan::{
     Probe, ProbedSite, Purpose, QueryPiece, ReadPlanner, ReadPolicy, ReadQuery, SiteCost, SiteQueue,
@@ -317,19 +317,14 @@ impl<'a> Simulation<'a> {
         let (front_end, index) = (self.progress[request].front_end, of.partition % self.code.k());
         let sites = &self.placed[of.partition / self.code.k()];
         let takes_s = self.service_s(request);
-        let task = |site: SiteId| Task { waits_s: self.views.waits_s(front_end, number(site)), takes_s };
-        let mut tasks: Vec<Option<Task>> = sites.iter().map(|&site| Some(task(site))).collect();
-        if let (Degraded::Local, Some(group)) = (rule.degraded, local_group(&self.code, index)) {
-            let is_option = |chunk: usize| chunk == index || group.contains(chunk);
-            tasks
-                .iter_mut()
-                .enumerate()
-                .filter(|(chunk, _)| !is_option(*chunk))
-                .for_each(|(_, task)| *task = None);
-        }
+        let ends_s = |site: SiteId| self.views.waits_s(front_end, number(site)) + takes_s;
+        let local = (rule.degraded == Degraded::Local).then(|| local_group(&self.code, index)).flatten();
+        let is_option = |chunk: usize| chunk == index || local.is_none_or(|group| group.contains(chunk));
+        let ends: Vec<Option<f64>> =
+            sites.iter().enumerate().map(|(chunk, &site)| is_option(chunk).then(|| ends_s(site))).collect();
         let copied = self.run.copies.map_or(&[][..], |copies| copies.sites(of.partition));
-        let copies: Vec<Task> = copied.iter().map(|&site| task(site)).collect();
-        let read = SingleRead { code: &self.code, index, tasks: &tasks, copies: &copies, decode_s: 0.0 };
+        let copies: Vec<f64> = copied.iter().map(|&site| ends_s(site)).collect();
+        let read = SingleRead { code: &self.code, index, ends_s: &ends, copies_s: &copies, decode_s: 0.0 };
         let asked: Vec<(usize, usize)> = match read.least(rule.added_load).expect("no node is down").source {
             Source::Copy(place) => vec![(index, number(copied[place]))],
             Source::Chunks(chunks) => chunks.iter().map(|chunk| (chunk, number(sites[chunk]))).collect(),
