@@ -11,7 +11,8 @@ use striate_plan::load_direction::single_read::SHARE_OF_ADDED_LOAD;
 /// When nodes push their queues to the front ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pushes {
-    /// Whenever a task comes or ends.
+    /// Whenever it differs from what front ends believe, who subtract the time since the last push: when a task comes, and when
+    /// tasks take longer than their bytes let expect.
     OnChange,
     /// Every so many seconds, each node at a phase of its own.
     Every(f64),

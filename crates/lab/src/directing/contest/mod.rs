@@ -24,8 +24,12 @@ use super::requests::{Request, Sessions};
 use super::simulation::{self, Director, PROBE_S, Run, Seen, SlowEpisodes};
 use super::store_default::{Degraded, Pushes, StoreDefault};
 
-/// The seven, by their texts. Table 1 of the paper has five; all seven can be run.
+/// The seven, by their texts, those first that the paper ran with an LRC: "probing all the degraded read combinations will incur
+/// an overly high cost" (§4). All seven are run here.
 const SEVEN: [&str; 7] = ["normal(2s)", "lmlf-lazy", "opt-lazy", "lmlf-pw2", "llf-pw2", "lmlf", "llf"];
+
+/// How many of them are the paper's with an LRC.
+const FIVE: usize = 5;
 
 /// What is varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -157,22 +161,27 @@ impl Contest {
         }
         let entrants = self.entrants(case);
         let mut outcome = Outcome::default();
-        let mut ratios: Vec<Vec<[f64; 2]>> = vec![Vec::new(); entrants.len()];
+        let mut ratios: Vec<Vec<[f64; 3]>> = vec![Vec::new(); entrants.len()];
         for load in loads {
             let seven = SEVEN.map(|text| self.show_published(case, text, load));
             let least = |of: fn(&Seen) -> f64| seven.iter().map(of).fold(f64::INFINITY, f64::min);
             let best = [least(|seen| seen.requests.mean), least(|seen| seen.p99)];
+            let of_five = seven[..FIVE].iter().map(|seen| seen.requests.mean).fold(f64::INFINITY, f64::min);
             outcome.shown.extend(SEVEN.iter().zip(seven).map(|(text, seen)| shown(case, load, *text, seen)));
             for (entrant, ratios) in entrants.iter().zip(&mut ratios) {
                 let seen = self.show(case, entrant, load, &load.requests);
-                ratios.push([seen.requests.mean / best[0], seen.p99 / best[1]]);
+                ratios.push([seen.requests.mean / best[0], seen.p99 / best[1], seen.requests.mean / of_five]);
                 outcome.shown.push(shown(case, load, &entrant.name(), seen));
             }
         }
         for (entrant, ratios) in entrants.iter().zip(ratios) {
-            for (place, what) in
-                ["mean over the best of seven", "p99 over the best of seven"].into_iter().enumerate()
-            {
+            let told = [
+                "mean over the best of seven",
+                "p99 over the best of seven",
+                "mean over the best of the paper's five",
+            ];
+            let count = if self.table == Table::One { 3 } else { 2 };
+            for (place, what) in told.into_iter().enumerate().take(count) {
                 let values = ratios.iter().map(|ratio| ratio[place]).collect();
                 outcome.verdicts.push(self.verdict(case, &entrant.name(), what, values));
             }

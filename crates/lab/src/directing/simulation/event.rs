@@ -17,6 +17,8 @@ pub(super) enum Event {
     Begins { request: usize, chunk: usize, node: usize },
     /// A task ends.
     Ends { request: usize, chunk: usize, node: usize, entered: f64 },
+    /// A node looks whether it has ended what should have ended.
+    Looks(usize),
     /// A node pushes its queue, and will again.
     Pushes { node: usize, every_s: f64 },
     /// Front ends are told what waited at a node at some time.

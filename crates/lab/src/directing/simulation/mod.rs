@@ -37,8 +37,8 @@ mod seen;
 mod views;
 
 use event::{Event, Timed};
-use nodes::Node;
 pub use nodes::SlowEpisodes;
+use nodes::{BELIEF_S, Node};
 pub use seen::{Seen, Times, quantile};
 use views::Views;
 
@@ -220,7 +220,7 @@ impl<'a> Simulation<'a> {
             match event {
                 Event::Arrives(request) => self.arrives(at, request),
                 Event::Takes(front_end) => self.takes(at, front_end),
-                Event::Directs { request, probed, sends_at } => self.directs(request, &probed, sends_at),
+                Event::Directs { request, probed, sends_at } => self.directs(at, request, &probed, sends_at),
                 Event::Begins { request, chunk, node } => self.begins(at, request, chunk, node),
                 Event::Ends { request, chunk, node, entered } => self.ends(at, request, chunk, node, entered),
                 Event::TimesOut(request) => self.times_out(at, request),
@@ -229,6 +229,7 @@ impl<'a> Simulation<'a> {
                     let planner = self.planner.as_mut().expect("the store's default makes no tables");
                     planner.take_probe(&probe, &mut self.rng);
                 }
+                Event::Looks(node) => self.pushes_change(at, node),
                 Event::Pushes { node, every_s } => self.pushes(at, node, every_s),
                 Event::Told { node, waits_s, at } => self.views.tell(node, waits_s, at),
             }
@@ -295,9 +296,9 @@ impl<'a> Simulation<'a> {
     }
 
     /// Plans a request by the queues of the sites that were probed, or by the table, or by what was pushed, and sends its tasks.
-    fn directs(&mut self, request: usize, probed: &[SiteId], sends_at: f64) {
+    fn directs(&mut self, at: f64, request: usize, probed: &[SiteId], sends_at: f64) {
         if let Director::Store(rule) = self.run.director {
-            self.asks_by_forecast(request, rule, sends_at);
+            self.asks_by_forecast(at, request, rule, sends_at);
             return;
         }
         let queues: Vec<f64> = self.nodes.iter().map(|node| node.queue_bytes).collect();
@@ -312,12 +313,12 @@ impl<'a> Simulation<'a> {
     }
 
     /// Asks by the store's rule and what the front end knows.
-    fn asks_by_forecast(&mut self, request: usize, rule: StoreDefault, sends_at: f64) {
+    fn asks_by_forecast(&mut self, at: f64, request: usize, rule: StoreDefault, sends_at: f64) {
         let of = self.requests[request];
         let (front_end, index) = (self.progress[request].front_end, of.partition % self.code.k());
         let sites = &self.placed[of.partition / self.code.k()];
         let takes_s = self.service_s(request);
-        let ends_s = |site: SiteId| self.views.waits_s(front_end, number(site)) + takes_s;
+        let ends_s = |site: SiteId| self.views.waits_s(front_end, number(site), at) + takes_s;
         let local = (rule.degraded == Degraded::Local).then(|| local_group(&self.code, index)).flatten();
         let is_option = |chunk: usize| chunk == index || local.is_none_or(|group| group.contains(chunk));
         let ends: Vec<Option<f64>> =
@@ -384,7 +385,7 @@ impl<'a> Simulation<'a> {
 
     fn ends(&mut self, at: f64, request: usize, chunk: usize, node: usize, entered: f64) {
         let (bytes, arrived) = (f64::from(self.requests[request].bytes), self.requests[request].at);
-        self.nodes[node].end(bytes);
+        self.nodes[node].end(at, bytes);
         self.pushes_change(at, node);
         let wanted = self.wanted(request);
         let counts = self.counts(request);
@@ -401,10 +402,16 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A node whose queue has changed says so, where nodes do.
+    /// A node whose queue is not what front ends believe says so, where nodes do. It looks when a task comes or ends, and when
+    /// all should have ended by what it told.
     fn pushes_change(&mut self, at: f64, node: usize) {
-        if matches!(self.run.director, Director::Store(StoreDefault { pushes: Pushes::OnChange, .. })) {
-            self.tells(at, node);
+        let does =
+            matches!(self.run.director, Director::Store(StoreDefault { pushes: Pushes::OnChange, .. }));
+        if does && self.nodes[node].is_believed_wrongly(at) {
+            let waits_s = self.tells(at, node);
+            if waits_s > 0.0 && self.run.slow.is_some() {
+                self.push(at + waits_s + 2.0 * BELIEF_S, Event::Looks(node));
+            }
         }
     }
 
@@ -416,12 +423,13 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn tells(&mut self, at: f64, node: usize) {
+    fn tells(&mut self, at: f64, node: usize) -> f64 {
         if at >= self.run.warm_up_s {
             self.pushes += self.front_ends.len() as u64;
         }
-        let waits_s = self.nodes[node].work_s(self.bytes_per_s);
+        let waits_s = self.nodes[node].tell(at);
         self.push(at + MESSAGE_S, Event::Told { node, waits_s, at });
+        waits_s
     }
 
     fn probes(&mut self, at: f64, since_last: f64) {

@@ -1,8 +1,8 @@
 //! Nodes: one task at a time, first come, first served, and seconds in which some are slow.
 
-use striate_splitmix::hash;
+use std::collections::VecDeque;
 
-use super::TASK_S;
+use striate_splitmix::hash;
 
 /// Times in which a node takes a multiple of its time for everything. Each node has them at a phase of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,15 +38,22 @@ impl SlowEpisodes {
     }
 }
 
+/// By how much front ends may believe wrongly before a node pushes, in seconds.
+pub(super) const BELIEF_S: f64 = 0.001;
+
 /// A node.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Node {
     /// When it has ended all tasks.
     free_at: f64,
-    /// Bytes of the tasks that it has not ended,
+    /// Bytes of the tasks that it has not ended.
     pub(super) queue_bytes: f64,
-    /// and their number.
-    pub(super) tasks: f64,
+    /// Of these tasks: when each begins to be served, and how long it takes as far as its bytes tell.
+    tasks: VecDeque<(f64, f64)>,
+    /// How many times as long the task took that it ended last, if it has more to do.
+    pace: f64,
+    /// What it told last: how long what waits takes, and when that was so.
+    told: (f64, f64),
     /// Bytes of all tasks that count.
     pub(super) served_bytes: f64,
     phase_s: f64,
@@ -56,10 +63,18 @@ impl Node {
     /// The node of this number.
     pub(super) fn new(number: usize, seed: u64, slow: Option<SlowEpisodes>) -> Self {
         let draw = hash(seed ^ hash(number as u64 + 0x510)) as f64 / u64::MAX as f64;
-        Self { phase_s: slow.map_or(0.0, |slow| draw * slow.every_s), ..Self::default() }
+        Self {
+            free_at: 0.0,
+            queue_bytes: 0.0,
+            tasks: VecDeque::new(),
+            pace: 1.0,
+            told: (0.0, 0.0),
+            served_bytes: 0.0,
+            phase_s: slow.map_or(0.0, |slow| draw * slow.every_s),
+        }
     }
 
-    /// Takes a task: when it begins to serve it, and when it ends.
+    /// Takes a task: when it begins to serve it, and when it ends. The node itself knows neither before it is so.
     pub(super) fn take(
         &mut self,
         at: f64,
@@ -68,21 +83,42 @@ impl Node {
         slow: Option<SlowEpisodes>,
     ) -> (f64, f64) {
         self.queue_bytes += bytes;
-        self.tasks += 1.0;
         let begins = self.free_at.max(at);
+        self.tasks.push_back((begins, work_s));
         self.free_at = slow.map_or(begins + work_s, |slow| slow.end_of(self.phase_s, begins, work_s));
         (begins, self.free_at)
     }
 
     /// Ends a task.
-    pub(super) fn end(&mut self, bytes: f64) {
+    pub(super) fn end(&mut self, at: f64, bytes: f64) {
         self.queue_bytes -= bytes;
-        self.tasks -= 1.0;
+        let ended = self.tasks.pop_front();
+        let pace = ended.map_or(1.0, |(begins, takes_s)| (at - begins) / takes_s);
+        self.pace = if self.tasks.is_empty() { 1.0 } else { pace.max(1.0) };
     }
 
-    /// How long what it has not ended takes, as its queue tells: the cost of each task, and its bytes.
-    pub(super) fn work_s(&self, bytes_per_s: f64) -> f64 {
-        self.tasks * TASK_S + self.queue_bytes / bytes_per_s
+    /// How long what it has not ended will take, as the node can tell: at its pace, and of a task that takes longer than that
+    /// as long again as it has taken.
+    pub(super) fn work_s(&self, at: f64) -> f64 {
+        let Some(&(begins, takes_s)) = self.tasks.front() else { return 0.0 };
+        let (since, expected) = ((at - begins).max(0.0), takes_s * self.pace);
+        let (left, pace) = match since < expected {
+            true => (expected - since, self.pace),
+            false => (since, 2.0 * since / takes_s),
+        };
+        left + pace * self.tasks.iter().skip(1).map(|(_, takes_s)| takes_s).sum::<f64>()
+    }
+
+    /// Whether front ends believe wrongly: what was told, less the time since, is not what still waits.
+    pub(super) fn is_believed_wrongly(&self, at: f64) -> bool {
+        let believed = (self.told.0 - (at - self.told.1)).max(0.0);
+        (believed - self.work_s(at)).abs() > BELIEF_S
+    }
+
+    /// Tells: how long what waits takes.
+    pub(super) fn tell(&mut self, at: f64) -> f64 {
+        self.told = (self.work_s(at), at);
+        self.told.0
     }
 }
 
@@ -112,9 +148,39 @@ mod tests {
         let mut node = Node::new(3, 1, None);
         assert_eq!(node.take(1.0, 10.0, 2.0, None), (1.0, 3.0));
         assert_eq!(node.take(2.0, 20.0, 1.0, None), (3.0, 4.0));
-        assert!((node.work_s(10.0) - (2.0 * TASK_S + 3.0)).abs() < 1e-12);
-        node.end(10.0);
-        assert!((node.work_s(10.0) - (TASK_S + 2.0)).abs() < 1e-12);
+        assert_eq!((node.work_s(1.0), node.work_s(2.5)), (3.0, 1.5));
+        node.end(3.0, 10.0);
+        assert_eq!((node.work_s(3.0), node.work_s(3.25)), (1.0, 0.75));
+        node.end(4.0, 20.0);
+        assert_eq!((node.work_s(4.0), node.queue_bytes), (0.0, 0.0));
         assert_eq!(node.take(9.0, 0.0, 1.0, None), (9.0, 10.0));
+    }
+
+    #[test]
+    fn what_goes_as_it_was_told_is_not_told_again() {
+        let mut node = Node::new(3, 1, None);
+        node.take(1.0, 10.0, 2.0, None);
+        assert!(node.is_believed_wrongly(1.0));
+        assert_eq!(node.tell(1.0), 2.0);
+        assert!(!node.is_believed_wrongly(2.5));
+        node.end(3.0, 10.0);
+        assert!(!node.is_believed_wrongly(3.0));
+    }
+
+    #[test]
+    fn a_slow_node_says_how_slow_it_is() {
+        let mut node = Node::new(3, 1, None);
+        node.take(0.0, 1.0, 1.0, None);
+        node.take(0.0, 1.0, 1.0, None);
+        node.take(0.0, 1.0, 1.0, None);
+        // Its first task has taken twice its time, and the end is not in sight.
+        assert_eq!(node.work_s(2.0), 2.0 + 4.0 + 4.0);
+        node.end(3.0, 1.0);
+        node.tasks[0].0 = 3.0;
+        assert_eq!(node.work_s(3.0), 6.0);
+        node.end(6.0, 1.0);
+        node.end(9.0, 1.0);
+        node.take(9.0, 1.0, 1.0, None);
+        assert_eq!(node.work_s(9.0), 1.0, "an idle node may be as fast as any");
     }
 }

@@ -111,7 +111,7 @@ fn one_seed_gives_one_outcome() {
 }
 
 /// Alone, the default asks for the chunk itself, and takes a decision, two messages and a task. All 8 front ends hear of it
-/// twice.
+/// once: they expect its end.
 #[test]
 fn the_default_takes_no_time_to_ask_for_queues() {
     let lonely: Vec<Request> = (0..40)
@@ -121,7 +121,7 @@ fn the_default_takes_no_time_to_ask_for_queues() {
         let seen = run_of(table, Director::Store(StoreDefault::default()), &lonely, 0.0, None);
         let expected = DECISION_S + 2.0 * MESSAGE_S + A3.mean_service_s(table);
         assert!((seen.requests.min - expected).abs() < 1e-9 && (seen.requests.max - expected).abs() < 1e-9);
-        assert!((seen.pushes_per_s * 39.0 - 40.0 * 16.0).abs() < 1e-6, "{}", seen.pushes_per_s);
+        assert!((seen.pushes_per_s * 39.0 - 40.0 * 8.0).abs() < 1e-6, "{}", seen.pushes_per_s);
         assert_eq!((seen.requests.probes_per_s, seen.tasks_per_request), (0.0, 1.0));
     }
 }

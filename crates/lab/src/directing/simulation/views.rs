@@ -10,8 +10,10 @@ use super::super::NODES;
 
 #[derive(Clone, Debug, Default)]
 struct View {
-    /// What was told last, in seconds.
+    /// What was told last, in seconds,
     told_s: f64,
+    /// and when it was so.
+    told_at: f64,
     /// Own reads that it does not contain: when they arrive, and how long they take.
     own: VecDeque<(f64, f64)>,
 }
@@ -27,10 +29,11 @@ impl Views {
         Self { of: vec![vec![View::default(); NODES]; front_ends] }
     }
 
-    /// How long what waits at a node takes, as a front end knows.
-    pub(super) fn waits_s(&self, front_end: usize, node: usize) -> f64 {
+    /// How long what waits at a node takes, as a front end believes: what was told, less the time since, and its own reads.
+    pub(super) fn waits_s(&self, front_end: usize, node: usize, at: f64) -> f64 {
         let view = &self.of[front_end][node];
-        view.told_s + view.own.iter().map(|(_, takes_s)| takes_s).sum::<f64>()
+        (view.told_s - (at - view.told_at)).max(0.0)
+            + view.own.iter().map(|(_, takes_s)| takes_s).sum::<f64>()
     }
 
     /// A front end sends a read that arrives then. It sends in order.
@@ -42,7 +45,7 @@ impl Views {
     pub(super) fn tell(&mut self, node: usize, told_s: f64, at: f64) {
         for views in &mut self.of {
             let view = &mut views[node];
-            view.told_s = told_s;
+            (view.told_s, view.told_at) = (told_s, at);
             while view.own.front().is_some_and(|(arrives, _)| *arrives <= at) {
                 view.own.pop_front();
             }
@@ -59,10 +62,13 @@ mod tests {
         let mut views = Views::new(2);
         views.sends(0, 7, 1.0, 0.25);
         views.sends(0, 7, 2.0, 0.5);
-        assert_eq!((views.waits_s(0, 7), views.waits_s(1, 7), views.waits_s(0, 6)), (0.75, 0.0, 0.0));
+        assert_eq!(
+            (views.waits_s(0, 7, 0.9), views.waits_s(1, 7, 0.9), views.waits_s(0, 6, 0.9)),
+            (0.75, 0.0, 0.0)
+        );
         views.tell(7, 3.0, 1.0);
-        assert_eq!((views.waits_s(0, 7), views.waits_s(1, 7)), (3.5, 3.0));
+        assert_eq!((views.waits_s(0, 7, 1.0), views.waits_s(1, 7, 2.5)), (3.5, 1.5));
         views.tell(7, 0.0, 2.0);
-        assert_eq!(views.waits_s(0, 7), 0.0);
+        assert_eq!(views.waits_s(0, 7, 2.0), 0.0);
     }
 }
