@@ -52,9 +52,12 @@ def prove_tables(ledger, folder):
 
 
 def claim_values(ledger, norm, solved, reference):
-    errors, wrong, proved = [], [], 0
+    errors, wrong, gaps, proved = [], [], [], 0
     for of, by in zip(solved, reference):
         value, broken = value_of(of["instance"], of[norm]["shares"], norm)
+        if by[norm] is None:
+            gaps.append(1 - of[norm]["lower_bound"] / value)
+            continue
         least = by[norm]["value"]
         proved += by[norm]["is_optimal"]
         errors.append(value / least - 1)
@@ -67,6 +70,9 @@ def claim_values(ledger, norm, solved, reference):
                f"{len(errors)} tables, {proved} proved by HiGHS; {min(errors):+.0e} to {max(errors):+.0e}")
     for line in wrong:
         ledger.note(line)
+    if gaps:
+        ledger.add(f"the same with all degraded reads of 2,004 partitions, too large for HiGHS' {NAMES[norm]}: own bound on F",
+                   f"within {max(gaps):.1e}", max(gaps) <= TOLERANCE[norm], f"≤ {TOLERANCE[norm]:.0e}", f"{len(gaps)} tables")
 
 
 def claim_times(ledger, norm, solved):
