@@ -13,6 +13,8 @@ MC_VERSION="v0.0.0-20250313080218-cf909e1063a9"
 DENY_VERSION="0.20.2"
 MDBOOK_VERSION="0.5.4"
 HELM_VERSION="v3.19.0"
+# What load direction tables are held against.
+HIGHS_PACKAGES="highspy==1.15.1 numpy==2.4.6"
 # What holds the chart against Kubernetes' schemas, and runs the tests of deploy/.
 DEPLOY_PACKAGES="kubernetes-validate==1.37.0 pytest==9.2.0"
 # What drives the browser: its own browsers, which it would download, are not used.
@@ -174,9 +176,11 @@ install_bench() {
     step bench "installing what the codec's benchmark builds ISA-L with" sh tools/install-bench-deps.sh
 }
 
-# What the planner's benchmark compiles HiGHS and its bindings with.
+# What the planner's benchmark compiles HiGHS and its bindings with, and HiGHS itself, which load direction tables are proved by.
 install_highs() {
     packages highs g++ cmake libclang-dev
+    need_python
+    step "highs-$(echo "$HIGHS_PACKAGES" | cksum | cut -d' ' -f1)" "installing HiGHS for Python" make_venv highs "$HIGHS_PACKAGES"
 }
 
 # Installs packages that bring services, without leaving one running, now or after the next start of the machine.

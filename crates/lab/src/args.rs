@@ -264,12 +264,16 @@ pub struct RepairArgs {
 /// `striate-lab directing`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Predict Tables 1 and 2 of Hu et al. (SoCC'17) from their first rows.\n\n\
+    long_about = "Predict Tables 1 and 2 of Hu et al. (SoCC'17) from their first rows, and hold the store's default against \
+        their policies.\n\n\
         A queueing model of the paper's cluster, 90 nodes and 2,004 partitions, directed by the seven policies that also run on \
         the real engine. Loads and placements are tried until enough of them give Normal's row as the paper has it; \
-        printed is what the other policies do on these, beside the paper's figures. See docs/src/lab.md for what is fitted \
-        and what is predicted.",
-    after_long_help = "Examples:\n  striate-lab directing\n  striate-lab directing --table 2 --fit A3 --placements 5\n  striate-lab directing --probe-ms 0"
+        printed is what the other policies do on these, beside the paper's figures. --default runs the store's own rule on \
+        such loads and tells its mean and 99th percentile over the best of the seven. See docs/src/load-direction.md for \
+        what is fitted and what is predicted.",
+    after_long_help = "Examples:\n  striate-lab directing\n  striate-lab directing --table 2 --fit A3 --placements 5\n  \
+        striate-lab directing --probe-ms 0\n  striate-lab directing --default --case charged --placements 5 --length 400\n  \
+        striate-lab directing --default --case trace --trace requests.csv.gz"
 )]
 pub struct DirectingArgs {
     /// Only this table, 1 or 2.
@@ -285,7 +289,7 @@ pub struct DirectingArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     pub tries: u64,
     /// Instead, compare Normal's time-outs on A1 to A4.
-    #[arg(long, conflicts_with_all = ["fit", "jointly"])]
+    #[arg(long, conflicts_with_all = ["fit", "jointly", "default"])]
     pub time_outs: bool,
     /// Only loads that give Normal's row of both tables, on one placement.
     #[arg(long)]
@@ -302,6 +306,38 @@ pub struct DirectingArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Only these seeds: the ones that an earlier run named.
+    #[arg(long, value_name = "SEED,…", value_delimiter = ',', conflicts_with = "seed")]
+    pub seeds: Vec<u64>,
+    /// Instead, hold the store's default against the best of the seven.
+    #[arg(long)]
+    pub default: bool,
+    /// With --default: only this case. Without it, all that need no files.
+    #[arg(long = "case", value_name = "CASE", requires = "default",
+        value_parser = ["charged", "free", "slow", "skews", "load", "cdn", "trace"])]
+    pub cases: Vec<String>,
+    /// With --default: only what has a bar.
+    #[arg(long, requires = "default")]
+    pub brief: bool,
+    /// For --case cdn: a histogram of sizes (CacheLib's format).
+    #[arg(long, value_name = "FILE", requires = "cdn_popularity")]
+    pub cdn_sizes: Option<PathBuf>,
+    /// For --case cdn: a histogram of popularity.
+    #[arg(long, value_name = "FILE", requires = "cdn_sizes")]
+    pub cdn_popularity: Option<PathBuf>,
+    /// For --case trace: the trace, CSV with time_s, op, key, size and group.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Writes Figures 5 to 8 of these loads into this folder.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["default", "time_outs"])]
+    pub figures: Option<PathBuf>,
+    /// Writes what was found into this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Writes problems of load direction tables, with the shares and values that the solver finds and what it takes, into this
+    /// file instead.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["default", "time_outs", "figures"])]
+    pub write_problems: Option<PathBuf>,
 }
 
 /// `striate-lab faults`.

@@ -2,53 +2,154 @@
 
 use std::fmt::Write;
 
+use serde::Serialize;
+use striate_runtime::Runtime;
+
+use super::contest;
+use super::write_file;
 use crate::args::DirectingArgs;
+use crate::directing::contest::loads;
+use crate::directing::figures::Figures;
 use crate::directing::outcome::paper;
 use crate::directing::prediction::{Cell, Loads, Plan, Prediction, TimedOut};
-use crate::directing::{Fit, Table};
+use crate::directing::{Fit, Table, tables};
 use crate::failure::{Failure, Outcome};
 
-/// Predicts the tables and prints them beside the paper's.
-pub(super) fn run(args: &DirectingArgs) -> Outcome {
-    let loads = match &args.fit {
-        None => Loads::Family,
-        Some(name) => Loads::Fitted(Fit::named(name).ok_or_else(|| {
-            Failure::refused(format!("there is no fit {name:?}: write A1 to A4, or nothing for the family"))
-        })?),
-    };
+/// Predicts the tables and prints them beside the paper's, or does what else was asked for.
+pub(super) fn run(clock: &Runtime, args: &DirectingArgs) -> Outcome {
+    let loads = loads(args)?;
+    if let Some(path) = &args.write_problems {
+        return write_file(path, &to_json(&tables::solve_instances(|| clock.uptime()))?);
+    }
+    if args.default {
+        return contest::run(args, loads);
+    }
+    let mut told = Vec::new();
+    for (number, table) in both_tables(args) {
+        let plan = plan(args, table, loads);
+        if args.time_outs {
+            println!("{}", render_time_outs(number, table, &plan.sweep_time_outs(args.seed..)));
+        } else if let Some(folder) = &args.figures {
+            let figures = Figures::of(table, &loads::family(&plan, seeds(args)));
+            for (name, svg) in figures.plots() {
+                write_file(&folder.join(name), &svg)?;
+            }
+            write_file(&folder.join(format!("load-direction-table-{number}.csv")), &figures.csv())?;
+            println!("\n{}", figures.boxes());
+        } else {
+            let prediction = plan.predict(seeds(args));
+            check_loads(prediction.chosen.len(), number, prediction.tried, args)?;
+            println!("{}", render(number, table, &prediction, args));
+            told.push(Told::of(number, table, &prediction));
+        }
+    }
+    match &args.json {
+        Some(path) => write_file(path, &to_json(&told)?),
+        None => Ok(()),
+    }
+}
+
+/// What is asked for, if it can be.
+fn loads(args: &DirectingArgs) -> Result<Loads, Failure> {
     if args.placements == 0 || args.length <= 0.0 || args.within <= 0.0 || args.probe_ms < 0.0 {
         return Err(Failure::refused(
             "--placements, --length and --within must be above 0, --probe-ms not below",
         ));
     }
-    for (number, table) in [(1, Table::One), (2, Table::Two)] {
-        if args.table.is_some_and(|only| only != number) {
-            continue;
-        }
-        let plan = Plan {
-            table,
-            loads,
-            wanted: args.placements,
-            jointly: args.jointly,
-            within: args.within,
-            length_s: args.length,
-            probe_s: args.probe_ms / 1e3,
-        };
-        if args.time_outs {
-            println!("{}", render_time_outs(number, table, &plan.sweep_time_outs(args.seed..)));
-            continue;
-        }
-        let prediction = plan.predict(args.seed..args.seed.saturating_add(args.tries));
-        if prediction.chosen.is_empty() {
-            return Err(Failure::failed(format!(
-                "none of {} loads gives Normal's row of Table {number} to within {:.0}%",
-                prediction.tried,
-                100.0 * args.within
-            )));
-        }
-        println!("{}", render(number, table, &prediction, args));
+    match &args.fit {
+        None => Ok(Loads::Family),
+        Some(name) => Fit::named(name).map(Loads::Fitted).ok_or_else(|| {
+            Failure::refused(format!("there is no fit {name:?}: write A1 to A4, or nothing for the family"))
+        }),
     }
-    Ok(())
+}
+
+/// The tables that are asked for.
+pub(super) fn both_tables(args: &DirectingArgs) -> impl Iterator<Item = (u32, Table)> {
+    let only = args.table;
+    [(1, Table::One), (2, Table::Two)]
+        .into_iter()
+        .filter(move |(number, _)| only.is_none_or(|only| only == *number))
+}
+
+/// The plan of a table.
+pub(super) fn plan(args: &DirectingArgs, table: Table, loads: Loads) -> Plan {
+    Plan {
+        table,
+        loads,
+        wanted: args.placements,
+        jointly: args.jointly,
+        within: args.within,
+        length_s: args.length,
+        probe_s: args.probe_ms / 1e3,
+    }
+}
+
+/// The seeds that are tried.
+pub(super) fn seeds(args: &DirectingArgs) -> Vec<u64> {
+    match args.seeds.is_empty() {
+        true => (args.seed..args.seed.saturating_add(args.tries)).collect(),
+        false => args.seeds.clone(),
+    }
+}
+
+/// Refuses to go on without loads.
+pub(super) fn check_loads(found: usize, number: u32, tried: u64, args: &DirectingArgs) -> Outcome {
+    if found > 0 {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "none of {tried} loads gives Normal's row of Table {number} to within {:.0}%",
+        100.0 * args.within
+    )))
+}
+
+pub(super) fn to_json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::failed(error.to_string()))
+}
+
+/// A prediction as it is written down.
+#[derive(Serialize)]
+struct Told {
+    table: u32,
+    tried: u64,
+    seeds: Vec<u64>,
+    policies: Vec<ToldPolicy>,
+}
+
+/// A policy's row: cells of mean, median and 95th percentile relative to Normal, and medians over the loads.
+#[derive(Serialize)]
+struct ToldPolicy {
+    name: &'static str,
+    cells: [Cell; 3],
+    mean_s: f64,
+    min_s: f64,
+    task_mean_s: f64,
+    probes_per_s: f64,
+    probes_of_paper: f64,
+}
+
+impl Told {
+    fn of(number: u32, table: Table, prediction: &Prediction) -> Self {
+        let policy =
+            |(place, (_, name, row)): (usize, (&str, &'static str, crate::directing::outcome::Row))| {
+                ToldPolicy {
+                    name,
+                    cells: prediction.cells(table, place),
+                    mean_s: prediction.median_of(place, |seen| seen.requests.mean),
+                    min_s: prediction.median_of(place, |seen| seen.requests.min),
+                    task_mean_s: prediction.median_of(place, |seen| seen.tasks.mean),
+                    probes_per_s: prediction.median_of(place, |seen| seen.requests.probes_per_s),
+                    probes_of_paper: row.probes_per_s,
+                }
+            };
+        Self {
+            table: number,
+            tried: prediction.tried,
+            seeds: prediction.chosen.iter().map(|chosen| chosen.seed).collect(),
+            policies: paper(table).into_iter().enumerate().map(policy).collect(),
+        }
+    }
 }
 
 /// A table in Markdown.
@@ -80,6 +181,8 @@ fn render(number: u32, table: Table, prediction: &Prediction, args: &DirectingAr
         )
         .expect("a text takes any length");
     }
+    let seeds: Vec<String> = prediction.chosen.iter().map(|chosen| chosen.seed.to_string()).collect();
+    writeln!(text, "\nSeeds: {}", seeds.join(",")).expect("a text takes any length");
     text
 }
 

@@ -1,6 +1,7 @@
 //! What the commands of `striate-lab` do: experiments in virtual time, and what holds them against reality.
 
 mod awake;
+mod contest;
 mod directing;
 mod experiments;
 mod faults;
@@ -36,7 +37,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Reality(args) => reality::run(&runtime, &args).await,
         Command::Speed(args) => runtime.run_blocking(move || measure_speed(&clock, &args)).await,
         Command::Repair(args) => runtime.run_blocking(move || repair::run(&args)).await,
-        Command::Directing(args) => runtime.run_blocking(move || directing::run(&args)).await,
+        Command::Directing(args) => runtime.run_blocking(move || directing::run(&clock, &args)).await,
         Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
         Command::Site(args) => site::run(&runtime, args).await,
     }

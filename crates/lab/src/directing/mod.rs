@@ -6,20 +6,29 @@
 //! take a second.
 //!
 //! - [`requests`]: what is asked: bursts of reads of one object, a few of which are hot.
+//! - [`placement`]: where partitions are.
 //! - [`simulation`]: nodes, front ends, probes and tables.
+//! - [`store_default`], [`copies`]: how the store's own default reads there, and the extra copies of hot partitions.
 //! - [`outcome`]: what a run shows, and the paper's Tables 1 and 2.
 //! - [`tables`]: what a load direction table of the paper's size costs.
 //! - [`prediction`]: loads that give Normal's row, and what they say of the others.
+//! - [`contest`]: the store's default against the best of the seven.
+//! - [`figures`]: Figures 5 to 8.
 //!
 //! **What is fitted and what is predicted.** The paper does not publish its trace, its nodes' speed or its placement. [`Fit`]s
 //! choose them so that Normal's row comes out; all other rows are then predictions, but for one thing: that requests come
 //! in bursts was assumed after all rows had been seen, because Normal's row alone allows loads of which the others differ
 //! by a factor of five. Placement of the hot objects alone moves every cell by 15%, so one run says little: use many.
 
+pub mod contest;
+pub mod copies;
+pub mod figures;
 pub mod outcome;
+pub mod placement;
 pub mod prediction;
 pub mod requests;
 pub mod simulation;
+pub mod store_default;
 pub mod tables;
 
 use striate_codec::Code;

@@ -1,9 +1,11 @@
 //! What a run shows, and what the paper's tables say.
 
+use serde::Serialize;
+
 use super::Table;
 
 /// Response times of a run in seconds, and its probes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The mean,
     pub mean: f64,
@@ -22,13 +24,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of response times, and of probes a second.
+    /// Of response times, ascending, and of probes a second.
     ///
     /// # Panics
     /// Without any.
-    pub fn of(mut times: Vec<f64>, probes_per_s: f64) -> Self {
+    pub fn of(times: &[f64], probes_per_s: f64) -> Self {
         assert!(!times.is_empty(), "no request was answered");
-        times.sort_by(f64::total_cmp);
         let count = times.len() as f64;
         let mean = times.iter().sum::<f64>() / count;
         let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / count;
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_row_sums_up_its_times() {
-        let row = Row::of((1..=100).rev().map(f64::from).collect(), 7.0);
+        let row = Row::of(&(1..=100).map(f64::from).collect::<Vec<_>>(), 7.0);
         assert_eq!(row.cells(), [50.5, 51.0, 96.0]);
         assert_eq!((row.min, row.max, row.probes_per_s, row.variance), (1.0, 100.0, 7.0, 833.25));
         assert_eq!(row.relative_to(&row), [1.0; 3]);

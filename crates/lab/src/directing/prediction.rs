@@ -6,12 +6,13 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde::Serialize;
 use striate_plan::ReadPolicy;
 use striate_splitmix::hash;
 
 use super::outcome::{Row, median, paper};
 use super::requests::{self, Request};
-use super::simulation::{self, Run, Seen};
+use super::simulation::{self, Director, Run, Seen};
 use super::{FITS, Fit, Table};
 
 /// The loads that are tried, each with a placement of its own.
@@ -63,7 +64,7 @@ pub struct Prediction {
 }
 
 /// A cell of a table.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// What the paper measured, relative to its Normal.
     pub paper: f64,
@@ -83,7 +84,7 @@ impl Cell {
 }
 
 /// Seconds that are served before anything counts: three tables of the slowest policy.
-const WARM_UP_S: f64 = 12.0;
+pub const WARM_UP_S: f64 = 12.0;
 /// Halvings of the range of service times in which Normal's mean is looked for.
 const HALVINGS: usize = 9;
 /// That range. The paper's nodes are "not based on SSD" (§4): a read takes a seek.
@@ -117,9 +118,17 @@ impl Plan {
     }
 
     /// The load of a seed with what Normal shows on it, if that is the paper's row.
-    fn with_normal(&self, seed: u64) -> Option<(Fit, Vec<Request>, Seen)> {
+    pub fn with_normal(&self, seed: u64) -> Option<(Fit, Vec<Request>, Seen)> {
         let (text, _, normal) = paper(self.table)[0];
-        let (fit, requests) = self.load(seed, text, &normal);
+        let fit = match self.loads {
+            Loads::Fitted(fit) => fit,
+            Loads::Family => draw_fit(seed),
+        };
+        let requests = requests::draw(&fit, self.table, self.length_s, seed);
+        let fit = match self.loads {
+            Loads::Fitted(_) => fit,
+            Loads::Family => self.with_normals_mean(fit, SERVICE_S, HALVINGS, seed, &requests),
+        };
         let seen = self.run(&fit, text, seed, &requests);
         self.is_met(&seen.requests, &normal).then_some((fit, requests, seen))
     }
@@ -129,30 +138,40 @@ impl Plan {
         row.relative_to(paper).iter().all(|ratio| (ratio - 1.0).abs() <= self.within)
     }
 
-    /// The load of a seed; of the family one whose nodes are as fast as Normal's mean wants it, by halving.
-    fn load(&self, seed: u64, normal: &str, row: &Row) -> (Fit, Vec<Request>) {
-        let fit = match self.loads {
-            Loads::Fitted(fit) => fit,
-            Loads::Family => draw_fit(seed),
-        };
-        let requests = requests::draw(&fit, self.table, self.length_s, seed);
-        if let Loads::Fitted(_) = self.loads {
-            return (fit, requests);
-        }
-        let (mut low, mut high) = SERVICE_S;
+    /// A load on nodes that are as fast, in this range of service times, as Normal's mean wants it, by halving.
+    pub fn with_normals_mean(
+        &self,
+        fit: Fit,
+        service_s: (f64, f64),
+        halvings: usize,
+        seed: u64,
+        requests: &[Request],
+    ) -> Fit {
+        let (text, _, normal) = paper(self.table)[0];
+        let (mut low, mut high) = service_s;
         let at = |service_s: f64| Fit { service_s: [service_s; 2], ..fit };
-        for _ in 0..HALVINGS {
+        for _ in 0..halvings {
             let middle = f64::midpoint(low, high);
-            let mean = self.run(&at(middle), normal, seed, &requests).requests.mean;
-            if mean < row.mean { low = middle } else { high = middle }
+            let mean = self.run(&at(middle), text, seed, requests).requests.mean;
+            if mean < normal.mean { low = middle } else { high = middle }
         }
-        (at(f64::midpoint(low, high)), requests)
+        at(f64::midpoint(low, high))
     }
 
     fn run(&self, fit: &Fit, policy: &str, seed: u64, requests: &[Request]) -> Seen {
         let policy: ReadPolicy =
             striate_baselines::read_policy(policy).expect("the table's policies are known");
-        let run = Run { fit, table: self.table, policy, probe_s: self.probe_s, warm_up_s: WARM_UP_S, seed };
+        let (director, probe_s) = (Director::Published(policy), self.probe_s);
+        let run = Run {
+            fit,
+            table: self.table,
+            director,
+            probe_s,
+            warm_up_s: WARM_UP_S,
+            seed,
+            slow: None,
+            copies: None,
+        };
         simulation::run(&run, requests)
     }
 }

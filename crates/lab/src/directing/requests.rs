@@ -27,28 +27,53 @@ pub struct Request {
 
 /// All requests of a run, in the order of their times.
 pub fn draw(fit: &Fit, table: Table, length_s: f64, seed: u64) -> Vec<Request> {
-    let mut rng = SmallRng::seed_from_u64(hash(seed));
-    let ranks = Ranks::new(fit.exponent, fit.shift);
-    let sessions_per_s = table.requests_per_s() / fit.burst;
-    let mut requests = Vec::new();
-    let mut begins = exponential(&mut rng, 1.0 / sessions_per_s);
-    while begins < length_s {
-        // Where an object is depends on the seed alone, as if placed at random.
-        let partition = hash(seed ^ hash(ranks.draw(&mut rng))) % PARTITIONS as u64;
-        let mut at = begins;
-        loop {
-            let bytes = lognormal(&mut rng, MEAN_BYTES, fit.sigma).clamp(1.0, f64::from(u32::MAX));
-            requests.push(Request { at, partition: partition as usize, bytes: bytes as u32 });
-            if rng.random::<f64>() < 1.0 / fit.burst {
-                break;
+    Sessions { fit, table, load: 1.0, day: 0 }.draw(length_s, seed)
+}
+
+/// Where sessions come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Sessions<'a> {
+    /// What they ask for.
+    pub fit: &'a Fit,
+    /// How many there are in a second,
+    pub table: Table,
+    /// times this.
+    pub load: f64,
+    /// Other days have other sessions for the same objects in the same places.
+    pub day: u64,
+}
+
+impl Sessions<'_> {
+    /// All requests of `length_s` seconds, in the order of their times.
+    pub fn draw(&self, length_s: f64, seed: u64) -> Vec<Request> {
+        let of_day = if self.day == 0 { seed } else { seed ^ hash(self.day ^ 0xda1) };
+        let mut rng = SmallRng::seed_from_u64(hash(of_day));
+        let ranks = Ranks::new(self.fit.exponent, self.fit.shift);
+        let sessions_per_s = self.load * self.table.requests_per_s() / self.fit.burst;
+        let mut requests = Vec::new();
+        let mut begins = exponential(&mut rng, 1.0 / sessions_per_s);
+        while begins < length_s {
+            let partition = partition_of(ranks.draw(&mut rng), seed);
+            let mut at = begins;
+            loop {
+                let bytes = lognormal(&mut rng, MEAN_BYTES, self.fit.sigma).clamp(1.0, f64::from(u32::MAX));
+                requests.push(Request { at, partition, bytes: bytes as u32 });
+                if rng.random::<f64>() < 1.0 / self.fit.burst {
+                    break;
+                }
+                at += exponential(&mut rng, self.fit.gap_s);
             }
-            at += exponential(&mut rng, fit.gap_s);
+            begins += exponential(&mut rng, 1.0 / sessions_per_s);
         }
-        begins += exponential(&mut rng, 1.0 / sessions_per_s);
+        requests.retain(|request| request.at < length_s);
+        requests.sort_by(|a, b| a.at.total_cmp(&b.at));
+        requests
     }
-    requests.retain(|request| request.at < length_s);
-    requests.sort_by(|a, b| a.at.total_cmp(&b.at));
-    requests
+}
+
+/// The partition of an object. It depends on the seed alone, as if objects were placed at random.
+pub(super) fn partition_of(object: u64, seed: u64) -> usize {
+    (hash(seed ^ hash(object)) % PARTITIONS as u64) as usize
 }
 
 /// Ranks from 0, drawn with weight (i + 1 + q)^−a.
@@ -94,7 +119,7 @@ impl Ranks {
     }
 }
 
-fn exponential(rng: &mut SmallRng, mean: f64) -> f64 {
+pub(super) fn exponential(rng: &mut SmallRng, mean: f64) -> f64 {
     -mean * (1.0 - rng.random::<f64>()).ln()
 }
 

@@ -1,7 +1,9 @@
-//! What a load direction table of the paper's size costs: 90 nodes and 2,004 partitions, with the demands of a fit's requests.
+//! What a load direction table of the paper's size costs, 90 nodes and 2,004 partitions with the demands of a fit's requests; and
+//! tables of several sizes for another solver to be held against (`prove/proving/load_direction.py`).
 
 use std::time::Duration;
 
+use serde::Serialize;
 use striate_codec::ChunkSet;
 use striate_plan::read::options::{degraded_options, one_degraded_option};
 use striate_plan::{DirectionProblem, LoadDirection};
@@ -9,13 +11,15 @@ use striate_plan::{DirectionProblem, LoadDirection};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::simulation::place;
+use super::placement::place_on;
 use super::{FITS, NODES, PARTITIONS, Table, requests};
 
 /// Times of each table, of which the least counts.
 const ROUNDS: usize = 5;
 /// Seconds of requests that make the demands.
 const DEMANDS_S: f64 = 800.0;
+/// Sizes of the tables that are checked: nodes and partitions.
+const SIZES: [(usize, usize); 4] = [(12, 24), (30, 180), (60, 600), (NODES, PARTITIONS)];
 
 /// A table, and what it took.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,52 +34,135 @@ pub struct Timed {
 
 type Solve = fn(&DirectionProblem) -> LoadDirection;
 
-/// Problem (1) of a table of the paper: each partition with the normal read and one degraded read, or all of them.
-pub fn problem(table: Table, all_options: bool) -> DirectionProblem {
-    let (code, mut rng) = (table.code(), SmallRng::seed_from_u64(1));
-    let placed = place(&code, 1);
-    let mut demands = vec![1.0; PARTITIONS];
-    for request in requests::draw(&FITS[2], table, DEMANDS_S, 1) {
-        demands[request.partition] += f64::from(request.bytes) / DEMANDS_S;
-    }
-    let mut problem =
-        DirectionProblem::new((0..NODES).map(|_| (rng.random_range(0.0..1_000.0f64).powi(2), 1.0)));
-    let all = ChunkSet::first(code.n());
-    for (partition, demand) in demands.into_iter().enumerate() {
-        let (sites, index) = (&placed[partition / code.k()], partition % code.k());
-        let degraded = match all_options {
-            true => degraded_options(&code, index, &all),
-            false => one_degraded_option(&code, index, &all, &mut rng).into_iter().collect(),
+/// Problem (1) in the open.
+#[derive(Clone, Debug, Serialize)]
+pub struct Instance {
+    /// What it is.
+    pub name: String,
+    /// Each node's Q_j in bytes and S_j in bytes a second.
+    pub nodes: Vec<(f64, f64)>,
+    /// Each partition's D_i, and the nodes of its options, the normal read first.
+    pub partitions: Vec<(f64, Vec<Vec<usize>>)>,
+}
+
+/// An instance, and what was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Solved {
+    /// The problem.
+    pub instance: Instance,
+    /// By the ℓ2 norm.
+    pub squares: Answer,
+    /// By the ℓ∞ norm.
+    pub maximum: Answer,
+}
+
+/// A table, and what it took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    /// F.
+    pub value: f64,
+    /// The solver's own bound on F.
+    pub lower_bound: f64,
+    /// The shares of each partition's options.
+    pub shares: Vec<Vec<f64>>,
+    /// Milliseconds, the least of some rounds.
+    pub ms: f64,
+}
+
+impl Instance {
+    /// A table of a paper's code: each partition with the normal read and one degraded read, or all of them.
+    pub fn new(table: Table, nodes: usize, partitions: usize, all_options: bool, same_rates: bool) -> Self {
+        let (code, mut rng) = (table.code(), SmallRng::seed_from_u64(1));
+        let placed = place_on(&code, nodes, partitions, 1);
+        let mut demands = vec![1.0; partitions];
+        for request in requests::draw(&FITS[2], table, DEMANDS_S, 1) {
+            demands[request.partition % partitions] += f64::from(request.bytes) / DEMANDS_S;
+        }
+        let mut node = |_| {
+            let queue = rng.random_range(0.0..1_000.0f64).powi(2);
+            (queue, if same_rates { 1.0 } else { rng.random_range(0.3..3.0) })
         };
-        let nodes = |option: ChunkSet| option.iter().map(|chunk| sites[chunk].0 as usize - 1).collect();
-        let normal = std::iter::once(index).collect();
-        let options: Vec<Vec<usize>> = std::iter::once(normal).chain(degraded).map(nodes).collect();
-        problem.push_partition(demand, options.iter().map(Vec::as_slice));
+        let of_nodes = (0..nodes).map(&mut node).collect();
+        let all = ChunkSet::first(code.n());
+        let of_partition = |(partition, demand): (usize, f64)| {
+            let (sites, index) = (&placed[partition / code.k()], partition % code.k());
+            let degraded = match all_options {
+                true => degraded_options(&code, index, &all),
+                false => one_degraded_option(&code, index, &all, &mut rng).into_iter().collect(),
+            };
+            let nodes = |option: ChunkSet| option.iter().map(|chunk| sites[chunk].0 as usize - 1).collect();
+            let normal = std::iter::once(index).collect();
+            (demand, std::iter::once(normal).chain(degraded).map(nodes).collect())
+        };
+        let partitions_of = demands.into_iter().enumerate().map(of_partition).collect();
+        let (options, rates) = (
+            if all_options { "all degraded reads" } else { "one degraded read" },
+            if same_rates { "equal nodes" } else { "unequal nodes" },
+        );
+        let name = format!("{code}, {nodes} nodes, {partitions} partitions, {options}, {rates}");
+        Self { name, nodes: of_nodes, partitions: partitions_of }
     }
-    problem
+
+    /// It for the solver.
+    pub fn problem(&self) -> DirectionProblem {
+        let mut problem = DirectionProblem::new(self.nodes.iter().copied());
+        for (demand, options) in &self.partitions {
+            problem.push_partition(*demand, options.iter().map(Vec::as_slice));
+        }
+        problem
+    }
+}
+
+/// Solves tables of several sizes. `uptime` is the machine's real clock.
+pub fn solve_instances(uptime: impl Fn() -> Duration) -> Vec<Solved> {
+    let mut solved = Vec::new();
+    for (nodes, partitions) in SIZES {
+        for table in [Table::One, Table::Two] {
+            for (all_options, same_rates) in [(false, true), (false, false), (true, false)] {
+                let instance = Instance::new(table, nodes, partitions, all_options, same_rates);
+                let problem = instance.problem();
+                let answer = |solve: Solve| {
+                    let (direction, ms) = timed(&uptime, || solve(&problem));
+                    let shares = (0..problem.len()).map(|partition| direction.shares(partition).to_vec());
+                    let (value, lower_bound) = (direction.value, direction.lower_bound);
+                    Answer { value, lower_bound, shares: shares.collect(), ms }
+                };
+                let squares = answer(DirectionProblem::least_squares);
+                let maximum = answer(DirectionProblem::least_maximum);
+                solved.push(Solved { instance, squares, maximum });
+            }
+        }
+    }
+    solved
 }
 
 /// Times the tables of both codes, with one degraded read and all, by both norms. `uptime` is the machine's real clock.
 pub fn measure(uptime: impl Fn() -> Duration) -> Vec<Timed> {
     let norms: [(&str, Solve); 2] =
         [("ℓ2", DirectionProblem::least_squares), ("ℓ∞", DirectionProblem::least_maximum)];
-    let mut timed = Vec::new();
+    let mut tables = Vec::new();
     for table in [Table::One, Table::Two] {
         for (options, all_options) in [("one degraded read", false), ("all", true)] {
-            let problem = problem(table, all_options);
+            let problem = Instance::new(table, NODES, PARTITIONS, all_options, true).problem();
             for (norm, solve) in norms {
-                let (mut ms, mut gap) = (f64::INFINITY, 0.0);
-                for _ in 0..ROUNDS {
-                    let began = uptime();
-                    let direction = std::hint::black_box(solve(&problem));
-                    ms = ms.min((uptime() - began).as_secs_f64() * 1e3);
-                    gap = 1.0 - direction.lower_bound / direction.value;
-                }
-                timed.push(Timed { name: format!("{}, {options}, {norm}", table.code()), ms, gap });
+                let (direction, ms) = timed(&uptime, || solve(&problem));
+                let gap = 1.0 - direction.lower_bound / direction.value;
+                tables.push(Timed { name: format!("{}, {options}, {norm}", table.code()), ms, gap });
             }
         }
     }
-    timed
+    tables
+}
+
+/// What something answers, and the least of the milliseconds that it took.
+fn timed<T>(uptime: &impl Fn() -> Duration, run: impl Fn() -> T) -> (T, f64) {
+    let once = || {
+        let began = uptime();
+        let answer = std::hint::black_box(run());
+        (answer, (uptime() - began).as_secs_f64() * 1e3)
+    };
+    let first = once();
+    (1..ROUNDS).map(|_| once()).fold(first, |best, other| if other.1 < best.1 { other } else { best })
 }
 
 #[cfg(test)]
@@ -87,6 +174,6 @@ mod tests {
         let timed = measure(|| Duration::ZERO);
         assert_eq!(timed.len(), 8);
         assert!(timed.iter().all(|table| table.gap <= 1e-5), "{timed:?}");
-        assert_eq!(problem(Table::One, false).len(), PARTITIONS);
+        assert_eq!(Instance::new(Table::One, NODES, PARTITIONS, false, true).problem().len(), PARTITIONS);
     }
 }

@@ -27,6 +27,8 @@ fn the_documented_commands_parse() {
         "striate-lab speed --sites 1000",
         "striate-lab repair --profile rs(6,3) --share 0.2",
         "striate-lab directing --table 2 --fit A3 --placements 5 --probe-ms 0",
+        "striate-lab directing --default --case charged --placements 5 --length 400",
+        "striate-lab directing --default --case trace --trace requests.csv.gz --seeds 1,2",
         "striate-lab directing --time-outs --placements 8 --length 400",
         "striate-lab faults --seeds 10000 --out lab-results --jobs 2",
         "striate-lab site --number 1 --rack a --address 127.0.0.1:0 --identity i --data d --medium P",
@@ -39,6 +41,8 @@ fn the_documented_commands_parse() {
         "striate-lab site --number 0",
         "striate-lab faults --jobs many",
         "striate-lab directing --table 3",
+        "striate-lab directing --case charged",
+        "striate-lab directing --default --case none",
         "striate-lab",
     ] {
         assert!(Cli::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");

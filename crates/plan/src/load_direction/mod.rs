@@ -15,9 +15,12 @@
 //! quadratic and [`interior_point`] the linear one.
 //!
 //! Both answer with a bound that proves how good they are, and look at no clock: they end after a number of steps.
+//!
+//! [`single_read`] directs one request by itself, by when it is predicted to end and what load it adds: the store's own rule.
 
 mod descent;
 mod interior_point;
+pub mod single_read;
 
 use rand::{Rng, RngCore};
 

@@ -5,28 +5,45 @@
 //! - A *front end* handles one request at a time: 0.4 ms to decide, and 1.25 ms for each probe, one after the other. What it is told
 //!   is how queues are half-way through its probes. Requests come to random ones: 8 where requests are probed for, else 3 (§4).
 //! - A message takes 0.4 ms. A request has been answered when the chunks that came determine its own.
+//! - The store's default probes nothing: nodes push their queues ([`StoreDefault`]), a message each to every front end. It has 8.
 //! - *Tables* are made every T seconds, of queues as they are half-way through the probes of all nodes, and are in force when
 //!   these have ended and the policy has solved. All front ends refresh at the same time and have the same table, for
 //!   which the requests of all count ("separate yet nearly identical", §3.1): one planner stands for all. Each probes.
 
-use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use striate_codec::{ChunkSet, Code};
 use striate_core::{SiteId, StripeId};
+use striate_plan::load_direction::single_read::{SingleRead, Source};
+use striate_plan::read::options::local_group;
 use striate_plan::{
     Probe, ProbedSite, Purpose, QueryPiece, ReadPlanner, ReadPolicy, ReadQuery, SiteCost, SiteQueue,
 };
 use striate_splitmix::hash;
 
+use super::copies::HotCopies;
 use super::outcome::Row;
+use super::placement::place;
 use super::requests::{MEAN_BYTES, Request};
-use super::{Fit, NODES, PARTITIONS, Table};
+use super::store_default::{Degraded, Pushes, StoreDefault};
+use super::{Fit, NODES, Table};
+
+mod event;
+mod nodes;
+mod seen;
+mod views;
+
+use event::{Event, Timed};
+pub use nodes::SlowEpisodes;
+use nodes::{BELIEF_S, Node};
+pub use seen::{Seen, Times, quantile};
+use views::Views;
 
 /// Seconds that a task takes beside its bytes.
-const TASK_S: f64 = 0.0015;
+pub(super) const TASK_S: f64 = 0.0015;
 /// Seconds of a message.
 const MESSAGE_S: f64 = 0.0004;
 /// Seconds of a decision.
@@ -36,6 +53,29 @@ pub const PROBE_S: f64 = 0.001_25;
 /// Front ends where requests are probed for, and where they are not.
 const FRONT_ENDS: [usize; 2] = [8, 3];
 
+/// Who directs requests.
+#[derive(Clone, Debug)]
+pub enum Director {
+    /// A policy of the paper.
+    Published(ReadPolicy),
+    /// The store's default.
+    Store(StoreDefault),
+}
+
+impl Director {
+    fn probe_every(&self) -> Option<Duration> {
+        if let Self::Published(policy) = self { policy.probe_every() } else { None }
+    }
+
+    fn solve_time(&self) -> Duration {
+        if let Self::Published(policy) = self { policy.solve_time() } else { Duration::ZERO }
+    }
+
+    fn time_out(&self) -> Option<Duration> {
+        if let Self::Published(policy) = self { policy.time_out() } else { None }
+    }
+}
+
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
@@ -44,26 +84,17 @@ pub struct Run<'a> {
     /// The code, and the rate of requests.
     pub table: Table,
     /// Who directs them.
-    pub policy: ReadPolicy,
+    pub director: Director,
     /// Seconds of a probe.
     pub probe_s: f64,
     /// Requests before this time are served and do not count, in seconds.
     pub warm_up_s: f64,
     /// Of placement, front ends and the policy's draws.
     pub seed: u64,
-}
-
-/// What a run has shown.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
-    /// Of requests: from their arrival at the front end to the last byte needed.
-    pub requests: Row,
-    /// Of tasks: from their arrival at the node to their end.
-    pub tasks: Row,
-    /// Tasks for each request.
-    pub tasks_per_request: f64,
-    /// The share of requests that timed out.
-    pub timed_out: f64,
+    /// When nodes are slow, if they are.
+    pub slow: Option<SlowEpisodes>,
+    /// Extra copies, which only the store's default knows.
+    pub copies: Option<&'a HotCopies>,
 }
 
 /// Serves all requests.
@@ -71,61 +102,15 @@ pub struct Seen {
 /// # Panics
 /// Without requests after the warm-up.
 pub fn run(run: &Run<'_>, requests: &[Request]) -> Seen {
+    run_in_full(run, requests).0
+}
+
+/// Serves all requests, and keeps every time.
+///
+/// # Panics
+/// Without requests after the warm-up.
+pub fn run_in_full(run: &Run<'_>, requests: &[Request]) -> (Seen, Times) {
     Simulation::new(run, requests).run()
-}
-
-enum Event {
-    /// A request comes to its front end.
-    Arrives(usize),
-    /// A front end takes its next request.
-    Takes(usize),
-    /// The queues are as the front end is told; tasks are sent at this time.
-    Directs { request: usize, probed: Vec<SiteId>, sends_at: f64 },
-    /// A task comes to its node.
-    Begins { request: usize, chunk: usize },
-    /// A task ends.
-    Ends { request: usize, chunk: usize, entered: f64 },
-    /// A request's time-out.
-    TimesOut(usize),
-    /// The probes for a table are half done.
-    Probes { since_last: f64 },
-    /// The table is in force.
-    InForce(Probe),
-}
-
-/// An event at its time; of two at the same time the one that was made first comes first.
-struct Timed {
-    at: f64,
-    number: u64,
-    event: Event,
-}
-
-impl Ord for Timed {
-    /// The earliest is the greatest, for the heap.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.at.total_cmp(&self.at).then(other.number.cmp(&self.number))
-    }
-}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Timed {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Timed {}
-
-#[derive(Clone, Copy, Default)]
-struct Node {
-    /// When it has ended all tasks.
-    free_at: f64,
-    queue_bytes: f64,
 }
 
 #[derive(Clone, Default)]
@@ -149,24 +134,25 @@ struct Simulation<'a> {
     code: Code,
     /// The sites of each group of k partitions.
     placed: Vec<Vec<SiteId>>,
-    planner: Box<dyn ReadPlanner>,
+    planner: Option<Box<dyn ReadPlanner>>,
     rng: SmallRng,
     nodes: Vec<Node>,
     front_ends: Vec<FrontEnd>,
+    views: Views,
     progress: Vec<Progress>,
     events: BinaryHeap<Timed>,
     made: u64,
     bytes_per_s: f64,
-    times: Vec<f64>,
-    task_times: Vec<f64>,
+    times: Times,
     probes: u64,
+    pushes: u64,
     timed_out: u64,
 }
 
 impl<'a> Simulation<'a> {
     fn new(run: &'a Run<'a>, requests: &'a [Request]) -> Self {
         let code = run.table.code();
-        let probes_requests = run.policy.probe_every().is_none() && run.policy.time_out().is_none();
+        let probes_requests = run.director.probe_every().is_none() && run.director.time_out().is_none();
         let front_ends = FRONT_ENDS[usize::from(!probes_requests)];
         let mut rng = SmallRng::seed_from_u64(hash(run.seed ^ 0x5eed));
         let placed = place(&code, run.seed);
@@ -179,28 +165,38 @@ impl<'a> Simulation<'a> {
             requests,
             code,
             placed,
-            planner: run.policy.planner(),
+            planner: match &run.director {
+                Director::Published(policy) => Some(policy.planner()),
+                Director::Store(_) => None,
+            },
             rng,
-            nodes: vec![Node::default(); NODES],
+            nodes: (0..NODES).map(|number| Node::new(number, run.seed, run.slow)).collect(),
             front_ends: vec![FrontEnd::default(); front_ends],
+            views: Views::new(front_ends),
             progress,
             events: BinaryHeap::new(),
             made: 0,
             bytes_per_s: MEAN_BYTES / (run.fit.mean_service_s(run.table) - TASK_S),
-            times: Vec::with_capacity(requests.len()),
-            task_times: Vec::with_capacity(requests.len()),
+            times: Times::default(),
             probes: 0,
+            pushes: 0,
             timed_out: 0,
         };
         simulation.schedule_all();
         simulation
     }
 
-    /// The arrivals, and the tables' refreshes as long as there are some.
+    /// The arrivals, and as long as there are some the tables' refreshes and the pushes at intervals.
     fn schedule_all(&mut self) {
         let requests = self.requests;
         requests.iter().enumerate().for_each(|(request, of)| self.push(of.at, Event::Arrives(request)));
-        let (Some(every), Some(last)) = (self.run.policy.probe_every(), requests.last()) else { return };
+        if let Director::Store(StoreDefault { pushes: Pushes::Every(every_s), .. }) = self.run.director {
+            for node in 0..NODES {
+                let phase: f64 = self.rng.random();
+                self.push(phase * every_s, Event::Pushes { node, every_s });
+            }
+        }
+        let (Some(every), Some(last)) = (self.run.director.probe_every(), requests.last()) else { return };
         let (every, half) = (every.as_secs_f64(), self.probing_nodes_s() / 2.0);
         let refreshes = (last.at / every) as u32;
         for refresh in 0..=refreshes {
@@ -219,29 +215,44 @@ impl<'a> Simulation<'a> {
         self.events.push(Timed { at, number: self.made, event });
     }
 
-    fn run(mut self) -> Seen {
+    fn run(mut self) -> (Seen, Times) {
         while let Some(Timed { at, event, .. }) = self.events.pop() {
             match event {
                 Event::Arrives(request) => self.arrives(at, request),
                 Event::Takes(front_end) => self.takes(at, front_end),
-                Event::Directs { request, probed, sends_at } => self.directs(request, &probed, sends_at),
-                Event::Begins { request, chunk } => self.begins(at, request, chunk),
-                Event::Ends { request, chunk, entered } => self.ends(at, request, chunk, entered),
+                Event::Directs { request, probed, sends_at } => self.directs(at, request, &probed, sends_at),
+                Event::Begins { request, chunk, node } => self.begins(at, request, chunk, node),
+                Event::Ends { request, chunk, node, entered } => self.ends(at, request, chunk, node, entered),
                 Event::TimesOut(request) => self.times_out(at, request),
                 Event::Probes { since_last } => self.probes(at, since_last),
-                Event::InForce(probe) => self.planner.take_probe(&probe, &mut self.rng),
+                Event::InForce(probe) => {
+                    let planner = self.planner.as_mut().expect("the store's default makes no tables");
+                    planner.take_probe(&probe, &mut self.rng);
+                }
+                Event::Looks(node) => self.pushes_change(at, node),
+                Event::Pushes { node, every_s } => self.pushes(at, node, every_s),
+                Event::Told { node, waits_s, at } => self.views.tell(node, waits_s, at),
             }
         }
-        let counted = self.times.len() as f64;
+        self.sum_up()
+    }
+
+    fn sum_up(mut self) -> (Seen, Times) {
+        self.times.sort();
+        let counted = self.times.requests.len() as f64;
         let seconds = self.requests.last().map_or(0.0, |last| last.at) - self.run.warm_up_s;
-        let requests = Row::of(self.times, self.probes as f64 / seconds);
-        let tasks_per_request = self.task_times.len() as f64 / counted;
-        Seen {
-            requests,
-            tasks: Row::of(self.task_times, 0.0),
-            tasks_per_request,
+        let most = self.nodes.iter().map(|node| node.served_bytes).fold(0.0, f64::max);
+        let mean = self.nodes.iter().map(|node| node.served_bytes).sum::<f64>() / NODES as f64;
+        let seen = Seen {
+            requests: Row::of(&self.times.requests, self.probes as f64 / seconds),
+            p99: quantile(&self.times.requests, 0.99),
+            tasks: Row::of(&self.times.tasks, 0.0),
+            tasks_per_request: self.times.tasks.len() as f64 / counted,
             timed_out: self.timed_out as f64 / counted,
-        }
+            pushes_per_s: self.pushes as f64 / seconds,
+            imbalance: 100.0 * (most / mean - 1.0),
+        };
+        (seen, self.times)
     }
 
     /// Whether what happens to a request counts.
@@ -263,28 +274,65 @@ impl<'a> Simulation<'a> {
             self.front_ends[number].is_busy = false;
             return;
         };
-        let probed = self.with_query(request, Purpose::Query, &|_| None, |query, this| {
-            this.run.policy.sites_to_probe(query, &mut this.rng)
-        });
+        let run = self.run;
+        let probed = match &run.director {
+            Director::Published(policy) => {
+                self.with_query(request, Purpose::Query, &|_| None, |query, this| {
+                    policy.sites_to_probe(query, &mut this.rng)
+                })
+            }
+            Director::Store(_) => Vec::new(),
+        };
         if self.counts(request) {
             self.probes += probed.len() as u64;
         }
-        let probing = probed.len() as f64 * self.run.probe_s;
+        let probing = probed.len() as f64 * run.probe_s;
         let sends_at = at + DECISION_S + probing;
+        if self.counts(request) {
+            self.times.controllers.push(sends_at - self.requests[request].at);
+        }
         self.push(at + probing / 2.0, Event::Directs { request, probed, sends_at });
         self.push(sends_at, Event::Takes(number));
     }
 
-    /// Plans a request by the queues of the sites that were probed, or by the table, and sends its tasks.
-    fn directs(&mut self, request: usize, probed: &[SiteId], sends_at: f64) {
-        let nodes = self.nodes.clone();
+    /// Plans a request by the queues of the sites that were probed, or by the table, or by what was pushed, and sends its tasks.
+    fn directs(&mut self, at: f64, request: usize, probed: &[SiteId], sends_at: f64) {
+        if let Director::Store(rule) = self.run.director {
+            self.asks_by_forecast(at, request, rule, sends_at);
+            return;
+        }
+        let queues: Vec<f64> = self.nodes.iter().map(|node| node.queue_bytes).collect();
         let queue = |site: SiteId| {
-            let bytes = nodes[site.0 as usize - 1].queue_bytes;
+            let bytes = queues[number(site)];
             probed.contains(&site).then_some(SiteQueue { waiting: 0.0, bytes })
         };
         self.asks(request, Purpose::Query, &queue, sends_at);
-        if let Some(time_out) = self.run.policy.time_out() {
+        if let Some(time_out) = self.run.director.time_out() {
             self.push(sends_at + time_out.as_secs_f64(), Event::TimesOut(request));
+        }
+    }
+
+    /// Asks by the store's rule and what the front end knows.
+    fn asks_by_forecast(&mut self, at: f64, request: usize, rule: StoreDefault, sends_at: f64) {
+        let of = self.requests[request];
+        let (front_end, index) = (self.progress[request].front_end, of.partition % self.code.k());
+        let sites = &self.placed[of.partition / self.code.k()];
+        let takes_s = self.service_s(request);
+        let ends_s = |site: SiteId| self.views.waits_s(front_end, number(site), at) + takes_s;
+        let local = (rule.degraded == Degraded::Local).then(|| local_group(&self.code, index)).flatten();
+        let is_option = |chunk: usize| chunk == index || local.is_none_or(|group| group.contains(chunk));
+        let ends: Vec<Option<f64>> =
+            sites.iter().enumerate().map(|(chunk, &site)| is_option(chunk).then(|| ends_s(site))).collect();
+        let copied = self.run.copies.map_or(&[][..], |copies| copies.sites(of.partition));
+        let copies: Vec<f64> = copied.iter().map(|&site| ends_s(site)).collect();
+        let read = SingleRead { code: &self.code, index, ends_s: &ends, copies_s: &copies, decode_s: 0.0 };
+        let asked: Vec<(usize, usize)> = match read.least(rule.added_load).expect("no node is down").source {
+            Source::Copy(place) => vec![(index, number(copied[place]))],
+            Source::Chunks(chunks) => chunks.iter().map(|chunk| (chunk, number(sites[chunk]))).collect(),
+        };
+        for (chunk, node) in asked {
+            self.views.sends(front_end, node, sends_at + MESSAGE_S, takes_s);
+            self.sends(request, chunk, node, sends_at);
         }
     }
 
@@ -295,13 +343,20 @@ impl<'a> Simulation<'a> {
         queue: &dyn Fn(SiteId) -> Option<SiteQueue>,
         sends_at: f64,
     ) {
-        let plan =
-            self.with_query(request, purpose, queue, |query, this| this.planner.plan(query, &mut this.rng));
-        let plan = plan.expect("no node is down");
-        for chunk in plan.reads.iter().flat_map(|read| &read.chunks).map(|chunk| chunk.index) {
-            self.progress[request].asked.insert(chunk);
-            self.push(sends_at + MESSAGE_S, Event::Begins { request, chunk });
+        let plan = self.with_query(request, purpose, queue, |query, this| {
+            let planner = this.planner.as_mut().expect("the store's default plans otherwise");
+            planner.plan(query, &mut this.rng)
+        });
+        for read in plan.expect("no node is down").reads {
+            read.chunks
+                .iter()
+                .for_each(|chunk| self.sends(request, chunk.index, number(read.site), sends_at));
         }
+    }
+
+    fn sends(&mut self, request: usize, chunk: usize, node: usize, sends_at: f64) {
+        self.progress[request].asked.insert(chunk);
+        self.push(sends_at + MESSAGE_S, Event::Begins { request, chunk, node });
     }
 
     fn times_out(&mut self, at: f64, request: usize) {
@@ -311,32 +366,70 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn begins(&mut self, at: f64, request: usize, chunk: usize) {
-        let bytes = f64::from(self.requests[request].bytes);
-        let service = TASK_S + bytes / self.bytes_per_s;
-        let node = self.node(request, chunk);
-        node.queue_bytes += bytes;
-        node.free_at = node.free_at.max(at) + service;
-        let ends_at = node.free_at;
-        self.push(ends_at, Event::Ends { request, chunk, entered: at });
+    /// Seconds that a node takes for a request, unless it is slow.
+    fn service_s(&self, request: usize) -> f64 {
+        TASK_S + f64::from(self.requests[request].bytes) / self.bytes_per_s
     }
 
-    fn ends(&mut self, at: f64, request: usize, chunk: usize, entered: f64) {
+    fn begins(&mut self, at: f64, request: usize, chunk: usize, node: usize) {
+        let (bytes, service_s, slow) =
+            (f64::from(self.requests[request].bytes), self.service_s(request), self.run.slow);
+        let (served_at, ends_at) = self.nodes[node].take(at, bytes, service_s, slow);
+        if self.counts(request) {
+            self.times.waits.push(served_at - at);
+            self.nodes[node].served_bytes += bytes;
+        }
+        self.push(ends_at, Event::Ends { request, chunk, node, entered: at });
+        self.pushes_change(at, node);
+    }
+
+    fn ends(&mut self, at: f64, request: usize, chunk: usize, node: usize, entered: f64) {
         let (bytes, arrived) = (f64::from(self.requests[request].bytes), self.requests[request].at);
-        self.node(request, chunk).queue_bytes -= bytes;
+        self.nodes[node].end(at, bytes);
+        self.pushes_change(at, node);
         let wanted = self.wanted(request);
         let counts = self.counts(request);
         if counts {
-            self.task_times.push(at - entered);
+            self.times.tasks.push(at - entered);
         }
         let progress = &mut self.progress[request];
         progress.came.insert(chunk);
         if !progress.is_answered && self.code.determines(&progress.came, &wanted) {
             progress.is_answered = true;
             if counts {
-                self.times.push(at + MESSAGE_S - arrived);
+                self.times.requests.push(at + MESSAGE_S - arrived);
             }
         }
+    }
+
+    /// A node whose queue is not what front ends believe says so, where nodes do. It looks when a task comes or ends, and when
+    /// all should have ended by what it told.
+    fn pushes_change(&mut self, at: f64, node: usize) {
+        let does =
+            matches!(self.run.director, Director::Store(StoreDefault { pushes: Pushes::OnChange, .. }));
+        if does && self.nodes[node].is_believed_wrongly(at) {
+            let waits_s = self.tells(at, node);
+            if waits_s > 0.0 && self.run.slow.is_some() {
+                self.push(at + waits_s + 2.0 * BELIEF_S, Event::Looks(node));
+            }
+        }
+    }
+
+    /// A node pushes its queue at its time, as long as requests come.
+    fn pushes(&mut self, at: f64, node: usize, every_s: f64) {
+        self.tells(at, node);
+        if self.requests.last().is_some_and(|last| at <= last.at) {
+            self.push(at + every_s, Event::Pushes { node, every_s });
+        }
+    }
+
+    fn tells(&mut self, at: f64, node: usize) -> f64 {
+        if at >= self.run.warm_up_s {
+            self.pushes += self.front_ends.len() as u64;
+        }
+        let waits_s = self.nodes[node].tell(at);
+        self.push(at + MESSAGE_S, Event::Told { node, waits_s, at });
+        waits_s
     }
 
     fn probes(&mut self, at: f64, since_last: f64) {
@@ -349,18 +442,13 @@ impl<'a> Simulation<'a> {
             bytes: node.queue_bytes,
         };
         let sites = self.nodes.iter().enumerate().map(told).collect();
-        let probe = Probe { since_last: std::time::Duration::from_secs_f64(since_last), sites };
-        let solved_at = at + self.probing_nodes_s() / 2.0 + self.run.policy.solve_time().as_secs_f64();
+        let probe = Probe { since_last: Duration::from_secs_f64(since_last), sites };
+        let solved_at = at + self.probing_nodes_s() / 2.0 + self.run.director.solve_time().as_secs_f64();
         self.push(solved_at, Event::InForce(probe));
     }
 
     fn wanted(&self, request: usize) -> ChunkSet {
         std::iter::once(self.requests[request].partition % self.code.k()).collect()
-    }
-
-    fn node(&mut self, request: usize, chunk: usize) -> &mut Node {
-        let site = self.placed[self.requests[request].partition / self.code.k()][chunk];
-        &mut self.nodes[site.0 as usize - 1]
     }
 
     /// The query of a request, as the policy sees it.
@@ -387,21 +475,9 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// The sites of each group of k partitions: random ones, so that every node has about as many chunks (§3).
-pub(super) fn place(code: &Code, seed: u64) -> Vec<Vec<SiteId>> {
-    let mut rng = SmallRng::seed_from_u64(hash(seed ^ 0x91ace));
-    let mut counts = vec![0u32; NODES];
-    let group = |_| {
-        let mut order: Vec<(u32, u64, usize)> =
-            counts.iter().enumerate().map(|(node, &count)| (count, rng.random(), node)).collect();
-        order.sort_unstable();
-        order.truncate(code.n());
-        // The least loaded come in random order: which of them gets data is a draw too.
-        order.sort_unstable_by_key(|(_, draw, _)| *draw);
-        order.iter().for_each(|(.., node)| counts[*node] += 1);
-        order.into_iter().map(|(.., node)| SiteId(node as u32 + 1)).collect()
-    };
-    (0..PARTITIONS.div_ceil(code.k())).map(group).collect()
+/// A node's place.
+fn number(site: SiteId) -> usize {
+    site.0 as usize - 1
 }
 
 #[cfg(test)]

@@ -1,13 +1,24 @@
 //! The model against what can be said without it.
 
 use super::*;
-use crate::directing::{FITS, requests};
+use crate::directing::{FITS, PARTITIONS, requests};
 
 const A3: Fit = FITS[2];
 
 fn run(table: Table, policy: &str, requests: &[Request], warm_up_s: f64) -> Seen {
     let policy = striate_baselines::read_policy(policy).unwrap();
-    super::run(&Run { fit: &A3, table, policy, probe_s: PROBE_S, warm_up_s, seed: 1 }, requests)
+    run_of(table, Director::Published(policy), requests, warm_up_s, None)
+}
+
+fn run_of(
+    table: Table,
+    director: Director,
+    requests: &[Request],
+    warm_up_s: f64,
+    copies: Option<&HotCopies>,
+) -> Seen {
+    let run = Run { fit: &A3, table, director, probe_s: PROBE_S, warm_up_s, seed: 1, slow: None, copies };
+    super::run(&run, requests)
 }
 
 /// Alone, a request takes a decision, its probes, two messages and one task.
@@ -99,17 +110,69 @@ fn one_seed_gives_one_outcome() {
     }
 }
 
+/// Alone, the default asks for the chunk itself, and takes a decision, two messages and a task. All 8 front ends hear of it
+/// once: they expect its end.
 #[test]
-fn every_node_has_as_many_chunks_on_distinct_nodes() {
+fn the_default_takes_no_time_to_ask_for_queues() {
+    let lonely: Vec<Request> = (0..40)
+        .map(|number| Request { at: f64::from(number), partition: number as usize * 41, bytes: 100_000 })
+        .collect();
     for table in [Table::One, Table::Two] {
-        let (code, mut counts) = (table.code(), vec![0; NODES]);
-        let placed = place(&code, 4);
-        assert_eq!(placed.len(), 334);
-        for sites in &placed {
-            let distinct: std::collections::BTreeSet<_> = sites.iter().collect();
-            assert_eq!((sites.len(), distinct.len()), (code.n(), code.n()));
-            sites.iter().for_each(|site| counts[site.0 as usize - 1] += 1);
-        }
-        assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
+        let seen = run_of(table, Director::Store(StoreDefault::default()), &lonely, 0.0, None);
+        let expected = DECISION_S + 2.0 * MESSAGE_S + A3.mean_service_s(table);
+        assert!((seen.requests.min - expected).abs() < 1e-9 && (seen.requests.max - expected).abs() < 1e-9);
+        assert!((seen.pushes_per_s * 39.0 - 40.0 * 8.0).abs() < 1e-6, "{}", seen.pushes_per_s);
+        assert_eq!((seen.requests.probes_per_s, seen.tasks_per_request), (0.0, 1.0));
     }
+}
+
+/// Ten at once for one object: the front ends' own reads under way, and what nodes push, spread them; with copies of the
+/// partition more so, and fewer tasks are needed.
+#[test]
+fn the_default_spreads_a_burst_and_copies_take_their_share() {
+    let burst: Vec<Request> = (0..10)
+        .map(|number| Request { at: 5.0 + 0.002 * f64::from(number), partition: 7, bytes: 100_000 })
+        .collect();
+    let store = |every: Option<f64>| {
+        let pushes = every.map_or(Pushes::OnChange, Pushes::Every);
+        Director::Store(StoreDefault { pushes, ..StoreDefault::default() })
+    };
+    let normal = run(Table::Two, "normal(2s)", &burst, 0.0);
+    let fresh = run_of(Table::Two, store(None), &burst, 0.0, None);
+    let stale = run_of(Table::Two, store(Some(10.0)), &burst, 0.0, None);
+    assert!(fresh.requests.mean < 0.8 * normal.requests.mean, "{fresh:?} beside {normal:?}");
+    assert!(stale.requests.mean > 1.05 * fresh.requests.mean, "{stale:?} beside {fresh:?}");
+    let code = Table::Two.code();
+    let copies = HotCopies::place(&code, &place(&code, 1), &burst, 3);
+    let copied = run_of(Table::Two, store(None), &burst, 0.0, Some(&copies));
+    assert!(copied.requests.mean < fresh.requests.mean, "{copied:?} beside {fresh:?}");
+    assert!(copied.tasks_per_request < fresh.tasks_per_request, "{copied:?} beside {fresh:?}");
+}
+
+/// Every node is five times as slow for a thirtieth of the time.
+#[test]
+fn slow_episodes_lengthen_tasks() {
+    let requests: Vec<Request> = (0..4_000)
+        .map(|number| Request {
+            at: f64::from(number) * 0.03,
+            partition: number as usize * 7 % 2_004,
+            bytes: 100_000,
+        })
+        .collect();
+    let mean = |slow| {
+        let director = Director::Store(StoreDefault::default());
+        let run = Run {
+            fit: &A3,
+            table: Table::One,
+            director,
+            probe_s: 0.0,
+            warm_up_s: 0.0,
+            seed: 1,
+            slow,
+            copies: None,
+        };
+        super::run(&run, &requests).tasks.mean
+    };
+    let (usual, slow) = (mean(None), mean(Some(SlowEpisodes::USUAL)));
+    assert!((1.08..1.25).contains(&(slow / usual)), "{slow} beside {usual}");
 }

@@ -1,0 +1,85 @@
+//! What is to hold in the contest. The bars are older than this code: they come from a simulation of the experiment that shares
+//! nothing with it.
+
+use serde::Serialize;
+
+use super::super::Table;
+use super::{Case, Entrant};
+
+/// More sessions at the same gaps, until the mean is that of LMLF-PW2 at the table's load.
+pub(super) const SESSIONS: &str = "load at LMLF PW2's mean, more sessions";
+/// The same requests in less time.
+pub(super) const SPEED: &str = "load at LMLF PW2's mean, sped up";
+/// The mean at the load that is to be reached, over that of LMLF-PW2.
+pub(super) const SESSIONS_AT_THE_BAR: &str = "mean over LMLF PW2's at the bar's load, more sessions";
+/// The same, sped up.
+pub(super) const SPEED_AT_THE_BAR: &str = "mean over LMLF PW2's at the bar's load, sped up";
+/// Control messages a second that the default may take, to 8 front ends.
+const MESSAGES_PER_S: f64 = 8_000.0;
+
+/// A bar of a median.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Bar {
+    /// The bar,
+    pub value: f64,
+    /// which it is not to be below, or else not above.
+    pub is_least: bool,
+}
+
+impl Bar {
+    fn at_most(value: f64) -> Self {
+        Self { value, is_least: false }
+    }
+
+    fn at_least(value: f64) -> Self {
+        Self { value, is_least: true }
+    }
+
+    /// Whether it holds.
+    pub fn holds(self, measured: f64) -> bool {
+        if self.is_least { measured >= self.value } else { measured <= self.value }
+    }
+}
+
+/// The bar of what is told of a default in a case, if there is one.
+pub(super) fn bar(table: Table, case: Case, policy: &str, what: &str) -> Option<Bar> {
+    let has_copies = policy == Entrant::WITH_COPIES;
+    if !has_copies && policy != Entrant::DEFAULT {
+        return None;
+    }
+    let of_table = |one: f64, two: f64| if table == Table::One { one } else { two };
+    let most = match what {
+        "messages a second" if case == Case::Charged => Some(MESSAGES_PER_S),
+        "mean over the best of seven" => most_mean(case, has_copies, of_table),
+        "p99 over the best of seven" => most_p99(case, has_copies, of_table),
+        SESSIONS_AT_THE_BAR | SPEED_AT_THE_BAR => Some(1.0),
+        SESSIONS => return Some(Bar::at_least(if has_copies { 4.0 } else { of_table(1.4, 1.9) })),
+        SPEED => return Some(Bar::at_least(if has_copies { 3.0 } else { of_table(1.4, 1.7) })),
+        _ => None,
+    };
+    most.map(Bar::at_most)
+}
+
+fn most_mean(case: Case, has_copies: bool, of_table: impl Fn(f64, f64) -> f64) -> Option<f64> {
+    match (case, has_copies) {
+        (Case::Charged, false) => Some(of_table(0.78, 0.77)),
+        (Case::Charged, true) => Some(0.52),
+        (Case::Free, false) => Some(of_table(0.96, 1.0)),
+        (Case::Free, true) => Some(0.65),
+        (Case::Slow, false) => Some(0.76),
+        (Case::Skews, false) => Some(0.90),
+        (Case::Skews, true) => Some(0.85),
+        _ => None,
+    }
+}
+
+fn most_p99(case: Case, has_copies: bool, of_table: impl Fn(f64, f64) -> f64) -> Option<f64> {
+    match (case, has_copies) {
+        (Case::Charged, false) => Some(of_table(0.96, 0.94)),
+        (Case::Charged, true) => Some(0.62),
+        (Case::Slow, false) => Some(0.75),
+        (Case::Slow, true) => Some(0.45),
+        (Case::Skews, false) => Some(1.0),
+        _ => None,
+    }
+}

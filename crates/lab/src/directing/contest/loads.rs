@@ -1,0 +1,208 @@
+//! The loads of the contest: what is asked, in which places, on how fast nodes.
+
+use std::path::Path;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use striate_splitmix::hash;
+
+use super::super::placement::place;
+use super::super::prediction::Plan;
+use super::super::requests::{MEAN_BYTES, Request, Sessions, exponential, partition_of};
+use super::super::simulation::TASK_S;
+use super::super::{Fit, NODES, OBJECTS, Table};
+use crate::workload::trace::{self, Preload, ReplayOptions};
+use crate::workload::{Cdn, Due, Operation, Workload};
+
+/// A load on its placement.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// What it is.
+    pub name: String,
+    /// Of the placement, and of all draws.
+    pub seed: u64,
+    /// Where its sessions come from, and how fast nodes are.
+    pub fit: Fit,
+    /// What is asked.
+    pub requests: Vec<Request>,
+    /// What was asked before, by which copies are made.
+    pub before: Vec<Request>,
+}
+
+/// Loads that do not come from the family: (i + 1)^−a without bursts. The last has three quarters of the requests on one object.
+const OTHER_SKEWS: [f64; 4] = [1.1, 1.3, 1.5, 2.5];
+/// Service times between which theirs are looked for.
+const OTHER_SERVICE_S: (f64, f64) = (0.003, 0.130);
+/// Halvings of that range: near saturation a little makes much.
+const OTHER_HALVINGS: usize = 14;
+/// The hottest node's load under normal reads, where no table says how fast nodes are.
+const HOTTEST: f64 = 0.8;
+
+/// Loads of the family that give Normal's row of the table.
+pub fn family(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Load> {
+    let of_seed = |seed: u64| {
+        let (fit, requests, _) = plan.with_normal(seed)?;
+        Some(of_sessions(format!("family, seed {seed}"), plan, fit, requests, seed))
+    };
+    seeds.into_iter().filter_map(of_seed).take(plan.wanted).collect()
+}
+
+/// Loads of other skews that give Normal's mean.
+pub fn other_skews(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Load> {
+    let mut loads = Vec::new();
+    for seed in seeds {
+        for exponent in OTHER_SKEWS {
+            let fit = Fit {
+                name: "Poisson",
+                exponent,
+                shift: 0.0,
+                sigma: 0.5,
+                burst: 1.0,
+                gap_s: 0.005,
+                service_s: [0.0; 2],
+            };
+            let requests =
+                Sessions { fit: &fit, table: plan.table, load: 1.0, day: 0 }.draw(plan.length_s, seed);
+            let fit = plan.with_normals_mean(fit, OTHER_SERVICE_S, OTHER_HALVINGS, seed, &requests);
+            let name = format!("Poisson, Zipf {exponent}, seed {seed}");
+            loads.push(of_sessions(name, plan, fit, requests, seed));
+        }
+    }
+    loads
+}
+
+fn of_sessions(name: String, plan: &Plan, fit: Fit, requests: Vec<Request>, seed: u64) -> Load {
+    let before = Sessions { fit: &fit, table: plan.table, load: 1.0, day: 1 }.draw(plan.length_s, seed);
+    Load { name, seed, fit, requests, before }
+}
+
+/// Histograms of a CDN's object sizes and popularity, as [`Cdn`] reads them.
+#[derive(Clone, Debug)]
+pub struct Histograms {
+    /// Of sizes.
+    pub sizes: String,
+    /// Of popularity.
+    pub popularity: String,
+}
+
+impl Histograms {
+    fn cdn(&self, seed: u64) -> Result<Cdn, String> {
+        Cdn::new(OBJECTS, &self.sizes, &self.popularity, seed).map_err(|error| error.to_string())
+    }
+
+    /// A CDN: its popularity and its sizes, as they are; requests as a Poisson process at the table's rate, and nodes so fast
+    /// that the hottest has a load of 0.8 under normal reads.
+    ///
+    /// # Errors
+    /// When these are no histograms.
+    pub fn of_a_cdn(&self, table: Table, length_s: f64, seed: u64) -> Result<Load, String> {
+        let mut cdn = self.cdn(seed)?;
+        let mut draw = |day: u64| {
+            let mut rng = SmallRng::seed_from_u64(hash(seed ^ (day << 32) ^ 0xcd));
+            let (mut at, mut requests) = (0.0, Vec::new());
+            loop {
+                at += exponential(&mut rng, 1.0 / table.requests_per_s());
+                if at >= length_s {
+                    return requests;
+                }
+                if let Operation::Read(objects) = cdn.next(&mut rng) {
+                    requests.extend(objects.iter().map(|object| Request {
+                        at,
+                        partition: partition_of(object, seed),
+                        bytes: cdn.size(object).clamp(1, u64::from(u32::MAX)) as u32,
+                    }));
+                }
+            }
+        };
+        let (requests, before) = (draw(0), draw(1));
+        Ok(on_fitting_nodes(format!("CDN, seed {seed}"), table, requests, before, seed))
+    }
+
+    /// A load of the family with the CDN's sizes instead of lognormal ones, scaled to the same mean.
+    ///
+    /// # Errors
+    /// When these are no histograms.
+    pub fn in_the_place_of_sizes(&self, load: &Load) -> Result<Load, String> {
+        let cdn = self.cdn(load.seed)?;
+        let with_sizes = |requests: &[Request], day: u64| -> Vec<Request> {
+            let size =
+                |number: usize| cdn.size(hash(load.seed ^ hash(number as u64) ^ day) % OBJECTS).max(1) as f64;
+            let mean = (0..requests.len()).map(size).sum::<f64>() / requests.len() as f64;
+            let scaled = |(number, of): (usize, &Request)| Request {
+                bytes: (size(number) * MEAN_BYTES / mean).clamp(1.0, f64::from(u32::MAX)) as u32,
+                ..*of
+            };
+            requests.iter().enumerate().map(scaled).collect()
+        };
+        Ok(Load {
+            name: format!("{}, sizes of a CDN", load.name),
+            requests: with_sizes(&load.requests, 0),
+            before: with_sizes(&load.before, 1),
+            ..load.clone()
+        })
+    }
+}
+
+/// A trace's reads, each object a request of its own, sped up to the table's rate; its first half is what was asked before.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn of_a_trace(path: &Path, table: Table, seed: u64) -> Result<Load, String> {
+    let options = ReplayOptions { time_scale: 1.0, preload: Preload::All };
+    let mut replay =
+        trace::open(path, options).map_err(|error| format!("{}: {error}", path.display()))?.reads_only();
+    let (mut rng, mut requests) = (SmallRng::seed_from_u64(0), Vec::new());
+    while let Due::After(due) = replay.due() {
+        if let Operation::Read(objects) = replay.next(&mut rng) {
+            requests.extend(objects.iter().map(|object| Request {
+                at: due.as_secs_f64(),
+                partition: partition_of(object, seed),
+                bytes: replay.size(object).clamp(1, u64::from(u32::MAX)) as u32,
+            }));
+        }
+    }
+    let speed = requests.last().map_or(1.0, |last| table.requests_per_s() * last.at / requests.len() as f64);
+    let mut rest = requests.split_off(requests.len() / 2);
+    let begin = rest.first().map_or(0.0, |first| first.at);
+    rest.iter_mut().for_each(|request| request.at = (request.at - begin) / speed);
+    Ok(on_fitting_nodes(format!("trace, seed {seed}"), table, rest, requests, seed))
+}
+
+/// Requests on nodes that are so fast that the hottest has its load under normal reads.
+fn on_fitting_nodes(
+    name: String,
+    table: Table,
+    requests: Vec<Request>,
+    before: Vec<Request>,
+    seed: u64,
+) -> Load {
+    let (code, placed) = (table.code(), place(&table.code(), seed));
+    let mut work = vec![(0.0, 0.0); NODES];
+    for request in &requests {
+        let site = placed[request.partition / code.k()][request.partition % code.k()];
+        let of_node: &mut (f64, f64) = &mut work[site.0 as usize - 1];
+        of_node.0 += 1.0;
+        of_node.1 += f64::from(request.bytes);
+    }
+    let length_s = requests.last().map_or(0.0, |last| last.at);
+    let hottest = |bytes_per_s: f64| {
+        let busy_s = |&(tasks, bytes): &(f64, f64)| tasks * TASK_S + bytes / bytes_per_s;
+        work.iter().map(busy_s).fold(0.0, f64::max) / length_s
+    };
+    let (mut low, mut high) = (1.0f64, 1e12f64);
+    for _ in 0..60 {
+        let middle = (low * high).sqrt();
+        if hottest(middle) > HOTTEST { low = middle } else { high = middle }
+    }
+    let fit = Fit {
+        name: "given",
+        exponent: 2.0,
+        shift: 0.0,
+        sigma: 0.0,
+        burst: 1.0,
+        gap_s: 0.0,
+        // The simulation knows the nodes' rate by this.
+        service_s: [TASK_S + MEAN_BYTES / high; 2],
+    };
+    Load { name, seed, fit, requests, before }
+}

@@ -1,0 +1,186 @@
+//! Nodes: one task at a time, first come, first served, and seconds in which some are slow.
+
+use std::collections::VecDeque;
+
+use striate_splitmix::hash;
+
+/// Times in which a node takes a multiple of its time for everything. Each node has them at a phase of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowEpisodes {
+    /// How many times as long everything takes.
+    pub factor: f64,
+    /// Seconds of an episode.
+    pub for_s: f64,
+    /// Seconds from one to the next.
+    pub every_s: f64,
+}
+
+impl SlowEpisodes {
+    /// Nodes are five times as slow for a second in every thirty.
+    pub const USUAL: Self = Self { factor: 5.0, for_s: 1.0, every_s: 30.0 };
+
+    /// When a node whose episodes begin at `phase_s` ends `work_s` that it begins at `at`.
+    fn end_of(self, phase_s: f64, at: f64, mut work_s: f64) -> f64 {
+        let mut at = at;
+        loop {
+            let since = (at - phase_s).rem_euclid(self.every_s);
+            let (factor, left_s) = match since < self.for_s {
+                true => (self.factor, self.for_s - since),
+                false => (1.0, self.every_s - since),
+            };
+            if work_s * factor <= left_s {
+                return at + work_s * factor;
+            }
+            work_s -= left_s / factor;
+            // Never in place, whatever is lost to rounding.
+            at += left_s.max(1e-9);
+        }
+    }
+}
+
+/// By how much front ends may believe wrongly before a node pushes, in seconds.
+pub(super) const BELIEF_S: f64 = 0.001;
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// When it has ended all tasks.
+    free_at: f64,
+    /// Bytes of the tasks that it has not ended.
+    pub(super) queue_bytes: f64,
+    /// Of these tasks: when each begins to be served, and how long it takes as far as its bytes tell.
+    tasks: VecDeque<(f64, f64)>,
+    /// How many times as long the task took that it ended last, if it has more to do.
+    pace: f64,
+    /// What it told last: how long what waits takes, and when that was so.
+    told: (f64, f64),
+    /// Bytes of all tasks that count.
+    pub(super) served_bytes: f64,
+    phase_s: f64,
+}
+
+impl Node {
+    /// The node of this number.
+    pub(super) fn new(number: usize, seed: u64, slow: Option<SlowEpisodes>) -> Self {
+        let draw = hash(seed ^ hash(number as u64 + 0x510)) as f64 / u64::MAX as f64;
+        Self {
+            free_at: 0.0,
+            queue_bytes: 0.0,
+            tasks: VecDeque::new(),
+            pace: 1.0,
+            told: (0.0, 0.0),
+            served_bytes: 0.0,
+            phase_s: slow.map_or(0.0, |slow| draw * slow.every_s),
+        }
+    }
+
+    /// Takes a task: when it begins to serve it, and when it ends. The node itself knows neither before it is so.
+    pub(super) fn take(
+        &mut self,
+        at: f64,
+        bytes: f64,
+        work_s: f64,
+        slow: Option<SlowEpisodes>,
+    ) -> (f64, f64) {
+        self.queue_bytes += bytes;
+        let begins = self.free_at.max(at);
+        self.tasks.push_back((begins, work_s));
+        self.free_at = slow.map_or(begins + work_s, |slow| slow.end_of(self.phase_s, begins, work_s));
+        (begins, self.free_at)
+    }
+
+    /// Ends a task.
+    pub(super) fn end(&mut self, at: f64, bytes: f64) {
+        self.queue_bytes -= bytes;
+        let ended = self.tasks.pop_front();
+        let pace = ended.map_or(1.0, |(begins, takes_s)| (at - begins) / takes_s);
+        self.pace = if self.tasks.is_empty() { 1.0 } else { pace.max(1.0) };
+    }
+
+    /// How long what it has not ended will take, as the node can tell: at its pace, and of a task that takes longer than that
+    /// as long again as it has taken.
+    pub(super) fn work_s(&self, at: f64) -> f64 {
+        let Some(&(begins, takes_s)) = self.tasks.front() else { return 0.0 };
+        let (since, expected) = ((at - begins).max(0.0), takes_s * self.pace);
+        let (left, pace) = match since < expected {
+            true => (expected - since, self.pace),
+            false => (since, 2.0 * since / takes_s),
+        };
+        left + pace * self.tasks.iter().skip(1).map(|(_, takes_s)| takes_s).sum::<f64>()
+    }
+
+    /// Whether front ends believe wrongly: what was told, less the time since, is not what still waits.
+    pub(super) fn is_believed_wrongly(&self, at: f64) -> bool {
+        let believed = (self.told.0 - (at - self.told.1)).max(0.0);
+        (believed - self.work_s(at)).abs() > BELIEF_S
+    }
+
+    /// Tells: how long what waits takes.
+    pub(super) fn tell(&mut self, at: f64) -> f64 {
+        self.told = (self.work_s(at), at);
+        self.told.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_second_does_a_fifth_of_the_work() {
+        let slow = SlowEpisodes::USUAL;
+        for (at, work, end) in [
+            (5.0, 1.0, 6.0),
+            (10.0, 0.1, 10.5),
+            (10.0, 0.2, 11.0),
+            (10.0, 0.3, 11.1),
+            (9.5, 1.0, 11.3),
+            (10.5, 29.1, 40.0),
+            (10.5, 29.3, 41.0),
+        ] {
+            let got = slow.end_of(10.0, at, work);
+            assert!((got - end).abs() < 1e-6, "{at}, {work}: {got}, not {end}");
+        }
+    }
+
+    #[test]
+    fn a_node_serves_in_turn() {
+        let mut node = Node::new(3, 1, None);
+        assert_eq!(node.take(1.0, 10.0, 2.0, None), (1.0, 3.0));
+        assert_eq!(node.take(2.0, 20.0, 1.0, None), (3.0, 4.0));
+        assert_eq!((node.work_s(1.0), node.work_s(2.5)), (3.0, 1.5));
+        node.end(3.0, 10.0);
+        assert_eq!((node.work_s(3.0), node.work_s(3.25)), (1.0, 0.75));
+        node.end(4.0, 20.0);
+        assert_eq!((node.work_s(4.0), node.queue_bytes), (0.0, 0.0));
+        assert_eq!(node.take(9.0, 0.0, 1.0, None), (9.0, 10.0));
+    }
+
+    #[test]
+    fn what_goes_as_it_was_told_is_not_told_again() {
+        let mut node = Node::new(3, 1, None);
+        node.take(1.0, 10.0, 2.0, None);
+        assert!(node.is_believed_wrongly(1.0));
+        assert_eq!(node.tell(1.0), 2.0);
+        assert!(!node.is_believed_wrongly(2.5));
+        node.end(3.0, 10.0);
+        assert!(!node.is_believed_wrongly(3.0));
+    }
+
+    #[test]
+    fn a_slow_node_says_how_slow_it_is() {
+        let mut node = Node::new(3, 1, None);
+        node.take(0.0, 1.0, 1.0, None);
+        node.take(0.0, 1.0, 1.0, None);
+        node.take(0.0, 1.0, 1.0, None);
+        // Its first task has taken twice its time, and the end is not in sight.
+        assert_eq!(node.work_s(2.0), 2.0 + 4.0 + 4.0);
+        node.end(3.0, 1.0);
+        node.tasks[0].0 = 3.0;
+        assert_eq!(node.work_s(3.0), 6.0);
+        node.end(6.0, 1.0);
+        node.end(9.0, 1.0);
+        node.take(9.0, 1.0, 1.0, None);
+        assert_eq!(node.work_s(9.0), 1.0, "an idle node may be as fast as any");
+    }
+}
