@@ -7,10 +7,12 @@ use super::problem::MakespanProblem;
 use super::response::{PRECISION, Wanted};
 use super::solve::MakespanWorkspace;
 
-/// Looks at all pieces and sites for something better at most, for each plan.
+/// Looks at all pieces for something better at most.
 const MOST_ROUNDS: usize = 16;
-/// A site that gives more than this is not closed.
-const MOST_CLOSED: u32 = 3;
+/// A site that gives so much is closed. Of one that gives less its piece leaves by itself; more is rarely better elsewhere.
+const CLOSED: std::ops::RangeInclusive<u32> = 2..=3;
+/// Closing is tried so often, times the pieces of the query.
+const MOST_CLOSING: usize = 1_000;
 
 /// What was taken of some pieces, to be taken again.
 #[derive(Clone, Debug, Default)]
@@ -40,19 +42,26 @@ impl Taken {
 }
 
 impl MakespanWorkspace {
-    /// Changes the plan until neither a piece nor a site makes it better.
-    pub(super) fn improve(&mut self, problem: &MakespanProblem) {
+    /// Lets pieces find better responses until there are none.
+    fn improve(&mut self, problem: &MakespanProblem) {
         for _ in 0..MOST_ROUNDS {
-            let is_better =
-                self.improve_pieces(problem) || (problem.request > 0.0 && self.close_sites(problem));
-            if !is_better {
+            if !self.improve_pieces(problem) {
                 return;
             }
         }
     }
 
-    /// Takes pieces out and puts them back at their best. Answers whether any was better elsewhere.
-    fn improve_pieces(&mut self, problem: &MakespanProblem) -> bool {
+    /// Lets pieces find better responses and closes sites, until neither makes the plan better.
+    pub(super) fn improve_fully(&mut self, problem: &MakespanProblem) {
+        self.improve(problem);
+        let mut left = MOST_CLOSING / problem.piece_count().max(1);
+        while problem.request > 0.0 && self.close_sites(problem, &mut left) {
+            self.improve(problem);
+        }
+    }
+
+    /// Takes each piece out and puts it back at its best. Answers whether any was better elsewhere.
+    pub(super) fn improve_pieces(&mut self, problem: &MakespanProblem) -> bool {
         let mut last = self.state.last(problem);
         let mut is_better = false;
         for piece in 0..problem.piece_count() {
@@ -95,11 +104,12 @@ impl MakespanWorkspace {
         is_better
     }
 
-    /// Closes sites. Answers whether any was better closed.
-    fn close_sites(&mut self, problem: &MakespanProblem) -> bool {
+    /// Closes sites, as often as is `left`. Answers whether any was better closed.
+    fn close_sites(&mut self, problem: &MakespanProblem, left: &mut usize) -> bool {
         let mut is_better = false;
         for site in 0..problem.queues.len() {
-            if (1..=MOST_CLOSED).contains(&self.state.count(site)) {
+            if *left > 0 && CLOSED.contains(&self.state.count(site)) {
+                *left -= 1;
                 is_better |= self.close_site(problem, site);
             }
         }

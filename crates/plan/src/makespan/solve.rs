@@ -6,8 +6,10 @@ use super::problem::{MakespanError, MakespanProblem};
 use super::response::{PRECISION, Response, Wanted};
 use super::state::State;
 
-/// Plans are made from so many floors at most.
+/// Plans are made from so many floors at most,
 const MOST_FLOORS: usize = 8;
+/// and no more after so many that led to nothing better.
+const MOST_IN_VAIN: usize = 2;
 
 /// What is read, what that costs, and what is proved about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,22 +76,35 @@ impl MakespanWorkspace {
     fn search(&mut self, problem: &MakespanProblem) -> (f64, f64) {
         let floors = &self.bounds.floors;
         let best_floor = (0..floors.len()).min_by(|&a, &b| floors[a].bound.total_cmp(&floors[b].bound));
-        let mut best = (f64::INFINITY, 0.0);
-        let cost = |(makespan, load): (f64, f64)| makespan + problem.weight * load;
+        let (mut best, mut in_vain) = (f64::INFINITY, 0);
         for number in (best_floor.unwrap_or(0)..floors.len()).take(MOST_FLOORS) {
             let Floor { end, bound } = self.bounds.floors[number];
-            if bound >= cost(best) * (1.0 - PRECISION) {
+            if bound >= best * (1.0 - PRECISION) || in_vain == MOST_IN_VAIN {
                 continue;
             }
             self.construct(problem, end);
-            self.improve(problem);
-            let found = (self.state.last(problem).0, self.state.added_load(problem));
-            if cost(found) < cost(best) {
-                best = found;
+            self.improve_pieces(problem);
+            let cost = self.state.cost(problem);
+            in_vain += 1;
+            if cost < best {
+                (best, in_vain) = (cost, 0);
                 self.keep(problem);
             }
         }
-        best
+        self.take_kept(problem);
+        self.improve_fully(problem);
+        self.keep(problem);
+        (self.state.last(problem).0, self.state.added_load(problem))
+    }
+
+    /// Makes what was kept the plan.
+    fn take_kept(&mut self, problem: &MakespanProblem) {
+        self.state.reset(problem);
+        let mut start = 0;
+        for (piece, &end) in self.ends.iter().enumerate() {
+            self.state.take(problem, piece, &self.picks[start..end]);
+            start = end;
+        }
     }
 
     /// Gives every piece its best response to those before it, ends up to `floor` being free.
