@@ -62,10 +62,6 @@ impl Policy for LeastFirst {
         sites
     }
 
-    fn reads_around(&self) -> bool {
-        true
-    }
-
     fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
         if chunk.is_wanted { ChunkChoice::Systematic } else { ChunkChoice::LeastCost }
     }

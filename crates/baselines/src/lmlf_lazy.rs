@@ -38,10 +38,6 @@ impl Policy for LmlfLazy {
         Some(PROBE_EVERY)
     }
 
-    fn reads_around(&self) -> bool {
-        true
-    }
-
     fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
         if chunk.is_wanted { ChunkChoice::Systematic } else { ChunkChoice::LeastCost }
     }

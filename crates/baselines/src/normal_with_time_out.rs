@@ -58,10 +58,6 @@ impl Policy for NormalWithTimeOut {
         Some(self.time_out)
     }
 
-    fn reads_around(&self) -> bool {
-        true
-    }
-
     fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
         if chunk.is_wanted { ChunkChoice::Systematic } else { ChunkChoice::Substitute }
     }

@@ -90,10 +90,6 @@ impl Policy for OptLazy {
         SOLVE_TIME
     }
 
-    fn reads_around(&self) -> bool {
-        true
-    }
-
     fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
         if chunk.is_wanted { ChunkChoice::Systematic } else { ChunkChoice::Drawn }
     }

@@ -99,7 +99,12 @@ pub fn run(trial: RepairTrial) -> Result<Repaired, ClientError> {
             clients: trial.sites - 1,
             block_len: trial.block_len,
             card_bytes_per_s: Some(trial.card_bytes_per_s),
-            ..WorldOptions::ec_store(Calibration::P, trial.profile, trial.blocks, ReadPolicy::new(Adaptive))
+            ..WorldOptions::ec_store(
+                Calibration::P,
+                trial.profile,
+                trial.blocks,
+                ReadPolicy::new(Adaptive::default()),
+            )
         };
         let world = Arc::new(World::build(runtime, &options).await?);
         register_sites(&world).await?;

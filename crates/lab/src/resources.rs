@@ -112,7 +112,8 @@ pub struct Row {
 pub fn measure(setting: Setting, clock: &Runtime) -> Result<Resources, ClientError> {
     let counted = count(setting)?;
     let observe_s = observe_s(clock, EcStoreScans::measured(u64::from(setting.blocks), 1.0));
-    let plan_ns = costs::plan_ns_per_chunk(clock, &ReadPolicy::new(Adaptive)) * counted.chunks_per_request;
+    let plan_ns =
+        costs::plan_ns_per_chunk(clock, &ReadPolicy::new(Adaptive::default())) * counted.chunks_per_request;
     let move_ns = costs::move_ns(clock, Objective::published());
     Ok(Resources { observe_ns: 1e9 * observe_s, plan_ns, move_ns, ..counted })
 }
@@ -123,7 +124,12 @@ fn count(setting: Setting) -> Result<Resources, ClientError> {
     let options = WorldOptions {
         block_len: setting.block_len,
         movement: Some(MovementOptions::published().scaled(MOVES_PER_S)),
-        ..WorldOptions::ec_store(Calibration::P, profile, setting.blocks, ReadPolicy::new(Adaptive))
+        ..WorldOptions::ec_store(
+            Calibration::P,
+            profile,
+            setting.blocks,
+            ReadPolicy::new(Adaptive::default()),
+        )
     };
     let services = options.clients;
     let (measured, moved) = run_in_virtual_time(1, Duration::ZERO, move |runtime| async move {

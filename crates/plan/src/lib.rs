@@ -1,6 +1,7 @@
 //! Every decision of the store, as pure functions of their arguments: no clock, no I/O, no global randomness.
 //!
 //! - [`access`]: which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B).
+//! - [`makespan`]: which chunks of a query are read where, so that the last comes soon and little load is added.
 //! - [`movement`]: which chunk is moved where (EC-Store §IV-C, §IV-D).
 //! - [`placement_rule`]: which places a stripe's chunks may have.
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
@@ -25,6 +26,7 @@ pub mod cost;
 pub mod durability;
 pub mod grouping;
 pub mod load_direction;
+pub mod makespan;
 pub mod movement;
 pub mod placement;
 pub mod placement_rule;

@@ -1,4 +1,4 @@
-//! The access planner allocates nothing once its workspace has grown.
+//! The planners allocate nothing once their workspaces have grown.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,6 +7,8 @@ use rand::rngs::SmallRng;
 use rand::seq::index::sample;
 use rand::{Rng, SeedableRng};
 use striate_plan::access::{AccessOption, AccessProblem, AccessWorkspace, solve};
+use striate_plan::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
+use striate_plan::makespan::{self, MakespanProblem, MakespanWorkspace, USUAL_WEIGHT};
 
 /// The system's allocator, counting what each thread asks of it.
 struct Counting;
@@ -55,5 +57,22 @@ fn solving_allocates_nothing_once_the_workspace_has_grown() {
     };
     let first: u64 = (0..400).map(&mut allocations_of).sum();
     let again: u64 = (0..400).map(&mut allocations_of).sum();
+    assert!(first > 0 && again == 0, "{first} allocations first, {again} the second time");
+}
+
+#[test]
+fn planning_packed_objects_allocates_nothing_once_the_workspace_has_grown() {
+    let (mut problem, mut workspace) = (MakespanProblem::default(), MakespanWorkspace::default());
+    let kinds = [Pieces::Rs, Pieces::Lrc, Pieces::LrcWithCopies, Pieces::HalfSplit, Pieces::Local];
+    let mut allocations_of = |seed: u64| {
+        let (pieces, request) = (kinds[seed as usize % kinds.len()], 5.0 * (seed % 2) as f64);
+        let (count, weight) = (1 + seed as usize % 40, USUAL_WEIGHT);
+        Shape { sites: 32, count, pieces, queue: USUAL_QUEUE, request, weight }.draw(seed, &mut problem);
+        let before = ALLOCATIONS.with(Cell::get);
+        makespan::solve(&problem, &mut workspace).expect("a plan");
+        ALLOCATIONS.with(Cell::get) - before
+    };
+    let first: u64 = (0..200).map(&mut allocations_of).sum();
+    let again: u64 = (0..200).map(&mut allocations_of).sum();
     assert!(first > 0 && again == 0, "{first} allocations first, {again} the second time");
 }

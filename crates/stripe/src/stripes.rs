@@ -237,7 +237,7 @@ impl Stripes {
         spans: &[Span],
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
-        self.inner.reads.read_ahead(spans, hand_out).await
+        self.inner.reads.read_ahead(spans, &self.inner.budget, hand_out).await
     }
 
     /// As [`Stripes::read_ahead`], of one span: its bytes, verified, in order, as ready pieces.
@@ -246,7 +246,7 @@ impl Stripes {
     /// As [`Stripes::read_ahead`].
     pub async fn read_span(&self, span: Span) -> Result<Vec<Bytes>, StripeError> {
         let mut read = Vec::new();
-        self.inner.reads.read_ahead(&[span], |_, pieces| read = pieces).await?;
+        self.read_ahead(&[span], |_, pieces| read = pieces).await?;
         Ok(read)
     }
 

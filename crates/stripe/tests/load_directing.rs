@@ -33,8 +33,11 @@ struct ProbedSite {
 }
 
 impl ProbedSite {
+    /// With a queue its workers are busy.
     fn load(&self, load: LoadReport) -> LoadReport {
-        LoadReport { queue_bytes: self.queue_bytes.load(Ordering::Relaxed), ..load }
+        let queue_bytes = self.queue_bytes.load(Ordering::Relaxed);
+        let queue_requests = if queue_bytes > 0 { load.workers } else { load.queue_requests };
+        LoadReport { queue_bytes, queue_requests, ..load }
     }
 
     async fn wait(runtime: Runtime, hangs: bool) {
@@ -55,7 +58,7 @@ impl Site for ProbedSite {
     }
 
     fn last_load(&self) -> LoadReport {
-        self.site.last_load()
+        self.load(self.site.last_load())
     }
 
     fn read(&self, request: ReadRequest) -> ReadStream {
@@ -283,17 +286,58 @@ fn an_unanswered_probe_delays_a_read_and_does_not_stop_it() {
     }
 }
 
-/// The same columns of k other chunks may be in memory beside the wanted one's, whatever is asked for.
+/// The same columns of others count while they are read in the place of a chunk that can be had. Where there is no memory for them
+/// it is read normally.
 #[test]
-fn what_a_policy_may_read_around_counts_against_the_byte_budget() {
-    for (policy, chunks) in [("lmlf", 7), ("opt-lazy", 7), ("normal(2s)", 7), ("normal", 1), ("adaptive", 1)]
-    {
-        on_cluster(policy, "rs(6,3)", move |cluster| async move {
-            let span = Span { of: cluster.block.clone().into(), range: 0..LEN };
-            let read = cluster.stripes.read_spans(&[span]).await.unwrap();
-            assert_eq!(cluster.stripes.budget().view().taken, chunks * LEN as usize);
+fn what_is_read_around_counts_against_the_byte_budget_or_is_read_normally() {
+    for policy in ["lmlf", "adaptive"] {
+        for (profile, others) in [("rs(6,3)", 6), ("lrc(6,2,2)", 3)] {
+            on_cluster(policy, profile, move |cluster| async move {
+                cluster.site_of(2).queue_bytes.store(1 << 30, Ordering::Relaxed);
+                let budget = cluster.stripes.budget();
+                let span = Span { of: cluster.block.clone().into(), range: 0..LEN };
+                let read = cluster.stripes.read_spans(&[span]).await.unwrap();
+                assert_eq!(budget.view().taken, LEN as usize, "{profile}: what was wanted is held");
+                drop(read);
+                let needed = others * LEN as usize;
+                for (left, chunks) in [(needed, others), (needed - 1, 1)] {
+                    let others_have = budget.try_acquire(budget.view().total - left).unwrap();
+                    assert_eq!(cluster.read(2).await.chunks, chunks, "{profile}: {left} bytes are left");
+                    drop(others_have);
+                    assert_eq!(budget.view().taken, 0);
+                }
+            });
+        }
+    }
+}
+
+/// The default follows what sites report: a chunk behind a queue is read around, in a batch and alone, and no other is.
+#[test]
+fn the_default_reads_around_a_queue() {
+    for (profile, others) in [("rs(6,3)", 6), ("lrc(6,2,2)", 3)] {
+        on_cluster("adaptive", profile, move |cluster| async move {
+            let span = |index: usize| {
+                let start = (index * CHUNK_LEN) as u32;
+                Span { of: cluster.block.clone().into(), range: start..start + LEN }
+            };
+            let batch = [0, 2, 4].map(span);
+            let read = cluster.stripes.read_spans(&batch).await.unwrap();
+            assert_eq!((read.stats.chunks, read.stats.sites), (3, 3), "{profile}: idle");
+            cluster.site_of(2).queue_bytes.store(1 << 30, Ordering::Relaxed);
+            let read = cluster.stripes.read_spans(&batch).await.unwrap();
+            assert_eq!(read.stats.decoded_bytes, u64::from(LEN), "{profile}");
+            assert!(read.stats.plan.is_some_and(|plan| plan.lower_bound > 0.0));
+            for (index, block) in [0, 2, 4].into_iter().zip(&read.blocks) {
+                assert_eq!(block.concat(), cluster.data[index * CHUNK_LEN..][..LEN as usize], "{profile}");
+            }
             drop(read);
-            assert_eq!(cluster.stripes.budget().view().taken, 0);
+            let alone = cluster.stripes.read_span(span(2)).await.unwrap();
+            assert_eq!(alone.concat(), cluster.data[2 * CHUNK_LEN..][..LEN as usize]);
+            assert_eq!(
+                (cluster.read(2).await.chunks, cluster.read(3).await.chunks),
+                (others, 1),
+                "{profile}"
+            );
         });
     }
 }

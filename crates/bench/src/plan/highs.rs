@@ -40,6 +40,12 @@ pub fn solve(problem: &AccessProblem, formulation: Formulation, limit_s: f64) ->
         Formulation::Reduced if is_uniform(problem) => (cover(problem), transfers(problem)),
         Formulation::Reduced => (tight(problem), 0.0),
     };
+    let verdict = prove(model, limit_s);
+    Verdict { cost: verdict.cost + constant, ..verdict }
+}
+
+/// Minimises a model until that is proved or `limit_s` seconds have passed.
+pub fn prove(model: RowProblem, limit_s: f64) -> Verdict {
     let mut model = model.optimise(Sense::Minimise);
     model.make_quiet();
     model.set_threads(NonZeroU32::MIN);
@@ -50,7 +56,7 @@ pub fn solve(problem: &AccessProblem, formulation: Formulation, limit_s: f64) ->
     let solved = model.solve();
     let is_optimal = solved.status() == HighsModelStatus::Optimal;
     let objective = solved.objective_value();
-    let cost = if objective.is_finite() { objective + constant } else { f64::INFINITY };
+    let cost = if objective.is_finite() { objective } else { f64::INFINITY };
     Verdict { cost, is_optimal }
 }
 

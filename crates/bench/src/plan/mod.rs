@@ -1,10 +1,12 @@
-//! The access planner beside HiGHS: the same optima, how much sooner, and how good plans are where none is proved.
+//! The planners beside HiGHS: the access planner's optima, how much sooner, and how good plans are where none is proved; how near the
+//! plans of queries over packed objects are to the optimum, and what they take.
 //!
 //! Times are processor time of one thread, the best of five runs for each instance; their 99th percentile is over
 //! instances. HiGHS runs in this process with one thread, after a first call.
 
 mod beyond;
 mod highs;
+mod makespan;
 mod race;
 mod speed;
 
@@ -21,6 +23,9 @@ pub struct Options {
     /// More instances, and 60 s of HiGHS for each that is hard: hours.
     #[arg(long)]
     full: bool,
+    /// Only queries over packed objects.
+    #[arg(long)]
+    packed: bool,
     /// Where to write the figures, one JSON object for each line.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -40,6 +45,7 @@ struct Extent {
     speed_instances: u64,
     ratio_instances: u64,
     gap_instances: u64,
+    makespan_instances: u64,
     /// What HiGHS is given for each of these.
     gap_limit_s: f64,
     /// Work units that take about 200 µs.
@@ -54,6 +60,7 @@ impl Extent {
             speed_instances: 1_000,
             ratio_instances: 100,
             gap_instances: 5,
+            makespan_instances: 15,
             gap_limit_s: 10.0,
             budget,
         }
@@ -66,6 +73,7 @@ impl Extent {
             speed_instances: 5_000,
             ratio_instances: 500,
             gap_instances: 20,
+            makespan_instances: 60,
             gap_limit_s: 60.0,
             ..short
         }
@@ -95,6 +103,11 @@ fn measure(options: &Options) -> io::Result<bool> {
     };
     let extent = if options.full { Extent::full() } else { Extent::short() };
     let mut claims = Claims::new(json);
+    makespan::claim_speeds(&mut claims, &extent)?;
+    makespan::claim_gaps(&mut claims, &extent)?;
+    if options.packed {
+        return Ok(claims.all_hold());
+    }
     speed::claim_speeds(&mut claims, &extent)?;
     speed::state_heuristic(&mut claims, &extent)?;
     race::claim_optima(&mut claims, &extent)?;

@@ -69,7 +69,7 @@ impl Default for OptimiserOptions {
             draws: 96,
             partners: 24,
             requests: 32,
-            extra_reads: Adaptive.most_extra_reads(),
+            extra_reads: Adaptive::default().most_extra_reads(),
             least_requests: 200,
             budget: MovementBudget::default(),
         }

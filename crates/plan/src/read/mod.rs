@@ -8,10 +8,12 @@
 //! - [`determining`]: the cheapest chunks that determine others.
 //! - [`policy`]: what every policy is; one file each: [`normal`], [`cost_model`], [`adaptive`].
 //! - [`options`]: the read options of one wanted chunk (Hu et al., SoCC'17).
+//! - `soonest`: whole queries whose pieces have such options, by [`crate::makespan`]; `code_options`: what their codes allow.
 //! - [`ordered`]: plans that take the chunks of each piece in some order.
 //! - [`price`]: what a plan costs, and what any plan must cost.
 
 pub mod adaptive;
+mod code_options;
 pub mod cost_model;
 pub mod determining;
 pub mod normal;
@@ -20,6 +22,7 @@ pub mod ordered;
 pub mod piece;
 pub mod policy;
 pub mod price;
+mod soonest;
 
 #[cfg(test)]
 mod tests;

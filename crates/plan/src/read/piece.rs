@@ -14,6 +14,8 @@ pub struct QueryPiece<'a> {
     pub code: &'a Code,
     /// The site of each of its n chunks; site 0 means that the chunk does not exist.
     pub sites: &'a [SiteId],
+    /// Sites that have a whole copy of the wanted chunk, where one chunk is wanted. In plans they are chunks n, n + 1, …
+    pub copies: &'a [SiteId],
     /// Bytes of each chunk: z_i where whole chunks are read.
     pub len: u32,
     /// The data chunks that it is to deliver.
@@ -32,13 +34,28 @@ impl<'a> QueryPiece<'a> {
 
     /// Some data chunks of a stripe, of which nothing was asked for.
     pub fn part(stripe: StripeId, code: &'a Code, sites: &'a [SiteId], len: u32, wanted: ChunkSet) -> Self {
-        Self { stripe, code, sites, len, wanted, asked: ChunkSet::EMPTY, awaited: ChunkSet::EMPTY }
+        let (asked, awaited) = (ChunkSet::EMPTY, ChunkSet::EMPTY);
+        Self { stripe, code, sites, copies: &[], len, wanted, asked, awaited }
     }
 
     /// Whether it wants all data chunks: then any sufficient set will do, and more chunks than that can help. Any other
     /// piece takes its own chunks, or a set that determines them.
     pub fn takes_any(&self) -> bool {
         self.wanted.len() == self.code.k()
+    }
+
+    /// The site of a chunk, or of a copy of the wanted one.
+    ///
+    /// # Panics
+    /// For a chunk that the piece does not have.
+    pub fn site_of(&self, index: usize) -> SiteId {
+        let n = self.sites.len();
+        if index < n { self.sites[index] } else { self.copies[index - n] }
+    }
+
+    /// The sites of all chunks that exist, and of all copies.
+    pub fn all_sites(&self) -> impl Iterator<Item = SiteId> {
+        self.sites.iter().chain(self.copies).copied().filter(|site| site.0 != 0)
     }
 
     /// What was awaited determines what is wanted.
@@ -66,7 +83,7 @@ impl<'a> QueryPiece<'a> {
 pub struct QueryChunk {
     /// Position of its piece in the query.
     pub piece: usize,
-    /// Its index in the stripe.
+    /// Its index in the stripe; from n on the copies of the wanted chunk.
     pub index: usize,
 }
 
@@ -110,7 +127,7 @@ impl QueryPlan {
     }
 }
 
-/// What a plan costs by EC-Store's Eq. 1, where asking an idle site costs 1.
+/// What a plan costs where asking an idle site costs 1: by EC-Store's Eq. 1, or T + w X of [`crate::makespan`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanCost {
     /// Of this plan.

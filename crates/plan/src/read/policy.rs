@@ -138,11 +138,6 @@ pub trait Policy: fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
-    /// Whether others may be asked instead of chunks that can be had.
-    fn reads_around(&self) -> bool {
-        false
-    }
-
     /// Whether plans are solved for, which takes processor time.
     fn optimises(&self) -> bool {
         false
@@ -213,7 +208,8 @@ pub struct ReadPolicy(Arc<dyn Policy>);
 /// Why a text is no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a read policy: write adaptive, normal, cost-model or cost-model(D), where D is the number of extra chunks"
+    "{0:?} is not a read policy: write adaptive, adaptive(W), normal, cost-model or cost-model(D), where W is the share of the load \
+     that a read adds and D the number of extra chunks"
 )]
 pub struct PolicyError(pub String);
 
@@ -260,9 +256,11 @@ impl FromStr for ReadPolicy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
+        if let Some(adaptive) = Adaptive::parse(text) {
+            return Ok(Self::new(adaptive));
+        }
         match name_and_extra_reads(text) {
             Some(("normal", None)) => Ok(Self::new(Normal)),
-            Some(("adaptive", None)) => Ok(Self::new(Adaptive)),
             Some(("cost-model", extra_reads)) => {
                 Ok(Self::new(CostModel { extra_reads: extra_reads.unwrap_or(0) }))
             }
@@ -296,14 +294,23 @@ mod tests {
 
     #[test]
     fn policies_survive_their_text() {
-        for text in ["normal", "adaptive", "cost-model", "cost-model(2)"] {
+        for text in ["normal", "adaptive", "adaptive(0.5)", "adaptive(0)", "cost-model", "cost-model(2)"] {
             assert_eq!(text.parse::<ReadPolicy>().expect("a policy").to_string(), text);
         }
     }
 
     #[test]
     fn what_is_no_policy_is_refused_with_the_way_out() {
-        for text in ["", "Normal", "normal(1)", "cost-model(x)", "cost-model(1", "random"] {
+        for text in [
+            "",
+            "Normal",
+            "normal(1)",
+            "cost-model(x)",
+            "cost-model(1",
+            "random",
+            "adaptive(-1)",
+            "adaptive(inf)",
+        ] {
             let error = text.parse::<ReadPolicy>().expect_err("no policy").to_string();
             assert!(error.contains("cost-model(D)") && error.contains(&format!("{text:?}")), "{error}");
         }

@@ -84,6 +84,7 @@ impl StripeRead {
             stripe: self.stripe.id,
             code: &self.stripe.code,
             sites: &self.sites,
+            copies: &[],
             len: shape.columns.end - shape.columns.start,
             wanted: shape.wanted,
             asked,

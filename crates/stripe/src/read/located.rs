@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use striate_core::{SiteId, StripeId};
-use striate_plan::{Policy, QueryPiece};
+use striate_plan::{Policy, QueryPiece, QueryPlan};
 
 use super::gathering::{Piece, StripeRead, trim};
 use super::span::Span;
@@ -150,26 +150,54 @@ impl Located {
         pieces.filter_map(|&piece| self.pieces[piece].error.clone()).next()
     }
 
-    /// Bytes in memory when all has come that a policy asks for: of a part whose chunks cannot all be had, or that the policy
-    /// may read around, the same columns of k others too.
+    /// Bytes that count for all pieces: of a part whose chunks cannot all be had, the same columns of k others too.
     pub(super) fn bytes_in_memory(
         &self,
         policy: &dyn Policy,
         can_be_asked: impl Fn(SiteId) -> bool,
     ) -> usize {
-        let of_piece = |piece: &Piece| {
-            let stripe = &self.stripes[piece.stripe];
-            let (code, wanted) = (&stripe.stripe.code, &piece.shape.wanted);
-            let can_be_had = wanted.iter().all(|index| stripe.has(index, &can_be_asked));
-            let chunks = match can_be_had && !policy.reads_around() {
-                _ if wanted.len() == code.k() => code.k() + policy.most_extra_reads(),
-                true => wanted.len(),
-                false => code.k() + wanted.len(),
-            };
-            let chunks = chunks.min(code.n());
-            chunks * piece.shape.columns.len()
-        };
+        let of_piece =
+            |piece: &Piece| self.chunks_counted(piece, policy, &can_be_asked) * piece.shape.columns.len();
         self.pieces.iter().map(of_piece).sum()
+    }
+
+    /// Bytes that a plan of the pieces `of` asks for beyond those that count for them: it reads around chunks that can be had.
+    pub(super) fn bytes_beyond(
+        &self,
+        plan: &QueryPlan,
+        of: &[usize],
+        policy: &dyn Policy,
+        can_be_asked: impl Fn(SiteId) -> bool,
+    ) -> usize {
+        let mut asked: SmallVec<[usize; 3]> = SmallVec::from_elem(0, of.len());
+        plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| asked[chunk.piece] += 1);
+        let beyond = |(&number, &asked): (&usize, &usize)| {
+            let piece = &self.pieces[number];
+            if asked <= piece.shape.wanted.len() {
+                return 0;
+            }
+            let counted = self.chunks_counted(piece, policy, &can_be_asked);
+            asked.saturating_sub(counted) * piece.shape.columns.len()
+        };
+        of.iter().zip(&asked).map(beyond).sum()
+    }
+
+    /// How many chunks of a piece count.
+    fn chunks_counted(
+        &self,
+        piece: &Piece,
+        policy: &dyn Policy,
+        can_be_asked: &impl Fn(SiteId) -> bool,
+    ) -> usize {
+        let stripe = &self.stripes[piece.stripe];
+        let (code, wanted) = (&stripe.stripe.code, &piece.shape.wanted);
+        let can_be_had = wanted.iter().all(|index| stripe.has(index, can_be_asked));
+        let chunks = match can_be_had {
+            _ if wanted.len() == code.k() => code.k() + policy.most_extra_reads(),
+            true => wanted.len(),
+            false => code.k() + wanted.len(),
+        };
+        chunks.min(code.n())
     }
 }
 

@@ -9,6 +9,7 @@ use tracing::{Instrument, debug_span, field};
 use super::located::Located;
 use super::probes::ProbedQueues;
 use super::reads::Reads;
+use crate::budget::{ByteBudget, Share};
 
 /// What comes of a query at first.
 enum Planned {
@@ -53,6 +54,31 @@ impl Reads {
         }
         self.shared.hedge_budget.earn(plan.chunk_count());
         (Some(plan), probes)
+    }
+
+    /// A plan that asks for more bytes than count for its pieces, with their memory; in its place the plan of the normal read where
+    /// there is none.
+    pub(super) fn within_budget(
+        &self,
+        plan: Option<QueryPlan>,
+        purpose: Purpose,
+        located: &Located,
+        of: &[usize],
+        budget: &ByteBudget,
+    ) -> (Option<QueryPlan>, Option<Share>) {
+        let Some(plan) = plan else { return (None, None) };
+        let policy = &*self.shared.options.read_policy;
+        match located.bytes_beyond(&plan, of, policy, |site| self.shared.sites.snapshot().is_readable(site)) {
+            0 => (Some(plan), None),
+            more => match budget.try_acquire(more) {
+                Some(share) => (Some(plan), Some(share)),
+                None => {
+                    let pieces: Vec<QueryPiece<'_>> =
+                        of.iter().map(|&piece| located.for_plan(piece)).collect();
+                    (self.with_query(&pieces, purpose, None, |query| plan_normally(query).ok()), None)
+                }
+            },
+        }
     }
 
     /// The plan, unless sites are to be probed first.
@@ -124,7 +150,7 @@ impl Reads {
                     return probed.of(site);
                 }
                 let queue = sites.queue(site)?;
-                Some(SiteQueue { waiting: queue.waiting, bytes: queue.bytes })
+                Some(SiteQueue { waiting: queue.waiting, bytes: queue.bytes_ahead })
             },
         })
     }

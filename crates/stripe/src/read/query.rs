@@ -13,7 +13,9 @@
 //! pieces begin anew; otherwise they are lost, and the error says which chunks are missing.
 //!
 //! All of a query is in memory at the end. Its bytes count against the byte budget, chunks beyond the needed ones
-//! included, from before the sites are asked until the caller drops [`BlocksRead`]. A query that is larger than the budget
+//! included, from before the sites are asked until the caller drops [`BlocksRead`]. What a plan asks for to read around chunks
+//! that can be had counts while the query is read, if nobody waits for memory; otherwise it is read normally: who has a
+//! share does not wait for another. A query that is larger than the budget
 //! takes all of it and so runs alone; what it then holds is the caller's choice.
 
 use std::sync::Arc;
@@ -132,7 +134,7 @@ impl Reads {
         let share = budget.acquire(bytes).await?;
         let mut read = vec![Vec::new(); spans.len()];
         let hand_out = |span: usize, pieces| read[span] = pieces;
-        let stats = self.gather(spans, located, Purpose::Query, stats, hand_out).await?;
+        let stats = self.gather(spans, located, Purpose::Query, budget, stats, hand_out).await?;
         Ok(BlocksRead { blocks: read, stats, share })
     }
 
@@ -140,11 +142,12 @@ impl Reads {
     pub(crate) async fn read_ahead(
         &self,
         spans: &[Span],
+        budget: &ByteBudget,
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
         let mut stats = ReadStats::default();
         let located = self.located(spans, &mut stats).await?;
-        self.gather(spans, located, Purpose::Ahead, stats, hand_out).await
+        self.gather(spans, located, Purpose::Ahead, budget, stats, hand_out).await
     }
 
     /// The stripes of spans, looked up together.
@@ -163,6 +166,7 @@ impl Reads {
         spans: &[Span],
         located: Located,
         purpose: Purpose,
+        budget: &ByteBudget,
         mut stats: ReadStats,
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
@@ -170,6 +174,7 @@ impl Reads {
         let began = runtime.now();
         let open: Vec<usize> = located.open_pieces().collect();
         let (plan, probes) = self.plan_measured(purpose, &located, &open).await;
+        let (plan, _around) = self.within_budget(plan, purpose, &located, &open, budget);
         stats.probes = probes;
         let planned = runtime.now();
         measures.took(Phase::Plan, planned - began);

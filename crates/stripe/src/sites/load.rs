@@ -61,8 +61,10 @@ pub(crate) struct Queue {
     pub(crate) own: f64,
     /// Of these, for each of the site's workers, the ones that must wait.
     pub(crate) waiting: f64,
-    /// Bytes before the next one, estimated in the same way.
+    /// Bytes that it has not sent yet, estimated in the same way.
     pub(crate) bytes: f64,
+    /// Of these, for each of its workers, the ones before the next request: none while a worker has nothing to do.
+    pub(crate) bytes_ahead: f64,
 }
 
 impl Queue {
@@ -125,7 +127,8 @@ impl SiteLoad {
         let Some(heard) = *self.heard.lock() else {
             let own = (in_flight.requests - usual.requests).max(0.0);
             let bytes = in_flight.bytes.max(usual.bytes);
-            return Queue { usual: usual.requests, own, bytes, ..Queue::default() };
+            // How many workers there are is not known either.
+            return Queue { usual: usual.requests, own, bytes, bytes_ahead: bytes, ..Queue::default() };
         };
         let weight = (-now.saturating_duration_since(heard.at).as_secs_f64() / MEMORY.as_secs_f64()).exp();
         // What was before it, and what is there of this client: no less than all of it.
@@ -139,8 +142,10 @@ impl SiteLoad {
         let bytes = reported + usual_bytes + own;
         let (reported, usual, own) = estimate(|amount| amount.requests);
         let workers = f64::from(heard.workers.max(1));
-        let waiting = (reported + usual + own - workers).max(0.0) / workers;
-        Queue { reported, usual, own, waiting, bytes }
+        let requests = reported + usual + own;
+        let waiting = (requests - workers).max(0.0) / workers;
+        let busy = (requests - (workers - 1.0)).clamp(0.0, 1.0);
+        Queue { reported, usual, own, waiting, bytes, bytes_ahead: busy * bytes / workers }
     }
 }
 
@@ -167,6 +172,7 @@ mod tests {
             (0..3).for_each(|_| load.begin(2_000));
             load.hear(&report(1, 7), now, &usual);
             assert_eq!((estimate(), load.queue(now, &usual).waiting), ((7.0, 7_000.0), 2.5));
+            assert_eq!(load.queue(now, &usual).bytes_ahead, 3_500.0, "two workers share them");
             load.begin(500);
             assert_eq!(estimate(), (8.0, 7_500.0));
             load.came(1_000);
@@ -177,6 +183,19 @@ mod tests {
             // The same report again changes nothing.
             load.hear(&report(1, 7), now, &usual);
             assert_eq!(estimate(), (5.0, 1_500.0));
+        });
+    }
+
+    /// One of two workers is free: a request that comes now waits for nobody's bytes.
+    #[test]
+    fn nothing_is_ahead_of_a_request_while_a_worker_is_idle() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            for (sequence, requests, ahead) in [(1, 1, 0.0), (2, 2, 1_000.0), (3, 3, 1_500.0)] {
+                load.hear(&report(sequence, requests), runtime.now(), &usual);
+                let queue = load.queue(runtime.now(), &usual);
+                assert_eq!((queue.bytes, queue.bytes_ahead), (1_000.0 * f64::from(requests), ahead));
+            }
         });
     }
 

@@ -1,0 +1,180 @@
+//! Plans of queries over packed objects: how far from the optimum they are, and what they take.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use highs::{Col, RowProblem};
+use striate_plan::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
+use striate_plan::makespan::{
+    MakespanProblem, MakespanWorkspace, UNGROUPED, USUAL_WEIGHT, check_makespan, solve,
+};
+
+use super::{Extent, highs as reference};
+use crate::claims::{Bar, Claims, quantile, sorted};
+use crate::stopwatch::Stopwatch;
+
+/// Seconds after which HiGHS gives an instance up.
+const LIMIT_S: f64 = 30.0;
+/// How often each instance is timed; the best time counts.
+const REPEATS: usize = 5;
+/// c where asking counts: five transfers of 50 KB, as EC-Store measured.
+const REQUEST: f64 = 5.0;
+const ASKING: [(f64, &str); 2] = [(0.0, "c = 0"), (REQUEST, "c = 5")];
+
+const KINDS: [(Pieces, &str); 5] = [
+    (Pieces::Rs, "RS(6,3)"),
+    (Pieces::Lrc, "LRC(6,2,2)"),
+    (Pieces::LrcWithCopies, "LRC(6,2,2) with copies"),
+    (Pieces::HalfSplit, "half split"),
+    (Pieces::Local, "LRC(6,2,2), neighbours"),
+];
+
+/// The processor time of plans. That of queries that are half whole blocks is stated: the bar is for packed objects.
+pub fn claim_speeds(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
+    for (pieces, kind) in KINDS {
+        for (request, asking) in ASKING {
+            for (count, bar) in [(10, None), (20, None), (100, Some(100.0))] {
+                let shape =
+                    Shape { sites: 98, count, pieces, queue: USUAL_QUEUE, request, weight: USUAL_WEIGHT };
+                let times = (0..extent.speed_instances / 4).map(|seed| best_us(&shape, seed));
+                let times = sorted(times.collect());
+                let spread =
+                    format!("p99 {:.1}, slowest {:.1}", quantile(&times, 0.99), quantile(&times, 1.0));
+                let claim = format!(
+                    "98 sites, {kind}, {count} packed pieces, {asking}: processor time of a plan, median, µs"
+                );
+                let bar = bar.filter(|_| pieces != Pieces::HalfSplit).map_or(Bar::Stated, Bar::AtMost);
+                claims.judge(&claim, bar, quantile(&times, 0.5), &spread, true)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Microseconds of the best of some calls, after one that is not timed.
+fn best_us(shape: &Shape, seed: u64) -> f64 {
+    let (mut problem, mut workspace) = (MakespanProblem::default(), MakespanWorkspace::default());
+    shape.draw(seed, &mut problem);
+    let mut time = || {
+        let watch = Stopwatch::start();
+        let plan = solve(std::hint::black_box(&problem), &mut workspace);
+        std::hint::black_box(plan.expect("every instance has a plan").cost);
+        watch.nanoseconds() as f64 / 1e3
+    };
+    time();
+    (0..REPEATS).map(|_| time()).fold(f64::INFINITY, f64::min)
+}
+
+/// The cost above HiGHS's optimum, with and without c, also where queues are short and pieces get in each other's way.
+pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
+    for (request, asking) in ASKING {
+        for count in [5, 10, 20] {
+            let mut tally = Tally::default();
+            for (queue, sites) in [(USUAL_QUEUE, 32), (USUAL_QUEUE / 5.0, 32), (USUAL_QUEUE, 98)] {
+                for (pieces, kind) in KINDS {
+                    let shape = Shape { sites, count, pieces, queue, request, weight: USUAL_WEIGHT };
+                    let before = tally.gaps.len();
+                    for seed in 0..extent.makespan_instances {
+                        tally.compare(&shape, seed);
+                    }
+                    let gaps = &tally.gaps[before..];
+                    let worst = gaps.iter().copied().fold(0.0, f64::max);
+                    println!(
+                        "   {sites} sites, {kind}, queues of {queue}: {:.2}, worst {worst:.2}",
+                        mean(gaps)
+                    );
+                }
+            }
+            let spread = format!(
+                "worst {:.2}; proved to be within {:.2} in the mean; {} of {} not proved by HiGHS",
+                tally.gaps.iter().copied().fold(0.0, f64::max),
+                mean(&tally.own),
+                tally.unproved,
+                tally.gaps.len()
+            );
+            let claim = format!("{count} packed pieces, {asking}: cost above the optimum by HiGHS, mean, %");
+            claims.judge(&claim, Bar::AtMost(1.0), mean(&tally.gaps), &spread, tally.below == 0)?;
+        }
+    }
+    Ok(())
+}
+
+fn mean(sample: &[f64]) -> f64 {
+    sample.iter().sum::<f64>() / sample.len().max(1) as f64
+}
+
+#[derive(Default)]
+struct Tally {
+    problem: MakespanProblem,
+    workspace: MakespanWorkspace,
+    /// Above HiGHS's cost, in %.
+    gaps: Vec<f64>,
+    /// By the plan's own bound, in %.
+    own: Vec<f64>,
+    unproved: usize,
+    /// Plans below a proved optimum, or bounds above one.
+    below: usize,
+}
+
+impl Tally {
+    fn compare(&mut self, shape: &Shape, seed: u64) {
+        shape.draw(seed, &mut self.problem);
+        let plan = solve(&self.problem, &mut self.workspace).expect("every instance has a plan");
+        check_makespan(&self.problem, &plan).expect("every plan is legal");
+        let verdict = reference::prove(model(&self.problem), LIMIT_S);
+        let tolerance = 1e-6 * plan.cost.max(1.0);
+        let is_below = plan.cost < verdict.cost - tolerance || plan.lower_bound > verdict.cost + tolerance;
+        self.below += usize::from(verdict.is_optimal && is_below);
+        self.unproved += usize::from(!verdict.is_optimal);
+        self.gaps.push(100.0 * (plan.cost / verdict.cost - 1.0).max(0.0));
+        self.own.push(100.0 * plan.gap());
+    }
+}
+
+/// T + w X as an integer program: v = 1 for each slot that is read, y for each option, a for each site; one row for each piece and
+/// site says that it is asked.
+fn model(problem: &MakespanProblem) -> RowProblem {
+    let mut model = RowProblem::default();
+    let weight = problem.weight();
+    let last = model.add_column(1.0, 0.0..);
+    let asked: Vec<Col> = problem
+        .queues()
+        .iter()
+        .map(|_| model.add_integer_column(weight * problem.request(), 0..=1))
+        .collect();
+    let end = |(queue, &asked): (&f64, &Col)| vec![(last, 1.0), (asked, -(queue + problem.request()))];
+    let mut ends: Vec<Vec<(Col, f64)>> = problem.queues().iter().zip(&asked).map(end).collect();
+    for piece in 0..problem.piece_count() {
+        let mut chosen = Vec::new();
+        let mut at_site: BTreeMap<usize, Vec<(Col, f64)>> = BTreeMap::new();
+        for option in problem.options(piece) {
+            let is_chosen = model.add_integer_column(0.0, 0..=1);
+            chosen.push((is_chosen, 1.0));
+            let mut need = vec![(is_chosen, -(option.need as f64))];
+            let mut groups: BTreeMap<usize, Vec<(Col, f64)>> = BTreeMap::new();
+            for slot in option.slots {
+                let read = model.add_integer_column(weight * (slot.transfer + slot.decoding), 0..=1);
+                need.push((read, 1.0));
+                at_site.entry(slot.site).or_default().push((read, -1.0));
+                ends[slot.site].push((read, -slot.transfer));
+                if slot.group != UNGROUPED {
+                    groups.entry(slot.group).or_default().push((read, -1.0));
+                }
+            }
+            model.add_row(0.0..=0.0, need);
+            for (_, mut row) in groups {
+                row.push((is_chosen, option.cap as f64));
+                model.add_row(0.0.., row);
+            }
+        }
+        model.add_row(1.0..=1.0, chosen);
+        for (site, mut row) in at_site {
+            row.push((asked[site], 1.0));
+            model.add_row(0.0.., row);
+        }
+    }
+    for row in ends.into_iter().filter(|row| row.len() > 2) {
+        model.add_row(0.0.., row);
+    }
+    model
+}

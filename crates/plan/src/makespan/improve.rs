@@ -1,0 +1,158 @@
+//! Making a plan better: pieces find better responses to all others, and sites that hardly anything is asked of are given up.
+//!
+//! A piece alone cannot save the request to a site that two pieces share. So such sites are *closed*, where requests cost
+//! anything: all that they give is taken out and put back elsewhere, if that is better.
+
+use super::problem::MakespanProblem;
+use super::response::{PRECISION, Wanted};
+use super::solve::MakespanWorkspace;
+
+/// Looks at all pieces for something better at most.
+const MOST_ROUNDS: usize = 16;
+/// A site that gives so much is closed. Of one that gives less its piece leaves by itself; more is rarely better elsewhere.
+const CLOSED: std::ops::RangeInclusive<u32> = 2..=3;
+/// Closing is tried so often, times the pieces of the query.
+const MOST_CLOSING: usize = 1_000;
+
+/// What was taken of some pieces, to be taken again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Taken {
+    pieces: Vec<usize>,
+    picks: Vec<u32>,
+    ends: Vec<usize>,
+}
+
+impl Taken {
+    fn clear(&mut self) {
+        self.pieces.clear();
+        self.picks.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, piece: usize, picks: &[u32]) {
+        self.pieces.push(piece);
+        self.picks.extend_from_slice(picks);
+        self.ends.push(self.picks.len());
+    }
+
+    fn picks(&self, at: usize) -> &[u32] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.picks[start..self.ends[at]]
+    }
+}
+
+impl MakespanWorkspace {
+    /// Lets pieces find better responses until there are none.
+    fn improve(&mut self, problem: &MakespanProblem) {
+        for _ in 0..MOST_ROUNDS {
+            if !self.improve_pieces(problem) {
+                return;
+            }
+        }
+    }
+
+    /// Lets pieces find better responses and closes sites, until neither makes the plan better.
+    pub(super) fn improve_fully(&mut self, problem: &MakespanProblem) {
+        self.improve(problem);
+        let mut left = MOST_CLOSING / problem.piece_count().max(1);
+        while problem.request > 0.0 && self.close_sites(problem, &mut left) {
+            self.improve(problem);
+        }
+    }
+
+    /// Takes each piece out and puts it back at its best. Answers whether any was better elsewhere.
+    pub(super) fn improve_pieces(&mut self, problem: &MakespanProblem) -> bool {
+        let mut last = self.state.last(problem);
+        let mut is_better = false;
+        for piece in 0..problem.piece_count() {
+            if self.may_gain(problem, piece, last.1) && self.improve_piece(problem, piece, last) {
+                last = self.state.last(problem);
+                is_better = true;
+            }
+        }
+        is_better
+    }
+
+    /// Whether a piece may have a better response: it ends last, adds more load than its lightest option, or asks a site for
+    /// nobody else.
+    fn may_gain(&self, problem: &MakespanProblem, piece: usize, last: usize) -> bool {
+        let picks = self.state.picks(piece).iter().map(|&pick| problem.slots[pick as usize]);
+        let load: f64 = picks.clone().map(|slot| slot.transfer + slot.decoding).sum();
+        load > self.bounds.least_loads[piece] * (1.0 + PRECISION)
+            || picks.clone().any(|slot| slot.site == last)
+            || (problem.request > 0.0 && picks.clone().any(|slot| self.state.count(slot.site) == 1))
+    }
+
+    /// Whether a piece had a better response. `last` is T and the site that ends then.
+    fn improve_piece(
+        &mut self,
+        problem: &MakespanProblem,
+        piece: usize,
+        (makespan, last): (f64, usize),
+    ) -> bool {
+        let cost = makespan + problem.weight * self.state.added_load(problem);
+        self.before.clear();
+        self.before.push(piece, self.state.picks(piece));
+        let touches_last = touches(problem, self.state.picks(piece), last);
+        self.state.give_back(problem, piece);
+        let free = if touches_last { self.state.last(problem).0 } else { makespan };
+        let rest = free + problem.weight * self.state.added_load(problem);
+        self.response.find(problem, &self.state, piece, Wanted::by(free), &self.bounds.earliest);
+        let is_better = rest + self.response.cost < cost * (1.0 - PRECISION);
+        let picks = if is_better { &self.response.picks } else { self.before.picks(0) };
+        self.state.take(problem, piece, picks);
+        is_better
+    }
+
+    /// Closes sites, as often as is `left`. Answers whether any was better closed.
+    fn close_sites(&mut self, problem: &MakespanProblem, left: &mut usize) -> bool {
+        let mut is_better = false;
+        for site in 0..problem.queues.len() {
+            if *left > 0 && CLOSED.contains(&self.state.count(site)) {
+                *left -= 1;
+                is_better |= self.close_site(problem, site);
+            }
+        }
+        is_better
+    }
+
+    /// Whether the plan was better without a site. If not, it is as it was.
+    fn close_site(&mut self, problem: &MakespanProblem, site: usize) -> bool {
+        let cost = self.state.cost(problem);
+        self.before.clear();
+        for piece in 0..problem.piece_count() {
+            if touches(problem, self.state.picks(piece), site) {
+                self.before.push(piece, self.state.picks(piece));
+            }
+        }
+        for at in 0..self.before.pieces.len() {
+            self.state.give_back(problem, self.before.pieces[at]);
+        }
+        let mut put_back = 0;
+        while put_back < self.before.pieces.len() {
+            let piece = self.before.pieces[put_back];
+            let wanted = Wanted { closed: site, ..Wanted::by(self.state.last(problem).0) };
+            self.response.find(problem, &self.state, piece, wanted, &self.bounds.earliest);
+            if self.response.cost.is_infinite() {
+                break;
+            }
+            self.state.take(problem, piece, &self.response.picks);
+            put_back += 1;
+        }
+        if put_back == self.before.pieces.len() && self.state.cost(problem) < cost * (1.0 - PRECISION) {
+            return true;
+        }
+        for at in 0..put_back {
+            self.state.give_back(problem, self.before.pieces[at]);
+        }
+        for (at, &piece) in self.before.pieces.iter().enumerate() {
+            self.state.take(problem, piece, self.before.picks(at));
+        }
+        false
+    }
+}
+
+/// Whether one of these slots is at a site.
+fn touches(problem: &MakespanProblem, picks: &[u32], site: usize) -> bool {
+    picks.iter().any(|&pick| problem.slots[pick as usize].site == site)
+}

@@ -1,0 +1,152 @@
+//! Queries to test and to measure with, the same for a seed wherever they are drawn.
+//!
+//! Times are in transfers of 50 KB. Random numbers are SplitMix64's, so that tables of results outlive changes of a library.
+
+use striate_splitmix::SplitMix64;
+
+use super::{MakespanProblem, MakespanSlot, UNGROUPED};
+
+/// What pieces are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// One data chunk of `rs(6,3)`: itself, or six of the others.
+    Rs,
+    /// One data chunk of `lrc(6,2,2)`: itself, the rest of its local group, or six others, three of a group at most.
+    Lrc,
+    /// The same, of which three in ten have one or two copies.
+    LrcWithCopies,
+    /// Every second one a whole block of `rs(4,2)`, the others as [`Pieces::Rs`].
+    HalfSplit,
+    /// Neighbours: as [`Pieces::Lrc`]; the next one is in the same chunk at three in four, in half of the other cases in the
+    /// same stripe.
+    Local,
+}
+
+/// How queries are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// How many sites there are.
+    pub sites: usize,
+    /// How many pieces.
+    pub count: usize,
+    /// What they are: 1 to 64 KiB of a chunk, any size as likely as another by its logarithm.
+    pub pieces: Pieces,
+    /// The median queue: lognormal with σ = 1, of 15 in 100 sites ten times as long.
+    pub queue: f64,
+    /// c.
+    pub request: f64,
+    /// w.
+    pub weight: f64,
+}
+
+/// The median queue of most instances.
+pub const USUAL_QUEUE: f64 = 5.0;
+/// Decoding of each chunk that is read in the place of another, as a share of its transfer.
+const DECODING: f64 = 0.05;
+/// Bytes of the unit.
+const UNIT: f64 = 50_000.0;
+
+impl Shape {
+    /// Draws a query into `problem`.
+    pub fn draw(&self, seed: u64, problem: &mut MakespanProblem) {
+        let mut random = Random(SplitMix64::new(seed ^ 0x3A5E_59A2_0D1F_7C64));
+        let queues = (0..self.sites).map(|_| {
+            let hot = if random.unit() < 0.15 { 10.0 } else { 1.0 };
+            hot * self.queue * random.normal().exp()
+        });
+        let queues: Vec<f64> = queues.collect();
+        problem.reset(self.weight, self.request, queues);
+        let mut stripe = Stripe { sites: (0..self.sites).collect(), index: 0 };
+        for number in 0..self.count {
+            let is_local = self.pieces == Pieces::Local && number > 0;
+            if !(is_local && random.unit() < 0.75) {
+                stripe.index = random.below(6);
+                if !(is_local && random.unit() < 0.5) {
+                    random.shuffle(&mut stripe.sites);
+                }
+            }
+            let size = 1024.0 * 64.0f64.powf(random.unit()) / UNIT;
+            problem.push_piece();
+            self.push_options(number, &stripe, size, &mut random, problem);
+        }
+    }
+
+    fn push_options(
+        &self,
+        number: usize,
+        stripe: &Stripe,
+        size: f64,
+        random: &mut Random,
+        problem: &mut MakespanProblem,
+    ) {
+        match self.pieces {
+            Pieces::HalfSplit if number.is_multiple_of(2) => {
+                let slot = |chunk: usize| stripe.slot(chunk, size, f64::from(chunk >= 4), UNGROUPED);
+                problem.push_option(4, 0, (0..6).map(slot));
+            }
+            Pieces::Rs | Pieces::HalfSplit => {
+                problem.push_option(1, 0, [stripe.slot(stripe.index, size, 0.0, UNGROUPED)]);
+                let others = (0..9).filter(|&chunk| chunk != stripe.index);
+                problem.push_option(6, 0, others.map(|chunk| stripe.slot(chunk, size, 1.0, UNGROUPED)));
+            }
+            Pieces::Lrc | Pieces::Local => self.push_lrc(0, stripe, size, problem),
+            Pieces::LrcWithCopies => {
+                let copies = if random.unit() < 0.3 { 1 + random.below(2) } else { 0 };
+                self.push_lrc(copies, stripe, size, problem);
+            }
+        }
+    }
+
+    fn push_lrc(&self, copies: usize, stripe: &Stripe, size: f64, problem: &mut MakespanProblem) {
+        let own = std::iter::once(stripe.index).chain(10..10 + copies);
+        problem.push_option(1, 0, own.map(|chunk| stripe.slot(chunk, size, 0.0, UNGROUPED)));
+        let group_of = |chunk: usize| match chunk {
+            0..6 => chunk / 3,
+            6..8 => chunk - 6,
+            _ => UNGROUPED,
+        };
+        let others = || (0..10).filter(|&chunk| chunk != stripe.index);
+        let local = others().filter(|&chunk| group_of(chunk) == group_of(stripe.index));
+        problem.push_option(3, 0, local.map(|chunk| stripe.slot(chunk, size, 1.0, UNGROUPED)));
+        problem.push_option(6, 3, others().map(|chunk| stripe.slot(chunk, size, 1.0, group_of(chunk))));
+    }
+}
+
+/// Where a stripe's chunks are, copies of the wanted one behind them, and which chunk is wanted.
+struct Stripe {
+    sites: Vec<usize>,
+    index: usize,
+}
+
+impl Stripe {
+    fn slot(&self, chunk: usize, size: f64, decoded: f64, group: usize) -> MakespanSlot {
+        MakespanSlot { site: self.sites[chunk], transfer: size, decoding: DECODING * size * decoded, group }
+    }
+}
+
+struct Random(SplitMix64);
+
+impl Random {
+    /// Evenly in [0, 1).
+    fn unit(&mut self) -> f64 {
+        (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Evenly below a small number.
+    fn below(&mut self, limit: usize) -> usize {
+        (self.unit() * limit as f64) as usize
+    }
+
+    /// Standard normal, by Box and Muller.
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    fn shuffle(&mut self, all: &mut [usize]) {
+        for last in (1..all.len()).rev() {
+            let other = self.below(last + 1);
+            all.swap(last, other);
+        }
+    }
+}
