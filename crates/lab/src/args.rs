@@ -45,6 +45,8 @@ pub enum Command {
     Repair(RepairArgs),
     /// Predict Tables 1 and 2 of Hu et al. (SoCC'17) from their first rows.
     Directing(DirectingArgs),
+    /// Plan batch reads of packed objects, beside least marginal load first.
+    PackedBatches(PackedBatchesArgs),
     /// Try the store under random faults.
     Faults(FaultsArgs),
     /// Run one site with a modelled medium: what `reality` starts.
@@ -338,6 +340,40 @@ pub struct DirectingArgs {
     /// file instead.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["default", "time_outs", "figures"])]
     pub write_problems: Option<PathBuf>,
+}
+
+/// `striate-lab packed-batches`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Plan batch reads of packed objects, beside least marginal load first.\n\n\
+        A queueing model of 90 sites that serve one request after the other, and 8 gateways with the real planners: queries of 10 to \
+        20 objects of 16 KiB, by Zipf's law with exponent 1.1 over 200,000, as one plan of the default policy and, for each \
+        object by itself, by Hu et al.'s least marginal load first, with the same knowledge of the sites: exact, or pushed at \
+        every change. See docs/src/read-plans.md.",
+    after_long_help = "Examples:\n  striate-lab packed-batches\n  striate-lab packed-batches --placements 8 --load 0.5 --json"
+)]
+pub struct PackedBatchesArgs {
+    /// Placements, each with queries of its own.
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    pub placements: u64,
+    /// Queries of each run that count.
+    #[arg(long, value_name = "COUNT", default_value_t = 18_000)]
+    pub queries: usize,
+    /// The share of its time that the hottest site would be busy if all were read from their own chunks.
+    #[arg(long, default_value_t = 0.8)]
+    pub load: f64,
+    /// w: what the load that a read adds counts against its latency.
+    #[arg(long, value_name = "W", default_value_t = striate_plan::makespan::USUAL_WEIGHT)]
+    pub load_weight: f64,
+    /// Copies of the hottest partitions, as a share of all bytes.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
+    pub copies: f64,
+    /// The first placement. 1 to 199 were looked at while this was written.
+    #[arg(long, default_value_t = 201)]
+    pub seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `striate-lab faults`.

@@ -15,6 +15,7 @@
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
 //! - [`experiment`]: experiments as files, and their reports.
 //! - [`directing`]: the experiment of Hu et al., as a queueing model.
+//! - [`packed_batches`]: batch reads of packed objects, as a queueing model.
 //! - [`reality`]: the same workload on real sites, to hold the lab against.
 //! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.
 //! - [`speed`]: how fast the lab itself is.
@@ -38,6 +39,7 @@ pub mod failure;
 pub mod medium;
 pub mod movement;
 pub mod objects;
+pub mod packed_batches;
 pub mod program;
 pub mod reality;
 pub mod repair;

@@ -5,6 +5,7 @@ mod contest;
 mod directing;
 mod experiments;
 mod faults;
+mod packed_batches;
 mod processors;
 mod reality;
 mod repair;
@@ -38,6 +39,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Speed(args) => runtime.run_blocking(move || measure_speed(&clock, &args)).await,
         Command::Repair(args) => runtime.run_blocking(move || repair::run(&args)).await,
         Command::Directing(args) => runtime.run_blocking(move || directing::run(&clock, &args)).await,
+        Command::PackedBatches(args) => runtime.run_blocking(move || packed_batches::run(&args)).await,
         Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
         Command::Site(args) => site::run(&runtime, args).await,
     }

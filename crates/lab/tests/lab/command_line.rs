@@ -30,6 +30,7 @@ fn the_documented_commands_parse() {
         "striate-lab directing --default --case charged --placements 5 --length 400",
         "striate-lab directing --default --case trace --trace requests.csv.gz --seeds 1,2",
         "striate-lab directing --time-outs --placements 8 --length 400",
+        "striate-lab packed-batches --placements 8 --load 0.5 --json",
         "striate-lab faults --seeds 10000 --out lab-results --jobs 2",
         "striate-lab site --number 1 --rack a --address 127.0.0.1:0 --identity i --data d --medium P",
     ];

@@ -1,0 +1,95 @@
+//! `striate-lab packed-batches`.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use striate_codec::Code;
+
+use crate::args::PackedBatchesArgs;
+use crate::failure::{Failure, Outcome};
+use crate::packed_batches::comparison::{Comparison, Figures, figures};
+use crate::packed_batches::simulation::Knowledge;
+
+/// The codes, and what gateways know.
+const CODES: [&str; 2] = ["lrc(6,2,2)", "rs(6,3)"];
+const KNOWLEDGE: [(Knowledge, &str); 2] = [(Knowledge::Exact, "exact"), (Knowledge::Pushed, "pushed")];
+
+/// What was compared, and its figures.
+#[derive(Serialize)]
+struct Table {
+    code: String,
+    state: &'static str,
+    load: f64,
+    load_weight: f64,
+    policies: Vec<Figures>,
+}
+
+/// Compares the policies and prints what came out.
+pub(super) fn run(args: &PackedBatchesArgs) -> Outcome {
+    if args.placements == 0 || args.queries < 10 || args.load <= 0.0 || args.load_weight < 0.0 {
+        return Err(Failure::refused(
+            "--placements and --load must be above 0, --queries 10 at least, --load-weight not below 0",
+        ));
+    }
+    let mut tables = Vec::new();
+    for code in CODES {
+        for (knowledge, state) in KNOWLEDGE {
+            let code: Code = code.parse().expect("a code");
+            let (text, Some(last)) = (code.to_string(), args.seed.checked_add(args.placements)) else {
+                return Err(Failure::refused("--seed is too large"));
+            };
+            let comparison = Comparison {
+                code,
+                knowledge,
+                load: args.load,
+                load_weight: args.load_weight,
+                copies: args.copies,
+                queries: args.queries,
+            };
+            let placements: Vec<_> = (args.seed..last).map(|seed| comparison.run(seed)).collect();
+            let (load, load_weight) = (args.load, args.load_weight);
+            let table = Table { code: text, state, load, load_weight, policies: figures(&placements) };
+            if !args.json {
+                println!("{}", render(&table));
+            }
+            tables.push(table);
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&tables).expect("figures are numbers and texts"));
+    }
+    Ok(())
+}
+
+/// A table in Markdown.
+fn render(table: &Table) -> String {
+    let mut text = format!(
+        "## {}, state {}, load {}, w = {}\n\n| policy | mean, ms | p99, ms | mean / LMLF | p99 / LMLF | work / normal | read around | pushes/s |\n\
+         |--|--|--|--|--|--|--|--|\n",
+        table.code, table.state, table.load, table.load_weight
+    );
+    for of in &table.policies {
+        writeln!(
+            text,
+            "| {} | {:.2} | {:.1} | {} | {} | {:.2} | {:.1}% | {:.0} |",
+            of.policy,
+            of.mean_ms,
+            of.p99_ms,
+            ratio(&of.mean_over_lmlf),
+            ratio(&of.p99_over_lmlf),
+            of.work,
+            100.0 * of.read_around,
+            of.pushes_per_s,
+        )
+        .expect("a text takes any length");
+    }
+    text
+}
+
+/// The mean over the placements, and the range.
+fn ratio(of: &[f64]) -> String {
+    let mean = of.iter().sum::<f64>() / of.len() as f64;
+    let (least, most) =
+        of.iter().fold((f64::INFINITY, 0.0f64), |(least, most), &one| (least.min(one), most.max(one)));
+    format!("{mean:.2} ({least:.2}–{most:.2})")
+}

@@ -1,0 +1,116 @@
+//! All policies on several placements, and how one plan compares with least marginal load first on each.
+
+use serde::Serialize;
+use striate_codec::Code;
+use striate_plan::{Adaptive, ReadPolicy};
+
+use super::layout::Layout;
+use super::simulation::{self, Knowledge, Run, Seen};
+use super::{OBJECT_BYTES, OBJECT_S, REQUEST_S, queries};
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The code of the partitions.
+    pub code: Code,
+    /// What gateways know.
+    pub knowledge: Knowledge,
+    /// The share of its time that the hottest site is busy under normal reads.
+    pub load: f64,
+    /// w of the default policy.
+    pub load_weight: f64,
+    /// Copies of the hottest partitions, as a share of all bytes.
+    pub copies: f64,
+    /// Queries of each run, a tenth more before it.
+    pub queries: usize,
+}
+
+/// What one placement has shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Placement {
+    /// Each object's own chunk.
+    pub normal: Seen,
+    /// Least marginal load first for each object, Q and D being times: an object's with its request.
+    pub lmlf: Seen,
+    /// The same with a D without the request: it thinks less of the load that it adds.
+    pub lmlf_of_bytes: Seen,
+    /// One plan of the default policy.
+    pub one_plan: Seen,
+    /// The same, with copies.
+    pub with_copies: Seen,
+}
+
+/// A policy's figures over all placements.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Which policy.
+    pub policy: &'static str,
+    /// Milliseconds, in the mean over the placements.
+    pub mean_ms: f64,
+    /// Of the 99th percentile.
+    pub p99_ms: f64,
+    /// What sites worked, over what they work under normal reads.
+    pub work: f64,
+    /// Objects that were read around.
+    pub read_around: f64,
+    /// Pushes a second.
+    pub pushes_per_s: f64,
+    /// The ratio to LMLF's mean on each placement.
+    pub mean_over_lmlf: Vec<f64>,
+    /// The ratio to its 99th percentile.
+    pub p99_over_lmlf: Vec<f64>,
+}
+
+impl Comparison {
+    /// Runs every policy on the placement and the queries of a seed.
+    pub fn run(&self, seed: u64) -> Placement {
+        let warm_up = self.queries / 10;
+        let mut queries = queries::draw(self.queries + warm_up, seed);
+        let layout = Layout::draw(self.code.clone(), seed);
+        let per_s = layout.queries_per_s(&queries, self.load);
+        queries::pace(&mut queries, per_s);
+        let copied = layout.clone().with_copies(self.copies, &queries[..warm_up]);
+        let one_plan = ReadPolicy::new(Adaptive { load_weight: self.load_weight });
+        let named = |text: &str| striate_baselines::read_policy(text).expect("the policy is known");
+        let run = |layout: &Layout, policy: ReadPolicy, counted_bytes: u32| {
+            let run = Run { layout, policy, knowledge: self.knowledge, counted_bytes, warm_up, seed };
+            simulation::run(&run, &queries)
+        };
+        let with_request = (f64::from(OBJECT_BYTES) * (1.0 + REQUEST_S / OBJECT_S)) as u32;
+        Placement {
+            normal: run(&layout, named("normal"), OBJECT_BYTES),
+            lmlf: run(&layout, named("lmlf"), with_request),
+            lmlf_of_bytes: run(&layout, named("lmlf"), OBJECT_BYTES),
+            one_plan: run(&layout, one_plan.clone(), OBJECT_BYTES),
+            with_copies: run(&copied, one_plan, OBJECT_BYTES),
+        }
+    }
+}
+
+/// A policy's share of what a placement has shown.
+type SeenOf = fn(&Placement) -> Seen;
+
+/// What all placements have shown.
+pub fn figures(placements: &[Placement]) -> Vec<Figures> {
+    let columns: [(&str, SeenOf); 5] = [
+        ("normal", |of| of.normal),
+        ("LMLF", |of| of.lmlf),
+        ("LMLF, D without the request", |of| of.lmlf_of_bytes),
+        ("one plan", |of| of.one_plan),
+        ("one plan, with copies", |of| of.with_copies),
+    ];
+    let mean = |value: &dyn Fn(&Placement) -> f64| {
+        placements.iter().map(value).sum::<f64>() / placements.len() as f64
+    };
+    let of = |(policy, seen): (&'static str, SeenOf)| Figures {
+        policy,
+        mean_ms: 1e3 * mean(&|of| seen(of).mean_s),
+        p99_ms: 1e3 * mean(&|of| seen(of).p99_s),
+        work: mean(&|of| seen(of).work_s / of.normal.work_s),
+        read_around: mean(&|of| seen(of).read_around),
+        pushes_per_s: mean(&|of| seen(of).pushes_per_s),
+        mean_over_lmlf: placements.iter().map(|of| seen(of).mean_s / of.lmlf.mean_s).collect(),
+        p99_over_lmlf: placements.iter().map(|of| seen(of).p99_s / of.lmlf.p99_s).collect(),
+    };
+    columns.into_iter().map(of).collect()
+}
