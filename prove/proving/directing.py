@@ -4,8 +4,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 # Loads of the family that give Normal's row of both tables at 400 s a run, found by `striate-lab directing --jointly --length 400`
-# among the seeds from 1 on: the search takes most of an hour, so the short form takes what it found and checks that it is so.
-SEEDS = []
+# among the seeds from 1 on: the search takes a quarter of an hour of processor time, so the short form takes what it found and checks that it is so.
+SEEDS = [6, 49, 59, 78, 127, 144, 163, 185, 186, 201, 216, 278, 299, 345, 431, 456, 478, 480, 486, 518]
 LENGTH_S = 400
 # Loads of the contest in the short form: the first of these; of the other skews four for each seed.
 SHORT_LOADS, SHORT_SKEWS = 6, 2
@@ -52,7 +52,7 @@ def claim_table(ledger, table, told):
     loads = len(told["seeds"])
     label = f"Table {table} ({CODES[table]})"
     ledger.add(f"{label}: loads and placements that give Normal's mean, median and 95th to within {NORMAL_WITHIN:.0%}, "
-               f"{LENGTH_S} s each", f"{loads} of {told['tried']}", loads >= 20, "≥ 20")
+               f"{LENGTH_S} s each", f"{loads} of {told['tried']}", loads >= 20, "≥ 20", "the first 20 of the seeds 1 to 518")
     least = rows["Normal"]["min_s"]
     ledger.add(f"{label}: Normal's least response time, median over the loads", f"{1e3 * least:.1f} ms",
                0.002 <= least <= 0.004, "2–4 ms (fitted loads)")

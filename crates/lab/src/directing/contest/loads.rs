@@ -6,11 +6,9 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use striate_splitmix::hash;
 
-use super::super::placement::place;
 use super::super::prediction::Plan;
 use super::super::requests::{MEAN_BYTES, Request, Sessions, exponential, partition_of};
-use super::super::simulation::TASK_S;
-use super::super::{Fit, NODES, OBJECTS, Table};
+use super::super::{FITS, Fit, OBJECTS, Table};
 use crate::workload::trace::{self, Preload, ReplayOptions};
 use crate::workload::{Cdn, Due, Operation, Workload};
 
@@ -35,8 +33,6 @@ const OTHER_SKEWS: [f64; 4] = [1.1, 1.3, 1.5, 2.5];
 const OTHER_SERVICE_S: (f64, f64) = (0.003, 0.130);
 /// Halvings of that range: near saturation a little makes much.
 const OTHER_HALVINGS: usize = 14;
-/// The hottest node's load under normal reads, where no table says how fast nodes are.
-const HOTTEST: f64 = 0.8;
 
 /// Loads of the family that give Normal's row of the table.
 pub fn family(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Load> {
@@ -90,8 +86,7 @@ impl Histograms {
         Cdn::new(OBJECTS, &self.sizes, &self.popularity, seed).map_err(|error| error.to_string())
     }
 
-    /// A CDN: its popularity and its sizes, as they are; requests as a Poisson process at the table's rate, and nodes so fast
-    /// that the hottest has a load of 0.8 under normal reads.
+    /// A CDN: its popularity and its sizes, as they are; requests as a Poisson process at the table's rate, on nodes as fast as A3's.
     ///
     /// # Errors
     /// When these are no histograms.
@@ -115,7 +110,7 @@ impl Histograms {
             }
         };
         let (requests, before) = (draw(0), draw(1));
-        Ok(on_fitting_nodes(format!("CDN, seed {seed}"), table, requests, before, seed))
+        Ok(on_nodes_of_a3(format!("CDN, seed {seed}"), requests, before, seed))
     }
 
     /// A load of the family with the CDN's sizes instead of lognormal ones, scaled to the same mean.
@@ -143,7 +138,8 @@ impl Histograms {
     }
 }
 
-/// A trace's reads, each object a request of its own, sped up to the table's rate; its first half is what was asked before.
+/// A trace's reads, each object a request of its own, sped up to the table's rate, on nodes as fast as A3's; its first half is
+/// what was asked before.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -165,44 +161,16 @@ pub fn of_a_trace(path: &Path, table: Table, seed: u64) -> Result<Load, String> 
     let mut rest = requests.split_off(requests.len() / 2);
     let begin = rest.first().map_or(0.0, |first| first.at);
     rest.iter_mut().for_each(|request| request.at = (request.at - begin) / speed);
-    Ok(on_fitting_nodes(format!("trace, seed {seed}"), table, rest, requests, seed))
+    Ok(on_nodes_of_a3(format!("trace, seed {seed}"), rest, requests, seed))
 }
 
-/// Requests on nodes that are so fast that the hottest has its load under normal reads.
-fn on_fitting_nodes(
-    name: String,
-    table: Table,
-    requests: Vec<Request>,
-    before: Vec<Request>,
-    seed: u64,
-) -> Load {
-    let (code, placed) = (table.code(), place(&table.code(), seed));
-    let mut work = vec![(0.0, 0.0); NODES];
-    for request in &requests {
-        let site = placed[request.partition / code.k()][request.partition % code.k()];
-        let of_node: &mut (f64, f64) = &mut work[site.0 as usize - 1];
-        of_node.0 += 1.0;
-        of_node.1 += f64::from(request.bytes);
+/// Requests on nodes that take as long for the mean of them as A3's. Sizes are scaled: only their ratios matter to the model.
+fn on_nodes_of_a3(name: String, mut requests: Vec<Request>, mut before: Vec<Request>, seed: u64) -> Load {
+    let count = requests.len().max(1) as f64;
+    let mean = requests.iter().map(|request| f64::from(request.bytes)).sum::<f64>() / count;
+    for request in requests.iter_mut().chain(&mut before) {
+        request.bytes = (f64::from(request.bytes) * MEAN_BYTES / mean).clamp(1.0, f64::from(u32::MAX)) as u32;
     }
-    let length_s = requests.last().map_or(0.0, |last| last.at);
-    let hottest = |bytes_per_s: f64| {
-        let busy_s = |&(tasks, bytes): &(f64, f64)| tasks * TASK_S + bytes / bytes_per_s;
-        work.iter().map(busy_s).fold(0.0, f64::max) / length_s
-    };
-    let (mut low, mut high) = (1.0f64, 1e12f64);
-    for _ in 0..60 {
-        let middle = (low * high).sqrt();
-        if hottest(middle) > HOTTEST { low = middle } else { high = middle }
-    }
-    let fit = Fit {
-        name: "given",
-        exponent: 2.0,
-        shift: 0.0,
-        sigma: 0.0,
-        burst: 1.0,
-        gap_s: 0.0,
-        // The simulation knows the nodes' rate by this.
-        service_s: [TASK_S + MEAN_BYTES / high; 2],
-    };
+    let fit = Fit { name: "given", ..FITS[2] };
     Load { name, seed, fit, requests, before }
 }

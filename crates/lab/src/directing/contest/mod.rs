@@ -167,7 +167,7 @@ impl Contest {
             let least = |of: fn(&Seen) -> f64| seven.iter().map(of).fold(f64::INFINITY, f64::min);
             let best = [least(|seen| seen.requests.mean), least(|seen| seen.p99)];
             let of_five = seven[..FIVE].iter().map(|seen| seen.requests.mean).fold(f64::INFINITY, f64::min);
-            outcome.shown.extend(SEVEN.iter().zip(seven).map(|(text, seen)| shown(case, load, *text, seen)));
+            outcome.shown.extend(SEVEN.iter().zip(seven).map(|(text, seen)| shown(case, load, text, seen)));
             for (entrant, ratios) in entrants.iter().zip(&mut ratios) {
                 let seen = self.show(case, entrant, load, &load.requests);
                 ratios.push([seen.requests.mean / best[0], seen.p99 / best[1], seen.requests.mean / of_five]);

@@ -43,7 +43,7 @@ pub use seen::{Seen, Times, quantile};
 use views::Views;
 
 /// Seconds that a task takes beside its bytes.
-pub(super) const TASK_S: f64 = 0.0015;
+const TASK_S: f64 = 0.0015;
 /// Seconds of a message.
 const MESSAGE_S: f64 = 0.0004;
 /// Seconds of a decision.
