@@ -9,7 +9,8 @@ from pathlib import Path
 from .claims import spread
 from .load import bench_binary
 
-# The greatest ratio to least marginal load first that is promised: the mean's, and the 99th percentile's.
+# The greatest ratio to least marginal load first that is promised: the mean's, and the 99th percentile's. It may count a
+# request's cost in D or not: what counts is the variant that reads faster on the placement.
 BARS = {
     ("lrc(6,2,2)", "exact", "one plan"): (0.80, 0.75),
     ("rs(6,3)", "exact", "one plan"): (0.80, 0.75),
@@ -29,6 +30,7 @@ def prove_batches(ledger, laboratory):
         code, state = table["code"], table["state"]
         rows = {row["policy"]: row for row in table["policies"]}
         normal, least = rows["normal"], rows["LMLF"]
+        variant = rows["LMLF, D without the request"]
         ledger.note(f"{code}, state {state}, hottest site at {table['load']:g} under normal reads, w = {table['load_weight']:g}: mean "
                     f"{normal['mean_ms']:.2f} ms normal, {least['mean_ms']:.2f} ms LMLF, {rows['one plan']['mean_ms']:.2f} ms one plan; "
                     f"sites work {rows['one plan']['work']:.2f} times as much as under normal reads")
@@ -37,7 +39,7 @@ def prove_batches(ledger, laboratory):
         for policy in ("one plan", "one plan, with copies"):
             bars = BARS.get((code, state, policy), (None, None))
             for what, key, bar in (("mean", "mean_over_lmlf", bars[0]), ("p99", "p99_over_lmlf", bars[1])):
-                ratios = rows[policy][key]
+                ratios = [ours / min(1, other) for ours, other in zip(rows[policy][key], variant[key])]
                 ratio = statistics.mean(ratios)
                 ledger.add(f"{code}, state {state}, {policy} / LMLF per object, {what}", f"{ratio:.3f}",
                            None if bar is None else ratio <= bar, "" if bar is None else f"≤ {bar:.2f}",

@@ -79,7 +79,7 @@ pub fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<Packing>
         return Ok(None);
     }
     let is_packed = stripes.profiles().parse(&bucket.profile)?.layout == Layout::Packed;
-    // Whoever names the layout has chosen; it does not depend on the number of sites.
+    // A layout that is named is a choice: unlike `auto` it holds for any number of sites.
     Ok(is_packed.then_some(Packing::Partitions(striate_core::packing::PARTITION_LEN)))
 }
 

@@ -3,7 +3,7 @@
 //! P3 of packing (design.md §10.15) in reverse. The split stripe is written first, under the intent of this process's puts. Then one
 //! transaction names it, switches the object's row if it is as it was read, and marks the group; the repacker releases the group
 //! when nothing in it lives. A client that overwrites or deletes the object meanwhile wins, and the split stripe is removed. It
-//! may be stopped at any step: what is a split object by then stays one, and a further run goes on with the rest.
+//! may be stopped at any step. Objects that are split by then stay split; another run does the rest.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -772,7 +772,7 @@ pub struct PackingWork {
     pub bytes: u64,
     #[prost(uint64, tag = "8")]
     pub released: u64,
-    /// Bytes packed in a second, of late.
+    /// Bytes packed in a second, recently.
     #[prost(uint64, tag = "9")]
     pub rate_bytes_per_s: u64,
     /// Groups that cannot be released or rewritten: of a directory too many chunks are lost. How many, and some of their names.

@@ -23,6 +23,7 @@ pub mod check;
 pub mod co_access;
 pub mod combine_tree;
 pub mod cost;
+mod drawing;
 pub mod durability;
 pub mod grouping;
 pub mod load_direction;

@@ -90,7 +90,7 @@ async fn the_service_writes_down_what_waits_what_is_packed_and_what_is_dead() {
         (packed.groups, packed.live_objects, packed.live_bytes)
     );
 
-    // The next pass counts anew, and comes to the same.
+    // The next pass counts again and finds the same.
     runtime.sleep(Duration::from_secs(61)).await;
     assert_eq!(packing.figures().await, packed);
 
@@ -211,8 +211,8 @@ async fn packing_by_hand_takes_what_has_settled_and_with_now_all_that_fills_a_gr
     assert_eq!((figures.groups, figures.live_objects), (1, packed.objects), "status shows it at once");
 }
 
-#[tokio::test(start_paused = true)]
-async fn packing_by_hand_ends_after_the_group_that_it_is_at() {
+/// A store with objects for three groups of a bucket that is to be packed.
+async fn three_groups() -> Packing {
     let packing = Packing::start("rs(4,2)").await;
     set_profile(&packing.cluster, "rs(4,2)").await;
     let client = &packing.cluster.client;
@@ -220,6 +220,13 @@ async fn packing_by_hand_ends_after_the_group_that_it_is_at() {
     for key in 0..3 * OBJECTS {
         packing.cluster.put(&name(key), &content(key, 100_000)).await.unwrap();
     }
+    packing
+}
+
+#[tokio::test(start_paused = true)]
+async fn packing_by_hand_ends_after_the_group_that_it_is_at() {
+    let packing = three_groups().await;
+    let client = &packing.cluster.client;
     let wish = PackWish { bucket: None, now: true };
     let report = pack_now(client.stripes(), &wish, |progress| match progress.packed.groups {
         0 => ControlFlow::Continue(()),
@@ -231,7 +238,7 @@ async fn packing_by_hand_ends_after_the_group_that_it_is_at() {
     assert_eq!(packing.rows(keys::MARKS).await, 0, "the group was settled");
     assert_eq!(packing.rows(keys::INTENTS).await, 1, "the range of the puts");
     let report = packing.run(wish).await;
-    assert!(report.progress.packed.groups >= 2, "it goes on with the rest: {report:?}");
+    assert!(report.progress.packed.groups >= 2, "another run packs the rest: {report:?}");
     for key in 0..3 * OBJECTS {
         assert_eq!(packing.cluster.get(&name(key)).await.unwrap(), content(key, 100_000));
     }
@@ -307,13 +314,8 @@ async fn a_buckets_own_word_goes_before_its_profile_and_the_profile_before_the_s
 /// Sites take a while for each chunk: the bucket says that it is not to be packed while its first group is being written.
 #[tokio::test(start_paused = true)]
 async fn a_bucket_that_is_switched_off_gets_no_further_group() {
-    let packing = Packing::start("rs(4,2)").await;
-    set_profile(&packing.cluster, "rs(4,2)").await;
+    let packing = three_groups().await;
     let client = &packing.cluster.client;
-    client.set_packing(BUCKET, Some(Setting::Partitions(1 << 20))).await.unwrap();
-    for key in 0..3 * OBJECTS {
-        packing.cluster.put(&name(key), &content(key, 100_000)).await.unwrap();
-    }
     packing.cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::from_millis(50));
     let switch_off = async {
         packing.cluster.runtime.sleep(Duration::from_millis(120)).await;

@@ -129,9 +129,6 @@ impl MetaStore for Mutated {
     }
 
     async fn scan(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError> {
-        if packing::hides_garbage(self.mutation, &range) {
-            return Ok(Vec::new());
-        }
         self.store.scan(range, limit).await
     }
 

@@ -73,8 +73,6 @@ pub enum Mutation {
     ReleaseLeavesMark,
     /// A repair or a move writes a stripe's record without comparing it.
     SwapWithoutComparing,
-    /// The collector removes at once what garbage rows name.
-    CollectorRemovesListed,
 }
 
 impl Mutation {
@@ -101,7 +99,6 @@ impl Mutation {
         Self::ReleaseOnMark,
         Self::ReleaseLeavesMark,
         Self::SwapWithoutComparing,
-        Self::CollectorRemovesListed,
     ];
 
     /// Its name on the command line.
@@ -129,7 +126,6 @@ impl Mutation {
             Self::ReleaseOnMark => "release-on-mark",
             Self::ReleaseLeavesMark => "release-leaves-mark",
             Self::SwapWithoutComparing => "swap-without-comparing",
-            Self::CollectorRemovesListed => "collector-removes-listed",
         }
     }
 }

@@ -4,13 +4,13 @@
 //! users of the store tell conflicts by places.
 //!
 //! Some rules only matter to commits that arrive when their packer has given up, or between two steps that follow each other at
-//! once: P2 and P3 without the reservation, P5 without its condition, R2 without the mark's version, R4 without the record's.
-//! Runs of some hundred operations do not meet them; the protocol's model does.
+//! once: P2 and P3 without the reservation, P5 without its condition, R2 without the mark's version, R4 without the record's; or to
+//! reads under way: no grace, or a collector that does not wait for the deleter's. Runs of some hundred operations do not meet them; the protocol's model does.
 
 use bytes::Bytes;
 use striate_core::StripeId;
 use striate_meta::records::Stripe;
-use striate_meta::{MetaStore, Precondition, ScanRange, Transaction, Write, keys};
+use striate_meta::{MetaStore, Precondition, Transaction, Write, keys};
 use striate_stripe::release_stripe;
 
 use super::Mutation;
@@ -85,12 +85,6 @@ pub(super) async fn with_defect(
         _ => {}
     }
     tx
-}
-
-/// The rows that a scan finds, as a collector sees them that does not care what the deleter has yet to remove: none of the
-/// garbage of one writer. The deleter itself looks at all of it.
-pub(super) fn hides_garbage(mutation: Mutation, range: &ScanRange) -> bool {
-    mutation == Mutation::CollectorRemovesListed && range.end.starts_with(keys::GARBAGE)
 }
 
 fn key_of(write: &Write) -> &Bytes {

@@ -45,7 +45,7 @@ impl Figures {
             let policy = striate_baselines::read_policy(text).expect("the table's policies are known");
             (name.to_owned(), Director::Published(policy))
         });
-        let ours = ("Striate's default".to_owned(), Director::Store(StoreDefault::default()));
+        let ours = ("T + w X".to_owned(), Director::Store(StoreDefault::default()));
         let curves = published
             .chain([ours])
             .map(|(name, director)| Curves { name, of: curves(table, &director, loads) });

@@ -2,9 +2,8 @@
 //!
 //! Random numbers are SplitMix64's, so that tables of results outlive changes of a library.
 
-use striate_splitmix::SplitMix64;
-
 use super::{AccessOption, AccessProblem};
+use crate::drawing::Drawing;
 
 /// How requests are drawn: a random placement of every block, o_j lognormal around the paper's 5 (σ = 0.5).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +25,7 @@ pub struct Shape {
 impl Shape {
     /// Draws a request into `problem`.
     pub fn draw(&self, seed: u64, problem: &mut AccessProblem) {
-        let mut random = Random(SplitMix64::new(seed));
+        let mut random = Drawing::new(seed);
         problem.reset((0..self.sites).map(|_| {
             let overhead = 5.0 * (0.5 * random.normal()).exp();
             let is_hot = random.unit() < self.hot;
@@ -48,7 +47,7 @@ const HOTTEST: f64 = 50.0;
 /// Draws a request of any shape, small enough for any solver: up to 40 sites and 14 blocks of different codes, δ and
 /// sizes, m_j that are equal, few or many, sites that cost nothing, sites that cannot be asked.
 pub fn draw_any(seed: u64, problem: &mut AccessProblem) {
-    let mut random = Random(SplitMix64::new(seed ^ 0x5EED_0F5E_ED50_F5EE));
+    let mut random = Drawing::new(seed ^ 0x5EED_0F5E_ED50_F5EE);
     let sites = 6 + random.below(35);
     let (kind_of_overhead, kind_of_rate) = (random.below(4), random.below(3));
     problem.reset((0..sites).map(|_| match kind_of_overhead {
@@ -74,34 +73,5 @@ pub fn draw_any(seed: u64, problem: &mut AccessProblem) {
             placed.map(|&site| AccessOption { site, transfer: rates[site] * size }).collect();
         let wanted = k + random.below(3).saturating_sub(1);
         problem.push_block(wanted.min(options.len()), options);
-    }
-}
-
-struct Random(SplitMix64);
-
-impl Random {
-    /// Evenly in [0, 1).
-    fn unit(&mut self) -> f64 {
-        (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Evenly below a small number.
-    fn below(&mut self, limit: usize) -> usize {
-        (self.unit() * limit as f64) as usize
-    }
-
-    /// Standard normal, by Box and Muller.
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-
-    /// `count` different ones, in random order, at the front of `all`.
-    fn choose<'a>(&mut self, all: &'a mut [usize], count: usize) -> &'a [usize] {
-        for index in 0..count {
-            let other = index + self.below(all.len() - index);
-            all.swap(index, other);
-        }
-        &all[..count]
     }
 }

@@ -17,7 +17,7 @@
 //! are priced at t_j and the cheapest set of them is taken. The best read is the cheapest set for its own T.
 //!
 //! **Cost:** one repair equation for each F below the best value found, of which there are at most n; none at all where the
-//! chunk's own site ends first. It reads no clock and remembers nothing: whoever calls says what is known of the sites.
+//! chunk's own site ends first. It reads no clock and keeps no state: the caller passes what it knows of the sites.
 
 use striate_codec::{ChunkSet, Code, CodecError};
 

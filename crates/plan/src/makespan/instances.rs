@@ -2,9 +2,8 @@
 //!
 //! Times are in transfers of 50 KB. Random numbers are SplitMix64's, so that tables of results outlive changes of a library.
 
-use striate_splitmix::SplitMix64;
-
 use super::{MakespanProblem, MakespanSlot, UNGROUPED};
+use crate::drawing::Drawing;
 
 /// What pieces are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub struct Shape {
 
 /// The median queue of most instances.
 pub const USUAL_QUEUE: f64 = 5.0;
-/// Decoding of each chunk that is read in the place of another, as a share of its transfer.
+/// What decoding costs for each chunk read instead of the wanted one, as a share of its transfer.
 const DECODING: f64 = 0.05;
 /// Bytes of the unit.
 const UNIT: f64 = 50_000.0;
@@ -49,7 +48,7 @@ const UNIT: f64 = 50_000.0;
 impl Shape {
     /// Draws a query into `problem`.
     pub fn draw(&self, seed: u64, problem: &mut MakespanProblem) {
-        let mut random = Random(SplitMix64::new(seed ^ 0x3A5E_59A2_0D1F_7C64));
+        let mut random = Drawing::new(seed ^ 0x3A5E_59A2_0D1F_7C64);
         let queues = (0..self.sites).map(|_| {
             let hot = if random.unit() < 0.15 { 10.0 } else { 1.0 };
             hot * self.queue * random.normal().exp()
@@ -76,7 +75,7 @@ impl Shape {
         number: usize,
         stripe: &Stripe,
         size: f64,
-        random: &mut Random,
+        random: &mut Drawing,
         problem: &mut MakespanProblem,
     ) {
         match self.pieces {
@@ -121,32 +120,5 @@ struct Stripe {
 impl Stripe {
     fn slot(&self, chunk: usize, size: f64, decoded: f64, group: usize) -> MakespanSlot {
         MakespanSlot { site: self.sites[chunk], transfer: size, decoding: DECODING * size * decoded, group }
-    }
-}
-
-struct Random(SplitMix64);
-
-impl Random {
-    /// Evenly in [0, 1).
-    fn unit(&mut self) -> f64 {
-        (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Evenly below a small number.
-    fn below(&mut self, limit: usize) -> usize {
-        (self.unit() * limit as f64) as usize
-    }
-
-    /// Standard normal, by Box and Muller.
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-
-    fn shuffle(&mut self, all: &mut [usize]) {
-        for last in (1..all.len()).rev() {
-            let other = self.below(last + 1);
-            all.swap(last, other);
-        }
     }
 }

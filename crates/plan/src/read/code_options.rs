@@ -2,7 +2,7 @@
 //!
 //! Of a Reed–Solomon code any k chunks are all. Of an LRC the rest of a chunk's local group is that chunk, and k chunks are all
 //! when no more than its data chunks' number is taken of a local group: that is so for a code that recovers all that its
-//! parities can (a *maximally recoverable* one); whoever plans by it asks the code itself in the end.
+//! parities can (a *maximally recoverable* one); so the final plan is checked with the code itself.
 
 use striate_codec::{ChunkSet, Code};
 

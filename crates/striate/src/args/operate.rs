@@ -76,8 +76,8 @@ pub struct VerifyArgs {
         would ask of which sites, what asking each site costs now (o_j, where an idle site costs 1) and what that is \
         made of, the plan's cost, and a bound below which no plan of as many chunks can be. Of a packed object it shows \
         what it can be read from: the chunk that has it (normal), the rest of that chunk's local group (of an lrc), or \
-        chunks of the whole stripe (global); with the sites, the bytes that they send, what that costs now, and the time \
-        that reads of late predict for it. Nothing is read but metadata.",
+        chunks of the whole stripe (global); with the sites, the bytes that they send, what that costs now, and how long \
+        it should take by recent reads. It reads only metadata.",
     after_long_help = "Examples:\n  \
         striate explain s3://photos/2026/a.jpg\n  \
         striate explain s3://photos/a.jpg s3://photos/b.jpg --read-policy cost-model\n  \
