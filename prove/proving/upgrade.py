@@ -11,9 +11,9 @@ from .servers import Striate, striate_binary
 SIZES = (0, 100, 10_000, 150_000, 1 << 20, 9 << 20)
 
 
-def last_release():
-    """The release's program, built if it is not there yet."""
-    done = subprocess.run([ROOT / "tools" / "release"], capture_output=True, text=True)
+def release_program(*version):
+    """The program of a release, of the last one where none is named; built if it is not there yet."""
+    done = subprocess.run([ROOT / "tools" / "release", *version], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return done.stdout.strip()

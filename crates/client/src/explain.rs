@@ -1,5 +1,6 @@
 //! The plan of reading objects, explained.
 
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use striate_meta::records::object::Body;
 use striate_plan::ReadPolicy;
@@ -45,40 +46,42 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for objects of more
     /// than [`MAX_EXPLAINED_BLOCKS`]; [`ClientError::Unreadable`] when too few chunks of a block can be had.
-    pub async fn explain(
-        &self,
-        objects: &[(String, String)],
+    pub fn explain<'a>(
+        &'a self,
+        objects: &'a [(String, String)],
         policy: Option<ReadPolicy>,
-    ) -> Result<ReadExplained, ClientError> {
-        let mut explained = Vec::with_capacity(objects.len());
-        let mut blocks = Vec::new();
-        for (bucket, key) in objects {
-            let object = self.current_object(bucket, key).await?;
-            let (info, body) =
-                record::open(key.clone(), object, self.inner.stripes.profiles(), ShowParts::No)?;
-            let is_inline = matches!(body, Body::Inline(_));
-            let first_block = blocks.len();
-            let mut walk = BlockWalk::new(self.clone(), body, 0..info.size)?;
-            while let Some(span) = walk.next().await? {
-                blocks.push(Span::whole(span.of));
-                if blocks.len() > MAX_EXPLAINED_BLOCKS {
-                    let reason = format!(
-                        "these objects have more than {MAX_EXPLAINED_BLOCKS} blocks; name fewer or smaller ones"
-                    );
-                    return Err(ClientError::InvalidArgument(reason));
+    ) -> BoxFuture<'a, Result<ReadExplained, ClientError>> {
+        Box::pin(async move {
+            let mut explained = Vec::with_capacity(objects.len());
+            let mut blocks = Vec::new();
+            for (bucket, key) in objects {
+                let object = self.current_object(bucket, key).await?;
+                let (info, body) =
+                    record::open(key.clone(), object, self.inner.stripes.profiles(), ShowParts::No)?;
+                let is_inline = matches!(body, Body::Inline(_));
+                let first_block = blocks.len();
+                let mut walk = BlockWalk::new(self.clone(), body, 0..info.size)?;
+                while let Some(span) = walk.next().await? {
+                    blocks.push(Span::whole(span.of));
+                    if blocks.len() > MAX_EXPLAINED_BLOCKS {
+                        let reason = format!(
+                            "these objects have more than {MAX_EXPLAINED_BLOCKS} blocks; name fewer or smaller ones"
+                        );
+                        return Err(ClientError::InvalidArgument(reason));
+                    }
                 }
+                explained.push(ObjectExplained {
+                    bucket: bucket.clone(),
+                    key: key.clone(),
+                    size: info.size,
+                    is_inline,
+                    first_block,
+                    block_count: blocks.len() - first_block,
+                });
             }
-            explained.push(ObjectExplained {
-                bucket: bucket.clone(),
-                key: key.clone(),
-                size: info.size,
-                is_inline,
-                first_block,
-                block_count: blocks.len() - first_block,
-            });
-        }
-        let policy = policy.as_ref().unwrap_or(&self.inner.options.stripes.read_policy);
-        let query = self.inner.stripes.explain(&blocks, policy).await?;
-        Ok(ReadExplained { objects: explained, query })
+            let policy = policy.as_ref().unwrap_or(&self.inner.options.stripes.read_policy);
+            let query = self.inner.stripes.explain(&blocks, policy).await?;
+            Ok(ReadExplained { objects: explained, query })
+        })
     }
 }

@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Garbage, Intent, ManifestSegment, PendingSegment};
 use striate_meta::{Commit, LeaseId, Row, ScanRange, keys, records};
@@ -30,18 +31,22 @@ pub const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
 /// Collects garbage and, with a pause between two looks, what dead writers left behind, for ever. In one process of a
 /// cluster at a time.
-pub async fn keep_collecting(stripes: Stripes, pause: Duration) {
-    let abandoned = async {
-        loop {
-            stripes.runtime().sleep(pause).await;
-            match collect_abandoned(&stripes).await {
-                Ok(report) if report == AbandonedReport::default() => {}
-                Ok(report) => tracing::info!(?report, "collected what unfinished writes left behind"),
-                Err(error) => tracing::warn!(%error, "unfinished writes were not collected; will try again"),
+pub fn keep_collecting(stripes: Stripes, pause: Duration) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let abandoned = async {
+            loop {
+                stripes.runtime().sleep(pause).await;
+                match collect_abandoned(&stripes).await {
+                    Ok(report) if report == AbandonedReport::default() => {}
+                    Ok(report) => tracing::info!(?report, "collected what unfinished writes left behind"),
+                    Err(error) => {
+                        tracing::warn!(%error, "unfinished writes were not collected; will try again")
+                    }
+                }
             }
-        }
-    };
-    futures::future::join(abandoned, GarbageCollector::default().run(stripes.clone())).await;
+        };
+        futures::future::join(abandoned, GarbageCollector::default().run(stripes.clone())).await;
+    })
 }
 
 /// What was collected.
@@ -61,34 +66,36 @@ pub struct AbandonedReport {
 ///
 /// # Errors
 /// When the metadata store fails. Chunks on sites that do not answer stay, as orphans that verify finds.
-pub async fn collect_abandoned(stripes: &Stripes) -> Result<AbandonedReport, StripeError> {
-    let mut report = AbandonedReport::default();
-    let mut rows = Rows::with_prefix(keys::PENDING);
-    while let Some(page) = rows.next(stripes).await? {
-        for row in page {
-            let record: PendingSegment = row.record()?;
-            if !stripes.meta().is_alive(LeaseId(record.lease)).await? {
-                report.segments += u64::from(give_up_segment(stripes, &row).await?);
+pub fn collect_abandoned(stripes: &Stripes) -> BoxFuture<'_, Result<AbandonedReport, StripeError>> {
+    Box::pin(async move {
+        let mut report = AbandonedReport::default();
+        let mut rows = Rows::with_prefix(keys::PENDING);
+        while let Some(page) = rows.next(stripes).await? {
+            for row in page {
+                let record: PendingSegment = row.record()?;
+                if !stripes.meta().is_alive(LeaseId(record.lease)).await? {
+                    report.segments += u64::from(give_up_segment(stripes, &row).await?);
+                }
             }
         }
-    }
-    let mut rows = Rows::with_prefix(keys::INTENTS);
-    while let Some(page) = rows.next(stripes).await? {
-        for row in page {
-            let record: Intent = row.record()?;
-            if stripes.meta().is_alive(LeaseId(record.lease)).await? {
-                continue;
-            }
-            let mut tx = stripes.transaction();
-            tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key.clone());
-            if let Commit::Done(_) = stripes.meta().commit(tx).await? {
-                report.intents += 1;
-                report.chunks += remove_unnamed(stripes, &record).await?;
+        let mut rows = Rows::with_prefix(keys::INTENTS);
+        while let Some(page) = rows.next(stripes).await? {
+            for row in page {
+                let record: Intent = row.record()?;
+                if stripes.meta().is_alive(LeaseId(record.lease)).await? {
+                    continue;
+                }
+                let mut tx = stripes.transaction();
+                tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key.clone());
+                if let Commit::Done(_) = stripes.meta().commit(tx).await? {
+                    report.intents += 1;
+                    report.chunks += remove_unnamed(stripes, &record).await?;
+                }
             }
         }
-    }
-    report.changes = cancel_dead_changes(stripes).await?;
-    Ok(report)
+        report.changes = cancel_dead_changes(stripes).await?;
+        Ok(report)
+    })
 }
 
 /// Turns a pending segment into garbage.

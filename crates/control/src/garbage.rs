@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Garbage, ManifestSegment, Stripe};
 use striate_meta::{Commit, Row, ScanRange, keys};
@@ -32,14 +33,16 @@ pub struct GarbageCollector {
 
 impl GarbageCollector {
     /// Runs rounds for ever, at a quarter of the grace but not more often than every 100 ms.
-    pub async fn run(mut self, stripes: Stripes) {
-        let pause = (stripes.options().garbage_grace / 4).max(Duration::from_millis(100));
-        loop {
-            stripes.runtime().sleep(pause).await;
-            if let Err(error) = self.round(&stripes).await {
-                tracing::warn!(%error, "garbage collection goes on later");
+    pub fn run(mut self, stripes: Stripes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let pause = (stripes.options().garbage_grace / 4).max(Duration::from_millis(100));
+            loop {
+                stripes.runtime().sleep(pause).await;
+                if let Err(error) = self.round(&stripes).await {
+                    tracing::warn!(%error, "garbage collection goes on later");
+                }
             }
-        }
+        })
     }
 
     /// One round over all garbage rows; answers how many were consumed.

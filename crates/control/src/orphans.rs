@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::future::BoxFuture;
 use serde::Serialize;
 use striate_core::{ChunkId, SiteId, StripeId};
 use striate_meta::records::{Cluster, Garbage, GarbageChunk, Intent, Stripe};
@@ -63,8 +64,8 @@ pub(crate) async fn collect_orphan(
 ///
 /// # Errors
 /// When the metadata store fails; what was done stays done.
-pub async fn collect_orphans(stripes: &Stripes) -> Result<OrphanReport, StripeError> {
-    look(stripes, Found::MadeGarbage).await
+pub fn collect_orphans(stripes: &Stripes) -> BoxFuture<'_, Result<OrphanReport, StripeError>> {
+    Box::pin(async move { look(stripes, Found::MadeGarbage).await })
 }
 
 /// Counts the orphans on all sites, those that are garbage already left out.

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use striate_core::{Profile, formats};
 use striate_meta::records::{Bucket, Object, PackingFigures};
 use striate_meta::{Row, keys};
@@ -27,23 +28,25 @@ const SHORTEST: u32 = 1 << 16;
 ///
 /// # Errors
 /// When the metadata store fails, or a group cannot be stored; what was packed until then stays packed.
-pub async fn pack_bucket(
-    stripes: &Stripes,
-    packer: &Packer,
-    bucket: &str,
-    default: &Profile,
-    options: &PackOptions,
-) -> Result<PackReport, StripeError> {
-    let Some(row) = stripes.meta().get(&keys::bucket(bucket)).await? else {
-        return Ok(PackReport::default());
-    };
-    let record: Bucket = row.record()?;
-    if impossible(stripes, &record, default)?.is_some() {
-        return Ok(PackReport::default());
-    }
-    let mut walk = Walk::new(stripes, record, default, options)?.packing(options.partition_len)?;
-    let _never_stopped = walk.run(packer, &mut |_| ControlFlow::Continue(())).await?;
-    Ok(walk.report)
+pub fn pack_bucket<'a>(
+    stripes: &'a Stripes,
+    packer: &'a Packer,
+    bucket: &'a str,
+    default: &'a Profile,
+    options: &'a PackOptions,
+) -> BoxFuture<'a, Result<PackReport, StripeError>> {
+    Box::pin(async move {
+        let Some(row) = stripes.meta().get(&keys::bucket(bucket)).await? else {
+            return Ok(PackReport::default());
+        };
+        let record: Bucket = row.record()?;
+        if impossible(stripes, &record, default)?.is_some() {
+            return Ok(PackReport::default());
+        }
+        let mut walk = Walk::new(stripes, record, default, options)?.packing(options.partition_len)?;
+        let _never_stopped = walk.run(packer, &mut |_| ControlFlow::Continue(())).await?;
+        Ok(walk.report)
+    })
 }
 
 /// What a walk has come to.
@@ -141,34 +144,38 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// When the metadata store fails, or a group cannot be stored.
-    pub(crate) async fn run(
-        &mut self,
-        packer: &Packer,
-        tell: Tell<'_>,
-    ) -> Result<ControlFlow<()>, StripeError> {
-        let mut rows = Rows::with_prefix(&keys::objects(&self.bucket.name));
-        while let Some(page) = rows.next(self.stripes).await? {
-            let now = self.stripes.runtime().wall_time().as_millis() as u64;
-            for row in &page {
-                self.see(row, now)?;
-                let Some(len) = self.partition_len else { continue };
-                if self.room >= self.k * len as usize && self.write_group(packer, len, tell).await?.is_break()
-                {
+    pub(crate) fn run<'s>(
+        &'s mut self,
+        packer: &'s Packer,
+        tell: Tell<'s>,
+    ) -> BoxFuture<'s, Result<ControlFlow<()>, StripeError>> {
+        Box::pin(async move {
+            let mut rows = Rows::with_prefix(&keys::objects(&self.bucket.name));
+            while let Some(page) = rows.next(self.stripes).await? {
+                let now = self.stripes.runtime().wall_time().as_millis() as u64;
+                for row in &page {
+                    self.see(row, now)?;
+                    let Some(len) = self.partition_len else { continue };
+                    if self.room >= self.k * len as usize
+                        && self.write_group(packer, len, tell).await?.is_break()
+                    {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                if tell(&self.step()).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
-            if tell(&self.step()).is_break() {
-                return Ok(ControlFlow::Break(()));
+            let options = self.options;
+            let has_waited =
+                u128::from(self.oldest_ms) >= (options.settled_after + options.patience).as_millis();
+            if let Some(most) = self.partition_len.filter(|_| has_waited)
+                && let Some(len) = largest_filled(self.room / self.k, options.smallest_partition, most)
+            {
+                return self.write_group(packer, len, tell).await;
             }
-        }
-        let options = self.options;
-        let has_waited = u128::from(self.oldest_ms) >= (options.settled_after + options.patience).as_millis();
-        if let Some(most) = self.partition_len.filter(|_| has_waited)
-            && let Some(len) = largest_filled(self.room / self.k, options.smallest_partition, most)
-        {
-            return self.write_group(packer, len, tell).await;
-        }
-        Ok(ControlFlow::Continue(()))
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     /// What was counted.

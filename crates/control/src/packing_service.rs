@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use striate_core::{Packing, Profile, formats};
 use striate_meta::records::{Bucket, Cluster};
@@ -127,12 +128,14 @@ impl PackingService {
     }
 
     /// Packs, and gives back the space of what is dead, for ever. In one process of a cluster at a time.
-    pub async fn run(self, stripes: Stripes) {
-        // Where it cannot be read, nothing is known until it was counted.
-        let before = told(&stripes).await.unwrap_or_default();
-        let now = stripes.runtime().now();
-        self.shared.journal.lock().begin(&self.shared.options, now, before);
-        futures::future::join(self.keep_looking(&stripes), self.keep_telling(&stripes)).await;
+    pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // Where it cannot be read, nothing is known until it was counted.
+            let before = told(&stripes).await.unwrap_or_default();
+            let now = stripes.runtime().now();
+            self.shared.journal.lock().begin(&self.shared.options, now, before);
+            futures::future::join(self.keep_looking(&stripes), self.keep_telling(&stripes)).await;
+        })
     }
 
     /// Writes down how far it is, where other processes see it.

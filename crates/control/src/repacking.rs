@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use serde::Serialize;
 use striate_core::StripeId;
 use striate_meta::records::{Extent, Stripe};
@@ -113,41 +114,43 @@ pub(crate) async fn repack_marked_while(
 ///
 /// # Errors
 /// When the metadata store fails, or what lives cannot be rewritten.
-pub async fn repack(
-    stripes: &Stripes,
-    packer: &Packer,
+pub fn repack<'a>(
+    stripes: &'a Stripes,
+    packer: &'a Packer,
     id: StripeId,
-    options: &PackOptions,
-) -> Result<Repacked, StripeError> {
-    let look = match look(stripes, id).await {
-        Ok(Some(look)) => look,
-        Ok(None) => return Ok(Repacked::Later),
-        Err(error @ (StripeError::Unreadable { .. } | StripeError::Inconsistent { .. })) => {
-            tracing::warn!(stripe = %id, %error, "what lives in a packed stripe cannot be seen");
-            return Ok(Repacked::Unreadable);
+    options: &'a PackOptions,
+) -> BoxFuture<'a, Result<Repacked, StripeError>> {
+    Box::pin(async move {
+        let look = match look(stripes, id).await {
+            Ok(Some(look)) => look,
+            Ok(None) => return Ok(Repacked::Later),
+            Err(error @ (StripeError::Unreadable { .. } | StripeError::Inconsistent { .. })) => {
+                tracing::warn!(stripe = %id, %error, "what lives in a packed stripe cannot be seen");
+                return Ok(Repacked::Unreadable);
+            }
+            Err(error) => return Err(error),
+        };
+        if look.live.is_empty() {
+            return release(stripes, id, look).await;
         }
-        Err(error) => return Err(error),
-    };
-    if look.live.is_empty() {
-        return release(stripes, id, look).await;
-    }
-    if look.found.dead_share() <= options.dead_share {
-        let mut tx = stripes.transaction();
-        tx.require_unchanged(look.mark.key.clone(), Some(&look.mark)).delete(look.mark.key);
-        return Ok(match stripes.meta().commit(tx).await? {
-            Commit::Done(_) => Repacked::Kept,
-            Commit::Conflict { .. } => Repacked::Later,
-        });
-    }
-    let profile = stripes.profiles().parse(&look.record.profile)?;
-    let partition_len = snug_partition(&look.live, stripes.code(&profile)?.k());
-    let objects = match pack_group(stripes, packer, &profile, partition_len, look.live).await {
-        Ok(PackReport { objects, .. }) => objects,
-        // Sites are away or full. Stripes in which nothing lives are released all the same.
-        Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => 0,
-        Err(error) => return Err(error),
-    };
-    Ok(if objects > 0 { Repacked::Rewritten } else { Repacked::Later })
+        if look.found.dead_share() <= options.dead_share {
+            let mut tx = stripes.transaction();
+            tx.require_unchanged(look.mark.key.clone(), Some(&look.mark)).delete(look.mark.key);
+            return Ok(match stripes.meta().commit(tx).await? {
+                Commit::Done(_) => Repacked::Kept,
+                Commit::Conflict { .. } => Repacked::Later,
+            });
+        }
+        let profile = stripes.profiles().parse(&look.record.profile)?;
+        let partition_len = snug_partition(&look.live, stripes.code(&profile)?.k());
+        let objects = match pack_group(stripes, packer, &profile, partition_len, look.live).await {
+            Ok(PackReport { objects, .. }) => objects,
+            // Sites are away or full. Stripes in which nothing lives are released all the same.
+            Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(if objects > 0 { Repacked::Rewritten } else { Repacked::Later })
+    })
 }
 
 /// How much of a packed stripe lives.

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
 use futures::future::join_all;
 use striate_codec::crc32c;
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
@@ -77,27 +78,33 @@ impl Learned {
 ///
 /// # Errors
 /// When the metadata store fails. What is wrong with the stripe itself is in the outcome.
-pub async fn repair_stripe(
-    stripes: &Stripes,
+pub fn repair_stripe<'a>(
+    stripes: &'a Stripes,
     id: StripeId,
-    absent: &Absent,
-    pace: &RepairPace,
+    absent: &'a Absent,
+    pace: &'a RepairPace,
     examine: bool,
-) -> Result<RepairOutcome, StripeError> {
-    let mut learned = Learned::default();
-    // Every round learns of at least one more bad chunk or site, or loses against another executor.
-    for _ in 0..8 {
-        let job = Job::open(stripes, id, absent, pace, &learned).await?;
-        let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
-        if examine {
-            job.examine().await;
+) -> BoxFuture<'a, Result<RepairOutcome, StripeError>> {
+    Box::pin(async move {
+        let mut learned = Learned::default();
+        // Every round learns of at least one more bad chunk or site, or loses against another executor.
+        for _ in 0..8 {
+            let job = Job::open(stripes, id, absent, pace, &learned).await?;
+            let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
+            if examine {
+                job.examine().await;
+            }
+            if let Some(outcome) = job.run(&mut learned).await? {
+                return Ok(outcome);
+            }
         }
-        if let Some(outcome) = job.run(&mut learned).await? {
-            return Ok(outcome);
-        }
-    }
-    let reason = "other executors kept changing the stripe; run heal again".to_owned();
-    Ok(RepairOutcome { unrepairable: Some(reason), refused: learned.refusals(), ..RepairOutcome::default() })
+        let reason = "other executors kept changing the stripe; run heal again".to_owned();
+        Ok(RepairOutcome {
+            unrepairable: Some(reason),
+            refused: learned.refusals(),
+            ..RepairOutcome::default()
+        })
+    })
 }
 
 impl<'a> Job<'a> {

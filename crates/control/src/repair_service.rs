@@ -160,12 +160,14 @@ impl RepairService {
     }
 
     /// Repairs for ever. In one process of a cluster at a time, though more do no harm.
-    pub async fn run(self, stripes: Stripes) {
-        self.shared.progress.lock().begin(stripes.runtime().now(), self.shared.options.limits.is_none());
-        if self.shared.options.limits.is_none() {
-            return self.tell(&stripes).await;
-        }
-        futures::future::join(self.watch(&stripes), self.repair(&stripes)).await;
+    pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.shared.progress.lock().begin(stripes.runtime().now(), self.shared.options.limits.is_none());
+            if self.shared.options.limits.is_none() {
+                return self.tell(&stripes).await;
+            }
+            futures::future::join(self.watch(&stripes), self.repair(&stripes)).await;
+        })
     }
 
     /// Watches the sites, and tells how far everything is.

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::future::BoxFuture;
 use striate_core::SiteId;
 use striate_meta::records::{self, ScrubCount, ScrubWork, Stripe};
 use striate_meta::{Row, ScanRange, keys};
@@ -34,21 +35,23 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 const BATCH: u64 = 64;
 
 /// Verifies every chunk within each `cycle`, for ever. In one process of a cluster at a time.
-pub async fn keep_scrubbing(stripes: Stripes, cycle: Duration) {
-    let mut scrub = loop {
-        match Scrub::go_on(&stripes, cycle).await {
-            Ok(scrub) => break scrub,
-            Err(error) => tracing::warn!(%error, "the scrub cannot begin; will try again"),
+pub fn keep_scrubbing(stripes: Stripes, cycle: Duration) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let mut scrub = loop {
+            match Scrub::go_on(&stripes, cycle).await {
+                Ok(scrub) => break scrub,
+                Err(error) => tracing::warn!(%error, "the scrub cannot begin; will try again"),
+            }
+            stripes.runtime().sleep(LOOK_AT_LEAST_EVERY).await;
+        };
+        loop {
+            if let Err(error) = scrub.step().await {
+                tracing::warn!(%error, "the scrub goes on later");
+            }
+            let pause = scrub.pause();
+            stripes.runtime().sleep(pause).await;
         }
-        stripes.runtime().sleep(LOOK_AT_LEAST_EVERY).await;
-    };
-    loop {
-        if let Err(error) = scrub.step().await {
-            tracing::warn!(%error, "the scrub goes on later");
-        }
-        let pause = scrub.pause();
-        stripes.runtime().sleep(pause).await;
-    }
+    })
 }
 
 /// A scrub at work.

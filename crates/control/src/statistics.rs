@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use rand::Rng;
@@ -61,12 +62,14 @@ pub struct SiteLoadView {
 
 impl SiteStatistics {
     /// Runs rounds for ever.
-    pub async fn run(self, stripes: Stripes) {
-        let mut rng = stripes.runtime().rng();
-        loop {
-            stripes.runtime().sleep(Duration::from_millis(rng.random_range(PAUSE_MS))).await;
-            self.round(&stripes).await;
-        }
+    pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut rng = stripes.runtime().rng();
+            loop {
+                stripes.runtime().sleep(Duration::from_millis(rng.random_range(PAUSE_MS))).await;
+                self.round(&stripes).await;
+            }
+        })
     }
 
     /// One round over all sites.

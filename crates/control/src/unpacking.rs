@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
 use striate_core::{Layout, Packing, Profile};
@@ -210,40 +211,47 @@ impl Unpacking<'_> {
     }
 
     /// `false`: the row has changed since it was read.
-    async fn try_to_unpack(&self, key: &str, row: &Row, extent: &Extent) -> Result<bool, StripeError> {
-        let stored = Stored::from(extent.clone());
-        let source = stored.stripe()?;
-        let _share = self.stripes.memory_for(extent.len as usize).await;
-        let bytes = self.read(stored, extent).await?;
-        let profile = profile_of(self.stripes, self.bucket, self.default)?;
-        let profile = Profile { layout: Layout::Split, ..profile };
-        let neighbours = Neighbours::new(&self.bucket.name, key, self.group_len);
-        let mut session = self.stripes.begin_put();
-        let block = match session.write_block(bytes, &profile, &neighbours).await {
-            Ok(block) => block,
-            Err(error) => {
-                session.discard().await;
-                return Err(error);
+    fn try_to_unpack<'a>(
+        &'a self,
+        key: &'a str,
+        row: &'a Row,
+        extent: &'a Extent,
+    ) -> BoxFuture<'a, Result<bool, StripeError>> {
+        Box::pin(async move {
+            let stored = Stored::from(extent.clone());
+            let source = stored.stripe()?;
+            let _share = self.stripes.memory_for(extent.len as usize).await;
+            let bytes = self.read(stored, extent).await?;
+            let profile = profile_of(self.stripes, self.bucket, self.default)?;
+            let profile = Profile { layout: Layout::Split, ..profile };
+            let neighbours = Neighbours::new(&self.bucket.name, key, self.group_len);
+            let mut session = self.stripes.begin_put();
+            let block = match session.write_block(bytes, &profile, &neighbours).await {
+                Ok(block) => block,
+                Err(error) => {
+                    session.discard().await;
+                    return Err(error);
+                }
+            };
+            let mut object: Object = row.record()?;
+            object.body = Some(Body::Blocks(BlockList { blocks: vec![block.block.clone()] }));
+            object.profile = profile.to_string();
+            let mut tx = self.stripes.transaction();
+            tx.require_unchanged(row.key.clone(), Some(row)).put(row.key.clone(), records::encode(&object));
+            tx.put(keys::mark(source), Bytes::new());
+            session.name_blocks(&mut tx, &[block]);
+            session.committing();
+            match self.stripes.submit(&tx).await? {
+                Commit::Done(_) => {
+                    session.committed();
+                    Ok(true)
+                }
+                Commit::Conflict { .. } => {
+                    session.discard().await;
+                    Ok(false)
+                }
             }
-        };
-        let mut object: Object = row.record()?;
-        object.body = Some(Body::Blocks(BlockList { blocks: vec![block.block.clone()] }));
-        object.profile = profile.to_string();
-        let mut tx = self.stripes.transaction();
-        tx.require_unchanged(row.key.clone(), Some(row)).put(row.key.clone(), records::encode(&object));
-        tx.put(keys::mark(source), Bytes::new());
-        session.name_blocks(&mut tx, &[block]);
-        session.committing();
-        match self.stripes.submit(&tx).await? {
-            Commit::Done(_) => {
-                session.committed();
-                Ok(true)
-            }
-            Commit::Conflict { .. } => {
-                session.discard().await;
-                Ok(false)
-            }
-        }
+        })
     }
 
     /// The object's bytes, which must be those that its row says.

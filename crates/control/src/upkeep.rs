@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use striate_stripe::Stripes;
 
 use crate::abandoned::{COLLECT_EVERY, keep_collecting};
@@ -71,14 +72,16 @@ impl Upkeep {
     }
 
     /// Runs them for ever. In one process of a cluster at a time.
-    pub async fn run(self, stripes: Stripes) {
-        let scrub = async {
-            if let Some(cycle) = self.scrub_cycle {
-                keep_scrubbing(stripes.clone(), cycle).await;
-            }
-        };
-        let collecting = keep_collecting(stripes.clone(), COLLECT_EVERY);
-        let packing = self.packing.run(stripes.clone());
-        futures::future::join4(collecting, self.repair.run(stripes.clone()), scrub, packing).await;
+    pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let scrub = async {
+                if let Some(cycle) = self.scrub_cycle {
+                    keep_scrubbing(stripes.clone(), cycle).await;
+                }
+            };
+            let collecting = keep_collecting(stripes.clone(), COLLECT_EVERY);
+            let packing = self.packing.run(stripes.clone());
+            futures::future::join4(collecting, self.repair.run(stripes.clone()), scrub, packing).await;
+        })
     }
 }

@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
 use striate_core::{ChunkId, Generation, SiteId};
@@ -108,42 +109,45 @@ impl VerifyReport {
 }
 
 /// Reads the chunks of one stripe and compares them with its record; what is damaged is queued.
-pub(crate) async fn examine(stripes: &Stripes, row: Row) -> Result<Found, StripeError> {
-    let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
-    let record: Stripe = row.record()?;
-    let mut found = Found::default();
-    for (index, location) in record.locations.iter().enumerate() {
-        let chunk = ChunkId { stripe: id, index: index as u8, generation: Generation(location.generation) };
-        let site = SiteId(location.site);
-        if site == SiteId(0) {
-            found.damage.push(format!("chunk {chunk}: never written (debt)"));
-            continue;
-        }
-        let Some(handle) = stripes.site(site) else {
-            found.damage.push(format!("chunk {chunk}: site {site} is not here"));
-            continue;
-        };
-        match handle.verify(chunk).await {
-            Ok(info) if info.crc32c == location.crc32c && info.len == record.chunk_len => {
-                found.good.push(info)
+pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found, StripeError>> {
+    Box::pin(async move {
+        let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
+        let record: Stripe = row.record()?;
+        let mut found = Found::default();
+        for (index, location) in record.locations.iter().enumerate() {
+            let chunk =
+                ChunkId { stripe: id, index: index as u8, generation: Generation(location.generation) };
+            let site = SiteId(location.site);
+            if site == SiteId(0) {
+                found.damage.push(format!("chunk {chunk}: never written (debt)"));
+                continue;
             }
-            Ok(_) => {
-                found.damage.push(format!("chunk {chunk} on site {site}: not the bytes of the encoding"))
+            let Some(handle) = stripes.site(site) else {
+                found.damage.push(format!("chunk {chunk}: site {site} is not here"));
+                continue;
+            };
+            match handle.verify(chunk).await {
+                Ok(info) if info.crc32c == location.crc32c && info.len == record.chunk_len => {
+                    found.good.push(info)
+                }
+                Ok(_) => {
+                    found.damage.push(format!("chunk {chunk} on site {site}: not the bytes of the encoding"))
+                }
+                Err(error @ (SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_))) => {
+                    found.damage.push(format!("site {site}: {error}"));
+                }
+                Err(_) => found.unknown += 1,
             }
-            Err(error @ (SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_))) => {
-                found.damage.push(format!("site {site}: {error}"));
+        }
+        if !found.damage.is_empty() {
+            found.queued = put_in_debt(stripes, &row, id).await?;
+            if !found.queued {
+                // The record changed under the examination: what was seen may be no damage at all.
+                return Ok(Found { good: found.good, ..Found::default() });
             }
-            Err(_) => found.unknown += 1,
         }
-    }
-    if !found.damage.is_empty() {
-        found.queued = put_in_debt(stripes, &row, id).await?;
-        if !found.queued {
-            // The record changed under the examination: what was seen may be no damage at all.
-            return Ok(Found { good: found.good, ..Found::default() });
-        }
-    }
-    Ok(found)
+        Ok(found)
+    })
 }
 
 /// Puts the stripe in debt. `false` when its record is no longer the one that was examined.

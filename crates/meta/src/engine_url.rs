@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use percent_encoding::percent_decode_str;
 use striate_runtime::Runtime;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
@@ -83,11 +84,17 @@ pub struct InvalidUrl(String);
 /// # Errors
 /// [`MetaError::Unavailable`] when the engine does not answer or refuses this client,
 /// [`MetaError::Corrupt`] when a newer program made the cluster's part of it.
-pub async fn open(runtime: &Runtime, url: &EngineUrl) -> Result<Arc<dyn MetaStore>, MetaError> {
-    match url {
-        EngineUrl::Etcd(url) => Ok(Arc::new(EtcdStore::open(runtime, url).await?)),
-        EngineUrl::Postgres(url) => Ok(Arc::new(PostgresStore::open(runtime, url).await?)),
-    }
+pub fn open<'a>(
+    runtime: &'a Runtime,
+    url: &'a EngineUrl,
+) -> BoxFuture<'a, Result<Arc<dyn MetaStore>, MetaError>> {
+    Box::pin(async move {
+        let store: Arc<dyn MetaStore> = match url {
+            EngineUrl::Etcd(url) => Arc::new(EtcdStore::open(runtime, url).await?),
+            EngineUrl::Postgres(url) => Arc::new(PostgresStore::open(runtime, url).await?),
+        };
+        Ok(store)
+    })
 }
 
 /// An operation that finds no server for so long fails, unless the URL says otherwise.

@@ -1,17 +1,17 @@
 //! The bytes of one connection: what its peer took of an answer, and how it ends.
 //!
-//! What was written to a socket is not yet what its peer took. The kernel takes [`UNSENT_BYTES`] that it has not sent,
-//! so that the reader of an object soon sees its peer's pace; as much as its send buffer holds once the peer has shown that
-//! it is quick. Any bound, even one of 2 MiB that a response of 1 MiB never reaches, costs large answers a tenth of their
-//! processor time: the kernel then sends more of them from acknowledgements. A peer that turns slow is still seen to
-//! move: the sweeper asks the sockets that are waited for how many bytes their peers have not acknowledged.
+//! What was written to a socket is not yet what its peer took: the sweeper asks the sockets that are waited for how many
+//! bytes their peers have not acknowledged. The kernel takes as much of an answer as the send buffer holds. Any bound on what
+//! it has not sent, even one of 2 MiB that a response of 1 MiB never reaches, costs large answers a tenth of their processor
+//! time: the kernel then sends more of them from acknowledgements. So a receiver is bounded, to [`UNSENT_BYTES`], only once
+//! the sweeper has found it slow.
 //!
 //! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
 //! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,19 +20,15 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use rustix::ioctl::{Getter, Opcode, ioctl};
-use striate_runtime::{Instant, Runtime, Timer};
+use striate_runtime::{Runtime, Timer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::peers::{Held, Peer};
+use crate::peers::{Peer, SendBuffer};
 
-/// Bytes of an answer that the kernel takes before it has sent them.
+/// Bytes of an answer that the kernel takes for a slow receiver before it has sent them.
 const UNSENT_BYTES: u32 = 128 << 10;
-/// The same for a peer that is quick, one that took [`QUICK_BYTES`] within [`QUICK`]: no bound.
-const UNBOUNDED: u32 = u32::MAX;
-const QUICK_BYTES: usize = 1 << 20;
-const QUICK: Duration = Duration::from_millis(250);
 /// How long a connection lingers at most.
 const LINGER: Duration = Duration::from_secs(30);
 /// How long a lingering connection's peer may say nothing.
@@ -60,26 +56,28 @@ impl Socket for TlsStream<TcpStream> {
     }
 }
 
-/// Bounds what the kernel takes of answers before it has sent it.
-fn bound_unsent(stream: &TcpStream, bytes: u32) {
-    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(bytes) {
-        tracing::debug!(%error, "TCP_NOTSENT_LOWAT cannot be set");
+/// What the sweeper knows of a socket, by a descriptor of its own: the connection's is in use.
+struct Descriptor(OwnedFd);
+
+impl SendBuffer for Descriptor {
+    fn unacknowledged(&self) -> u64 {
+        // SAFETY: SIOCOUTQ is a number of the system's, and writes an int.
+        let getter = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
+        // SAFETY: as above; the descriptor is open as long as it is borrowed.
+        let held = unsafe { ioctl(&self.0, getter) };
+        held.map_or(0, |held| u64::try_from(held).unwrap_or(0))
+    }
+
+    fn bound(&self) {
+        if let Err(error) = socket2::SockRef::from(&self.0).set_tcp_notsent_lowat(UNSENT_BYTES) {
+            tracing::debug!(%error, "TCP_NOTSENT_LOWAT cannot be set");
+        }
     }
 }
 
-/// Bytes that were written to a socket and that its peer has not acknowledged.
-fn unacknowledged(socket: impl AsFd) -> u64 {
-    // SAFETY: SIOCOUTQ is a number of the system's, and writes an int.
-    let getter = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
-    // SAFETY: as above; the descriptor is open as long as it is borrowed.
-    let held = unsafe { ioctl(socket, getter) };
-    held.map_or(0, |held| u64::try_from(held).unwrap_or(0))
-}
-
-/// Tells the bytes that the system holds of a connection, by a descriptor of its own: the connection's is in use.
-fn watch(stream: &TcpStream) -> io::Result<Box<Held>> {
-    let socket = stream.as_fd().try_clone_to_owned()?;
-    Ok(Box::new(move || unacknowledged(&socket)))
+/// The send buffer of a connection.
+fn watch(stream: &TcpStream) -> io::Result<Box<dyn SendBuffer>> {
+    Ok(Box::new(Descriptor(stream.as_fd().try_clone_to_owned()?)))
 }
 
 /// A connection that tells its [`Peer`] what it waits for and what moves, and ends with an error when the peer is
@@ -88,16 +86,8 @@ pub(crate) struct Wire<S> {
     inner: TokioIo<S>,
     peer: Arc<Peer>,
     runtime: Runtime,
-    /// Whether the peer is quick, until it was found to be.
-    pace: Option<Pace>,
     /// Set when our half is closed and the peer may still be sending.
     lingering: Option<Lingering>,
-}
-
-/// Bytes of answers that a peer took since some time.
-struct Pace {
-    since: Instant,
-    bytes: usize,
 }
 
 /// The end of a connection whose peer may still be sending: our half is closed, and what arrives is thrown
@@ -136,26 +126,7 @@ impl Lingering {
 impl<S: Socket> Wire<S> {
     /// The wire of a connection to `peer`.
     pub fn new(stream: S, peer: Arc<Peer>, runtime: Runtime) -> Self {
-        bound_unsent(stream.tcp(), UNSENT_BYTES);
-        let pace = Some(Pace { since: runtime.now(), bytes: 0 });
-        Self { inner: TokioIo::new(stream), peer, runtime, pace, lingering: None }
-    }
-
-    /// The kernel took bytes of an answer.
-    fn wrote(&mut self, len: usize) {
-        self.peer.wrote(len);
-        let Some(pace) = &mut self.pace else { return };
-        pace.bytes += len;
-        if pace.bytes < QUICK_BYTES {
-            return;
-        }
-        let now = self.runtime.now();
-        if now.saturating_duration_since(pace.since) <= QUICK {
-            bound_unsent(self.inner.inner().tcp(), UNBOUNDED);
-            self.pace = None;
-        } else {
-            *pace = Pace { since: now, bytes: 0 };
-        }
+        Self { inner: TokioIo::new(stream), peer, runtime, lingering: None }
     }
 
     /// What was written, or not: an error when the receiver is given up.
@@ -167,14 +138,14 @@ impl<S: Socket> Wire<S> {
     ) -> Poll<io::Result<R>> {
         match &written {
             Poll::Pending => {
-                self.peer.is_asked_by(|| watch(self.inner.inner().tcp()));
+                self.peer.is_buffered_by(|| watch(self.inner.inner().tcp()));
                 match self.peer.await_receiver(cx) {
                     true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
                     false => written,
                 }
             }
             Poll::Ready(Ok(value)) => {
-                self.wrote(len(value));
+                self.peer.wrote(len(value));
                 written
             }
             Poll::Ready(Err(_)) => written,

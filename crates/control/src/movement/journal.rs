@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use striate_meta::records::MovementWork;
 use striate_meta::records::movement_work::{Giver, HotBlock, Moves, Sample};
 use striate_meta::{keys, records};
@@ -53,39 +54,41 @@ impl MovementJournal {
     }
 
     /// Writes for ever. In one process of a cluster, the one that moves.
-    pub async fn run(self, stripes: Stripes) {
-        let (mut levelling, mut optimising) = (Counted::default(), Counted::default());
-        let mut told = loop {
-            match before(&stripes).await {
-                Ok(work) => break work,
-                Err(error) => {
-                    tracing::debug!(%error, "how evenly sites were loaded before cannot be read yet")
+    pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let (mut levelling, mut optimising) = (Counted::default(), Counted::default());
+            let mut told = loop {
+                match before(&stripes).await {
+                    Ok(work) => break work,
+                    Err(error) => {
+                        tracing::debug!(%error, "how evenly sites were loaded before cannot be read yet")
+                    }
+                }
+                stripes.runtime().sleep(LOOK_EVERY).await;
+            };
+            let begin = stripes.runtime().now();
+            [&mut levelling, &mut optimising].into_iter().for_each(|counted| counted.recent.begin(begin));
+            for look in 1u32.. {
+                stripes.runtime().sleep(LOOK_EVERY).await;
+                let (now, level, optimise) =
+                    (stripes.runtime().now(), self.rebalancer.progress(), self.optimiser.progress());
+                levelling.note(now, self.rebalancer.is_paused(), level.chunks, level.bytes);
+                optimising.note(now, self.optimiser.is_paused(), optimise.chunks, optimise.bytes);
+                let mut work = MovementWork {
+                    levelling: Some(levelling.moves),
+                    optimising: Some(optimising.moves),
+                    givers: level.givers.iter().map(|&(site, bytes)| Giver { site: site.0, bytes }).collect(),
+                    imbalance: told.imbalance.clone(),
+                    hottest: self.hottest(&stripes).await,
+                };
+                if work.imbalance.is_empty() || look % LOOKS_PER_SAMPLE == 0 {
+                    self.sample(&stripes, &mut work.imbalance);
+                }
+                if work != told && tell(&stripes, &work).await {
+                    told = work;
                 }
             }
-            stripes.runtime().sleep(LOOK_EVERY).await;
-        };
-        let begin = stripes.runtime().now();
-        [&mut levelling, &mut optimising].into_iter().for_each(|counted| counted.recent.begin(begin));
-        for look in 1u32.. {
-            stripes.runtime().sleep(LOOK_EVERY).await;
-            let (now, level, optimise) =
-                (stripes.runtime().now(), self.rebalancer.progress(), self.optimiser.progress());
-            levelling.note(now, self.rebalancer.is_paused(), level.chunks, level.bytes);
-            optimising.note(now, self.optimiser.is_paused(), optimise.chunks, optimise.bytes);
-            let mut work = MovementWork {
-                levelling: Some(levelling.moves),
-                optimising: Some(optimising.moves),
-                givers: level.givers.iter().map(|&(site, bytes)| Giver { site: site.0, bytes }).collect(),
-                imbalance: told.imbalance.clone(),
-                hottest: self.hottest(&stripes).await,
-            };
-            if work.imbalance.is_empty() || look % LOOKS_PER_SAMPLE == 0 {
-                self.sample(&stripes, &mut work.imbalance);
-            }
-            if work != told && tell(&stripes, &work).await {
-                told = work;
-            }
-        }
+        })
     }
 
     async fn hottest(&self, stripes: &Stripes) -> Vec<HotBlock> {

@@ -10,6 +10,7 @@
 
 use std::ops::ControlFlow;
 
+use futures::future::BoxFuture;
 use striate_codec::crc32c;
 use striate_core::{ChunkId, Generation, SiteId};
 use striate_meta::{Commit, keys};
@@ -46,16 +47,21 @@ pub enum MoveOutcome {
 ///
 /// # Errors
 /// When the metadata store fails. The chunk is then where it was, or where it was to be.
-pub async fn move_chunk(stripes: &Stripes, wanted: &ChunkMove) -> Result<MoveOutcome, StripeError> {
-    let mut way = Way::Direct;
-    for _ in 0..ATTEMPTS {
-        let change = stripes.change(wanted.stripe, Priority::Background).await?;
-        let Some(change) = change else { return Ok(MoveOutcome::Outdated) };
-        if let Some(outcome) = attempt(stripes, change, wanted, &mut way).await? {
-            return Ok(outcome);
+pub fn move_chunk<'a>(
+    stripes: &'a Stripes,
+    wanted: &'a ChunkMove,
+) -> BoxFuture<'a, Result<MoveOutcome, StripeError>> {
+    Box::pin(async move {
+        let mut way = Way::Direct;
+        for _ in 0..ATTEMPTS {
+            let change = stripes.change(wanted.stripe, Priority::Background).await?;
+            let Some(change) = change else { return Ok(MoveOutcome::Outdated) };
+            if let Some(outcome) = attempt(stripes, change, wanted, &mut way).await? {
+                return Ok(outcome);
+            }
         }
-    }
-    Ok(MoveOutcome::Contended)
+        Ok(MoveOutcome::Contended)
+    })
 }
 
 /// How the chunk's bytes travel.

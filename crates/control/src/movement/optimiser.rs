@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 use striate_core::{SiteId, StripeId};
@@ -165,29 +166,38 @@ impl Optimiser {
     }
 
     /// Runs for ever, by what `source` and the statistics of the sites say. In one process of a cluster.
-    pub async fn run(self, stripes: Stripes, source: AccessSource, statistics: SiteStatistics) {
-        let mut underway = Underway::default();
-        loop {
-            underway.during(stripes.runtime().sleep(self.shared.options.every)).await;
-            if let Err(error) = self.begin_round(&stripes, &source, &statistics, &mut underway).await {
-                tracing::warn!(%error, "chunks are moved for the readers later");
+    pub fn run(
+        self,
+        stripes: Stripes,
+        source: AccessSource,
+        statistics: SiteStatistics,
+    ) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut underway = Underway::default();
+            loop {
+                underway.during(stripes.runtime().sleep(self.shared.options.every)).await;
+                if let Err(error) = self.begin_round(&stripes, &source, &statistics, &mut underway).await {
+                    tracing::warn!(%error, "chunks are moved for the readers later");
+                }
             }
-        }
+        })
     }
 
     /// One round and all its moves; answers how many chunks it moved.
     ///
     /// # Errors
     /// When the metadata store fails; the next round goes on.
-    pub async fn round(
-        &self,
-        stripes: &Stripes,
-        source: &AccessSource,
-        statistics: &SiteStatistics,
-    ) -> Result<u64, StripeError> {
-        let mut underway = Underway::default();
-        self.begin_round(stripes, source, statistics, &mut underway).await?;
-        underway.finish().await
+    pub fn round<'a>(
+        &'a self,
+        stripes: &'a Stripes,
+        source: &'a AccessSource,
+        statistics: &'a SiteStatistics,
+    ) -> BoxFuture<'a, Result<u64, StripeError>> {
+        Box::pin(async move {
+            let mut underway = Underway::default();
+            self.begin_round(stripes, source, statistics, &mut underway).await?;
+            underway.finish().await
+        })
     }
 
     /// Plans moves and begins them, beside those that are under way.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -125,29 +126,31 @@ impl Rebalancer {
     }
 
     /// Runs for ever. In one process of a cluster at a time; more than one would do no harm.
-    pub async fn run(self, stripes: Stripes) {
-        let (mut patience, mut is_fruitful) = (Patience::default(), false);
-        loop {
-            if !is_fruitful {
-                stripes.runtime().sleep(self.shared.options.look_every).await;
-            }
-            is_fruitful = false;
-            let levelling = self.levelling(&stripes).await;
-            if self.is_paused() || !patience.is_due(&levelling) {
-                continue;
-            }
-            match self.level(&stripes, levelling).await {
-                Ok(chunks) => {
-                    // Where nobody has anything to give, looking costs nothing.
-                    patience.note(chunks > 0 || self.progress().givers.is_empty());
-                    is_fruitful = chunks > 0;
-                    if is_fruitful {
-                        tracing::info!(chunks, "moved chunks off full or drained sites");
-                    }
+    pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let (mut patience, mut is_fruitful) = (Patience::default(), false);
+            loop {
+                if !is_fruitful {
+                    stripes.runtime().sleep(self.shared.options.look_every).await;
                 }
-                Err(error) => tracing::warn!(%error, "chunks are moved to other sites later"),
+                is_fruitful = false;
+                let levelling = self.levelling(&stripes).await;
+                if self.is_paused() || !patience.is_due(&levelling) {
+                    continue;
+                }
+                match self.level(&stripes, levelling).await {
+                    Ok(chunks) => {
+                        // Where nobody has anything to give, looking costs nothing.
+                        patience.note(chunks > 0 || self.progress().givers.is_empty());
+                        is_fruitful = chunks > 0;
+                        if is_fruitful {
+                            tracing::info!(chunks, "moved chunks off full or drained sites");
+                        }
+                    }
+                    Err(error) => tracing::warn!(%error, "chunks are moved to other sites later"),
+                }
             }
-        }
+        })
     }
 
     /// Looks how full the sites are and moves what is to be moved now. Answers how many chunks it moved.

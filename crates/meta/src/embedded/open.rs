@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use striate_runtime::Runtime;
 use tokio::sync::mpsc;
 
@@ -40,14 +41,16 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// When a directory holds metadata already, or a file cannot be written.
-    pub async fn create(
-        runtime: &Runtime,
+    pub fn create<'a>(
+        runtime: &'a Runtime,
         options: Options,
         layout: Layout,
-        present: &[MetaDirectory],
-    ) -> Result<(), MetaError> {
-        let (task, present) = (runtime.clone(), present.to_vec());
-        runtime.run_blocking(move || create(&task, &options, &layout, &present)).await
+        present: &'a [MetaDirectory],
+    ) -> BoxFuture<'a, Result<(), MetaError>> {
+        Box::pin(async move {
+            let (task, present) = (runtime.clone(), present.to_vec());
+            runtime.run_blocking(move || create(&task, &options, &layout, &present)).await
+        })
     }
 
     /// Opens the metadata of a cluster of which the directories in `present` could be found.
@@ -55,34 +58,38 @@ impl EmbeddedStore {
     /// # Errors
     /// [`MetaError::Unavailable`] when too few directories or no in-sync mirror are present, naming them;
     /// [`MetaError::Corrupt`] when the metadata is of another cluster or a newer program.
-    pub async fn open(
-        runtime: &Runtime,
+    pub fn open<'a>(
+        runtime: &'a Runtime,
         options: Options,
         layout: Layout,
-        present: &[MetaDirectory],
-    ) -> Result<Self, MetaError> {
-        let (task, directories) = (runtime.clone(), known(present));
-        let opening = directories.clone();
-        let opened = runtime.run_blocking(move || open(&task, &options, &layout, &opening)).await?;
-        Self::serve(runtime, options, layout, directories, opened)
+        present: &'a [MetaDirectory],
+    ) -> BoxFuture<'a, Result<Self, MetaError>> {
+        Box::pin(async move {
+            let (task, directories) = (runtime.clone(), known(present));
+            let opening = directories.clone();
+            let opened = runtime.run_blocking(move || open(&task, &options, &layout, &opening)).await?;
+            Self::serve(runtime, options, layout, directories, opened)
+        })
     }
 
     /// Creates the metadata of a cluster that never had any, or opens it.
     ///
     /// # Errors
     /// As [`EmbeddedStore::create`] and [`EmbeddedStore::open`].
-    pub async fn open_or_create(
-        runtime: &Runtime,
+    pub fn open_or_create<'a>(
+        runtime: &'a Runtime,
         options: Options,
         layout: Layout,
-        present: &[MetaDirectory],
-    ) -> Result<Self, MetaError> {
-        let (directories, total) = (present.to_vec(), layout.total_directories);
-        let is_new = runtime.run_blocking(move || is_new(&directories, total)).await?;
-        if is_new {
-            Self::create(runtime, options, layout, present).await?;
-        }
-        Self::open(runtime, options, layout, present).await
+        present: &'a [MetaDirectory],
+    ) -> BoxFuture<'a, Result<Self, MetaError>> {
+        Box::pin(async move {
+            let (directories, total) = (present.to_vec(), layout.total_directories);
+            let is_new = runtime.run_blocking(move || is_new(&directories, total)).await?;
+            if is_new {
+                Self::create(runtime, options, layout, present).await?;
+            }
+            Self::open(runtime, options, layout, present).await
+        })
     }
 
     fn serve(

@@ -27,7 +27,7 @@ use crate::options::Limits;
 use rate::Rate;
 
 pub(crate) use in_flight::{InFlight, KeyLimits};
-pub(crate) use peer::{Held, Peer, Waits};
+pub(crate) use peer::{Peer, SendBuffer, Waits};
 
 /// Ticks of a window.
 const TICKS: usize = 30;
@@ -36,6 +36,9 @@ const SHORTEST_TICK: Duration = Duration::from_millis(5);
 /// While memory is short, senders are judged by this part of the window: what they sent is seen at once, while
 /// receivers move in the lumps of their buffers, and what came of a body cannot be dropped and read again.
 const SENDERS_PART: usize = 3;
+/// A receiver that was waited for in two ticks and took less is slow: the system is to take little for it. (What it took in
+/// the tick in which its request began is not known.)
+const SLOW_BELOW: u64 = 1 << 20;
 /// The share of the peers below the minimum rate that is cut in one tick while memory is short …
 const CUT_SHARE: usize = 4;
 /// … and how many at least.
@@ -230,7 +233,14 @@ impl Watched {
         }
         match self.peer.is_idle() {
             true => self.idle = self.idle.saturating_add(1),
-            false => self.rate.tick(moved, self.peer.waits() != Waits::NotForPeer, TICKS),
+            false => {
+                let waits = self.peer.waits();
+                self.rate.tick(moved, waits != Waits::NotForPeer, TICKS);
+                if waits == Waits::ForReceiver && self.rate.of_last(2).is_some_and(|bytes| bytes < SLOW_BELOW)
+                {
+                    self.peer.bound();
+                }
+            }
         }
     }
 

@@ -27,8 +27,14 @@ const CUT_ANSWER: u8 = 2;
 /// It is closed if no request has begun meanwhile.
 const CUT_IDLE: u8 = 3;
 
-/// Tells bytes.
-pub(crate) type Held = dyn Fn() -> u64 + Send + Sync;
+/// What the system holds of a connection's answers.
+pub(crate) trait SendBuffer: Send + Sync {
+    /// Bytes that the peer has not acknowledged.
+    fn unacknowledged(&self) -> u64;
+
+    /// From now on little more is taken than what was sent.
+    fn bound(&self);
+}
 
 /// The peer of one connection. Its task writes here without locks; the sweeper reads once in a tick.
 #[derive(Default)]
@@ -41,8 +47,9 @@ pub(crate) struct Peer {
     taken: AtomicU64,
     /// What the system held for it when the sweeper looked last.
     held_last: AtomicU64,
-    /// Tells the bytes that the system holds for it.
-    held: OnceLock<Box<Held>>,
+    /// What the system holds for it.
+    buffer: OnceLock<Box<dyn SendBuffer>>,
+    is_bounded: AtomicBool,
     waits: AtomicU8,
     /// Requests that have begun.
     begun: AtomicU32,
@@ -107,14 +114,23 @@ impl Peer {
         self.take_verdict(CUT_BODY)
     }
 
-    /// Gives what tells the bytes that the system holds for the peer, when it is waited for the first time. Where it cannot
-    /// be had, what was written counts as taken.
-    pub fn is_asked_by<E>(&self, held: impl FnOnce() -> Result<Box<Held>, E>) {
-        if self.held.get().is_none()
-            && let Ok(held) = held()
+    /// Gives what the system holds for the peer, when it is waited for the first time. Where it cannot be had, what was
+    /// written counts as taken.
+    pub fn is_buffered_by<E>(&self, buffer: impl FnOnce() -> Result<Box<dyn SendBuffer>, E>) {
+        if self.buffer.get().is_none()
+            && let Ok(buffer) = buffer()
         {
             // Nobody else gives it.
-            let _ = self.held.set(held);
+            let _ = self.buffer.set(buffer);
+        }
+    }
+
+    /// The receiver is slow: the system is to take little for it.
+    pub fn bound(&self) {
+        if let Some(buffer) = self.buffer.get()
+            && !self.is_bounded.swap(true, Ordering::Relaxed)
+        {
+            buffer.bound();
         }
     }
 
@@ -141,7 +157,7 @@ impl Peer {
         if self.waits() == Waits::ForReceiver {
             // In this order what is written meanwhile does not count as taken.
             let written = self.written.load(Ordering::Acquire);
-            let held = self.held.get().map_or(0, |held| held());
+            let held = self.buffer.get().map_or(0, |buffer| buffer.unacknowledged());
             self.held_last.store(held, Ordering::Relaxed);
             self.taken.fetch_max(written.saturating_sub(held), Ordering::Relaxed);
         }

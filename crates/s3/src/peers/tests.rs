@@ -1,6 +1,6 @@
 //! Sweeps, tick by tick: nothing here waits.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use super::*;
@@ -42,6 +42,30 @@ fn address(number: u8) -> IpAddr {
     IpAddr::from([127, 0, 0, number])
 }
 
+/// A send buffer of a test: bytes that are not acknowledged, and how often it was bounded.
+#[derive(Clone, Default)]
+struct Buffer(Arc<(AtomicU64, AtomicU32)>);
+
+impl Buffer {
+    fn of(held: u64) -> Self {
+        Self(Arc::new((held.into(), AtomicU32::new(0))))
+    }
+
+    fn give(&self, peer: &Peer) {
+        peer.is_buffered_by(|| Ok::<Box<dyn SendBuffer>, ()>(Box::new(self.clone())));
+    }
+}
+
+impl SendBuffer for Buffer {
+    fn unacknowledged(&self) -> u64 {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    fn bound(&self) {
+        self.0.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 fn cx() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
@@ -79,15 +103,15 @@ fn a_receiver_below_the_minimum_over_the_whole_window_is_cut_and_one_above_it_is
 fn a_receiver_moves_when_it_takes_what_the_system_holds_for_it() {
     let (peers, cuts) = peers();
     let (slow, stopped) = (peers.admit(address(1)).ok().unwrap(), peers.admit(address(2)).ok().unwrap());
-    let held = Arc::new(AtomicU64::new(500_000));
-    for (admitted, held) in [(&slow, held.clone()), (&stopped, Arc::new(AtomicU64::new(500_000)))] {
+    let buffer = Buffer::of(500_000);
+    for (admitted, buffer) in [(&slow, buffer.clone()), (&stopped, Buffer::of(500_000))] {
         admitted.peer.begin_request();
         admitted.peer.wrote(500_000);
-        admitted.peer.is_asked_by(|| Ok::<_, ()>(Box::new(move || held.load(Ordering::Relaxed))));
+        buffer.give(&admitted.peer);
         assert!(!admitted.peer.await_receiver(&cx()));
     }
     for _ in 0..120 {
-        held.fetch_sub(2_000, Ordering::Relaxed);
+        buffer.0.0.fetch_sub(2_000, Ordering::Relaxed);
         stopped.peer.await_receiver(&cx());
         assert!(!slow.peer.await_receiver(&cx()));
         peers.sweep(false);
@@ -200,10 +224,30 @@ fn what_the_system_holds_for_receivers_presses_like_memory_of_ours() {
         let admitted = peers.admit(address(1)).ok().unwrap();
         admitted.peer.begin_request();
         admitted.peer.wrote(held as usize);
-        admitted.peer.is_asked_by(|| Ok::<_, ()>(Box::new(move || held)));
+        Buffer::of(held).give(&admitted.peer);
         admitted.peer.await_receiver(&cx());
         // As many ticks as count while memory is short, and fewer than always count.
         (0..12).for_each(|_| peers.sweep(false));
         assert_eq!(cuts.0.lock().len().min(1), cuts_in_time, "{held}");
     }
+}
+
+/// A slow receiver is found after two ticks, a quick one and one that waits for the store never.
+#[test]
+fn the_system_takes_little_for_slow_receivers_only() {
+    let (peers, _) = peers();
+    let buffers = [4_000, 2 << 20, 0].map(|bytes| (bytes, Buffer::default()));
+    let admitted = buffers.each_ref().map(|_| peers.admit(address(1)).ok().unwrap());
+    for ((_, buffer), admitted) in buffers.iter().zip(&admitted) {
+        admitted.peer.begin_request();
+        buffer.give(&admitted.peer);
+    }
+    for _ in 0..5 {
+        for ((bytes, _), admitted) in buffers.iter().zip(&admitted).take(2) {
+            admitted.peer.wrote(*bytes);
+            admitted.peer.await_receiver(&cx());
+        }
+        peers.sweep(false);
+    }
+    assert_eq!(buffers.map(|(_, buffer)| buffer.0.1.load(Ordering::Relaxed)), [1, 0, 0]);
 }

@@ -19,7 +19,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, select};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use striate_runtime::Runtime;
@@ -90,43 +90,45 @@ pub async fn serve_site(
     }
 }
 
-async fn serve_connection(
+fn serve_connection(
     service: Arc<Service>,
     stream: Box<dyn ByteStream>,
     peer: PeerName,
     mut stopping: watch::Receiver<bool>,
-) {
-    let (runtime, limits) = (service.runtime().clone(), service.limits().clone());
-    let peer = Arc::new(Peer::new(peer));
-    let handler = {
-        let (service, peer) = (Arc::clone(&service), Arc::clone(&peer));
-        hyper::service::service_fn(move |request| {
-            requests::handle(Arc::clone(&service), Arc::clone(&peer), request)
-        })
-    };
-    let builder = connection_builder(&runtime, &limits);
-    let io = TokioIo::new(StallGuard::new(stream, runtime.clone(), limits.stall));
-    let mut connection = pin!(builder.serve_connection(io, handler));
-    let mut ended = pin!(async {
-        let stranger = async {
-            runtime.sleep(limits.handshake).await;
-            if peer.has_greeted() {
-                std::future::pending::<()>().await;
-            }
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let (runtime, limits) = (service.runtime().clone(), service.limits().clone());
+        let peer = Arc::new(Peer::new(peer));
+        let handler = {
+            let (service, peer) = (Arc::clone(&service), Arc::clone(&peer));
+            hyper::service::service_fn(move |request| {
+                requests::handle(Arc::clone(&service), Arc::clone(&peer), request)
+            })
         };
-        select(pin!(stranger), pin!(service.wait_cut_off())).await;
-    });
-    let stop = pin!(async {
-        // An error means that the sender is gone, which also means stop.
-        let _ = stopping.wait_for(|stop| *stop).await;
-    });
-    match select(select(connection.as_mut(), ended.as_mut()), stop).await {
-        Either::Left(_) => {}
-        Either::Right(_) => {
-            connection.as_mut().graceful_shutdown();
-            select(connection, ended).await;
+        let builder = connection_builder(&runtime, &limits);
+        let io = TokioIo::new(StallGuard::new(stream, runtime.clone(), limits.stall));
+        let mut connection = pin!(builder.serve_connection(io, handler));
+        let mut ended = pin!(async {
+            let stranger = async {
+                runtime.sleep(limits.handshake).await;
+                if peer.has_greeted() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            select(pin!(stranger), pin!(service.wait_cut_off())).await;
+        });
+        let stop = pin!(async {
+            // An error means that the sender is gone, which also means stop.
+            let _ = stopping.wait_for(|stop| *stop).await;
+        });
+        match select(select(connection.as_mut(), ended.as_mut()), stop).await {
+            Either::Left(_) => {}
+            Either::Right(_) => {
+                connection.as_mut().graceful_shutdown();
+                select(connection, ended).await;
+            }
         }
-    }
+    })
 }
 
 fn connection_builder(runtime: &Runtime, limits: &ServiceLimits) -> auto::Builder<RuntimeExecutor> {

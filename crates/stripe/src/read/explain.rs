@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use striate_codec::ChunkSet;
 use striate_core::{RackId, SiteId};
@@ -105,47 +106,49 @@ pub struct SiteExplained {
 
 impl Reads {
     /// See [`crate::Stripes::explain`].
-    pub(crate) async fn explain(
-        &self,
-        spans: &[Span],
-        policy: &ReadPolicy,
-    ) -> Result<QueryExplained, StripeError> {
-        let runtime = &self.shared.runtime;
-        let began = runtime.now();
-        let ids = spans.iter().map(|span| span.of.stripe()).collect::<Result<Vec<_>, _>>()?;
-        let stripes: Vec<StripeRead> = self
-            .shared
-            .table
-            .open_many(&ids)
-            .await?
-            .into_iter()
-            .map(|stripe| StripeRead::new(stripe, false))
-            .collect();
-        let mut shapes = Vec::with_capacity(spans.len());
-        for (span, stripe) in spans.iter().zip(&stripes) {
-            shapes.extend(span.pieces(&stripe.stripe)?.into_iter().next());
-        }
-        let pieces: Vec<QueryPiece<'_>> =
-            stripes.iter().zip(&shapes).map(|(stripe, shape)| stripe.for_plan(shape)).collect();
-        let located = runtime.now();
-        let sites = self.shared.sites.snapshot();
-        let plan = self.plan_by(policy, Purpose::Query, &pieces);
-        let planned = runtime.now();
-        let Some(plan) = plan else { return Err(unreadable(&pieces, &sites)) };
-        let price = price_plan(&pieces, &plan, |site| sites.cost(site));
-        let choices = Choices { policy, plan: &plan, sites: &sites };
-        let explained = spans.iter().zip(&stripes).zip(&pieces).enumerate();
-        let explained =
-            explained.map(|(number, ((span, of), piece))| choices.of_block(number, span, of, piece));
-        Ok(QueryExplained {
-            policy: policy.to_string(),
-            blocks: explained.collect(),
-            sites: choices.of_sites(&pieces),
-            cost: price.cost,
-            lower_bound: price.lower_bound,
-            gap: price.gap(),
-            metadata_us: (located - began).as_secs_f64() * 1e6,
-            planning_us: (planned - located).as_secs_f64() * 1e6,
+    pub(crate) fn explain<'a>(
+        &'a self,
+        spans: &'a [Span],
+        policy: &'a ReadPolicy,
+    ) -> BoxFuture<'a, Result<QueryExplained, StripeError>> {
+        Box::pin(async move {
+            let runtime = &self.shared.runtime;
+            let began = runtime.now();
+            let ids = spans.iter().map(|span| span.of.stripe()).collect::<Result<Vec<_>, _>>()?;
+            let stripes: Vec<StripeRead> = self
+                .shared
+                .table
+                .open_many(&ids)
+                .await?
+                .into_iter()
+                .map(|stripe| StripeRead::new(stripe, false))
+                .collect();
+            let mut shapes = Vec::with_capacity(spans.len());
+            for (span, stripe) in spans.iter().zip(&stripes) {
+                shapes.extend(span.pieces(&stripe.stripe)?.into_iter().next());
+            }
+            let pieces: Vec<QueryPiece<'_>> =
+                stripes.iter().zip(&shapes).map(|(stripe, shape)| stripe.for_plan(shape)).collect();
+            let located = runtime.now();
+            let sites = self.shared.sites.snapshot();
+            let plan = self.plan_by(policy, Purpose::Query, &pieces);
+            let planned = runtime.now();
+            let Some(plan) = plan else { return Err(unreadable(&pieces, &sites)) };
+            let price = price_plan(&pieces, &plan, |site| sites.cost(site));
+            let choices = Choices { policy, plan: &plan, sites: &sites };
+            let explained = spans.iter().zip(&stripes).zip(&pieces).enumerate();
+            let explained =
+                explained.map(|(number, ((span, of), piece))| choices.of_block(number, span, of, piece));
+            Ok(QueryExplained {
+                policy: policy.to_string(),
+                blocks: explained.collect(),
+                sites: choices.of_sites(&pieces),
+                cost: price.cost,
+                lower_bound: price.lower_bound,
+                gap: price.gap(),
+                metadata_us: (located - began).as_secs_f64() * 1e6,
+                planning_us: (planned - located).as_secs_f64() * 1e6,
+            })
         })
     }
 }
