@@ -24,14 +24,27 @@ const MAX_RESTARTS: usize = 8;
 /// Whose memory the blocks of a read count against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Budget {
-    /// The client's byte budget.
-    Own,
+    /// The client's byte budget, for a receiver whose connection has taken so many bytes before.
+    Own {
+        /// Bytes.
+        taken: u64,
+    },
     /// The client's byte budget; nothing is read ahead.
     BlockByBlock,
     /// As `BlockByBlock`, for a receiver that is slow: parts of blocks at first.
     Narrow,
     /// The reader has taken a share already (a copy); nothing is read ahead.
     Readers,
+}
+
+impl Budget {
+    /// Bytes that the receiver's connection has taken before, as far as is known.
+    pub fn taken(self) -> u64 {
+        match self {
+            Self::Own { taken } => taken,
+            _ => 0,
+        }
+    }
 }
 
 impl Client {
@@ -56,7 +69,8 @@ impl Client {
     /// As [`Client::head`]; and when the first block cannot be read, why.
     pub async fn get(&self, request: GetRequest) -> Result<GetObject, ClientError> {
         let (span, sample) = (span_of(&request), self.inner.stripes.sampler().begin());
-        self.get_with(request, Budget::Own, sample, check_read).instrument(span).await
+        let budget = Budget::Own { taken: request.taken };
+        self.get_with(request, budget, sample, check_read).instrument(span).await
     }
 
     /// As [`Client::get`], with another check of the conditions and another budget; where it is a part of a sampled

@@ -173,6 +173,9 @@ pub struct GetRequest {
     pub condition: ReadCondition,
     /// Which part.
     pub range: ReadRange,
+    /// Bytes that the receiver's connection has taken until now. The more, the larger the parts that it is given while
+    /// memory is short.
+    pub taken: u64,
 }
 
 /// An object's bytes: ready pieces in order. Ends with an error, never short, when they cannot be had.

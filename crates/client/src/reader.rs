@@ -36,6 +36,9 @@ const NARROWEST: u32 = 64 << 10;
 const GROWTH: u32 = 4;
 /// A narrow read is at most such a part of what the receiver took quickly before it: what may be in vain.
 pub(crate) const STAKE: u64 = 2;
+/// While memory is short a read is at most such a part of all that the receiver's connection has taken: buffers of some MiB
+/// earn little.
+const EARNED: u64 = 32;
 /// From here on whole blocks are read, and ahead.
 const WIDE: u32 = 4 << 20;
 /// A narrow read was taken quickly within this time, and slowly after four times as long.
@@ -77,18 +80,20 @@ struct Narrow {
     len: u32,
     /// When the last read was ready; unknown where the receiver was idle since.
     ready: Option<Instant>,
-    /// Bytes that the receiver was given so.
+    /// Bytes that the receiver was given so, and before.
     given: u64,
 }
 
 impl Narrow {
-    const NARROWEST: Self = Self { len: NARROWEST, ready: None, given: 0 };
+    fn narrowest(given: u64) -> Self {
+        Self { len: NARROWEST, ready: None, given }
+    }
 }
 
-/// The longest read while memory is tight.
-pub(crate) fn narrow_limit(budget: &ByteBudget) -> Option<u32> {
+/// The longest read while memory is tight, for a receiver whose connection has taken `taken` bytes before.
+pub(crate) fn narrow_limit(budget: &ByteBudget, taken: u64) -> Option<u32> {
     match (budget.is_pressed(), budget.is_tight()) {
-        (true, _) => Some(NARROWEST),
+        (true, _) => Some((taken / EARNED).clamp(NARROWEST.into(), WIDE.into()) as u32),
         (false, true) => Some(NARROWEST * GROWTH),
         (false, false) => None,
     }
@@ -105,7 +110,7 @@ impl Reader {
     ) -> Self {
         let stripes = &client.inner.stripes;
         let is_narrow = match budget {
-            Budget::Own | Budget::BlockByBlock => stripes.budget().is_tight(),
+            Budget::Own { .. } | Budget::BlockByBlock => stripes.budget().is_tight(),
             Budget::Narrow => true,
             Budget::Readers => false,
         };
@@ -122,7 +127,7 @@ impl Reader {
             share: None,
             pinned: None,
             last_piece: 0,
-            narrow: is_narrow.then_some(Narrow::NARROWEST),
+            narrow: is_narrow.then(|| Narrow::narrowest(budget.taken())),
             is_open: false,
             left,
             has_failed: false,
@@ -183,7 +188,7 @@ impl Reader {
     async fn open_next(&mut self) -> Result<bool, ClientError> {
         (self.share, self.pinned) = (None, None);
         self.widen();
-        let is_narrow = self.budget != Budget::Own || self.narrow.is_some();
+        let is_narrow = !matches!(self.budget, Budget::Own { .. }) || self.narrow.is_some();
         if is_narrow && self.ahead.is_empty() {
             return self.open_alone().await;
         }
@@ -234,18 +239,18 @@ impl Reader {
     /// The next narrow read is as large as the pace of the last one says, and as memory allows.
     fn widen(&mut self) {
         let limit = match self.budget {
-            Budget::Own => narrow_limit(self.client.inner.stripes.budget()),
+            Budget::Own { taken } => narrow_limit(self.client.inner.stripes.budget(), taken),
             _ => None,
         };
         if let Some(limit) = limit {
-            let narrow = self.narrow.get_or_insert(Narrow::NARROWEST);
+            let narrow = self.narrow.get_or_insert_with(|| Narrow::narrowest(self.budget.taken()));
             narrow.len = narrow.len.min(limit);
         }
         let Some(Narrow { len, ready: Some(ready), given }) = &mut self.narrow else { return };
         let took = self.client.inner.runtime.now().saturating_duration_since(*ready);
         if took <= QUICK {
-            let wider = *len * GROWTH;
-            if *given >= STAKE * u64::from(wider) && limit.is_none_or(|limit| wider <= limit) {
+            let wider = limit.map_or(*len * GROWTH, |limit| limit.min(*len * GROWTH));
+            if wider > *len && *given >= STAKE * u64::from(wider) {
                 *len = wider;
             }
         } else if took > 4 * QUICK {
@@ -354,6 +359,6 @@ impl Shrink for Reader {
         for span in self.begun.drain(..).rev() {
             self.pending.push_front(span);
         }
-        self.narrow = Some(Narrow::NARROWEST);
+        self.narrow = Some(Narrow::narrowest(0));
     }
 }

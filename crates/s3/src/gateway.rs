@@ -279,7 +279,8 @@ impl Gateway {
         let body =
             RequestBody::new(incoming, payload, decoded_len, trailers, Arc::clone(peer), trace.clone());
         let trailers = body.trailers();
-        let mut carried = Carried { trace, identity, trailers: None, headers, by_form: false };
+        let mut carried =
+            Carried { trace, identity, trailers: None, headers, by_form: false, taken: peer.taken() };
         let (body, document) = match is_document {
             true => {
                 let mut permit = None;
@@ -332,7 +333,14 @@ impl Gateway {
         let (mut parts, body) = put.into_parts();
         let headers = set_apart(&mut parts);
         let (trace, identity) = (Arc::clone(trace), Identity { access_key });
-        parts.extensions.insert(Carried { trace, identity, trailers: None, headers, by_form: true });
+        parts.extensions.insert(Carried {
+            trace,
+            identity,
+            trailers: None,
+            headers,
+            by_form: true,
+            taken: 0,
+        });
         Ok(Prepared { request: Request::from_parts(parts, body), held, form: Some(answer) })
     }
 

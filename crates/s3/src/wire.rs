@@ -1,10 +1,11 @@
 //! The bytes of one connection: what its peer took of an answer, and how it ends.
 //!
 //! What was written to a socket is not yet what its peer took: the sweeper asks the sockets that are waited for how many
-//! bytes their peers have not acknowledged. The kernel takes as much of an answer as the send buffer holds. Any bound on what
-//! it has not sent, even one of 2 MiB that a response of 1 MiB never reaches, costs large answers a tenth of their processor
-//! time: the kernel then sends more of them from acknowledgements. So a receiver is bounded, to [`UNSENT_BYTES`], only once
-//! the sweeper has found it slow.
+//! bytes their peers have not acknowledged. The kernel takes [`UNSENT_BYTES`] of an answer that it has not sent: without a bound
+//! two hundred receivers that stop have it hold a gigabyte, and then it drops packets of everybody. A bound costs answers that are
+//! longer a tenth of their processor time, because the kernel sends more of them from acknowledgements: there is none any more once a
+//! connection has taken [`EARNING_BYTES`], which is more than receivers' buffers hold. Receivers that the sweeper finds slow get
+//! [`UNSENT_OF_SLOW`].
 //!
 //! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
 //! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
@@ -27,8 +28,13 @@ use tokio_rustls::server::TlsStream;
 
 use crate::peers::{Peer, SendBuffer};
 
-/// Bytes of an answer that the kernel takes for a slow receiver before it has sent them.
-const UNSENT_BYTES: u32 = 128 << 10;
+/// Bytes of an answer that the kernel takes before it has sent them,
+const UNSENT_BYTES: u32 = 1 << 20;
+/// for a slow receiver,
+const UNSENT_OF_SLOW: u32 = 128 << 10;
+/// and for one that has taken [`EARNING_BYTES`].
+const UNBOUNDED: u32 = u32::MAX;
+const EARNING_BYTES: u64 = 16 << 20;
 /// How long a connection lingers at most.
 const LINGER: Duration = Duration::from_secs(30);
 /// How long a lingering connection's peer may say nothing.
@@ -69,9 +75,22 @@ impl SendBuffer for Descriptor {
     }
 
     fn bound(&self) {
-        if let Err(error) = socket2::SockRef::from(&self.0).set_tcp_notsent_lowat(UNSENT_BYTES) {
-            tracing::debug!(%error, "TCP_NOTSENT_LOWAT cannot be set");
-        }
+        bound_unsent(&self.0, UNSENT_OF_SLOW);
+    }
+}
+
+/// Bounds what the kernel takes of answers before it has sent it.
+fn bound_unsent(socket: &impl AsFd, bytes: u32) {
+    if let Err(error) = socket2::SockRef::from(socket).set_tcp_notsent_lowat(bytes) {
+        tracing::debug!(%error, "TCP_NOTSENT_LOWAT cannot be set");
+    }
+}
+
+/// The connection ends with a reset: what the kernel holds for a receiver that takes nothing would stay for minutes after
+/// an orderly end.
+fn reset_at_end(stream: &TcpStream) {
+    if let Err(error) = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
+        tracing::debug!(%error, "SO_LINGER cannot be set");
     }
 }
 
@@ -86,6 +105,8 @@ pub(crate) struct Wire<S> {
     inner: TokioIo<S>,
     peer: Arc<Peer>,
     runtime: Runtime,
+    /// Whether it has taken [`EARNING_BYTES`].
+    has_earned: bool,
     /// Set when our half is closed and the peer may still be sending.
     lingering: Option<Lingering>,
 }
@@ -126,7 +147,17 @@ impl Lingering {
 impl<S: Socket> Wire<S> {
     /// The wire of a connection to `peer`.
     pub fn new(stream: S, peer: Arc<Peer>, runtime: Runtime) -> Self {
-        Self { inner: TokioIo::new(stream), peer, runtime, lingering: None }
+        bound_unsent(stream.tcp(), UNSENT_BYTES);
+        Self { inner: TokioIo::new(stream), peer, runtime, has_earned: false, lingering: None }
+    }
+
+    /// The kernel took bytes of an answer.
+    fn wrote(&mut self, len: usize) {
+        self.peer.wrote(len);
+        if !self.has_earned && self.peer.written() >= EARNING_BYTES {
+            self.has_earned = true;
+            bound_unsent(self.inner.inner().tcp(), UNBOUNDED);
+        }
     }
 
     /// What was written, or not: an error when the receiver is given up.
@@ -140,12 +171,15 @@ impl<S: Socket> Wire<S> {
             Poll::Pending => {
                 self.peer.is_buffered_by(|| watch(self.inner.inner().tcp()));
                 match self.peer.await_receiver(cx) {
-                    true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                    true => {
+                        reset_at_end(self.inner.inner().tcp());
+                        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+                    }
                     false => written,
                 }
             }
             Poll::Ready(Ok(value)) => {
-                self.peer.wrote(len(value));
+                self.wrote(len(value));
                 written
             }
             Poll::Ready(Err(_)) => written,

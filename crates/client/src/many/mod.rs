@@ -253,7 +253,7 @@ impl Shrink for Many {
 impl Many {
     /// The next read is as large as the receiver's pace says.
     fn widen(&mut self) {
-        let limit = narrow_limit(self.query.client.inner.stripes.budget()).map(u64::from);
+        let limit = narrow_limit(self.query.client.inner.stripes.budget(), 0).map(u64::from);
         let fits = |limits: &Limits| limit.is_none_or(|limit| limits.alone_bytes <= limit);
         if !fits(&self.limits) {
             self.limits = self.most.narrowest();

@@ -78,6 +78,7 @@ impl Client {
             key: request.source_key.clone(),
             condition: request.source_condition.clone(),
             range: request.source_range,
+            ..GetRequest::default()
         };
         let source = self.get_with(source, Budget::Readers, None, check_source).await;
         let source = source.map_err(|error| (None, error))?;

@@ -72,6 +72,29 @@ fn receivers_that_stop_hold_a_piece_at_most_and_go_on_where_they_stopped() {
     });
 }
 
+/// Half of the memory is pinned by others.
+#[test]
+fn while_memory_is_short_parts_grow_with_what_the_connection_has_taken() {
+    for (taken, largest) in [(0, 64 * KIB), (2 << 20, 64 * KIB), (64 << 20, 128 * KIB)] {
+        in_virtual_time(4, async |runtime| {
+            let cluster = open(&runtime).await;
+            let budget = cluster.client.stripes().budget().clone();
+            let share = budget.acquire(BUDGET / 2 + KIB).await.unwrap();
+            let _pinned = budget.pin(share, BUDGET / 2 + KIB);
+            let request = striate_client::GetRequest { taken, ..get(BUCKET, "object") };
+            let GetObject { mut body, .. } = cluster.client.get(request).await.unwrap();
+            let (mut bytes, mut lens) = (Vec::new(), Vec::new());
+            while let Some(piece) = body.next().await {
+                let piece = piece.unwrap();
+                lens.push(piece.len());
+                bytes.extend_from_slice(&piece);
+            }
+            assert!(bytes == noise(OBJECT, 1));
+            assert_eq!((lens[0], lens.into_iter().max()), (64 * KIB, Some(largest)), "{taken}");
+        });
+    }
+}
+
 /// Nobody looks every second here: those who wait take what they need themselves.
 #[test]
 fn who_waits_is_given_what_stopped_receivers_hold() {

@@ -96,7 +96,7 @@ impl AskedItem {
         let item = Item { key: self.key, is_range: self.range.is_some() };
         let request = range.and_then(|range| {
             let (bucket, key) = (bucket.to_owned(), item.key.clone());
-            Ok(GetRequest { bucket, key, condition: condition?, range })
+            Ok(GetRequest { bucket, key, condition: condition?, range, taken: 0 })
         });
         (item, request)
     }

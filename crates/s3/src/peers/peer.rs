@@ -164,6 +164,17 @@ impl Peer {
         self.sent.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
     }
 
+    /// Bytes of answers that the system took, from the connection's beginning.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of answers that the peer has taken, as far as the system knows.
+    pub fn taken(&self) -> u64 {
+        let held = self.buffer.get().map_or(0, |buffer| buffer.unacknowledged());
+        self.written.load(Ordering::Relaxed).saturating_sub(held)
+    }
+
     /// Bytes that the system held for a receiver that is waited for, at the last call of [`Peer::moved`].
     pub fn held(&self) -> u64 {
         match self.waits() {

@@ -163,7 +163,8 @@ impl Translator {
             input.if_modified_since,
             input.if_unmodified_since,
         );
-        let get = GetRequest { bucket: input.bucket, key: input.key, condition, range: asked };
+        let taken = entered.carried.taken;
+        let get = GetRequest { bucket: input.bucket, key: input.key, condition, range: asked, taken };
         let object = self.client.get(get).await.map_err(|error| refused(&entered, asked, error))?;
         let (info, range) = (&object.info, &object.range);
         let mode = wants_checksums(input.checksum_mode.as_ref());
@@ -194,7 +195,7 @@ impl Translator {
             input.if_modified_since,
             input.if_unmodified_since,
         );
-        let get = GetRequest { bucket: input.bucket, key: input.key, condition, range: asked };
+        let get = GetRequest { bucket: input.bucket, key: input.key, condition, range: asked, taken: 0 };
         let (info, range) = self.client.head(get).await.map_err(|error| refused(&entered, asked, error))?;
         let mode = wants_checksums(input.checksum_mode.as_ref());
         let mut output = describe!(HeadObjectOutput, &info, asked, &range, mode);

@@ -57,6 +57,8 @@ pub(crate) struct Carried {
     pub headers: http::HeaderMap,
     /// The request came as a POST form.
     pub by_form: bool,
+    /// Bytes of earlier answers that its connection has taken.
+    pub taken: u64,
 }
 
 impl Carried {
