@@ -4,7 +4,7 @@
 //! bytes their peers have not acknowledged. The kernel takes [`UNSENT_BYTES`] of an answer that it has not sent: without a bound
 //! two hundred receivers that stop have it hold a gigabyte, and then it drops packets of everybody. A bound costs answers that are
 //! longer a tenth of their processor time, because the kernel sends more of them from acknowledgements: there is none any more once a
-//! connection has taken [`EARNING_BYTES`], which is more than receivers' buffers hold. Receivers that the sweeper finds slow get
+//! connection was given [`EARNING_BYTES`], which is more than receivers' buffers usually hold. Receivers that the sweeper finds slow get
 //! [`UNSENT_OF_SLOW`].
 //!
 //! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
@@ -32,7 +32,7 @@ use crate::peers::{Peer, SendBuffer};
 const UNSENT_BYTES: u32 = 1 << 20;
 /// for a slow receiver,
 const UNSENT_OF_SLOW: u32 = 128 << 10;
-/// and for one that has taken [`EARNING_BYTES`].
+/// and for one that was given [`EARNING_BYTES`].
 const UNBOUNDED: u32 = u32::MAX;
 const EARNING_BYTES: u64 = 16 << 20;
 /// How long a connection lingers at most.
@@ -105,8 +105,8 @@ pub(crate) struct Wire<S> {
     inner: TokioIo<S>,
     peer: Arc<Peer>,
     runtime: Runtime,
-    /// Whether it has taken [`EARNING_BYTES`].
-    has_earned: bool,
+    /// The peer has earned it: the kernel takes what its send buffer holds, until the sweeper finds the peer slow.
+    is_unbounded: bool,
     /// Set when our half is closed and the peer may still be sending.
     lingering: Option<Lingering>,
 }
@@ -148,14 +148,14 @@ impl<S: Socket> Wire<S> {
     /// The wire of a connection to `peer`.
     pub fn new(stream: S, peer: Arc<Peer>, runtime: Runtime) -> Self {
         bound_unsent(stream.tcp(), UNSENT_BYTES);
-        Self { inner: TokioIo::new(stream), peer, runtime, has_earned: false, lingering: None }
+        Self { inner: TokioIo::new(stream), peer, runtime, is_unbounded: false, lingering: None }
     }
 
     /// The kernel took bytes of an answer.
     fn wrote(&mut self, len: usize) {
         self.peer.wrote(len);
-        if !self.has_earned && self.peer.written() >= EARNING_BYTES {
-            self.has_earned = true;
+        if !self.is_unbounded && self.peer.has_earned(EARNING_BYTES) {
+            self.is_unbounded = true;
             bound_unsent(self.inner.inner().tcp(), UNBOUNDED);
         }
     }

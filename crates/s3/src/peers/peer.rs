@@ -164,9 +164,9 @@ impl Peer {
         self.sent.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
     }
 
-    /// Bytes of answers that the system took, from the connection's beginning.
-    pub fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
+    /// Whether the system took so many bytes for it, and it was never found slow.
+    pub fn has_earned(&self, bytes: u64) -> bool {
+        !self.is_bounded.load(Ordering::Relaxed) && self.written.load(Ordering::Relaxed) >= bytes
     }
 
     /// Bytes of answers that the peer has taken, as far as the system knows.

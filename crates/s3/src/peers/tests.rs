@@ -249,5 +249,7 @@ fn the_system_takes_little_for_slow_receivers_only() {
         }
         peers.sweep(false);
     }
+    let earned = admitted.each_ref().map(|admitted| admitted.peer.has_earned(20_000));
+    assert_eq!(earned, [false, true, false], "the first was given as much, but is slow");
     assert_eq!(buffers.map(|(_, buffer)| buffer.0.1.load(Ordering::Relaxed)), [1, 0, 0]);
 }
