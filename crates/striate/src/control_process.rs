@@ -9,6 +9,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use striate_commands::args::ControlArgs;
+use striate_commands::credentials;
+use striate_commands::failure::{Failure, Outcome};
 use striate_control::movement::AccessSource;
 use striate_control::{Candidacy, GatheredAccess, LEADER_ROLE, Members, ProcessReport, UpkeepOptions};
 use striate_meta::MetaStore;
@@ -19,13 +22,10 @@ use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
-use crate::args::ControlArgs;
-use crate::failure::{Failure, Outcome};
 use crate::identity::{identify, sealing_key};
 use crate::membership::service::ControlService;
 use crate::server::{listen, watch_signals};
 use crate::start::cluster::{Cluster, Settings};
-use crate::start::credentials;
 use crate::start::sealing::SealingBytes;
 
 /// Memory for bodies, of which a leader has none.

@@ -1,17 +1,17 @@
 //! `striate gateway`: S3 in this process, metadata on an engine that several share, chunks on sites in others.
 
+use striate_commands::args::GatewayArgs;
+use striate_commands::credentials;
+use striate_commands::failure::{Failure, Outcome};
 use striate_control::{ProcessReport, UpkeepOptions};
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
-use crate::args::GatewayArgs;
-use crate::failure::{Failure, Outcome};
 use crate::identity::{identify, sealing_key};
 use crate::membership::access::keep_reporting;
 use crate::membership::client::ControlClient;
 use crate::server::{Home, Listeners, serve, warn_of_dev};
 use crate::start::cluster::{Cluster, Settings};
-use crate::start::credentials;
 
 /// Runs a gateway until SIGTERM or SIGINT.
 ///

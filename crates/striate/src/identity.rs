@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use striate_commands::failure::{Failure, Outcome};
 use striate_runtime::Runtime;
 use striate_trust::{Role, Trust};
 
-use crate::failure::{Failure, Outcome};
 use crate::start::sealing::{self, SealingBytes};
 
 /// Loads a process's certificate, and keeps it fresh.

@@ -2,12 +2,12 @@
 
 use std::io::IsTerminal;
 
+use striate_commands::args::LogFormat;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-use crate::args::LogFormat;
 use crate::spans::Spans;
 
 /// What chooses the lines: levels, also by module, separated by commas.

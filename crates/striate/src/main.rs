@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use striate::args::Command;
-use striate::config::{ConfigError, command_line};
-use striate::failure::{Failure, Outcome};
 use striate::logging;
 use striate::run::run;
 use striate::spans::Spans;
+use striate_commands::args::Command;
+use striate_commands::config::{ConfigError, command_line};
+use striate_commands::failure::{Failure, Outcome};
 use striate_runtime::Runtime;
 
 /// Returns freed memory to the system sooner, and is faster on many small allocations than the C library's. Without

@@ -13,12 +13,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use striate_commands::admin::messages::Status;
 use striate_control::SiteLoadView;
 use striate_control::movement::{OptimiserProgress, RebalanceProgress};
 use striate_s3::RequestMetrics;
 use striate_stripe::{BudgetView, CoAccessTotals, ReadMeasures};
-
-use crate::admin::messages::Status;
 
 /// Upper bounds of the duration histogram's buckets, in seconds.
 const BUCKETS_S: [f64; 14] =
@@ -211,7 +210,7 @@ fn render_store(page: &mut Page, status: &Status) {
         page.head(name, "gauge", help);
         page.value(name, &[], value);
     }
-    type Measure = fn(&crate::admin::messages::SiteState) -> u64;
+    type Measure = fn(&striate_commands::admin::messages::SiteState) -> u64;
     let per_site: [(&str, &str, Measure); 9] = [
         ("striate_site_up", "1 when the site takes reads and writes.", |site| (site.state == "ok").into()),
         ("striate_site_queue_requests", "Requests waiting or being served.", |site| {
@@ -254,7 +253,7 @@ mod tests {
     use striate_core::{ClusterId, Profile};
 
     use super::*;
-    use crate::admin::messages::{PackingState, RepairState, ScrubState};
+    use striate_commands::admin::messages::{PackingState, RepairState, ScrubState};
 
     #[test]
     fn every_line_is_prometheus_text_and_histograms_add_up() {

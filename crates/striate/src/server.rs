@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use striate_codec::Code;
+use striate_commands::admin::find::{RunRecord, STATE_FOLDER, run_directory};
+use striate_commands::args::{HostPort, ListenArgs, ServerArgs};
+use striate_commands::credentials;
+use striate_commands::failure::{Failure, Outcome};
 use striate_control::REQUESTS_TOGETHER;
 use striate_core::Profile;
 use striate_plan::{CoAccessLimits, fewest_sites, is_durable};
@@ -16,16 +20,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use zeroize::Zeroizing;
 
-use crate::admin::find::{RunRecord, STATE_FOLDER, run_directory};
-use crate::admin::service::AdminService;
-use crate::args::{HostPort, ListenArgs, ServerArgs};
+use crate::admin::AdminService;
 use crate::audit_log::AuditLog;
 use crate::console::{Access, Console};
 use crate::ellipsis::expand_all;
-use crate::failure::{Failure, Outcome};
 use crate::metrics::Metrics;
 use crate::start::cluster::{Cluster, Opened, Settings};
-use crate::start::credentials;
 use crate::start::directories::inspect_all;
 use crate::start::plan::{OpenPlan, StartPlan, plan_start};
 

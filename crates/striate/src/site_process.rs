@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use striate_commands::args::{HostPort, SiteArgs};
+use striate_commands::failure::{Failure, Outcome};
 use striate_core::{ClusterId, Formats, InForce, RackId, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_runtime::Runtime;
@@ -19,8 +21,6 @@ use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
-use crate::args::{HostPort, SiteArgs};
-use crate::failure::{Failure, Outcome};
 use crate::identity::identify;
 use crate::membership::client::{Channel, ControlClient, ControlError};
 use crate::membership::messages::cluster_control_client::ClusterControlClient;
@@ -298,7 +298,7 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Adm
             return Err(refuse(format!(
                 "it holds remains of a store ({}) but no roster; remove {} if nobody misses it, or give another directory",
                 remains.example,
-                path.join(crate::admin::find::STATE_FOLDER).display()
+                path.join(striate_commands::admin::find::STATE_FOLDER).display()
             )));
         }
         Found::Blank | Found::Absent => {

@@ -33,12 +33,12 @@ use opentelemetry_http::HttpError;
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use striate_commands::args::OtlpEndpoint;
+use striate_commands::failure::{Failure, Outcome};
 use tracing::Subscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
-
-use crate::failure::{Failure, Outcome};
 
 /// The longest answer of a collector that is read.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -47,35 +47,9 @@ const SEND_WITHIN: Duration = Duration::from_secs(10);
 /// How long a stop waits for the last batch.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// Where a collector takes spans.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtlpEndpoint(String);
-
 /// Sends spans until it is stopped.
 pub struct Spans {
     provider: SdkTracerProvider,
-}
-
-impl OtlpEndpoint {
-    /// A URL; `/v1/traces` is added where it has no path.
-    ///
-    /// # Errors
-    /// When it is something else.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let hint = |reason: &dyn fmt::Display| {
-            format!(
-                "{text:?} is no collector's URL ({reason}); write http://HOST:4318 or https://HOST/v1/traces"
-            )
-        };
-        let uri: http::Uri = text.parse().map_err(|error| hint(&error))?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
-            return Err(hint(&"it does not begin with http:// or https:// and a host"));
-        }
-        match uri.path() {
-            "" | "/" => Ok(Self(format!("{}/v1/traces", text.trim_end_matches('/')))),
-            _ => Ok(Self(text.to_owned())),
-        }
-    }
 }
 
 impl Spans {
@@ -88,10 +62,10 @@ impl Spans {
             .with_http()
             .with_http_client(Collector::new(endpoint)?)
             .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(&endpoint.0)
+            .with_endpoint(endpoint.as_str())
             .with_timeout(SEND_WITHIN)
             .build()
-            .map_err(|error| Failure::refused(format!("--otlp-endpoint {}: {error}", endpoint.0)))?;
+            .map_err(|error| Failure::refused(format!("--otlp-endpoint {}: {error}", endpoint.as_str())))?;
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(share)));
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
@@ -139,12 +113,12 @@ impl Collector {
     fn new(endpoint: &OtlpEndpoint) -> Outcome<Self> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
-        let tls = crate::s3_client::client_config(None)?;
+        let tls = striate_commands::s3_client::client_config(None)?;
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         let http =
             HttpClient::builder(TokioExecutor::new()).build(connector.enable_http1().wrap_connector(http));
         let network = tokio::runtime::Handle::current();
-        Ok(Self { http, network, endpoint: endpoint.0.clone(), said: Arc::default() })
+        Ok(Self { http, network, endpoint: endpoint.as_str().to_owned(), said: Arc::default() })
     }
 
     /// Says once that spans are lost, and again after some were taken.
@@ -183,21 +157,5 @@ impl opentelemetry_http::HttpClient for Collector {
         let answer = posted.await.map_err(HttpError::from).and_then(|answer| answer);
         self.note(answer.as_ref().map(Response::status));
         answer
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn endpoints_get_the_path_that_collectors_have() {
-        let parsed = |text: &str| OtlpEndpoint::parse(text).map(|endpoint| endpoint.0);
-        assert_eq!(parsed("http://localhost:4318").unwrap(), "http://localhost:4318/v1/traces");
-        assert_eq!(parsed("https://collector/").unwrap(), "https://collector/v1/traces");
-        assert_eq!(parsed("https://collector/own/path").unwrap(), "https://collector/own/path");
-        for wrong in ["localhost:4318", "grpc://host:4317", "http://", "/v1/traces", "a b"] {
-            assert!(parsed(wrong).unwrap_err().contains("4318"), "{wrong}");
-        }
     }
 }

@@ -10,6 +10,7 @@ use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use striate_commands::args::HostPort;
 use striate_runtime::Runtime;
 use striate_site::RuntimeExecutor;
 use striate_trust::{Expected, Role, Trust};
@@ -18,7 +19,6 @@ use tonic::Status;
 
 use super::MAX_MESSAGE_LEN;
 use super::messages::cluster_control_client::ClusterControlClient;
-use crate::args::HostPort;
 
 /// Time for a connection with its handshake.
 const CONNECT: Duration = Duration::from_secs(3);

@@ -1,7 +1,8 @@
 //! Repair, scrub and packing.
 
+use striate_commands::admin::messages::{PackingState, RepairState, ScrubState};
+
 use super::Page;
-use crate::admin::messages::{PackingState, RepairState, ScrubState};
 
 /// Writes what is known of the store's upkeep.
 pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: Option<&ScrubState>) {

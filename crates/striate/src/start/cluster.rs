@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
+use striate_commands::admin::find::STATE_FOLDER;
+use striate_commands::failure::{Failure, Outcome};
 use striate_control::{Optimiser, Rebalancer, SiteStatistics, Upkeep, UpkeepOptions};
 use striate_core::{ClusterId, Formats, InForce, Profile, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
@@ -34,8 +36,6 @@ use super::plan::{OpenPlan, StartPlan};
 use super::roster::{Member, RequiredFormats, Roster};
 use super::sealing::{self, SealingBytes};
 use super::site::{DiskSite, meta_folder, rack_of};
-use crate::admin::find::STATE_FOLDER;
-use crate::failure::{Failure, Outcome};
 use shared::Followed;
 
 /// What a start is told besides its directories.

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use striate_commands::admin::find::STATE_FOLDER;
 use striate_meta::embedded::{DiskId, EpochRecord, MetaDirectory};
 
 use super::lock::LOCK_FILE;
@@ -13,7 +14,6 @@ use super::remains::{ASIDE_PREFIX, Remains};
 use super::roster::Roster;
 use super::sealing::SEALING_FILE;
 use super::site::meta_folder;
-use crate::admin::find::STATE_FOLDER;
 
 /// Entries that file systems and people put into a new disk's root; a directory with nothing else is blank.
 const IGNORED_ENTRIES: [&str; 2] = ["lost+found", ".snapshots"];

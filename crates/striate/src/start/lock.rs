@@ -6,8 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-
-use crate::admin::find::STATE_FOLDER;
+use striate_commands::admin::find::STATE_FOLDER;
 
 /// The lock file's name in [`STATE_FOLDER`].
 pub const LOCK_FILE: &str = "lock";

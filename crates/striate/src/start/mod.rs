@@ -11,7 +11,6 @@
 //! Nothing is written before the plan is accepted; a refusal changes nothing on any disk.
 
 pub mod cluster;
-pub mod credentials;
 pub mod directories;
 pub mod lock;
 pub mod offline;

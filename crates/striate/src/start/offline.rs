@@ -3,6 +3,8 @@
 //! The directories are locked as a server locks them, so that no server runs meanwhile and none starts; that is what
 //! protects a migration from writers. Nothing but the metadata is opened.
 
+use striate_commands::admin::find::STATE_FOLDER;
+use striate_commands::failure::{Failure, Outcome};
 use striate_core::ClusterId;
 use striate_meta::EmbeddedStore;
 use striate_meta::embedded::{MetaDirectory, Options};
@@ -13,9 +15,7 @@ use super::directories::inspect_all;
 use super::lock::{DirectoryLock, LOCK_FILE};
 use super::plan::{StartPlan, plan_start};
 use super::site::meta_folder;
-use crate::admin::find::STATE_FOLDER;
 use crate::ellipsis::expand_all;
-use crate::failure::{Failure, Outcome};
 
 /// Opened metadata, and the locks of the directories.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use striate_commands::admin::find::STATE_FOLDER;
 use striate_core::ClusterId;
 use striate_meta::embedded::{DiskId, EPOCH_FILE, EpochRecord, MetaDirectory};
 use striate_site::identity::identity_path;
@@ -23,7 +24,6 @@ use striate_site::identity::identity_path;
 use super::lock::LOCK_FILE;
 use super::sealing::SEALING_FILE;
 use super::site::meta_folder;
-use crate::admin::find::STATE_FOLDER;
 
 /// How the names of folders begin that were moved aside.
 pub const ASIDE_PREFIX: &str = ".striate.aside-";

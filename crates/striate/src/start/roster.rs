@@ -26,11 +26,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use striate_codec::crc32c;
+use striate_commands::admin::find::STATE_FOLDER;
 use striate_core::{ClusterId, Formats, NeedsNewerProgram, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_meta::records;
-
-use crate::admin::find::STATE_FOLDER;
 
 /// The newest version of the file that this program understands.
 const VERSION: u32 = 2;

@@ -11,11 +11,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use striate_commands::admin::find::STATE_FOLDER;
 use striate_runtime::Runtime;
 use zeroize::Zeroizing;
 
 use super::roster::replace_file;
-use crate::admin::find::STATE_FOLDER;
 
 /// The file's name.
 pub const SEALING_FILE: &str = "sealing.key";

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use striate_commands::admin::find::STATE_FOLDER;
 use striate_core::{ClusterId, InForce, RackId};
 use striate_runtime::Runtime;
 use striate_site::disk::{DiskStore, DiskStoreOptions};
@@ -11,7 +12,6 @@ use striate_site::identity::{DISK_FORMAT, DiskId, Identity, IdentityError};
 use striate_site::{ChunkStore as _, LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity, StoreStatus};
 
 use super::roster::Member;
-use crate::admin::find::STATE_FOLDER;
 
 /// A site of this process on a directory. Cheap to clone.
 #[derive(Clone)]

@@ -7,15 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Parser;
 use futures::StreamExt;
-use striate::args::{Cli, Command, ControlArgs, HostPort, SiteArgs};
 use striate::identity::{identify, sealing_key};
 use striate::membership::client::{Channel, ControlClient};
 use striate::membership::messages::cluster_control_client::ClusterControlClient;
 use striate::membership::messages::{ListSitesRequest, RegisterRequest, SetDrainingRequest, Site};
 use striate::start::cluster::{Cluster, Settings};
 use striate::start::roster::Roster;
-use striate::{control_process, operate, site_process};
+use striate::{administer, control_process, site_process};
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
+use striate_commands::args::{Cli, Command, ControlArgs, HostPort, SiteArgs};
 use striate_core::{ChunkId, Formats, Generation, SiteId, StripeId};
 use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::{JoinHandle, Runtime};
@@ -69,7 +69,7 @@ impl TestCluster {
         let mut cluster = Self { root, runtime, meta, control, stop, tasks: Vec::new() };
         let init = words(&["admin", "init", &cluster.path("ca").display().to_string()]);
         let Command::Admin(init) = command(&init) else { panic!("not an admin command") };
-        operate::admin(cluster.runtime.clone(), init).await.unwrap();
+        administer::run(cluster.runtime.clone(), init).await.unwrap();
         cluster.identity("control", "c1").await;
         let identity = cluster.path("c1").display().to_string();
         let line = words(&["control", "--metadata", "etcd://unused/striate", "--identity", &identity]);
@@ -94,7 +94,7 @@ impl TestCluster {
         let (authority, to) = (self.path("ca").display().to_string(), self.path(name).display().to_string());
         let line = words(&["admin", "certificate", role, name, "--authority", &authority, "--to", &to]);
         let Command::Admin(issue) = command(&line) else { panic!("not an admin command") };
-        operate::admin(self.runtime.clone(), issue).await.unwrap();
+        administer::run(self.runtime.clone(), issue).await.unwrap();
     }
 
     async fn make_key(&self, args: &ControlArgs) {

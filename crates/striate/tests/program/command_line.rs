@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
-use striate::args::{Cli, Command, HostPort};
+use striate_commands::args::{Cli, Command, HostPort};
 use striate_control::{PackingOptions, UpkeepOptions};
 use striate_core::Packing;
 use striate_runtime::Runtime;

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use striate::args::{Cli, Command, SiteArgs};
-use striate::config::{ConfigError, SERVICES, command_line, options_table};
+use striate_commands::args::{Cli, Command, SiteArgs};
+use striate_commands::config::{ConfigError, SERVICES, command_line, options_table};
 
 /// The command line with a file that holds `text`.
 fn with_file(text: &str, line: &str) -> Result<Cli, String> {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use striate::admin::client::AdminClient;
-use striate::admin::messages::Explain;
-use striate::admin::service::AdminService;
-use striate::args::AdminArgs;
-use striate::failure::Outcome;
+use striate::admin::AdminService;
 use striate::start::cluster::{Cluster, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest, ReadExplained};
+use striate_commands::admin::client::AdminClient;
+use striate_commands::admin::messages::Explain;
+use striate_commands::args::AdminArgs;
+use striate_commands::failure::Outcome;
 use striate_runtime::Runtime;
 use striate_stripe::{BlockExplained, ChunkChoice, QueryExplained, StripeOptions};
 

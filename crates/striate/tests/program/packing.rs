@@ -5,11 +5,11 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use striate::admin::client::AdminClient;
-use striate::admin::messages::{PackNow, PackingStatus};
-use striate::admin::service::AdminService;
-use striate::args::AdminArgs;
+use striate::admin::AdminService;
 use striate_client::CreateBucket;
+use striate_commands::admin::client::AdminClient;
+use striate_commands::admin::messages::{PackNow, PackingStatus};
+use striate_commands::args::AdminArgs;
 use striate_runtime::Runtime;
 use tokio::sync::watch;
 

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use striate::args::{AdminCommand, HostPort, MigrateArgs, Source};
-use striate::failure::{Failure, Outcome};
 use striate::start::cluster::{Cluster, Opened, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::offline::Offline;
 use striate::start::plan::plan_start;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
+use striate_commands::args::{AdminCommand, HostPort, MigrateArgs, Source};
+use striate_commands::failure::{Failure, Outcome};
 use striate_meta::MemoryStore;
 use striate_meta::migration::{End, migrate};
 use striate_runtime::Runtime;
@@ -454,7 +454,7 @@ async fn metadata_that_were_moved_are_not_started_with_again() {
         AdminCommand::Migrate(Box::new(args))
     };
     // What the refused start had opened is closed a little later.
-    while let Err(refused) = striate::operate::admin(runtime.clone(), command()).await {
+    while let Err(refused) = striate::administer::run(runtime.clone(), command()).await {
         assert!(refused.to_string().contains("in use by another server"), "{refused}");
     }
     disks.start(&[1, 2, 3]).await.unwrap().cluster.close().await;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use striate::failure::{Failure, Outcome};
 use striate::start::cluster::{Cluster, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
 use striate::start::roster::{RequiredFormats, Roster};
+use striate_commands::failure::{Failure, Outcome};
 use striate_core::{ChunkId, Formats, Generation, SiteId, StripeId};
 use striate_meta::{keys, records};
 use striate_runtime::Runtime;

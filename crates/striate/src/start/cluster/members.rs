@@ -6,11 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
+use striate_commands::failure::{Failure, Outcome};
 use striate_core::{Profile, SiteId};
 use striate_meta::MetaError;
 
 use super::{Cluster, Live, layout, meta_directories, new_disk, write_rosters};
-use crate::failure::{Failure, Outcome};
 use crate::start::directories::{Found, Inspected, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::remains::set_aside;
@@ -78,7 +78,7 @@ impl Cluster {
             return Err(Failure::refused(format!(
                 "{} is not blank: {reason}. If nobody misses it, move {0}/{} away and try again",
                 path.display(),
-                crate::admin::find::STATE_FOLDER
+                striate_commands::admin::find::STATE_FOLDER
             )));
         }
         set_aside(path).map_err(|error| {
@@ -243,7 +243,7 @@ fn refuse_occupied(inspected: &Inspected) -> Outcome {
             "{} is not blank: it belongs to cluster {}. If its data is not needed, empty it (also {}) and try again",
             path.display(),
             roster.cluster,
-            crate::admin::find::STATE_FOLDER
+            striate_commands::admin::find::STATE_FOLDER
         ))),
     }
 }

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use striate_commands::admin::messages::{
+    Capacity, DEBT_COUNT_LIMIT, MirrorState, PackingState, PlacementState, RepairState, SiteState, Status,
+};
 use striate_core::SiteId;
 use striate_meta::embedded::MirrorStatus;
 use striate_meta::{ScanRange, keys};
@@ -13,9 +16,6 @@ use striate_stripe::SiteView;
 use super::Cluster;
 use super::members::still_there;
 use super::work::Work;
-use crate::admin::messages::{
-    Capacity, DEBT_COUNT_LIMIT, MirrorState, PackingState, PlacementState, RepairState, SiteState, Status,
-};
 
 /// What the sites in other processes say of themselves, or why they say nothing.
 pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;

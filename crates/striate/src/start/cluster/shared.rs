@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
+use striate_commands::failure::{Failure, Outcome};
 use striate_control::{Members, MembersError, Optimiser, Rebalancer, SiteStatistics, Upkeep};
 use striate_core::{InForce, SiteId};
 use striate_meta::records::{self, site::State as SiteState};
@@ -16,7 +17,6 @@ use striate_stripe::StripeOptions;
 use striate_trust::Trust;
 
 use super::{Cluster, Inner, Settings, State};
-use crate::failure::{Failure, Outcome};
 use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::start::roster::{RequiredFormats, Roster};
 use crate::start::sealing::SealingBytes;

@@ -3,14 +3,14 @@
 //! The cluster's row decides which formats are in force. In a store on directories the rosters follow it: programs that
 //! do not read these formats look there first, and refuse before they have opened anything.
 
+use striate_commands::admin::messages::{FormatsState, ReaderState};
+use striate_commands::failure::{Failure, Outcome};
 use striate_control::{FinalizeError, Gate, GateView, Reader};
 use striate_core::Formats;
 use striate_site::SiteStatus;
 
 use super::Cluster;
 use super::report::RemoteAnswers;
-use crate::admin::messages::{FormatsState, ReaderState};
-use crate::failure::{Failure, Outcome};
 use crate::start::roster::RequiredFormats;
 
 impl Cluster {

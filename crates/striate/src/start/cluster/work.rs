@@ -1,13 +1,13 @@
 //! How far repair, moves, scrub and packing are, as whoever does them has written down.
 
+use striate_commands::admin::messages::{
+    GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, PackFigures, PackedBucket,
+    PackingState, PackingStatus, RepairState, ScrubCounts, ScrubState, SilentState,
+};
 use striate_core::StripeId;
 use striate_meta::{MetaError, ScanRange, keys, records};
 
 use super::Cluster;
-use crate::admin::messages::{
-    GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, PackFigures, PackedBucket,
-    PackingState, PackingStatus, RepairState, ScrubCounts, ScrubState, SilentState,
-};
 
 /// Rows of one scan.
 const PAGE: usize = 1_000;

@@ -5,9 +5,8 @@
 //! when every key is lost. The socket stands in every directory's `.striate/` and in a per-user run directory,
 //! because any directory may be lost ([`find`]).
 //!
-//! [`messages`] says what is exchanged, [`client`] is the commands' side, [`service`] the server's.
+//! [`messages`] says what is exchanged, [`client`] is the commands' side; the server's is `striate::admin`.
 
 pub mod client;
 pub mod find;
 pub mod messages;
-pub mod service;

@@ -11,7 +11,7 @@
 //! | `GET /v1/packing`, `GET /v1/packing/NAME` | [`PackingStatus`] |
 //! | `POST /v1/packing/run` ([`PackNow`]), `POST /v1/packing/undo/NAME` | lines of [`Line`] |
 //! | `POST /v1/heal`, `POST /v1/verify`, `POST /v1/verify/remove-orphans` | lines of [`Line`] |
-//! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see [`crate::admin::service`] |
+//! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see `striate::admin` |
 //!
 //! An answer with another status than 200 carries [`Refusal`].
 

@@ -3,11 +3,11 @@
 use http::{Method, Response};
 use hyper::body::Incoming;
 use striate_client::CreateBucket;
+use striate_commands::admin::messages::{BucketInfo, NewBucket, SetBucket};
+use striate_commands::failure::Failure;
 use striate_meta::records;
 
 use super::{AdminService, Body, ok, read};
-use crate::admin::messages::{BucketInfo, NewBucket, SetBucket};
-use crate::failure::Failure;
 
 /// Buckets of one page.
 const PAGE: usize = 1_000;

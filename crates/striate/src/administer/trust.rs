@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use striate_commands::args::{CertificateArgs, InitArgs};
+use striate_commands::failure::{Failure, Outcome};
 use striate_core::ClusterId;
 use striate_runtime::Runtime;
 use striate_trust::{Authority, Role};
 
-use crate::args::{CertificateArgs, InitArgs};
-use crate::failure::{Failure, Outcome};
 use crate::start::sealing;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

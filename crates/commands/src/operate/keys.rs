@@ -10,8 +10,8 @@ use super::report;
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{KeyShown, MakeKey, NewKey, RotateKey};
 use crate::args::KeysCommand;
+use crate::credentials::{Shown, show};
 use crate::failure::{Failure, Outcome};
-use crate::start::credentials::{Shown, show};
 
 /// Runs one of the commands.
 ///

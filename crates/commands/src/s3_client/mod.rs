@@ -12,4 +12,4 @@ pub mod xml;
 
 pub use endpoint::{Call, S3Endpoint, SendError};
 pub use refusal::{Refusal, explain};
-pub(crate) use tls::client_config;
+pub use tls::client_config;

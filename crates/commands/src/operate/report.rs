@@ -34,7 +34,7 @@ pub(super) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
 }
 
 /// A name that clients chose, without what a terminal would obey.
-pub(super) fn printable(name: &str) -> String {
+pub fn printable(name: &str) -> String {
     let escaped = |character: char| match character.is_control() {
         true => character.escape_default().to_string(),
         false => character.to_string(),

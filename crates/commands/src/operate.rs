@@ -1,19 +1,17 @@
-//! The commands that operate a running server: `status`, `verify`, `explain`, `heal`, `pack`, `disk`, `bucket`, `admin`.
+//! The commands that operate a running server through its admin socket: `status`, `verify`, `explain`, `heal`, `pack`, `disk`,
+//! `bucket`, `admin keys|meta|upgrade`.
 
-mod access;
 mod explain;
 mod keys;
 mod metadata;
-mod migrate;
 mod pack;
-mod report;
-mod site;
-mod trust;
+pub mod report;
 mod upgrade;
 
 use std::io::Write;
 use std::time::Duration;
 
+use futures::future::LocalBoxFuture;
 use serde_json::Value;
 use striate_client::ReadExplained;
 use striate_runtime::Runtime;
@@ -21,8 +19,8 @@ use striate_runtime::Runtime;
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{BucketInfo, Explain, NewBucket, ReplaceDisk, Replaced, SetBucket, Status};
 use crate::args::{
-    AdminCommand, BucketCommand, BucketPacking, DiskCommand, ExplainArgs, HealArgs, MetaCommand, PackCommand,
-    StatusArgs, VerifyArgs,
+    BucketCommand, BucketPacking, DiskCommand, ExplainArgs, HealArgs, MetaCommand, PackCommand,
+    ServerCommand, StatusArgs, VerifyArgs,
 };
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
@@ -224,26 +222,21 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
     Ok(())
 }
 
-/// `striate admin …`.
-///
-/// # Errors
-/// When no server answers or it refuses.
-pub async fn admin(runtime: Runtime, command: AdminCommand) -> Outcome {
-    match command {
-        AdminCommand::Init(args) => trust::init(&runtime, &args),
-        AdminCommand::Certificate(args) => trust::certificate(&runtime, &args),
-        AdminCommand::Site(command) => site::run(runtime, command).await,
-        AdminCommand::Access(args) => access::run(runtime, args).await,
-        AdminCommand::Keys(command) => keys::run(runtime, command).await,
-        AdminCommand::Meta(MetaCommand::Export { file, admin }) => {
-            metadata::export(AdminClient::find(runtime, &admin)?, &file).await
+/// `striate admin keys|meta|upgrade …`: ends like the command.
+// Boxed where the crate ends, or whoever awaits it compiles all of it again.
+pub fn administer(runtime: Runtime, command: ServerCommand) -> LocalBoxFuture<'static, Outcome> {
+    Box::pin(async move {
+        match command {
+            ServerCommand::Keys(command) => keys::run(runtime, command).await,
+            ServerCommand::Meta(MetaCommand::Export { file, admin }) => {
+                metadata::export(AdminClient::find(runtime, &admin)?, &file).await
+            }
+            ServerCommand::Meta(MetaCommand::Import { file, admin }) => {
+                metadata::import(AdminClient::find(runtime, &admin)?, &file).await
+            }
+            ServerCommand::Upgrade(command) => upgrade::run(runtime, command).await,
         }
-        AdminCommand::Meta(MetaCommand::Import { file, admin }) => {
-            metadata::import(AdminClient::find(runtime, &admin)?, &file).await
-        }
-        AdminCommand::Migrate(args) => migrate::run(runtime, *args).await,
-        AdminCommand::Upgrade(command) => upgrade::run(runtime, command).await,
-    }
+    })
 }
 
 /// A number in an answer; 0 when it is missing.

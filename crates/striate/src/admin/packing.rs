@@ -2,12 +2,12 @@
 //! if it has one, rests meanwhile.
 
 use http::Response;
+use striate_commands::admin::messages::{Line, PackNow};
+use striate_commands::failure::Failure;
 use striate_control::PackWish;
 use striate_core::Packing;
 
 use super::{AdminService, Body, STOPPING, ok};
-use crate::admin::messages::{Line, PackNow};
-use crate::failure::Failure;
 
 /// Why an operation does not begin.
 const RUNNING: &str =

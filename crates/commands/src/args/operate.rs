@@ -181,14 +181,22 @@ pub enum AdminCommand {
     /// Show what the gateways of a cluster know of requests together: the hottest blocks, and what is asked for with them.
     #[command(after_long_help = "Example:\n  striate admin access --control c1:9300 --identity admin")]
     Access(AccessArgs),
+    /// What a running server is asked for.
+    #[command(flatten)]
+    Server(ServerCommand),
+    /// Move all metadata to another engine.
+    Migrate(Box<MigrateArgs>),
+}
+
+/// The commands of `striate admin` that talk to a running server.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ServerCommand {
     /// Manage access keys.
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Save and restore the metadata.
     #[command(subcommand)]
     Meta(MetaCommand),
-    /// Move all metadata to another engine.
-    Migrate(Box<MigrateArgs>),
     /// Show which formats are in force, and put newer ones in force after an upgrade.
     #[command(subcommand)]
     Upgrade(UpgradeCommand),

@@ -1,11 +1,11 @@
 //! `striate admin access`: what the gateways of a cluster know of requests together, through a control process.
 
+use striate_commands::args::AccessArgs;
+use striate_commands::failure::{Failure, Outcome};
+use striate_commands::operate::report::printable;
 use striate_runtime::Runtime;
 
-use super::report::printable;
 use super::site::connect;
-use crate::args::AccessArgs;
-use crate::failure::{Failure, Outcome};
 use crate::membership::client::Channel;
 use crate::membership::messages::cluster_control_client::ClusterControlClient;
 use crate::membership::messages::{ShowAccessReply, ShowAccessRequest};

@@ -10,8 +10,7 @@ use striate_meta::EngineUrl;
 use striate_plan::{Adaptive, ReadPolicy};
 use striate_stripe::StripeOptions;
 
-use super::{PeerArgs, UpkeepArgs};
-use crate::spans::OtlpEndpoint;
+use super::{OtlpEndpoint, PeerArgs, UpkeepArgs};
 
 /// Where to listen: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The command line. Every command's `--help` teaches: what it does, what it needs, examples.
 
 mod bench;
+mod collector;
 mod migrate;
 mod objects;
 mod operate;
@@ -12,11 +13,12 @@ mod upkeep;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub use bench::{BenchArgs, PreloadName, WorkloadName};
+pub use collector::OtlpEndpoint;
 pub use migrate::{MigrateArgs, Source};
 pub use objects::{BucketCommand, BucketPacking, CatArgs, CpArgs, EndpointArgs, LsArgs, RmArgs};
 pub use operate::{
     AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
-    InitArgs, KeysCommand, MetaCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,
+    InitArgs, KeysCommand, MetaCommand, ServerCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,
 };
 pub use pack::PackCommand;
 pub use peers::PeerArgs;
@@ -77,6 +79,26 @@ pub enum Command {
     Gateway(GatewayArgs),
     /// Run a control process of a cluster.
     Control(ControlArgs),
+    /// Use or operate a store.
+    #[command(flatten)]
+    Client(ClientCommand),
+    /// Manage access keys and metadata.
+    #[command(subcommand)]
+    Admin(AdminCommand),
+    /// The laboratory is a program of its own: `striate-lab`.
+    #[command(hide = true, disable_help_flag = true, after_long_help = "Example:\n  striate-lab list")]
+    Lab {
+        /// What `striate-lab` is to be told.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Show the version.
+    Version,
+}
+
+/// The commands that talk to a store that runs.
+#[derive(Debug, Subcommand)]
+pub enum ClientCommand {
     /// Create, list, show, set and delete buckets.
     #[command(
         subcommand,
@@ -120,18 +142,6 @@ pub enum Command {
             path, `striate disk replace PATH`, then `striate heal`. See docs/src/disks.md."
     )]
     Disk(DiskCommand),
-    /// Manage access keys and metadata.
-    #[command(subcommand)]
-    Admin(AdminCommand),
     /// Run a workload against any S3 store and measure it.
     Bench(Box<BenchArgs>),
-    /// The laboratory is a program of its own: `striate-lab`.
-    #[command(hide = true, disable_help_flag = true, after_long_help = "Example:\n  striate-lab list")]
-    Lab {
-        /// What `striate-lab` is to be told.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
-    /// Show the version.
-    Version,
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use striate_commands::args::{MigrateArgs, Source};
+use striate_commands::failure::{Failure, Outcome};
+use striate_commands::transfer::progress::spinner;
 use striate_meta::migration::{End, MigrationError, Progress, Step, cancel, migrate};
 use striate_meta::{EngineUrl, MetaError, MetaStore};
 use striate_runtime::Runtime;
 
-use crate::args::{MigrateArgs, Source};
-use crate::failure::{Failure, Outcome};
 use crate::start::offline::Offline;
-use crate::transfer::progress::spinner;
 
 /// An opened engine, and its name for people.
 struct Opened {

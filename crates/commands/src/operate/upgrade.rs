@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome};
 /// # Errors
 /// When no server answers; for `status`, status 1 while newer formats are not in force; for `finalize`, with those who
 /// do not read them.
-pub(super) async fn run(runtime: Runtime, command: UpgradeCommand) -> Outcome {
+pub async fn run(runtime: Runtime, command: UpgradeCommand) -> Outcome {
     match command {
         UpgradeCommand::Status { json, admin } => {
             let formats: FormatsState = AdminClient::find(runtime, &admin)?.get("/v1/upgrade").await?;

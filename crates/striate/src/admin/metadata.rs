@@ -13,12 +13,12 @@ use futures::StreamExt;
 use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use striate_commands::failure::Failure;
 use striate_meta::archive::{self, ImportOptions};
 use striate_meta::{MetaStore, ScanRange, keys, records};
 use tokio::io::{AsyncReadExt, BufReader};
 
 use super::{AdminService, Body, ok, text_lines};
-use crate::failure::Failure;
 
 /// Bytes of an export on their way to the command.
 const EXPORT_BUFFER: usize = 256 << 10;

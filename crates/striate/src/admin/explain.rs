@@ -1,11 +1,11 @@
 //! How objects would be read now.
 
 use http::Response;
+use striate_commands::admin::messages::Explain;
+use striate_commands::failure::Failure;
 use striate_plan::ReadPolicy;
 
 use super::{AdminService, Body, ok};
-use crate::admin::messages::Explain;
-use crate::failure::Failure;
 
 impl AdminService {
     pub(super) async fn explain(&self, wish: Explain) -> Result<Response<Body>, Failure> {

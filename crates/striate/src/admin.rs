@@ -26,13 +26,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use striate_commands::admin::find::{SOCKET_NAME, STATE_FOLDER};
+use striate_commands::admin::messages::{Line, Refusal, ReplaceDisk, Replaced};
+use striate_commands::failure::Failure;
 use striate_runtime::Runtime;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, MutexGuard, Notify, mpsc, watch};
 
-use super::find::{SOCKET_NAME, STATE_FOLDER};
-use super::messages::{Line, Refusal, ReplaceDisk, Replaced};
-use crate::failure::Failure;
 use crate::start::cluster::Cluster;
 
 /// The longest request body; an import of metadata is the largest.
@@ -189,7 +189,9 @@ impl AdminService {
         tracing::info!(path = %wish.path.display(), old = %replaced.old, new = %replaced.new, "disk replaced");
         for directory in self.shared.cluster.directories() {
             let is_there = directory.join(STATE_FOLDER).is_dir();
-            if is_there && !super::find::is_alive(&directory.join(STATE_FOLDER).join(SOCKET_NAME)) {
+            if is_there
+                && !striate_commands::admin::find::is_alive(&directory.join(STATE_FOLDER).join(SOCKET_NAME))
+            {
                 self.serve_directory(&directory);
             }
         }

@@ -1,15 +1,15 @@
 //! `striate admin site …`: the sites of a cluster, through a control process.
 
+use striate_commands::args::{ControlTarget, SiteCommand};
+use striate_commands::failure::{Failure, Outcome};
+use striate_commands::transfer::progress::human_bytes;
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
-use crate::args::{ControlTarget, SiteCommand};
-use crate::failure::{Failure, Outcome};
 use crate::identity::identify;
 use crate::membership::client::{Channel, ControlClient};
 use crate::membership::messages::cluster_control_client::ClusterControlClient;
 use crate::membership::messages::{ListSitesReply, ListSitesRequest, SetDrainingRequest};
-use crate::transfer::progress::human_bytes;
 
 /// Runs the command.
 pub(super) async fn run(runtime: Runtime, command: SiteCommand) -> Outcome {

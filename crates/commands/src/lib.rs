@@ -1,0 +1,32 @@
+//! The command line of `striate`, and the commands that talk to a store that runs.
+//!
+//! | module | what |
+//! |--|--|
+//! | [`args`], [`config`] | the command line, variables and files of all commands |
+//! | [`run()`] | one command of a client, from its arguments to its end |
+//! | [`admin`], [`operate`] | the admin socket from outside; `status`, `heal`, `verify`, `explain`, `pack`, `disk`, `bucket` |
+//! | [`s3_client`] | a small client of any S3 store |
+//! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
+//! | [`mod@bench`] | workloads against any S3 store, measured |
+//! | [`credentials`] | access keys from the environment, and shown once |
+//! | [`failure`], [`interruption`] | how a command ends |
+//!
+//! Nothing here serves a request, so it is compiled without optimisation (`docs/decisions/release-build.md`).
+
+// Every `println!` here survives `| head`: these stand before the standard library's (`striate_runtime::output`).
+#[macro_use(eprintln, print, println)]
+extern crate striate_runtime;
+
+pub mod admin;
+pub mod args;
+pub mod bench;
+pub mod config;
+pub mod credentials;
+pub mod failure;
+pub mod interruption;
+pub mod operate;
+mod run;
+pub mod s3_client;
+pub mod transfer;
+
+pub use run::run;
