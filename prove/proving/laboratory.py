@@ -24,7 +24,7 @@ MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "writ
 # Those of packing's protocol.
 PACKING_MUTATIONS = ["switch-without-version", "switch-forgets-garbage", "born-unmarked", "death-unmarked",
                      "overwrite-releases", "settle-blindly", "release-on-mark", "release-leaves-mark",
-                     "swap-without-comparing"]
+                     "swap-without-comparing", "copy-dropped-but-named"]
 # Two-sided 95% quantiles of Student's t, by the number of seeds.
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use striate_core::StripeId;
-use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, SnapshotError};
+use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, Partition, PartitionReads, SnapshotError};
 use striate_runtime::Instant;
 use striate_stripe::HotBlock;
 
@@ -44,6 +44,7 @@ struct Report {
     snapshot: Arc<CoAccessSnapshot>,
     requests: u64,
     objects: Vec<(StripeId, Arc<str>)>,
+    partitions: Vec<PartitionReads>,
 }
 
 /// What a gateway reports.
@@ -55,6 +56,8 @@ pub struct AccessReport {
     pub requests: u64,
     /// Objects of its hottest blocks, as `bucket/key`.
     pub objects: Vec<(StripeId, Arc<str>)>,
+    /// The partitions that it reads most.
+    pub partitions: Vec<PartitionReads>,
 }
 
 /// The report of one gateway.
@@ -96,14 +99,14 @@ impl GatheredAccess {
     /// # Errors
     /// [`ReportError`]; the earlier one stays.
     pub fn report(&self, gateway: &str, report: AccessReport, now: Instant) -> Result<(), ReportError> {
-        let AccessReport { snapshot, requests, objects } = report;
+        let AccessReport { snapshot, requests, objects, partitions } = report;
         snapshot.check()?;
         let mut state = self.state.lock();
         state.forget_old(now);
         if state.reports.len() >= MOST_GATEWAYS && !state.reports.contains_key(gateway) {
             return Err(ReportError::TooMany);
         }
-        let report = Report { at: now, snapshot: Arc::new(snapshot), requests, objects };
+        let report = Report { at: now, snapshot: Arc::new(snapshot), requests, objects, partitions };
         let before = state.reports.insert(gateway.to_owned(), report);
         // One that is new, or began anew, has had some of which nobody here knows when.
         state.requests += before.map_or(0, |before| requests.saturating_sub(before.requests));
@@ -139,6 +142,21 @@ impl GatheredAccess {
         };
         let hot = |block| HotBlock { block, popularity: together.popularity(block), object: named(block) };
         together.hottest(most).into_iter().map(hot).collect()
+    }
+
+    /// The partitions that all gateways together read most, the hottest first, at most so many.
+    pub fn hottest_partitions(&self, now: Instant, most: usize) -> Vec<PartitionReads> {
+        let mut state = self.state.lock();
+        state.forget_old(now);
+        let mut counts = BTreeMap::<Partition, u64>::new();
+        for reads in state.reports.values().flat_map(|report| &report.partitions) {
+            *counts.entry(reads.partition).or_default() += reads.count;
+        }
+        let reads = |(partition, count)| PartitionReads { partition, count };
+        let mut hottest: Vec<PartitionReads> = counts.into_iter().map(reads).collect();
+        hottest.sort_by_key(|reads| std::cmp::Reverse(reads.count));
+        hottest.truncate(most);
+        hottest
     }
 
     /// The statistics of all gateways together. Costs what observing their requests costs, up to 800,000 blocks, if there
@@ -193,7 +211,7 @@ mod tests {
     }
 
     fn report(requests: &[&[u64]], all: u64) -> AccessReport {
-        AccessReport { snapshot: snapshot(requests), requests: all, objects: Vec::new() }
+        AccessReport { snapshot: snapshot(requests), requests: all, ..AccessReport::default() }
     }
 
     #[test]
@@ -255,6 +273,23 @@ mod tests {
             let names: Vec<_> = hot.iter().map(|hot| (hot.block, hot.object.as_deref())).collect();
             assert_eq!(names, [(block(2), Some("photos/cat")), (block(1), None)]);
             assert_eq!(hot[0].popularity, 0.75);
+        });
+    }
+
+    #[test]
+    fn reads_of_partitions_by_all_gateways_are_added_up() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let gathered = GatheredAccess::default();
+            let reads =
+                |sequence, chunk, count| PartitionReads { partition: (block(sequence), chunk), count };
+            for (gateway, partitions) in
+                [("g1", vec![reads(1, 0, 5), reads(1, 1, 4)]), ("g2", vec![reads(1, 1, 3), reads(2, 0, 1)])]
+            {
+                let report = AccessReport { partitions, ..report(&[&[1]], 0) };
+                gathered.report(gateway, report, runtime.now()).unwrap();
+            }
+            let hottest = gathered.hottest_partitions(runtime.now(), 2);
+            assert_eq!(hottest, [reads(1, 1, 7), reads(1, 0, 5)]);
         });
     }
 

@@ -12,6 +12,7 @@
 //! - [`orphans`]: makes garbage of chunks that nothing names.
 //! - [`packing`]: rewrites small objects into partitions that they share; [`repacking`] gives the space of dead ones back;
 //!   [`packing_service`] does both by itself, [`pack_run`] for somebody who waits, and [`unpacking`] undoes it.
+//! - [`hot_copies`]: whole copies of the partitions that are read most.
 //! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
 //! - [`statistics`]: the load of every site, ω_j.
 //! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
@@ -27,6 +28,7 @@ pub mod absence;
 pub mod access;
 pub mod garbage;
 pub mod heal;
+pub mod hot_copies;
 pub mod leader;
 pub mod members;
 pub mod movement;
@@ -60,6 +62,9 @@ pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
 pub use access::{AccessReport, GatheredAccess, REQUESTS_TOGETHER, ReportError, ReportView};
 pub use garbage::GarbageCollector;
 pub use heal::{HealProgress, HealReport, heal};
+pub use hot_copies::{
+    CopyOutcome, HotCopies, HotCopiesOptions, drop_copies, keep_following as keep_following_copies, make_copy,
+};
 pub use leader::Candidacy;
 pub use members::{Members, MembersError, SiteAnnouncement};
 pub use movement::{MoveOutcome, Optimiser, Rebalancer, move_chunk};

@@ -18,7 +18,7 @@ use serde::Serialize;
 use striate_core::{ChunkId, SiteId, StripeId};
 use striate_meta::records::{Cluster, Garbage, GarbageChunk, Intent, Stripe};
 use striate_meta::{Commit, Row, ScanRange, keys, records};
-use striate_stripe::{StripeError, Stripes, add_garbage, is_in_entry};
+use striate_stripe::{StripeError, Stripes, add_garbage, is_named};
 
 use crate::rows::Rows;
 
@@ -134,18 +134,11 @@ pub(crate) async fn unnamed(
     let mut unnamed = Vec::new();
     for (chunk, row) in chunks.into_iter().zip(rows) {
         let stripe: Option<Stripe> = row.map(|row| row.record()).transpose()?;
-        if !stripe.as_ref().is_some_and(|stripe| names(stripe, site, chunk)) {
+        if !stripe.as_ref().is_some_and(|stripe| is_named(stripe, site, chunk)) {
             unnamed.push(Unnamed { chunk, has_record: stripe.is_some() });
         }
     }
     Ok(unnamed)
-}
-
-/// Whether the record names the chunk there, or a change that is under way may.
-fn names(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
-    let location = stripe.locations.get(usize::from(chunk.index));
-    location.is_some_and(|at| at.site == site.0 && at.generation == chunk.generation.0)
-        || is_in_entry(stripe, site, chunk)
 }
 
 /// Stripe names that may still be named, and the last writer that the metadata has registered.
@@ -188,7 +181,7 @@ async fn judge(
     let key = keys::stripe(chunk.stripe);
     let row = stripes.meta().get(&key).await?;
     let record: Option<Stripe> = row.as_ref().map(Row::record).transpose()?;
-    let is_named = record.as_ref().is_some_and(|record| names(record, site, chunk));
+    let is_named = record.as_ref().is_some_and(|record| is_named(record, site, chunk));
     if is_named || is_garbage(stripes, site, chunk).await? {
         return Ok(true);
     }

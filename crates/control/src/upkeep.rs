@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use striate_stripe::Stripes;
 
 use crate::abandoned::{COLLECT_EVERY, keep_collecting};
+use crate::hot_copies::{HotCopies, HotCopiesOptions};
 use crate::packing_service::{PackingOptions, PackingService};
 use crate::repair_service::{RepairOptions, RepairService};
 use crate::scrub::keep_scrubbing;
@@ -19,6 +20,8 @@ pub struct UpkeepOptions {
     pub scrub_cycle: Option<Duration>,
     /// Which buckets are packed, and how.
     pub packing: PackingOptions,
+    /// Copies of what is read most.
+    pub copies: HotCopiesOptions,
 }
 
 impl Default for UpkeepOptions {
@@ -28,6 +31,7 @@ impl Default for UpkeepOptions {
             repair: RepairOptions::default(),
             scrub_cycle: Some(month),
             packing: PackingOptions::default(),
+            copies: HotCopiesOptions::default(),
         }
     }
 }
@@ -39,6 +43,7 @@ impl UpkeepOptions {
             repair: RepairOptions { limits: None, ..RepairOptions::default() },
             scrub_cycle: None,
             packing: PackingOptions::off(),
+            copies: HotCopiesOptions { share: 0.0 },
         }
     }
 }
@@ -49,6 +54,7 @@ pub struct Upkeep {
     repair: RepairService,
     scrub_cycle: Option<Duration>,
     packing: PackingService,
+    copies: HotCopies,
 }
 
 impl Upkeep {
@@ -58,6 +64,7 @@ impl Upkeep {
             repair: RepairService::new(options.repair),
             scrub_cycle: options.scrub_cycle,
             packing: PackingService::new(options.packing),
+            copies: HotCopies::new(options.copies),
         }
     }
 
@@ -69,6 +76,11 @@ impl Upkeep {
     /// The packing service.
     pub fn packing(&self) -> &PackingService {
         &self.packing
+    }
+
+    /// The service of hot copies. It is run by whoever knows what is read most.
+    pub fn copies(&self) -> &HotCopies {
+        &self.copies
     }
 
     /// Runs them for ever. In one process of a cluster at a time.

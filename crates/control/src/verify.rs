@@ -14,6 +14,7 @@ use striate_meta::{Commit, Row, keys};
 use striate_site::{ChunkInfo, SiteError};
 use striate_stripe::{StripeError, Stripes};
 
+use crate::hot_copies::drop_copies_where;
 use crate::orphans::count_orphans;
 use crate::rows::Rows;
 
@@ -139,6 +140,7 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found
                 Err(_) => found.unknown += 1,
             }
         }
+        examine_copies(stripes, id, &record, &mut found).await?;
         if !found.damage.is_empty() {
             found.queued = put_in_debt(stripes, &row, id).await?;
             if !found.queued {
@@ -148,6 +150,30 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found
         }
         Ok(found)
     })
+}
+
+/// Reads the copies of a stripe's chunks. What is wrong with one is no damage: it is dropped.
+async fn examine_copies(
+    stripes: &Stripes,
+    id: striate_core::StripeId,
+    record: &Stripe,
+    found: &mut Found,
+) -> Result<(), StripeError> {
+    let mut wrong = Vec::new();
+    for copy in &record.copies {
+        let chunk = ChunkId { stripe: id, index: copy.index as u8, generation: Generation(copy.generation) };
+        let Some(handle) = stripes.site(SiteId(copy.site)) else { continue };
+        let crc = record.locations.get(copy.index as usize).map(|location| location.crc32c);
+        match handle.verify(chunk).await {
+            Ok(info) if Some(info.crc32c) == crc && info.len == record.chunk_len => found.good.push(info),
+            Ok(_) | Err(SiteError::Missing(_) | SiteError::Corrupt { .. }) => wrong.push(*copy),
+            Err(_) => found.unknown += 1,
+        }
+    }
+    if !wrong.is_empty() {
+        drop_copies_where(stripes, id, |copy| wrong.contains(copy)).await?;
+    }
+    Ok(())
 }
 
 /// Puts the stripe in debt. `false` when its record is no longer the one that was examined.

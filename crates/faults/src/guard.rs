@@ -40,28 +40,33 @@ impl Guard {
         Arc::new(GuardedStore { guard: self, store, disk })
     }
 
-    /// The chunk of this stripe and index that the committed record names here.
-    fn named(&self, chunk: ChunkId) -> Option<ChunkId> {
-        let record: Stripe = self.engine.peek(&keys::stripe(chunk.stripe))??.record().ok()?;
-        let named = record.locations.get(usize::from(chunk.index))?;
-        (named.site == self.site.0).then_some(ChunkId { generation: Generation(named.generation), ..chunk })
+    /// The files of this stripe and index that the committed record names here: the chunk, and copies of it.
+    fn named(&self, chunk: ChunkId) -> Vec<ChunkId> {
+        let row = self.engine.peek(&keys::stripe(chunk.stripe)).flatten();
+        let record: Option<Stripe> = row.and_then(|row| row.record().ok());
+        let Some(record) = record else { return Vec::new() };
+        let location = record.locations.get(usize::from(chunk.index)).map(|at| (at.site, at.generation));
+        let copies = record.copies.iter().filter(|copy| copy.index == u32::from(chunk.index));
+        let files = location.into_iter().chain(copies.map(|copy| (copy.site, copy.generation)));
+        let here = files.filter(|(site, _)| *site == self.site.0);
+        here.map(|(_, generation)| ChunkId { generation: Generation(generation), ..chunk }).collect()
     }
 
     fn check_before(&self, chunk: ChunkId) {
-        if self.named(chunk) == Some(chunk) {
+        if self.named(chunk).contains(&chunk) {
             let what = format!("chunk {chunk} on site {} is deleted while it is named", self.site);
             self.broken.report(Invariant::I8, what);
         }
     }
 
     fn check_after(&self, chunk: ChunkId, disk: &DiskStore) {
-        let Some(named) = self.named(chunk).filter(|&named| !self.ledger.is_hurt(self.site, named)) else {
-            return;
-        };
-        if let Some(Err(SiteError::Missing(_))) = disk.verify(named).now_or_never() {
-            let site = self.site;
-            let what = format!("deleting chunk {chunk} on site {site} has removed {named}, which is named");
-            self.broken.report(Invariant::I8, what);
+        for named in self.named(chunk).into_iter().filter(|&named| !self.ledger.is_hurt(self.site, named)) {
+            if let Some(Err(SiteError::Missing(_))) = disk.verify(named).now_or_never() {
+                let site = self.site;
+                let what =
+                    format!("deleting chunk {chunk} on site {site} has removed {named}, which is named");
+                self.broken.report(Invariant::I8, what);
+            }
         }
     }
 }

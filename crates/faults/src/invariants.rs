@@ -174,17 +174,26 @@ fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe, revision: Revi
         check_debt(cluster, id, record);
     }
     for index in anew {
-        let location = &record.locations[index];
-        let chunk = chunk_of(id, index, location);
-        let Some(site) = cluster.site(SiteId(location.site)) else { continue };
-        if cluster.ledger.is_hurt(site.id(), chunk) {
-            continue;
-        }
-        if let Some(why) = lacks(&site, chunk, location, record.chunk_len) {
-            let what =
-                format!("chunk {chunk} is named on site {}, which has not stored it: {why}", site.id());
-            cluster.broken.report(Invariant::I7, what);
-        }
+        check_stored(cluster, id, index, &record.locations[index], record.chunk_len);
+    }
+    for copy in &record.copies {
+        let index = copy.index as usize;
+        let as_location =
+            Location { site: copy.site, generation: copy.generation, ..record.locations[index] };
+        check_stored(cluster, id, index, &as_location, record.chunk_len);
+    }
+}
+
+/// I7 of one file that a record names.
+fn check_stored(cluster: &Cluster, id: StripeId, index: usize, at: &Location, chunk_len: u32) {
+    let chunk = chunk_of(id, index, at);
+    let Some(site) = cluster.site(SiteId(at.site)) else { return };
+    if cluster.ledger.is_hurt(site.id(), chunk) {
+        return;
+    }
+    if let Some(why) = lacks(&site, chunk, at, chunk_len) {
+        let what = format!("chunk {chunk} is named on site {}, which has not stored it: {why}", site.id());
+        cluster.broken.report(Invariant::I7, what);
     }
 }
 
@@ -346,7 +355,12 @@ pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[Surveyed]) -> bool 
             taken.range((first, SiteId(0))..).take_while(|(chunk, _)| chunk.stripe == stripe.id);
         of_stripe.any(|(chunk, site)| {
             let at = &stripe.record.locations[usize::from(chunk.index)];
-            let is_named = (at.site, at.generation) == (site.0, chunk.generation.0);
+            let is_copy = stripe
+                .record
+                .copies
+                .iter()
+                .any(|copy| (copy.site, copy.generation) == (site.0, chunk.generation.0));
+            let is_named = is_copy || (at.site, at.generation) == (site.0, chunk.generation.0);
             chunk.generation.0 == stripe.record.generation && !is_named
         })
     })

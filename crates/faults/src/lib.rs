@@ -21,6 +21,7 @@
 
 pub mod campaign;
 pub mod cluster;
+pub mod copying;
 pub mod coverage;
 mod dead_space;
 pub mod engine;

@@ -54,7 +54,7 @@ fn report(cluster: &Cluster, client: &Client, access: &GatheredAccess) {
         let report = AccessReport {
             snapshot: of_gateway.stripes().sampler().snapshot(),
             requests: of_gateway.stripes().requests(),
-            objects: Vec::new(),
+            ..AccessReport::default()
         };
         let name = format!("gateway-{}", gateway.machine.number);
         access.report(&name, report, client.runtime().now()).expect("few gateways, and well-formed reports");

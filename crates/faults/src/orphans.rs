@@ -72,8 +72,10 @@ async fn left(cluster: &Cluster) -> Option<Vec<String>> {
 }
 
 fn names(record: &Stripe, chunk: ChunkId, site: SiteId) -> bool {
-    let location = record.locations.get(usize::from(chunk.index));
-    location.is_some_and(|at| at.site == site.0 && at.generation == chunk.generation.0)
+    let location = record.locations.get(usize::from(chunk.index)).map(|at| (at.site, at.generation));
+    let copies = record.copies.iter().filter(|copy| copy.index == u32::from(chunk.index));
+    let mut files = location.into_iter().chain(copies.map(|copy| (copy.site, copy.generation)));
+    files.any(|file| file == (site.0, chunk.generation.0))
 }
 
 /// Rows that the collectors have yet to consume.

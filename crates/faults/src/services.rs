@@ -20,6 +20,7 @@ use striate_runtime::{Process, Runtime};
 use striate_virtual_network::Machine;
 
 use super::cluster::Cluster;
+use super::copying::keep_copying;
 use super::following::{KnownSites, follow};
 use super::invariants;
 use super::mutation;
@@ -146,6 +147,7 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
         as_service(Kind::Rebalance, rebalancer.run(stripes.clone())),
         as_service(Kind::Move, keep_moving(&cluster, &client)),
         as_service(Kind::Optimise, keep_optimising(&cluster, &client)),
+        as_service(Kind::Move, keep_copying(&cluster, &client)),
     );
 }
 

@@ -179,7 +179,7 @@ impl Movement {
                 let name = format!("client{number:04}");
                 let (snapshot, requests) =
                     (client.stripes().sampler().snapshot(), client.stripes().requests());
-                let report = AccessReport { snapshot, requests, objects: Vec::new() };
+                let report = AccessReport { snapshot, requests, ..AccessReport::default() };
                 let reported = self.access.report(&name, report, runtime.now());
                 reported.expect("as many services report as there may be, and well-formed");
             }

@@ -307,6 +307,23 @@ pub struct Stripe {
     pub packed_objects: u64,
     #[prost(uint64, tag = "8")]
     pub packed_bytes: u64,
+    /// Whole copies of data chunks that are read often. They do not count as redundancy: placement, repair and moves pass them by, and
+    /// whoever takes the stripe down makes them garbage too. Any needs schema version 3 of the stripe.
+    #[prost(message, repeated, tag = "9")]
+    pub copies: ::prost::alloc::vec::Vec<Copy>,
+}
+/// A copy of a data chunk: a file of its own generation, which has the chunk's index in its name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Copy {
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    #[prost(uint32, tag = "2")]
+    pub site: u32,
+    #[prost(uint32, tag = "3")]
+    pub generation: u32,
+    /// The chunk's when it was copied. The copy is read as long as the chunk has it.
+    #[prost(uint32, tag = "4")]
+    pub content_version: u32,
 }
 /// A change of a stripe that is under way: where files of its generation may be, named or not. Whoever removes it before
 /// it is closed makes these files garbage in the same transaction, and so fences its owner.
@@ -781,7 +798,27 @@ pub struct PackingWork {
     #[prost(bytes = "bytes", repeated, tag = "11")]
     pub unreadable_stripes: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
-/// The same of one bucket. Row: work/packing/{bucket}.
+/// What the service of hot copies has seen and done, for people. Row: work/copies. Losing it does no harm.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CopiesWork {
+    /// Copies of partitions, and their bytes.
+    #[prost(uint64, tag = "1")]
+    pub copies: u64,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// What they may take together.
+    #[prost(uint64, tag = "3")]
+    pub budget_bytes: u64,
+    /// Since the service began.
+    #[prost(uint64, tag = "4")]
+    pub made: u64,
+    #[prost(uint64, tag = "5")]
+    pub dropped: u64,
+    /// The share of packed bytes that copies may take, in millionths. 0: none are made.
+    #[prost(uint32, tag = "6")]
+    pub share_ppm: u32,
+}
+/// What is packed of one bucket. Row: work/packing/{bucket}.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PackedBucket {
     #[prost(message, optional, tag = "1")]

@@ -11,6 +11,7 @@
 //! r/<placement:8><stripe:16>              (empty) the reverse index
 //! d/<stripe:16>                           (empty) stripes in debt
 //! q/<stripe:16>                           (empty) stripes with open entries: their chunks are being changed
+//! y/<stripe:16>                           (empty) packed stripes of which chunks have copies
 //! h/<stripe:16>                           (empty) packed stripes that are to be looked at: something in them may be dead
 //! n/<site:4>                              Site
 //! i/<writer:8><first sequence:8>          Intent
@@ -26,6 +27,7 @@
 //! w/scrub                                 ScrubWork
 //! w/movement                              MovementWork
 //! w/packing                               PackingWork
+//! w/copies                                CopiesWork
 //! w/packing/<bucket>                      PackedBucket
 //! z                                       Migration: this metadata is moved to or from another engine
 //! ```
@@ -89,6 +91,11 @@ pub fn packing_work() -> Bytes {
     Bytes::from_static(b"w/packing")
 }
 
+/// What copies of partitions there are.
+pub fn copies_work() -> Bytes {
+    Bytes::from_static(b"w/copies")
+}
+
 /// What is packed of a bucket.
 pub fn packed_bucket(name: &str) -> Bytes {
     build(PACKED_BUCKETS, &[name.as_bytes()])
@@ -137,6 +144,14 @@ pub fn change(stripe: StripeId) -> Bytes {
 
 /// Prefix of all stripes whose chunks are being changed.
 pub const CHANGES: &[u8] = b"q/";
+
+/// A stripe of which chunks have copies.
+pub fn copies(stripe: StripeId) -> Bytes {
+    build(b"y/", &[&stripe.to_bytes()])
+}
+
+/// Prefix of all stripes of which chunks have copies.
+pub const COPIES: &[u8] = b"y/";
 
 /// The mark of a packed stripe: something in it may be dead. Put blindly, so that nobody conflicts over it.
 pub fn mark(stripe: StripeId) -> Bytes {

@@ -42,6 +42,7 @@ of_schema_1!(
     AccessKey,
     Block,
     Bucket,
+    CopiesWork,
     Intent,
     Leader,
     Migration,
@@ -86,10 +87,14 @@ impl Record for Object {
 }
 
 impl Record for Stripe {
-    const SCHEMA: u8 = 2;
+    const SCHEMA: u8 = 3;
 
-    /// 2 for what a program of release 0.1 would cut off or lose when it writes the record again.
+    /// 2 for what a program of release 0.1 would cut off or lose when it writes the record again, 3 for what one of release
+    /// 0.2 would.
     fn needs(&self) -> u8 {
+        if !self.copies.is_empty() {
+            return 3;
+        }
         let has_versions = self.locations.iter().any(|location| location.content_version != 0);
         let is_changing = !self.entries.is_empty();
         if has_versions || is_changing || self.len > u64::from(u32::MAX) { 2 } else { 1 }
@@ -221,6 +226,10 @@ mod tests {
             assert_eq!(value[0], 2);
             assert_eq!(decode::<Stripe>(&value).unwrap(), stripe);
         }
+        let copy = Copy { index: 1, site: 9, generation: 4, content_version: 0 };
+        let copied = Stripe { copies: vec![copy], ..stripe() };
+        assert_eq!(encode(&copied)[0], 3);
+        assert_eq!(decode::<Stripe>(&encode(&copied)).unwrap(), copied);
         let extent = Extent { len: 7, content_version: 9, ..Extent::default() };
         let packed = Object { body: Some(object::Body::Extent(extent)), ..Object::default() };
         assert_eq!(encode(&packed)[0], 2);
@@ -238,7 +247,7 @@ mod tests {
             let error = decode::<Bucket>(&value.into()).unwrap_err().to_string();
             assert!(error.contains(known), "{error}");
         }
-        let error = decode::<Stripe>(&vec![3].into()).unwrap_err().to_string();
-        assert!(error.contains("schema version 3, this program knows 2; start a newer striate"), "{error}");
+        let error = decode::<Stripe>(&vec![4].into()).unwrap_err().to_string();
+        assert!(error.contains("schema version 4, this program knows 3; start a newer striate"), "{error}");
     }
 }

@@ -11,6 +11,8 @@
 //! - [`load_direction`]: at what proportions requests are read normally and degraded (Hu et al., SoCC'17, §2.3).
 //! - [`cost`]: what asking a site costs, and what a chunk of it does.
 //! - [`co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
+//! - [`heat`]: which partitions are read most.
+//! - [`hot_copies`]: which of these get a whole copy, and where.
 //! - [`repair`]: what a damaged stripe needs to be whole again.
 //! - [`combine_tree`]: who adds up what on the way to a chunk that is made (ECWide §4.1).
 //! - [`site_load`]: ω_j, the load of a site (EC-Store §IV-C, §V-A).
@@ -26,6 +28,8 @@ pub mod cost;
 mod drawing;
 pub mod durability;
 pub mod grouping;
+pub mod heat;
+pub mod hot_copies;
 pub mod load_direction;
 pub mod makespan;
 pub mod movement;
@@ -41,6 +45,8 @@ pub use combine_tree::{CombineTerm, CombineTree, TreeShape};
 pub use cost::{SiteCost, SiteQueue, USUAL_PER_BYTE};
 pub use durability::{DurabilityRule, chunks_to_write, fewest_sites, is_durable};
 pub use grouping::Grouping;
+pub use heat::{Partition, PartitionHeat, PartitionReads};
+pub use hot_copies::{CopyPlan, HotPartition, plan_copies};
 pub use load_direction::{DirectionProblem, LoadDirection};
 pub use placement::Candidate;
 pub use placement_rule::{PlacementRule, Strength};

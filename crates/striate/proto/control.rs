@@ -96,9 +96,25 @@ pub struct ReportAccessRequest {
     /// Objects of its hottest blocks, for people to read.
     #[prost(message, repeated, tag = "7")]
     pub named: ::prost::alloc::vec::Vec<report_access_request::NamedBlock>,
+    /// The partitions that it reads most.
+    #[prost(message, repeated, tag = "8")]
+    pub partitions: ::prost::alloc::vec::Vec<report_access_request::Partition>,
 }
 /// Nested message and enum types in `ReportAccessRequest`.
 pub mod report_access_request {
+    /// A data chunk of a packed stripe.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Partition {
+        #[prost(fixed64, tag = "1")]
+        pub writer: u64,
+        #[prost(fixed64, tag = "2")]
+        pub sequence: u64,
+        #[prost(uint32, tag = "3")]
+        pub chunk: u32,
+        /// How often it was read, at most; halved as it ages.
+        #[prost(uint64, tag = "4")]
+        pub count: u64,
+    }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct NamedBlock {
         #[prost(fixed64, tag = "1")]

@@ -120,10 +120,12 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
             cluster.optimiser().set_paused(!term.optimises);
             let (stripes, statistics) = (cluster.client().stripes().clone(), cluster.statistics().clone());
             let source = AccessSource::Gathered(term.access);
-            let moving = futures::future::join3(
+            let copies = cluster.upkeep().copies().clone();
+            let moving = futures::future::join4(
                 cluster.rebalancer().clone().run(stripes.clone()),
                 cluster.optimiser().clone().run(stripes.clone(), source.clone(), statistics.clone()),
-                cluster.journal(source).run(stripes.clone()),
+                cluster.journal(source.clone()).run(stripes.clone()),
+                copies.run(stripes.clone(), source),
             );
             let upkeep = cluster.upkeep().clone().run(stripes.clone());
             let writer = stripes.clone();

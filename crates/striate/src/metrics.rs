@@ -133,6 +133,7 @@ impl Metrics {
         render_store(&mut page, status);
         work::render_work(&mut page, status.repair.as_ref(), status.scrub.as_ref());
         work::render_packing(&mut page, status.packing.as_ref());
+        work::render_copies(&mut page, status.copies.as_ref());
         page.0
     }
 
@@ -253,7 +254,7 @@ mod tests {
     use striate_core::{ClusterId, Profile};
 
     use super::*;
-    use striate_commands::admin::messages::{PackingState, RepairState, ScrubState};
+    use striate_commands::admin::messages::{CopiesState, PackingState, RepairState, ScrubState};
 
     #[test]
     fn every_line_is_prometheus_text_and_histograms_add_up() {
@@ -277,6 +278,7 @@ mod tests {
             movement: None,
             scrub: Some(ScrubState::default()),
             packing: Some(PackingState { unreadable_groups: 2, ..PackingState::default() }),
+            copies: Some(CopiesState { copies: 3, ..CopiesState::default() }),
             warnings: Vec::new(),
             capacity: Default::default(),
         };
@@ -300,7 +302,9 @@ mod tests {
         assert!(text.contains("striate_debt_stripes 7"));
         assert!(text.contains("striate_repair_stripes_left 5") && text.contains("striate_scrub_cycle 0"));
         assert!(
-            text.contains("striate_packing_unreadable_groups 2") && text.contains("striate_packed_groups 0")
+            text.contains("striate_packing_unreadable_groups 2")
+                && text.contains("striate_packed_groups 0")
+                && text.contains("striate_hot_copies 3")
         );
         assert!(text.contains("striate_moved_chunks_total{why=\"space\"} 5"));
         assert!(text.contains("striate_read_phase_seconds_count"));

@@ -264,6 +264,11 @@ impl Stripes {
         self.inner.budget.wait(bytes).await
     }
 
+    /// Tells that a stripe's record has changed: the next read looks it up.
+    pub fn stripe_changed(&self, stripe: StripeId) {
+        self.inner.table.forget(stripe);
+    }
+
     /// Tells that a stripe was repaired, so that new damage is reported again.
     pub fn stripe_repaired(&self, stripe: StripeId) {
         self.inner.reads.forget_report(stripe);

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile};
 
-pub use self::packing::{PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
+pub use self::packing::{CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,9 @@ pub struct Status {
     /// What is packed; none where nobody has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packing: Option<PackingState>,
+    /// Copies of what is read most. None of what is known as long as nobody has begun.
+    #[serde(default)]
+    pub copies: Option<CopiesState>,
     /// The formats in force, and what holds newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<FormatsState>,

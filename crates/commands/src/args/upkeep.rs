@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use striate_control::{PackOptions, PackingOptions, RepairLimits, RepairOptions, UpkeepOptions};
+use striate_control::{
+    HotCopiesOptions, PackOptions, PackingOptions, RepairLimits, RepairOptions, UpkeepOptions,
+};
 use striate_core::Packing;
 
 /// What a store does by itself to stay whole.
@@ -38,6 +40,11 @@ pub struct UpkeepArgs {
     /// For how long an object must not have changed before it is packed (10m, 1h, 7d).
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time, env = "STRIATE_PACK_AFTER")]
     pub pack_after: Duration,
+
+    /// Copies of the packed partitions that are read most, on the sites that reads load least, may take so many percent of all packed
+    /// bytes. They make reads of hot objects faster and are no redundancy. With 0 there are none.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent, env = "STRIATE_HOT_COPIES")]
+    pub hot_copies: f64,
 }
 
 impl From<&UpkeepArgs> for UpkeepOptions {
@@ -51,8 +58,15 @@ impl From<&UpkeepArgs> for UpkeepOptions {
         let scrub_cycle = Some(args.scrub_cycle).filter(|cycle| !cycle.is_zero());
         let pack = PackOptions { settled_after: args.pack_after, ..PackOptions::default() };
         let packing = PackingOptions { setting: args.pack, pack };
-        Self { repair: RepairOptions { after: args.repair_after, limits }, scrub_cycle, packing }
+        let copies = HotCopiesOptions { share: args.hot_copies / 100.0 };
+        Self { repair: RepairOptions { after: args.repair_after, limits }, scrub_cycle, packing, copies }
     }
+}
+
+/// A number from 0 to 100.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| format!("{text:?} is no share; write a number of percent from 0 to 100"))
 }
 
 /// A number with the unit s, m, h or d, or 0.

@@ -90,6 +90,7 @@ fn options_table(options: &[&OptionExplained]) -> String {
     for option in options {
         let kind = match option.kind {
             OptionKind::Normal => "normal",
+            OptionKind::Copy => "copy",
             OptionKind::Local => "local group",
             OptionKind::Global => "global",
         };

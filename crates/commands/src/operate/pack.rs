@@ -8,7 +8,7 @@ use striate_runtime::Runtime;
 use super::number;
 use super::report::{cells, printable, table, time};
 use crate::admin::client::AdminClient;
-use crate::admin::messages::{PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
+use crate::admin::messages::{CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
 use crate::args::PackCommand;
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
@@ -191,6 +191,12 @@ fn buckets(status: &PackingStatus) -> String {
     };
     status.buckets.iter().filter_map(why).for_each(|line| text.push_str(&line));
     text
+}
+
+/// The line of `striate status` on copies of what is read most.
+pub(super) fn copies_line(copies: &CopiesState) -> String {
+    let (bytes, most) = (human_bytes(copies.bytes), human_bytes(copies.budget_bytes));
+    format!("{} of hot partitions, {bytes} of at most {most}", copies.copies)
 }
 
 /// The line of `striate status`.

@@ -130,6 +130,9 @@ fn work(status: &Status) -> String {
     if let Some(packing) = &status.packing {
         rows.push(vec!["packing".to_owned(), super::pack::line(packing)]);
     }
+    if let Some(copies) = status.copies.filter(|copies| copies.budget_bytes > 0 || copies.copies > 0) {
+        rows.push(vec!["hot copies".to_owned(), super::pack::copies_line(&copies)]);
+    }
     let hottest = status.movement.as_ref().map(hottest).unwrap_or_default();
     if rows.is_empty() { String::new() } else { format!("\n{}{hottest}", table(&rows)) }
 }

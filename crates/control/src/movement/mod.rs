@@ -15,6 +15,7 @@ mod unseen;
 
 pub use budget::Allowance;
 pub use journal::MovementJournal;
+pub(crate) use mover::verify_new;
 pub use mover::{MoveOutcome, move_chunk};
 pub use optimiser::{Optimiser, OptimiserOptions, OptimiserProgress};
 pub use rebalancer::{RebalanceOptions, RebalanceProgress, Rebalancer};

@@ -112,7 +112,7 @@ async fn attempt(
         }
     }
     let written = [(wanted.index, wanted.to)];
-    if let Err(reason) = verify(stripes, &change, wanted, generation).await {
+    if let Err(reason) = verify_new(stripes, &change, wanted.index, wanted.to, generation).await {
         change.give_up(&written, generation).await;
         return Ok(Some(MoveOutcome::Refused(reason)));
     }
@@ -173,23 +173,24 @@ fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Re
     }
 }
 
-/// Has the destination read the new chunk from its medium.
-async fn verify(
+/// Has `to` read what it took of a chunk from its medium.
+pub(crate) async fn verify_new(
     stripes: &Stripes,
     change: &StripeChange<'_>,
-    wanted: &ChunkMove,
+    index: usize,
+    to: SiteId,
     generation: Generation,
 ) -> Result<(), String> {
-    let refuse = |error: SiteError| format!("site {} cannot verify what it took: {error}", wanted.to);
+    let refuse = |error: SiteError| format!("site {to} cannot verify what it took: {error}");
     let gone = || refuse(SiteError::Unavailable("it was removed".to_owned()));
-    let site = stripes.site(wanted.to).ok_or_else(gone)?;
-    let chunk = ChunkId { stripe: wanted.stripe, index: wanted.index as u8, generation };
+    let site = stripes.site(to).ok_or_else(gone)?;
+    let chunk = ChunkId { stripe: change.id, index: index as u8, generation };
     let verified = stripes.runtime().timeout(stripes.options().write_deadline, site.verify(chunk)).await;
     let info = verified.unwrap_or(Err(SiteError::Deadline)).map_err(refuse)?;
-    let (crc, len) = (change.record.locations[wanted.index].crc32c, change.record.chunk_len);
+    let (crc, len) = (change.record.locations[index].crc32c, change.record.chunk_len);
     match (info.crc32c, info.len) == (crc, len) {
         true => Ok(()),
-        false => Err(format!("site {} stored something else than it was sent", wanted.to)),
+        false => Err(format!("site {to} stored something else than it was sent")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where the optimiser learns what is asked for, and with what.
 
-use striate_plan::CoAccess;
+use striate_plan::{CoAccess, PartitionReads};
 use striate_runtime::Runtime;
 use striate_stripe::{HotBlock, Stripes};
 
@@ -39,6 +39,14 @@ impl AccessSource {
                 let (gathered, now) = (gathered.clone(), runtime.now());
                 runtime.run_blocking(move || gathered.hottest(now, most)).await
             }
+        }
+    }
+
+    /// The partitions that are read most.
+    pub(crate) fn hottest_partitions(&self, runtime: &Runtime, most: usize) -> Vec<PartitionReads> {
+        match self {
+            Self::Own(stripes) => stripes.sampler().hottest_partitions(most),
+            Self::Gathered(gathered) => gathered.hottest_partitions(runtime.now(), most),
         }
     }
 

@@ -141,11 +141,12 @@ impl BreakableSite {
 
     /// Flips a bit of every chunk.
     pub fn corrupt_all(&self) {
-        for (payload, _) in self.chunks.lock().values_mut() {
-            let mut bytes = payload.to_vec();
-            bytes[0] ^= 1;
-            *payload = bytes.into();
-        }
+        self.chunks.lock().values_mut().for_each(|(payload, _)| flip_bit(payload));
+    }
+
+    /// Flips a bit of a chunk, which must be there.
+    pub fn corrupt(&self, chunk: ChunkId) {
+        flip_bit(&mut self.chunks.lock().get_mut(&chunk).expect("it is there").0);
     }
 
     fn up(&self) -> Result<(), SiteError> {
@@ -165,6 +166,12 @@ impl BreakableSite {
         let info = ChunkInfo { chunk, len: payload.len() as u32, crc32c: stored };
         Ok((payload, info))
     }
+}
+
+fn flip_bit(payload: &mut Bytes) {
+    let mut bytes = payload.to_vec();
+    bytes[0] ^= 1;
+    *payload = bytes.into();
 }
 
 #[async_trait]

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod collection;
+mod copies;
 mod dying;
 mod entries;
 mod journal;

@@ -73,6 +73,8 @@ pub enum Mutation {
     ReleaseLeavesMark,
     /// A repair or a move writes a stripe's record without comparing it.
     SwapWithoutComparing,
+    /// The file of a copy is made garbage while the stripe's record names it.
+    CopyDroppedButNamed,
 }
 
 impl Mutation {
@@ -99,6 +101,7 @@ impl Mutation {
         Self::ReleaseOnMark,
         Self::ReleaseLeavesMark,
         Self::SwapWithoutComparing,
+        Self::CopyDroppedButNamed,
     ];
 
     /// Its name on the command line.
@@ -126,6 +129,7 @@ impl Mutation {
             Self::ReleaseOnMark => "release-on-mark",
             Self::ReleaseLeavesMark => "release-leaves-mark",
             Self::SwapWithoutComparing => "swap-without-comparing",
+            Self::CopyDroppedButNamed => "copy-dropped-but-named",
         }
     }
 }

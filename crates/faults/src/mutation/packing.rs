@@ -6,11 +6,12 @@
 //! Some rules only matter to commits that arrive when their packer has given up, or between two steps that follow each other at
 //! once: P2 and P3 without the reservation, P5 without its condition, R2 without the mark's version, R4 without the record's; or to
 //! reads under way: no grace, or a collector that does not wait for the deleter's. Runs of some hundred operations do not meet them; the protocol's model does.
+//! A release that forgets copies leaves orphans, as crashes do, which the scan for them collects.
 
 use bytes::Bytes;
 use striate_core::StripeId;
 use striate_meta::records::Stripe;
-use striate_meta::{MetaStore, Precondition, Transaction, Write, keys};
+use striate_meta::{MetaStore, Precondition, Transaction, Write, keys, records};
 use striate_stripe::release_stripe;
 
 use super::Mutation;
@@ -79,6 +80,7 @@ pub(super) async fn with_defect(
         | (Mutation::ReleaseLeavesMark, Step::Release) => forget(&mut tx, keys::MARKS),
         (Mutation::SwapWithoutComparing, Step::Swap) => ignore(&mut tx, keys::STRIPES),
         (Mutation::SettleBlindly, Step::Settle) => ignore(&mut tx, keys::MARKS),
+        (Mutation::CopyDroppedButNamed, Step::Swap) => keep_copies_named(store, &mut tx).await,
         (Mutation::ReleaseOnMark, Step::Unmark) | (Mutation::OverwriteReleases, Step::Death) => {
             release_marked(store, &mut tx).await;
         }
@@ -107,6 +109,27 @@ fn ignore(tx: &mut Transaction, prefix: &[u8]) {
 /// Leaves writes of rows under `prefix` out.
 fn forget(tx: &mut Transaction, prefix: &[u8]) {
     tx.writes.retain(|write| !key_of(write).starts_with(prefix));
+}
+
+/// The record of the stripe that a transaction changes or releases, as it is.
+async fn record_before(store: &dyn MetaStore, tx: &Transaction) -> Option<Stripe> {
+    let key = tx.writes.iter().map(key_of).find(|key| key.starts_with(keys::STRIPES))?;
+    store.get(key).await.ok()??.record().ok()
+}
+
+/// Leaves the copies that a swap un-names in the record.
+async fn keep_copies_named(store: &dyn MetaStore, tx: &mut Transaction) {
+    let Some(before) = record_before(store, tx).await else { return };
+    for write in &mut tx.writes {
+        if let Write::Put(key, value) = write
+            && key.starts_with(keys::STRIPES)
+            && let Ok(mut record) = records::decode::<Stripe>(value)
+            && record.copies.len() < before.copies.len()
+        {
+            record.copies.clone_from(&before.copies);
+            *value = records::encode(&record);
+        }
+    }
 }
 
 /// Releases the stripes whose marks are written, whatever lives in them.

@@ -66,7 +66,8 @@ impl<'a> QueryPiece<'a> {
     /// What a chunk costs, its site asked: its transfer, and for a parity the decoding of a data chunk from k others.
     pub fn chunk_cost(&self, index: usize, of: SiteCost) -> f64 {
         let k = self.code.k();
-        let decoded = if index >= k && k > 1 { k as f64 * f64::from(self.len) } else { 0.0 };
+        let decoded =
+            if (k..self.code.n()).contains(&index) && k > 1 { k as f64 * f64::from(self.len) } else { 0.0 };
         of.transfer(self.len) + of.decode_per_byte * decoded
     }
 

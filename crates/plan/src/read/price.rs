@@ -23,7 +23,7 @@ pub fn price_plan(
     cost: impl Fn(SiteId) -> Option<SiteCost>,
 ) -> PlanCost {
     let of_chunk = |of: &QueryPiece<'_>, index: usize| {
-        cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost))
+        cost(of.site_of(index)).map_or(0.0, |cost| of.chunk_cost(index, cost))
     };
     let of_chunks = |read: &SiteRead| -> f64 {
         read.chunks.iter().map(|chunk| of_chunk(&blocks[chunk.piece], chunk.index)).sum()

@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use striate_control::AccessReport;
 use striate_core::StripeId;
-use striate_plan::CoAccessSnapshot;
+use striate_plan::{CoAccessSnapshot, PartitionReads};
 use striate_stripe::Stripes;
 
 use super::client::{Channel, ControlClient};
 use super::messages::ReportAccessRequest;
 use super::messages::cluster_control_client::ClusterControlClient;
-use super::messages::report_access_request::NamedBlock;
+use super::messages::report_access_request::{NamedBlock, Partition};
 
 /// Pause between two reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// So many of the hottest blocks are reported with the names of their objects.
 const NAMED: usize = 64;
+/// So many of the most read partitions are reported.
+const PARTITIONS: usize = 1_024;
 /// Longest name: a bucket's, a slash and a key, in bytes.
 const MAX_NAME_LEN: usize = 63 + 1 + 1_024;
 
@@ -25,7 +27,7 @@ pub async fn keep_reporting(stripes: Stripes, control: ControlClient) {
     let (mut reported, mut is_heard) = (0, true);
     loop {
         stripes.runtime().sleep(REPORT_EVERY).await;
-        let observed = stripes.sampler().totals().observed;
+        let observed = stripes.sampler().totals().observed + stripes.sampler().partition_reads();
         if observed == reported && is_heard {
             continue;
         }
@@ -35,6 +37,7 @@ pub async fn keep_reporting(stripes: Stripes, control: ControlClient) {
             snapshot: stripes.sampler().snapshot(),
             requests: stripes.requests(),
             objects: objects.collect(),
+            partitions: stripes.sampler().hottest_partitions(PARTITIONS),
         };
         let request = ReportAccessRequest::from(&report);
         let tell = |mut control: ClusterControlClient<Channel>| {
@@ -55,11 +58,17 @@ pub async fn keep_reporting(stripes: Stripes, control: ControlClient) {
 
 impl From<&AccessReport> for ReportAccessRequest {
     fn from(report: &AccessReport) -> Self {
-        let AccessReport { snapshot, requests, objects } = report;
+        let AccessReport { snapshot, requests, objects, partitions } = report;
         let named = |(block, object): &(StripeId, Arc<str>)| NamedBlock {
             writer: block.writer(),
             sequence: block.sequence(),
             object: object.to_string(),
+        };
+        let reads = |reads: &PartitionReads| Partition {
+            writer: reads.partition.0.writer(),
+            sequence: reads.partition.0.sequence(),
+            chunk: reads.partition.1.into(),
+            count: reads.count,
         };
         let (tail_places, tail_counts) = snapshot.tail.iter().copied().unzip();
         Self {
@@ -70,6 +79,7 @@ impl From<&AccessReport> for ReportAccessRequest {
             tail_counts,
             requests: *requests,
             named: objects.iter().map(named).collect(),
+            partitions: partitions.iter().map(reads).collect(),
         }
     }
 }
@@ -86,6 +96,14 @@ impl TryFrom<ReportAccessRequest> for AccessReport {
         if report.named.len() > NAMED || report.named.iter().any(|block| block.object.len() > MAX_NAME_LEN) {
             return Err("too many names, or too long ones");
         }
+        if report.partitions.len() > PARTITIONS || report.partitions.iter().any(|of| of.chunk > 255) {
+            return Err("too many partitions, or no chunks");
+        }
+        let reads = |of: &Partition| PartitionReads {
+            partition: (StripeId::new(of.writer, of.sequence), of.chunk as u8),
+            count: of.count,
+        };
+        let partitions = report.partitions.iter().map(reads).collect();
         let (mut requests, mut left) = (Vec::with_capacity(report.lengths.len()), &report.accesses[..]);
         for length in report.lengths {
             let (request, rest) =
@@ -103,7 +121,7 @@ impl TryFrom<ReportAccessRequest> for AccessReport {
         };
         let named = report.named.into_iter();
         let objects = named.map(|block| (StripeId::new(block.writer, block.sequence), block.object.into()));
-        Ok(Self { snapshot, requests: report.requests, objects: objects.collect() })
+        Ok(Self { snapshot, requests: report.requests, objects: objects.collect(), partitions })
     }
 }
 
@@ -124,7 +142,8 @@ mod tests {
         let snapshot = statistics.snapshot();
         assert!(!snapshot.tail.is_empty());
         let objects = vec![(StripeId::new(3, 9), Arc::from("photos/cat"))];
-        let report = AccessReport { snapshot, requests: 56_000, objects };
+        let partitions = vec![PartitionReads { partition: (StripeId::new(3, 9), 5), count: 70 }];
+        let report = AccessReport { snapshot, requests: 56_000, objects, partitions };
         let bytes = ReportAccessRequest::from(&report).encode_to_vec();
         assert_eq!(AccessReport::try_from(ReportAccessRequest::decode(&bytes[..]).unwrap()), Ok(report));
     }
@@ -141,6 +160,10 @@ mod tests {
             snapshot: statistics.snapshot(),
             requests: u64::MAX,
             objects: (0..NAMED as u64).map(|block| (StripeId::new(block, 0), name.as_str().into())).collect(),
+            partitions: vec![
+                PartitionReads { partition: (StripeId::new(1, 1), 255), count: u64::MAX };
+                PARTITIONS
+            ],
         };
         let len = ReportAccessRequest::from(&report).encoded_len();
         assert!((1 << 20..=MAX_MESSAGE_LEN).contains(&len), "{len}");

@@ -1,6 +1,6 @@
-//! Repair, scrub and packing.
+//! Repair, scrub, packing and hot copies.
 
-use striate_commands::admin::messages::{PackingState, RepairState, ScrubState};
+use striate_commands::admin::messages::{CopiesState, PackingState, RepairState, ScrubState};
 
 use super::Page;
 
@@ -79,6 +79,26 @@ pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
             "Groups whose space was given back.",
             packing.groups_released,
         ),
+    ] {
+        page.head(name, "counter", help);
+        page.value(name, &[], value);
+    }
+}
+
+/// Writes what is known of copies of hot partitions.
+pub(super) fn render_copies(page: &mut Page, copies: Option<&CopiesState>) {
+    let Some(copies) = copies else { return };
+    for (name, help, value) in [
+        ("striate_hot_copies", "Copies of hot partitions.", copies.copies),
+        ("striate_hot_copy_bytes", "Their bytes.", copies.bytes),
+        ("striate_hot_copy_budget_bytes", "Bytes that they may take.", copies.budget_bytes),
+    ] {
+        page.head(name, "gauge", help);
+        page.value(name, &[], value);
+    }
+    for (name, help, value) in [
+        ("striate_hot_copies_made_total", "Copies made.", copies.made),
+        ("striate_hot_copies_dropped_total", "Copies dropped.", copies.dropped),
     ] {
         page.head(name, "counter", help);
         page.value(name, &[], value);

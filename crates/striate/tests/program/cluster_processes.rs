@@ -447,7 +447,8 @@ async fn newer_formats_come_when_all_processes_read_them_and_then_older_sites_ar
         control.register(RegisterRequest { disk: vec![9; 16], address, rack, ..Default::default() }).await
     };
     let refused = old.ask(register).await.unwrap_err().to_string();
-    assert!(refused.contains("start striate 0.2.0 or newer"), "{refused}");
+    let newer = format!("start striate {} or newer", Formats::NEWEST.release());
+    assert!(refused.contains(&newer), "{refused}");
 
     gateway.close().await;
     site.stop().await;

@@ -238,7 +238,7 @@ impl Choices<'_> {
     fn of_sites(&self, pieces: &[QueryPiece<'_>]) -> Vec<SiteExplained> {
         let read: BTreeMap<SiteId, usize> =
             self.plan.reads.iter().map(|read| (read.site, read.chunks.len())).collect();
-        let mut sites: Vec<SiteId> = pieces.iter().flat_map(|piece| piece.sites.iter().copied()).collect();
+        let mut sites: Vec<SiteId> = pieces.iter().flat_map(QueryPiece::all_sites).collect();
         sites.sort_unstable();
         sites.dedup();
         let describe = |site: SiteId| SiteExplained {

@@ -15,6 +15,8 @@ use crate::sites::SitesSnapshot;
 pub enum OptionKind {
     /// From the chunk that has it.
     Normal,
+    /// From a whole copy of that chunk.
+    Copy,
     /// From the rest of the chunk's local group.
     Local,
     /// From chunks of the whole stripe.
@@ -26,7 +28,7 @@ pub enum OptionKind {
 pub struct OptionExplained {
     /// Which one.
     pub kind: OptionKind,
-    /// The chunks that are asked for, each for as many bytes as the object has.
+    /// The chunks that are asked for, each for as many bytes as the object has; from n on copies.
     pub chunks: Vec<usize>,
     /// Their sites.
     pub sites: Vec<u32>,
@@ -51,12 +53,15 @@ pub(super) fn options_of(
     let (Some(index), None) = (wanted.next(), wanted.next()) else { return Vec::new() };
     let options = Options { piece, index, sites };
     let local = local_group(piece.code, index);
-    let kinds = [
-        Some((OptionKind::Normal, std::iter::once(index).collect())),
+    let n = piece.sites.len();
+    let copies = (n..n + piece.copies.len()).map(|copy| (OptionKind::Copy, std::iter::once(copy).collect()));
+    let normal = (OptionKind::Normal, std::iter::once(index).collect());
+    let degraded = [
         local.map(|group| (OptionKind::Local, group)),
         options.least_global(local.as_ref()).map(|set| (OptionKind::Global, set)),
     ];
-    kinds.into_iter().flatten().map(|(kind, set)| options.explain(kind, &set, chosen)).collect()
+    let kinds = std::iter::once(normal).chain(copies).chain(degraded.into_iter().flatten());
+    kinds.map(|(kind, set)| options.explain(kind, &set, chosen)).collect()
 }
 
 struct Options<'a> {
@@ -99,8 +104,11 @@ impl Options<'_> {
 
     fn explain(&self, kind: OptionKind, set: &ChunkSet, chosen: &ChunkSet) -> OptionExplained {
         let len = u64::from(self.piece.len);
-        let sites = || set.iter().map(|index| self.piece.sites[index]);
-        let decoded = if kind == OptionKind::Normal { 0 } else { len * set.len() as u64 };
+        let sites = || set.iter().map(|index| self.piece.site_of(index));
+        let decoded = match kind {
+            OptionKind::Normal | OptionKind::Copy => 0,
+            OptionKind::Local | OptionKind::Global => len * set.len() as u64,
+        };
         let cost = |site: SiteId| {
             let cost = self.sites.cost(site)?;
             Some(cost.asking + cost.transfer(self.piece.len))

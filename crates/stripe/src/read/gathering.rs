@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use striate_codec::{ChunkSet, crc32c_append};
 use striate_core::{ChunkId, ChunkRange, Generation, SiteId};
+use striate_meta::records::Copy;
 use striate_plan::QueryPiece;
 use striate_runtime::{Buffer, BufferPool};
 use striate_site::SiteError;
@@ -23,6 +24,10 @@ pub(super) struct StripeRead {
     /// The record was not read for this query: it may be out of date.
     pub(super) is_remembered: bool,
     sites: Vec<SiteId>,
+    /// The copies of its chunks, in the order of these,
+    copies: Vec<Copy>,
+    /// and their sites; 0 for a copy that is not to be asked for again.
+    copy_sites: Vec<SiteId>,
     /// Requests of an earlier turn are for another record of the stripe: their answers count for nothing.
     pub(super) turn: u32,
     pub(super) asked: Vec<Asked>,
@@ -33,6 +38,8 @@ pub(super) struct StripeRead {
 /// Columns of a chunk that a site was asked for.
 pub(super) struct Asked {
     index: usize,
+    /// Its place among the stripe's copies, if it was one that was asked for.
+    copy: Option<usize>,
     columns: Range<u32>,
     state: State,
 }
@@ -63,7 +70,10 @@ impl StripeRead {
     /// Nothing was asked for yet.
     pub(super) fn new(stripe: Arc<OpenedStripe>, is_remembered: bool) -> Self {
         let sites = stripe.record.locations.iter().map(|location| SiteId(location.site)).collect();
-        Self { stripe, is_remembered, sites, turn: 0, asked: Vec::new(), is_looked_up: false }
+        let copies = true_copies(&stripe);
+        let copy_sites = copies.iter().map(|copy| SiteId(copy.site)).collect();
+        let asked = Vec::new();
+        Self { stripe, is_remembered, sites, copies, copy_sites, turn: 0, asked, is_looked_up: false }
     }
 
     /// Begins anew with another record.
@@ -75,16 +85,24 @@ impl StripeRead {
     pub(super) fn for_plan(&self, shape: &PieceShape) -> QueryPiece<'_> {
         let (mut asked, mut awaited) = (ChunkSet::EMPTY, ChunkSet::EMPTY);
         for request in self.covering(&shape.columns) {
-            asked.insert(request.index);
-            if matches!(request.state, State::Awaited | State::Arrived(_)) {
+            let counts = matches!(request.state, State::Awaited | State::Arrived(_));
+            if counts {
                 awaited.insert(request.index);
             }
+            // In the place of a copy that does not come the chunk itself may be asked for.
+            if counts || request.copy.is_none() {
+                asked.insert(request.index);
+            }
         }
+        let copies = match shape.wanted.len() {
+            1 => shape.wanted.iter().next().map_or(0..0, |index| self.copies_of(index)),
+            _ => 0..0,
+        };
         QueryPiece {
             stripe: self.stripe.id,
             code: &self.stripe.code,
             sites: &self.sites,
-            copies: &[],
+            copies: &self.copy_sites[copies],
             len: shape.columns.end - shape.columns.start,
             wanted: shape.wanted,
             asked,
@@ -97,21 +115,40 @@ impl StripeRead {
         self.sites[index].0 != 0 && can_be_asked(self.sites[index])
     }
 
+    /// The places of a chunk's copies.
+    fn copies_of(&self, index: usize) -> Range<usize> {
+        let of = |copy: &Copy| copy.index as usize;
+        self.copies.partition_point(|copy| of(copy) < index)
+            ..self.copies.partition_point(|copy| of(copy) <= index)
+    }
+
     fn covering(&self, columns: &Range<u32>) -> impl Iterator<Item = &Asked> {
         let columns = columns.clone();
         self.asked.iter().filter(move |request| request.covers(&columns))
     }
 
-    /// What a site is to be asked for columns of a chunk, and the position of its answer in `asked`. `None` where they are
-    /// under way, or there, already.
-    pub(super) fn ask(&mut self, index: usize, columns: &Range<u32>) -> Option<(usize, ChunkRange)> {
-        if self.covering(columns).any(|request| request.index == index && !request.has_failed()) {
+    /// What a site is to be asked for a piece's columns of a chunk, from n on of a copy of the wanted one, and the position of its
+    /// answer in `asked`. `None` where they are under way, or there, already.
+    pub(super) fn ask(&mut self, index: usize, shape: &PieceShape) -> Option<(usize, ChunkRange)> {
+        let (index, copy) = match index.checked_sub(self.sites.len()) {
+            None => (index, None),
+            Some(place) => {
+                let wanted = shape.wanted.iter().next()?;
+                (wanted, Some(self.copies_of(wanted).start + place))
+            }
+        };
+        let columns = &shape.columns;
+        if self.covering(columns).any(|request| request.index == index && request.stands_for_chunk()) {
             return None;
         }
-        let generation = Generation(self.stripe.record.locations[index].generation);
-        let chunk = ChunkId { stripe: self.stripe.id, index: index as u8, generation };
+        let generation = match copy {
+            None => self.stripe.record.locations[index].generation,
+            Some(copy) => self.copies[copy].generation,
+        };
+        let chunk =
+            ChunkId { stripe: self.stripe.id, index: index as u8, generation: Generation(generation) };
         let range = ChunkRange { chunk, offset: columns.start, len: columns.end - columns.start };
-        self.asked.push(Asked { index, columns: columns.clone(), state: State::Awaited });
+        self.asked.push(Asked { index, copy, columns: columns.clone(), state: State::Awaited });
         Some((self.asked.len() - 1, range))
     }
 
@@ -126,6 +163,9 @@ impl StripeRead {
             }
             Err(error) => State::Failed(error),
         };
+        if let (Some(copy), State::Failed(_)) = (request.copy, &request.state) {
+            self.copy_sites[copy] = SiteId(0);
+        }
         match &request.state {
             State::Failed(error) => Some(error),
             _ => None,
@@ -158,6 +198,11 @@ impl StripeRead {
         }
     }
 
+    /// Whether it was a copy that was asked for.
+    pub(super) fn is_of_copy(&self, position: usize) -> bool {
+        self.asked[position].copy.is_some()
+    }
+
     pub(super) fn is_awaited(&self, position: usize) -> bool {
         matches!(self.asked[position].state, State::Awaited)
     }
@@ -174,11 +219,13 @@ impl StripeRead {
         self.asked[position].covers(&shape.columns)
     }
 
-    /// The chunks that failed, with the reasons.
+    /// The chunks that failed, with the reasons. A copy that fails is no damage.
     pub(super) fn failures(&self) -> impl Iterator<Item = (usize, &SiteError)> {
-        self.asked.iter().filter_map(|request| match &request.state {
-            State::Failed(error) => Some((request.index, error)),
-            _ => None,
+        self.asked.iter().filter(|request| request.copy.is_none()).filter_map(|request| {
+            match &request.state {
+                State::Failed(error) => Some((request.index, error)),
+                _ => None,
+            }
         })
     }
 
@@ -270,9 +317,27 @@ impl Asked {
         self.columns.start <= columns.start && columns.end <= self.columns.end
     }
 
+    /// Whether it is as good as having asked for the chunk.
+    fn stands_for_chunk(&self) -> bool {
+        match self.state {
+            State::Failed(_) => false,
+            State::Late => self.copy.is_none(),
+            State::Awaited | State::Arrived(_) => true,
+        }
+    }
+
     fn has_failed(&self) -> bool {
         matches!(self.state, State::Failed(_))
     }
+}
+
+/// The copies of a stripe's chunks that have what the chunks have, in the order of these.
+fn true_copies(stripe: &OpenedStripe) -> Vec<Copy> {
+    let location = |copy: &Copy| stripe.record.locations.get(copy.index as usize);
+    let is_true = |copy: &&Copy| location(copy).is_some_and(|at| at.content_version == copy.content_version);
+    let mut copies: Vec<Copy> = stripe.record.copies.iter().filter(is_true).copied().collect();
+    copies.sort_by_key(|copy| copy.index);
+    copies
 }
 
 impl Piece {

@@ -139,7 +139,7 @@ impl Reads {
     ) -> R {
         let sites = self.shared.sites.snapshot();
         let costs = OnceCell::new();
-        let all = || pieces.iter().flat_map(|piece| piece.sites.iter().copied());
+        let all = || pieces.iter().flat_map(QueryPiece::all_sites);
         look(&ReadQuery {
             pieces,
             purpose,

@@ -224,7 +224,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
             for chunk in read.chunks {
                 let piece = &self.located.pieces[of[chunk.piece]];
                 let stripe = &mut self.located.stripes[piece.stripe];
-                if let Some((position, range)) = stripe.ask(chunk.index, &piece.shape.columns) {
+                if let Some((position, range)) = stripe.ask(chunk.index, &piece.shape) {
                     chunks.push((Wanted { stripe: piece.stripe, position, turn: stripe.turn }, range));
                 }
             }
@@ -318,6 +318,11 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         }
         match stripe.answer(position, result).cloned() {
             None => self.complete_pieces_of(number),
+            // The record may be out of date; the chunk itself will do.
+            Some(_) if stripe.is_of_copy(position) => {
+                self.reads.shared.table.forget(stripe.stripe.id);
+                self.shortage = Shortage::Failed;
+            }
             // Only a miss at the current location is a lost chunk.
             Some(SiteError::Missing(_) | SiteError::Corrupt { .. }) if stripe.is_remembered => {
                 self.look_up(number)

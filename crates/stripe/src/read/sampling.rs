@@ -1,7 +1,8 @@
 //! Sampled requests on their way into the co-access statistics (EC-Store §V-A).
 //!
 //! A request is what a caller asked for at once: a query of many blocks, a batch of objects, or one get.
-//! Blocks count as far as they were asked for. Which requests are sampled is decided by a generator of its own, so
+//! Blocks count as far as they were asked for. Packed objects are in partitions, of which only how often they are read counts
+//! ([`striate_plan::heat`]): what is asked for with one of a thousand objects says little of the others. Which requests are sampled is decided by a generator of its own, so
 //! that the runtime's draws, and with them a run in virtual time, are the same with and without sampling.
 
 use std::collections::HashMap;
@@ -10,12 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use striate_core::StripeId;
-use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals};
+use striate_plan::{
+    CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partition, PartitionHeat, PartitionReads,
+};
 
 use super::span::Stored;
 
 /// Objects of so many blocks are known by name. They are for people to read.
 const MOST_NAMED: usize = 16 << 10;
+/// Partitions of which reads are counted.
+const PARTITIONS: usize = 4_096;
+/// After so many of their reads what was counted is halved.
+const HALVED_AFTER: u64 = 1 << 17;
 
 /// A block that many requests ask for.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,18 +45,28 @@ pub struct Sampler {
 }
 
 /// What is known of sampled requests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
     statistics: CoAccess,
     /// The object that last asked for a block.
     objects: HashMap<StripeId, Arc<str>>,
+    heat: PartitionHeat,
+    /// Reads of partitions, since the beginning.
+    partition_reads: u64,
 }
 
 /// One sampled request; observed when the last of its readers is done.
 #[derive(Debug)]
 pub struct Sample {
     sampler: Arc<Sampler>,
-    blocks: Mutex<Vec<(StripeId, Option<Arc<str>>)>>,
+    asked: Mutex<Asked>,
+}
+
+/// What a request asks for.
+#[derive(Debug, Default)]
+struct Asked {
+    blocks: Vec<(StripeId, Option<Arc<str>>)>,
+    partitions: Vec<Partition>,
 }
 
 /// An object that is read in a sampled request.
@@ -64,7 +81,12 @@ impl Sampler {
     pub fn new(rate: f64, limits: CoAccessLimits) -> Self {
         // Saturates: a rate of 1 or more is below every draw but the last, one in 2⁶⁴.
         let below = (rate.max(0.0) * 2.0_f64.powi(64)) as u64;
-        let kept = Kept { statistics: CoAccess::new(limits), ..Kept::default() };
+        let kept = Kept {
+            statistics: CoAccess::new(limits),
+            objects: HashMap::new(),
+            heat: PartitionHeat::new(PARTITIONS),
+            partition_reads: 0,
+        };
         Self { below, state: AtomicU64::new(0), kept: Mutex::new(kept) }
     }
 
@@ -74,7 +96,7 @@ impl Sampler {
             return None;
         }
         let draw = striate_splitmix::hash(self.state.fetch_add(striate_splitmix::GAMMA, Ordering::Relaxed));
-        (draw < self.below).then(|| Arc::new(Sample { sampler: Arc::clone(self), blocks: Mutex::default() }))
+        (draw < self.below).then(|| Arc::new(Sample { sampler: Arc::clone(self), asked: Mutex::default() }))
     }
 }
 
@@ -86,18 +108,24 @@ impl Sample {
 
     fn note(&self, stored: &Stored, object: Option<&Arc<str>>) {
         let Ok(id) = stored.stripe() else { return };
-        let mut blocks = self.blocks.lock();
+        let asked = &mut *self.asked.lock();
         // The statistics count no more of one request. They leave out repetitions.
-        if blocks.len() < CoAccessLimits::default().request_blocks {
-            blocks.push((id, object.cloned()));
+        let most = CoAccessLimits::default().request_blocks;
+        match stored {
+            Stored::Block(_) if asked.blocks.len() < most => asked.blocks.push((id, object.cloned())),
+            Stored::Extent(extent) if asked.partitions.len() < most => {
+                asked.partitions.push((id, extent.index as u8));
+            }
+            _ => {}
         }
     }
 }
 
 impl Drop for Sample {
     fn drop(&mut self) {
-        let blocks = std::mem::take(self.blocks.get_mut());
+        let Asked { blocks, partitions } = std::mem::take(self.asked.get_mut());
         let mut kept = self.sampler.kept.lock();
+        partitions.into_iter().for_each(|partition| kept.read(partition));
         kept.statistics.observe(blocks.iter().map(|(block, _)| *block));
         let named = blocks.into_iter().filter_map(|(block, object)| Some((block, object?)));
         named.for_each(|(block, object)| kept.name(block, object));
@@ -117,6 +145,14 @@ impl SampledObject {
 }
 
 impl Kept {
+    fn read(&mut self, partition: Partition) {
+        self.heat.add(partition, 1);
+        self.partition_reads += 1;
+        if self.partition_reads.is_multiple_of(HALVED_AFTER) {
+            self.heat.halve();
+        }
+    }
+
     fn name(&mut self, block: StripeId, object: Arc<str>) {
         if self.objects.len() >= MOST_NAMED {
             self.objects.retain(|&block, _| self.statistics.count(block) > 0);
@@ -151,6 +187,16 @@ impl Sampler {
         kept.statistics.hottest(most).into_iter().map(hot).collect()
     }
 
+    /// The most read partitions, the hottest first, at most so many.
+    pub fn hottest_partitions(&self, most: usize) -> Vec<PartitionReads> {
+        self.kept.lock().heat.hottest().take(most).collect()
+    }
+
+    /// Reads of partitions by sampled requests.
+    pub fn partition_reads(&self) -> u64 {
+        self.kept.lock().partition_reads
+    }
+
     /// The statistics, to be merged with those of other processes.
     pub fn snapshot(&self) -> CoAccessSnapshot {
         self.with_co_access(CoAccess::snapshot)
@@ -159,7 +205,7 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
-    use striate_meta::records::Block;
+    use striate_meta::records::{Block, Extent};
 
     use super::*;
 
@@ -172,6 +218,20 @@ mod tests {
             let sampled = (0..10_000).filter(|_| sampler.begin().is_some()).count();
             assert!(range.contains(&sampled), "{sampled} at {rate}");
         }
+    }
+
+    #[test]
+    fn partitions_are_counted_by_themselves() {
+        let sampler = Arc::new(Sampler::new(1.0, CoAccessLimits::default()));
+        let stripe = StripeId::new(1, 7);
+        for index in [0, 1, 1] {
+            let extent = Extent { stripe: stripe.to_bytes().to_vec().into(), index, ..Extent::default() };
+            sampler.begin().expect("every request is sampled").add(&extent.into());
+        }
+        let hottest = sampler.hottest_partitions(10);
+        let hottest: Vec<_> = hottest.iter().map(|reads| (reads.partition, reads.count)).collect();
+        assert_eq!(hottest, [((stripe, 1), 2), ((stripe, 0), 1)]);
+        assert_eq!((sampler.totals().observed, sampler.partition_reads()), (0, 3));
     }
 
     #[test]

@@ -14,14 +14,14 @@ use bytes::Bytes;
 use futures::stream::StreamExt;
 use striate_codec::Code;
 use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, StripeId};
-use striate_meta::records::{Entry, GarbageChunk, Place, Stripe};
+use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
 use striate_plan::{CombineTerm, CombineTree, PlacementRule};
 use striate_site::{
     AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError, WriteRequest,
 };
 
-use super::entry::{cancel, put_record, remove, unnamed_of};
+use super::entry::{cancel, garbage_of, put_record, remove, unnamed_of};
 use super::release::add_garbage;
 use super::writes::Writes;
 use crate::error::StripeError;
@@ -131,7 +131,7 @@ impl<'a> StripeChange<'a> {
     /// (chunk index, site), and nowhere else. `None` when somebody else changed the record.
     pub async fn open(&mut self, places: &[(usize, SiteId)]) -> Result<Option<Generation>, StripeError> {
         let generation = Generation(self.record.generation).next();
-        let had_entries = !self.record.entries.is_empty();
+        let before = self.record.clone();
         self.record.generation = generation.0;
         if self.writes.shared.options.formats.get().records >= ENTRIES_SINCE {
             let place = |&(index, site): &(usize, SiteId)| Place { index: index as u32, site: site.0 };
@@ -145,7 +145,7 @@ impl<'a> StripeChange<'a> {
             self.is_entered = true;
         }
         let mut tx = self.unchanged();
-        put_record(&mut tx, self.id, &self.record, had_entries);
+        put_record(&mut tx, self.id, &self.record, &before);
         match self.writes.shared.table.meta().commit(tx).await? {
             Commit::Done(version) => {
                 let value = records::encode(&self.record);
@@ -278,6 +278,21 @@ impl<'a> StripeChange<'a> {
         (old_site != 0).then_some(replaced)
     }
 
+    /// Names a file that was written under `generation` as a copy of a chunk.
+    pub fn add_copy(&mut self, index: usize, site: SiteId, generation: Generation) {
+        let content_version = self.record.locations[index].content_version;
+        let copy = Copy { index: index as u32, site: site.0, generation: generation.0, content_version };
+        self.record.copies.push(copy);
+    }
+
+    /// Un-names copies; answers their files.
+    pub fn drop_copies(&mut self, is_dropped: impl Fn(&Copy) -> bool) -> Vec<GarbageChunk> {
+        let (dropped, kept): (Vec<Copy>, Vec<Copy>) =
+            std::mem::take(&mut self.record.copies).into_iter().partition(is_dropped);
+        self.record.copies = kept;
+        dropped.iter().map(garbage_of).collect()
+    }
+
     /// Compare-and-swap of the record, with the reverse index, the debt, and garbage rows for what was `replaced` and what
     /// sites may have stored without saying so; it closes the entry. `false` when somebody else changed the record, or
     /// where there is an entry: when somebody removed it, or changed what this change replaces, or left no room for it.
@@ -308,7 +323,7 @@ impl<'a> StripeChange<'a> {
         let old = keys::placement_of(holders(&before));
         let new = self.writes.ensure_placement(&holders(&record)).await?;
         let mut tx = self.unchanged();
-        put_record(&mut tx, self.id, &record, !before.entries.is_empty());
+        put_record(&mut tx, self.id, &record, &before);
         if old != new {
             tx.delete(keys::reverse(old, self.id));
             tx.put(keys::reverse(new, self.id), Bytes::new());
@@ -348,8 +363,14 @@ impl<'a> StripeChange<'a> {
             .filter(|&index| wanted.locations[index] != before.locations[index])
             .collect();
         let is_as_before = |&index: &usize| self.record.locations[index] == before.locations[index];
-        let is_possible = changed.iter().all(is_as_before) && {
+        let added: Vec<Copy> =
+            wanted.copies.iter().filter(|copy| !before.copies.contains(copy)).copied().collect();
+        // What was copied must be what the chunk is.
+        let is_true =
+            |copy: &Copy| self.record.locations[copy.index as usize].content_version == copy.content_version;
+        let is_possible = changed.iter().all(is_as_before) && added.iter().all(is_true) && {
             changed.iter().for_each(|&index| self.record.locations[index] = wanted.locations[index]);
+            self.record.copies.extend(added);
             self.obeys_rule(&changed)
         };
         if !is_possible {

@@ -8,7 +8,7 @@
 //! Entries need record format 2. Until it is in force a change takes a generation only, and loses to any other change.
 
 use striate_core::{ChunkId, SiteId, StripeId};
-use striate_meta::records::{Entry, GarbageChunk, Stripe};
+use striate_meta::records::{Copy, Entry, GarbageChunk, Stripe};
 use striate_meta::{Commit, LeaseId, Row, Transaction, keys, records};
 
 use super::release::add_garbage;
@@ -19,7 +19,7 @@ use crate::error::StripeError;
 const ATTEMPTS: usize = 16;
 
 /// Whether an open entry says that this chunk may be written to `site`.
-pub fn is_in_entry(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
+fn is_in_entry(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
     let of_generation = stripe.entries.iter().filter(|entry| entry.generation == chunk.generation.0);
     let mut places = of_generation.flat_map(|entry| &entry.places);
     places.any(|place| (place.index, place.site) == (u32::from(chunk.index), site.0))
@@ -36,6 +36,18 @@ pub(super) fn unnamed_of(stripe: &Stripe, entry: &Entry) -> Vec<GarbageChunk> {
 fn names(stripe: &Stripe, chunk: &GarbageChunk) -> bool {
     let location = stripe.locations.get(chunk.index as usize);
     location.is_some_and(|at| (at.site, at.generation) == (chunk.site, chunk.generation))
+        || stripe.copies.iter().any(|copy| garbage_of(copy) == *chunk)
+}
+
+/// The file of a copy.
+pub(super) fn garbage_of(copy: &Copy) -> GarbageChunk {
+    GarbageChunk { index: copy.index, site: copy.site, generation: copy.generation }
+}
+
+/// Whether the record names this chunk at `site`, as the chunk itself or as a copy, or a change that is under way may.
+pub fn is_named(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
+    let file = GarbageChunk { index: chunk.index.into(), site: site.0, generation: chunk.generation.0 };
+    names(stripe, &file) || is_in_entry(stripe, site, chunk)
 }
 
 /// Takes the entry of a generation out of a record. `None` if it is not there: it was closed, or somebody cancelled it.
@@ -44,13 +56,20 @@ pub(super) fn remove(stripe: &mut Stripe, generation: u32) -> Option<Entry> {
     Some(stripe.entries.remove(at))
 }
 
-/// Adds the record to `tx`, and the row by which stripes with open entries are found.
-pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, had_entries: bool) {
+/// Adds the record to `tx`, and the rows by which stripes with open entries, and those with copies, are found. `before` is what it
+/// replaces.
+pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, before: &Stripe) {
     tx.put(keys::stripe(id), records::encode(record));
-    match (record.entries.is_empty(), had_entries) {
+    match (record.entries.is_empty(), before.entries.is_empty()) {
         (false, _) => drop(tx.put(keys::change(id), bytes::Bytes::new())),
-        (true, true) => drop(tx.delete(keys::change(id))),
-        (true, false) => {}
+        (true, false) => drop(tx.delete(keys::change(id))),
+        (true, true) => {}
+    }
+    // Also where there were others: the row's revision tells processes that remember the record.
+    match record.copies.is_empty() {
+        _ if record.copies == before.copies => {}
+        true => drop(tx.delete(keys::copies(id))),
+        false => drop(tx.put(keys::copies(id), bytes::Bytes::new())),
     }
 }
 
@@ -67,11 +86,12 @@ pub(super) async fn cancel(
     let (key, meta) = (keys::stripe(id), writes.shared.table.meta());
     for _ in 0..ATTEMPTS {
         let Some(row) = meta.get(&key).await? else { return Ok(None) };
-        let mut record: Stripe = row.record()?;
+        let before: Stripe = row.record()?;
+        let mut record = before.clone();
         let Some(entry) = remove(&mut record, generation) else { return Ok(None) };
         let mut tx = writes.shared.table.transaction();
         tx.require_unchanged(key.clone(), Some(&row));
-        put_record(&mut tx, id, &record, true);
+        put_record(&mut tx, id, &record, &before);
         let garbage = unnamed_of(&record, &entry);
         if !garbage.is_empty() {
             add_garbage(&mut tx, id, garbage);

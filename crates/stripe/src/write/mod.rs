@@ -21,7 +21,7 @@ mod writes;
 
 pub use change::{Debt, StripeChange};
 pub(crate) use entry::cancel_dead;
-pub use entry::is_in_entry;
+pub use entry::is_named;
 pub use group::{CodingGroup, GroupWriter, Packer, Switched};
 pub(crate) use intent::Writer;
 pub use put::{Neighbours, PutSession, StoredBlock};

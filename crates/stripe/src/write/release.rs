@@ -7,7 +7,7 @@ use striate_meta::records::{
 };
 use striate_meta::{Transaction, keys};
 
-use super::entry::unnamed_of;
+use super::entry::{garbage_of, unnamed_of};
 use crate::error::StripeError;
 use crate::table::{StripeTable, holders, stripe_id};
 
@@ -36,8 +36,8 @@ pub(crate) fn release_segment(tx: &mut Transaction, segment: &ManifestSegment) {
     tx.put(keys::garbage(&id, tx.id.0), records::encode(&garbage));
 }
 
-/// Adds to `tx` what takes a stripe down: 4 writes, and one more where its chunks are being changed. Such changes are
-/// fenced, and their files are garbage too.
+/// Adds to `tx` what takes a stripe down: 4 writes, one more where its chunks are being changed, and one where they have
+/// copies. Such changes are fenced; their files, and the copies, are garbage too.
 pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     let holders = holders(stripe);
     tx.delete(keys::stripe(id));
@@ -50,9 +50,13 @@ pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
         generation: location.generation,
     });
     let changing = stripe.entries.iter().flat_map(|entry| unnamed_of(stripe, entry));
-    add_garbage(tx, id, chunks.chain(changing).collect());
+    let copies = stripe.copies.iter().map(garbage_of);
+    add_garbage(tx, id, chunks.chain(changing).chain(copies).collect());
     if !stripe.entries.is_empty() {
         tx.delete(keys::change(id));
+    }
+    if !stripe.copies.is_empty() {
+        tx.delete(keys::copies(id));
     }
 }
 

@@ -29,6 +29,21 @@ pub struct PackingState {
     pub unreadable_stripes: Vec<String>,
 }
 
+/// Copies of the partitions that are read most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiesState {
+    /// How many there are.
+    pub copies: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes that they may take.
+    pub budget_bytes: u64,
+    /// Copies made since the service began.
+    pub made: u64,
+    /// Copies dropped.
+    pub dropped: u64,
+}
+
 /// How much is packed, lives, is dead and waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackFigures {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use striate_client::ClientError;
+use striate_control::keep_following_copies;
 use striate_control::movement::{AccessSource, MovementJournal};
 use striate_core::Profile;
 use striate_meta::embedded::{EmbeddedStore, MirrorEvent};
@@ -40,6 +41,7 @@ impl Cluster {
                 runtime.spawn(self.inner.upkeep.clone().run(stripes())),
                 runtime.spawn(self.inner.rebalancer.clone().run(stripes())),
                 runtime.spawn(self.journal(source.clone()).run(stripes())),
+                runtime.spawn(self.inner.upkeep.copies().clone().run(stripes(), source.clone())),
                 runtime.spawn(self.inner.optimiser.clone().run(stripes(), source, statistics)),
                 runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().check_mirrors(embedded.clone())),
@@ -47,7 +49,10 @@ impl Cluster {
                 runtime.spawn(self.clone().watch_directories()),
                 runtime.spawn(self.clone().watch_profiles()),
             ]),
-            None => tasks.push(runtime.spawn(self.clone().follow_sites())),
+            None => tasks.extend([
+                runtime.spawn(self.clone().follow_sites()),
+                runtime.spawn(keep_following_copies(stripes())),
+            ]),
         }
         self.inner.tasks.lock().extend(tasks);
     }

@@ -34,7 +34,7 @@ impl Cluster {
             Err(error) => (0, vec![format!("the metadata cannot be read: {error}")]),
         };
         // Where the metadata cannot be read that is said already.
-        let Work { repair, movement, scrub, packing } = self.work().await.unwrap_or_default();
+        let Work { repair, movement, scrub, packing, copies } = self.work().await.unwrap_or_default();
         let this = self.clone();
         let asked = self.ask_remote_sites().await;
         let total = match asked.is_empty() {
@@ -61,6 +61,7 @@ impl Cluster {
             movement,
             scrub,
             packing,
+            copies,
             formats,
             warnings,
         }

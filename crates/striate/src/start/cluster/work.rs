@@ -1,8 +1,8 @@
 //! How far repair, moves, scrub and packing are, as whoever does them has written down.
 
 use striate_commands::admin::messages::{
-    GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, PackFigures, PackedBucket,
-    PackingState, PackingStatus, RepairState, ScrubCounts, ScrubState, SilentState,
+    CopiesState, GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, PackFigures,
+    PackedBucket, PackingState, PackingStatus, RepairState, ScrubCounts, ScrubState, SilentState,
 };
 use striate_core::StripeId;
 use striate_meta::{MetaError, ScanRange, keys, records};
@@ -19,6 +19,7 @@ pub(super) struct Work {
     pub(super) movement: Option<MovementState>,
     pub(super) scrub: Option<ScrubState>,
     pub(super) packing: Option<PackingState>,
+    pub(super) copies: Option<CopiesState>,
 }
 
 impl Cluster {
@@ -27,16 +28,23 @@ impl Cluster {
     /// # Errors
     /// When the metadata cannot be read.
     pub(super) async fn work(&self) -> Result<Work, MetaError> {
-        let keys = [keys::repair_work(), keys::movement_work(), keys::scrub_work(), keys::packing_work()];
+        let keys = [
+            keys::repair_work(),
+            keys::movement_work(),
+            keys::scrub_work(),
+            keys::packing_work(),
+            keys::copies_work(),
+        ];
         let rows = self.inner.meta.get_many(&keys).await?;
-        let [repair, movement, scrub, packing] =
-            [0, 1, 2, 3].map(|index| rows.get(index).and_then(Option::as_ref));
+        let [repair, movement, scrub, packing, copies] =
+            [0, 1, 2, 3, 4].map(|index| rows.get(index).and_then(Option::as_ref));
         let now = self.inner.runtime.wall_time().as_millis() as u64;
         Ok(Work {
             repair: repair.map(|row| row.record()).transpose()?.map(repair_state),
             movement: movement.map(|row| row.record()).transpose()?.map(movement_state),
             scrub: scrub.map(|row| row.record()).transpose()?.map(scrub_state),
             packing: packing.map(|row| row.record()).transpose()?.map(|work| packing_state(work, now)),
+            copies: copies.map(|row| row.record()).transpose()?.map(copies_state),
         })
     }
 
@@ -166,6 +174,11 @@ fn packing_state(work: records::PackingWork, now_unix_ms: u64) -> PackingState {
         unreadable_stripes: work.unreadable_stripes.iter().map(name).collect(),
         setting: work.setting,
     }
+}
+
+fn copies_state(work: records::CopiesWork) -> CopiesState {
+    let records::CopiesWork { copies, bytes, budget_bytes, made, dropped, .. } = work;
+    CopiesState { copies, bytes, budget_bytes, made, dropped }
 }
 
 fn packed_bucket(bucket: String, record: records::PackedBucket, now_unix_ms: u64) -> PackedBucket {

@@ -1,0 +1,358 @@
+//! Whole copies of the partitions that are read most, on the sites that reads load least; dropped when they cool.
+//!
+//! A copy is one more file of a data chunk, under a generation of its own, which the stripe's record names beside the chunk's
+//! location. It is made as a move is, within an entry ([`striate_stripe::StripeChange`]), and so is there as a whole or not at all; the
+//! record that un-names it makes it garbage in the same transaction, also when the stripe is released. Nothing but reads and this
+//! service knows of copies: they are no redundancy, the placement rule and repair pass them by, and a copy that is lost costs a read
+//! a second request.
+//!
+//! Processes that read remember records of stripes, which are true without copies too: [`keep_following`] tells them of new ones.
+//!
+//! Which partitions: [`striate_plan::hot_copies`], by what gateways tell of reads, within a share of all packed bytes. One process of a
+//! cluster does it; two at once would make some copies for nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use striate_core::{SiteId, StripeId, formats};
+use striate_meta::records::{CopiesWork, PackingWork, Stripe};
+use striate_meta::{Revision, Row, keys, records};
+use striate_plan::hot_copies::LEAST_READS;
+use striate_plan::{CopyPlan, HotPartition, Partition, PartitionReads, plan_copies};
+use striate_site::Priority;
+use striate_stripe::{Debt, StripeError, Stripes};
+
+use crate::movement::{AccessSource, verify_new};
+use crate::rows::Rows;
+
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// So long after it began the service takes no partition that has a copy for cold: it may know of few reads as yet.
+const WARM_UP: Duration = Duration::from_secs(600);
+/// Pause between two looks whether there are other copies.
+const FOLLOW_EVERY: Duration = Duration::from_secs(15);
+/// So many of the most read partitions are looked at.
+const HOTTEST: usize = 1_024;
+/// Copies made in one look, at most.
+const MADE_AT_ONCE: usize = 16;
+/// So often a copy is tried that loses against other changes of the stripe.
+const ATTEMPTS: u32 = 4;
+/// Rows read together.
+const PAGE: usize = 256;
+
+/// What the service is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HotCopiesOptions {
+    /// The share of packed bytes that copies may take. 0: there are none.
+    pub share: f64,
+}
+
+impl Default for HotCopiesOptions {
+    /// One percent, as in Hu et al.
+    fn default() -> Self {
+        Self { share: 0.01 }
+    }
+}
+
+/// What became of a copy that was to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyOutcome {
+    /// It is there.
+    Made {
+        /// Its length.
+        bytes: u64,
+    },
+    /// The stripe is gone or being written, the partition has a copy, or its site a chunk of the stripe.
+    Outdated,
+    /// A site did not play its part; in words.
+    Refused(String),
+    /// Others kept changing the stripe.
+    Contended,
+}
+
+/// The service of hot copies. A cheap handle.
+#[derive(Clone, Debug)]
+pub struct HotCopies {
+    options: HotCopiesOptions,
+    work: Arc<Mutex<CopiesWork>>,
+}
+
+/// The stripes of hot partitions, and those that have copies.
+type Known = BTreeMap<StripeId, Stripe>;
+
+impl HotCopies {
+    /// A service that has not begun.
+    pub fn new(options: HotCopiesOptions) -> Self {
+        let share_ppm = (options.share.clamp(0.0, 1.0) * 1e6) as u32;
+        let work = CopiesWork { share_ppm, ..CopiesWork::default() };
+        Self { options, work: Arc::new(Mutex::new(work)) }
+    }
+
+    /// Makes and drops copies for ever. In one process of a cluster at a time.
+    pub fn run(self, stripes: Stripes, source: AccessSource) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let began = stripes.runtime().now();
+            loop {
+                stripes.runtime().sleep(LOOK_EVERY).await;
+                let hottest = source.hottest_partitions(stripes.runtime(), HOTTEST);
+                let is_warm = stripes.runtime().now() - began >= WARM_UP;
+                if let Err(error) = self.look(&stripes, &hottest, is_warm).await {
+                    tracing::warn!(%error, "copies of hot partitions are looked after later");
+                }
+            }
+        })
+    }
+
+    /// One look: drops what has cooled, and makes some of the copies that are wanted. `hottest` are the most read partitions; unless
+    /// `is_warm` they may lack some, and partitions that have copies are not taken for cold.
+    ///
+    /// # Errors
+    /// When the metadata store fails; what was done stays done.
+    pub async fn look(
+        &self,
+        stripes: &Stripes,
+        hottest: &[PartitionReads],
+        is_warm: bool,
+    ) -> Result<(), StripeError> {
+        if stripes.formats().records < formats::COPIES {
+            return Ok(());
+        }
+        let budget = (packed_bytes(stripes).await? as f64 * self.options.share.clamp(0.0, 1.0)) as u64;
+        let known = known(stripes, hottest).await?;
+        let least = if is_warm { 0 } else { LEAST_READS };
+        let plan = plan(stripes, &known, hottest, budget, least);
+        let (made, dropped) = carry_out(stripes, &known, &plan).await?;
+        let copies = copies_now(&known, made, dropped);
+        let work = {
+            let mut work = self.work.lock();
+            work.made += made.0;
+            work.dropped += dropped.0;
+            (work.copies, work.bytes, work.budget_bytes) = (copies.0, copies.1, budget);
+            *work
+        };
+        tell(stripes, &work).await
+    }
+}
+
+/// Copies, and their bytes.
+type Counted = (u64, u64);
+
+fn copies_now(known: &Known, made: Counted, dropped: Counted) -> Counted {
+    let bytes = |stripe: &Stripe| stripe.copies.len() as u64 * u64::from(stripe.chunk_len);
+    let before = known
+        .values()
+        .fold((0, 0), |(copies, sum), stripe| (copies + stripe.copies.len() as u64, sum + bytes(stripe)));
+    ((before.0 + made.0).saturating_sub(dropped.0), (before.1 + made.1).saturating_sub(dropped.1))
+}
+
+/// Bytes of all partitions, as the packing service has counted them.
+async fn packed_bytes(stripes: &Stripes) -> Result<u64, StripeError> {
+    let row = stripes.meta().get(&keys::packing_work()).await?;
+    let work: PackingWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+    Ok(work.figures.map_or(0, |figures| figures.partition_bytes))
+}
+
+async fn known(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<Known, StripeError> {
+    let mut ids: BTreeSet<StripeId> = hottest.iter().map(|reads| reads.partition.0).collect();
+    let mut rows = Rows::with_prefix(keys::COPIES);
+    while let Some(page) = rows.next(stripes).await? {
+        ids.extend(page.iter().filter_map(|row| keys::stripe_of(&row.key)));
+    }
+    let ids: Vec<StripeId> = ids.into_iter().collect();
+    let mut known = Known::new();
+    for page in ids.chunks(PAGE) {
+        let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
+        for (&id, row) in page.iter().zip(stripes.meta().get_many(&keys).await?) {
+            if let Some(record) = row.as_ref().map(Row::record).transpose()? {
+                known.insert(id, record);
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// Partitions that have copies count as read `least` times at least.
+fn plan(stripes: &Stripes, known: &Known, hottest: &[PartitionReads], budget: u64, least: u64) -> CopyPlan {
+    let counts: BTreeMap<Partition, u64> =
+        hottest.iter().map(|reads| (reads.partition, reads.count)).collect();
+    let copied =
+        known.iter().flat_map(|(&id, record)| record.copies.iter().map(move |copy| (id, copy.index as u8)));
+    let partitions: BTreeSet<Partition> = counts.keys().copied().chain(copied).collect();
+    let of = |partition: Partition| {
+        let record = known.get(&partition.0)?;
+        let home = record.locations.get(usize::from(partition.1)).filter(|at| at.site != 0)?;
+        let copy = record.copies.iter().find(|copy| copy.index == u32::from(partition.1));
+        let places = record.entries.iter().flat_map(|entry| &entry.places).map(|place| place.site);
+        Some(HotPartition {
+            partition,
+            count: counts.get(&partition).copied().unwrap_or(0).max(if copy.is_some() { least } else { 0 }),
+            bytes: record.chunk_len.into(),
+            home: SiteId(home.site),
+            holders: record.locations.iter().map(|at| at.site).chain(places).map(SiteId).collect(),
+            copy: copy.map(|copy| SiteId(copy.site)),
+        })
+    };
+    let hot: Vec<HotPartition> = partitions.into_iter().filter_map(of).collect();
+    let sites: Vec<SiteId> = stripes.candidates().into_iter().map(|candidate| candidate.site).collect();
+    if sites.is_empty() {
+        // Nothing is known of the sites yet.
+        return CopyPlan::default();
+    }
+    plan_copies(&hot, budget, &sites)
+}
+
+async fn carry_out(
+    stripes: &Stripes,
+    known: &Known,
+    plan: &CopyPlan,
+) -> Result<(Counted, Counted), StripeError> {
+    let (mut made, mut dropped) = ((0, 0), (0, 0));
+    for &(id, index) in &plan.drop {
+        let count = drop_copies(stripes, id, index).await?;
+        let bytes = known.get(&id).map_or(0, |record| u64::from(record.chunk_len));
+        dropped = (dropped.0 + count, dropped.1 + count * bytes);
+    }
+    for &(partition, to) in plan.make.iter().take(MADE_AT_ONCE) {
+        match make_copy(stripes, partition, to).await? {
+            CopyOutcome::Made { bytes } => made = (made.0 + 1, made.1 + bytes),
+            outcome => {
+                tracing::debug!(stripe = %partition.0, chunk = partition.1, ?outcome, "no copy was made")
+            }
+        }
+    }
+    if (made.0, dropped.0) != (0, 0) {
+        tracing::info!(made = made.0, dropped = dropped.0, "copies of hot partitions");
+    }
+    Ok((made, dropped))
+}
+
+/// Makes a copy of a partition on a site.
+///
+/// # Errors
+/// When the metadata store fails. The copy is then there or not.
+pub fn make_copy(
+    stripes: &Stripes,
+    partition: Partition,
+    to: SiteId,
+) -> BoxFuture<'_, Result<CopyOutcome, StripeError>> {
+    Box::pin(async move {
+        for _ in 0..ATTEMPTS {
+            if let Some(outcome) = attempt(stripes, partition, to).await? {
+                return Ok(outcome);
+            }
+        }
+        Ok(CopyOutcome::Contended)
+    })
+}
+
+/// `None`: somebody else changed the stripe.
+async fn attempt(
+    stripes: &Stripes,
+    (id, index): Partition,
+    to: SiteId,
+) -> Result<Option<CopyOutcome>, StripeError> {
+    let index = usize::from(index);
+    // A group that is still being written may be given up.
+    if stripes.meta().get(&keys::intent(id.writer(), id.sequence())).await?.is_some() {
+        return Ok(Some(CopyOutcome::Outdated));
+    }
+    let Some(mut change) = stripes.change(id, Priority::Background).await? else {
+        return Ok(Some(CopyOutcome::Outdated));
+    };
+    let record = &change.record;
+    let is_held = record.locations.iter().any(|at| at.site == to.0)
+        || record.copies.iter().any(|copy| copy.site == to.0 || copy.index as usize == index)
+        || change.expected_sites(&[]).contains(&to);
+    if index >= change.code.k() || record.locations[index].site == 0 || is_held {
+        return Ok(Some(CopyOutcome::Outdated));
+    }
+    let Some(generation) = change.open(&[(index, to)]).await? else { return Ok(None) };
+    let tree = change.combine_tree(to, &[(1, index)], |_| 0.0);
+    if let Err(error) = change.assemble_chunk(index, generation, &tree).await {
+        change.note_stray(index, to, generation, &error);
+        change.give_up(&[], generation).await;
+        return Ok(Some(CopyOutcome::Refused(format!("site {to}: {error}"))));
+    }
+    if let Err(reason) = verify_new(stripes, &change, index, to, generation).await {
+        change.give_up(&[(index, to)], generation).await;
+        return Ok(Some(CopyOutcome::Refused(reason)));
+    }
+    change.add_copy(index, to, generation);
+    if change.swap(Vec::new(), Debt::AsItIs).await? {
+        return Ok(Some(CopyOutcome::Made { bytes: u64::from(change.record.chunk_len) }));
+    }
+    change.give_up(&[(index, to)], generation).await;
+    Ok(None)
+}
+
+/// Drops the copies of a partition; answers how many.
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn drop_copies(stripes: &Stripes, id: StripeId, index: u8) -> Result<u64, StripeError> {
+    drop_copies_where(stripes, id, |copy| copy.index == u32::from(index)).await
+}
+
+/// Drops some of a stripe's copies; answers how many.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn drop_copies_where(
+    stripes: &Stripes,
+    id: StripeId,
+    is_dropped: impl Fn(&records::Copy) -> bool,
+) -> Result<u64, StripeError> {
+    for _ in 0..ATTEMPTS {
+        let Some(mut change) = stripes.change(id, Priority::Background).await? else { return Ok(0) };
+        let files = change.drop_copies(&is_dropped);
+        let count = files.len() as u64;
+        if count == 0 || change.swap(files, Debt::AsItIs).await? {
+            return Ok(count);
+        }
+    }
+    Ok(0)
+}
+
+/// Looks for ever whether stripes have other copies than before, and has this process look these up when they are read next.
+pub fn keep_following(stripes: Stripes) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let mut before = BTreeMap::new();
+        loop {
+            stripes.runtime().sleep(FOLLOW_EVERY).await;
+            match copied_stripes(&stripes).await {
+                Ok(now) => {
+                    let is_new = |(id, at): &(&StripeId, &Revision)| before.get(*id) != Some(*at);
+                    now.iter().filter(is_new).for_each(|(id, _)| stripes.stripe_changed(*id));
+                    let gone = before.keys().filter(|id| !now.contains_key(id));
+                    gone.for_each(|id| stripes.stripe_changed(*id));
+                    before = now;
+                }
+                Err(error) => tracing::debug!(%error, "copies of hot partitions are looked for later"),
+            }
+        }
+    })
+}
+
+/// The stripes of which chunks have copies, and when these changed last.
+async fn copied_stripes(stripes: &Stripes) -> Result<BTreeMap<StripeId, Revision>, StripeError> {
+    let mut copied = BTreeMap::new();
+    let mut rows = Rows::with_prefix(keys::COPIES);
+    while let Some(page) = rows.next(stripes).await? {
+        copied.extend(page.iter().filter_map(|row| Some((keys::stripe_of(&row.key)?, row.version))));
+    }
+    Ok(copied)
+}
+
+async fn tell(stripes: &Stripes, work: &CopiesWork) -> Result<(), StripeError> {
+    let mut tx = stripes.transaction();
+    let value = records::encode(work);
+    let is_told = stripes.meta().get(&keys::copies_work()).await?.is_some_and(|row| row.value == value);
+    if !is_told {
+        tx.put(keys::copies_work(), value);
+        stripes.meta().commit(tx).await?;
+    }
+    Ok(())
+}

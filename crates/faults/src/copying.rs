@@ -1,0 +1,37 @@
+//! Copies of partitions that are drawn, made and dropped on sites that are drawn, until the faults end: what the service of hot copies
+//! orders whose statistics are stale or wrong.
+
+use std::time::Duration;
+
+use striate_client::Client;
+use striate_control::{drop_copies, make_copy};
+
+use super::cluster::Cluster;
+use super::invariants;
+
+/// Longest pause between two.
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// One in so many is dropped.
+const DROPPED: u64 = 4;
+
+/// Makes and drops copies until the faults end.
+pub async fn keep_copying(cluster: &Cluster, client: &Client) {
+    let stripes = client.stripes();
+    while cluster.moves_chunks() {
+        cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LONGEST_PAUSE)).await;
+        let packed = invariants::committed(cluster).unwrap_or_default();
+        let packed: Vec<_> = packed.into_iter().filter(|(_, record)| record.packed_objects > 0).collect();
+        let Some((id, record)) = cluster.choose(&packed).filter(|_| cluster.moves_chunks()) else { continue };
+        let copied = cluster.choose(&record.copies).filter(|_| cluster.draw(DROPPED) == 0);
+        // Refused or out of date as often as not, and a failing store fails it.
+        if let Some(copy) = copied {
+            let _ = drop_copies(stripes, id, copy.index as u8).await;
+            continue;
+        }
+        let sites: Vec<_> = cluster.sites().iter().map(|site| site.id()).collect();
+        if let Some(to) = cluster.choose(&sites) {
+            let index = cluster.draw(cluster.code().k() as u64) as u8;
+            let _ = make_copy(stripes, (id, index), to).await;
+        }
+    }
+}
