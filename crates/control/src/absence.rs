@@ -17,7 +17,7 @@ use striate_runtime::Instant;
 use striate_site::Site;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::rows::{Rows, gone_sites};
+use crate::rows::{Rows, sites_not_well};
 
 /// A site that is asked must answer within this time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -34,12 +34,14 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// Nothing is waited for: every site that is not well counts as lost.
+    /// Nothing is waited for: every site that is not well counts as lost. But for sites of other processes that this one has not
+    /// learnt of yet: they have just joined, and may have chunks already.
     ///
     /// # Errors
     /// When the metadata store fails.
     pub async fn at_once(stripes: &Stripes) -> Result<Self, StripeError> {
-        Ok(Self { gone: gone_sites(stripes).await?, awaited: BTreeSet::new() })
+        let (gone, awaited) = sites_not_well(stripes).await?;
+        Ok(Self { gone, awaited })
     }
 
     /// Whether the site is one of them.

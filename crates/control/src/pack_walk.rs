@@ -19,6 +19,8 @@ use crate::rows::Rows;
 
 /// Pause while requests wait at a site.
 const YIELD: Duration = Duration::from_secs(1);
+/// A group waits for others' requests no longer than this: what a site told last may be old.
+const LONGEST_YIELD: Duration = Duration::from_secs(60);
 /// A site keeps this part of its space: nothing is packed below.
 const RESERVE: u64 = 10;
 /// The shortest partition, where memory is short.
@@ -217,7 +219,8 @@ impl<'a> Walk<'a> {
         (self.room, self.oldest_ms) = (0, 0);
         let group = std::mem::take(&mut self.waiting);
         let began = self.stripes.runtime().now();
-        while self.options.yields && self.others_wait() {
+        let may_yield = || self.stripes.runtime().now() - began < LONGEST_YIELD;
+        while self.options.yields && self.others_wait() && may_yield() {
             self.stripes.runtime().sleep(YIELD).await;
             if tell(&self.step()).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -257,8 +260,9 @@ impl<'a> Walk<'a> {
 
     /// Whether requests wait at a site.
     fn others_wait(&self) -> bool {
-        let mut sites = self.stripes.sites().into_iter().map(|view| view.site.last_load());
-        sites.any(|load| load.queue_requests > load.workers)
+        // What a site told last that does not answer any more says nothing.
+        let answering = self.stripes.sites().into_iter().filter(|view| view.readable);
+        answering.map(|view| view.site.last_load()).any(|load| load.queue_requests > load.workers)
     }
 
     /// Says so if a site has too little space for another group.

@@ -63,20 +63,27 @@ pub(crate) async fn retired_sites(stripes: &Stripes) -> Result<BTreeSet<SiteId>,
 }
 
 /// Sites whose chunks count as lost: those that the metadata knows and that were given up, are not here, or
-/// take no writes because their disk failed.
-pub(crate) async fn gone_sites(stripes: &Stripes) -> Result<BTreeSet<SiteId>, StripeError> {
+/// take no writes because their disk failed. And those of other processes that are not known here yet.
+pub(crate) async fn sites_not_well(
+    stripes: &Stripes,
+) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {
     let views = stripes.sites();
+    let known: BTreeSet<SiteId> = views.iter().map(|view| view.site.id()).collect();
     let well = views.iter().filter(|view| view.readable && (view.writable || view.draining));
     let well: BTreeSet<SiteId> = well.map(|view| view.site.id()).collect();
-    let mut gone = BTreeSet::new();
+    let (mut gone, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     let mut rows = Rows::with_prefix(keys::SITES);
     while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let site: records::Site = row.record()?;
-            if site.state() == State::Retired || !well.contains(&SiteId(site.id)) {
-                gone.insert(SiteId(site.id));
+            let id = SiteId(site.id);
+            let is_retired = site.state() == State::Retired;
+            if !is_retired && !site.peer.is_empty() && !known.contains(&id) {
+                unknown.insert(id);
+            } else if is_retired || !well.contains(&id) {
+                gone.insert(id);
             }
         }
     }
-    Ok(gone)
+    Ok((gone, unknown))
 }

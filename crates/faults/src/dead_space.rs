@@ -43,7 +43,14 @@ pub async fn unaccounted(cluster: &Cluster, client: &Client) -> Option<Vec<Strin
 
 /// The places of objects in packed stripes, as the transactions tell that switched rows to them.
 #[derive(Debug, Default)]
-pub struct Packed(Mutex<BTreeMap<StripeId, BTreeMap<Place, Entry>>>);
+pub struct Packed(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    places: BTreeMap<StripeId, BTreeMap<Place, Entry>>,
+    /// Of the transactions.
+    newest: u64,
+}
 
 /// Chunk and offset.
 type Place = (u32, u32);
@@ -51,16 +58,21 @@ type Place = (u32, u32);
 type Entry = (Bytes, u32);
 
 impl Packed {
-    /// Remembers what a transaction has switched, and judges the marks that it took away.
-    pub fn observe(&self, cluster: &Cluster, transaction: &Transaction) {
+    /// Remembers what a transaction has switched, and judges the marks that it took away. Of a commit that was answered once more, or
+    /// after a later one, there is nothing to say: rows have changed since.
+    pub fn observe(&self, cluster: &Cluster, transaction: &Transaction, revision: Revision) {
         for write in &transaction.writes {
             let Write::Put(key, value) = write else { continue };
             let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
             if let Some(extent) = extent_of(&row) {
                 let Some(id) = id(&extent.stripe) else { continue };
                 let entry = (key.clone(), extent.len);
-                self.0.lock().entry(id).or_default().insert((extent.index, extent.offset), entry);
+                let mut seen = self.0.lock();
+                seen.places.entry(id).or_default().insert((extent.index, extent.offset), entry);
             }
+        }
+        if !self.is_news(revision) {
+            return;
         }
         let deleted = |prefix: &'static [u8]| {
             let key = move |write: &Write| match write {
@@ -79,6 +91,13 @@ impl Packed {
         }
     }
 
+    fn is_news(&self, revision: Revision) -> bool {
+        let newest = &mut self.0.lock().newest;
+        let is_news = revision.0 > *newest;
+        *newest = revision.0.max(*newest);
+        is_news
+    }
+
     /// The dead share of a stripe that has no mark; `None` where it has one, or the rows cannot be read now.
     fn unmarked_share(&self, cluster: &Cluster, id: StripeId) -> Option<f64> {
         let marks = cluster.engine.peek_all(keys::MARKS)?;
@@ -89,7 +108,7 @@ impl Packed {
         let rows: BTreeMap<&Bytes, &Row> = rows.iter().map(|row| (&row.key, row)).collect();
         let packed = self.0.lock();
         let (mut dead, mut all) = (0, 0);
-        for (place, (key, len)) in packed.get(&id)? {
+        for (place, (key, len)) in packed.places.get(&id)? {
             let named = rows.get(key).and_then(|row| extent_of(row));
             let lives = named.is_some_and(|extent| {
                 extent.stripe == id.to_bytes().as_slice() && (extent.index, extent.offset) == *place

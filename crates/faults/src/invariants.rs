@@ -152,7 +152,7 @@ pub fn watch_commits(cluster: &Arc<Cluster>) {
         for (id, record) in stripes_of(transaction) {
             check_commit(&cluster, id, &record, revision);
         }
-        cluster.packed.observe(&cluster, transaction);
+        cluster.packed.observe(&cluster, transaction, revision);
     });
 }
 

@@ -283,8 +283,10 @@ impl Stripes {
         id: StripeId,
         priority: Priority,
     ) -> Result<Option<StripeChange<'_>>, StripeError> {
-        let stripe = self.find(id).await?;
-        Ok(stripe.map(|stripe| StripeChange::new(&self.inner.writes, stripe, priority)))
+        match self.find(id).await? {
+            Some(stripe) => Ok(Some(StripeChange::new(&self.inner.writes, stripe, priority).await?)),
+            None => Ok(None),
+        }
     }
 
     /// Cancels the changes of a stripe whose owners' leases have ended: their files become garbage, and owners that live

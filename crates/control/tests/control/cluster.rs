@@ -380,7 +380,7 @@ impl Cluster {
         rows.iter().map(|row| (keys::stripe_of(&row.key).unwrap(), row.record().unwrap())).collect()
     }
 
-    async fn write_site(&self, record: records::Site) {
+    pub async fn write_site(&self, record: records::Site) {
         let mut tx = self.client.stripes().transaction();
         tx.put(keys::site(SiteId(record.id)), records::encode(&record));
         assert!(matches!(self.meta.commit(tx).await, Ok(Commit::Done(_))));

@@ -11,10 +11,10 @@ use striate_client::Client;
 use striate_control::absence::Absent;
 use striate_control::repair_pace::RepairPace;
 use striate_control::{MoveOutcome, collect_orphans, heal, move_chunk, repair_stripe, verify};
-use striate_core::SiteId;
-use striate_meta::{ScanRange, keys};
+use striate_core::{RackId, SiteId};
+use striate_meta::{ScanRange, keys, records};
 use striate_plan::movement::ChunkMove;
-use striate_site::Site;
+use striate_site::{Priority, Site};
 
 const OBJECTS: usize = 6;
 
@@ -134,6 +134,31 @@ async fn moves_that_would_break_a_rule_are_refused() {
     let of_nothing = ChunkMove { index: 17, ..wanted };
     assert_eq!(move_chunk(cluster.client.stripes(), &of_nothing).await.unwrap(), MoveOutcome::Outdated);
     assert_eq!(cluster.stripes().await, before, "not even a generation was taken");
+}
+
+/// A process learns of a site that has joined a moment later than others, which may have put chunks there already.
+#[tokio::test(start_paused = true)]
+async fn the_rack_of_a_site_that_is_not_known_here_yet_counts() {
+    let cluster = filled().await;
+    let (stripe, record) = cluster.stripes().await[0].clone();
+    let stripes = cluster.client.stripes();
+    let unknown = SiteId(record.locations[0].site);
+    let rack = RackId("shared".to_owned());
+    cluster
+        .write_site(records::Site {
+            id: unknown.0,
+            rack: rack.0.clone(),
+            peer: "another process".to_owned(),
+            ..records::Site::default()
+        })
+        .await;
+    let known = cluster.sites.iter().filter(|site| site.id() != unknown);
+    stripes.set_sites(known.map(|site| site.clone() as Arc<dyn Site>).collect());
+    let change = stripes.change(stripe, Priority::Background).await.unwrap().unwrap();
+    assert_eq!(change.racks(&[])[0], Some(rack));
+    drop(change);
+    let report = heal(stripes, go_on).await.unwrap();
+    assert_eq!((report.progress.chunks, report.gone_sites), (0, Vec::new()), "nothing of it is lost");
 }
 
 #[tokio::test(start_paused = true)]

@@ -356,3 +356,15 @@ async fn a_lost_directory_stops_the_release_until_it_is_repaired() {
     client.stripes().runtime().sleep(Duration::from_secs(5)).await;
     assert_eq!(packing.repack().await, [Repacked::Kept]);
 }
+
+/// What a site has told last may be long ago: it may even be gone.
+#[tokio::test(start_paused = true)]
+async fn packing_waits_for_others_requests_and_not_for_ever() {
+    let packing = Packing::start("rs(4,2)").await;
+    packing.cluster.sites[7].queue(9);
+    let began = packing.cluster.runtime.now();
+    let report = packing.pack().await;
+    let waited = packing.cluster.runtime.now() - began;
+    assert!(report.groups > 0 && waited >= Duration::from_secs(60), "{report:?} after {waited:?}");
+    packing.assert_reads(0..OBJECTS).await;
+}

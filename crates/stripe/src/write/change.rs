@@ -10,10 +10,13 @@
 //! Until record format 2 is in force there are no entries: any other change of the record makes a swap lose, and a crash
 //! leaves chunks that nothing names.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 use futures::stream::StreamExt;
 use striate_codec::Code;
 use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, StripeId};
+use striate_meta::records::site::State;
 use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
 use striate_plan::{CombineTerm, CombineTree, PlacementRule};
@@ -58,6 +61,8 @@ pub struct StripeChange<'a> {
     profile: Profile,
     row: Row,
     priority: Priority,
+    /// The racks of sites of the record that this process does not know, or not yet.
+    racks_elsewhere: BTreeMap<SiteId, RackId>,
     /// Chunks that a site may have stored although it did not say so.
     pub strays: Vec<GarbageChunk>,
     /// The generation of the entry that is open, or may be.
@@ -82,9 +87,16 @@ impl Drop for StripeChange<'_> {
 
 impl<'a> StripeChange<'a> {
     /// Of a stripe whose record was just read.
-    pub(crate) fn new(writes: &'a Writes, stripe: OpenedStripe, priority: Priority) -> Self {
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(crate) async fn new(
+        writes: &'a Writes,
+        stripe: OpenedStripe,
+        priority: Priority,
+    ) -> Result<Self, StripeError> {
         let OpenedStripe { id, row, record, profile, code } = stripe;
-        Self {
+        let mut this = Self {
             writes,
             id,
             record,
@@ -92,10 +104,43 @@ impl<'a> StripeChange<'a> {
             profile,
             row,
             priority,
+            racks_elsewhere: BTreeMap::new(),
             strays: Vec::new(),
             entry: None,
             is_entered: false,
+        };
+        this.learn_racks().await?;
+        Ok(this)
+    }
+
+    /// Looks up the racks of sites that have, or may have, a chunk and that this process does not know: one that has just joined
+    /// counts for the rule too.
+    async fn learn_racks(&mut self) -> Result<(), StripeError> {
+        let shared = &self.writes.shared;
+        let locations = self.record.locations.iter().map(|at| at.site);
+        let places = self.record.entries.iter().flat_map(|entry| &entry.places).map(|place| place.site);
+        let unknown: BTreeSet<SiteId> = locations
+            .chain(places)
+            .filter(|&site| site != 0)
+            .map(SiteId)
+            .filter(|site| shared.sites.get(*site).is_none() && !self.racks_elsewhere.contains_key(site))
+            .collect();
+        if unknown.is_empty() {
+            return Ok(());
         }
+        let keys: Vec<Bytes> = unknown.iter().map(|&site| keys::site(site)).collect();
+        for row in shared.table.meta().get_many(&keys).await?.into_iter().flatten() {
+            let site: records::Site = row.record()?;
+            if site.state() != State::Retired {
+                self.racks_elsewhere.insert(SiteId(site.id), RackId(site.rack));
+            }
+        }
+        Ok(())
+    }
+
+    fn rack_of(&self, site: SiteId) -> Option<RackId> {
+        let known = self.writes.shared.sites.get(site).map(|site| site.rack());
+        known.or_else(|| self.racks_elsewhere.get(&site).cloned())
     }
 
     /// The rule for its chunks' places.
@@ -106,7 +151,7 @@ impl<'a> StripeChange<'a> {
     /// The rack of each chunk, as far as its site is known: where it is, or was before it was lost. Behind these the racks
     /// where other changes that are under way put chunks, but for those with an index in `own`.
     pub fn racks(&self, own: &[usize]) -> Vec<Option<RackId>> {
-        let rack = |site| Some(self.writes.shared.sites.get(site)?.rack());
+        let rack = |site| self.rack_of(site);
         let locations = self.record.locations.iter().map(|at| SiteId(at.site));
         locations.chain(self.expected_sites(own)).map(rack).collect()
     }
@@ -359,6 +404,7 @@ impl<'a> StripeChange<'a> {
         }
         let wanted = std::mem::replace(&mut self.record, now);
         self.row = row;
+        self.learn_racks().await?;
         let changed: Vec<usize> = (0..wanted.locations.len())
             .filter(|&index| wanted.locations[index] != before.locations[index])
             .collect();
