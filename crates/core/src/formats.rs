@@ -35,7 +35,7 @@ pub const RECORDS: &[Format] = &[
         brings: "content versions of chunks, stripes of more than 4 GiB, open changes of stripes",
     },
     Format { number: 3, release: "0.2.0", brings: "small objects packed into shared partitions" },
-    Format { number: 4, release: "0.3.0", brings: "copies of partitions that are read often" },
+    Format { number: 4, release: "0.2.0", brings: "copies of partitions that are read often" },
 ];
 
 /// The format of records from which on objects may be packed.

@@ -89,8 +89,8 @@ impl Record for Object {
 impl Record for Stripe {
     const SCHEMA: u8 = 3;
 
-    /// 2 for what a program of release 0.1 would cut off or lose when it writes the record again, 3 for what one of release
-    /// 0.2 would.
+    /// 2 for what a program of release 0.1 would cut off or lose when it writes the record again, 3 for what only record
+    /// format 4 has.
     fn needs(&self) -> u8 {
         if !self.copies.is_empty() {
             return 3;
