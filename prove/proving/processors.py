@@ -1,8 +1,8 @@
 """Processor time of the server for each request, beside a release: both programs in one run, restarted in turn.
 
-A restart of one is followed by a restart of the other, each on data that was just written and is in the page cache: where data
-happen to lie makes a tenth for one and the same program, so that it must be drawn anew each time. What counts is the ratio of
-neighbours; the release beside itself, taken in the same run, says what the machine makes of equal programs.
+Both programs restart in turn, each on data that were just written and are in the page cache. Where data lie changes what one program
+measures by some percent, so every restart writes its own. What counts is the ratio of neighbours; the release beside itself, taken
+in the same run, says what the machine makes of equal programs.
 """
 
 import math
@@ -76,7 +76,7 @@ def prove_processors(ledger, folder, release, program, restarts):
     programs = {"ours": program, "release": release, "again": release}
     measured = {name: [] for name in programs}
     for turn in range(restarts):
-        # Each is first, second and third equally often: who comes in the middle of three took 3% less.
+        # Each is first, second and third equally often: the place matters by some percent.
         order = list(programs)[turn % 3:] + list(programs)[:turn % 3]
         for name in order:
             with fresh_folder(f"{name}-", folder) as data:

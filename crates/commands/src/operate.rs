@@ -223,7 +223,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
 }
 
 /// `striate admin keys|meta|upgrade …`: ends like the command.
-// Boxed where the crate ends, or whoever awaits it compiles all of it again.
+// Boxed, so that the crate that awaits it does not compile these commands again.
 pub fn administer(runtime: Runtime, command: ServerCommand) -> LocalBoxFuture<'static, Outcome> {
     Box::pin(async move {
         match command {

@@ -8,7 +8,7 @@ use crate::failure::Outcome;
 use crate::{bench, operate, transfer};
 
 /// Runs `command` to its end.
-// Boxed where the crate ends, or whoever awaits it compiles all commands again.
+// Boxed, so that the crate that awaits it does not compile all commands again.
 pub fn run(runtime: Runtime, command: ClientCommand) -> LocalBoxFuture<'static, Outcome> {
     Box::pin(dispatch(runtime, command))
 }

@@ -51,7 +51,7 @@ pub struct HotCopiesOptions {
 }
 
 impl Default for HotCopiesOptions {
-    /// One percent, as in Hu et al.
+    /// One percent.
     fn default() -> Self {
         Self { share: 0.01 }
     }

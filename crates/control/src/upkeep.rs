@@ -78,7 +78,7 @@ impl Upkeep {
         &self.packing
     }
 
-    /// The service of hot copies. It is run by whoever knows what is read most.
+    /// The service of hot copies. [`Upkeep::run`] does not start it: it needs to know what is read most.
     pub fn copies(&self) -> &HotCopies {
         &self.copies
     }

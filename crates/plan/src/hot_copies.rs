@@ -1,4 +1,4 @@
-//! Which partitions get a whole copy beside their code, and where (Hu et al., SoCC'17, §5, where hot objects have two copies).
+//! Which partitions get a whole copy beside their code, and where.
 //!
 //! Copies go to the most read partitions as far as a budget of bytes reaches, one each. A partition that has its copy already counts as
 //! [`KEPT`] times as hot, so that two of about the same heat do not take turns. A copy goes to the site that the reads of hot

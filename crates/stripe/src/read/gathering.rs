@@ -89,7 +89,7 @@ impl StripeRead {
             if counts {
                 awaited.insert(request.index);
             }
-            // In the place of a copy that does not come the chunk itself may be asked for.
+            // When a copy does not come, the chunk itself may still be asked for.
             if counts || request.copy.is_none() {
                 asked.insert(request.index);
             }

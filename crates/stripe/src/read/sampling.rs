@@ -21,7 +21,7 @@ use super::span::Stored;
 const MOST_NAMED: usize = 16 << 10;
 /// Partitions of which reads are counted.
 const PARTITIONS: usize = 4_096;
-/// After so many of their reads what was counted is halved.
+/// Counts are halved after so many reads of partitions.
 const HALVED_AFTER: u64 = 1 << 17;
 
 /// A block that many requests ask for.
