@@ -35,7 +35,7 @@ pub(crate) async fn write_bucket(
     };
     match decision {
         PackDecision::Packs(most) => {
-            record.partition_len = walk.within_memory(most)?;
+            record.partition_len = walk.within_memory(most);
             record.group_bytes = walk.group_bytes(record.partition_len);
         }
         PackDecision::Stays(why) => record.reason = why.to_string(),

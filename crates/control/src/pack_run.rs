@@ -204,7 +204,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             let before = (self.report.progress.seen, self.report.progress.packed);
             let (progress, tell) = (&mut self.report.progress, &mut self.tell);
             let mut walk =
-                Walk::new(self.stripes, bucket.clone(), default, &self.told.options)?.packing(most)?;
+                Walk::new(self.stripes, bucket.clone(), default, &self.told.options)?.packing(most);
             let flow = walk
                 .run(packer, &mut |step: &Step| {
                     (progress.seen, progress.packed) = before;

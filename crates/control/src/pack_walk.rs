@@ -45,7 +45,7 @@ pub fn pack_bucket<'a>(
         if impossible(stripes, &record, default)?.is_some() {
             return Ok(PackReport::default());
         }
-        let mut walk = Walk::new(stripes, record, default, options)?.packing(options.partition_len)?;
+        let mut walk = Walk::new(stripes, record, default, options)?.packing(options.partition_len);
         let _never_stopped = walk.run(packer, &mut |_| ControlFlow::Continue(())).await?;
         Ok(walk.report)
     })
@@ -115,21 +115,16 @@ impl<'a> Walk<'a> {
     }
 
     /// The same, packing into partitions of at most `most` bytes, as far as the byte budget allows.
-    pub(crate) fn packing(mut self, most: u32) -> Result<Self, StripeError> {
-        self.partition_len = Some(self.within_memory(most)?);
-        Ok(self)
+    pub(crate) fn packing(mut self, most: u32) -> Self {
+        self.partition_len = Some(self.within_memory(most));
+        self
     }
 
-    /// The longest partition, a power of two up to `most`, of which a group can be made in half of the byte budget.
-    ///
-    /// # Errors
-    /// As [`Stripes::code`].
-    pub(crate) fn within_memory(&self, most: u32) -> Result<u32, StripeError> {
-        let code = self.stripes.code(&self.profile)?;
+    /// The longest partition, a power of two up to `most`, that half of the byte budget holds.
+    pub(crate) fn within_memory(&self, most: u32) -> u32 {
         let half = self.stripes.budget().total() / 2;
-        let fits = |len: &u32| Packer::memory_of(&code, *len) <= half;
         let lens = std::iter::successors(Some(most), |len| Some(len / 2));
-        Ok(lens.take_while(|len| *len > SHORTEST).find(fits).unwrap_or(SHORTEST))
+        lens.take_while(|len| *len > SHORTEST).find(|len| *len as usize <= half).unwrap_or(SHORTEST)
     }
 
     /// The bucket's name.

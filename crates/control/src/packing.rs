@@ -80,6 +80,8 @@ pub struct PackReport {
     pub overtaken: u64,
     /// Objects that could not be read, or are not what their rows say.
     pub unreadable: u64,
+    /// Microseconds that it took to switch the rows.
+    pub switching_us: u64,
 }
 
 impl PackReport {
@@ -91,6 +93,7 @@ impl PackReport {
         self.partition_bytes += other.partition_bytes;
         self.overtaken += other.overtaken;
         self.unreadable += other.unreadable;
+        self.switching_us += other.switching_us;
     }
 }
 
@@ -137,8 +140,7 @@ pub(crate) async fn pack_group(
     candidates: Vec<Candidate>,
 ) -> Result<PackReport, StripeError> {
     let mut report = PackReport::default();
-    let code = stripes.code(profile)?;
-    let _share = stripes.memory_for(Packer::memory_of(&code, partition_len) + READ_BYTES).await;
+    let _share = stripes.memory_for(partition_len as usize + READ_BYTES).await;
     let mut writer = packer.begin(profile, partition_len).await?;
     let text = writer.profile();
     let packed = match fill(stripes, &mut writer, candidates, &mut report).await {
@@ -157,7 +159,7 @@ pub(crate) async fn pack_group(
         return Err(given_up(group, error).await);
     }
     (report.groups, report.partition_bytes) = (1, group.partition_bytes());
-    let before = report.objects;
+    let (before, began) = (report.objects, stripes.runtime().now());
     for batch in packed.chunks(BATCH) {
         match switch(stripes, &group, batch, &text).await {
             Ok((objects, bytes)) => {
@@ -167,6 +169,7 @@ pub(crate) async fn pack_group(
             Err(error) => return Err(given_up(group, error).await),
         }
     }
+    report.switching_us = (stripes.runtime().now() - began).as_micros() as u64;
     report.overtaken = packed.len() as u64 - (report.objects - before);
     group.settle(report.overtaken == 0).await?;
     Ok(report)

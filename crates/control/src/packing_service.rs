@@ -268,7 +268,7 @@ impl Looks {
         }
         let mut walk = Walk::new(stripes, bucket, default, &options.pack)?;
         if let PackDecision::Packs(len) = decision {
-            walk = walk.packing(len)?;
+            walk = walk.packing(len);
         }
         let mut told = Step::default();
         let flow = walk

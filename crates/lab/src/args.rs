@@ -39,6 +39,8 @@ pub enum Command {
     Costs,
     /// Hold the lab against real processes with modelled media.
     Reality(RealityArgs),
+    /// Read packed objects from real processes with modelled media, by three policies.
+    PackedReality(PackedRealityArgs),
     /// Measure how fast the lab is on this machine.
     Speed(SpeedArgs),
     /// Have a site die, and its chunks rebuilt beside clients' reads.
@@ -202,6 +204,49 @@ pub struct RealityArgs {
     /// Where the report is written.
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     pub out: PathBuf,
+}
+
+/// `striate-lab packed-reality`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Read packed objects from real processes with modelled media, by three policies.\n\n\
+        Sites are processes of this program whose disks take as long as a calibration says; gateways are in this \
+        one. Objects are asked for as if by many users: at times that do not wait for answers, some much more often than \
+        others. Normal reads, LMLF-PW2 (with real probes) and the store's default serve the same requests from the same sites, one \
+        after the other.",
+    after_long_help = "Examples:\n  striate-lab packed-reality\n  striate-lab packed-reality --profile 'packed lrc(6,2,2)' --load 0.9"
+)]
+pub struct PackedRealityArgs {
+    /// Code of the coding groups.
+    #[arg(long, value_name = "PROFILE", default_value = "packed rs(4,2)")]
+    pub profile: String,
+    /// What the media are like: P, A or D.
+    #[arg(long, value_name = "CALIBRATION", default_value = "D")]
+    pub calibration: String,
+    /// Sites, each a process.
+    #[arg(long, default_value_t = 12)]
+    pub sites: u32,
+    /// Gateways, each with what it knows of the sites itself.
+    #[arg(long, default_value_t = 3)]
+    pub gateways: usize,
+    /// Load of the hottest site under normal reads.
+    #[arg(long, default_value_t = 0.8)]
+    pub load: f64,
+    /// Seconds of each run, after a warm-up of a fifth of it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15.0)]
+    pub length: f64,
+    /// Rounds, each with other media, places and requests.
+    #[arg(long, default_value_t = 3)]
+    pub rounds: u32,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where the sites' directories are made, and removed at the end. Default: the system's temporary folder.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Print what was found as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `striate-lab speed`.

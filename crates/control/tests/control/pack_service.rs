@@ -128,11 +128,12 @@ async fn a_bucket_that_is_not_packed_is_counted_and_says_why() {
     assert_eq!(bucket.figures.unwrap().waiting_objects, OBJECTS as u64);
     assert_eq!(packing.work().await.setting, "off");
     // Its own word goes before the store's.
-    packing.cluster.client.set_packing(BUCKET, Some(Setting::Auto)).await.unwrap();
+    let longest = Setting::Partitions(64 << 20);
+    packing.cluster.client.set_packing(BUCKET, Some(longest)).await.unwrap();
     packing.cluster.runtime.sleep(Duration::from_secs(61)).await;
     let bucket = packing.of_bucket(BUCKET).await.unwrap();
-    assert_eq!((bucket.partition_len, bucket.reason.as_str()), (8 << 20, ""), "as memory allows");
-    assert_eq!(bucket.group_bytes, 32 << 20);
+    assert_eq!((bucket.partition_len, bucket.reason.as_str()), (32 << 20, ""), "as memory allows");
+    assert_eq!(bucket.group_bytes, 128 << 20);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,10 +6,12 @@ mod directing;
 mod experiments;
 mod faults;
 mod packed_batches;
+mod packed_reality;
 mod processors;
 mod reality;
 mod repair;
 mod site;
+mod site_processes;
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,6 +38,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Results(args) => runtime.run_blocking(move || experiments::results(&clock, &args)).await,
         Command::Costs => runtime.run_blocking(move || measure_costs(&clock)).await,
         Command::Reality(args) => reality::run(&runtime, &args).await,
+        Command::PackedReality(args) => packed_reality::run(&runtime, &args).await,
         Command::Speed(args) => runtime.run_blocking(move || measure_speed(&clock, &args)).await,
         Command::Repair(args) => runtime.run_blocking(move || repair::run(&args)).await,
         Command::Directing(args) => runtime.run_blocking(move || directing::run(&clock, &args)).await,

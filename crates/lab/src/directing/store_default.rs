@@ -1,12 +1,14 @@
 //! How the store's own default directs the reads of this experiment.
 //!
-//! The rule is [`striate_plan::load_direction::single_read`]. It knows the queues that nodes push to all front ends, and each front end's own reads on
-//! their way (`simulation/views.rs`); it probes nothing. A push costs a front end no time, as replies cost none; how many there
-//! are is counted.
+//! It is the store's own policy, [`Adaptive`]. It knows the queues that nodes push to all front ends, and each front end's own reads
+//! on their way (`simulation/views.rs`); it probes nothing. A push costs a front end no time, as replies cost none; how many
+//! there are is counted.
 
 use std::fmt;
 
-use striate_plan::load_direction::single_read::SHARE_OF_ADDED_LOAD;
+use striate_plan::ReadPolicy;
+use striate_plan::makespan::USUAL_WEIGHT;
+use striate_plan::read::adaptive::Adaptive;
 
 /// When nodes push their queues to the front ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,9 +40,16 @@ pub struct StoreDefault {
     pub added_load: f64,
 }
 
+impl StoreDefault {
+    /// The policy that plans its reads.
+    pub fn policy(&self) -> ReadPolicy {
+        ReadPolicy::new(Adaptive { load_weight: self.added_load })
+    }
+}
+
 impl Default for StoreDefault {
     fn default() -> Self {
-        let added_load = SHARE_OF_ADDED_LOAD;
+        let added_load = USUAL_WEIGHT;
         Self { pushes: Pushes::OnChange, degraded: Degraded::All, added_load }
     }
 }
@@ -54,7 +63,7 @@ impl fmt::Display for StoreDefault {
         if self.degraded == Degraded::Local {
             f.write_str(", local groups only")?;
         }
-        if (self.added_load - SHARE_OF_ADDED_LOAD).abs() > 1e-9 {
+        if (self.added_load - USUAL_WEIGHT).abs() > 1e-9 {
             write!(f, ", w = {}", self.added_load)?;
         }
         Ok(())

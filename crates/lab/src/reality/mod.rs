@@ -8,11 +8,13 @@
 //! - [`way`]: what the way between processes costs, which the lab's network then does too.
 //! - [`run_lab`]: a run in virtual time.
 //! - [`prepare`], [`run_real`]: the same against sites that are given, wherever they run.
+//! - [`packed`]: packed objects, read from real sites by one policy after the other.
 //! - [`outcome`]: the two beside each other, and whether they agree.
 //!
 //! What it does not do: start processes.
 
 pub mod outcome;
+pub mod packed;
 pub mod way;
 
 use std::sync::Arc;

@@ -15,13 +15,9 @@
 //! quadratic and [`interior_point`] the linear one.
 //!
 //! Both answer with a bound that proves how good they are, and look at no clock: they end after a number of steps.
-//!
-//! [`single_read`] directs one request by itself, by when it is predicted to end and what load it adds. The laboratory measures it; the
-//! store plans single reads as [`crate::makespan`] does, whose X leaves waiting out.
 
 mod descent;
 mod interior_point;
-pub mod single_read;
 
 use rand::{Rng, RngCore};
 

@@ -12,7 +12,7 @@ pub struct MakespanSlot {
     pub site: usize,
     /// z m_j: the time that the site takes for the bytes. Finite and not negative.
     pub transfer: f64,
-    /// What is added to X for computing with it. Finite and not negative.
+    /// What else it adds to X: for computing with it, and for waiting where that counts. Finite and not negative.
     pub decoding: f64,
     /// Its local group, or [`UNGROUPED`].
     pub group: usize,

@@ -5,6 +5,11 @@
 //! an idle site takes, so that c is 1, and the queue of a site is the requests that wait there for each worker and the bytes before
 //! a new request, at m_j each.
 //!
+//! The only piece of a query counts in X for how long it stays at each of its sites, waiting included: for so long it is in
+//! the way of what comes next. Least latency first is T alone, and of the sets that end together takes any: the local group of
+//! an LRC, say, although its sites are as loaded as the chunk's own. In queries of several pieces the waiting changes nothing
+//! that a smaller w would not.
+//!
 //! What was asked for before is no longer a choice: such pieces are read as the normal read would, and their chunks count
 //! as load.
 
@@ -33,6 +38,8 @@ pub(super) struct SoonestChunks {
     codes: KnownCodes,
     /// The problem's sites, ascending, with their costs.
     sites: Vec<(SiteId, SiteCost)>,
+    /// Of each of them: what waiting there counts in X.
+    waits: Vec<f64>,
     /// The chunk of each of the problem's slots.
     chunks: Vec<usize>,
 }
@@ -42,8 +49,8 @@ pub(super) fn wants_one_chunk(piece: &QueryPiece<'_>) -> bool {
     piece.wanted.len() == 1 && piece.code.k() > 1 && piece.asked.is_empty()
 }
 
-/// Whether a piece that wants one chunk may better be read from others: the queue of its site is longer than what any other
-/// option adds to the load is worth.
+/// Whether a piece that wants one chunk may better be read from others: what waiting for its site is worth is more than what any
+/// other option adds to the load.
 pub(super) fn may_read_around(piece: &QueryPiece<'_>, query: &ReadQuery<'_>, weight: f64) -> bool {
     let site = piece.wanted.iter().next().map_or(SiteId(0), |index| piece.sites[index]);
     let Some(queue) = (query.queue)(site).filter(|_| site.0 != 0) else { return true };
@@ -52,7 +59,7 @@ pub(super) fn may_read_around(piece: &QueryPiece<'_>, query: &ReadQuery<'_>, wei
     }
     (query.cost)(site).is_none_or(|cost| {
         let added = if piece.copies.is_empty() { REQUEST + cost.transfer(piece.len) } else { 0.0 };
-        time_of(queue, cost) > weight * added
+        (1.0 + weight) * time_of(queue, cost) > weight * added
     })
 }
 
@@ -111,6 +118,9 @@ impl SoonestChunks {
             time.max(0.0) + (time.max(0.0) + REQUEST) * rng.random_range(0.0..DRAWN)
         };
         self.problem.reset(weight, REQUEST, self.sites.iter().map(queue));
+        self.waits.clear();
+        let counts = if query.pieces.len() == 1 { 1.0 } else { 0.0 };
+        self.waits.extend(self.problem.queues().iter().map(|waiting| counts * waiting));
     }
 
     /// Adds the options of a piece. Answers whether there are any.
@@ -119,8 +129,14 @@ impl SoonestChunks {
             return false;
         }
         let code = self.codes.of(piece.code);
-        let mut slots =
-            Slots { problem: &mut self.problem, chunks: &mut self.chunks, sites: &self.sites, piece, code };
+        let mut slots = Slots {
+            problem: &mut self.problem,
+            chunks: &mut self.chunks,
+            sites: &self.sites,
+            waits: &self.waits,
+            piece,
+            code,
+        };
         let available: ChunkSet = piece.available(query.can_be_asked).collect();
         let k = piece.code.k();
         if piece.takes_any() {
@@ -151,8 +167,14 @@ impl SoonestChunks {
     fn push_normal(&mut self, piece: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Result<(), CodecError> {
         let fetched = fetched_normally(piece, query)?;
         let code = self.codes.of(piece.code);
-        let mut slots =
-            Slots { problem: &mut self.problem, chunks: &mut self.chunks, sites: &self.sites, piece, code };
+        let mut slots = Slots {
+            problem: &mut self.problem,
+            chunks: &mut self.chunks,
+            sites: &self.sites,
+            waits: &self.waits,
+            piece,
+            code,
+        };
         slots.push(fetched.len(), &fetched, 0, Decoding::None);
         Ok(())
     }
@@ -186,6 +208,7 @@ struct Slots<'a> {
     problem: &'a mut MakespanProblem,
     chunks: &'a mut Vec<usize>,
     sites: &'a [(SiteId, SiteCost)],
+    waits: &'a [f64],
     piece: &'a QueryPiece<'a>,
     code: &'a CodeOptions,
 }
@@ -194,7 +217,7 @@ impl Slots<'_> {
     /// Adds an option of these chunks and the piece's first `copies`, of which any `need` do within the code's caps. Answers whether
     /// it is one.
     fn push(&mut self, need: usize, indices: &ChunkSet, copies: usize, decoding: Decoding) -> bool {
-        let Self { problem, chunks, sites, piece, code } = self;
+        let Self { problem, chunks, sites, waits, piece, code } = self;
         let n = piece.code.n();
         let known = chunks.len();
         let slots = indices.iter().chain(n..n + copies).filter_map(|index| {
@@ -215,7 +238,7 @@ impl Slots<'_> {
             Some(MakespanSlot {
                 site: place,
                 transfer: cost.transfer(piece.len),
-                decoding: cost.decode_per_byte * f64::from(piece.len) * inputs as f64,
+                decoding: waits[place] + cost.decode_per_byte * f64::from(piece.len) * inputs as f64,
                 group: if need == 1 || decoding == Decoding::None { UNGROUPED } else { code.group(index) },
             })
         });

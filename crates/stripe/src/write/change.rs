@@ -19,19 +19,15 @@ use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, Str
 use striate_meta::records::site::State;
 use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
-use striate_plan::{CombineTerm, CombineTree, PlacementRule};
-use striate_site::{
-    AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError, WriteRequest,
-};
+use striate_plan::{CombineTree, PlacementRule};
+use striate_site::{Priority, ReadRequest, SiteError, WriteRequest};
 
+use super::assembly::Assembly;
 use super::entry::{cancel, garbage_of, put_record, remove, unnamed_of};
 use super::release::add_garbage;
 use super::writes::Writes;
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, holders};
-
-/// Slices of a chunk that sites send each other.
-const SLICE_LEN: u32 = 256 << 10;
 
 /// The record format that has entries.
 const ENTRIES_SINCE: u32 = 2;
@@ -252,17 +248,7 @@ impl<'a> StripeChange<'a> {
         terms: &[(u8, usize)],
         cost: impl Fn(usize) -> f64,
     ) -> CombineTree {
-        let rack_of = |site: SiteId| match self.writes.shared.sites.get(site) {
-            Some(known) => known.rack(),
-            // It has nobody to add up with.
-            None => RackId(format!("unknown, of site {site}")),
-        };
-        let term = |&(coefficient, chunk): &(u8, usize)| {
-            let site = SiteId(self.record.locations[chunk].site);
-            CombineTerm { chunk, coefficient, site, rack: rack_of(site), cost: cost(chunk) }
-        };
-        let terms: Vec<CombineTerm> = terms.iter().map(term).collect();
-        CombineTree::new(&terms, site, &rack_of(site))
+        self.assembly().tree(site, terms, cost)
     }
 
     /// Has the site at the root of a tree make a chunk under a new generation: the sum that the tree adds up.
@@ -272,30 +258,15 @@ impl<'a> StripeChange<'a> {
         generation: Generation,
         tree: &CombineTree,
     ) -> Result<(), SiteError> {
-        let site = self.writes.shared.sites.get(tree.site);
-        let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let request = AssembleRequest {
-            chunk: ChunkId { stripe: self.id, index: index as u8, generation },
-            crc32c: self.record.locations[index].crc32c,
-            combination: self.combination(tree),
-        };
-        let options = &self.writes.shared.options;
-        let deadline = options.read_deadline + options.write_deadline;
-        let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;
-        stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
+        self.assembly().make(index, generation, tree).await
     }
 
-    /// What the site at the root of a tree is asked.
-    fn combination(&self, tree: &CombineTree) -> CombineRequest {
-        let upstream = tree.upstream.iter();
-        CombineRequest {
-            offset: 0,
-            len: self.record.chunk_len,
-            slice_len: SLICE_LEN,
-            local: tree.local.iter().map(|&(by, chunk)| (by, self.chunk(chunk))).collect(),
-            upstream: upstream
-                .map(|from| CombineSource { site: from.site, request: self.combination(from) })
-                .collect(),
+    fn assembly(&self) -> Assembly<'_> {
+        Assembly {
+            writes: self.writes,
+            stripe: self.id,
+            locations: &self.record.locations,
+            chunk_len: self.record.chunk_len,
             priority: self.priority,
         }
     }

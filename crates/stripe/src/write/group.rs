@@ -5,19 +5,21 @@
 //! record is committed first, marked ([`keys::mark`]), and the reservation ends when the outcome of every switch is known
 //! ([`CodingGroup::settle`]), or when the group is given up ([`CodingGroup::give_up`]), which fences what is still under way.
 //!
-//! Partitions come one by one. Each is written as it comes and added to the parities, so that one partition and n − k parities
-//! are in memory, not the group.
+//! Partitions come one by one, and each is written as it comes: one is in memory, not the group. A parity is made at its own
+//! site, out of the partitions at theirs; its checksum is known from those of its terms ([`SumChecksum`]), so that nothing
+//! else is stored.
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
-use striate_codec::{Code, accumulate, crc32c};
+use bytes::Bytes;
+use striate_codec::{Code, crc32c};
 use striate_core::{ChunkId, Layout, Profile, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Location, Stripe};
 use striate_meta::{Commit, MetaError, Precondition, Revision, Transaction, keys, records};
 use striate_site::Priority;
 use tokio::sync::OnceCell;
 
+use super::assembly::{Assembly, SumChecksum};
 use super::intent::{StripeName, Writer};
 use super::put::{FIRST, Placed};
 use super::release::add_garbage;
@@ -26,6 +28,9 @@ use super::writes::Writes;
 use crate::error::StripeError;
 use crate::partition::PartitionBuilder;
 use crate::table::holders;
+
+/// Sites that are asked for a parity: when none makes it, it may be a partition that cannot be read.
+const MOST_SITES_OF_A_PARITY: usize = 3;
 
 /// Makes coding groups. One for each packing service: its lease is not that of the process's puts, and ends with it. It is
 /// granted with the first group.
@@ -45,7 +50,8 @@ pub struct GroupWriter<'a> {
     /// Sites in the place of those that fail.
     spare: Vec<SiteId>,
     placed: Placed,
-    parities: Vec<BytesMut>,
+    /// The checksum of each parity, as far as partitions have come.
+    parities: Vec<SumChecksum>,
     next: usize,
     /// Bytes of the partitions, and what is in them.
     data_len: u64,
@@ -93,11 +99,6 @@ impl Packer {
         }
     }
 
-    /// Bytes in memory while a group of partitions of this length is made.
-    pub fn memory_of(code: &Code, partition_len: u32) -> usize {
-        (1 + code.n() - code.k()) * partition_len as usize
-    }
-
     /// Reserves the name of a group, and places for its chunks (P0).
     ///
     /// # Errors
@@ -115,7 +116,7 @@ impl Packer {
         }
         let spare = sites.split_off(code.n());
         let name = self.names().await?.name_stripe().await?;
-        let parities = vec![BytesMut::zeroed(partition_len as usize); code.n() - code.k()];
+        let parities = vec![SumChecksum::new(partition_len); code.n() - code.k()];
         let placed = Placed::new(code.n(), &vec![0; code.n()]);
         Ok(GroupWriter {
             packer: self,
@@ -167,7 +168,7 @@ impl<'a> GroupWriter<'a> {
         PartitionBuilder::new(self.partition_len)
     }
 
-    /// Writes the next partition and adds it to the parities. Not to be called for more than k.
+    /// Writes the next partition. Not to be called for more than k.
     ///
     /// # Errors
     /// When no site takes it; the group is then to be given up.
@@ -177,15 +178,14 @@ impl<'a> GroupWriter<'a> {
         (self.objects, self.object_bytes) = (self.objects + objects, self.object_bytes + bytes);
         let payload = partition.finish();
         for (row, parity) in self.parities.iter_mut().enumerate() {
-            let coefficient = self.code.coefficient(self.code.k() + row, index);
-            accumulate(coefficient, &payload, parity);
+            parity.add(self.code.coefficient(self.code.k() + row, index), &payload);
         }
         self.data_len += payload.len() as u64;
         self.next += 1;
         self.write(index, payload).await
     }
 
-    /// Writes the parities (the end of P1).
+    /// Has the parities made (the end of P1).
     ///
     /// # Errors
     /// With the group, which is to be given up, when the chunks that sites took do not make it durable.
@@ -196,17 +196,13 @@ impl<'a> GroupWriter<'a> {
                 return Err((self.stop(), error));
             }
         }
-        for (row, parity) in std::mem::take(&mut self.parities).into_iter().enumerate() {
-            if let Err(error) = self.write(self.code.k() + row, parity.freeze()).await {
+        for index in self.code.k()..self.code.n() {
+            if let Err(error) = self.make_parity(index).await {
                 return Err((self.stop(), error));
             }
         }
         if !self.placed.locations.iter().all(|location| location.site != 0) {
-            let error = StripeError::TooFewSites {
-                available: self.placed.held.len(),
-                needed: self.code.n(),
-                reason: self.placed.failures.join("; "),
-            };
+            let error = self.too_few_sites();
             return Err((self.stop(), error));
         }
         Ok(self.stop())
@@ -244,11 +240,46 @@ impl<'a> GroupWriter<'a> {
                 }
                 Err(error) => self.placed.fail(index, site, &error),
             }
-            site = self.spare.pop().ok_or_else(|| StripeError::TooFewSites {
-                available: self.placed.held.len(),
-                needed: self.code.n(),
-                reason: self.placed.failures.join("; "),
-            })?;
+            site = self.spare.pop().ok_or_else(|| self.too_few_sites())?;
+        }
+    }
+
+    /// Has a parity made at its site, or at a spare one.
+    async fn make_parity(&mut self, index: usize) -> Result<(), StripeError> {
+        let k = self.code.k();
+        self.placed.locations[index].crc32c = self.parities[index - k].get();
+        let terms: Vec<(u8, usize)> = (0..k)
+            .map(|partition| (self.code.coefficient(index, partition), partition))
+            .filter(|(coefficient, _)| *coefficient != 0)
+            .collect();
+        let mut site = self.sites[index];
+        for _ in 0..MOST_SITES_OF_A_PARITY {
+            let assembly = Assembly {
+                writes: &self.packer.writes,
+                stripe: self.name.id,
+                locations: &self.placed.locations,
+                chunk_len: self.partition_len,
+                priority: Priority::Background,
+            };
+            let tree = assembly.tree(site, &terms, |_| 0.0);
+            match assembly.make(index, FIRST, &tree).await {
+                Ok(()) => {
+                    self.placed.hold(index, site);
+                    return Ok(());
+                }
+                Err(error) => self.placed.fail(index, site, &error),
+            }
+            let Some(spare) = self.spare.pop() else { break };
+            site = spare;
+        }
+        Err(self.too_few_sites())
+    }
+
+    fn too_few_sites(&self) -> StripeError {
+        StripeError::TooFewSites {
+            available: self.placed.held.len(),
+            needed: self.code.n(),
+            reason: self.placed.failures.join("; "),
         }
     }
 }

@@ -3,12 +3,14 @@
 //! - [`put`]: encode a block, write its chunks, name it in a transaction.
 //! - [`segment`]: the block rows of large objects.
 //! - [`group`]: partitions that many objects share, and the switch of their rows.
+//! - `assembly`: chunks that sites make out of others.
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
 //! - [`entry`]: changes under way, written down before their files exist.
 //! - [`change`]: other places for a stripe's chunks, for repairs and moves.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
 //! - [`submit`](mod@submit): transactions whose outcome must be known.
 
+mod assembly;
 mod change;
 mod entry;
 mod group;

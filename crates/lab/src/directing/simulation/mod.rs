@@ -17,10 +17,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use striate_codec::{ChunkSet, Code};
 use striate_core::{SiteId, StripeId};
-use striate_plan::load_direction::single_read::{SingleRead, Source};
 use striate_plan::read::options::local_group;
 use striate_plan::{
     Probe, ProbedSite, Purpose, QueryPiece, ReadPlanner, ReadPolicy, ReadQuery, SiteCost, SiteQueue,
+    plan_normally,
 };
 use striate_splitmix::hash;
 
@@ -69,6 +69,13 @@ impl Director {
 
     fn solve_time(&self) -> Duration {
         if let Self::Published(policy) = self { policy.solve_time() } else { Duration::ZERO }
+    }
+
+    fn policy(&self) -> ReadPolicy {
+        match self {
+            Self::Published(policy) => policy.clone(),
+            Self::Store(rule) => rule.policy(),
+        }
     }
 
     fn time_out(&self) -> Option<Duration> {
@@ -134,7 +141,8 @@ struct Simulation<'a> {
     code: Code,
     /// The sites of each group of k partitions.
     placed: Vec<Vec<SiteId>>,
-    planner: Option<Box<dyn ReadPlanner>>,
+    policy: ReadPolicy,
+    planner: Box<dyn ReadPlanner>,
     rng: SmallRng,
     nodes: Vec<Node>,
     front_ends: Vec<FrontEnd>,
@@ -165,10 +173,8 @@ impl<'a> Simulation<'a> {
             requests,
             code,
             placed,
-            planner: match &run.director {
-                Director::Published(policy) => Some(policy.planner()),
-                Director::Store(_) => None,
-            },
+            planner: run.director.policy().planner(),
+            policy: run.director.policy(),
             rng,
             nodes: (0..NODES).map(|number| Node::new(number, run.seed, run.slow)).collect(),
             front_ends: vec![FrontEnd::default(); front_ends],
@@ -225,10 +231,7 @@ impl<'a> Simulation<'a> {
                 Event::Ends { request, chunk, node, entered } => self.ends(at, request, chunk, node, entered),
                 Event::TimesOut(request) => self.times_out(at, request),
                 Event::Probes { since_last } => self.probes(at, since_last),
-                Event::InForce(probe) => {
-                    let planner = self.planner.as_mut().expect("the store's default makes no tables");
-                    planner.take_probe(&probe, &mut self.rng);
-                }
+                Event::InForce(probe) => self.planner.take_probe(&probe, &mut self.rng),
                 Event::Looks(node) => self.pushes_change(at, node),
                 Event::Pushes { node, every_s } => self.pushes(at, node, every_s),
                 Event::Told { node, waits_s, at } => self.views.tell(node, waits_s, at),
@@ -275,14 +278,9 @@ impl<'a> Simulation<'a> {
             return;
         };
         let run = self.run;
-        let probed = match &run.director {
-            Director::Published(policy) => {
-                self.with_query(request, Purpose::Query, &|_| None, |query, this| {
-                    policy.sites_to_probe(query, &mut this.rng)
-                })
-            }
-            Director::Store(_) => Vec::new(),
-        };
+        let probed = self.with_query(request, Purpose::Query, &|_| None, |query, this| {
+            this.policy.sites_to_probe(query, &mut this.rng)
+        });
         if self.counts(request) {
             self.probes += probed.len() as u64;
         }
@@ -297,9 +295,8 @@ impl<'a> Simulation<'a> {
 
     /// Plans a request by the queues of the sites that were probed, or by the table, or by what was pushed, and sends its tasks.
     fn directs(&mut self, at: f64, request: usize, probed: &[SiteId], sends_at: f64) {
-        if let Director::Store(rule) = self.run.director {
-            self.asks_by_forecast(at, request, rule, sends_at);
-            return;
+        if let Director::Store(_) = self.run.director {
+            return self.asks_by_forecast(at, request, sends_at);
         }
         let queues: Vec<f64> = self.nodes.iter().map(|node| node.queue_bytes).collect();
         let queue = |site: SiteId| {
@@ -312,46 +309,40 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Asks by the store's rule and what the front end knows.
-    fn asks_by_forecast(&mut self, at: f64, request: usize, rule: StoreDefault, sends_at: f64) {
-        let of = self.requests[request];
-        let (front_end, index) = (self.progress[request].front_end, of.partition % self.code.k());
-        let sites = &self.placed[of.partition / self.code.k()];
+    /// Asks by the store's policy and what the front end knows: how long what waits at each node takes.
+    fn asks_by_forecast(&mut self, at: f64, request: usize, sends_at: f64) {
+        let front_end = self.progress[request].front_end;
+        let waits_s: Vec<f64> = (0..NODES).map(|node| self.views.waits_s(front_end, node, at)).collect();
+        let queue = |site: SiteId| Some(SiteQueue { waiting: waits_s[number(site)] / TASK_S, bytes: 0.0 });
+        let asked = self.asks(request, Purpose::Query, &queue, sends_at);
         let takes_s = self.service_s(request);
-        let ends_s = |site: SiteId| self.views.waits_s(front_end, number(site), at) + takes_s;
-        let local = (rule.degraded == Degraded::Local).then(|| local_group(&self.code, index)).flatten();
-        let is_option = |chunk: usize| chunk == index || local.is_none_or(|group| group.contains(chunk));
-        let ends: Vec<Option<f64>> =
-            sites.iter().enumerate().map(|(chunk, &site)| is_option(chunk).then(|| ends_s(site))).collect();
-        let copied = self.run.copies.map_or(&[][..], |copies| copies.sites(of.partition));
-        let copies: Vec<f64> = copied.iter().map(|&site| ends_s(site)).collect();
-        let read = SingleRead { code: &self.code, index, ends_s: &ends, copies_s: &copies, decode_s: 0.0 };
-        let asked: Vec<(usize, usize)> = match read.least(rule.added_load).expect("no node is down").source {
-            Source::Copy(place) => vec![(index, number(copied[place]))],
-            Source::Chunks(chunks) => chunks.iter().map(|chunk| (chunk, number(sites[chunk]))).collect(),
-        };
-        for (chunk, node) in asked {
-            self.views.sends(front_end, node, sends_at + MESSAGE_S, takes_s);
-            self.sends(request, chunk, node, sends_at);
-        }
+        asked.into_iter().for_each(|node| self.views.sends(front_end, node, sends_at + MESSAGE_S, takes_s));
     }
 
+    /// Plans a request and sends its tasks. Answers the nodes that have one.
     fn asks(
         &mut self,
         request: usize,
         purpose: Purpose,
         queue: &dyn Fn(SiteId) -> Option<SiteQueue>,
         sends_at: f64,
-    ) {
+    ) -> Vec<usize> {
         let plan = self.with_query(request, purpose, queue, |query, this| {
-            let planner = this.planner.as_mut().expect("the store's default plans otherwise");
-            planner.plan(query, &mut this.rng)
+            match this.policy.is_worth_planning(query) {
+                true => this.planner.plan(query, &mut this.rng),
+                false => plan_normally(query),
+            }
         });
+        let (n, wanted) = (self.code.n(), self.requests[request].partition % self.code.k());
+        let mut nodes = Vec::new();
         for read in plan.expect("no node is down").reads {
-            read.chunks
-                .iter()
-                .for_each(|chunk| self.sends(request, chunk.index, number(read.site), sends_at));
+            for chunk in read.chunks {
+                let index = if chunk.index < n { chunk.index } else { wanted };
+                self.sends(request, index, number(read.site), sends_at);
+                nodes.push(number(read.site));
+            }
         }
+        nodes
     }
 
     fn sends(&mut self, request: usize, chunk: usize, node: usize, sends_at: f64) {
@@ -451,6 +442,19 @@ impl<'a> Simulation<'a> {
         std::iter::once(self.requests[request].partition % self.code.k()).collect()
     }
 
+    /// The sites of the chunks that a request may be read from; no site for the others.
+    fn options(&self, request: usize, sites: &[SiteId]) -> Vec<SiteId> {
+        let index = self.requests[request].partition % self.code.k();
+        let is_local =
+            matches!(self.run.director, Director::Store(StoreDefault { degraded: Degraded::Local, .. }));
+        let Some(local) = is_local.then(|| local_group(&self.code, index)).flatten() else {
+            return sites.to_vec();
+        };
+        let is_option = |chunk: usize| chunk == index || local.contains(chunk);
+        let option = |(chunk, &site): (usize, &SiteId)| if is_option(chunk) { site } else { SiteId(0) };
+        sites.iter().enumerate().map(option).collect()
+    }
+
     /// The query of a request, as the policy sees it.
     fn with_query<R>(
         &mut self,
@@ -463,11 +467,15 @@ impl<'a> Simulation<'a> {
         let group = of.partition / self.code.k();
         let (code, sites) = (self.code.clone(), std::mem::take(&mut self.placed[group]));
         let stripe = StripeId(group as u128 + 1);
+        let options = self.options(request, &sites);
         let piece = QueryPiece {
             asked: self.progress[request].asked,
-            ..QueryPiece::part(stripe, &code, &sites, of.bytes, self.wanted(request))
+            copies: self.run.copies.map_or(&[][..], |copies| copies.sites(of.partition)),
+            ..QueryPiece::part(stripe, &code, &options, of.bytes, self.wanted(request))
         };
-        let cost = |_: SiteId| Some(SiteCost::of_asking(1.0));
+        // Asking an idle node costs 1.
+        let per_byte = 1.0 / self.bytes_per_s / TASK_S;
+        let cost = |_: SiteId| Some(SiteCost { asking: 1.0, per_byte, decode_per_byte: 0.0 });
         let query = ReadQuery { pieces: &[piece], purpose, can_be_asked: &|_| true, cost: &cost, queue };
         let seen = look(&query, self);
         self.placed[group] = sites;

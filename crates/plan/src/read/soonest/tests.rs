@@ -88,10 +88,28 @@ fn a_packed_object_behind_a_queue_is_read_from_its_group_or_from_any_k() {
         assert_eq!(asked_for_one(policy, &rs, 2, &hot(3, 9.0)).len(), 6);
         assert!(!asked_for_one(policy, &rs, 2, &hot(3, 9.0)).contains(&3));
     }
-    // 2 + q + 2 w against 2 + 12 w, or 2 + 6 w in a group.
+    // (1 + w) (2 + q) against 2 + 12 w, or 2 + 6 w in a group.
     assert_eq!(asked_for_one("adaptive", &rs, 2, &hot(3, 0.55)), [3]);
     assert_eq!(asked_for_one("adaptive", &lrc, 2, &hot(3, 0.55)).len(), 3);
-    assert_eq!(asked_for_one("adaptive(1)", &lrc, 2, &hot(3, 3.0)), [3]);
+    assert_eq!(asked_for_one("adaptive(1)", &lrc, 2, &hot(3, 1.9)), [3]);
+    assert_eq!(asked_for_one("adaptive(1)", &lrc, 2, &hot(3, 2.1)).len(), 3);
+}
+
+/// Six others end as soon as the local group and leave its loaded site alone.
+#[test]
+fn of_sets_that_end_together_the_one_on_the_idlest_sites_is_read() {
+    let lrc = code("lrc(6,2,2)");
+    let queue = |site: u32| {
+        Some(if site == 2 {
+            9.0
+        } else if [1, 3, 7].contains(&site) {
+            3.0
+        } else {
+            0.0
+        })
+    };
+    let read = asked_for_one("adaptive", &lrc, 1, &queue);
+    assert_eq!(read.iter().filter(|site| [1, 3, 7].contains(*site)).count(), 1, "{read:?}");
 }
 
 /// The local group is as late as the chunk itself: six others do, three of the other group at most.
@@ -182,8 +200,8 @@ fn what_is_read_ahead_is_not_read_around() {
 }
 
 proptest! {
-    /// One piece: the least of all its options' latency and w times their load, up to what queues are drawn within; and where
-    /// planning is said to be of no use, that is the chunk itself.
+    /// One piece: the least of all its options' latency and w times how long they stay at their sites, up to what queues are
+    /// drawn within; and where planning is said to be of no use, that is the chunk itself.
     #[test]
     fn one_piece_is_read_by_its_least_option(
         which in 0usize..4, index in 0usize..6, queues in proptest::collection::vec(0.0f64..4.0, 10),
@@ -198,7 +216,7 @@ proptest! {
         let available: ChunkSet = (0..code.n()).filter(|&chunk| queue(chunk as u32 + 1).is_some()).collect();
         let value = |option: &ChunkSet| {
             let end = |chunk: usize| queue(chunk as u32 + 1).map_or(f64::INFINITY, |queue| queue + 2.0);
-            option.iter().map(end).fold(0.0, f64::max) + weight * 2.0 * option.len() as f64
+            option.iter().map(end).fold(0.0, f64::max) + weight * option.iter().map(end).sum::<f64>()
         };
         let mut options = degraded_options(&code, index, &available);
         options.extend(available.contains(index).then(|| set(&[index])));

@@ -1,0 +1,153 @@
+//! Chunks that a site makes out of others and stores: their bytes do not pass here (design.md §4.2).
+
+use bytes::Bytes;
+use striate_codec::{accumulate, crc32c, crc32c_append};
+use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
+use striate_meta::records::Location;
+use striate_plan::{CombineTerm, CombineTree};
+use striate_site::{AssembleRequest, CombineRequest, CombineSource, Priority, SiteError};
+
+use super::writes::Writes;
+
+/// Slices of a chunk that sites send each other.
+const SLICE_LEN: u32 = 256 << 10;
+/// Bytes that are multiplied together: they stay in the processor's cache.
+const PRODUCT_LEN: usize = 32 << 10;
+
+/// A stripe whose chunks are added up at sites.
+#[derive(Clone, Copy)]
+pub(super) struct Assembly<'a> {
+    pub(super) writes: &'a Writes,
+    pub(super) stripe: StripeId,
+    /// Where its chunks are.
+    pub(super) locations: &'a [Location],
+    pub(super) chunk_len: u32,
+    pub(super) priority: Priority,
+}
+
+impl Assembly<'_> {
+    /// Who adds up what so that `site` gets the sum of these (coefficient, chunk index); `cost` says what asking the site
+    /// of each chunk costs.
+    pub(super) fn tree(
+        &self,
+        site: SiteId,
+        terms: &[(u8, usize)],
+        cost: impl Fn(usize) -> f64,
+    ) -> CombineTree {
+        let rack_of = |site: SiteId| match self.writes.shared.sites.get(site) {
+            Some(known) => known.rack(),
+            // It has nobody to add up with.
+            None => RackId(format!("unknown, of site {site}")),
+        };
+        let term = |&(coefficient, chunk): &(u8, usize)| {
+            let site = SiteId(self.locations[chunk].site);
+            CombineTerm { chunk, coefficient, site, rack: rack_of(site), cost: cost(chunk) }
+        };
+        let terms: Vec<CombineTerm> = terms.iter().map(term).collect();
+        CombineTree::new(&terms, site, &rack_of(site))
+    }
+
+    /// Has the site at the root of a tree make a chunk of this generation: the sum that the tree adds up. Its location says
+    /// already which checksum it has.
+    pub(super) async fn make(
+        &self,
+        index: usize,
+        generation: Generation,
+        tree: &CombineTree,
+    ) -> Result<(), SiteError> {
+        let site = self.writes.shared.sites.get(tree.site);
+        let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let request = AssembleRequest {
+            chunk: ChunkId { stripe: self.stripe, index: index as u8, generation },
+            crc32c: self.locations[index].crc32c,
+            combination: self.combination(tree),
+        };
+        let options = &self.writes.shared.options;
+        let deadline = options.read_deadline + options.write_deadline;
+        let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;
+        stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
+    }
+
+    /// What the site at the root of a tree is asked.
+    fn combination(&self, tree: &CombineTree) -> CombineRequest {
+        let chunk = |index: usize| ChunkId {
+            stripe: self.stripe,
+            index: index as u8,
+            generation: Generation(self.locations[index].generation),
+        };
+        let upstream = tree.upstream.iter();
+        CombineRequest {
+            offset: 0,
+            len: self.chunk_len,
+            slice_len: SLICE_LEN,
+            local: tree.local.iter().map(|&(by, index)| (by, chunk(index))).collect(),
+            upstream: upstream
+                .map(|from| CombineSource { site: from.site, request: self.combination(from) })
+                .collect(),
+            priority: self.priority,
+        }
+    }
+}
+
+/// The CRC-32C of a sum Σ coefficient · chunk over GF(2⁸), of chunks of one length that come one after the other: without the
+/// sum itself. Checksums are linear but for that of as many zeros: crc(a + b) = crc(a) + crc(b) + crc(0).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SumChecksum {
+    /// Of the sum so far, and of zeros.
+    sum: u32,
+    zeros: u32,
+}
+
+impl SumChecksum {
+    /// Of nothing: as many zeros as a chunk has bytes.
+    pub(super) fn new(chunk_len: u32) -> Self {
+        let (block, len) = ([0; PRODUCT_LEN], chunk_len as usize);
+        let whole = (0..len / PRODUCT_LEN).fold(0, |crc, _| crc32c_append(crc, &block));
+        let zeros = crc32c_append(whole, &block[..len % PRODUCT_LEN]);
+        Self { sum: zeros, zeros }
+    }
+
+    /// Adds `coefficient` times a chunk.
+    pub(super) fn add(&mut self, coefficient: u8, chunk: &Bytes) {
+        if coefficient == 0 {
+            return;
+        }
+        let of_chunk = match coefficient {
+            1 => crc32c(chunk),
+            _ => chunk.chunks(PRODUCT_LEN).fold(0, |crc, part| {
+                let mut product = [0; PRODUCT_LEN];
+                let product = &mut product[..part.len()];
+                accumulate(coefficient, part, product);
+                crc32c_append(crc, product)
+            }),
+        };
+        self.sum ^= of_chunk ^ self.zeros;
+    }
+
+    /// The checksum.
+    pub(super) fn get(self) -> u32 {
+        self.sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_checksum_of_a_sum_is_that_of_the_sum(
+            len in 1usize..3 * PRODUCT_LEN, seeds in proptest::collection::vec((any::<u8>(), any::<u8>()), 0..7),
+        ) {
+            let (mut checksum, mut sum) = (SumChecksum::new(len as u32), vec![0; len]);
+            for (coefficient, seed) in seeds {
+                let chunk: Bytes = (0..len).map(|at| (at as u8).wrapping_mul(seed) ^ (at >> 8) as u8).collect();
+                accumulate(coefficient, &chunk, &mut sum);
+                checksum.add(coefficient, &chunk);
+            }
+            prop_assert_eq!(checksum.get(), crc32c(&sum));
+        }
+    }
+}
