@@ -80,7 +80,7 @@ pub use repair_pace::RepairLimits;
 pub use repair_service::{RepairOptions, RepairService};
 pub use scrub::keep_scrubbing;
 pub use statistics::{SiteLoadView, SiteStatistics};
-pub use unpacking::{UnpackProgress, UnpackReport, unpack_bucket};
+pub use unpacking::{TellUnpacked, UnpackProgress, UnpackReport, split_packed, unpack_bucket};
 pub use upgrade::{FinalizeError, Gate, GateView, LEADER_ROLE, ProcessReport, Reader};
 pub use upkeep::{Upkeep, UpkeepOptions};
 pub use verify::{VerifyProgress, VerifyReport, verify};

@@ -64,6 +64,9 @@ impl UnpackReport {
     }
 }
 
+/// Told as unpacking goes on; ends it by `Break`.
+pub type TellUnpacked<'a> = &'a mut (dyn FnMut(&UnpackProgress) -> ControlFlow<()> + Send);
+
 /// What became of one object.
 enum Unpacked {
     Split(u64),
@@ -94,23 +97,7 @@ pub async fn unpack_bucket(
     let default = default_profile(stripes).await?;
     let default =
         default.ok_or_else(|| StripeError::InvalidArgument("the store has no profile yet".into()))?;
-    let group_len = if record.group_len == 0 { group_len } else { record.group_len };
-    let unpacking = Unpacking { stripes, bucket: &record, default: &default, group_len };
-    let mut report = UnpackReport::default();
-    loop {
-        let changed = |progress: &UnpackProgress| progress.objects + progress.overtaken;
-        let before = changed(&report.progress);
-        report.progress.failed = 0;
-        report.examples.clear();
-        if unpacking.walk(&mut report, &mut tell).await?.is_break() {
-            report.stopped = true;
-            break;
-        }
-        // What was being packed when packing was switched off, or rewritten meanwhile, shows in a further walk.
-        if changed(&report.progress) == before {
-            break;
-        }
-    }
+    let report = split_packed(stripes, &record, &default, group_len, &mut tell).await?;
     let options = Told::of(stripes, &PackWish::default()).await?.options;
     let mut counting = Walk::new(stripes, record.clone(), &default, &options)?;
     if !report.stopped
@@ -121,6 +108,35 @@ pub async fn unpack_bucket(
         sum_again(stripes).await?;
     }
     Ok(report)
+}
+
+/// As [`unpack_bucket`], whatever the bucket says of packing; counts nothing.
+///
+/// # Errors
+/// When the metadata store fails.
+pub fn split_packed<'a>(
+    stripes: &'a Stripes,
+    bucket: &'a Bucket,
+    default: &'a Profile,
+    group_len: u32,
+    tell: TellUnpacked<'a>,
+) -> BoxFuture<'a, Result<UnpackReport, StripeError>> {
+    Box::pin(async move {
+        let group_len = if bucket.group_len == 0 { group_len } else { bucket.group_len };
+        let unpacking = Unpacking { stripes, bucket, default, group_len };
+        let changed = |progress: &UnpackProgress| progress.objects + progress.overtaken;
+        let mut report = UnpackReport::default();
+        loop {
+            let before = changed(&report.progress);
+            report.progress.failed = 0;
+            report.examples.clear();
+            report.stopped = unpacking.walk(&mut report, tell).await?.is_break();
+            // What was being packed when packing was switched off, or rewritten meanwhile, shows in a further walk.
+            if report.stopped || changed(&report.progress) == before {
+                return Ok(report);
+            }
+        }
+    })
 }
 
 /// Unpacking at work.
@@ -136,7 +152,7 @@ impl Unpacking<'_> {
     async fn walk(
         &self,
         report: &mut UnpackReport,
-        tell: &mut (dyn FnMut(&UnpackProgress) -> ControlFlow<()> + Send),
+        tell: TellUnpacked<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
         let prefix = keys::objects(&self.bucket.name);
         let mut rows = Rows::with_prefix(&prefix);

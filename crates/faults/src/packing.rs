@@ -1,10 +1,14 @@
 //! The packing service of the process that leads: whatever has stood for a second is packed into partitions of some kilobytes, and
-//! marks are followed until nothing is marked any more.
+//! marks are followed until nothing is marked any more. Now and then some of what is packed is split again.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use striate_client::Client;
-use striate_control::{PackOptions, pack_bucket, repack_marked};
+use striate_control::{PackOptions, pack_bucket, repack_marked, split_packed};
+use striate_core::Profile;
+use striate_meta::keys;
+use striate_meta::records::Bucket;
 use striate_stripe::StripeError;
 
 use super::cluster::Cluster;
@@ -12,6 +16,9 @@ use super::operation::BUCKET;
 
 /// The longest pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(2);
+/// In one round of so many objects are split again, up to so many of them.
+const SPLIT_IN: u64 = 5;
+const MOST_SPLIT: u64 = 40;
 /// What is packed, and when what is dead must go.
 pub const OPTIONS: PackOptions = PackOptions {
     object_max: 256 << 10,
@@ -36,6 +43,7 @@ pub async fn keep_packing(cluster: &Cluster, client: &Client) {
             repack_marked(stripes, of_round, &OPTIONS).await?;
             if cluster.moves_chunks() {
                 pack_bucket(stripes, of_round, BUCKET, &profile, &OPTIONS).await?;
+                split_some(cluster, client, &profile).await?;
             }
             Ok::<_, StripeError>(())
         };
@@ -46,4 +54,19 @@ pub async fn keep_packing(cluster: &Cluster, client: &Client) {
             packer.close().await;
         }
     }
+}
+
+/// Splits some of what is packed, now and then.
+async fn split_some(cluster: &Cluster, client: &Client, profile: &Profile) -> Result<(), StripeError> {
+    if cluster.draw(SPLIT_IN) != 0 {
+        return Ok(());
+    }
+    let (stripes, most) = (client.stripes(), 1 + cluster.draw(MOST_SPLIT));
+    let Some(row) = stripes.meta().get(&keys::bucket(BUCKET)).await? else { return Ok(()) };
+    let bucket: Bucket = row.record()?;
+    let until = &mut |progress: &striate_control::UnpackProgress| match progress.objects < most {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    };
+    split_packed(stripes, &bucket, profile, 1, until).await.map(drop)
 }

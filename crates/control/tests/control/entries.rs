@@ -191,6 +191,30 @@ async fn a_change_that_is_dropped_cancels_its_entry() {
     assert_settled(&cluster, "dropped").await;
 }
 
+/// Its owner lives on, so that nobody else cancels the entry: it is to do so itself, however long the metadata fail.
+#[tokio::test(start_paused = true)]
+async fn an_entry_is_cancelled_when_the_metadata_answer_again() {
+    for gives_up in [false, true] {
+        let (cluster, stripe) = filled().await;
+        let meta = DyingStore::new(cluster.meta.clone());
+        let owner = process(&cluster, meta.clone()).await;
+        let mut change = owner.stripes().change(stripe, Priority::Repair).await.unwrap().unwrap();
+        let generation = change.open(&[(0, SiteId(7))]).await.unwrap().unwrap();
+        let payload = change.read_chunk(0).await.unwrap();
+        change.write_chunk(0, SiteId(7), generation, payload).await.unwrap();
+        meta.refused.lock().insert(keys::stripe(stripe));
+        if gives_up {
+            change.give_up(&[(0, SiteId(7))], generation).await;
+        }
+        drop(change);
+        cluster.runtime.sleep(Duration::from_secs(60)).await;
+        assert_eq!(entries(&cluster).await, (1, 1), "given up: {gives_up}");
+        meta.refused.lock().clear();
+        cluster.runtime.sleep(Duration::from_secs(60)).await;
+        assert_settled(&cluster, "cancelled late").await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_object_deleted_during_a_move_takes_the_moves_files_along() {
     let (cluster, stripe) = filled().await;

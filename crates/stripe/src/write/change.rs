@@ -23,7 +23,7 @@ use striate_plan::{CombineTree, PlacementRule};
 use striate_site::{Priority, ReadRequest, SiteError, WriteRequest};
 
 use super::assembly::Assembly;
-use super::entry::{cancel, garbage_of, put_record, remove, unnamed_of};
+use super::entry::{cancel, cancel_in_background, garbage_of, put_record, remove, unnamed_of};
 use super::release::add_garbage;
 use super::writes::Writes;
 use crate::error::StripeError;
@@ -68,16 +68,11 @@ pub struct StripeChange<'a> {
 }
 
 impl Drop for StripeChange<'_> {
-    /// An entry that is still open, since its owner was cancelled or does not know what became of its commit, is cancelled
-    /// in the background. Should that fail, it ends with this process's lease.
+    /// An entry that is still open, since its owner was cancelled or does not know what became of its commit, is cancelled.
     fn drop(&mut self) {
-        let Some(generation) = self.entry.take() else { return };
-        let (writes, id) = (self.writes.clone(), self.id);
-        self.writes.shared.runtime.clone().spawn(async move {
-            if let Err(error) = cancel(&writes, id, generation).await {
-                tracing::debug!(stripe = %id, %error, "an entry stays until its owner's lease ends");
-            }
-        });
+        if let Some(generation) = self.entry.take() {
+            cancel_in_background(self.writes, self.id, generation);
+        }
     }
 }
 
@@ -416,14 +411,12 @@ impl<'a> StripeChange<'a> {
         match cancel(self.writes, self.id, generation).await {
             Ok(Some(row)) => self.row = row,
             Ok(None) => {}
-            Err(error) => {
-                tracing::debug!(stripe = %self.id, %error, "an entry stays until its owner's lease ends");
-            }
+            Err(_) => cancel_in_background(self.writes, self.id, generation),
         }
     }
 
     /// Makes chunks of this change's own generation garbage: nobody else could name them, and it will not. Should that
-    /// fail, they are orphans, or an entry stays that ends with this process's lease.
+    /// fail, an entry is cancelled later; without one they are orphans.
     pub async fn give_up(&mut self, written: &[(usize, SiteId)], generation: Generation) {
         if self.is_entered {
             return self.cancel_entry().await;

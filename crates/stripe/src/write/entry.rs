@@ -7,6 +7,8 @@
 //!
 //! Entries need record format 2. Until it is in force a change takes a generation only, and loses to any other change.
 
+use std::time::Duration;
+
 use striate_core::{ChunkId, SiteId, StripeId};
 use striate_meta::records::{Copy, Entry, GarbageChunk, Stripe};
 use striate_meta::{Commit, LeaseId, Row, Transaction, keys, records};
@@ -17,6 +19,9 @@ use crate::error::StripeError;
 
 /// So often a cancellation is tried that loses against other changes of the record.
 const ATTEMPTS: usize = 16;
+/// Pause after a cancellation in the background that failed: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether an open entry says that this chunk may be written to `site`.
 fn is_in_entry(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
@@ -74,10 +79,11 @@ pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, be
 }
 
 /// Cancels an entry: its files become garbage in the transaction that removes it. Answers the record's new row if this
-/// call did so; `None` if the entry was gone, or others kept changing the record.
+/// call did so; `None` if the entry was gone.
 ///
 /// # Errors
-/// When the metadata store fails. The entry may then be there or not.
+/// When the metadata store fails, and [`StripeError::Busy`] when others keep changing the record. The entry may then be there
+/// or not.
 pub(super) async fn cancel(
     writes: &Writes,
     id: StripeId,
@@ -101,7 +107,21 @@ pub(super) async fn cancel(
             return Ok(Some(Row { key, value, version }));
         }
     }
-    Ok(None)
+    Err(StripeError::Busy)
+}
+
+/// Cancels an entry of this process in the background, however long the metadata store fails: nobody else does while the process
+/// lives.
+pub(super) fn cancel_in_background(writes: &Writes, id: StripeId, generation: u32) {
+    let writes = writes.clone();
+    writes.shared.runtime.clone().spawn(async move {
+        let mut pause = PAUSE;
+        while let Err(error) = cancel(&writes, id, generation).await {
+            tracing::debug!(stripe = %id, %error, "a change that was given up is cancelled later");
+            writes.shared.runtime.sleep(pause).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
+        }
+    });
 }
 
 /// Cancels the entries of a stripe whose owners' leases have ended; answers how many.
