@@ -1,6 +1,6 @@
 //! Unpacking: a bucket's packed objects become split ones again, each a stripe of its own.
 //!
-//! P3 of packing (design.md §10.15) in reverse. The split stripe is written first, under the intent of this process's puts. Then one
+//! P3 of packing (design.md §10.15) in reverse. The split stripe is written first, under a lease that ends with the work. Then one
 //! transaction names it, switches the object's row if it is as it was read, and marks the group; the repacker releases the group
 //! when nothing in it lives. A client that overwrites or deletes the object meanwhile wins, and the split stripe is removed. It
 //! may be stopped at any step. Objects that are split by then stay split; another run does the rest.
@@ -15,7 +15,7 @@ use serde::Serialize;
 use striate_core::{Layout, Packing, Profile};
 use striate_meta::records::{BlockList, Bucket, Extent, Object, object::Body};
 use striate_meta::{Commit, MetaError, Row, keys, records};
-use striate_stripe::{Neighbours, Span, Stored, StripeError, Stripes};
+use striate_stripe::{Neighbours, SeparateWriter, Span, Stored, StripeError, Stripes};
 
 use crate::pack_journal::{sum_again, write_bucket};
 use crate::pack_run::{PackWish, Told};
@@ -123,31 +123,40 @@ pub fn split_packed<'a>(
 ) -> BoxFuture<'a, Result<UnpackReport, StripeError>> {
     Box::pin(async move {
         let group_len = if bucket.group_len == 0 { group_len } else { bucket.group_len };
-        let unpacking = Unpacking { stripes, bucket, default, group_len };
-        let changed = |progress: &UnpackProgress| progress.objects + progress.overtaken;
-        let mut report = UnpackReport::default();
-        loop {
-            let before = changed(&report.progress);
-            report.progress.failed = 0;
-            report.examples.clear();
-            report.stopped = unpacking.walk(&mut report, tell).await?.is_break();
-            // What was being packed when packing was switched off, or rewritten meanwhile, shows in a further walk.
-            if report.stopped || changed(&report.progress) == before {
-                return Ok(report);
-            }
-        }
+        let writer = stripes.separate_writer().await?;
+        let unpacking = Unpacking { stripes, writer, bucket, default, group_len };
+        let report = unpacking.walk_until_whole(tell).await;
+        unpacking.writer.close().await;
+        report
     })
 }
 
 /// Unpacking at work.
 struct Unpacking<'a> {
     stripes: &'a Stripes,
+    writer: SeparateWriter,
     bucket: &'a Bucket,
     default: &'a Profile,
     group_len: u32,
 }
 
 impl Unpacking<'_> {
+    /// Goes through all objects until nothing is left to do.
+    async fn walk_until_whole(&self, tell: TellUnpacked<'_>) -> Result<UnpackReport, StripeError> {
+        let changed = |progress: &UnpackProgress| progress.objects + progress.overtaken;
+        let mut report = UnpackReport::default();
+        loop {
+            let before = changed(&report.progress);
+            report.progress.failed = 0;
+            report.examples.clear();
+            report.stopped = self.walk(&mut report, tell).await?.is_break();
+            // What was being packed when packing was switched off, or rewritten meanwhile, shows in a further walk.
+            if report.stopped || changed(&report.progress) == before {
+                return Ok(report);
+            }
+        }
+    }
+
     /// Goes through all objects once.
     async fn walk(
         &self,
@@ -241,7 +250,7 @@ impl Unpacking<'_> {
             let profile = profile_of(self.stripes, self.bucket, self.default)?;
             let profile = Profile { layout: Layout::Split, ..profile };
             let neighbours = Neighbours::new(&self.bucket.name, key, self.group_len);
-            let mut session = self.stripes.begin_put();
+            let mut session = self.writer.begin_put();
             let block = match session.write_block(bytes, &profile, &neighbours).await {
                 Ok(block) => block,
                 Err(error) => {

@@ -34,6 +34,6 @@ pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::Stripes;
 pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
 pub use write::{
-    CodingGroup, Debt, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, StoredBlock, StripeChange,
-    Switched, add_garbage, is_named, release_stripe,
+    CodingGroup, Debt, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, SeparateWriter,
+    StoredBlock, StripeChange, Switched, add_garbage, is_named, release_stripe,
 };

@@ -18,7 +18,7 @@ use crate::options::StripeOptions;
 use crate::read::{BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Span};
 use crate::sites::{SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
-use crate::write::{Packer, PutSession, StripeChange, Writer, Writes};
+use crate::write::{Packer, PutSession, SeparateWriter, StripeChange, Writer, Writes};
 
 /// Reads and writes stripes, and changes where their chunks are. One for each process; a cheap handle.
 #[derive(Clone)]
@@ -213,6 +213,14 @@ impl Stripes {
     /// Starts a put.
     pub fn begin_put(&self) -> PutSession {
         PutSession::new(self.inner.writes.clone())
+    }
+
+    /// For a service that writes stripes and is not to leave anything behind while the process lives on.
+    ///
+    /// # Errors
+    /// When the metadata store does not take the registration.
+    pub async fn separate_writer(&self) -> Result<SeparateWriter, StripeError> {
+        self.inner.writes.separate().await
     }
 
     /// Reads spans, all at once: one look-up of their stripes, one request for each site, by

@@ -31,4 +31,5 @@ pub use release::{add_garbage, release_stripe};
 pub(crate) use release::{release_blocks, release_part, release_segment};
 pub use segment::SegmentWriter;
 pub(crate) use submit::submit;
+pub use writes::SeparateWriter;
 pub(crate) use writes::Writes;

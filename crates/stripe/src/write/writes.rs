@@ -11,6 +11,7 @@ use striate_plan::Grouping;
 use striate_runtime::Runtime;
 
 use super::intent::Writer;
+use super::put::PutSession;
 use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::sites::Sites;
@@ -18,6 +19,25 @@ use crate::table::StripeTable;
 
 /// A bucket and the part of a key up to its last slash.
 pub(super) type Folder = (String, String);
+
+/// Puts under a lease of their own, which ends with their work although the process lives on: what they leave without a known
+/// outcome is then the collector's.
+pub struct SeparateWriter(Writes);
+
+impl SeparateWriter {
+    /// Starts a put.
+    pub fn begin_put(&self) -> PutSession {
+        PutSession::new(self.0.clone())
+    }
+
+    /// Ends the lease. If that fails, or this is only dropped, it ends by itself.
+    pub async fn close(self) {
+        let shared = &self.0.shared;
+        if let Err(error) = shared.table.meta().revoke_lease(self.0.writer_lease()).await {
+            tracing::debug!(%error, "the lease of a service ends by itself");
+        }
+    }
+}
 
 /// Writes stripes; a cheap handle.
 #[derive(Clone)]
@@ -49,6 +69,14 @@ impl Writes {
         let (grouping, placements) = (Mutex::default(), RwLock::default());
         let shared = Shared { runtime, table, sites, options, writer, rng, grouping, placements };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// The same under another lease.
+    pub(crate) async fn separate(&self) -> Result<SeparateWriter, StripeError> {
+        let of = &self.shared;
+        let writer = Writer::open(of.runtime.clone(), of.table.meta().clone()).await?;
+        let (runtime, table, sites) = (of.runtime.clone(), of.table.clone(), of.sites.clone());
+        Ok(SeparateWriter(Self::new(runtime, table, sites, of.options.clone(), writer, of.rng.clone())))
     }
 
     /// The lease of the writer that reserves names now.
