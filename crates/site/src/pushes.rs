@@ -114,3 +114,7 @@ impl Pushes {
         *runs
     }
 }
+
+#[cfg(test)]
+#[path = "pushes_tests.rs"]
+mod tests;
