@@ -31,9 +31,10 @@ impl QueueLength {
         Self { requests: report.queue_requests, bytes: report.queue_bytes }
     }
 
-    /// Whether who was told `told` must be told again: of any request more or less, and of [`UNTOLD_BYTES`].
+    /// Whether who was told `told` must be told again: of any request more or less, of [`UNTOLD_BYTES`], and that nothing is left.
     pub fn is_news_after(self, told: Self) -> bool {
-        self.requests != told.requests || self.bytes.abs_diff(told.bytes) >= UNTOLD_BYTES
+        let is_other = self.requests != told.requests || self.bytes.abs_diff(told.bytes) >= UNTOLD_BYTES;
+        is_other || (self.bytes == 0 && told.bytes > 0)
     }
 }
 
@@ -99,6 +100,7 @@ mod tests {
             (2, UNTOLD_BYTES, false),
             (2, 2 * UNTOLD_BYTES - 1, false),
             (2, 2 * UNTOLD_BYTES, true),
+            (2, 1, false),
             (2, 0, true),
             (1, UNTOLD_BYTES, true),
             (3, UNTOLD_BYTES, true),
