@@ -72,8 +72,13 @@ impl Alarm {
         if length().is_news_after(QueueLength { requests, bytes })
             && self.is_armed.swap(false, Ordering::SeqCst)
         {
-            self.bell.notify_one();
+            self.ring();
         }
+    }
+
+    /// Wakes who waits, whatever is in the queue.
+    pub fn ring(&self) {
+        self.bell.notify_one();
     }
 
     /// Completes when it rings, or has rung since somebody waited for it.

@@ -8,19 +8,17 @@
 //!
 //! One task serves all watchers, and lives while there are any. It never waits for them: each reads the last report when it comes
 //! to it, and one that stalls has missed those in between. The queue's locks are not touched; see [`crate::alarm`] for what a
-//! change costs.
+//! change costs. Watchers are woken in the order in which they wait, so that a seed of a simulation gives one run.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::future::select;
 use futures::stream;
 use parking_lot::Mutex;
 use striate_core::LoadReport;
 use striate_runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::alarm::QueueLength;
 use crate::api::{LoadStream, SiteError};
@@ -37,17 +35,31 @@ pub const MAX_WATCHERS: usize = 1024;
 pub struct Pushes {
     runtime: Runtime,
     load: Arc<LoadMeter>,
-    /// What was told last.
-    told: watch::Sender<LoadReport>,
-    /// Whether the task runs. Held while a watcher comes and while the task looks whether the last has gone.
-    runs: Mutex<bool>,
+    state: Mutex<State>,
+    pushed: Notify,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// What was told last, and how many reports that makes.
+    told: LoadReport,
+    reports: u64,
+    watchers: usize,
+    /// Whether the task runs.
+    runs: bool,
+}
+
+impl State {
+    fn tell(&mut self, report: LoadReport) {
+        self.told = report;
+        self.reports += 1;
+    }
 }
 
 impl Pushes {
     /// Pushes of what `load` measures.
     pub fn new(runtime: Runtime, load: Arc<LoadMeter>) -> Arc<Self> {
-        let (told, _) = watch::channel(LoadReport::default());
-        Arc::new(Self { runtime, load, told, runs: Mutex::new(false) })
+        Arc::new(Self { runtime, load, state: Mutex::default(), pushed: Notify::new() })
     }
 
     /// What was told last, and everything that will be; the newest only when several wait.
@@ -55,30 +67,27 @@ impl Pushes {
     /// # Errors
     /// [`SiteError::Busy`] when [`MAX_WATCHERS`] watch.
     pub fn watch(self: &Arc<Self>) -> Result<LoadStream, SiteError> {
-        let mut runs = self.runs.lock();
-        if self.told.receiver_count() >= MAX_WATCHERS {
+        let mut state = self.state.lock();
+        if state.watchers >= MAX_WATCHERS {
             return Err(SiteError::Busy);
         }
-        let mut reports = self.told.subscribe();
-        if !std::mem::replace(&mut *runs, true) {
-            self.told.send_replace(self.load.report());
+        state.watchers += 1;
+        if !std::mem::replace(&mut state.runs, true) {
+            state.tell(self.load.report());
             self.runtime.spawn(Arc::clone(self).run());
         }
         // Not the load of this moment: the next report comes when the queue differs from what was told last.
-        reports.mark_changed();
-        let next = |mut reports: watch::Receiver<LoadReport>| async move {
-            reports.changed().await.ok()?;
-            let report = *reports.borrow_and_update();
-            Some((Ok(report), reports))
-        };
-        Ok(stream::unfold(reports, next).boxed())
+        let watcher = Watcher { pushes: Arc::clone(self), seen: state.reports - 1 };
+        let next = |mut watcher: Watcher| async move { Some((Ok(watcher.next().await), watcher)) };
+        Ok(stream::unfold(watcher, next).boxed())
     }
 
     async fn run(self: Arc<Self>) {
         while self.has_watchers() {
             self.wait_for_news().await;
             if self.has_news() {
-                self.told.send_replace(self.load.report());
+                self.state.lock().tell(self.load.report());
+                self.pushed.notify_waiters();
             }
             self.runtime.sleep(PUSH_INTERVAL).await;
         }
@@ -87,31 +96,68 @@ impl Pushes {
     /// Completes when the queue is not what was told, or when nobody watches.
     async fn wait_for_news(&self) {
         let alarm = self.load.counts().alarm();
-        while self.told.receiver_count() > 0 {
+        while self.state.lock().watchers > 0 {
             alarm.arm(self.told_length());
             if self.has_news() {
                 return;
             }
-            select(pin!(alarm.wait()), pin!(self.told.closed())).await;
+            alarm.wait().await;
         }
     }
 
     fn told_length(&self) -> QueueLength {
-        QueueLength::told(&self.told.borrow())
+        QueueLength::told(&self.state.lock().told)
     }
 
     fn has_news(&self) -> bool {
         self.load.counts().length().is_news_after(self.told_length())
     }
 
-    /// Whether the task goes on.
+    /// Whether the task goes on. A watcher that comes after it has ended starts another.
     fn has_watchers(&self) -> bool {
-        let mut runs = self.runs.lock();
-        *runs = self.told.receiver_count() > 0;
-        if !*runs {
+        let mut state = self.state.lock();
+        state.runs = state.watchers > 0;
+        if !state.runs {
             self.load.counts().alarm().disarm();
         }
-        *runs
+        state.runs
+    }
+}
+
+/// One who watches.
+struct Watcher {
+    pushes: Arc<Pushes>,
+    /// The number of the report that it has.
+    seen: u64,
+}
+
+impl Watcher {
+    /// The newest report, when it has not that one.
+    async fn next(&mut self) -> LoadReport {
+        loop {
+            // Hears of what is pushed from here on.
+            let pushed = self.pushes.pushed.notified();
+            let state = *self.pushes.state.lock();
+            if self.seen != state.reports {
+                self.seen = state.reports;
+                return state.told;
+            }
+            pushed.await;
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let watchers = {
+            let mut state = self.pushes.state.lock();
+            state.watchers -= 1;
+            state.watchers
+        };
+        if watchers == 0 {
+            // The task looks, and ends.
+            self.pushes.load.counts().alarm().ring();
+        }
     }
 }
 
