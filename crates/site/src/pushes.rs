@@ -24,9 +24,9 @@ use crate::alarm::QueueLength;
 use crate::api::{LoadStream, SiteError};
 use crate::load::LoadMeter;
 
-/// Least time between two reports to one watcher: at most 200 a second. In the model of load direction reports every 5 ms
-/// read within 5 to 8% of reports at every change.
-pub const PUSH_INTERVAL: Duration = Duration::from_millis(5);
+/// Least time between two reports to one watcher. With 5 ms, gateways that all know the same old state run together to the sites that
+/// were idle in it: in the lab reads took longer than without pushes (docs/decisions/site-protocol.md).
+pub const PUSH_INTERVAL: Duration = Duration::from_millis(1);
 /// Most watchers of a site; more are refused as busy, and live on what replies tell them.
 pub const MAX_WATCHERS: usize = 1024;
 

@@ -17,7 +17,7 @@ use super::control::{ControlChannel, error_of};
 use crate::api::{LoadStream, SiteError};
 use crate::protocol::control::{self as convert, messages};
 
-/// Bytes of reports that the site may send before they are taken: some five reports.
+/// Bytes of reports that the site may send before they are taken: five to ten reports.
 pub(super) const WINDOW: u32 = 256;
 /// Pause between pings, and the time for their answer.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
