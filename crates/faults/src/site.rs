@@ -22,8 +22,8 @@ use striate_runtime::{Process, Runtime};
 use striate_site::filesystem::{FileSystem, SimulatedFileSystem};
 use striate_site::{
     AssembleRequest, ChunkInfo, ChunkPage, ChunkStore, CombineRequest, DeleteRequest, DiskStore,
-    DiskStoreOptions, LocalSite, QueueLimits, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory,
-    SiteError, SiteIdentity, SiteStatus, SliceStream, StoreStatus, WriteRequest,
+    DiskStoreOptions, LoadStream, LocalSite, QueueLimits, ReadReply, ReadRequest, ReadStream, Site,
+    SiteDirectory, SiteError, SiteIdentity, SiteStatus, SliceStream, StoreStatus, WriteRequest,
 };
 use striate_virtual_network::{Event, Machine, Trace};
 
@@ -461,6 +461,16 @@ impl Site for SiteMachine {
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {
         self.ask(|site| async move { site.status().await }).await
+    }
+
+    fn watch(&self) -> LoadStream {
+        match self.running() {
+            Ok(Running { site, process, .. }) => {
+                let killed = async move { process.killed().await };
+                site.watch().take_until(Box::pin(killed)).boxed()
+            }
+            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        }
     }
 }
 

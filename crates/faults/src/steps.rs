@@ -16,8 +16,8 @@ use striate_meta::records::site::State;
 use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
 use striate_runtime::Process;
 use striate_site::{
-    AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadRequest, ReadStream, Site,
-    SiteError, SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, LoadStream, ReadRequest,
+    ReadStream, Site, SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 
 use super::cluster::Cluster;
@@ -270,6 +270,14 @@ impl Site for SteppedSite {
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {
         self.site.status().await
+    }
+
+    fn watch(&self) -> LoadStream {
+        self.site.watch()
+    }
+
+    fn knows_its_load(&self) -> bool {
+        self.site.knows_its_load()
     }
 }
 

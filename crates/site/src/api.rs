@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::Stream;
+use futures::stream::{self, Stream, StreamExt};
 use striate_core::{ChunkId, ChunkRange, ClusterId, FencingEpoch, Formats, LoadReport, RackId, SiteId};
 use striate_runtime::Instant;
 
@@ -48,6 +48,9 @@ pub struct ReadReply {
 
 /// One reply for each range of a request. Dropping the stream cancels what is still queued.
 pub type ReadStream = Pin<Box<dyn Stream<Item = ReadReply> + Send>>;
+
+/// Load reports that a site sends when its queue has changed. Dropping the stream ends them.
+pub type LoadStream = Pin<Box<dyn Stream<Item = Result<LoadReport, SiteError>> + Send>>;
 
 /// Equal-length slices of a combination, in order; the last may be shorter. Dropping the stream cancels it.
 pub type SliceStream = Pin<Box<dyn Stream<Item = Result<Bytes, SiteError>> + Send>>;
@@ -222,6 +225,19 @@ pub trait Site: Send + Sync + Debug {
 
     /// Its state now.
     async fn status(&self) -> Result<SiteStatus, SiteError>;
+
+    /// Its load, at once and whenever its queue has changed ([`crate::pushes`]). Reports come in their order; one that was not
+    /// taken before the next is left out. Ends with an error, or when the site stops; until then the queue is as the last report
+    /// told it. A site that does not push refuses.
+    fn watch(&self) -> LoadStream {
+        let refused = SiteError::BadRequest("it pushes no load reports".to_owned());
+        stream::once(async move { Err(refused) }).boxed()
+    }
+
+    /// Whether [`Site::last_load`] is the load of this moment, as it is in the site's own process: nobody need watch it.
+    fn knows_its_load(&self) -> bool {
+        false
+    }
 }
 
 /// How a site finds the others for the upstream parts of a combination.

@@ -2,11 +2,12 @@
 //!
 //! Two seams. [`Site`] is what a client sees, the same for a site in this process and one behind a network.
 //! [`ChunkStore`] is what a site stands on: a directory of segments, or memory. Between them: a bounded queue
-//! with priorities and cancellation, the load report that rides on every reply, and the combine primitive
+//! with priorities and cancellation, the load report that rides on every reply and is pushed when the queue changes, and the combine primitive
 //! (design.md §4.2).
 //!
 //! What this crate does not know: metadata, codes above a coefficient, and why a chunk is wanted.
 
+pub mod alarm;
 pub mod api;
 pub mod combine;
 pub mod conformance;
@@ -18,6 +19,7 @@ pub mod load;
 pub mod local;
 pub mod memory;
 pub mod protocol;
+pub mod pushes;
 pub mod queue;
 pub mod remote;
 pub mod secure;
@@ -27,14 +29,16 @@ pub mod transport;
 pub mod transport_conformance;
 
 pub use api::{
-    AssembleRequest, ChunkPage, CombineRequest, CombineSource, DeleteRequest, Priority, ReadReply,
-    ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkPage, CombineRequest, CombineSource, DeleteRequest, LoadStream, Priority,
+    ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream,
+    WriteRequest,
 };
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};
 pub use filesystem::RealFileSystem;
 pub use identity::{DiskId, Identity, IdentityError, SiteIdentity};
 pub use local::LocalSite;
 pub use memory::MemoryStore;
+pub use pushes::PUSH_INTERVAL;
 pub use queue::QueueLimits;
 pub use remote::{RemoteOptions, RemoteSite, connect};
 pub use secure::{Gate, SecureConnector};

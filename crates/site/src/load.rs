@@ -1,4 +1,4 @@
-//! Load reports: what a site says of itself on every reply.
+//! Load reports: what a site says of itself on every reply, and to those who watch it.
 //!
 //! Queue counts are exact at the moment of the report: fresh queue state is what lowers latency most. The
 //! slower figures (processor, disk, store) are sampled through the runtime's clock at most every
@@ -133,6 +133,11 @@ impl LoadMeter {
         self.sample.lock().read_rate.round() as u64
     }
 
+    /// The counts of the queue.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
     /// A report with the next sequence number.
     pub fn report(&self) -> LoadReport {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
@@ -146,10 +151,11 @@ impl LoadMeter {
         if now - sample.at >= SAMPLE_INTERVAL {
             self.renew(&mut sample, now);
         }
+        let length = self.counts.length();
         LoadReport {
             sequence: self.sequence.load(Ordering::Relaxed),
-            queue_requests: self.counts.requests(),
-            queue_bytes: self.counts.bytes() + self.counts.buffered(),
+            queue_requests: length.requests,
+            queue_bytes: length.bytes,
             ..sample.report
         }
     }

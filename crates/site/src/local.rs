@@ -20,18 +20,19 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::Stream;
+use futures::stream::{self, Stream, StreamExt};
 use striate_core::{ChunkId, ChunkRange, Formats, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::api::{
-    AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, Priority, ReadReply, ReadRequest, ReadStream,
-    Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, LoadStream, Priority, ReadReply, ReadRequest,
+    ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 use crate::combine;
 use crate::identity::SiteIdentity;
 use crate::load::LoadMeter;
+use crate::pushes::Pushes;
 use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
 use crate::store::{ChunkInfo, ChunkStore};
 
@@ -50,7 +51,8 @@ struct Inner {
     identity: SiteIdentity,
     store: Arc<dyn ChunkStore>,
     queue: Arc<Queue<QueuedRange>>,
-    load: LoadMeter,
+    load: Arc<LoadMeter>,
+    pushes: Arc<Pushes>,
     /// Weak, because the directory usually holds this site too.
     directory: OnceLock<Weak<dyn SiteDirectory>>,
 }
@@ -66,8 +68,10 @@ impl LocalSite {
         let queue = Queue::new(limits);
         let load =
             LoadMeter::new(runtime.clone(), Arc::clone(queue.counts()), limits.workers, Arc::clone(&store));
+        let load = Arc::new(load);
+        let pushes = Pushes::new(runtime.clone(), Arc::clone(&load));
         let directory = OnceLock::new();
-        Self { inner: Arc::new(Inner { runtime, identity, store, queue, load, directory }) }
+        Self { inner: Arc::new(Inner { runtime, identity, store, queue, load, pushes, directory }) }
     }
 
     /// Makes the other sites known, for the upstream parts of combinations. Later calls change nothing.
@@ -363,6 +367,15 @@ impl Site for LocalSite {
             reads: Formats::NEWEST,
             program: env!("CARGO_PKG_VERSION").to_owned(),
         })
+    }
+
+    fn watch(&self) -> LoadStream {
+        let refuse = |error| stream::once(async move { Err(error) }).boxed();
+        self.inner.pushes.watch().unwrap_or_else(refuse)
+    }
+
+    fn knows_its_load(&self) -> bool {
+        true
     }
 }
 

@@ -12,7 +12,8 @@
 //! *Counts.* `requests` and `bytes` cover what waits or is being served, writes included (o_j of EC-Store Eq. 1). Bytes
 //! that were read and not yet fetched by the requester, from the disk or from the page cache, are counted apart, but
 //! against the same bound, so a requester that stops fetching cannot fill the memory (I12). Load reports carry the
-//! requests, and both kinds of bytes: what the site has still to read or to send.
+//! requests, and both kinds of bytes: what the site has still to read or to send. Every change of them passes an
+//! [`Alarm`], for those who are told of it.
 //!
 //! What it does not do: it has no tasks of its own and does not know what an item is. Workers exist only
 //! while there is work; [`Queue::push`] says how many to start.
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use striate_runtime::Instant;
 
+use crate::alarm::{Alarm, QueueLength};
 use crate::api::{Priority, SiteError};
 
 /// Bounds of a site's queue.
@@ -62,28 +64,51 @@ pub struct Counts {
     requests: AtomicU32,
     bytes: AtomicU64,
     buffered: AtomicU64,
+    alarm: Alarm,
 }
 
 impl Counts {
     /// Requests waiting or being served.
     pub fn requests(&self) -> u32 {
-        self.requests.load(Ordering::Relaxed)
+        self.requests.load(Ordering::SeqCst)
     }
 
     /// Bytes that those requests ask for.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::SeqCst)
     }
 
     /// Bytes read and not yet fetched by the requester.
     pub fn buffered(&self) -> u64 {
-        self.buffered.load(Ordering::Relaxed)
+        self.buffered.load(Ordering::SeqCst)
+    }
+
+    /// What a load report tells of them.
+    pub fn length(&self) -> QueueLength {
+        QueueLength { requests: self.requests(), bytes: self.bytes() + self.buffered() }
+    }
+
+    /// What rings when they change.
+    pub fn alarm(&self) -> &Alarm {
+        &self.alarm
     }
 
     /// Counts bytes as read and not yet fetched, until the returned guard is dropped.
     pub fn buffer(self: &Arc<Self>, bytes: u64) -> Buffered {
-        self.buffered.fetch_add(bytes, Ordering::Relaxed);
+        let buffered = self.hold(bytes);
+        self.changed();
+        buffered
+    }
+
+    /// As [`Counts::buffer`], where the caller is about to take the same bytes out of those asked for.
+    fn hold(self: &Arc<Self>, bytes: u64) -> Buffered {
+        self.buffered.fetch_add(bytes, Ordering::SeqCst);
         Buffered { counts: Arc::clone(self), bytes }
+    }
+
+    /// After every change of a count.
+    fn changed(&self) {
+        self.alarm.look(|| self.length());
     }
 }
 
@@ -93,7 +118,8 @@ struct RequestPermit(Arc<Counts>);
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+        self.0.requests.fetch_sub(1, Ordering::SeqCst);
+        self.0.changed();
     }
 }
 
@@ -108,13 +134,14 @@ impl Permit {
     /// The item was read: its bytes no longer count as asked for but as buffered, until the returned guard
     /// is dropped.
     pub fn buffer(self, bytes: u64) -> Buffered {
-        self.request.0.buffer(bytes)
+        self.request.0.hold(bytes)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.request.0.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.request.0.bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.request.0.changed();
     }
 }
 
@@ -127,7 +154,8 @@ pub struct Buffered {
 
 impl Drop for Buffered {
     fn drop(&mut self) {
-        self.counts.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.counts.buffered.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.counts.changed();
     }
 }
 
@@ -204,7 +232,8 @@ struct Entry<W> {
 
 impl<W> Drop for Entry<W> {
     fn drop(&mut self) {
-        self.request.0.bytes.fetch_sub(self.waiting_bytes, Ordering::Relaxed);
+        self.request.0.bytes.fetch_sub(self.waiting_bytes, Ordering::SeqCst);
+        self.request.0.changed();
     }
 }
 
@@ -269,17 +298,18 @@ impl<W> Queue<W> {
 
     fn admit_within(&self, request_limit: u64, byte_limit: u64, bytes: u64) -> Result<Permit, SiteError> {
         let counts = &self.counts;
-        let before = counts.requests.fetch_add(1, Ordering::Relaxed);
+        let before = counts.requests.fetch_add(1, Ordering::SeqCst);
         // From here on the drop of the permits undoes the counts.
         let request = Arc::new(RequestPermit(Arc::clone(counts)));
         if u64::from(before) >= request_limit.max(1) {
             return Err(SiteError::Busy);
         }
-        let held = counts.bytes.fetch_add(bytes, Ordering::Relaxed) + counts.buffered();
+        let held = counts.bytes.fetch_add(bytes, Ordering::SeqCst) + counts.buffered();
         let permit = Permit { request, bytes };
         if held > 0 && held.saturating_add(bytes) > byte_limit {
             return Err(SiteError::Busy);
         }
+        counts.changed();
         Ok(permit)
     }
 

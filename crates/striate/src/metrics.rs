@@ -17,7 +17,7 @@ use striate_commands::admin::messages::Status;
 use striate_control::SiteLoadView;
 use striate_control::movement::{OptimiserProgress, RebalanceProgress};
 use striate_s3::RequestMetrics;
-use striate_stripe::{BudgetView, CoAccessTotals, ReadMeasures};
+use striate_stripe::{BudgetView, CoAccessTotals, PushView, ReadMeasures};
 
 /// Upper bounds of the duration histogram's buckets, in seconds.
 const BUCKETS_S: [f64; 14] =
@@ -88,6 +88,8 @@ impl Operation {
 pub struct Figures<'a> {
     /// What reads took.
     pub reads: &'a ReadMeasures,
+    /// What sites push.
+    pub pushes: PushView,
     /// The memory for bodies.
     pub memory: BudgetView,
     /// Which blocks are asked for together.
@@ -127,6 +129,7 @@ impl Metrics {
         let mut page = Page(String::new());
         self.render_requests(&mut page);
         reads::render_reads(&mut page, figures.reads);
+        reads::render_pushes(&mut page, figures.pushes);
         reads::render_memory(&mut page, figures.memory);
         reads::render_statistics(&mut page, figures.co_access, &figures.loads);
         movement::render(&mut page, &figures.rebalance, &figures.optimiser);
@@ -285,6 +288,7 @@ mod tests {
         let reads = ReadMeasures::default();
         let figures = Figures {
             reads: &reads,
+            pushes: PushView { received: 9, sites: 4 },
             memory: BudgetView { total: 64, taken: 3, waited: 7, ..BudgetView::default() },
             co_access: CoAccessTotals::default(),
             loads: Vec::new(),
@@ -308,6 +312,7 @@ mod tests {
         );
         assert!(text.contains("striate_moved_chunks_total{why=\"space\"} 5"));
         assert!(text.contains("striate_read_phase_seconds_count"));
+        assert!(text.contains("striate_queue_pushes_total 9") && text.contains("striate_watched_sites 4"));
     }
 
     #[test]

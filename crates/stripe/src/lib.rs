@@ -29,7 +29,7 @@ pub use read::{
     OptionExplained, OptionKind, Phase, QueryExplained, ReadMeasures, ReadStats, Sample, SampledObject,
     Sampler, SiteExplained, Span, Stored,
 };
-pub use sites::{CostPart, SiteView};
+pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::Stripes;
 pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};

@@ -16,7 +16,7 @@ use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::read::{BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Span};
-use crate::sites::{SiteView, Sites};
+use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
 use crate::write::{Packer, PutSession, SeparateWriter, StripeChange, Writer, Writes};
 
@@ -106,6 +106,11 @@ impl Stripes {
     /// Replaces the set of sites: after a disk was replaced or added.
     pub fn set_sites(&self, sites: Vec<Arc<dyn Site>>) {
         self.inner.sites.replace(sites);
+    }
+
+    /// What sites push of their queues.
+    pub fn pushes(&self) -> PushView {
+        self.inner.sites.pushes()
     }
 
     /// Keeps new chunks off a site, or lets them come again.

@@ -9,13 +9,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::{Stream, StreamExt};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use striate_core::{ChunkId, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Timer};
 use striate_site::{
-    AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream,
-    Site, SiteError, SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, LoadStream, ReadReply, ReadRequest,
+    ReadStream, Site, SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 
 use crate::network::{Machine, Network};
@@ -38,6 +38,18 @@ struct Way {
     here: Machine,
     there: Machine,
     site: Arc<dyn Site>,
+}
+
+impl Way {
+    /// A small message, from one end to the other.
+    async fn travel(&self, from: Machine, to: Machine) -> Result<(), SiteError> {
+        let Some(arrives) = self.network.send(from, to, 0) else {
+            self.network.wait_in_vain().await;
+            return Err(SiteError::Unavailable("it did not answer in time".to_owned()));
+        };
+        self.network.wait_until(arrives).await;
+        Ok(())
+    }
 }
 
 impl DistantSite {
@@ -161,6 +173,24 @@ impl Site for DistantSite {
         let status = self.call((0, 0), |site| async move { site.status().await }).await?;
         note_load(&self.last_load, status.load);
         Ok(status)
+    }
+
+    /// One report is on its way at a time; the next one is the newest when it has arrived.
+    fn watch(&self) -> LoadStream {
+        let (way, last_load) = (self.way.clone(), Arc::clone(&self.last_load));
+        let asking = async move {
+            way.travel(way.here, way.there).await?;
+            let reports = way.site.watch();
+            Ok(reports.and_then(move |report| {
+                let (way, last_load) = (way.clone(), Arc::clone(&last_load));
+                async move {
+                    way.travel(way.there, way.here).await?;
+                    note_load(&last_load, report);
+                    Ok(report)
+                }
+            }))
+        };
+        stream::once(asking).try_flatten().boxed()
     }
 }
 

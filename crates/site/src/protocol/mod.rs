@@ -1,6 +1,6 @@
 //! The site protocol, version 2: what [`crate::service`] and [`crate::remote`] speak.
 //!
-//! *One port, two protocols.* Control (status, delete, list, verify) is gRPC over HTTP/2; chunk bytes (read,
+//! *One port, two protocols.* Control (status, delete, list, verify, watch) is gRPC over HTTP/2; chunk bytes (read,
 //! write, combine, assemble) travel in pooled HTTP/1.1 connections, because that moves three times as many bytes per
 //! processor second as gRPC messages do. Both share one listener, so a site has one address, one identity
 //! and one hole in the firewall; the first bytes of a connection tell which of the two it is.
@@ -16,7 +16,7 @@
 //! | `POST /striate.site.v1.SiteControl/…` | gRPC | gRPC |
 //!
 //! A cancelled read ends its reply early and leaves the connection open; closing the connection cancels its request
-//! too. Every reply carries the site's load report. Every connection
+//! too. Every reply carries the site's load report, and `Watch` sends one whenever the queue has changed. Every connection
 //! begins with a hello, which settles the version and the cluster ([`hello`]). Who the peer is, TLS has settled before
 //! ([`crate::secure`]); what its role has no right to, malformed and too large requests are answered by an HTTP status
 //! and a text.

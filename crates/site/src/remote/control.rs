@@ -1,4 +1,4 @@
-//! The control connection: one HTTP/2 connection for all requests.
+//! The control connection: one HTTP/2 connection for all requests, or one for pushed reports.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,6 +14,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::sync::Mutex;
 
 use super::connection::{Endpoint, Outgoing, Task};
+use super::watch::{PING_INTERVAL, WINDOW};
 use crate::api::SiteError;
 use crate::protocol::control::messages::site_control_client::SiteControlClient;
 use crate::protocol::limits::{MAX_CONTROL_REPLY_LEN, MAX_REQUEST_LEN};
@@ -23,6 +24,7 @@ use crate::transport::RuntimeExecutor;
 #[derive(Clone)]
 pub(super) struct ControlChannel {
     endpoint: Arc<Endpoint>,
+    is_for_reports: bool,
     current: Arc<Mutex<Option<Arc<Connection>>>>,
 }
 
@@ -36,7 +38,12 @@ const ORIGIN: &str = "http://site";
 
 impl ControlChannel {
     pub(super) fn new(endpoint: Arc<Endpoint>) -> Self {
-        Self { endpoint, current: Arc::default() }
+        Self { endpoint, is_for_reports: false, current: Arc::default() }
+    }
+
+    /// For the reports that a site pushes; see [`super::watch`].
+    pub(super) fn for_reports(endpoint: Arc<Endpoint>) -> Self {
+        Self { endpoint, is_for_reports: true, current: Arc::default() }
     }
 
     /// The generated client over this channel.
@@ -52,11 +59,7 @@ impl ControlChannel {
         }
         let endpoint = &self.endpoint;
         let stream = endpoint.open_stream().await?;
-        let handshake = http2::Builder::new(RuntimeExecutor(endpoint.runtime.clone()))
-            .timer(TokioTimer::new())
-            .keep_alive_interval(endpoint.options.idle_timeout)
-            .keep_alive_timeout(endpoint.options.reply_timeout)
-            .handshake(stream);
+        let handshake = self.builder().handshake(stream);
         let (mut sender, driver) = endpoint.within(endpoint.options.connect_timeout, handshake).await?;
         let task = Task(endpoint.runtime.spawn(async move {
             // Its errors reach the requests through the sender.
@@ -67,6 +70,22 @@ impl ControlChannel {
         let connection = Arc::new(Connection { sender, _task: task });
         *current = Some(Arc::clone(&connection));
         Ok(connection)
+    }
+
+    fn builder(&self) -> http2::Builder<RuntimeExecutor> {
+        let options = &self.endpoint.options;
+        let mut builder = http2::Builder::new(RuntimeExecutor(self.endpoint.runtime.clone()));
+        builder.timer(TokioTimer::new());
+        match self.is_for_reports {
+            true => builder
+                .initial_stream_window_size(WINDOW)
+                .keep_alive_interval(PING_INTERVAL)
+                .keep_alive_timeout(PING_INTERVAL),
+            false => {
+                builder.keep_alive_interval(options.idle_timeout).keep_alive_timeout(options.reply_timeout)
+            }
+        };
+        builder
     }
 
     async fn send(&self, request: Request<tonic::body::Body>) -> Result<Response<Incoming>, SiteError> {

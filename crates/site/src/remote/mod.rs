@@ -1,6 +1,6 @@
 //! A site behind a network, seen from its clients: the calling end of the [`protocol`](crate::protocol).
 //!
-//! Chunk bytes go over a pool of HTTP/1.1 connections, control over one HTTP/2 connection. Both are opened
+//! Chunk bytes go over a pool of HTTP/1.1 connections, control over one HTTP/2 connection, pushed load reports over another. They are opened
 //! when they are needed, so a site may be down when its [`RemoteSite`] is made; every call then fails with
 //! [`SiteError::Unavailable`] until it is back.
 //!
@@ -13,6 +13,7 @@ mod connection;
 mod control;
 mod read;
 mod replies;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ use striate_core::{ChunkId, ClusterId, GRANULE_LEN, LoadReport, RackId, SiteId};
 use striate_runtime::Runtime;
 
 use crate::api::{
-    AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, ReadRequest, ReadStream, Site, SiteError,
-    SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, LoadStream, ReadRequest, ReadStream, Site,
+    SiteError, SiteStatus, SliceStream, WriteRequest,
 };
 use crate::combine;
 use crate::granule;
@@ -317,6 +318,10 @@ impl Site for RemoteSite {
         let status = convert::site_status(reply)?;
         *self.inner.rack.lock() = status.rack.clone();
         Ok(status)
+    }
+
+    fn watch(&self) -> LoadStream {
+        watch::watch(Arc::clone(&self.inner))
     }
 }
 

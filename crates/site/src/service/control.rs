@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use futures::stream::{BoxStream, StreamExt};
 use striate_core::FencingEpoch;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::api::{DeleteRequest, Site, SiteError};
@@ -14,11 +16,13 @@ use crate::protocol::limits::{MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS};
 /// The server of [`messages`]. Requests reach it only from peers with a right to it.
 pub(super) struct Control {
     site: Arc<LocalSite>,
+    /// Whether the site is about to stop, which would otherwise wait for those who watch it.
+    stopping: watch::Receiver<bool>,
 }
 
 impl Control {
-    pub(super) fn new(site: Arc<LocalSite>) -> Self {
-        Self { site }
+    pub(super) fn new(site: Arc<LocalSite>, stopping: watch::Receiver<bool>) -> Self {
+        Self { site, stopping }
     }
 
     fn load(&self) -> Option<messages::Load> {
@@ -99,5 +103,23 @@ impl SiteControl for Control {
             ..Default::default()
         });
         Ok(Response::new(reply))
+    }
+
+    type WatchStream = BoxStream<'static, Result<messages::Load, Status>>;
+
+    async fn watch(
+        &self,
+        _request: Request<messages::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let reports = self.site.watch().map(|report| match report {
+            Ok(report) => Ok(control::load_message(report)),
+            Err(error) => Err(Status::unavailable(error.to_string())),
+        });
+        let mut stopping = self.stopping.clone();
+        let stop = async move {
+            // An error means that the sender is gone, which also means stop.
+            let _ = stopping.wait_for(|stop| *stop).await;
+        };
+        Ok(Response::new(reports.take_until(Box::pin(stop)).boxed()))
     }
 }

@@ -44,8 +44,8 @@ pub async fn serve_site(
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let handshakes = Arc::new(Semaphore::new(limits.handshakes));
-    let service = Arc::new(Service::new(runtime.clone(), site, limits.clone()));
     let (stop, stopping) = watch::channel(false);
+    let service = Arc::new(Service::new(runtime.clone(), site, limits.clone(), stopping.clone()));
     // Each connection holds a sender; when the last is gone, all have ended.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
     let mut shutdown = pin!(shutdown);

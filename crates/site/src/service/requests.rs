@@ -41,6 +41,7 @@ pub(super) struct Service {
     limits: ServiceLimits,
     receiving_bytes: AtomicU64,
     reads: Arc<Reads>,
+    stopping: watch::Receiver<bool>,
     cut_off: watch::Sender<bool>,
     strangers: Mutex<Strangers>,
 }
@@ -84,10 +85,15 @@ impl Peer {
 }
 
 impl Service {
-    pub(super) fn new(runtime: Runtime, site: Arc<LocalSite>, limits: ServiceLimits) -> Self {
+    pub(super) fn new(
+        runtime: Runtime,
+        site: Arc<LocalSite>,
+        limits: ServiceLimits,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
         let (cut_off, _) = watch::channel(false);
         let (receiving_bytes, reads) = (AtomicU64::new(0), Arc::default());
-        Self { runtime, site, limits, receiving_bytes, reads, cut_off, strangers: Mutex::default() }
+        Self { runtime, site, limits, receiving_bytes, reads, stopping, cut_off, strangers: Mutex::default() }
     }
 
     pub(super) fn runtime(&self) -> &Runtime {
@@ -261,7 +267,7 @@ impl Service {
         *request.uri_mut() = parts.uri.clone();
         *request.version_mut() = parts.version;
         *request.headers_mut() = parts.headers.clone();
-        let mut server = SiteControlServer::new(Control::new(Arc::clone(&self.site)));
+        let mut server = SiteControlServer::new(Control::new(Arc::clone(&self.site), self.stopping.clone()));
         let Ok(response) = server.call(request).await;
         response.map(ReplyBody::Control)
     }

@@ -46,6 +46,7 @@ where
     subject(1, 100).await.drops_what_has_not_begun_at_its_deadline().await;
     subject(2, 100).await.passes_every_error_on().await;
     subject(2, 100).await.reports_fresh_load().await;
+    subject(1, 100).await.tells_those_who_watch().await;
     subject(2, 100).await.keeps_lists_verifies_and_deletes().await;
     subject(2, 100).await.combines_its_chunks().await;
     subject(2, 100).await.assembles_a_chunk_that_is_what_it_must_be().await;
@@ -263,6 +264,29 @@ impl Subject {
         let reply = held.await.expect("the read ends").remove(0);
         assert!(reply.load.sequence > last.sequence);
         assert_eq!(self.load().await.queue_requests, 0);
+        assert_eq!(self.site.last_load().queue_requests, 0);
+    }
+
+    async fn tells_those_who_watch(self) {
+        self.fill(1, 1_000).await;
+        let mut reports = self.site.watch();
+        let mut wait_for = async |requests, bytes| {
+            loop {
+                let report = reports.next().await.expect("the site pushes").expect("without an error");
+                if (report.queue_requests, report.queue_bytes) == (requests, bytes) {
+                    return report;
+                }
+            }
+        };
+        let first = wait_for(0, 0).await;
+        self.store.hold(chunk(1));
+        let held = self.start_read(vec![whole(1, 70)], Priority::Foreground, None);
+        let busy = wait_for(1, 70).await;
+        assert!(busy.sequence > first.sequence, "{busy:?} after {first:?}");
+        assert_eq!(self.site.last_load().queue_requests, 1);
+        self.store.release(chunk(1));
+        held.await.expect("the read ends");
+        wait_for(0, 0).await;
         assert_eq!(self.site.last_load().queue_requests, 0);
     }
 

@@ -3,3 +3,4 @@
 mod kill;
 mod sites;
 mod store_model;
+mod watching;

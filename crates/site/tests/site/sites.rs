@@ -32,7 +32,7 @@ const CLUSTER: ClusterId = ClusterId(0xc1);
 
 /// Admits everybody as a peer of one role, without TLS: for bytes that are made by hand.
 #[derive(Debug)]
-struct Open(Role);
+pub(super) struct Open(pub(super) Role);
 
 #[async_trait]
 impl Gate for Open {
@@ -62,27 +62,32 @@ impl Certificates {
     }
 }
 
-fn identity(site: u32) -> SiteIdentity {
+pub(super) fn identity(site: u32) -> SiteIdentity {
     SiteIdentity { cluster: CLUSTER, site: SiteId(site), rack: RackId(format!("rack-{site}")) }
 }
 
-fn local(runtime: &Runtime, site: u32, store: Arc<dyn ChunkStore>, limits: QueueLimits) -> LocalSite {
+pub(super) fn local(
+    runtime: &Runtime,
+    site: u32,
+    store: Arc<dyn ChunkStore>,
+    limits: QueueLimits,
+) -> LocalSite {
     LocalSite::new(runtime.clone(), identity(site), store, limits)
 }
 
 /// A site that listens on a free port of the loopback interface.
-struct Served {
-    address: String,
-    stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<()>,
+pub(super) struct Served {
+    pub(super) address: String,
+    pub(super) stop: Option<oneshot::Sender<()>>,
+    pub(super) task: JoinHandle<()>,
 }
 
-async fn serve(runtime: &Runtime, site: LocalSite, limits: ServiceLimits) -> Served {
+pub(super) async fn serve(runtime: &Runtime, site: LocalSite, limits: ServiceLimits) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     serve_on(runtime, listener, Open(Role::Gateway), site, limits)
 }
 
-fn serve_on(
+pub(super) fn serve_on(
     runtime: &Runtime,
     listener: TcpListener,
     gate: impl Gate + 'static,
@@ -98,7 +103,7 @@ fn serve_on(
     Served { address, stop: Some(stop), task: runtime.spawn(serving) }
 }
 
-fn remote(runtime: &Runtime, site: u32, address: &str) -> RemoteSite {
+pub(super) fn remote(runtime: &Runtime, site: u32, address: &str) -> RemoteSite {
     let connector = Arc::new(TcpConnector);
     RemoteSite::new(runtime.clone(), connector, address, identity(site), RemoteOptions::default())
 }

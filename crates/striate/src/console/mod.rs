@@ -133,6 +133,7 @@ impl Console {
                         let stripes = self.shared.cluster.client().stripes();
                         let figures = Figures {
                             reads: stripes.read_measures(),
+                            pushes: stripes.pushes(),
                             memory: stripes.budget().view(),
                             co_access: stripes.sampler().totals(),
                             loads: self.shared.cluster.statistics().view(),

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use striate_control::SiteLoadView;
-use striate_stripe::{BudgetView, CoAccessTotals, HistogramView, Phase, ReadMeasures};
+use striate_stripe::{BudgetView, CoAccessTotals, HistogramView, Phase, PushView, ReadMeasures};
 
 use super::Page;
 
@@ -59,6 +59,14 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
         page.head(name, "histogram", help);
         page.histogram(name, None, &histogram.view());
     }
+}
+
+/// The queues that sites push.
+pub(super) fn render_pushes(page: &mut Page, pushes: PushView) {
+    page.head("striate_queue_pushes_total", "counter", "Load reports that sites pushed to this process.");
+    page.value("striate_queue_pushes_total", &[], pushes.received);
+    page.head("striate_watched_sites", "gauge", "Sites that push their load to this process now.");
+    page.value("striate_watched_sites", &[], pushes.sites);
 }
 
 /// The memory for bodies: what is taken, who waits for it, what was taken back.

@@ -33,6 +33,7 @@ impl Reads {
         located: &Located,
         pieces: &[usize],
     ) -> (Option<QueryPlan>, usize) {
+        self.shared.sites.watch();
         let policy = &self.shared.options.read_policy;
         let span = debug_span!("plan", %policy, cost = field::Empty, gap = field::Empty);
         let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();

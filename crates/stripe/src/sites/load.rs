@@ -1,10 +1,15 @@
 //! What is before a request at a site, estimated from what the site reported and what was asked since: in requests
 //! (o_j, EC-Store §IV-A, Eq. 1) and in bytes (the loads L of Hu et al., §3.2).
 //!
-//! A report rides on every reply. What this client has begun and ended at the site since then is added, so that a
-//! burst of its own is seen before the next reply; what the report has seen of this client is not counted twice. A
-//! report grows old: with [`MEMORY`] the estimate returns to what sites usually have, or a client would stay away from a
-//! site that was busy once, or all clients would run to the one that was idle when they last heard of it.
+//! A report rides on every reply, and a site that is watched pushes one when its queue has changed. What this client has begun
+//! and ended at the site since then is added, so that a burst of its own is seen before the next reply; what the report has seen of
+//! this client is not counted twice.
+//!
+//! *Pushed.* While a site pushes, its queue is what it pushed last, however long ago: it would have said so otherwise. A reply with a
+//! higher number is newer, but only for [`NEWER_FOR`]: had the queue stayed so, the site would have pushed that since.
+//!
+//! *Not pushed.* A report grows old: with [`MEMORY`] the estimate returns to what sites usually have, or a client would stay
+//! away from a site that was busy once, or all clients would run to the one that was idle when they last heard of it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,9 +17,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use striate_core::LoadReport;
 use striate_runtime::Instant;
+use striate_site::PUSH_INTERVAL;
 
 /// After this time a report counts only 1/e against what is usual.
 const MEMORY: Duration = Duration::from_millis(500);
+/// For so long a reply is newer than what was pushed before it: the interval of pushes, and as long for one on its way. Reports that
+/// overtake each other do so by less.
+const NEWER_FOR: Duration = PUSH_INTERVAL.saturating_mul(2);
 /// Weight of a report in what is usual.
 const USUAL_WEIGHT: f64 = 1.0 / 64.0;
 
@@ -25,7 +34,16 @@ pub(super) struct SiteLoad {
     in_flight: AtomicU32,
     /// and the bytes that have not come of them.
     in_flight_bytes: AtomicU64,
-    heard: Mutex<Option<Heard>>,
+    told: Mutex<Told>,
+}
+
+/// What the site has told.
+#[derive(Debug, Default)]
+struct Told {
+    /// Last, by a reply.
+    by_reply: Option<Heard>,
+    /// Last, by a push; none while it does not push.
+    by_push: Option<Heard>,
 }
 
 /// A report, and how things stood when it came.
@@ -86,6 +104,25 @@ impl UsualQueue {
     }
 }
 
+impl Heard {
+    /// Whether it is newer, now, than another report of `sequence`.
+    fn is_newer(&self, sequence: u64, now: Instant) -> bool {
+        self.sequence > sequence && now.saturating_duration_since(self.at) < NEWER_FOR
+    }
+}
+
+impl Told {
+    /// The report that counts now, and how much it does.
+    fn newest(&self, now: Instant) -> Option<(Heard, f64)> {
+        if let Some(pushed) = self.by_push {
+            let reply = self.by_reply.filter(|reply| reply.is_newer(pushed.sequence, now));
+            return Some((reply.unwrap_or(pushed), 1.0));
+        }
+        let age = |heard: &Heard| now.saturating_duration_since(heard.at).as_secs_f64();
+        self.by_reply.map(|heard| (heard, (-age(&heard) / MEMORY.as_secs_f64()).exp()))
+    }
+}
+
 impl SiteLoad {
     /// A read of this client begins.
     pub(super) fn begin(&self, bytes: u64) {
@@ -108,29 +145,56 @@ impl SiteLoad {
         Amount { requests: f64::from(self.in_flight.load(Ordering::Relaxed)), bytes }
     }
 
-    /// Takes note of the last report, if it is a new one. Sites of this process make theirs when they are asked, under
-    /// the number of their last reply.
+    /// Records the report of a reply, if it is a new one. Sites of this process make theirs when they are asked, under the number of
+    /// their last reply. A site that was restarted counts its reports anew, so a lower number is older only right after a higher one.
     pub(super) fn hear(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
-        let mut heard = self.heard.lock();
-        let queue = Amount { requests: f64::from(report.queue_requests), bytes: report.queue_bytes as f64 };
-        let is_known = |heard: &Heard| (heard.sequence, heard.queue) == (report.sequence, queue);
-        if !heard.as_ref().is_some_and(is_known) {
-            usual.note(queue);
-            let (sequence, workers, in_flight) = (report.sequence, report.workers, self.in_flight());
-            *heard = Some(Heard { at: now, sequence, workers, queue, in_flight });
+        let mut told = self.told.lock();
+        let new = self.heard(report, now);
+        let is_known = |heard: &Heard| {
+            (heard.sequence, heard.queue) == (new.sequence, new.queue) || heard.is_newer(new.sequence, now)
+        };
+        if !told.by_reply.as_ref().is_some_and(is_known) {
+            usual.note(new.queue);
+            told.by_reply = Some(new);
         }
+    }
+
+    /// Records a report that the site pushed. They come in their order.
+    pub(super) fn hear_push(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
+        let pushed = self.heard(report, now);
+        usual.note(pushed.queue);
+        self.told.lock().by_push = Some(pushed);
+    }
+
+    /// The site pushes no more: what it told grows old from now on.
+    pub(super) fn end_pushes(&self, now: Instant) {
+        let mut told = self.told.lock();
+        let newest = told.newest(now).filter(|_| told.by_push.is_some());
+        if let Some((heard, _)) = newest {
+            *told = Told { by_reply: Some(Heard { at: now, ..heard }), by_push: None };
+        }
+    }
+
+    /// Whether the site pushes.
+    pub(super) fn is_pushed(&self) -> bool {
+        self.told.lock().by_push.is_some()
+    }
+
+    fn heard(&self, report: &LoadReport, at: Instant) -> Heard {
+        let queue = Amount { requests: f64::from(report.queue_requests), bytes: report.queue_bytes as f64 };
+        let (sequence, workers, in_flight) = (report.sequence, report.workers, self.in_flight());
+        Heard { at, sequence, workers, queue, in_flight }
     }
 
     /// The estimate.
     pub(super) fn queue(&self, now: Instant, usual: &UsualQueue) -> Queue {
         let (in_flight, usual) = (self.in_flight(), usual.get());
-        let Some(heard) = *self.heard.lock() else {
+        let Some((heard, weight)) = self.told.lock().newest(now) else {
             let own = (in_flight.requests - usual.requests).max(0.0);
             let bytes = in_flight.bytes.max(usual.bytes);
             // How many workers there are is not known either.
             return Queue { usual: usual.requests, own, bytes, bytes_ahead: bytes, ..Queue::default() };
         };
-        let weight = (-now.saturating_duration_since(heard.at).as_secs_f64() / MEMORY.as_secs_f64()).exp();
         // What was before it, and what is there of this client: no less than all of it.
         let estimate = |of: fn(&Amount) -> f64| {
             let (reported, usual) = (weight * of(&heard.queue), (1.0 - weight) * of(&usual));
@@ -209,6 +273,77 @@ mod tests {
                 assert_eq!((queue.requests(), queue.bytes), (4.0, 400.0));
                 load.hear(&report(1, 0), runtime.now(), &usual);
             }
+        });
+    }
+
+    #[test]
+    fn a_report_that_was_overtaken_is_not_heard_and_one_after_a_restart_is() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            load.hear(&report(9, 4), runtime.now(), &usual);
+            load.hear(&report(8, 7), runtime.now(), &usual);
+            assert_eq!(load.queue(runtime.now(), &usual).requests(), 4.0);
+            runtime.sleep(NEWER_FOR).await;
+            load.hear(&report(1, 7), runtime.now(), &usual);
+            assert_eq!(load.queue(runtime.now(), &usual).requests(), 7.0);
+        });
+    }
+
+    #[test]
+    fn what_is_pushed_does_not_grow_old_until_the_pushes_end() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let requests = || load.queue(runtime.now(), &usual).requests();
+            load.hear_push(&report(5, 6), runtime.now(), &usual);
+            runtime.sleep(MEMORY * 100).await;
+            assert_eq!(requests(), 6.0);
+            // The site was restarted: its numbers begin anew, on a new stream.
+            load.hear_push(&report(1, 8), runtime.now(), &usual);
+            assert_eq!(requests(), 8.0);
+            load.end_pushes(runtime.now());
+            assert_eq!((requests(), load.is_pushed()), (8.0, false));
+            runtime.sleep(MEMORY * 20).await;
+            assert!(requests() < 1.0, "{}", requests());
+        });
+    }
+
+    /// Had the queue stayed as the reply told it, the site would have pushed that.
+    #[test]
+    fn a_reply_is_newer_than_a_push_for_a_moment() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let requests = || load.queue(runtime.now(), &usual).requests();
+            load.hear_push(&report(5, 1), runtime.now(), &usual);
+            load.hear(&report(4, 9), runtime.now(), &usual);
+            assert_eq!(requests(), 1.0, "older");
+            load.hear(&report(6, 3), runtime.now(), &usual);
+            assert_eq!(requests(), 3.0);
+            runtime.sleep(NEWER_FOR).await;
+            assert_eq!(requests(), 1.0);
+        });
+    }
+
+    #[test]
+    fn own_reads_are_counted_once_beside_what_is_pushed() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let estimate = || {
+                let queue = load.queue(runtime.now(), &usual);
+                (queue.requests(), queue.bytes)
+            };
+            load.hear_push(&report(5, 2), runtime.now(), &usual);
+            load.begin(1_000);
+            assert_eq!(estimate(), (3.0, 3_000.0), "the site has not told of it");
+            load.hear_push(&report(6, 3), runtime.now(), &usual);
+            assert_eq!(estimate(), (3.0, 3_000.0), "it has");
+            // It ends. A push from before that comes after its reply, and then one from after that.
+            load.came(1_000);
+            load.end();
+            load.hear(&report(8, 2), runtime.now(), &usual);
+            load.hear_push(&report(7, 3), runtime.now(), &usual);
+            assert_eq!(estimate(), (2.0, 2_000.0));
+            load.hear_push(&report(9, 2), runtime.now(), &usual);
+            assert_eq!(estimate(), (2.0, 2_000.0));
         });
     }
 

@@ -2,9 +2,13 @@
 //!
 //! A site that fails an operation as a whole (unreachable, suspect disk, deadline) is left out of plans until
 //! a probe finds it well again. Probes run only while something is wrong.
+//!
+//! What is before a request at a site is known from its replies, and from what it pushes while this process reads
+//! ([`watching`]).
 
 mod load;
 mod transfer;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +24,8 @@ use striate_site::{Site, SiteError};
 
 use self::load::{Queue, SiteLoad, UsualQueue};
 use self::transfer::{Asking, SiteTransfer};
+pub use self::watching::PushView;
+use self::watching::{Watched, Watching};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -35,6 +41,7 @@ struct Usual {
     queue: UsualQueue,
     asking: Asking,
     processors: Processors,
+    watching: Watching,
 }
 
 #[derive(Clone)]
@@ -52,6 +59,7 @@ struct Health {
     draining: AtomicBool,
     probing: AtomicBool,
     load: SiteLoad,
+    watched: Watched,
     transfer: SiteTransfer,
 }
 
@@ -124,7 +132,7 @@ impl Drop for InFlight {
 
 impl SitesSnapshot {
     fn readable(&self, site: SiteId) -> Option<&Entry> {
-        self.table.get(&site).filter(|entry| !entry.health.no_reads.load(Ordering::Relaxed))
+        self.table.get(&site).filter(|entry| entry.is_readable())
     }
 
     /// Whether a site is known and answers reads.
@@ -135,8 +143,12 @@ impl SitesSnapshot {
     /// The site's queue. `None` if it does not answer.
     pub(crate) fn queue(&self, site: SiteId) -> Option<Queue> {
         let entry = self.readable(site)?;
-        entry.health.load.hear(&entry.site.last_load(), self.at, &self.usual.queue);
-        Some(entry.health.load.queue(self.at, &self.usual.queue))
+        let load = &entry.health.load;
+        // What a site pushes is newer than what some other reply of it told, and it is known when it came.
+        if !load.is_pushed() {
+            load.hear(&entry.site.last_load(), self.at, &self.usual.queue);
+        }
+        Some(load.queue(self.at, &self.usual.queue))
     }
 
     /// What a site costs: asking it 1 if it is idle, and 1 more for each request before this one. `None` if it does not
@@ -201,7 +213,8 @@ impl Sites {
     pub(crate) fn new(runtime: Runtime, sites: Vec<Arc<dyn Site>>) -> Self {
         let table = RwLock::new(Arc::default());
         let processors = Processors::new(runtime.clone());
-        let usual = Usual { queue: UsualQueue::default(), asking: Asking::default(), processors };
+        let watching = Watching::new(runtime.now());
+        let usual = Usual { queue: UsualQueue::default(), asking: Asking::default(), processors, watching };
         let this = Self { runtime, table, usual: Arc::new(usual) };
         this.replace(sites);
         this
@@ -228,6 +241,20 @@ impl Sites {
         }
     }
 
+    /// A read is about to be planned: the queues of sites are of interest for a while.
+    pub(crate) fn watch(&self) {
+        let now = self.runtime.now();
+        if self.usual.watching.is_due(now) {
+            let table = self.table.read().clone();
+            table.values().for_each(|entry| watching::begin(&self.runtime, entry, &self.usual, now));
+        }
+    }
+
+    /// What sites push.
+    pub(crate) fn pushes(&self) -> PushView {
+        self.usual.watching.view()
+    }
+
     /// The site, if it is known.
     pub(crate) fn get(&self, site: SiteId) -> Option<Arc<dyn Site>> {
         self.table.read().get(&site).map(|entry| entry.site.clone())
@@ -237,7 +264,7 @@ impl Sites {
     pub(crate) fn views(&self) -> Vec<SiteView> {
         let view = |entry: &Entry| SiteView {
             site: entry.site.clone(),
-            readable: !entry.health.no_reads.load(Ordering::Relaxed),
+            readable: entry.is_readable(),
             writable: entry.is_writable(),
             draining: entry.health.draining.load(Ordering::Relaxed),
         };
@@ -292,6 +319,10 @@ impl Sites {
 }
 
 impl Entry {
+    fn is_readable(&self) -> bool {
+        !self.health.no_reads.load(Ordering::Relaxed)
+    }
+
     fn is_writable(&self) -> bool {
         let health = &self.health;
         !health.no_writes.load(Ordering::Relaxed) && !health.draining.load(Ordering::Relaxed)
