@@ -5,9 +5,8 @@ use std::io;
 
 use highs::{Col, RowProblem};
 use striate_plan::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
-use striate_plan::makespan::{
-    MakespanProblem, MakespanWorkspace, UNGROUPED, USUAL_WEIGHT, check_makespan, solve,
-};
+use striate_plan::makespan::{MakespanProblem, MakespanWorkspace, USUAL_WEIGHT, check_makespan, solve};
+use striate_plan::piece_options::UNGROUPED;
 
 use super::{Extent, highs as reference};
 use crate::claims::{Bar, Claims, quantile, sorted};
@@ -144,16 +143,16 @@ fn model(problem: &MakespanProblem) -> RowProblem {
         .collect();
     let end = |(queue, &asked): (&f64, &Col)| vec![(last, 1.0), (asked, -(queue + problem.request()))];
     let mut ends: Vec<Vec<(Col, f64)>> = problem.queues().iter().zip(&asked).map(end).collect();
-    for piece in 0..problem.piece_count() {
+    for piece in 0..problem.pieces.piece_count() {
         let mut chosen = Vec::new();
         let mut at_site: BTreeMap<usize, Vec<(Col, f64)>> = BTreeMap::new();
-        for option in problem.options(piece) {
+        for option in problem.pieces.options(piece) {
             let is_chosen = model.add_integer_column(0.0, 0..=1);
             chosen.push((is_chosen, 1.0));
             let mut need = vec![(is_chosen, -(option.need as f64))];
             let mut groups: BTreeMap<usize, Vec<(Col, f64)>> = BTreeMap::new();
             for slot in option.slots {
-                let read = model.add_integer_column(weight * (slot.transfer + slot.decoding), 0..=1);
+                let read = model.add_integer_column(weight * slot.load(), 0..=1);
                 need.push((read, 1.0));
                 at_site.entry(slot.site).or_default().push((read, -1.0));
                 ends[slot.site].push((read, -slot.transfer));
