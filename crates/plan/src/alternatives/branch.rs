@@ -42,26 +42,7 @@ impl Branching {
     }
 
     fn visit(&mut self, model: &Model, depth: usize, chooser: &mut Chooser, scratch: &mut Scratch) {
-        for round in 0.. {
-            if depth > 0 || round > 0 {
-                self.stack[depth].ascend_all(model, chooser, scratch);
-            }
-            let bound = self.stack[depth].bound();
-            if bound >= self.threshold() {
-                return;
-            }
-            if round + 1 < ROUNDS && depth > 0 {
-                continue;
-            }
-            self.look(model, depth, chooser);
-            if bound >= self.threshold() {
-                return;
-            }
-            if !self.decide(model, depth, bound) {
-                break;
-            }
-        }
-        let bound = self.stack[depth].bound();
+        let Some(bound) = self.tighten(model, depth, chooser, scratch) else { return };
         let Some(site) = self.most_telling(depth, bound) else { return };
         if chooser.looked_at > self.limit {
             self.unexplored = self.unexplored.min(bound);
@@ -77,7 +58,36 @@ impl Branching {
             for &(piece, _) in model.at_site(site) {
                 children[0].ascend(model, piece as usize, chooser, scratch);
             }
+            for _ in 0..ROUNDS {
+                if children[0].bound() < self.best * (1.0 - PRECISION) {
+                    children[0].ascend_all(model, chooser, scratch);
+                }
+            }
             self.visit(model, depth + 1, chooser, scratch);
+        }
+    }
+
+    /// Decides sites as long as the bound says so. D, or `None` where no plan of the node is below the threshold.
+    fn tighten(
+        &mut self,
+        model: &Model,
+        depth: usize,
+        chooser: &mut Chooser,
+        scratch: &mut Scratch,
+    ) -> Option<f64> {
+        loop {
+            let bound = self.stack[depth].bound();
+            if bound >= self.threshold() {
+                return None;
+            }
+            self.look(model, depth, chooser);
+            if bound >= self.threshold() {
+                return None;
+            }
+            if !self.decide(model, depth, bound) {
+                return Some(bound);
+            }
+            self.stack[depth].ascend_all(model, chooser, scratch);
         }
     }
 

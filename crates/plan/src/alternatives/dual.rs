@@ -6,12 +6,13 @@
 //! D(λ) = Σ_i v_i + Σ_j min(0, o_j − Σ_i λ_ij)
 //! ```
 //!
-//! is at most the cost of every plan: the Lagrangian of "what piece i takes from j, by whichever option, is at most a_j". A plan that
-//! opens j costs at least D + (o_j − Σ_i λ_ij), its *residual*, and one that does not at least D and what the pieces lose without j.
+//! is at most the cost of every plan: the Lagrangian of "what piece i takes from j, by whichever option, is at most a_j". A plan
+//! that opens j costs at least D and its *residual* o_j − Σ_i λ_ij, and one that does not at least D and what the pieces lose
+//! without j.
 //!
 //! *Ascent* gives one piece after the other all that is left of o_j, and takes back what v_i does not need: of each option the
-//! part of the prices above the level at which it still costs v_i. It stalls where pieces would have to move together, 5 to 24% below the
-//! best plan. *Polyak steps* along the subgradient, whose length is in proportion to the distance from the best plan, then close most of that.
+//! part of the prices above the level at which it still costs v_i. It stalls where pieces would have to move together, 5 to 24%
+//! below the best plan. *Polyak steps* along the subgradient, as long as the distance from the best plan says, close most of that.
 
 use super::choice::Chooser;
 use super::model::Model;
@@ -188,8 +189,8 @@ impl Dual {
         raised.max(self.bound())
     }
 
-    /// D of any prices, and the square of the subgradient's length. The subgradient of a price is whether its piece takes what it stands
-    /// for, less whether its site is open; no price falls below 0.
+    /// D of any prices, and the square of the subgradient's length. The subgradient of a price is whether its piece takes what it
+    /// stands for, less whether its site is open; no price falls below 0.
     fn look(&mut self, model: &Model, chooser: &mut Chooser, direction: &mut Vec<f64>) -> (f64, f64) {
         direction.clear();
         direction.resize(model.places.len(), 0.0);

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Given the open sites each piece takes its cheapest option, so a plan is a set of open sites. [`crate::access`] solves the same for
-//! blocks of which any k chunks do. Its prices, one for each block, say nothing where one chunk is worth six others; here each piece has
-//! a price for each of its sites.
+//! blocks of which any k chunks do. Its prices, one for each block, say nothing where one chunk is worth six others; here each
+//! piece has a price for each of its sites.
 //!
 //! 1. *Merge* pieces that want the same chunk (`model`); *settle* sites that some optimal plan opens (`settle`).
 //! 2. *Prices* of sites to pieces (`dual`) bound every plan from below: ascent, then Polyak steps.
@@ -23,7 +23,7 @@
 //! | sites, pieces | 5 | 10 | 20 | 50 |
 //! |--|--|--|--|--|
 //! | 32, `rs(6,3)` | 100 | 98 (0.1%, 0.00%) | 68 (1.9%, 0.12%) | 19 (8%) |
-//! | 32, `lrc(6,2,2)` | 100 | 89 (0.8%, 0.06%) | 14 (8%, 0.9%) | 1 (26%) |
+//! | 32, `lrc(6,2,2)` | 100 | 90 (0.8%, 0.06%) | 14 (8%, 0.9%) | 1 (26%) |
 //! | 32, the same with copies | 100 | 97 (0.2%, 0.04%) | 18 (8%, 0.9%) | 1 (29%) |
 //! | 32, half split | 100 | 100 | 87 (0.5%, 0.10%) | 24 (5%) |
 //! | 32, `lrc(6,2,2)`, neighbours | 100 | 100 | 100 | 91 (0.3%) |
@@ -31,7 +31,7 @@
 //! | 98, `lrc(6,2,2)` | 100 | 100 | 74 (0.7%, 0.06%) | 1 (22%) |
 //! | 98, the same with copies | 100 | 100 | 76 (0.8%, 0.09%) | 0 (22%) |
 //! | 98, half split | 100 | 100 | 100 | 11 (3%) |
-//! | 98, `lrc(6,2,2)`, neighbours | 100 | 100 | 100 | 93 (0.2%) |
+//! | 98, `lrc(6,2,2)`, neighbours | 100 | 100 | 100 | 94 (0.2%) |
 //!
 //! A plan took 2 to 17 µs in the median for 5 pieces, 5 to 80 for 10, 15 to 200 for 20, on one core of a machine with other work.
 //!

@@ -79,8 +79,8 @@ impl OpenSites {
         }
     }
 
-    /// Exchanges sites, from the back of `order`, until no exchange helps or `chooser` has looked at more than `limit` slots. Sites whose `least` is not
-    /// below the plan's cost are not added: no plan with them costs less than that.
+    /// Exchanges sites, from the back of `order`, until no exchange helps or `chooser` has looked at more than `limit` slots. Sites
+    /// whose `least` is not below the plan's cost are not added: no plan with them costs less than that.
     pub(super) fn improve(
         &mut self,
         model: &Model,

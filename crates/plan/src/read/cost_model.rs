@@ -73,8 +73,8 @@ impl ReadPlanner for CostModelPlanner {
     }
 }
 
-/// Finds the cheapest chunks of whole blocks. Other pieces are read normally; the sites that they ask are asked anyway, which the solver
-/// does not know.
+/// Finds the cheapest chunks of whole blocks. Other pieces are read normally; the sites that they ask are asked anyway, which
+/// the solver does not know.
 #[derive(Debug, Default)]
 pub(super) struct CheapestChunks {
     problem: AccessProblem,

@@ -1,9 +1,9 @@
 //! What a query's plan costs by EC-Store's Eq. 1, whatever policy chose it, and what any plan must cost.
 //!
 //! A plan is compared with those that read as many chunks of each block as it does, so that extra reads (δ) are not
-//! taken for a loss. Pieces that want less than a block have all their options, whichever the plan chose. The bound is the planner's own
-//! ([`access::solve`], [`alternatives::solve`]), given more time than a read has. Blocks of codes
-//! for which not every set of k chunks suffices may have no plan that reaches it.
+//! taken for a loss. Pieces that want less than a block have all their options, whichever the plan chose. The bound is the
+//! planner's own ([`access::solve`], [`alternatives::solve`]), given more time than a read has. Blocks of codes for which not every
+//! set of k chunks suffices may have no plan that reaches it.
 //!
 //! Cost: O(chunks of the query), and the budget.
 

@@ -62,8 +62,8 @@ impl QueryOptions {
         Ok(())
     }
 
-    /// Adds the options of a piece of which nothing was asked for; `need` chunks of it if it is a whole block. Answers whether there are
-    /// any.
+    /// Adds the options of a piece of which nothing was asked for; `need` chunks of it if it is a whole block. Answers whether
+    /// there are any.
     pub(super) fn push_options(
         &mut self,
         piece: &QueryPiece<'_>,
@@ -197,9 +197,9 @@ impl Slots<'_> {
     /// it is one.
     fn push(&mut self, need: usize, indices: &ChunkSet, copies: usize, decoding: Decoding) -> bool {
         let Self { to, chunks, sites, piece, code } = self;
-        let (k, n) = (piece.code.k(), piece.code.n());
-        // More than k are asked for at random beyond what suffices; caps are for exactly k.
-        let is_capped = need == k && k > 1 && decoding != Decoding::None;
+        let n = piece.code.n();
+        // Caps say which sets of k chunks suffice. Of more chunks nearly all sets do; the final plan is checked.
+        let is_capped = need == piece.code.k() && decoding != Decoding::None;
         let known = chunks.len();
         let slots = indices.iter().chain(n..n + copies).filter_map(|index| {
             let place = sites.binary_search_by_key(&piece.site_of(index), |(site, _)| *site).ok()?;
