@@ -3,7 +3,7 @@
 //! arrive are used, and what is still queued for a complete piece is taken back.
 //!
 //! Eq. 1 is for blocks that take any chunks. A query with a piece that wants one chunk (a packed object, a range) is planned as a whole
-//! with the options that such pieces have ([`super::cheapest_options`]).
+//! with the options that such pieces have ([`crate::alternatives`]).
 
 use std::fmt;
 use std::ops::Range;
