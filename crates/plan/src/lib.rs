@@ -1,7 +1,9 @@
 //! Every decision of the store, as pure functions of their arguments: no clock, no I/O, no global randomness.
 //!
 //! - [`access`]: which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B).
+//! - [`alternatives`]: the same where pieces have other ways to be read than any k of their chunks.
 //! - [`makespan`]: which chunks of a query are read where, so that the last comes soon and little load is added.
+//! - [`piece_options`]: the ways to read the pieces of a query, as these two take them.
 //! - [`movement`]: which chunk is moved where (EC-Store §IV-C, §IV-D).
 //! - [`placement_rule`]: which places a stripe's chunks may have.
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
@@ -21,6 +23,7 @@
 //! Plans are values. The crates that execute them make no choices.
 
 pub mod access;
+pub mod alternatives;
 pub mod check;
 pub mod co_access;
 pub mod combine_tree;
@@ -33,6 +36,7 @@ pub mod hot_copies;
 pub mod load_direction;
 pub mod makespan;
 pub mod movement;
+pub mod piece_options;
 pub mod placement;
 pub mod placement_rule;
 pub mod read;

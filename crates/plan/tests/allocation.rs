@@ -6,9 +6,12 @@ use std::cell::Cell;
 use rand::rngs::SmallRng;
 use rand::seq::index::sample;
 use rand::{Rng, SeedableRng};
-use striate_plan::access::{AccessOption, AccessProblem, AccessWorkspace, solve};
+use striate_plan::access::{AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US, solve};
+use striate_plan::alternatives::{self, AlternativesProblem, AlternativesWorkspace};
 use striate_plan::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
 use striate_plan::makespan::{self, MakespanProblem, MakespanWorkspace, USUAL_WEIGHT};
+
+const KINDS: [Pieces; 5] = [Pieces::Rs, Pieces::Lrc, Pieces::LrcWithCopies, Pieces::HalfSplit, Pieces::Local];
 
 /// The system's allocator, counting what each thread asks of it.
 struct Counting;
@@ -63,13 +66,27 @@ fn solving_allocates_nothing_once_the_workspace_has_grown() {
 #[test]
 fn planning_packed_objects_allocates_nothing_once_the_workspace_has_grown() {
     let (mut problem, mut workspace) = (MakespanProblem::default(), MakespanWorkspace::default());
-    let kinds = [Pieces::Rs, Pieces::Lrc, Pieces::LrcWithCopies, Pieces::HalfSplit, Pieces::Local];
     let mut allocations_of = |seed: u64| {
-        let (pieces, request) = (kinds[seed as usize % kinds.len()], 5.0 * (seed % 2) as f64);
+        let (pieces, request) = (KINDS[seed as usize % KINDS.len()], 5.0 * (seed % 2) as f64);
         let (count, weight) = (1 + seed as usize % 40, USUAL_WEIGHT);
         Shape { sites: 32, count, pieces, queue: USUAL_QUEUE, request, weight }.draw(seed, &mut problem);
         let before = ALLOCATIONS.with(Cell::get);
         makespan::solve(&problem, &mut workspace).expect("a plan");
+        ALLOCATIONS.with(Cell::get) - before
+    };
+    let first: u64 = (0..200).map(&mut allocations_of).sum();
+    let again: u64 = (0..200).map(&mut allocations_of).sum();
+    assert!(first > 0 && again == 0, "{first} allocations first, {again} the second time");
+}
+
+#[test]
+fn planning_packed_objects_by_cost_allocates_nothing_once_the_workspace_has_grown() {
+    let (mut problem, mut workspace) = (AlternativesProblem::default(), AlternativesWorkspace::default());
+    let mut allocations_of = |seed: u64| {
+        let (pieces, count) = (KINDS[seed as usize % KINDS.len()], 1 + seed as usize % 40);
+        alternatives::instances::Shape { sites: 32, count, pieces }.draw(seed, &mut problem);
+        let before = ALLOCATIONS.with(Cell::get);
+        alternatives::solve(&problem, BUDGET_OF_200_US, &mut workspace).expect("a plan");
         ALLOCATIONS.with(Cell::get) - before
     };
     let first: u64 = (0..200).map(&mut allocations_of).sum();

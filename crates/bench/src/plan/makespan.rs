@@ -1,27 +1,24 @@
 //! Plans of queries over packed objects: how far from the optimum they are, and what they take.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use highs::{Col, RowProblem};
 use striate_plan::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
-use striate_plan::makespan::{
-    MakespanProblem, MakespanWorkspace, UNGROUPED, USUAL_WEIGHT, check_makespan, solve,
-};
+use striate_plan::makespan::{MakespanProblem, MakespanWorkspace, USUAL_WEIGHT, check_makespan, solve};
 
-use super::{Extent, highs as reference};
+use super::{Extent, highs as reference, options};
 use crate::claims::{Bar, Claims, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
 /// Seconds after which HiGHS gives an instance up.
-const LIMIT_S: f64 = 30.0;
+pub const LIMIT_S: f64 = 30.0;
 /// How often each instance is timed; the best time counts.
 const REPEATS: usize = 5;
 /// c where asking counts: five transfers of 50 KB, as EC-Store measured.
 const REQUEST: f64 = 5.0;
 const ASKING: [(f64, &str); 2] = [(0.0, "c = 0"), (REQUEST, "c = 5")];
 
-const KINDS: [(Pieces, &str); 5] = [
+pub const KINDS: [(Pieces, &str); 5] = [
     (Pieces::Rs, "RS(6,3)"),
     (Pieces::Lrc, "LRC(6,2,2)"),
     (Pieces::LrcWithCopies, "LRC(6,2,2) with copies"),
@@ -99,7 +96,7 @@ pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     Ok(())
 }
 
-fn mean(sample: &[f64]) -> f64 {
+pub fn mean(sample: &[f64]) -> f64 {
     sample.iter().sum::<f64>() / sample.len().max(1) as f64
 }
 
@@ -144,35 +141,11 @@ fn model(problem: &MakespanProblem) -> RowProblem {
         .collect();
     let end = |(queue, &asked): (&f64, &Col)| vec![(last, 1.0), (asked, -(queue + problem.request()))];
     let mut ends: Vec<Vec<(Col, f64)>> = problem.queues().iter().zip(&asked).map(end).collect();
-    for piece in 0..problem.piece_count() {
-        let mut chosen = Vec::new();
-        let mut at_site: BTreeMap<usize, Vec<(Col, f64)>> = BTreeMap::new();
-        for option in problem.options(piece) {
-            let is_chosen = model.add_integer_column(0.0, 0..=1);
-            chosen.push((is_chosen, 1.0));
-            let mut need = vec![(is_chosen, -(option.need as f64))];
-            let mut groups: BTreeMap<usize, Vec<(Col, f64)>> = BTreeMap::new();
-            for slot in option.slots {
-                let read = model.add_integer_column(weight * (slot.transfer + slot.decoding), 0..=1);
-                need.push((read, 1.0));
-                at_site.entry(slot.site).or_default().push((read, -1.0));
-                ends[slot.site].push((read, -slot.transfer));
-                if slot.group != UNGROUPED {
-                    groups.entry(slot.group).or_default().push((read, -1.0));
-                }
-            }
-            model.add_row(0.0..=0.0, need);
-            for (_, mut row) in groups {
-                row.push((is_chosen, option.cap as f64));
-                model.add_row(0.0.., row);
-            }
-        }
-        model.add_row(1.0..=1.0, chosen);
-        for (site, mut row) in at_site {
-            row.push((asked[site], 1.0));
-            model.add_row(0.0.., row);
-        }
-    }
+    options::read_all(&mut model, &problem.pieces, &asked, |model, slot, _| {
+        let read = model.add_integer_column(weight * slot.load(), 0..=1);
+        ends[slot.site].push((read, -slot.transfer));
+        read
+    });
     for row in ends.into_iter().filter(|row| row.len() > 2) {
         model.add_row(0.0.., row);
     }

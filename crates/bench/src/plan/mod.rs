@@ -4,9 +4,11 @@
 //! Times are processor time of one thread, the best of five runs for each instance; their 99th percentile is over
 //! instances. HiGHS runs in this process with one thread, after a first call.
 
+mod alternatives;
 mod beyond;
 mod highs;
 mod makespan;
+mod options;
 mod race;
 mod speed;
 
@@ -105,6 +107,7 @@ fn measure(options: &Options) -> io::Result<bool> {
     let mut claims = Claims::new(json);
     makespan::claim_speeds(&mut claims, &extent)?;
     makespan::claim_gaps(&mut claims, &extent)?;
+    alternatives::claim_gaps(&mut claims, &extent)?;
     if options.packed {
         return Ok(claims.all_hold());
     }

@@ -8,8 +8,9 @@
 //!
 //! Most pieces end early by their option of least load and have no floor. The others' ends are sorted out in full.
 
-use super::problem::{MakespanProblem, UNGROUPED};
+use super::problem::MakespanProblem;
 use super::response::PRECISION;
+use crate::piece_options::UNGROUPED;
 
 /// What is known of pieces alone.
 #[derive(Clone, Debug, Default)]
@@ -45,9 +46,9 @@ impl Bounds {
         self.is_claimed.clear();
         self.is_claimed.resize(problem.queues.len(), false);
         self.taken.clear();
-        self.taken.resize(problem.groups, 0);
+        self.taken.resize(problem.pieces.groups, 0);
         self.earliest.clear();
-        self.earliest.resize(problem.options.len(), 0.0);
+        self.earliest.resize(problem.pieces.options.len(), 0.0);
         self.order_pieces(problem);
         let first = self.first_floor(problem);
         self.floors_from(problem, first);
@@ -63,12 +64,12 @@ impl Bounds {
         self.order.clear();
         self.piece_ends.clear();
         self.least_loads.clear();
-        for piece in 0..problem.piece_count() {
+        for piece in 0..problem.pieces.piece_count() {
             let lightest = lightest(problem, piece);
             let end = self.earliest_end(problem, lightest);
             self.earliest[lightest] = end;
             self.piece_ends.push(end);
-            self.least_loads.push(problem.options[lightest].least_load);
+            self.least_loads.push(problem.pieces.options[lightest].least_load);
             self.order.push(piece as u32);
         }
     }
@@ -82,12 +83,12 @@ impl Bounds {
             if self.piece_ends[piece] <= first {
                 break;
             }
-            for option in problem.options_of(piece) {
+            for option in problem.pieces.options_of(piece) {
                 if self.earliest[option] == 0.0 {
                     self.earliest[option] = self.earliest_end(problem, option);
                 }
             }
-            let ends = &self.earliest[problem.options_of(piece)];
+            let ends = &self.earliest[problem.pieces.options_of(piece)];
             self.piece_ends[piece] = ends.iter().copied().fold(f64::INFINITY, f64::min);
             first = first.max(self.piece_ends[piece]);
         }
@@ -104,7 +105,7 @@ impl Bounds {
         let requests = problem.request * self.sites_needed(problem) as f64;
         let mut load = requests;
         self.steps.clear();
-        for piece in 0..problem.piece_count() {
+        for piece in 0..problem.pieces.piece_count() {
             load += self.steps_of(problem, piece, first);
         }
         self.steps.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
@@ -118,8 +119,8 @@ impl Bounds {
 
     /// The least load of a piece's options that end by T₀; the ends at which there is less are noted.
     fn steps_of(&mut self, problem: &MakespanProblem, piece: usize, first: f64) -> f64 {
-        let of = problem.options_of(piece);
-        let load = |option: usize| problem.options[option].least_load;
+        let of = problem.pieces.options_of(piece);
+        let load = |option: usize| problem.pieces.options[option].least_load;
         let by_first = of.clone().filter(|&option| self.earliest[option] <= first * (1.0 + PRECISION));
         let mut least = by_first.map(load).fold(f64::INFINITY, f64::min);
         let at_first = least;
@@ -135,8 +136,8 @@ impl Bounds {
 
     /// When an option can have ended at the earliest, alone.
     fn earliest_end(&mut self, problem: &MakespanProblem, option: usize) -> f64 {
-        let of = problem.options[option];
-        let slots = &problem.slots[of.first..of.end];
+        let of = problem.pieces.options[option];
+        let slots = &problem.pieces.slots[of.slots()];
         let ends = slots.iter().map(|slot| problem.queues[slot.site] + problem.request + slot.transfer);
         match of.need {
             0 => return 0.0,
@@ -169,11 +170,11 @@ impl Bounds {
             return 0;
         }
         let (mut apart, mut most) = (0, 0);
-        for piece in 0..problem.piece_count() {
-            let options = &problem.options[problem.options_of(piece)];
+        for piece in 0..problem.pieces.piece_count() {
+            let options = &problem.pieces.options[problem.pieces.options_of(piece)];
             let need = options.iter().map(|of| of.need).min().unwrap_or(0);
             most = most.max(need);
-            let slots = || options.iter().flat_map(|of| &problem.slots[of.first..of.end]);
+            let slots = || options.iter().flat_map(|of| &problem.pieces.slots[of.slots()]);
             if slots().all(|slot| !self.is_claimed[slot.site]) {
                 slots().for_each(|slot| self.is_claimed[slot.site] = true);
                 apart += need;
@@ -185,7 +186,7 @@ impl Bounds {
 
 /// The option of least load of a piece that has one.
 fn lightest(problem: &MakespanProblem, piece: usize) -> usize {
-    let load = |option: usize| problem.options[option].least_load;
-    let of = problem.options_of(piece);
+    let load = |option: usize| problem.pieces.options[option].least_load;
+    let of = problem.pieces.options_of(piece);
     of.min_by(|&a, &b| load(a).total_cmp(&load(b))).expect("the piece has an option")
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{MakespanOption, MakespanPlan, MakespanProblem, MakespanSlot, UNGROUPED};
+use super::{MakespanPlan, MakespanProblem};
 
 /// Why a plan is wrong.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -44,14 +44,14 @@ const TOLERANCE: f64 = 1e-9;
 pub fn check_makespan(problem: &MakespanProblem, plan: &MakespanPlan<'_>) -> Result<(), MakespanFault> {
     let mut loads: BTreeMap<usize, f64> = BTreeMap::new();
     let mut added_load = 0.0;
-    for piece in 0..problem.piece_count() {
+    for piece in 0..problem.pieces.piece_count() {
         let picks = plan.picks_of(piece);
-        if !problem.options(piece).any(|option| is_read(problem, &option, picks)) {
+        if !problem.pieces.is_read(piece, picks) {
             return Err(MakespanFault::NoOption { piece });
         }
-        for slot in picks.iter().map(|&pick| problem.slots()[pick as usize]) {
+        for slot in picks.iter().map(|&pick| problem.pieces.slots()[pick as usize]) {
             *loads.entry(slot.site).or_insert(problem.request()) += slot.transfer;
-            added_load += slot.transfer + slot.decoding;
+            added_load += slot.load();
         }
     }
     added_load += problem.request() * loads.len() as f64;
@@ -71,18 +71,4 @@ pub fn check_makespan(problem: &MakespanProblem, plan: &MakespanPlan<'_>) -> Res
         return Err(MakespanFault::LowerBound { cost, lower_bound: plan.lower_bound });
     }
     Ok(())
-}
-
-/// Whether exactly this option is read, each slot once.
-fn is_read(problem: &MakespanProblem, option: &MakespanOption<'_>, picks: &[u32]) -> bool {
-    let slot = |pick: u32| &problem.slots()[pick as usize];
-    let is_of_option = |pick: u32| option.slots.iter().any(|of| std::ptr::eq(of, slot(pick)));
-    let mut sorted = picks.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let in_group = |of: &MakespanSlot| picks.iter().filter(|&&pick| slot(pick).group == of.group).count();
-    let fits = |of: &MakespanSlot| of.group == UNGROUPED || in_group(of) <= option.cap;
-    sorted.len() == option.need
-        && picks.len() == option.need
-        && picks.iter().all(|&pick| is_of_option(pick) && fits(slot(pick)))
 }

@@ -54,7 +54,7 @@ impl MakespanWorkspace {
     /// Lets pieces find better responses and closes sites, until neither makes the plan better.
     pub(super) fn improve_fully(&mut self, problem: &MakespanProblem) {
         self.improve(problem);
-        let mut left = MOST_CLOSING / problem.piece_count().max(1);
+        let mut left = MOST_CLOSING / problem.pieces.piece_count().max(1);
         while problem.request > 0.0 && self.close_sites(problem, &mut left) {
             self.improve(problem);
         }
@@ -64,7 +64,7 @@ impl MakespanWorkspace {
     pub(super) fn improve_pieces(&mut self, problem: &MakespanProblem) -> bool {
         let mut last = self.state.last(problem);
         let mut is_better = false;
-        for piece in 0..problem.piece_count() {
+        for piece in 0..problem.pieces.piece_count() {
             if self.may_gain(problem, piece, last.1) && self.improve_piece(problem, piece, last) {
                 last = self.state.last(problem);
                 is_better = true;
@@ -76,8 +76,8 @@ impl MakespanWorkspace {
     /// Whether a piece may have a better response: it ends last, adds more load than its lightest option, or asks a site for
     /// nobody else.
     fn may_gain(&self, problem: &MakespanProblem, piece: usize, last: usize) -> bool {
-        let picks = self.state.picks(piece).iter().map(|&pick| problem.slots[pick as usize]);
-        let load: f64 = picks.clone().map(|slot| slot.transfer + slot.decoding).sum();
+        let picks = self.state.picks(piece).iter().map(|&pick| problem.pieces.slots[pick as usize]);
+        let load: f64 = picks.clone().map(|slot| slot.load()).sum();
         load > self.bounds.least_loads[piece] * (1.0 + PRECISION)
             || picks.clone().any(|slot| slot.site == last)
             || (problem.request > 0.0 && picks.clone().any(|slot| self.state.count(slot.site) == 1))
@@ -120,7 +120,7 @@ impl MakespanWorkspace {
     fn close_site(&mut self, problem: &MakespanProblem, site: usize) -> bool {
         let cost = self.state.cost(problem);
         self.before.clear();
-        for piece in 0..problem.piece_count() {
+        for piece in 0..problem.pieces.piece_count() {
             if touches(problem, self.state.picks(piece), site) {
                 self.before.push(piece, self.state.picks(piece));
             }
@@ -154,5 +154,5 @@ impl MakespanWorkspace {
 
 /// Whether one of these slots is at a site.
 fn touches(problem: &MakespanProblem, picks: &[u32], site: usize) -> bool {
-    picks.iter().any(|&pick| problem.slots[pick as usize].site == site)
+    picks.iter().any(|&pick| problem.pieces.slots[pick as usize].site == site)
 }

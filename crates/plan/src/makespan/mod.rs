@@ -1,7 +1,6 @@
 //! Which chunks a query reads so that its last one comes soon and the sites have little to do for it.
 //!
-//! A query has pieces, and each piece has *options*: the chunk itself or a copy of it, the rest of its local group, k others.
-//! An option takes `need` of its slots, at most `cap` of each local group. With q_j the time before a request that comes to
+//! A query has pieces, and each piece has options ([`crate::piece_options`]). With q_j the time before a request that comes to
 //! site j now, c that of any request, and z m_j that of z bytes, the plan minimises
 //!
 //! ```text
@@ -43,5 +42,5 @@ mod state;
 mod tests;
 
 pub use check::{MakespanFault, check_makespan};
-pub use problem::{MakespanError, MakespanOption, MakespanProblem, MakespanSlot, UNGROUPED, USUAL_WEIGHT};
+pub use problem::{MakespanProblem, USUAL_WEIGHT};
 pub use solve::{MakespanPlan, MakespanWorkspace, solve};

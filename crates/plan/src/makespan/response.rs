@@ -4,8 +4,9 @@
 //! of what they add to the load, skipping those over the cap: options are matroids. The limits that matter are `free` and the
 //! ends above it, in ascending order, until what is saved cannot make up for the end: the choice is exact.
 
-use super::problem::{MakespanProblem, Ranges, UNGROUPED};
+use super::problem::MakespanProblem;
 use super::state::State;
+use crate::piece_options::{Ranges, UNGROUPED};
 
 /// Costs that differ by less are equal, as a share of them.
 pub(super) const PRECISION: f64 = 1e-9;
@@ -64,8 +65,8 @@ impl Response {
         earliest: &[f64],
     ) {
         (self.cost, self.end) = (f64::INFINITY, 0.0);
-        for option in problem.options_of(piece) {
-            let of = problem.options[option];
+        for option in problem.pieces.options_of(piece) {
+            let of = problem.pieces.options[option];
             let least = problem.weight * of.least_load + (earliest[option] - wanted.free).max(0.0);
             if least >= self.cost || least + new_requests(problem, state, of) >= self.cost {
                 continue;
@@ -88,8 +89,8 @@ impl Response {
     }
 
     fn take_one(&mut self, problem: &MakespanProblem, state: &State, of: Ranges, wanted: Wanted) {
-        for slot in of.first..of.end {
-            if problem.slots[slot].site != wanted.closed {
+        for slot in of.slots() {
+            if problem.pieces.slots[slot].site != wanted.closed {
                 let Candidate { end, load, .. } = candidate(problem, state, slot);
                 self.offer((end - wanted.free).max(0.0) + load, end, &[slot as u32]);
             }
@@ -97,11 +98,11 @@ impl Response {
     }
 
     fn take_some(&mut self, problem: &MakespanProblem, state: &State, of: Ranges, wanted: Wanted) {
-        let open = (of.first..of.end).filter(|&slot| problem.slots[slot].site != wanted.closed);
+        let open = (of.first..of.end).filter(|&slot| problem.pieces.slots[slot].site != wanted.closed);
         self.candidates.clear();
         self.candidates.extend(open.map(|slot| candidate(problem, state, slot)));
         self.candidates.sort_unstable_by(|a, b| a.end.total_cmp(&b.end).then(a.slot.cmp(&b.slot)));
-        self.taken.resize(problem.groups, 0);
+        self.taken.resize(problem.pieces.groups, 0);
         self.by_load.clear();
         self.by_load.extend(0..self.candidates.len() as u32);
         let soonest = self.choose(of, f64::INFINITY);
@@ -164,17 +165,17 @@ fn new_requests(problem: &MakespanProblem, state: &State, of: Ranges) -> f64 {
     if problem.request == 0.0 {
         return 0.0;
     }
-    let used = problem.slots[of.first..of.end].iter().filter(|slot| state.is_used(slot.site)).count();
+    let used = problem.pieces.slots[of.slots()].iter().filter(|slot| state.is_used(slot.site)).count();
     problem.weight * problem.request * of.need.saturating_sub(used) as f64
 }
 
 fn candidate(problem: &MakespanProblem, state: &State, slot: usize) -> Candidate {
-    let of = problem.slots[slot];
+    let of = problem.pieces.slots[slot];
     let request = if state.is_used(of.site) { 0.0 } else { problem.request };
     Candidate {
         slot: slot as u32,
         group: of.group,
         end: state.end_with(problem, of.site, of.transfer),
-        load: problem.weight * (of.transfer + of.decoding + request),
+        load: problem.weight * (of.transfer + of.extra + request),
     }
 }

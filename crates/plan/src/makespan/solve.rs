@@ -2,9 +2,10 @@
 
 use super::bound::{Bounds, Floor};
 use super::improve::Taken;
-use super::problem::{MakespanError, MakespanProblem};
+use super::problem::MakespanProblem;
 use super::response::{PRECISION, Response, Wanted};
 use super::state::State;
+use crate::piece_options::NoOption;
 
 /// Plans are made from so many floors at most,
 const MOST_FLOORS: usize = 8;
@@ -55,14 +56,12 @@ pub struct MakespanWorkspace {
 /// Finds a good plan.
 ///
 /// # Errors
-/// [`MakespanError`] for a piece without options.
+/// [`NoOption`] for a piece without options.
 pub fn solve<'a>(
     problem: &MakespanProblem,
     workspace: &'a mut MakespanWorkspace,
-) -> Result<MakespanPlan<'a>, MakespanError> {
-    if let Some(piece) = (0..problem.piece_count()).find(|&piece| problem.options_of(piece).is_empty()) {
-        return Err(MakespanError::NoOption { piece });
-    }
+) -> Result<MakespanPlan<'a>, NoOption> {
+    problem.pieces.all_have_options()?;
     workspace.bounds.find(problem);
     let (makespan, added_load) = workspace.search(problem);
     let cost = makespan + problem.weight * added_load;
@@ -122,7 +121,7 @@ impl MakespanWorkspace {
     fn keep(&mut self, problem: &MakespanProblem) {
         self.picks.clear();
         self.ends.clear();
-        for piece in 0..problem.piece_count() {
+        for piece in 0..problem.pieces.piece_count() {
             self.picks.extend_from_slice(self.state.picks(piece));
             self.ends.push(self.picks.len());
         }

@@ -30,10 +30,14 @@ impl State {
         self.starts.clear();
         self.lens.clear();
         let mut start = 0;
-        for piece in 0..problem.piece_count() {
+        for piece in 0..problem.pieces.piece_count() {
             self.starts.push(start);
             self.lens.push(0);
-            start += problem.options[problem.options_of(piece)].iter().map(|of| of.need).max().unwrap_or(0);
+            start += problem.pieces.options[problem.pieces.options_of(piece)]
+                .iter()
+                .map(|of| of.need)
+                .max()
+                .unwrap_or(0);
         }
         self.picks.clear();
         self.picks.resize(start, 0);
@@ -65,9 +69,9 @@ impl State {
         self.picks[start..start + picks.len()].copy_from_slice(picks);
         self.lens[piece] = picks.len();
         for &pick in picks {
-            let slot = problem.slots[pick as usize];
+            let slot = problem.pieces.slots[pick as usize];
             self.load[slot.site] += slot.transfer;
-            self.work += slot.transfer + slot.decoding;
+            self.work += slot.load();
             self.used += usize::from(self.count[slot.site] == 0);
             self.count[slot.site] += 1;
         }
@@ -77,8 +81,8 @@ impl State {
     pub(super) fn give_back(&mut self, problem: &MakespanProblem, piece: usize) {
         let start = self.starts[piece];
         for at in start..start + self.lens[piece] {
-            let slot = problem.slots[self.picks[at] as usize];
-            self.work -= slot.transfer + slot.decoding;
+            let slot = problem.pieces.slots[self.picks[at] as usize];
+            self.work -= slot.load();
             self.count[slot.site] -= 1;
             // A site that is not used has no load, whatever rounding left.
             self.load[slot.site] =

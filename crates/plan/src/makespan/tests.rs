@@ -4,26 +4,14 @@ use proptest::prelude::*;
 
 use super::instances::{Pieces, Shape, USUAL_QUEUE};
 use super::*;
-
-/// An option: its need, its cap, and its slots as (site, transfer, decoding, group).
-type Slots = (usize, usize, Vec<(usize, f64, f64, usize)>);
+use crate::piece_options::tests::{Slots, choices_of, one, push_all, small_pieces};
+use crate::piece_options::{NoOption, Slot, UNGROUPED};
 
 fn problem(weight: f64, request: f64, queues: &[f64], pieces: &[Vec<Slots>]) -> MakespanProblem {
     let mut problem = MakespanProblem::default();
     problem.reset(weight, request, queues.iter().copied());
-    for options in pieces {
-        problem.push_piece();
-        for (need, cap, slots) in options {
-            let slot = |&(site, transfer, decoding, group)| MakespanSlot { site, transfer, decoding, group };
-            assert!(problem.push_option(*need, *cap, slots.iter().map(slot)), "an option has enough slots");
-        }
-    }
+    push_all(pieces, &mut problem.pieces);
     problem
-}
-
-/// A slot of one unit without a group.
-fn one(site: usize) -> (usize, f64, f64, usize) {
-    (site, 1.0, 0.0, UNGROUPED)
 }
 
 fn solved(problem: &MakespanProblem) -> (f64, f64, Vec<Vec<usize>>) {
@@ -31,40 +19,23 @@ fn solved(problem: &MakespanProblem) -> (f64, f64, Vec<Vec<usize>>) {
     let plan = solve(problem, &mut workspace).expect("a problem with a plan");
     check_makespan(problem, &plan).expect("a legal plan");
     let sites =
-        |piece| plan.picks_of(piece).iter().map(|&pick| problem.slots()[pick as usize].site).collect();
-    (plan.cost, plan.lower_bound, (0..problem.piece_count()).map(sites).collect())
+        |piece| plan.picks_of(piece).iter().map(|&pick| problem.pieces.slots()[pick as usize].site).collect();
+    (plan.cost, plan.lower_bound, (0..problem.pieces.piece_count()).map(sites).collect())
 }
 
 /// The least T + w X of all plans, by trying all.
 fn least_cost_by_trying_all(problem: &MakespanProblem) -> f64 {
-    let choices: Vec<Vec<Vec<MakespanSlot>>> =
-        (0..problem.piece_count()).map(|piece| choices_of(problem, piece)).collect();
+    let choices: Vec<Vec<Vec<Slot>>> =
+        (0..problem.pieces.piece_count()).map(|piece| choices_of(&problem.pieces, piece)).collect();
     let mut least = f64::INFINITY;
     try_all(problem, &choices, &mut Vec::new(), &mut least);
     least
 }
 
-/// All sets of slots that read a piece.
-fn choices_of(problem: &MakespanProblem, piece: usize) -> Vec<Vec<MakespanSlot>> {
-    let mut choices = Vec::new();
-    for option in problem.options(piece) {
-        for set in 0u32..1 << option.slots.len() {
-            let slots: Vec<MakespanSlot> =
-                (0..option.slots.len()).filter(|at| set >> at & 1 == 1).map(|at| option.slots[at]).collect();
-            let in_group = |group: usize| slots.iter().filter(|slot| slot.group == group).count();
-            let fits = |slot: &MakespanSlot| slot.group == UNGROUPED || in_group(slot.group) <= option.cap;
-            if slots.len() == option.need && slots.iter().all(fits) {
-                choices.push(slots);
-            }
-        }
-    }
-    choices
-}
-
 fn try_all<'a>(
     problem: &MakespanProblem,
-    choices: &'a [Vec<Vec<MakespanSlot>>],
-    taken: &mut Vec<&'a MakespanSlot>,
+    choices: &'a [Vec<Vec<Slot>>],
+    taken: &mut Vec<&'a Slot>,
     least: &mut f64,
 ) {
     let Some((first, rest)) = choices.split_first() else {
@@ -72,7 +43,7 @@ fn try_all<'a>(
         let mut added_load = 0.0;
         for slot in taken {
             *loads[slot.site].get_or_insert(problem.request()) += slot.transfer;
-            added_load += slot.transfer + slot.decoding;
+            added_load += slot.load();
         }
         added_load += problem.request() * loads.iter().flatten().count() as f64;
         let ends = loads.iter().zip(problem.queues()).filter_map(|(load, queue)| Some((*load)? + queue));
@@ -89,32 +60,10 @@ fn try_all<'a>(
 /// Up to three pieces over up to seven sites: one chunk of a small code each, or a whole block of one.
 fn small_problem() -> impl Strategy<Value = MakespanProblem> {
     let queue = prop_oneof![Just(0.0), 0.0f64..3.0, 5.0f64..30.0];
-    let size = prop_oneof![Just(1.0), 0.1f64..3.0];
-    let piece = (0usize..4, size, Just((0..7).collect::<Vec<usize>>()).prop_shuffle(), 0.0f64..0.2);
     let weight = prop_oneof![Just(0.06), Just(0.0), 0.0f64..1.0];
     let request = prop_oneof![Just(0.0), 0.0f64..4.0];
-    (proptest::collection::vec(queue, 7), proptest::collection::vec(piece, 1..4), weight, request).prop_map(
-        |(queues, pieces, weight, request)| {
-            let options = |(kind, size, sites, decoding): &(usize, f64, Vec<usize>, f64)| -> Vec<Slots> {
-                let slot = |at: usize, group: usize| (sites[at], *size, decoding * size, group);
-                let plain = |at: usize| (sites[at], *size, 0.0, UNGROUPED);
-                let of = |range: std::ops::Range<usize>| range.map(|at| slot(at, UNGROUPED)).collect();
-                match kind {
-                    // A block of rs(2,2); a chunk of rs(2,2) with a copy; one of lrc(2,1,1) and of lrc(4,2,1).
-                    0 => vec![(2, 0, (0..4).map(plain).collect())],
-                    1 => vec![(1, 0, vec![plain(0), plain(6)]), (2, 0, of(1..4))],
-                    2 => vec![(1, 0, vec![plain(0)]), (2, 0, of(1..3)), (2, 2, of(1..4))],
-                    _ => {
-                        let group = |at: usize| [0, 0, 1, 1, 0, 1, UNGROUPED][at];
-                        let others = (1..7).map(|at| slot(at, group(at))).collect();
-                        vec![(1, 0, vec![plain(0)]), (2, 2, vec![slot(1, 0), slot(4, 0)]), (4, 2, others)]
-                    }
-                }
-            };
-            let pieces: Vec<Vec<Slots>> = pieces.iter().map(options).collect();
-            problem(weight, request, &queues, &pieces)
-        },
-    )
+    (proptest::collection::vec(queue, 7), small_pieces(3), weight, request)
+        .prop_map(|(queues, pieces, weight, request)| problem(weight, request, &queues, &pieces))
 }
 
 proptest! {
@@ -133,9 +82,9 @@ proptest! {
     fn one_piece_is_read_at_its_best(problem in small_problem()) {
         let mut single = MakespanProblem::default();
         single.reset(problem.weight(), problem.request(), problem.queues().iter().copied());
-        single.push_piece();
-        for option in problem.options(0) {
-            single.push_option(option.need, option.cap, option.slots.iter().copied());
+        single.pieces.push_piece();
+        for option in problem.pieces.options(0) {
+            single.pieces.push_option(option.need, option.cap, option.slots.iter().copied());
         }
         let least = least_cost_by_trying_all(&single);
         let (cost, lower_bound, _) = solved(&single);
@@ -226,13 +175,13 @@ fn a_site_that_is_asked_anyway_costs_no_further_request() {
 fn a_piece_without_an_option_has_no_plan() {
     let mut problem = MakespanProblem::default();
     problem.reset(USUAL_WEIGHT, 1.0, [0.0; 3]);
-    problem.push_piece();
-    let slot = |site| MakespanSlot { site, transfer: 1.0, decoding: 0.0, group: 0 };
-    assert!(!problem.push_option(4, 9, (0..3).map(slot)));
-    assert!(!problem.push_option(3, 2, (0..3).map(slot)));
+    problem.pieces.push_piece();
+    let slot = |site| Slot { site, transfer: 1.0, extra: 0.0, group: 0 };
+    assert!(!problem.pieces.push_option(4, 9, (0..3).map(slot)));
+    assert!(!problem.pieces.push_option(3, 2, (0..3).map(slot)));
     let mut workspace = MakespanWorkspace::default();
-    assert_eq!(solve(&problem, &mut workspace), Err(MakespanError::NoOption { piece: 0 }));
-    problem.push_option(2, 2, (0..3).map(slot));
+    assert_eq!(solve(&problem, &mut workspace), Err(NoOption { piece: 0 }));
+    problem.pieces.push_option(2, 2, (0..3).map(slot));
     assert!(solve(&problem, &mut workspace).is_ok());
     problem.reset(USUAL_WEIGHT, 1.0, [0.0; 3]);
     let plan = solve(&problem, &mut workspace).expect("nothing to read");

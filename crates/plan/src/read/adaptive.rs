@@ -17,7 +17,8 @@ use striate_codec::CodecError;
 use super::cost_model::{CheapestChunks, CostModel};
 use super::piece::QueryPlan;
 use super::policy::{ChosenChunk, ChunkChoice, Policy, Purpose, ReadPlanner, ReadQuery};
-use super::soonest::{SoonestChunks, may_read_around, wants_one_chunk};
+use super::query_options::wants_one_chunk;
+use super::soonest::{SoonestChunks, may_read_around};
 use crate::makespan::USUAL_WEIGHT;
 
 /// Reads as the sites' queues let expect.

@@ -7,7 +7,7 @@
 use striate_codec::{ChunkSet, Code};
 
 use super::options::local_group;
-use crate::makespan::UNGROUPED;
+use crate::piece_options::UNGROUPED;
 use crate::placement_rule::local_groups;
 
 /// The ways to read the chunks of a code.

@@ -2,20 +2,23 @@
 //! optimal plan, or the best found in about 200 µs (EC+C, and EC+C+LB with extra reads). The first sufficient ones to
 //! arrive are used, and what is still queued for a complete piece is taken back.
 //!
-//! Eq. 1 is for pieces that take any chunks. Others are read normally; the sites that they ask are asked anyway, which
-//! the solver does not know.
+//! Eq. 1 is for blocks that take any chunks. A query with a piece that wants one chunk (a packed object, a range) is planned as a whole
+//! with the options that such pieces have ([`crate::alternatives`]).
 
 use std::fmt;
+use std::ops::Range;
 
 use rand::{Rng, RngCore};
 use striate_codec::CodecError;
 use striate_core::SiteId;
 
+use super::cheapest_options::CheapestOptions;
 use super::ordered::plan_in_order;
 use super::piece::{PlanCost, QueryChunk, QueryPiece, QueryPlan};
 use super::policy::{
     ChosenChunk, ChunkChoice, Policy, Purpose, ReadPlanner, ReadQuery, write_with_extra_reads,
 };
+use super::query_options::wants_one_chunk;
 use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 use crate::cost::SiteCost;
 
@@ -28,7 +31,7 @@ pub struct CostModel {
 
 impl Policy for CostModel {
     fn planner(&self) -> Box<dyn ReadPlanner> {
-        Box::new(CostModelPlanner { extra_reads: self.extra_reads, solver: CheapestChunks::default() })
+        Box::new(CostModelPlanner { extra_reads: self.extra_reads, ..CostModelPlanner::default() })
     }
 
     fn extra_reads(&self) -> usize {
@@ -50,20 +53,28 @@ impl fmt::Display for CostModel {
     }
 }
 
-#[derive(Debug)]
+/// o_j is drawn within so much of itself: among plans that cost the same, clients that see the same loads shall not all choose one.
+pub(super) const DRAWN: Range<f64> = 0.99..1.01;
+
+#[derive(Debug, Default)]
 struct CostModelPlanner {
     extra_reads: usize,
-    solver: CheapestChunks,
+    blocks: CheapestChunks,
+    options: CheapestOptions,
 }
 
 impl ReadPlanner for CostModelPlanner {
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
         let extra_reads = if query.purpose == Purpose::Rest { 0 } else { self.extra_reads };
-        self.solver.plan(query, extra_reads, rng)
+        match query.pieces.iter().any(wants_one_chunk) {
+            true => self.options.plan(query, extra_reads, rng),
+            false => self.blocks.plan(query, extra_reads, rng),
+        }
     }
 }
 
-/// Finds the cheapest chunks of queries.
+/// Finds the cheapest chunks of whole blocks. Other pieces are read normally; the sites that they ask are asked anyway, which
+/// the solver does not know.
 #[derive(Debug, Default)]
 pub(super) struct CheapestChunks {
     problem: AccessProblem,
@@ -135,8 +146,7 @@ fn set_up(
     );
     sites.sort_unstable();
     sites.dedup();
-    // Among plans that cost the same, clients that see the same loads shall not all choose one.
-    let mut drawn = |site: &SiteId| asking(cost(*site)) * rng.random_range(0.99..1.01);
+    let mut drawn = |site: &SiteId| asking(cost(*site)) * rng.random_range(DRAWN);
     problem.reset(sites.iter().map(&mut drawn));
     for (_, of) in pieces {
         let need = (of.code.k() + extra_reads).saturating_sub(of.awaited.len());

@@ -8,11 +8,13 @@
 //! - [`determining`]: the cheapest chunks that determine others.
 //! - [`policy`]: what every policy is; one file each: [`normal`], [`cost_model`], [`adaptive`].
 //! - [`options`]: the read options of one wanted chunk (Hu et al., SoCC'17).
-//! - `soonest`: whole queries whose pieces have such options, by [`crate::makespan`]; `code_options`: what their codes allow.
+//! - `query_options`: whole queries whose pieces have such options; `code_options`: what their codes allow; `soonest`: plans of them by
+//!   [`crate::makespan`]; `cheapest_options`: plans of them by [`crate::alternatives`].
 //! - [`ordered`]: plans that take the chunks of each piece in some order.
 //! - [`price`]: what a plan costs, and what any plan must cost.
 
 pub mod adaptive;
+mod cheapest_options;
 mod code_options;
 pub mod cost_model;
 pub mod determining;
@@ -22,6 +24,7 @@ pub mod ordered;
 pub mod piece;
 pub mod policy;
 pub mod price;
+mod query_options;
 mod soonest;
 
 #[cfg(test)]

@@ -46,6 +46,13 @@ pub struct ReadQuery<'a> {
     pub queue: &'a dyn Fn(SiteId) -> Option<SiteQueue>,
 }
 
+impl ReadQuery<'_> {
+    /// What a site costs that can be asked.
+    pub(super) fn cost_if_asked(&self, site: SiteId) -> Option<SiteCost> {
+        (self.cost)(site).filter(|_| (self.can_be_asked)(site))
+    }
+}
+
 /// What all sites have told at one probe.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {

@@ -198,6 +198,28 @@ fn the_cost_model_asks_more_sites_where_decoding_is_dear() {
     assert!(dear.reads.iter().flat_map(|read| &read.chunks).all(|chunk| chunk.index < 4), "{dear:?}");
 }
 
+/// A packed object whose own site nobody else needs, and a block that takes the rest of its local group anyway.
+#[test]
+fn the_cost_model_reads_packed_objects_where_sites_are_asked_anyway() {
+    let (lrc, split) = (code("lrc(6,2,2)"), code("rs(2,1)"));
+    let (of_packed, of_block) = (sites(1, 10), [2, 3, 7].map(SiteId));
+    let object = QueryPiece::part(STRIPE, &lrc, &of_packed, 4_096, set(&[0]));
+    let block = QueryPiece::whole(STRIPE, &split, &of_block, CHUNK_LEN);
+    let plan =
+        |policy, pieces: &[QueryPiece<'_>], cost| plan(policy, Purpose::Query, pieces, cost, 1).unwrap();
+    assert_eq!(asked(&plan("cost-model", &[object], &idle)), [1]);
+    let with_block = plan("cost-model(1)", &[object, block], &idle);
+    assert_eq!((asked(&with_block), with_block.extra_chunks), (vec![2, 3, 7], 1));
+    let cost = with_block.cost.expect("it is minimised");
+    assert!(cost.gap() == 0.0 && cost.cost > 3.0, "{cost:?}");
+    // Site 1 costs more than the three of the group: without the block it is read around too.
+    let dear = |site: SiteId| Some(SiteCost::of_asking(if site.0 == 1 { 9.0 } else { 1.0 }));
+    assert_eq!(asked(&plan("cost-model", &[object], &dear)), [2, 3, 7]);
+    let copies = [SiteId(20)];
+    let copied = plan("cost-model", &[QueryPiece { copies: &copies, ..object }], &dear);
+    assert_eq!((asked(&copied), copied.reads[0].chunks[0].index), (vec![20], 10));
+}
+
 #[test]
 fn one_extra_chunk_is_asked_for_only_while_nobody_waits() {
     let (code, sites) = (code("rs(4,2)"), sites(1, 6));

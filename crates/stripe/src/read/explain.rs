@@ -29,9 +29,9 @@ pub struct QueryExplained {
     pub blocks: Vec<BlockExplained>,
     /// The sites of their chunks, in the order of their numbers.
     pub sites: Vec<SiteExplained>,
-    /// Eq. 1 of what is read, where asking an idle site costs 1.
+    /// Eq. 1 of what is read, where asking an idle site costs 1, whatever the policy minimises.
     pub cost: f64,
-    /// No plan that reads as many chunks of each block costs less.
+    /// No plan that reads as many chunks of each block costs less, whichever of its options each packed object is read by.
     pub lower_bound: f64,
     /// What part of its cost another plan may save at most.
     pub gap: f64,

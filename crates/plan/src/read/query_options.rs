@@ -1,0 +1,227 @@
+//! The pieces of a query as the solvers take them, and what they choose as a plan.
+//!
+//! A piece that wants one chunk is read from that chunk or a copy of it, from the rest of its local group, or from any k others;
+//! one that wants a whole block from any k chunks; any other from its own chunks or any k. What was asked for before is no longer a
+//! choice: such pieces are read as the normal read would.
+
+use striate_codec::{ChunkSet, CodecError};
+use striate_core::SiteId;
+
+use super::code_options::{CodeOptions, KnownCodes};
+use super::normal::fetched_normally;
+use super::piece::{QueryChunk, QueryPiece, QueryPlan};
+use super::policy::ReadQuery;
+use crate::cost::SiteCost;
+use crate::piece_options::{PieceOptions, Slot, UNGROUPED};
+
+/// Whether a piece wants one chunk, which others determine, and nothing of it was asked for.
+pub(super) fn wants_one_chunk(piece: &QueryPiece<'_>) -> bool {
+    piece.wanted.len() == 1 && piece.code.k() > 1 && piece.asked.is_empty()
+}
+
+/// Turns the pieces of queries into options, and choices among these into plans.
+#[derive(Debug, Default)]
+pub(super) struct QueryOptions {
+    codes: KnownCodes,
+    /// The sites that have chunks of the query and can be asked, ascending, with their costs.
+    pub(super) sites: Vec<(SiteId, SiteCost)>,
+    /// What waiting at each of them adds to a slot's cost beside its transfer; nothing where this is empty.
+    pub(super) waiting: Vec<f64>,
+    /// The chunk of each slot.
+    chunks: Vec<usize>,
+}
+
+impl QueryOptions {
+    /// Forgets all pieces, and takes the sites of these.
+    pub(super) fn reset(&mut self, pieces: &[QueryPiece<'_>], cost: impl Fn(SiteId) -> Option<SiteCost>) {
+        self.chunks.clear();
+        self.waiting.clear();
+        let mut sites: Vec<SiteId> = pieces.iter().flat_map(QueryPiece::all_sites).collect();
+        sites.sort_unstable();
+        sites.dedup();
+        self.sites.clear();
+        self.sites.extend(sites.into_iter().filter_map(|site| Some((site, cost(site)?))));
+    }
+
+    /// Adds the pieces of a query with their options, of whole blocks up to `extra_reads` (δ) chunks more.
+    ///
+    /// # Errors
+    /// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+    pub(super) fn push_all(
+        &mut self,
+        query: &ReadQuery<'_>,
+        extra_reads: usize,
+        to: &mut PieceOptions,
+    ) -> Result<(), CodecError> {
+        for piece in query.pieces {
+            to.push_piece();
+            let most = piece.code.k() + extra_reads;
+            let is_any = piece.asked.is_empty()
+                && (piece.code.k()..=most).rev().any(|need| self.push_options(piece, need, to));
+            if !is_any {
+                self.push_only(piece, &fetched_normally(piece, query)?, to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the options of a piece of which nothing was asked for; `need` chunks of it if it is a whole block. Answers whether
+    /// there are any.
+    pub(super) fn push_options(
+        &mut self,
+        piece: &QueryPiece<'_>,
+        need: usize,
+        to: &mut PieceOptions,
+    ) -> bool {
+        let is_known = |site: SiteId| self.sites.binary_search_by_key(&site, |(site, _)| *site).is_ok();
+        let available: ChunkSet = piece.available(&is_known).collect();
+        let (k, own) = (piece.code.k(), piece.wanted.intersection(&available));
+        let code = self.codes.of(piece.code);
+        let (sites, waiting) = (&self.sites, &self.waiting);
+        let mut slots = Slots { to, chunks: &mut self.chunks, sites, waiting, piece, code };
+        if piece.takes_any() {
+            return slots.push(need, &available, 0, Decoding::OfParities);
+        }
+        match piece.wanted.iter().next() {
+            Some(index) if piece.wanted.len() == 1 => {
+                let mut is_any = slots.push(1, &own, piece.copies.len(), Decoding::None);
+                if let Some(local) = code.local(index).filter(|local| local.difference(&available).is_empty())
+                {
+                    is_any |= slots.push(local.len(), local, 0, Decoding::OfInputs);
+                }
+                is_any | slots.push(k, &available.difference(&piece.wanted), 0, Decoding::OfInputs)
+            }
+            _ => {
+                let is_any = slots.push(piece.wanted.len(), &own, 0, Decoding::None);
+                is_any | slots.push(k, &available, 0, Decoding::OfInputs)
+            }
+        }
+    }
+
+    /// Adds these chunks as the only option of a piece.
+    pub(super) fn push_only(&mut self, piece: &QueryPiece<'_>, chunks: &ChunkSet, to: &mut PieceOptions) {
+        let code = self.codes.of(piece.code);
+        let (sites, waiting) = (&self.sites, &self.waiting);
+        let mut slots = Slots { to, chunks: &mut self.chunks, sites, waiting, piece, code };
+        slots.push(chunks.len(), chunks, 0, Decoding::None);
+    }
+
+    /// The plan that reads these slots of each piece. Where they are not enough by the code's own judgement, the piece is read
+    /// normally.
+    ///
+    /// # Errors
+    /// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+    pub(super) fn plan<'p>(
+        &self,
+        query: &ReadQuery<'_>,
+        picks_of: impl Fn(usize) -> &'p [u32],
+    ) -> Result<QueryPlan, CodecError> {
+        let (mut chosen, mut extra_chunks) = (Vec::new(), 0);
+        for (piece, of) in query.pieces.iter().enumerate() {
+            let indices = picks_of(piece).iter().map(|&pick| self.chunks[pick as usize]);
+            let chunk = |index: usize| (of.site_of(index), QueryChunk { piece, index });
+            if !is_enough(of, indices.clone()) {
+                chosen.extend(fetched_normally(of, query)?.iter().map(chunk));
+                continue;
+            }
+            if of.takes_any() && of.asked.is_empty() {
+                extra_chunks += indices.len() - of.code.k();
+            }
+            chosen.extend(indices.map(chunk));
+        }
+        Ok(QueryPlan { extra_chunks, ..QueryPlan::of_chunks(chosen) })
+    }
+}
+
+/// What a plan's chunks of a piece cost, their sites asked.
+pub(super) fn cost_of_chunks(
+    piece: &QueryPiece<'_>,
+    chunks: &[usize],
+    cost: impl Fn(SiteId) -> Option<SiteCost>,
+) -> f64 {
+    let had: ChunkSet = chunks.iter().copied().chain(piece.awaited.iter()).collect();
+    let is_had =
+        piece.wanted.difference(&had).is_empty() || chunks.iter().any(|&index| index >= piece.code.n());
+    let decoding = match (piece.takes_any(), is_had) {
+        (true, _) => Decoding::OfParities,
+        (false, true) => Decoding::None,
+        (false, false) => Decoding::OfInputs,
+    };
+    let of_chunk = |&index: &usize| {
+        cost(piece.site_of(index))
+            .map_or(0.0, |cost| cost.transfer(piece.len) + decoding.cost(piece, index, cost))
+    };
+    chunks.iter().map(of_chunk).sum()
+}
+
+/// Whether these chunks are what a piece still needs. Copies are as good as the chunk.
+fn is_enough(piece: &QueryPiece<'_>, indices: impl Iterator<Item = usize>) -> bool {
+    let mut had = piece.awaited;
+    for index in indices {
+        if index >= piece.code.n() {
+            return true;
+        }
+        had.insert(index);
+    }
+    piece.code.determines(&had, &piece.wanted)
+}
+
+/// What is computed of an option's chunks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decoding {
+    /// Nothing: they are what is wanted.
+    None,
+    /// A data chunk from k others, for each parity.
+    OfParities,
+    /// What is wanted, from all of them.
+    OfInputs,
+}
+
+impl Decoding {
+    /// What a chunk's part in it costs.
+    fn cost(self, piece: &QueryPiece<'_>, index: usize, of: SiteCost) -> f64 {
+        match self {
+            Self::None => 0.0,
+            Self::OfParities => piece.decoding_cost(index, of),
+            Self::OfInputs => of.decode_per_byte * f64::from(piece.len),
+        }
+    }
+}
+
+/// Where a piece's options go.
+struct Slots<'a> {
+    to: &'a mut PieceOptions,
+    chunks: &'a mut Vec<usize>,
+    sites: &'a [(SiteId, SiteCost)],
+    waiting: &'a [f64],
+    piece: &'a QueryPiece<'a>,
+    code: &'a CodeOptions,
+}
+
+impl Slots<'_> {
+    /// Adds an option of these chunks and the piece's first `copies`, of which any `need` do within the code's caps. Answers whether
+    /// it is one.
+    fn push(&mut self, need: usize, indices: &ChunkSet, copies: usize, decoding: Decoding) -> bool {
+        let Self { to, chunks, sites, waiting, piece, code } = self;
+        let n = piece.code.n();
+        // Caps say which sets of k chunks suffice. Of more chunks nearly all sets do; the final plan is checked.
+        let is_capped = need == piece.code.k() && decoding != Decoding::None;
+        let known = chunks.len();
+        let slots = indices.iter().chain(n..n + copies).filter_map(|index| {
+            let place = sites.binary_search_by_key(&piece.site_of(index), |(site, _)| *site).ok()?;
+            let cost = sites[place].1;
+            chunks.push(index);
+            Some(Slot {
+                site: place,
+                transfer: cost.transfer(piece.len),
+                extra: decoding.cost(piece, index, cost) + waiting.get(place).copied().unwrap_or(0.0),
+                group: if is_capped { code.group(index) } else { UNGROUPED },
+            })
+        });
+        let is_option = to.push_option(need, code.cap, slots);
+        if !is_option {
+            chunks.truncate(known);
+        }
+        is_option
+    }
+}
