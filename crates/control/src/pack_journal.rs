@@ -9,7 +9,7 @@ use striate_stripe::{StripeError, Stripes};
 
 use crate::pack_figures::add;
 use crate::pack_setting::PackDecision;
-use crate::pack_walk::Walk;
+use crate::pack_walk::{Walk, within_memory};
 use crate::packing::PackReport;
 use crate::packing_service::PackingOptions;
 use crate::recent::Recent;
@@ -35,7 +35,7 @@ pub(crate) async fn write_bucket(
     };
     match decision {
         PackDecision::Packs(most) => {
-            record.partition_len = walk.within_memory(most);
+            record.partition_len = within_memory(stripes, most);
             record.group_bytes = walk.group_bytes(record.partition_len);
         }
         PackDecision::Stays(why) => record.reason = why.to_string(),

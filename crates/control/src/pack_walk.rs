@@ -116,15 +116,8 @@ impl<'a> Walk<'a> {
 
     /// The same, packing into partitions of at most `most` bytes, as far as the byte budget allows.
     pub(crate) fn packing(mut self, most: u32) -> Self {
-        self.partition_len = Some(self.within_memory(most));
+        self.partition_len = Some(within_memory(self.stripes, most));
         self
-    }
-
-    /// The longest partition, a power of two up to `most`, that half of the byte budget holds.
-    pub(crate) fn within_memory(&self, most: u32) -> u32 {
-        let half = self.stripes.budget().total() / 2;
-        let lens = std::iter::successors(Some(most), |len| Some(len / 2));
-        lens.take_while(|len| *len > SHORTEST).find(|len| *len as usize <= half).unwrap_or(SHORTEST)
     }
 
     /// The bucket's name.
@@ -266,6 +259,13 @@ impl<'a> Walk<'a> {
         let full = sites.find(|(_, load)| load.free_bytes < (load.used_bytes + load.free_bytes) / RESERVE);
         full.map(|(site, _)| format!("site {site} has less than a tenth of its space left"))
     }
+}
+
+/// The longest partition, a power of two up to `most`, that half of the byte budget holds.
+pub(crate) fn within_memory(stripes: &Stripes, most: u32) -> u32 {
+    let half = stripes.budget().total() / 2;
+    let lens = std::iter::successors(Some(most), |len| Some(len / 2));
+    lens.take_while(|len| *len > SHORTEST).find(|len| *len as usize <= half).unwrap_or(SHORTEST)
 }
 
 /// The largest power of two from `least` to `most` that `room` bytes fill.

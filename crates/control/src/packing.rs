@@ -325,14 +325,6 @@ fn stored(body: &Body) -> Option<Stored> {
     }
 }
 
-/// The length of partitions that hold all of `candidates` in one group, and little more.
-pub(crate) fn snug_partition(candidates: &[Candidate], k: usize) -> u32 {
-    let room: usize = candidates.iter().map(Candidate::room).sum();
-    let largest = candidates.iter().map(Candidate::room).max().unwrap_or(0);
-    let len = room.div_ceil(k) + largest + striate_stripe::partition::FOOTER_LEN as usize;
-    len.next_multiple_of(4 << 10) as u32
-}
-
 /// The extent that a row names in a stripe, if it does.
 pub(crate) fn extent_in(row: &Row, stripe: StripeId) -> Result<Option<Extent>, StripeError> {
     let object: Object = row.record()?;

@@ -17,7 +17,8 @@ use striate_meta::{Commit, Precondition, Row, keys};
 use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, PartitionFooter};
 use striate_stripe::{Packer, Span, Stored, StripeError, Stripes, release_stripe};
 
-use crate::packing::{Candidate, PackOptions, PackReport, extent_in, pack_group, snug_partition};
+use crate::packing::{Candidate, PackOptions, extent_in};
+use crate::rewriting::Rewriting;
 use crate::rows::Rows;
 
 /// Rows of a stripe's objects read together.
@@ -26,12 +27,10 @@ const PAGE: usize = 500;
 /// What was done about a marked stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repacked {
-    /// Its group is being written, or its record changed: it is looked at again.
+    /// Its group is being written, its record changed, or something lives in it still: it is looked at again.
     Later,
     /// It is dense enough: the mark is gone.
     Kept,
-    /// What lived was rewritten; the stripe is looked at again.
-    Rewritten,
     /// Nothing lived: it is garbage.
     Released,
     /// A directory cannot be read: it stays until that is repaired.
@@ -85,71 +84,88 @@ pub async fn repack_marked(
 /// As [`repack_marked`]; `tell` is told after each stripe what was done until then, and ends it by `Break`.
 ///
 /// # Errors
-/// When the metadata store fails.
+/// When the metadata store fails, or what lives cannot be rewritten.
 pub(crate) async fn repack_marked_while(
     stripes: &Stripes,
     packer: &Packer,
     options: &PackOptions,
     tell: TellDone<'_>,
 ) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
-    let mut done = Vec::new();
+    let (mut done, mut rewriting) = (Vec::new(), Rewriting::new(stripes, packer, options));
     let mut rows = Rows::with_prefix(keys::MARKS);
     while let Some(page) = rows.next(stripes).await? {
-        for row in page {
-            let Some(id) = keys::stripe_of(&row.key) else { continue };
-            let mut what = repack(stripes, packer, id, options).await?;
-            if what == Repacked::Rewritten {
-                what = repack(stripes, packer, id, options).await?;
-            }
-            done.push((id, what));
+        for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
+            let rewritten = match look_at(stripes, id, options).await? {
+                LookedAt::Done(what) => {
+                    done.push((id, what));
+                    Vec::new()
+                }
+                LookedAt::Worn(look) => rewriting.add(id, &look.record.profile, look.live).await?,
+            };
+            look_again(stripes, rewritten, options, &mut done).await?;
             if tell(&done).is_break() {
                 return Ok(done);
             }
         }
     }
+    let rewritten = rewriting.finish().await?;
+    look_again(stripes, rewritten, options, &mut done).await?;
+    let _ended = tell(&done);
     Ok(done)
 }
 
-/// Looks at one marked stripe.
-///
-/// # Errors
-/// When the metadata store fails, or what lives cannot be rewritten.
-pub fn repack<'a>(
+/// Looks at groups whose live objects were written elsewhere.
+async fn look_again(
+    stripes: &Stripes,
+    rewritten: Vec<StripeId>,
+    options: &PackOptions,
+    done: &mut Vec<(StripeId, Repacked)>,
+) -> Result<(), StripeError> {
+    for id in rewritten {
+        done.push(match look_at(stripes, id, options).await? {
+            LookedAt::Done(what) => (id, what),
+            // Some of it was overtaken, or did not fit.
+            LookedAt::Worn(_) => (id, Repacked::Later),
+        });
+    }
+    Ok(())
+}
+
+/// What a look at a marked stripe came to.
+enum LookedAt {
+    Done(Repacked),
+    /// What lives is to be rewritten.
+    Worn(Box<Look>),
+}
+
+/// Looks at one marked stripe, and does what takes one transaction.
+fn look_at<'a>(
     stripes: &'a Stripes,
-    packer: &'a Packer,
     id: StripeId,
     options: &'a PackOptions,
-) -> BoxFuture<'a, Result<Repacked, StripeError>> {
+) -> BoxFuture<'a, Result<LookedAt, StripeError>> {
     Box::pin(async move {
         let look = match look(stripes, id).await {
             Ok(Some(look)) => look,
-            Ok(None) => return Ok(Repacked::Later),
+            Ok(None) => return Ok(LookedAt::Done(Repacked::Later)),
             Err(error @ (StripeError::Unreadable { .. } | StripeError::Inconsistent { .. })) => {
                 tracing::warn!(stripe = %id, %error, "what lives in a packed stripe cannot be seen");
-                return Ok(Repacked::Unreadable);
+                return Ok(LookedAt::Done(Repacked::Unreadable));
             }
             Err(error) => return Err(error),
         };
         if look.live.is_empty() {
-            return release(stripes, id, look).await;
+            return release(stripes, id, look).await.map(LookedAt::Done);
         }
-        if look.found.dead_share() <= options.dead_share {
-            let mut tx = stripes.transaction();
-            tx.require_unchanged(look.mark.key.clone(), Some(&look.mark)).delete(look.mark.key);
-            return Ok(match stripes.meta().commit(tx).await? {
-                Commit::Done(_) => Repacked::Kept,
-                Commit::Conflict { .. } => Repacked::Later,
-            });
+        if look.found.dead_share() > options.dead_share {
+            return Ok(LookedAt::Worn(Box::new(look)));
         }
-        let profile = stripes.profiles().parse(&look.record.profile)?;
-        let partition_len = snug_partition(&look.live, stripes.code(&profile)?.k());
-        let objects = match pack_group(stripes, packer, &profile, partition_len, look.live).await {
-            Ok(PackReport { objects, .. }) => objects,
-            // Sites are away or full. Stripes in which nothing lives are released all the same.
-            Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => 0,
-            Err(error) => return Err(error),
-        };
-        Ok(if objects > 0 { Repacked::Rewritten } else { Repacked::Later })
+        let mut tx = stripes.transaction();
+        tx.require_unchanged(look.mark.key.clone(), Some(&look.mark)).delete(look.mark.key);
+        Ok(LookedAt::Done(match stripes.meta().commit(tx).await? {
+            Commit::Done(_) => Repacked::Kept,
+            Commit::Conflict { .. } => Repacked::Later,
+        }))
     })
 }
 

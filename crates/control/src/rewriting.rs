@@ -1,0 +1,148 @@
+//! What lives in worn groups is rewritten together: as many of a bucket's as fill a group, so that little of many groups becomes
+//! one dense group and not many small ones.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use striate_core::StripeId;
+use striate_stripe::{Packer, StripeError, Stripes};
+
+use crate::pack_walk::within_memory;
+use crate::packing::{Candidate, PackOptions, pack_group};
+
+/// What was gathered, by bucket and profile.
+pub(crate) struct Rewriting<'a> {
+    stripes: &'a Stripes,
+    packer: &'a Packer,
+    /// The longest partition.
+    most: u32,
+    gathered: BTreeMap<(Bytes, String), Gathered>,
+}
+
+#[derive(Default)]
+struct Gathered {
+    of: Vec<StripeId>,
+    live: Vec<Candidate>,
+    room: usize,
+}
+
+/// Groups whose live objects were written elsewhere, as far as that could be done: to be looked at again.
+pub(crate) type Rewritten = Vec<StripeId>;
+
+impl<'a> Rewriting<'a> {
+    pub(crate) fn new(stripes: &'a Stripes, packer: &'a Packer, options: &PackOptions) -> Self {
+        let most = within_memory(stripes, options.partition_len);
+        Self { stripes, packer, most, gathered: BTreeMap::new() }
+    }
+
+    /// Adds what lives in a group of this profile, at least one object. Writes what was gathered before if both do not fit into
+    /// one group.
+    ///
+    /// # Errors
+    /// When the metadata store fails, or a group cannot be written.
+    pub(crate) async fn add(
+        &mut self,
+        id: StripeId,
+        profile: &str,
+        live: Vec<Candidate>,
+    ) -> Result<Rewritten, StripeError> {
+        let key = (bucket_of(&live), profile.to_owned());
+        let room: usize = live.iter().map(Candidate::room).sum();
+        let before = self.gathered.remove(&key).unwrap_or_default();
+        let (mut gathered, mut done) = (before, Vec::new());
+        if gathered.room > 0 && gathered.room + room > self.capacity(profile)? {
+            done = self.write(profile, std::mem::take(&mut gathered)).await?;
+        }
+        gathered.of.push(id);
+        gathered.live.extend(live);
+        gathered.room += room;
+        self.gathered.insert(key, gathered);
+        Ok(done)
+    }
+
+    /// Writes the rest.
+    ///
+    /// # Errors
+    /// As [`Rewriting::add`].
+    pub(crate) async fn finish(&mut self) -> Result<Rewritten, StripeError> {
+        let mut done = Vec::new();
+        while let Some(((_, profile), gathered)) = self.gathered.pop_first() {
+            done.extend(self.write(&profile, gathered).await?);
+        }
+        Ok(done)
+    }
+
+    /// Bytes of objects that a group has room for.
+    fn capacity(&self, profile: &str) -> Result<usize, StripeError> {
+        let profile = self.stripes.profiles().parse(profile)?;
+        Ok(self.stripes.code(&profile)?.k() * self.most as usize)
+    }
+
+    async fn write(&self, profile: &str, gathered: Gathered) -> Result<Rewritten, StripeError> {
+        let Gathered { of, mut live, .. } = gathered;
+        live.sort_by(|a, b| a.key.cmp(&b.key));
+        let profile = self.stripes.profiles().parse(profile)?;
+        let len = snug_partition(&live, self.stripes.code(&profile)?.k());
+        match pack_group(self.stripes, self.packer, &profile, len, live).await {
+            // Sites may be away or full. Groups in which nothing lives are released all the same.
+            Ok(_) | Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => Ok(of),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The part of the objects' row keys that names their bucket, which is one: groups are not shared.
+fn bucket_of(live: &[Candidate]) -> Bytes {
+    let key = live.first().map(|of| of.key.clone()).unwrap_or_default();
+    let end = key.iter().position(|&byte| byte == 0).unwrap_or(key.len());
+    key.slice(..end)
+}
+
+/// The shortest partitions, in steps of 4 KiB, of which one group takes all of `candidates` in their order.
+fn snug_partition(candidates: &[Candidate], k: usize) -> u32 {
+    const STEP: usize = 4 << 10;
+    let footer = striate_stripe::partition::FOOTER_LEN as usize;
+    let fits = |len: usize| {
+        let (mut partitions, mut end) = (1, footer);
+        for room in candidates.iter().map(Candidate::room) {
+            if end + room > len {
+                (partitions, end) = (partitions + 1, footer);
+            }
+            end += room;
+        }
+        partitions <= k
+    };
+    let rooms = || candidates.iter().map(Candidate::room);
+    let least = (rooms().sum::<usize>().div_ceil(k)).max(rooms().max().unwrap_or(0)) + footer;
+    let most = rooms().sum::<usize>() + footer;
+    let steps: Vec<usize> = (least.div_ceil(STEP)..=most.div_ceil(STEP)).collect();
+    let first = steps.partition_point(|&step| !fits(step * STEP));
+    steps.get(first).map_or(most, |step| step * STEP) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_meta::records::Extent;
+
+    use super::*;
+
+    #[test]
+    fn snug_partitions_take_everything_and_no_shorter_ones_do() {
+        let candidate = |number: usize| Candidate {
+            key: format!("o/bucket\0object{number:04}").into(),
+            stored: Extent { len: 1_000 + (number as u32 * 7_919) % 30_000, ..Extent::default() }.into(),
+        };
+        for count in [1, 2, 3, 4, 5, 7, 40, 333] {
+            let candidates: Vec<Candidate> = (0..count).map(candidate).collect();
+            let room: usize = candidates.iter().map(Candidate::room).sum();
+            let len = snug_partition(&candidates, 4) as usize;
+            let largest = candidates.iter().map(Candidate::room).max().unwrap();
+            assert!(
+                len >= room / 4 && len <= room.div_ceil(4) + largest + (8 << 10),
+                "{count}: {len} of {room}"
+            );
+            assert_eq!(len % 4_096, 0);
+        }
+        assert_eq!(bucket_of(&[candidate(3)]), "o/bucket");
+    }
+}
