@@ -164,6 +164,15 @@ fn the_local_group_is_read_where_its_sites_are_asked_anyway() {
     assert_eq!(solved(&problem(&overheads, &[block, object]), AMPLE).2[1], [1, 2]);
 }
 
+/// With everything open the first object is read from sites 1 and 2, but site 2 is dear, and site 1 of no use without it.
+#[test]
+fn a_site_is_not_settled_for_an_option_that_needs_a_dear_one_too() {
+    let first = vec![(1, 0, vec![(0, 10.0, 0.0, UNGROUPED)]), (2, 0, vec![one(1), one(2)])];
+    let second = vec![(1, 0, vec![one(1), one(3)])];
+    let (cost, bound, sites) = solved(&problem(&[1.0, 5.0, 50.0, 4.0], &[first, second]), AMPLE);
+    assert_eq!((cost, bound, sites), (1.0 + 10.0 + 4.0 + 1.0, 16.0, vec![vec![0], vec![3]]));
+}
+
 #[test]
 fn the_copy_at_the_cheaper_site_is_read() {
     let object = vec![(1, 0, vec![one(0), one(1)]), (2, 0, vec![one(2), one(3)])];
