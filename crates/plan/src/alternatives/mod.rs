@@ -33,7 +33,7 @@
 //! | 98, half split | 100 | 100 | 100 | 11 (3%) |
 //! | 98, `lrc(6,2,2)`, neighbours | 100 | 100 | 100 | 94 (0.2%) |
 //!
-//! A plan took 2 to 17 µs in the median for 5 pieces, 5 to 80 for 10, 15 to 200 for 20, on one core of a machine with other work.
+//! A plan took 3 to 18 µs in the median for 5 pieces, 5 to 80 for 10, 15 to 210 for 20, on one core of a machine with other work.
 //!
 //! [`check_alternatives`] judges plans without knowing any of this.
 
