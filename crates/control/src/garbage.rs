@@ -12,16 +12,19 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Garbage, ManifestSegment, Stripe};
+use striate_meta::store::limits;
 use striate_meta::{Commit, Row, ScanRange, keys};
 use striate_runtime::Instant;
 use striate_site::DeleteRequest;
-use striate_stripe::{StripeError, Stripes, release_stripe, stripe_id};
+use striate_stripe::{StripeError, Stripes, release_and_leave_debt, release_stripe, stripe_id};
 
 use crate::parts::{abandoned_parts, take_down as take_down_parts};
 use crate::rows::{Rows, retired_sites};
 
 /// Garbage rows consumed together.
 const BATCH: usize = 64;
+/// Operations of a transaction that takes one listed stripe down, and the list: at most. Most stripes take 4.
+const MOST_OF_STRIPE: usize = 7;
 /// Blocks of a segment taken down in one transaction: about 6 operations each.
 const SEGMENT_BATCH: usize = 14;
 
@@ -161,26 +164,28 @@ pub(crate) fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, Stri
     Ok(record.chunks.iter().map(chunk).collect())
 }
 
-/// Takes the rows of split stripes down whose objects were packed, in batches; the list goes with the last one.
+/// Takes the rows of split stripes down whose objects were packed, as many in one transaction as fit; the list goes with the last
+/// one.
 async fn take_down_listed(stripes: &Stripes, list: &Row, listed: &[Bytes]) -> Result<(), StripeError> {
     let ids = listed.iter().map(stripe_id).collect::<Result<Vec<_>, _>>()?;
-    let mut batches = ids.chunks(SEGMENT_BATCH).peekable();
-    while let Some(batch) = batches.next() {
+    let mut tx = stripes.transaction();
+    for batch in ids.chunks(BATCH) {
         let keys: Vec<Bytes> = batch.iter().map(|&id| keys::stripe(id)).collect();
-        let mut tx = stripes.transaction();
         for (&id, row) in batch.iter().zip(stripes.meta().get_many(&keys).await?) {
             let Some(row) = row else { continue };
+            if tx.preconditions.len() + tx.writes.len() + MOST_OF_STRIPE > limits::MAX_OPERATIONS {
+                let full = std::mem::replace(&mut tx, stripes.transaction());
+                if let Commit::Conflict { .. } = stripes.meta().commit(full).await? {
+                    // A repair changed one of the stripes; the next round reads it again.
+                    return Ok(());
+                }
+            }
             tx.require_unchanged(row.key.clone(), Some(&row));
-            release_stripe(&mut tx, id, &row.record::<Stripe>()?);
-        }
-        if batches.peek().is_none() {
-            tx.delete(list.key.clone());
-        }
-        if let Commit::Conflict { .. } = stripes.meta().commit(tx).await? {
-            // A repair changed one of the stripes; the next round reads it again.
-            return Ok(());
+            release_and_leave_debt(&mut tx, id, &row.record::<Stripe>()?);
         }
     }
+    tx.delete(list.key.clone());
+    stripes.meta().commit(tx).await?;
     Ok(())
 }
 

@@ -35,5 +35,5 @@ pub use stripes::Stripes;
 pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
 pub use write::{
     CodingGroup, Debt, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, SeparateWriter,
-    StoredBlock, StripeChange, Switched, add_garbage, is_named, release_stripe,
+    StoredBlock, StripeChange, Switched, add_garbage, is_named, release_and_leave_debt, release_stripe,
 };

@@ -27,7 +27,7 @@ pub use entry::is_named;
 pub use group::{CodingGroup, GroupWriter, Packer, Switched};
 pub(crate) use intent::Writer;
 pub use put::{Neighbours, PutSession, StoredBlock};
-pub use release::{add_garbage, release_stripe};
+pub use release::{add_garbage, release_and_leave_debt, release_stripe};
 pub(crate) use release::{release_blocks, release_part, release_segment};
 pub use segment::SegmentWriter;
 pub(crate) use submit::submit;

@@ -39,10 +39,16 @@ pub(crate) fn release_segment(tx: &mut Transaction, segment: &ManifestSegment) {
 /// Adds to `tx` what takes a stripe down: 4 writes, one more where its chunks are being changed, and one where they have
 /// copies. Such changes are fenced; their files, and the copies, are garbage too.
 pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
+    release_and_leave_debt(tx, id, stripe);
+    tx.delete(keys::debt(id));
+}
+
+/// As [`release_stripe`], a write less: debt of a stripe that is gone is dropped by who repairs. For many stripes in one
+/// transaction.
+pub fn release_and_leave_debt(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     let holders = holders(stripe);
     tx.delete(keys::stripe(id));
     tx.delete(keys::reverse(keys::placement_of(holders), id));
-    tx.delete(keys::debt(id));
     let chunks = stripe.locations.iter().enumerate().filter(|(_, location)| location.site != 0);
     let chunks = chunks.map(|(index, location)| GarbageChunk {
         index: index as u32,
