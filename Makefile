@@ -175,10 +175,10 @@ prove-ground: build lab ## Prove the ground of 0.2.0 beside 0.1.1: reads, proces
 	@tools/release >/dev/null
 	prove/ground $(if $(FULL),--full)
 
-prove-packed: build lab ## Prove packing and the reads around loaded sites, in at most 20 minutes (FULL=1: a million objects, full scales)
+prove-packed: build lab ## Prove packing and the reads around loaded sites, in at most 20 minutes (FULL=1: a million objects, full scales; WORKLOADS=DIR)
 	@tools/install.sh highs
 	cargo build --release --package striate-bench --features plan-bench
-	prove/packed $(if $(FULL),--full)
+	prove/packed $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines

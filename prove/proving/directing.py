@@ -14,15 +14,23 @@ PROBING = {1: ("LMLF PW2", "LLF PW2"), 2: ("LMLF PW2", "LLF PW2", "LMLF", "LLF")
 CODES = {1: "LRC", 2: "RS"}
 
 
-def prove_directing(ledger, laboratory, full):
+# A CDN's histograms of sizes and popularity (CacheLib's format), and a trace of requests, in a folder of workloads.
+CDN_SIZES, CDN_POPULARITY = "meta_cdn_sizes.json", "meta_cdn_pop.json"
+TRACE = "llm-kvcache-first-half.csv.gz"
+
+
+def prove_directing(ledger, laboratory, full, workloads=None):
     """The two tables and the contest. What is cut in the short form: the search for loads, and 6 of its 20 loads take part in the
-    contest (all with `full`), with bars only."""
+    contest (all with `full`), with bars only. Real workloads are shown where there is a folder of them."""
     seeds = ",".join(map(str, SEEDS))
     with ThreadPoolExecutor(2) as pool:
         for table, told in pool.map(lambda table: (table, predicted(laboratory, table, seeds)), (1, 2)):
             claim_table(ledger, table, told)
         for table, outcomes in pool.map(lambda table: (table, contested(laboratory, table, full)), (1, 2)):
             claim_contest(ledger, table, outcomes)
+        if workloads:
+            for table, outcomes in pool.map(lambda table: (table, on_real_workloads(laboratory, table, workloads)), (1, 2)):
+                claim_contest(ledger, table, outcomes)
 
 
 def predicted(laboratory, table, seeds):
@@ -45,6 +53,19 @@ def contested(laboratory, table, full):
         return json.loads(out.read_text())
 
     return run("family", count, "charged", "free", "slow", "load") + run("skews", 5 if full else SHORT_SKEWS, "skews")
+
+
+def on_real_workloads(laboratory, table, workloads):
+    """The outcomes on a CDN's objects and on a trace: one placement of 200 s, without bars."""
+    outcomes = []
+    cases = {"cdn": ("--cdn-sizes", workloads / CDN_SIZES, "--cdn-popularity", workloads / CDN_POPULARITY),
+             "trace": ("--trace", workloads / TRACE)}
+    for case, files in cases.items():
+        out = laboratory.folder / f"workload-{table}-{case}.json"
+        laboratory.run("directing", "--default", "--table", table, "--length", 200, "--placements", 1, "--case", case, *files,
+                       "--json", out)
+        outcomes += json.loads(out.read_text())
+    return outcomes
 
 
 def claim_table(ledger, table, told):
