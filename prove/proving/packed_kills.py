@@ -57,7 +57,7 @@ def prove_kills(ledger, folder, kills):
     torturer.start()
     with Packing(server) as packing:
         for _ in range(kills):
-            time.sleep(chance.uniform(0.5, 4))
+            time.sleep(chance.uniform(0.3, 1.8))
             server.kill()
             server.start()
     torturer.stop()

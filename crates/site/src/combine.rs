@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt};
-use striate_codec::{accumulate, crc32c};
+use striate_codec::{accumulate, crc32c_append};
 use striate_core::{ChunkId, ChunkRange, LoadReport, SiteId};
 
 use crate::api::{
@@ -104,12 +104,14 @@ pub async fn assemble(
         let reason = format!("a chunk of {len} bytes from {offset}; allowed are 1 to {MAX_CHUNK_LEN} from 0");
         return Err(SiteError::BadRequest(reason));
     }
-    let mut payload = BytesMut::with_capacity(len as usize);
+    let (mut payload, mut crc32c) = (BytesMut::with_capacity(len as usize), 0);
     let mut slices = evaluate(Arc::clone(&site), directory, combination);
     while let Some(slice) = slices.next().await {
-        payload.extend_from_slice(&slice?);
+        let slice = slice?;
+        crc32c = crc32c_append(crc32c, &slice);
+        payload.extend_from_slice(&slice);
     }
-    if payload.len() != len as usize || crc32c(&payload) != expected {
+    if payload.len() != len as usize || crc32c != expected {
         return Err(SiteError::BadRequest(format!(
             "the sum for chunk {chunk} has not the checksum it must have"
         )));

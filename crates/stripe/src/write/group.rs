@@ -59,6 +59,13 @@ pub struct GroupWriter<'a> {
     object_bytes: u64,
 }
 
+/// A partition that is complete, with its checksums.
+struct Sealed {
+    payload: Bytes,
+    crc32c: u32,
+    granules: Arc<[u32]>,
+}
+
 /// A coding group whose chunks are durable.
 pub struct CodingGroup<'a> {
     packer: &'a Packer,
@@ -176,13 +183,28 @@ impl<'a> GroupWriter<'a> {
         let index = self.next;
         let (objects, bytes) = partition.objects();
         (self.objects, self.object_bytes) = (self.objects + objects, self.object_bytes + bytes);
-        let payload = partition.finish();
-        for (row, parity) in self.parities.iter_mut().enumerate() {
-            parity.add(self.code.coefficient(self.code.k() + row, index), &payload);
-        }
-        self.data_len += payload.len() as u64;
+        let sealed = self.seal(index, partition).await;
+        self.data_len += u64::from(self.partition_len);
         self.next += 1;
-        self.write(index, payload).await
+        self.write(index, sealed).await
+    }
+
+    /// A partition as it is written; its part in the parities' checksums is added. Off the event loop: partitions are long.
+    async fn seal(&mut self, index: usize, partition: PartitionBuilder) -> Sealed {
+        let shared = &self.packer.writes.shared;
+        let granule_len = shared.options.formats.get().granule_len();
+        let (code, mut parities) = (self.code.clone(), std::mem::take(&mut self.parities));
+        let seal = move || {
+            let payload = partition.finish();
+            for (row, parity) in parities.iter_mut().enumerate() {
+                parity.add(code.coefficient(code.k() + row, index), &payload);
+            }
+            let granules = payload.chunks(granule_len).map(crc32c).collect();
+            (Sealed { crc32c: crc32c(&payload), granules, payload }, parities)
+        };
+        let (sealed, parities) = shared.runtime.run_blocking(seal).await;
+        self.parities = parities;
+        sealed
     }
 
     /// Has the parities made (the end of P1).
@@ -224,15 +246,13 @@ impl<'a> GroupWriter<'a> {
         CodingGroup { packer, name, stripe, strays: placed.strays, marked: None }
     }
 
-    /// Writes a chunk to its site, or to a spare one.
-    async fn write(&mut self, index: usize, payload: Bytes) -> Result<(), StripeError> {
-        self.placed.locations[index].crc32c = crc32c(&payload);
-        let granule_len = self.packer.writes.shared.options.formats.get().granule_len();
-        let granules: Arc<[u32]> = payload.chunks(granule_len).map(crc32c).collect();
+    /// Writes a partition to its site, or to a spare one.
+    async fn write(&mut self, index: usize, sealed: Sealed) -> Result<(), StripeError> {
+        self.placed.locations[index].crc32c = sealed.crc32c;
         let chunk = ChunkId { stripe: self.name.id, index: index as u8, generation: FIRST };
         let mut site = self.sites[index];
         loop {
-            let write = (payload.clone(), granules.clone());
+            let write = (sealed.payload.clone(), sealed.granules.clone());
             match self.packer.writes.write_chunk(chunk, write, site, Priority::Background).await {
                 Ok(()) => {
                     self.placed.hold(index, site);
