@@ -191,14 +191,14 @@ def prove_keeping_up(ledger, server, count):
 def prove_beside(ledger, server, count):
     """What readers of packed objects notice of the service at its default pace."""
 
-    def gets():
-        return load(server, BUCKET, "get", 16 * KIB, seconds=10, objects=count, prefix="a-", clients=4)["p99_ms"]
+    def gets(seconds):
+        return load(server, BUCKET, "get", 16 * KIB, seconds=seconds, objects=count, prefix="a-", clients=4)["p99_ms"]
 
     def objects_packed():
         return server.status()["packing"]["objects_packed"]
 
     put(server, "d-", 3 * count)
-    alone, before = gets(), objects_packed()
+    alone, before = gets(10), objects_packed()
     server.run("bucket", "set", BUCKET, "--pack", "auto")
     deadline = time.monotonic() + 120
     while objects_packed() == before:
@@ -206,10 +206,11 @@ def prove_beside(ledger, server, count):
             raise RuntimeError("the service packs nothing")
         time.sleep(0.2)
     began = objects_packed()
-    beside, ended = gets(), objects_packed()
+    # Where processors are busy a group is made each minute.
+    beside, ended = gets(75), objects_packed()
     server.run("bucket", "set", BUCKET, "--pack", "off")
     time.sleep(5)
-    alone = min(alone, gets())
+    alone = min(alone, gets(10))
     ledger.add("p99 of GETs of 16 KiB beside packing at its default pace, over that without",
                f"{beside / alone:.2f} ({beside:.2f} and {alone:.2f} ms; {ended - began} objects packed meanwhile)",
                beside <= 1.25 * alone and ended > began, "≤ 1.25")

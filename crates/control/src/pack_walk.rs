@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use striate_core::{Profile, formats};
 use striate_meta::records::{Bucket, Object, PackingFigures};
 use striate_meta::{Row, keys};
+use striate_runtime::Processors;
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::pack_figures::Tally;
@@ -21,6 +22,8 @@ use crate::rows::Rows;
 const YIELD: Duration = Duration::from_secs(1);
 /// A group waits for others' requests no longer than this: what a site told last may be old.
 const LONGEST_YIELD: Duration = Duration::from_secs(60);
+/// Processors that work for this share of their time have none to spare.
+const BUSY: f64 = 0.9;
 /// A site keeps this part of its space: nothing is packed below.
 const RESERVE: u64 = 10;
 /// The shortest partition, where memory is short.
@@ -82,6 +85,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) report: PackReport,
     /// Time that went into groups, pauses included.
     pub(crate) busy: Duration,
+    /// This machine's, since the last group.
+    processors: Processors,
     /// Why no further group can be stored now.
     pub(crate) held_up: Option<String>,
 }
@@ -110,6 +115,7 @@ impl<'a> Walk<'a> {
             tally: Tally::default(),
             report: PackReport::default(),
             busy: Duration::ZERO,
+            processors: Processors::new(stripes.runtime().clone()),
             held_up: None,
         })
     }
@@ -229,6 +235,7 @@ impl<'a> Walk<'a> {
         }
         let took = self.stripes.runtime().now() - began;
         let pause = took.mul_f64(1.0 / self.options.pace.clamp(0.01, 1.0) - 1.0);
+        self.processors = Processors::new(self.stripes.runtime().clone());
         self.stripes.runtime().sleep(pause).await;
         self.busy += took + pause;
         Ok(tell(&self.step()))
@@ -246,8 +253,11 @@ impl<'a> Walk<'a> {
             && self.stripes.formats().records >= formats::PACKED)
     }
 
-    /// Whether requests wait at a site.
+    /// Whether requests wait at a site, or this machine's processors have no time to spare.
     fn others_wait(&self) -> bool {
+        if self.processors.busy() >= BUSY {
+            return true;
+        }
         // What a site told last that does not answer any more says nothing.
         let answering = self.stripes.sites().into_iter().filter(|view| view.readable);
         answering.map(|view| view.site.last_load()).any(|load| load.queue_requests > load.workers)

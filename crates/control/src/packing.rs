@@ -23,7 +23,7 @@ const BATCH: usize = 46;
 /// How often a batch is tried against rows that others change.
 const MAX_ATTEMPTS: usize = 3;
 /// Objects read together, and their bytes.
-const READ_TOGETHER: usize = 64;
+const READ_TOGETHER: usize = 8;
 const READ_BYTES: usize = 1 << 20;
 /// What an object costs a partition besides its bytes and its key.
 const OVERHEAD: usize = 24;
