@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 SEEDS = [6, 49, 59, 78, 127, 144, 163, 185, 186, 201, 216, 278, 299, 345, 431, 456, 478, 480, 486, 518]
 LENGTH_S = 400
 # Loads of the contest in the short form: the first of these; of the other skews four for each seed.
-SHORT_LOADS, SHORT_SKEWS = 6, 2
+SHORT_LOADS, SHORT_SKEWS = 4, 2
 MEANS_WITHIN, OTHERS_WITHIN, NORMAL_WITHIN = 0.15, 0.25, 0.10
 PROBING = {1: ("LMLF PW2", "LLF PW2"), 2: ("LMLF PW2", "LLF PW2", "LMLF", "LLF")}
 CODES = {1: "LRC", 2: "RS"}
@@ -20,7 +20,7 @@ TRACE = "llm-kvcache-first-half.csv.gz"
 
 
 def prove_directing(ledger, laboratory, full, workloads=None):
-    """The two tables and the contest. What is cut in the short form: the search for loads, and 6 of its 20 loads take part in the
+    """The two tables and the contest. What is cut in the short form: the search for loads, and 4 of its 20 loads take part in the
     contest (all with `full`), with bars only. Real workloads are shown where there is a folder of them."""
     seeds = ",".join(map(str, SEEDS))
     with ThreadPoolExecutor(2) as pool:

@@ -62,7 +62,7 @@ impl Extent {
             speed_instances: 1_000,
             ratio_instances: 100,
             gap_instances: 5,
-            makespan_instances: 15,
+            makespan_instances: 8,
             gap_limit_s: 10.0,
             budget,
         }
