@@ -232,8 +232,8 @@ async fn buckets_say_themselves_whether_they_are_packed() {
         let buckets = status["buckets"].as_array().unwrap();
         buckets.iter().find(|bucket| bucket["bucket"] == name).unwrap_or(&Value::Null).clone()
     };
-    assert_eq!(of("thumbnails")["partition_len"], 8 << 20, "as far as 64 MiB for bodies allow: {status}");
-    assert_eq!(of("thumbnails")["group_bytes"], 32 << 20, "{status}");
+    assert_eq!(of("thumbnails")["partition_len"], 32 << 20, "64 MiB for bodies allow it: {status}");
+    assert_eq!(of("thumbnails")["group_bytes"], 128 << 20, "{status}");
     assert_eq!(of("logs")["partition_len"], 4 << 20, "{status}");
 }
 
@@ -275,7 +275,7 @@ async fn a_gateway_packs_by_hand_and_shows_what_the_leader_says() {
         }
     };
     let (packing, buckets) = cluster.runtime.timeout(PATIENCE, told).await.expect("the leader tells");
-    assert_eq!((packing.settled_after_s, buckets[0].partition_len), (3_600, Some(4 << 20)));
+    assert_eq!((packing.settled_after_s, buckets[0].partition_len), (3_600, Some(16 << 20)));
     assert!(packing.figures.live_objects > 30, "{packing:?}");
 
     let report = admin.follow("/v1/packing/undo/bucket", |_| {}).await.unwrap();

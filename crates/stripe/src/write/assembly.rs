@@ -1,11 +1,12 @@
-//! Chunks that a site makes out of others and stores: their bytes do not pass here (design.md §4.2).
+//! Chunks that are sums of others: a site makes one and stores it, so that no bytes pass here (design.md §4.2), or it is made here.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::stream::StreamExt;
 use striate_codec::{accumulate, crc32c, crc32c_append};
-use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, ChunkRange, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::Location;
 use striate_plan::{CombineTerm, CombineTree};
-use striate_site::{AssembleRequest, CombineRequest, CombineSource, Priority, SiteError};
+use striate_site::{AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError};
 
 use super::writes::Writes;
 
@@ -68,19 +69,47 @@ impl Assembly<'_> {
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
+    /// The sum of these (coefficient, chunk index), made here a slice after the other: for when sites cannot, because one has just
+    /// joined and others do not know it yet.
+    pub(super) async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
+        let mut sum = BytesMut::zeroed(self.chunk_len as usize);
+        for &(coefficient, index) in terms {
+            for offset in (0..self.chunk_len).step_by(SLICE_LEN as usize) {
+                let len = SLICE_LEN.min(self.chunk_len - offset);
+                let slice = self.read(index, offset, len).await?;
+                accumulate(coefficient, &slice, &mut sum[offset as usize..(offset + len) as usize]);
+            }
+        }
+        Ok(sum.freeze())
+    }
+
+    /// Some bytes of a chunk.
+    pub(super) async fn read(&self, index: usize, offset: u32, len: u32) -> Result<Bytes, SiteError> {
+        let site = self.writes.shared.sites.get(SiteId(self.locations[index].site));
+        let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let ranges = vec![ChunkRange { chunk: self.chunk(index), offset, len }];
+        let request = ReadRequest { ranges, priority: self.priority, deadline: None };
+        let reading = async { site.read(request).next().await };
+        match self.writes.shared.runtime.timeout(self.writes.shared.options.read_deadline, reading).await {
+            Ok(Some(reply)) => reply.result,
+            Ok(None) => Err(SiteError::Unavailable("it ended its answer early".to_owned())),
+            Err(_) => Err(SiteError::Deadline),
+        }
+    }
+
+    fn chunk(&self, index: usize) -> ChunkId {
+        let generation = Generation(self.locations[index].generation);
+        ChunkId { stripe: self.stripe, index: index as u8, generation }
+    }
+
     /// What the site at the root of a tree is asked.
     fn combination(&self, tree: &CombineTree) -> CombineRequest {
-        let chunk = |index: usize| ChunkId {
-            stripe: self.stripe,
-            index: index as u8,
-            generation: Generation(self.locations[index].generation),
-        };
         let upstream = tree.upstream.iter();
         CombineRequest {
             offset: 0,
             len: self.chunk_len,
             slice_len: SLICE_LEN,
-            local: tree.local.iter().map(|&(by, index)| (by, chunk(index))).collect(),
+            local: tree.local.iter().map(|&(by, index)| (by, self.chunk(index))).collect(),
             upstream: upstream
                 .map(|from| CombineSource { site: from.site, request: self.combination(from) })
                 .collect(),

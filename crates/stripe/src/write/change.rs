@@ -13,14 +13,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use futures::stream::StreamExt;
 use striate_codec::Code;
-use striate_core::{ChunkId, ChunkRange, Generation, Profile, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::site::State;
 use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
 use striate_plan::{CombineTree, PlacementRule};
-use striate_site::{Priority, ReadRequest, SiteError, WriteRequest};
+use striate_site::{Priority, SiteError, WriteRequest};
 
 use super::assembly::Assembly;
 use super::entry::{cancel, cancel_in_background, garbage_of, put_record, remove, unnamed_of};
@@ -204,18 +203,7 @@ impl<'a> StripeChange<'a> {
 
     /// The bytes of a whole chunk from its site.
     pub async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
-        let site = SiteId(self.record.locations[index].site);
-        let site =
-            self.writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let range = ChunkRange { chunk: self.chunk(index), offset: 0, len: self.record.chunk_len };
-        let request = ReadRequest { ranges: vec![range], priority: self.priority, deadline: None };
-        let reading = async { site.read(request).next().await };
-        let deadline = self.writes.shared.options.read_deadline;
-        match self.writes.shared.runtime.timeout(deadline, reading).await {
-            Ok(Some(reply)) => reply.result,
-            Ok(None) => Err(SiteError::Unavailable("it ended its answer early".to_owned())),
-            Err(_) => Err(SiteError::Deadline),
-        }
+        self.assembly().read(index, 0, self.record.chunk_len).await
     }
 
     /// Writes a chunk under a new generation.

@@ -29,9 +29,6 @@ use crate::error::StripeError;
 use crate::partition::PartitionBuilder;
 use crate::table::holders;
 
-/// Sites that are asked for a parity: when none makes it, it may be a partition that cannot be read.
-const MOST_SITES_OF_A_PARITY: usize = 3;
-
 /// Makes coding groups. One for each packing service: its lease is not that of the process's puts, and ends with it. It is
 /// granted with the first group.
 pub struct Packer {
@@ -59,11 +56,18 @@ pub struct GroupWriter<'a> {
     object_bytes: u64,
 }
 
-/// A partition that is complete, with its checksums.
+/// A chunk that is complete, with its checksums.
 struct Sealed {
     payload: Bytes,
     crc32c: u32,
     granules: Arc<[u32]>,
+}
+
+impl Sealed {
+    fn new(payload: Bytes, granule_len: usize) -> Self {
+        let granules = payload.chunks(granule_len).map(crc32c).collect();
+        Self { crc32c: crc32c(&payload), granules, payload }
+    }
 }
 
 /// A coding group whose chunks are durable.
@@ -199,8 +203,7 @@ impl<'a> GroupWriter<'a> {
             for (row, parity) in parities.iter_mut().enumerate() {
                 parity.add(code.coefficient(code.k() + row, index), &payload);
             }
-            let granules = payload.chunks(granule_len).map(crc32c).collect();
-            (Sealed { crc32c: crc32c(&payload), granules, payload }, parities)
+            (Sealed::new(payload, granule_len), parities)
         };
         let (sealed, parities) = shared.runtime.run_blocking(seal).await;
         self.parities = parities;
@@ -246,7 +249,7 @@ impl<'a> GroupWriter<'a> {
         CodingGroup { packer, name, stripe, strays: placed.strays, marked: None }
     }
 
-    /// Writes a partition to its site, or to a spare one.
+    /// Writes a chunk to its site, or to a spare one.
     async fn write(&mut self, index: usize, sealed: Sealed) -> Result<(), StripeError> {
         self.placed.locations[index].crc32c = sealed.crc32c;
         let chunk = ChunkId { stripe: self.name.id, index: index as u8, generation: FIRST };
@@ -264,7 +267,7 @@ impl<'a> GroupWriter<'a> {
         }
     }
 
-    /// Has a parity made at its site, or at a spare one.
+    /// Has a parity made at its site; makes it here if that fails.
     async fn make_parity(&mut self, index: usize) -> Result<(), StripeError> {
         let k = self.code.k();
         self.placed.locations[index].crc32c = self.parities[index - k].get();
@@ -272,27 +275,32 @@ impl<'a> GroupWriter<'a> {
             .map(|partition| (self.code.coefficient(index, partition), partition))
             .filter(|(coefficient, _)| *coefficient != 0)
             .collect();
-        let mut site = self.sites[index];
-        for _ in 0..MOST_SITES_OF_A_PARITY {
-            let assembly = Assembly {
-                writes: &self.packer.writes,
-                stripe: self.name.id,
-                locations: &self.placed.locations,
-                chunk_len: self.partition_len,
-                priority: Priority::Background,
-            };
-            let tree = assembly.tree(site, &terms, |_| 0.0);
-            match assembly.make(index, FIRST, &tree).await {
-                Ok(()) => {
-                    self.placed.hold(index, site);
-                    return Ok(());
-                }
-                Err(error) => self.placed.fail(index, site, &error),
-            }
-            let Some(spare) = self.spare.pop() else { break };
-            site = spare;
-        }
-        Err(self.too_few_sites())
+        let site = self.sites[index];
+        let assembly = Assembly {
+            writes: &self.packer.writes,
+            stripe: self.name.id,
+            locations: &self.placed.locations,
+            chunk_len: self.partition_len,
+            priority: Priority::Background,
+        };
+        let made = assembly.make(index, FIRST, &assembly.tree(site, &terms, |_| 0.0)).await;
+        let Err(error) = made else {
+            self.placed.hold(index, site);
+            return Ok(());
+        };
+        tracing::debug!(stripe = %self.name.id, %site, %error, "a parity is not made at its site");
+        let sum = assembly.sum_here(&terms).await;
+        self.placed.fail(index, site, &error);
+        let payload = sum.map_err(|error| self.lacks(format!("a partition cannot be read back: {error}")))?;
+        let granule_len = self.packer.writes.shared.options.formats.get().granule_len();
+        let seal = move || Sealed::new(payload, granule_len);
+        let sealed = self.packer.writes.shared.runtime.run_blocking(seal).await;
+        self.write(index, sealed).await
+    }
+
+    fn lacks(&mut self, reason: String) -> StripeError {
+        self.placed.failures.push(reason);
+        self.too_few_sites()
     }
 
     fn too_few_sites(&self) -> StripeError {

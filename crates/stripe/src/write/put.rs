@@ -360,6 +360,8 @@ impl Placed {
     pub(super) fn hold(&mut self, index: usize, site: SiteId) {
         self.locations[index].site = site.0;
         self.held.insert(index);
+        // What it did not take at first, as far as was known, it has now.
+        self.strays.retain(|stray| (stray.index, stray.site) != (index as u32, site.0));
     }
 
     pub(super) fn fail(&mut self, index: usize, site: SiteId, error: &SiteError) {
