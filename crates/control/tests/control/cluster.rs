@@ -69,6 +69,13 @@ pub struct Neighbours {
     pub asked: Mutex<Vec<(SiteId, SiteId)>>,
 }
 
+impl Neighbours {
+    /// Sites do not know each other any more.
+    pub fn forget_all(&self) {
+        self.sites.lock().clear();
+    }
+}
+
 /// The neighbours of one site.
 #[derive(Debug)]
 struct NeighboursOf(SiteId, Arc<Neighbours>);

@@ -264,6 +264,26 @@ async fn space_comes_back_when_most_is_deleted_and_all_of_it_when_everything_is(
     );
 }
 
+/// Sites that have just joined do not know each other: who packs makes the parities then.
+#[tokio::test(start_paused = true)]
+async fn parities_are_made_by_who_packs_where_sites_cannot() {
+    for profile in ["rs(4,2)", "lrc(4,2,2)"] {
+        let packing = Packing::start(profile).await;
+        packing.cluster.neighbours.forget_all();
+        let report = packing.pack().await;
+        assert!(report.groups >= 1 && report.objects > 30, "{report:?}");
+        packing.collect().await;
+        let extent = packing.extent(0).await.expect("it was packed");
+        let row = packing.cluster.meta.get(&keys::stripe(stripe_id(&extent.stripe).unwrap())).await.unwrap();
+        let locations = row.unwrap().record::<Stripe>().unwrap().locations;
+        for lost in &locations[..2] {
+            let site = packing.cluster.sites.iter().find(|site| site.id().0 == lost.site).unwrap();
+            *site.down.lock() = true;
+        }
+        packing.assert_reads(0..20).await;
+    }
+}
+
 fn stored_bytes<K>(chunks: &std::collections::BTreeMap<K, (bytes::Bytes, u32)>) -> usize {
     chunks.values().map(|(payload, _)| payload.len()).sum()
 }
