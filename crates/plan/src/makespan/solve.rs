@@ -7,8 +7,9 @@ use super::response::{PRECISION, Response, Wanted};
 use super::state::State;
 use crate::piece_options::NoOption;
 
-/// Plans are made from so many floors at most,
+/// Plans are made from so many floors at most, and of queries of many pieces from fewer: so often a piece is placed.
 const MOST_FLOORS: usize = 8;
+const MOST_PLACED: usize = 200;
 /// and no more after so many that led to nothing better.
 const MOST_IN_VAIN: usize = 2;
 
@@ -76,7 +77,8 @@ impl MakespanWorkspace {
         let floors = &self.bounds.floors;
         let best_floor = (0..floors.len()).min_by(|&a, &b| floors[a].bound.total_cmp(&floors[b].bound));
         let (mut best, mut in_vain) = (f64::INFINITY, 0);
-        for number in (best_floor.unwrap_or(0)..floors.len()).take(MOST_FLOORS) {
+        let most = (MOST_PLACED / problem.pieces.piece_count().max(1)).clamp(1, MOST_FLOORS);
+        for number in (best_floor.unwrap_or(0)..floors.len()).take(most) {
             let Floor { end, bound } = self.bounds.floors[number];
             if bound >= best * (1.0 - PRECISION) || in_vain == MOST_IN_VAIN {
                 continue;
