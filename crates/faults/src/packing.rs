@@ -1,5 +1,5 @@
 //! The packing service of the process that leads: whatever has stood for a second is packed into partitions of some kilobytes, and
-//! marks are followed until nothing is marked any more. Now and then some of what is packed is split again.
+//! marks are followed until nothing is marked any more. Sometimes part of what is packed is split again.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

@@ -200,7 +200,7 @@ impl OpenSites {
         self.picks[piece].iter().any(|&pick| model.slots[pick as usize].site as usize == site)
     }
 
-    /// Chooses anew for a piece. Sites that it no longer takes as much from are touched.
+    /// Chooses again for a piece. Marks the sites from which it now takes less.
     fn choose(&mut self, model: &Model, piece: usize, chooser: &mut Chooser, touched: &mut Vec<usize>) {
         let value = chooser.cheapest(model, piece, |slot| self.price(slot));
         self.cost += value - std::mem::replace(&mut self.values[piece], value);

@@ -40,7 +40,7 @@ async fn open(site: Arc<Inner>) -> Result<impl Stream<Item = Result<LoadReport, 
             }
         };
         match is_first {
-            // The site may have been restarted, and counts its reports anew.
+            // The site may have been restarted: its reports then begin again at 1.
             true => *site.load.lock() = report,
             false => drop(site.note_load(report)),
         }

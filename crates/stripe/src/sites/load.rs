@@ -146,7 +146,7 @@ impl SiteLoad {
     }
 
     /// Records the report of a reply, if it is a new one. Sites of this process make theirs when they are asked, under the number of
-    /// their last reply. A site that was restarted counts its reports anew, so a lower number is older only right after a higher one.
+    /// their last reply. The reports of a restarted site begin again at 1, so a lower number is older only right after a higher one.
     pub(super) fn hear(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
         let mut told = self.told.lock();
         let new = self.heard(report, now);
@@ -297,7 +297,7 @@ mod tests {
             load.hear_push(&report(5, 6), runtime.now(), &usual);
             runtime.sleep(MEMORY * 100).await;
             assert_eq!(requests(), 6.0);
-            // The site was restarted: its numbers begin anew, on a new stream.
+            // The site was restarted: its numbers begin again at 1, on a new stream.
             load.hear_push(&report(1, 8), runtime.now(), &usual);
             assert_eq!(requests(), 8.0);
             load.end_pushes(runtime.now());

@@ -1,6 +1,6 @@
 //! Watches sites for their queues while this process reads.
 //!
-//! Whoever plans a read wants to know the queues of sites that it did not ask lately. Sites behind a network push them
+//! A plan needs the queues of all sites, also of those that this process did not ask lately. Sites behind a network push theirs
 //! ([`striate_site::pushes`]) to those who watch. A process watches every such site that answers reads as long as it has planned a read
 //! within [`INTEREST`]: one that only writes, or does nothing, costs the sites nothing.
 //!
@@ -25,7 +25,7 @@ const INTEREST: Duration = Duration::from_secs(60);
 /// Longest pause before a site is asked again whose streams end without a report.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// What pushes have come, for whoever shows it.
+/// The pushes received, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushView {
     /// Load reports that sites pushed.
