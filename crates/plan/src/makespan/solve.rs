@@ -16,7 +16,7 @@ const MOST_IN_VAIN: usize = 2;
 /// What is read, what that costs, and what is proved about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MakespanPlan<'a> {
-    /// The slots that are read, as positions in [`MakespanProblem::slots`], piece by piece.
+    /// The slots that are read, as positions in [`PieceOptions::slots`](crate::piece_options::PieceOptions::slots), piece by piece.
     pub picks: &'a [u32],
     /// Where those of each piece end.
     pub ends: &'a [usize],
