@@ -198,16 +198,16 @@ impl ByteBudget {
         Pinned { share, budget: Arc::clone(&self.inner) }
     }
 
-    /// Whether a read whose receiver is not known yet should begin small: somebody waits, or idle peers pin much.
+    /// Whether a read whose receiver is not known yet should begin small: idle peers pin much.
     pub fn is_tight(&self) -> bool {
-        self.inner.waiting.load(Ordering::Relaxed) > 0
-            || self.inner.pinned.load(Ordering::Relaxed) > self.inner.total / PINNED_SHARE
+        self.inner.pinned.load(Ordering::Relaxed) > self.inner.total / PINNED_SHARE
     }
 
-    /// Whether all reads should be small: somebody waits, or idle peers pin half of all.
+    /// Whether all reads should be small: idle peers pin half of all, or much while somebody waits. Who waits for peers
+    /// that take what they get waits for work that ends by itself, and small reads would only make it longer.
     pub fn is_pressed(&self) -> bool {
-        self.inner.waiting.load(Ordering::Relaxed) > 0
-            || self.inner.pinned.load(Ordering::Relaxed) > self.inner.total / 2
+        let pinned = self.inner.pinned.load(Ordering::Relaxed);
+        pinned > self.inner.total / 2 || (self.is_tight() && self.inner.waiting.load(Ordering::Relaxed) > 0)
     }
 
     /// Bytes in all.
@@ -287,11 +287,31 @@ mod tests {
         let waiting = budget.acquire(100);
         tokio::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending());
-        assert!(budget.is_tight());
+        assert!(
+            !budget.is_tight() && !budget.is_pressed(),
+            "who waits for work that ends by itself presses nobody"
+        );
         drop(first);
         assert!(budget.try_acquire(1).is_none());
         assert!(futures::poll!(&mut waiting).is_ready());
-        assert!(!budget.is_tight());
+    }
+
+    #[tokio::test]
+    async fn reads_are_small_when_idle_peers_pin_half_or_much_while_somebody_waits() {
+        let budget = budget(&Runtime::real());
+        let pin = async |len| budget.pin(budget.acquire(len).await.unwrap(), len);
+        let much = pin(13).await;
+        assert_eq!((budget.is_tight(), budget.is_pressed()), (true, false));
+        let waiting = budget.acquire(100);
+        tokio::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert_eq!((budget.is_tight(), budget.is_pressed()), (true, true));
+        drop(much);
+        assert!(futures::poll!(&mut waiting).is_ready());
+        let half = pin(51).await;
+        assert_eq!((budget.is_tight(), budget.is_pressed()), (true, true));
+        drop(half);
+        assert_eq!((budget.is_tight(), budget.is_pressed()), (false, false));
     }
 
     #[test]
