@@ -5,8 +5,8 @@
 //! (design.md §10.6).
 //!
 //! What is held follows the receiver. One that takes nothing loses what was read for it ([`Parked`]), and gets it in
-//! *narrow* reads when it goes on: parts of blocks, the next one larger while they are taken quickly. While memory is
-//! tight all reads are narrow ([`narrow_limit`]). A receiver whose buffers hold some MiB seems quick until they are full: the next
+//! *narrow* reads when it goes on: parts of blocks, the next one larger while they are taken quickly. While idle receivers
+//! pin much of the memory all reads are narrow, and while anybody waits for memory they are fair shares of it ([`Limit`]). A receiver whose buffers hold some MiB seems quick until they are full: the next
 //! read is at most half of what was taken quickly before ([`STAKE`]).
 
 use std::collections::VecDeque;
@@ -90,12 +90,29 @@ impl Narrow {
     }
 }
 
-/// The longest read while memory is tight, for a receiver whose connection has taken `taken` bytes before.
-pub(crate) fn narrow_limit(budget: &ByteBudget, taken: u64) -> Option<u32> {
-    match (budget.is_pressed(), budget.is_tight()) {
-        (true, _) => Some((taken / EARNED).clamp(NARROWEST.into(), WIDE.into()) as u32),
-        (false, true) => Some(NARROWEST * GROWTH),
-        (false, false) => None,
+/// How much is read at once while memory is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    /// At first.
+    begin: u32,
+    /// At most.
+    pub(crate) most: u32,
+}
+
+impl Limit {
+    /// That of the moment, for a receiver whose connection has taken `taken` bytes before.
+    pub(crate) fn now(budget: &ByteBudget, taken: u64) -> Option<Self> {
+        let between = |len: u64| len.clamp(NARROWEST.into(), WIDE.into()) as u32;
+        let earned = between(taken / EARNED);
+        if budget.is_pressed() {
+            return Some(Self { begin: NARROWEST, most: earned });
+        }
+        if budget.is_tight() {
+            return Some(Self { begin: NARROWEST, most: NARROWEST * GROWTH });
+        }
+        // Receivers that take what they get: the fewer they are, the less there is to share.
+        let share = between(budget.fair_share()? as u64).max(earned);
+        (share < WIDE).then_some(Self { begin: share, most: share })
     }
 }
 
@@ -239,17 +256,18 @@ impl Reader {
     /// The next narrow read is as large as the pace of the last one says, and as memory allows.
     fn widen(&mut self) {
         let limit = match self.budget {
-            Budget::Own { taken } => narrow_limit(self.client.inner.stripes.budget(), taken),
+            Budget::Own { taken } => Limit::now(self.client.inner.stripes.budget(), taken),
             _ => None,
         };
-        if let Some(limit) = limit {
-            let narrow = self.narrow.get_or_insert_with(|| Narrow::narrowest(self.budget.taken()));
-            narrow.len = narrow.len.min(limit);
+        if let Some(Limit { begin, most }) = limit {
+            let begins = || Narrow { len: begin, ..Narrow::narrowest(self.budget.taken()) };
+            let narrow = self.narrow.get_or_insert_with(begins);
+            narrow.len = narrow.len.min(most);
         }
         let Some(Narrow { len, ready: Some(ready), given }) = &mut self.narrow else { return };
         let took = self.client.inner.runtime.now().saturating_duration_since(*ready);
         if took <= QUICK {
-            let wider = limit.map_or(*len * GROWTH, |limit| limit.min(*len * GROWTH));
+            let wider = limit.map_or(*len * GROWTH, |limit| limit.most.min(*len * GROWTH));
             if wider > *len && *given >= STAKE * u64::from(wider) {
                 *len = wider;
             }
@@ -360,5 +378,35 @@ impl Shrink for Reader {
             self.pending.push_front(span);
         }
         self.narrow = Some(Narrow::narrowest(0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_runtime::Runtime;
+
+    use super::*;
+
+    const MIB: u32 = 1 << 20;
+
+    /// What is read at once while `waiting` requests wait for all of 32 MiB.
+    async fn limit_beside(waiting: usize, taken: u64) -> Option<Limit> {
+        let budget = ByteBudget::new(Runtime::real(), 32 << 20, Duration::from_secs(5));
+        let _all = budget.acquire(32 << 20).await.unwrap();
+        let mut waits: Vec<_> = (0..waiting).map(|_| Box::pin(budget.wait(1))).collect();
+        for wait in &mut waits {
+            assert!(futures::poll!(wait).is_pending());
+        }
+        Limit::now(&budget, taken)
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_for_others_that_take_what_they_get_read_fair_shares() {
+        let both = |len| Some(Limit { begin: len, most: len });
+        assert_eq!(limit_beside(0, 0).await, None);
+        assert_eq!(limit_beside(8, 0).await, None, "4 MiB each are wide");
+        assert_eq!(limit_beside(16, 0).await, both(2 * MIB));
+        assert_eq!(limit_beside(2_000, 0).await, both(NARROWEST));
+        assert_eq!(limit_beside(2_000, 32 << 20).await, both(MIB), "a connection that has taken much");
     }
 }

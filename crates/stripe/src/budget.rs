@@ -210,6 +210,13 @@ impl ByteBudget {
         pinned > self.inner.total / 2 || (self.is_tight() && self.inner.waiting.load(Ordering::Relaxed) > 0)
     }
 
+    /// While somebody waits, the part of the budget for each of those who hold memory for a peer, or who wait, whichever are
+    /// more.
+    pub fn fair_share(&self) -> Option<usize> {
+        let waiting = self.inner.waiting.load(Ordering::Relaxed);
+        (waiting > 0).then(|| self.inner.total / waiting.max(self.inner.holders.len()))
+    }
+
     /// Bytes in all.
     pub fn total(&self) -> usize {
         self.inner.total
@@ -294,6 +301,7 @@ mod tests {
         drop(first);
         assert!(budget.try_acquire(1).is_none());
         assert!(futures::poll!(&mut waiting).is_ready());
+        assert_eq!(budget.fair_share(), None);
     }
 
     #[tokio::test]

@@ -55,6 +55,11 @@ impl Holders {
         Registered { known: Arc::clone(&self.known), number }
     }
 
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        self.known.lock().holders.len()
+    }
+
     /// Those whose peers have done nothing for `idle`, the longest idle first; nobody when somebody has just looked.
     /// They are released without the lock: what is dropped may hold others, which are then forgotten.
     pub(crate) fn idle(&self, now: Instant, idle: Duration) -> Vec<Arc<dyn Holder>> {

@@ -31,7 +31,7 @@ use striate_runtime::Instant;
 use striate_stripe::{BlocksRead, Parked, Pinned, Sample, Shrink};
 use tracing::{Instrument, Span, debug_span};
 
-use crate::reader::{STAKE, narrow_limit};
+use crate::reader::{Limit, STAKE};
 use crate::task::Task;
 use crate::{Client, ClientError, GetRequest, ObjectInfo};
 use delivery::Delivery;
@@ -136,7 +136,7 @@ impl Client {
         let span = debug_span!("read_many", requests = requests.len() as i64);
         let most = Limits::of(self.inner.options.stripes.in_flight_bytes);
         let budget = self.inner.stripes.budget();
-        let limits = if budget.is_tight() { most.narrowest() } else { most };
+        let limits = if Limit::now(budget, 0).is_some() { most.narrowest() } else { most };
         let many = Many {
             query: Query { client: self.clone(), sample: self.inner.stripes.sampler().begin(), span },
             order,
@@ -253,7 +253,8 @@ impl Shrink for Many {
 impl Many {
     /// The next read is as large as the receiver's pace says.
     fn widen(&mut self) {
-        let limit = narrow_limit(self.query.client.inner.stripes.budget(), 0).map(u64::from);
+        let limit =
+            Limit::now(self.query.client.inner.stripes.budget(), 0).map(|limit| u64::from(limit.most));
         let fits = |limits: &Limits| limit.is_none_or(|limit| limits.alone_bytes <= limit);
         if !fits(&self.limits) {
             self.limits = self.most.narrowest();

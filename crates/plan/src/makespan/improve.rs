@@ -97,8 +97,8 @@ impl MakespanWorkspace {
         self.state.give_back(problem, piece);
         let free = if touches_last { self.state.last(problem).0 } else { makespan };
         let rest = free + problem.weight * self.state.added_load(problem);
-        self.response.find(problem, &self.state, piece, Wanted::by(free), &self.bounds.earliest);
-        let is_better = rest + self.response.cost < cost * (1.0 - PRECISION);
+        let wanted = Wanted { below: cost * (1.0 - PRECISION) - rest, ..Wanted::by(free) };
+        let is_better = self.response.find(problem, &self.state, piece, wanted, &self.bounds.earliest);
         let picks = if is_better { &self.response.picks } else { self.before.picks(0) };
         self.state.take(problem, piece, picks);
         is_better
@@ -118,7 +118,7 @@ impl MakespanWorkspace {
 
     /// Whether the plan was better without a site. If not, it is as it was.
     fn close_site(&mut self, problem: &MakespanProblem, site: usize) -> bool {
-        let cost = self.state.cost(problem);
+        let below = self.state.cost(problem) * (1.0 - PRECISION);
         self.before.clear();
         for piece in 0..problem.pieces.piece_count() {
             if touches(problem, self.state.picks(piece), site) {
@@ -131,15 +131,17 @@ impl MakespanWorkspace {
         let mut put_back = 0;
         while put_back < self.before.pieces.len() {
             let piece = self.before.pieces[put_back];
-            let wanted = Wanted { closed: site, ..Wanted::by(self.state.last(problem).0) };
-            self.response.find(problem, &self.state, piece, wanted, &self.bounds.earliest);
-            if self.response.cost.is_infinite() {
+            let free = self.state.last(problem).0;
+            let cost = free + problem.weight * self.state.added_load(problem);
+            let wanted = Wanted { free, closed: site, below: below - cost };
+            if !self.response.find(problem, &self.state, piece, wanted, &self.bounds.earliest) {
                 break;
             }
             self.state.take(problem, piece, &self.response.picks);
             put_back += 1;
         }
-        if put_back == self.before.pieces.len() && self.state.cost(problem) < cost * (1.0 - PRECISION) {
+        // Each response kept the plan's cost below what it was.
+        if put_back == self.before.pieces.len() {
             return true;
         }
         for at in 0..put_back {

@@ -45,17 +45,19 @@ pub(super) struct Wanted {
     pub(super) free: f64,
     /// A site that is not asked, or none where it is [`usize::MAX`].
     pub(super) closed: usize,
+    /// Only what costs less is of use.
+    pub(super) below: f64,
 }
 
 impl Wanted {
-    /// Any sites, ends up to `free` costing nothing.
+    /// Any sites at any cost, ends up to `free` costing nothing.
     pub(super) fn by(free: f64) -> Self {
-        Self { free, closed: usize::MAX }
+        Self { free, closed: usize::MAX, below: f64::INFINITY }
     }
 }
 
 impl Response {
-    /// Finds it; its cost is infinite if there is none. `earliest` is the earliest end of each option of the problem, as far as it is known.
+    /// Finds it; answers whether there is one. `earliest` is the earliest end of each option of the problem, as far as it is known.
     pub(super) fn find(
         &mut self,
         problem: &MakespanProblem,
@@ -63,8 +65,8 @@ impl Response {
         piece: usize,
         wanted: Wanted,
         earliest: &[f64],
-    ) {
-        (self.cost, self.end) = (f64::INFINITY, 0.0);
+    ) -> bool {
+        (self.cost, self.end) = (wanted.below, 0.0);
         for option in problem.pieces.options_of(piece) {
             let of = problem.pieces.options[option];
             let least = problem.weight * of.least_load + (earliest[option] - wanted.free).max(0.0);
@@ -77,6 +79,7 @@ impl Response {
                 _ => self.take_some(problem, state, of, wanted),
             }
         }
+        self.cost < wanted.below
     }
 
     /// Keeps a choice if it is better than what is kept.
