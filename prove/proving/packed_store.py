@@ -53,6 +53,7 @@ class Side:
         """All figures of `count` objects."""
         with self.server:
             self.fill(count)
+            self.settle()
             for name, cold in (("cold", True), ("warm", False)):
                 self.figures[name] = self.get(count, cold)
             self.figures["repair"] = self.repair()
@@ -88,6 +89,17 @@ class Side:
         deadline = time.monotonic() + GRACE_S + count / 500
         while chunks_of(self.server.status()) > count / 10 and time.monotonic() < deadline:
             time.sleep(2)
+
+    def settle(self, deadline_s=180):
+        """Waits until the server leaves the disk alone, that is reads less than ten times in three seconds: what was released is
+        compacted in the background, and those reads are not a GET's."""
+        deadline = time.monotonic() + deadline_s
+        while time.monotonic() < deadline:
+            drop_caches()
+            before = device_reads(self.server.base)
+            time.sleep(3)
+            if device_reads(self.server.base) < before + 10:
+                return
 
     def get(self, count, cold):
         """Processor time and disk reads of a GET, and GETs a second, over all sizes."""
