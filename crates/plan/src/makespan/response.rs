@@ -1,8 +1,8 @@
 //! The best response of one piece to what all others take.
 //!
-//! An end up to `free` costs nothing. Of one option, with a limit on its slots' ends, the cheapest choice takes slots in order
-//! of what they add to the load, skipping those over the cap: options are matroids. The limits that matter are `free` and the
-//! ends above it, in ascending order, until what is saved cannot make up for the end: the choice is exact.
+//! An end up to `free` costs nothing. Options are matroids, so the cheapest choice of slots that end by a limit is known when slots come
+//! in the order of their ends: each takes the place of a more expensive one. The choice is the best one over all limits, until what
+//! is saved cannot make up for the end: it is exact.
 
 use super::problem::MakespanProblem;
 use super::state::State;
@@ -21,11 +21,8 @@ pub(super) struct Response {
     /// What it adds to T + w X, ends up to the free one being free.
     pub(super) cost: f64,
     candidates: Vec<Candidate>,
-    /// Candidates in the order of what they add to the load.
-    by_load: Vec<u32>,
-    trial: Vec<u32>,
-    /// Slots taken of each group.
-    taken: Vec<usize>,
+    /// The candidates that are taken, in the order of their ends.
+    chosen: Vec<Candidate>,
 }
 
 /// A slot of the option that is looked at.
@@ -69,14 +66,18 @@ impl Response {
         (self.cost, self.end) = (wanted.below, 0.0);
         for option in problem.pieces.options_of(piece) {
             let of = problem.pieces.options[option];
-            let least = problem.weight * of.least_load + (earliest[option] - wanted.free).max(0.0);
-            if least >= self.cost || least + new_requests(problem, state, of) >= self.cost {
+            let (late, load) = ((earliest[option] - wanted.free).max(0.0), problem.weight * of.least_load);
+            if late + load >= self.cost {
+                continue;
+            }
+            let least = load + new_requests(problem, state, of);
+            if late + least >= self.cost {
                 continue;
             }
             match of.need {
                 0 => self.offer(0.0, 0.0, &[]),
                 1 => self.take_one(problem, state, of, wanted),
-                _ => self.take_some(problem, state, of, wanted),
+                _ => self.take_some(problem, state, of, wanted, least),
             }
         }
         self.cost < wanted.below
@@ -100,66 +101,56 @@ impl Response {
         }
     }
 
-    fn take_some(&mut self, problem: &MakespanProblem, state: &State, of: Ranges, wanted: Wanted) {
+    /// Takes slots in the order of their ends, so that what is taken is at any time the cheapest choice that ends by then: a slot that
+    /// comes to a choice that is whole takes the place of the most expensive one that may leave, if it is cheaper (matroids allow that).
+    /// No choice costs less than `least`, ends not counted.
+    fn take_some(
+        &mut self,
+        problem: &MakespanProblem,
+        state: &State,
+        of: Ranges,
+        wanted: Wanted,
+        least: f64,
+    ) {
         let open = (of.first..of.end).filter(|&slot| problem.pieces.slots[slot].site != wanted.closed);
         self.candidates.clear();
         self.candidates.extend(open.map(|slot| candidate(problem, state, slot)));
         self.candidates.sort_unstable_by(|a, b| a.end.total_cmp(&b.end).then(a.slot.cmp(&b.slot)));
-        self.taken.resize(problem.pieces.groups, 0);
-        self.by_load.clear();
-        self.by_load.extend(0..self.candidates.len() as u32);
-        let soonest = self.choose(of, f64::INFINITY);
-        if self.trial.len() < of.need {
-            return;
-        }
-        let is_even = self.candidates.windows(2).all(|pair| pair[0].load == pair[1].load);
-        if is_even {
-            return self.offer_trial(soonest, wanted.free);
-        }
-        // The candidates are in the order of their ends, which decides among equals.
-        let candidates = &self.candidates;
-        self.by_load.sort_unstable_by(|&a, &b| {
-            let load = |at: u32| candidates[at as usize].load;
-            load(a).total_cmp(&load(b)).then(a.cmp(&b))
-        });
-        let (least, _) = self.choose(of, f64::INFINITY);
-        let mut limit = soonest.1.max(wanted.free);
-        loop {
-            let chosen = self.choose(of, limit);
-            self.offer_trial(chosen, wanted.free);
-            let next = self.candidates.iter().map(|of| of.end).find(|&end| end > limit);
-            let Some(next) = next.filter(|next| next - wanted.free + least < self.cost) else { return };
-            limit = next;
+        self.chosen.clear();
+        for at in 0..self.candidates.len() {
+            let new = self.candidates[at];
+            let late = (new.end - wanted.free).max(0.0);
+            if late + least >= self.cost {
+                return;
+            }
+            if self.choose(of, new) && self.chosen.len() == of.need {
+                let load: f64 = self.chosen.iter().map(|of| of.load).sum();
+                self.offer_chosen(late + load, new.end);
+            }
         }
     }
 
-    fn offer_trial(&mut self, (load, end): (f64, f64), free: f64) {
-        let trial = std::mem::take(&mut self.trial);
-        self.offer((end - free).max(0.0) + load, end, &trial);
-        self.trial = trial;
+    /// Takes a slot that ends after those that are chosen. Answers whether it is chosen now.
+    fn choose(&mut self, option: Ranges, new: Candidate) -> bool {
+        let of_group = |of: &Candidate| new.group != UNGROUPED && of.group == new.group;
+        let is_full =
+            new.group != UNGROUPED && self.chosen.iter().filter(|of| of_group(of)).count() == option.cap;
+        if is_full || self.chosen.len() == option.need {
+            let may_leave = self.chosen.iter().enumerate().filter(|(_, of)| !is_full || of_group(of));
+            let dearest = may_leave.max_by(|(_, a), (_, b)| a.load.total_cmp(&b.load));
+            let Some((dearest, _)) = dearest.filter(|(_, of)| of.load > new.load) else { return false };
+            self.chosen.remove(dearest);
+        }
+        self.chosen.push(new);
+        true
     }
 
-    /// Chooses slots that end by `limit` into `trial`, in the order of `by_load`. Answers what they add to w X, and when the last
-    /// one ends.
-    fn choose(&mut self, option: Ranges, limit: f64) -> (f64, f64) {
-        self.trial.clear();
-        self.taken.fill(0);
-        let (mut load, mut end) = (0.0, 0.0f64);
-        for &at in &self.by_load {
-            let of = self.candidates[at as usize];
-            if of.end > limit || (of.group != UNGROUPED && self.taken[of.group] == option.cap) {
-                continue;
-            }
-            if of.group != UNGROUPED {
-                self.taken[of.group] += 1;
-            }
-            self.trial.push(of.slot);
-            (load, end) = (load + of.load, end.max(of.end));
-            if self.trial.len() == option.need {
-                break;
-            }
+    fn offer_chosen(&mut self, cost: f64, end: f64) {
+        if cost < self.cost {
+            (self.cost, self.end) = (cost, end);
+            self.picks.clear();
+            self.picks.extend(self.chosen.iter().map(|of| of.slot));
         }
-        (load, end)
     }
 }
 
