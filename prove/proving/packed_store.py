@@ -91,8 +91,8 @@ class Side:
             time.sleep(2)
 
     def settle(self, deadline_s=180):
-        """Waits until the server leaves the disk alone, that is reads less than ten times in three seconds: what was released is
-        compacted in the background, and those reads are not a GET's."""
+        """Waits for three seconds with fewer than ten disk reads. Released space is compacted in the background; those reads are
+        not a GET's."""
         deadline = time.monotonic() + deadline_s
         while time.monotonic() < deadline:
             drop_caches()

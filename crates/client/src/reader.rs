@@ -6,8 +6,9 @@
 //!
 //! What is held follows the receiver. One that takes nothing loses what was read for it ([`Parked`]), and gets it in
 //! *narrow* reads when it goes on: parts of blocks, the next one larger while they are taken quickly. While idle receivers
-//! pin much of the memory all reads are narrow, and while anybody waits for memory they are fair shares of it ([`Limit`]). A receiver whose buffers hold some MiB seems quick until they are full: the next
-//! read is at most half of what was taken quickly before ([`STAKE`]).
+//! pin much of the memory all reads are narrow, and while anybody waits for memory they are fair shares of it ([`Limit`]). A
+//! receiver whose buffers hold some MiB seems quick until they are full: the next read is at most half of what was taken
+//! quickly before ([`STAKE`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;

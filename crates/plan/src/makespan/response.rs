@@ -101,8 +101,8 @@ impl Response {
         }
     }
 
-    /// Takes slots in the order of their ends, so that what is taken is at any time the cheapest choice that ends by then: a slot that
-    /// comes to a choice that is whole takes the place of the most expensive one that may leave, if it is cheaper (matroids allow that).
+    /// Takes slots in the order of their ends and always holds the cheapest choice that ends by then: once the choice is whole, a
+    /// cheaper slot replaces the most expensive one that the caps let go (exchange in a matroid).
     /// No choice costs less than `least`, ends not counted.
     fn take_some(
         &mut self,
