@@ -51,6 +51,7 @@ pub mod upkeep;
 pub mod verify;
 
 mod entries;
+mod pace;
 mod pack_figures;
 mod pack_journal;
 mod pack_walk;

@@ -13,6 +13,7 @@ use striate_meta::{Row, keys};
 use striate_runtime::Processors;
 use striate_stripe::{Packer, StripeError, Stripes};
 
+use crate::pace::Pace;
 use crate::pack_figures::Tally;
 use crate::pack_setting::{impossible, profile_of};
 use crate::packing::{Candidate, PackOptions, PackReport, pack_group};
@@ -22,8 +23,10 @@ use crate::rows::Rows;
 const YIELD: Duration = Duration::from_secs(1);
 /// A group waits for others' requests no longer than this: what a site told last may be old.
 const LONGEST_YIELD: Duration = Duration::from_secs(60);
+/// A group takes this share of the time at least, however busy processors are.
+const LEAST_SHARE: f64 = 0.1;
 /// Processors that work for this share of their time have none to spare.
-const BUSY: f64 = 0.9;
+const BUSY: f64 = 0.8;
 /// A site keeps this part of its space: nothing is packed below.
 const RESERVE: u64 = 10;
 /// The shortest partition, where memory is short.
@@ -225,7 +228,8 @@ impl<'a> Walk<'a> {
             self.partition_len = None;
             return Ok(ControlFlow::Continue(()));
         }
-        match pack_group(self.stripes, packer, &self.profile, partition_len, group).await {
+        let pace = Pace::new(self.stripes.runtime(), self.share());
+        match pack_group(self.stripes, packer, &self.profile, partition_len, group, pace).await {
             Ok(packed) => self.report.add(packed),
             // Sites are away or full. What there is is counted all the same.
             Err(error @ (StripeError::TooFewSites { .. } | StripeError::NoSpace(_))) => {
@@ -233,11 +237,8 @@ impl<'a> Walk<'a> {
             }
             Err(error) => return Err(error),
         }
-        let took = self.stripes.runtime().now() - began;
-        let pause = took.mul_f64(1.0 / self.options.pace.clamp(0.01, 1.0) - 1.0);
         self.processors = Processors::new(self.stripes.runtime().clone());
-        self.stripes.runtime().sleep(pause).await;
-        self.busy += took + pause;
+        self.busy += self.stripes.runtime().now() - began;
         Ok(tell(&self.step()))
     }
 
@@ -261,6 +262,12 @@ impl<'a> Walk<'a> {
         // What a site told last that does not answer any more says nothing.
         let answering = self.stripes.sites().into_iter().filter(|view| view.readable);
         answering.map(|view| view.site.last_load()).any(|load| load.queue_requests > load.workers)
+    }
+
+    /// The share of the time that a group may take: no more than processors have to spare.
+    fn share(&self) -> f64 {
+        let spare = if self.options.yields { 1.0 - self.processors.busy() } else { 1.0 };
+        spare.max(LEAST_SHARE).min(self.options.pace)
     }
 
     /// Says so if a site has too little space for another group.

@@ -18,12 +18,14 @@ use striate_meta::records::{Extent, Garbage, Object, object::Body};
 use striate_meta::{Row, keys, records};
 use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes, Switched};
 
+use crate::pace::Pace;
+
 /// Rows switched in one transaction: each costs two operations of a hundred.
 const BATCH: usize = 46;
 /// How often a batch is tried against rows that others change.
 const MAX_ATTEMPTS: usize = 3;
-/// Objects read together, and their bytes.
-const READ_TOGETHER: usize = 8;
+/// Objects read together, and their bytes. More would be read little faster, and others wait longer behind them.
+const READ_TOGETHER: usize = 2;
 const READ_BYTES: usize = 1 << 20;
 /// What an object costs a partition besides its bytes and its key.
 const OVERHEAD: usize = 24;
@@ -43,9 +45,9 @@ pub struct PackOptions {
     pub smallest_partition: u32,
     /// The share of a group's bytes that may be dead before what lives is rewritten.
     pub dead_share: f64,
-    /// The share of the time that goes into groups, above 0; the rest are pauses.
+    /// The share of the time that goes into groups at most, above 0; the rest are pauses.
     pub pace: f64,
-    /// A group waits while requests wait at a site.
+    /// A group waits while requests wait at a site, and takes no more than processors have to spare.
     pub yields: bool,
 }
 
@@ -138,12 +140,13 @@ pub(crate) async fn pack_group(
     profile: &Profile,
     partition_len: u32,
     candidates: Vec<Candidate>,
+    mut pace: Pace,
 ) -> Result<PackReport, StripeError> {
     let mut report = PackReport::default();
     let _share = stripes.memory_for(partition_len as usize + READ_BYTES).await;
     let mut writer = packer.begin(profile, partition_len).await?;
     let text = writer.profile();
-    let packed = match fill(stripes, &mut writer, candidates, &mut report).await {
+    let packed = match fill(stripes, &mut writer, candidates, &mut report, &mut pace).await {
         Ok(packed) => packed,
         Err(error) => return Err(given_up(writer.stop(), error).await),
     };
@@ -159,8 +162,10 @@ pub(crate) async fn pack_group(
         return Err(given_up(group, error).await);
     }
     (report.groups, report.partition_bytes) = (1, group.partition_bytes());
-    let (before, began) = (report.objects, stripes.runtime().now());
+    pace.rest().await;
+    let before = report.objects;
     for batch in packed.chunks(BATCH) {
+        let began = stripes.runtime().now();
         match switch(stripes, &group, batch, &text).await {
             Ok((objects, bytes)) => {
                 report.objects += objects;
@@ -168,8 +173,9 @@ pub(crate) async fn pack_group(
             }
             Err(error) => return Err(given_up(group, error).await),
         }
+        report.switching_us += (stripes.runtime().now() - began).as_micros() as u64;
+        pace.rest().await;
     }
-    report.switching_us = (stripes.runtime().now() - began).as_micros() as u64;
     report.overtaken = packed.len() as u64 - (report.objects - before);
     group.settle(report.overtaken == 0).await?;
     Ok(report)
@@ -190,6 +196,7 @@ async fn fill(
     writer: &mut GroupWriter<'_>,
     candidates: Vec<Candidate>,
     report: &mut PackReport,
+    pace: &mut Pace,
 ) -> Result<Vec<Packed>, StripeError> {
     let mut packed = Vec::with_capacity(candidates.len());
     let mut partition = writer.partition();
@@ -222,6 +229,7 @@ async fn fill(
             };
             packed.push(Packed { of, extent });
         }
+        pace.rest().await;
     }
     if !partition.is_empty() {
         writer.add(partition).await?;

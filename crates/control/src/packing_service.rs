@@ -1,4 +1,4 @@
-//! The service that packs: bucket after bucket, a group at a time, with pauses as long as its work; and that follows marks.
+//! The service that packs: bucket after bucket, a group at a time, in steps with pauses as long as they; and that follows marks.
 //!
 //! Groups are made only while no site has requests waiting and every site keeps a tenth of its space. What is dead gives its
 //! space back whether or not anything is packed. One process of a cluster does it; two at once are safe and wasteful.

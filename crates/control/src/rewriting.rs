@@ -7,6 +7,7 @@ use bytes::Bytes;
 use striate_core::StripeId;
 use striate_stripe::{Packer, StripeError, Stripes};
 
+use crate::pace::Pace;
 use crate::pack_walk::within_memory;
 use crate::packing::{Candidate, PackOptions, pack_group};
 
@@ -16,6 +17,8 @@ pub(crate) struct Rewriting<'a> {
     packer: &'a Packer,
     /// The longest partition.
     most: u32,
+    /// The share of the time that groups may take.
+    pace: f64,
     gathered: BTreeMap<(Bytes, String), Gathered>,
 }
 
@@ -32,7 +35,7 @@ pub(crate) type Rewritten = Vec<StripeId>;
 impl<'a> Rewriting<'a> {
     pub(crate) fn new(stripes: &'a Stripes, packer: &'a Packer, options: &PackOptions) -> Self {
         let most = within_memory(stripes, options.partition_len);
-        Self { stripes, packer, most, gathered: BTreeMap::new() }
+        Self { stripes, packer, most, pace: options.pace, gathered: BTreeMap::new() }
     }
 
     /// Adds what lives in a group of this profile, at least one object. Writes what was gathered before if both do not fit into
@@ -83,7 +86,8 @@ impl<'a> Rewriting<'a> {
         live.sort_by(|a, b| a.key.cmp(&b.key));
         let profile = self.stripes.profiles().parse(profile)?;
         let len = snug_partition(&live, self.stripes.code(&profile)?.k());
-        match pack_group(self.stripes, self.packer, &profile, len, live).await {
+        let pace = Pace::new(self.stripes.runtime(), self.pace);
+        match pack_group(self.stripes, self.packer, &profile, len, live, pace).await {
             // Sites may be away or full. Groups in which nothing lives are released all the same.
             Ok(_) | Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => Ok(of),
             Err(error) => Err(error),
