@@ -58,6 +58,7 @@ mod pack_walk;
 mod recent;
 mod repair_progress;
 mod rows;
+mod switching;
 mod work_list;
 
 pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};

@@ -1,60 +1,81 @@
-//! A share of the time for work that nobody waits for, in short steps.
+//! How fast groups are written: a share of the time, in short steps, and no more than processors have to spare.
 //!
-//! Work in one go and a pause as long take the same share, but whoever comes meanwhile meets all of the work.
+//! Work in one go and as long a pause afterwards take the same share, but whoever comes meanwhile meets all of the work. So
+//! where processors have something else to do, there are pauses between the steps of a group. What keeps the share over all
+//! is a pause at its end, when it holds no memory any more.
 
 use std::time::Duration;
 
-use striate_runtime::{Instant, Runtime};
+use striate_runtime::{Instant, Processors};
+use striate_stripe::Stripes;
 
+use crate::packing::PackOptions;
+
+/// A group takes this share of the time at least, however busy processors are.
+const LEAST_SHARE: f64 = 0.1;
 /// Timers are no finer.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    runtime: Runtime,
-    /// Seconds of pause for a second of work.
-    pauses: f64,
-    /// When the step began.
+pub(crate) struct Pace<'a> {
+    stripes: &'a Stripes,
+    /// Shares of the time: within a group, and over all.
+    within: f64,
+    over_all: f64,
+    /// When the work began, when its last step did, and how long steps took.
     began: Instant,
-    /// Pauses that are still to be made.
-    owed: Duration,
+    step: Instant,
+    worked: Duration,
 }
 
-impl Pace {
-    /// Begins with the first step of work that may take this share of the time, from 0.01 to 1.
-    pub(crate) fn new(runtime: &Runtime, share: f64) -> Self {
-        let pauses = 1.0 / share.clamp(0.01, 1.0) - 1.0;
-        Self { runtime: runtime.clone(), pauses, began: runtime.now(), owed: Duration::ZERO }
+impl<'a> Pace<'a> {
+    /// Begins with the first step.
+    pub(crate) fn new(stripes: &'a Stripes, processors: &Processors, options: &PackOptions) -> Self {
+        let spare = if options.yields { 1.0 - processors.busy() } else { 1.0 };
+        let now = stripes.runtime().now();
+        Self {
+            stripes,
+            within: spare.max(LEAST_SHARE),
+            over_all: options.pace.clamp(0.01, 1.0),
+            began: now,
+            step: now,
+            worked: Duration::ZERO,
+        }
     }
 
-    /// Ends a step, and pauses as long as it asks for.
+    /// Begins only now: what came before was no work.
+    pub(crate) fn begin(&mut self) {
+        self.began = self.stripes.runtime().now();
+        self.step = self.began;
+    }
+
+    /// Ends a step, and pauses as long as it asks for; not while somebody waits for memory, of which the group holds some.
     pub(crate) async fn rest(&mut self) {
-        let ended = self.runtime.now();
-        self.owed += (ended - self.began).mul_f64(self.pauses);
-        if self.owed >= LEAST_PAUSE {
-            self.runtime.sleep(self.owed).await;
+        self.end_step();
+        if self.stripes.budget().view().waiting == 0 {
+            self.pause(self.within).await;
         }
-        self.began = self.runtime.now();
-        self.owed = self.owed.saturating_sub(self.began - ended);
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Ends the last step, and pauses for the share over all.
+    pub(crate) async fn end(&mut self) {
+        self.end_step();
+        self.pause(self.within.min(self.over_all)).await;
+    }
 
-    #[tokio::test(start_paused = true)]
-    async fn work_takes_its_share_of_the_time_however_long_its_steps_are() {
-        let runtime = Runtime::deterministic(1, Duration::ZERO);
-        for (share, step_ms, steps) in [(0.5, 1, 1_000), (0.1, 3, 1_000), (0.25, 40, 100), (1.0, 1, 100)] {
-            let (began, mut pace) = (runtime.now(), Pace::new(&runtime, share));
-            for _ in 0..steps {
-                runtime.sleep(Duration::from_millis(step_ms)).await;
-                pace.rest().await;
-            }
-            let found = (step_ms * steps) as f64 / (runtime.now() - began).as_millis() as f64;
-            assert!((found / share - 1.0).abs() < 0.02, "{share}, steps of {step_ms} ms: {found}");
+    fn end_step(&mut self) {
+        let now = self.stripes.runtime().now();
+        self.worked += now - self.step;
+        self.step = now;
+    }
+
+    async fn pause(&mut self, share: f64) {
+        let runtime = self.stripes.runtime();
+        let until = self.began + self.worked.div_f64(share);
+        if until >= runtime.now() + LEAST_PAUSE {
+            runtime.sleep_until(until).await;
         }
+        self.step = runtime.now();
     }
 }

@@ -113,6 +113,9 @@ impl Told {
         let work = told(stripes).await?;
         let setting = work.setting.parse().unwrap_or_default();
         let mut options = PackOptions { pace: 1.0, yields: false, ..PackOptions::default() };
+        if let Packing::Partitions(len) = setting {
+            options.partition_len = len;
+        }
         if work.settled_after_s > 0 {
             options.settled_after = Duration::from_secs(work.settled_after_s);
         }

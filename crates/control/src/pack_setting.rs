@@ -4,6 +4,7 @@ use std::fmt;
 
 use striate_core::packing::FEWEST_SITES;
 use striate_core::{Layout, Packing, Profile, formats};
+use striate_meta::keys;
 use striate_meta::records::Bucket;
 use striate_stripe::{StripeError, Stripes};
 
@@ -81,6 +82,20 @@ pub fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<Packing>
     let is_packed = stripes.profiles().parse(&bucket.profile)?.layout == Layout::Packed;
     // A layout that is named is a choice: unlike `auto` it holds for any number of sites.
     Ok(is_packed.then_some(Packing::Partitions(striate_core::packing::PARTITION_LEN)))
+}
+
+/// The longest partition of a bucket by its own setting; `usual` where it has none, or is not packed any more.
+///
+/// # Errors
+/// When the metadata store fails, or the bucket's texts are not understood.
+pub(crate) async fn longest_partition(
+    stripes: &Stripes,
+    bucket: &str,
+    usual: u32,
+) -> Result<u32, StripeError> {
+    let Some(row) = stripes.meta().get(&keys::bucket(bucket)).await? else { return Ok(usual) };
+    let own = own_packing(stripes, &row.record()?)?;
+    Ok(own.and_then(Packing::partition_len).unwrap_or(usual))
 }
 
 /// Whether a bucket is packed in a store that is told `store` and whose profile is `default`.

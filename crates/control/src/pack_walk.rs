@@ -23,8 +23,6 @@ use crate::rows::Rows;
 const YIELD: Duration = Duration::from_secs(1);
 /// A group waits for others' requests no longer than this: what a site told last may be old.
 const LONGEST_YIELD: Duration = Duration::from_secs(60);
-/// A group takes this share of the time at least, however busy processors are.
-const LEAST_SHARE: f64 = 0.1;
 /// Processors that work for this share of their time have none to spare.
 const BUSY: f64 = 0.8;
 /// A site keeps this part of its space: nothing is packed below.
@@ -228,7 +226,7 @@ impl<'a> Walk<'a> {
             self.partition_len = None;
             return Ok(ControlFlow::Continue(()));
         }
-        let pace = Pace::new(self.stripes.runtime(), self.share());
+        let pace = Pace::new(self.stripes, &self.processors, self.options);
         match pack_group(self.stripes, packer, &self.profile, partition_len, group, pace).await {
             Ok(packed) => self.report.add(packed),
             // Sites are away or full. What there is is counted all the same.
@@ -262,12 +260,6 @@ impl<'a> Walk<'a> {
         // What a site told last that does not answer any more says nothing.
         let answering = self.stripes.sites().into_iter().filter(|view| view.readable);
         answering.map(|view| view.site.last_load()).any(|load| load.queue_requests > load.workers)
-    }
-
-    /// The share of the time that a group may take: no more than processors have to spare.
-    fn share(&self) -> f64 {
-        let spare = if self.options.yields { 1.0 - self.processors.busy() } else { 1.0 };
-        spare.max(LEAST_SHARE).min(self.options.pace)
     }
 
     /// Says so if a site has too little space for another group.

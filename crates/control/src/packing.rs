@@ -7,23 +7,19 @@
 //!
 //! Here is how a group is written and named; [`crate::pack_walk`] finds the objects.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 use striate_core::packing::PARTITION_LEN;
 use striate_core::{Profile, StripeId};
-use striate_meta::records::{Extent, Garbage, Object, object::Body};
-use striate_meta::{Row, keys, records};
-use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes, Switched};
+use striate_meta::Row;
+use striate_meta::records::{Extent, Object, object::Body};
+use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes};
 
 use crate::pace::Pace;
+use crate::switching::{Packed, switch};
 
-/// Rows switched in one transaction: each costs two operations of a hundred.
-const BATCH: usize = 46;
-/// How often a batch is tried against rows that others change.
-const MAX_ATTEMPTS: usize = 3;
 /// Objects read together, and their bytes. More would be read little faster, and others wait longer behind them.
 const READ_TOGETHER: usize = 2;
 const READ_BYTES: usize = 1 << 20;
@@ -108,12 +104,6 @@ pub(crate) struct Candidate {
     pub(crate) stored: Stored,
 }
 
-/// An object in a group, and where it was before.
-struct Packed {
-    of: Candidate,
-    extent: Extent,
-}
-
 impl Candidate {
     /// Bytes of a partition that it takes at most.
     pub(crate) fn room(&self) -> usize {
@@ -140,10 +130,11 @@ pub(crate) async fn pack_group(
     profile: &Profile,
     partition_len: u32,
     candidates: Vec<Candidate>,
-    mut pace: Pace,
+    mut pace: Pace<'_>,
 ) -> Result<PackReport, StripeError> {
     let mut report = PackReport::default();
-    let _share = stripes.memory_for(partition_len as usize + READ_BYTES).await;
+    let share = stripes.memory_for(partition_len as usize + READ_BYTES).await;
+    pace.begin();
     let mut writer = packer.begin(profile, partition_len).await?;
     let text = writer.profile();
     let packed = match fill(stripes, &mut writer, candidates, &mut report, &mut pace).await {
@@ -162,14 +153,17 @@ pub(crate) async fn pack_group(
         return Err(given_up(group, error).await);
     }
     (report.groups, report.partition_bytes) = (1, group.partition_bytes());
+    // Nothing of it is in memory any more.
+    drop(share);
     pace.rest().await;
-    let before = report.objects;
-    for batch in packed.chunks(BATCH) {
+    let (before, mut rest) = (report.objects, &packed[..]);
+    while !rest.is_empty() {
         let began = stripes.runtime().now();
-        match switch(stripes, &group, batch, &text).await {
-            Ok((objects, bytes)) => {
-                report.objects += objects;
-                report.bytes += bytes;
+        match switch(stripes, &group, rest, &text).await {
+            Ok(step) => {
+                report.objects += step.objects;
+                report.bytes += step.bytes;
+                rest = &rest[step.taken..];
             }
             Err(error) => return Err(given_up(group, error).await),
         }
@@ -178,16 +172,17 @@ pub(crate) async fn pack_group(
     }
     report.overtaken = packed.len() as u64 - (report.objects - before);
     group.settle(report.overtaken == 0).await?;
+    pace.end().await;
     Ok(report)
 }
 
-/// Gives a group up because of `error`.
+/// Gives a group up because of `error`. Where that fails too, the answer is why: the packer is then to be closed, so that the
+/// group's reservation ends and the collector decides.
 async fn given_up(group: CodingGroup<'_>, error: StripeError) -> StripeError {
     let id = group.id();
-    if let Err(error) = group.give_up().await {
-        tracing::warn!(stripe = %id, %error, "a coding group that failed is left to the collector");
-    }
-    error
+    let Err(failure) = group.give_up().await else { return error };
+    tracing::warn!(stripe = %id, %error, %failure, "a coding group that failed is left to the collector");
+    failure
 }
 
 /// Reads objects and fills the group's partitions with them.
@@ -196,7 +191,7 @@ async fn fill(
     writer: &mut GroupWriter<'_>,
     candidates: Vec<Candidate>,
     report: &mut PackReport,
-    pace: &mut Pace,
+    pace: &mut Pace<'_>,
 ) -> Result<Vec<Packed>, StripeError> {
     let mut packed = Vec::with_capacity(candidates.len());
     let mut partition = writer.partition();
@@ -272,65 +267,6 @@ async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Option<Vec<Byt
         }
     }
     found
-}
-
-/// Switches rows to the group's extents, as far as they still name what was packed; answers how many objects and bytes.
-async fn switch(
-    stripes: &Stripes,
-    group: &CodingGroup<'_>,
-    batch: &[Packed],
-    profile: &str,
-) -> Result<(u64, u64), StripeError> {
-    let keys: Vec<Bytes> = batch.iter().map(|packed| packed.of.key.clone()).collect();
-    for _ in 0..MAX_ATTEMPTS {
-        let rows = stripes.meta().get_many(&keys).await?;
-        let mut tx = stripes.transaction();
-        let (mut released, mut sources) = (Vec::new(), BTreeSet::new());
-        let (mut objects, mut bytes) = (0, 0);
-        for (packed, row) in batch.iter().zip(rows) {
-            let Some(row) = row else { continue };
-            let mut object: Object = row.record()?;
-            if object.body.as_ref().and_then(stored).as_ref() != Some(&packed.of.stored) {
-                continue;
-            }
-            match &packed.of.stored {
-                Stored::Block(block) => released.push(block.stripe.clone()),
-                Stored::Extent(_) => drop(sources.insert(packed.of.stored.stripe()?)),
-            }
-            object.body = Some(Body::Extent(packed.extent.clone()));
-            object.profile = profile.to_owned();
-            tx.require_unchanged(row.key.clone(), Some(&row)).put(row.key.clone(), records::encode(&object));
-            (objects, bytes) = (objects + 1, bytes + u64::from(packed.extent.len));
-        }
-        if objects == 0 {
-            return Ok((0, 0));
-        }
-        if !released.is_empty() {
-            let id = group.id().to_bytes();
-            let garbage = Garbage { stripe: id.to_vec().into(), stripes: released, ..Garbage::default() };
-            let key = keys::garbage(&id, tx.id.0);
-            tx.put(key, records::encode(&garbage));
-        }
-        for source in sources {
-            tx.put(keys::mark(source), Bytes::new());
-        }
-        if group.switch(tx).await? == Switched::Done {
-            return Ok((objects, bytes));
-        }
-    }
-    Ok((0, 0))
-}
-
-/// The bytes that an object's body names in one piece.
-fn stored(body: &Body) -> Option<Stored> {
-    match body {
-        Body::Blocks(list) => match list.blocks.as_slice() {
-            [block] => Some(block.clone().into()),
-            _ => None,
-        },
-        Body::Extent(extent) => Some(extent.clone().into()),
-        Body::Inline(_) | Body::Manifest(_) | Body::Uploaded(_) => None,
-    }
 }
 
 /// The extent that a row names in a stripe, if it does.

@@ -101,7 +101,10 @@ struct Looks {
 
 impl PackingService {
     /// A service that has not begun.
-    pub fn new(options: PackingOptions) -> Self {
+    pub fn new(mut options: PackingOptions) -> Self {
+        if let Packing::Partitions(len) = options.setting {
+            options.pack.partition_len = len;
+        }
         let looking = futures::lock::Mutex::new(());
         let (holds, rests) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let journal = Mutex::default();
@@ -205,9 +208,11 @@ impl Looks {
             // What was packed by hand is to be counted.
             self.counted.clear();
         }
+        let began = stripes.runtime().now();
         self.follow_marks(packer, service, stripes).await?;
-        let Some(default) = default_profile(stripes).await? else { return Ok(Duration::ZERO) };
-        let (mut busy, mut seen) = (Duration::ZERO, Vec::new());
+        // What was rewritten were groups too.
+        let (mut busy, mut seen) = (stripes.runtime().now() - began, Vec::new());
+        let Some(default) = default_profile(stripes).await? else { return Ok(busy) };
         let mut rows = Rows::with_prefix(keys::BUCKETS);
         while let Some(page) = rows.next(stripes).await? {
             for row in page {

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use striate_core::StripeId;
+use striate_meta::keys;
+use striate_runtime::Processors;
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::pace::Pace;
+use crate::pack_setting::longest_partition;
 use crate::pack_walk::within_memory;
 use crate::packing::{Candidate, PackOptions, pack_group};
 
@@ -15,15 +17,17 @@ use crate::packing::{Candidate, PackOptions, pack_group};
 pub(crate) struct Rewriting<'a> {
     stripes: &'a Stripes,
     packer: &'a Packer,
-    /// The longest partition.
-    most: u32,
-    /// The share of the time that groups may take.
-    pace: f64,
-    gathered: BTreeMap<(Bytes, String), Gathered>,
+    options: &'a PackOptions,
+    /// This machine's, since the last group.
+    processors: Processors,
+    /// By bucket and profile.
+    gathered: BTreeMap<(String, String), Gathered>,
 }
 
 #[derive(Default)]
 struct Gathered {
+    /// The longest partition into which it may be written.
+    most: u32,
     of: Vec<StripeId>,
     live: Vec<Candidate>,
     room: usize,
@@ -33,9 +37,9 @@ struct Gathered {
 pub(crate) type Rewritten = Vec<StripeId>;
 
 impl<'a> Rewriting<'a> {
-    pub(crate) fn new(stripes: &'a Stripes, packer: &'a Packer, options: &PackOptions) -> Self {
-        let most = within_memory(stripes, options.partition_len);
-        Self { stripes, packer, most, pace: options.pace, gathered: BTreeMap::new() }
+    pub(crate) fn new(stripes: &'a Stripes, packer: &'a Packer, options: &'a PackOptions) -> Self {
+        let processors = Processors::new(stripes.runtime().clone());
+        Self { stripes, packer, options, processors, gathered: BTreeMap::new() }
     }
 
     /// Adds what lives in a group of this profile, at least one object. Writes what was gathered before if both do not fit into
@@ -53,9 +57,11 @@ impl<'a> Rewriting<'a> {
         let room: usize = live.iter().map(Candidate::room).sum();
         let before = self.gathered.remove(&key).unwrap_or_default();
         let (mut gathered, mut done) = (before, Vec::new());
-        if gathered.room > 0 && gathered.room + room > self.capacity(profile)? {
+        if gathered.room > 0 && gathered.room + room > self.capacity(profile, gathered.most)? {
             done = self.write(profile, std::mem::take(&mut gathered)).await?;
         }
+        let most = longest_partition(self.stripes, &key.0, self.options.partition_len).await?;
+        gathered.most = within_memory(self.stripes, most);
         gathered.of.push(id);
         gathered.live.extend(live);
         gathered.room += room;
@@ -75,19 +81,22 @@ impl<'a> Rewriting<'a> {
         Ok(done)
     }
 
-    /// Bytes of objects that a group has room for.
-    fn capacity(&self, profile: &str) -> Result<usize, StripeError> {
+    /// Bytes of objects that a group of partitions of `most` bytes has room for.
+    fn capacity(&self, profile: &str, most: u32) -> Result<usize, StripeError> {
         let profile = self.stripes.profiles().parse(profile)?;
-        Ok(self.stripes.code(&profile)?.k() * self.most as usize)
+        Ok(self.stripes.code(&profile)?.k() * most as usize)
     }
 
-    async fn write(&self, profile: &str, gathered: Gathered) -> Result<Rewritten, StripeError> {
-        let Gathered { of, mut live, .. } = gathered;
+    async fn write(&mut self, profile: &str, gathered: Gathered) -> Result<Rewritten, StripeError> {
+        let Gathered { most, of, mut live, .. } = gathered;
         live.sort_by(|a, b| a.key.cmp(&b.key));
         let profile = self.stripes.profiles().parse(profile)?;
-        let len = snug_partition(&live, self.stripes.code(&profile)?.k());
-        let pace = Pace::new(self.stripes.runtime(), self.pace);
-        match pack_group(self.stripes, self.packer, &profile, len, live, pace).await {
+        // What does not fit is rewritten at the next look.
+        let len = snug_partition(&live, self.stripes.code(&profile)?.k()).min(most);
+        let pace = Pace::new(self.stripes, &self.processors, self.options);
+        let packed = pack_group(self.stripes, self.packer, &profile, len, live, pace).await;
+        self.processors = Processors::new(self.stripes.runtime().clone());
+        match packed {
             // Sites may be away or full. Groups in which nothing lives are released all the same.
             Ok(_) | Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => Ok(of),
             Err(error) => Err(error),
@@ -95,11 +104,10 @@ impl<'a> Rewriting<'a> {
     }
 }
 
-/// The part of the objects' row keys that names their bucket, which is one: groups are not shared.
-fn bucket_of(live: &[Candidate]) -> Bytes {
-    let key = live.first().map(|of| of.key.clone()).unwrap_or_default();
-    let end = key.iter().position(|&byte| byte == 0).unwrap_or(key.len());
-    key.slice(..end)
+/// The bucket of the objects, which is one: groups are not shared.
+fn bucket_of(live: &[Candidate]) -> String {
+    let named = live.first().and_then(|of| keys::bucket_of(&of.key));
+    named.unwrap_or_default().to_owned()
 }
 
 /// The shortest partitions, in steps of 4 KiB, of which one group takes all of `candidates` in their order.
@@ -147,6 +155,6 @@ mod tests {
             );
             assert_eq!(len % 4_096, 0);
         }
-        assert_eq!(bucket_of(&[candidate(3)]), "o/bucket");
+        assert_eq!(bucket_of(&[candidate(3)]), "bucket");
     }
 }

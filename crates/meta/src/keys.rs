@@ -122,6 +122,12 @@ pub fn objects(bucket: &str) -> Bytes {
     build(b"o/", &[bucket.as_bytes(), b"\0"])
 }
 
+/// The bucket of an object's row key.
+pub fn bucket_of(key: &[u8]) -> Option<&str> {
+    let name = key.strip_prefix(b"o/")?.split(|&byte| byte == 0).next()?;
+    std::str::from_utf8(name).ok()
+}
+
 /// A version that is not current.
 pub fn version(bucket: &str, key: &str, version: &[u8; 16]) -> Bytes {
     build(b"v/", &[bucket.as_bytes(), b"\0", key.as_bytes(), b"\0", version])

@@ -255,7 +255,7 @@ impl Transaction {
     }
 
     /// Keys and values, in bytes.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         let value = |write: &Write| match write {
             Write::Put(_, value) => value.len(),
             Write::Delete(_) => 0,

@@ -28,9 +28,6 @@ use crate::server::{listen, watch_signals};
 use crate::start::cluster::{Cluster, Settings};
 use crate::start::sealing::SealingBytes;
 
-/// Memory for bodies, of which a leader has none.
-const BODY_MEMORY: usize = 32 << 20;
-
 /// Runs a control process until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -72,6 +69,7 @@ pub async fn serve(
         let (runtime, meta, trust) = (runtime.clone(), meta.clone(), trust.clone());
         let term = Term {
             upkeep: (&args.upkeep).into(),
+            memory_bytes: (args.body_memory_mib as usize) << 20,
             access: access.clone(),
             optimises: args.optimise_placement,
         };
@@ -88,6 +86,8 @@ pub async fn serve(
 #[derive(Clone)]
 struct Term {
     upkeep: UpkeepOptions,
+    /// For what packing, repairs and moves hold.
+    memory_bytes: usize,
     /// What gateways report.
     access: GatheredAccess,
     /// It moves chunks for the readers' sake.
@@ -112,7 +112,7 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
         profile: None,
         region: String::new(),
         given_key: None,
-        stripes: StripeOptions { in_flight_bytes: BODY_MEMORY, ..StripeOptions::default() },
+        stripes: StripeOptions { in_flight_bytes: term.memory_bytes, ..StripeOptions::default() },
         upkeep: term.upkeep,
     };
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {

@@ -322,6 +322,11 @@ pub struct ControlArgs {
     #[command(flatten)]
     pub upkeep: UpkeepArgs,
 
+    /// Memory for what packing, repairs and moves hold while it leads, in MiB. Partitions have at most half of it.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..),
+          env = "STRIATE_BODY_MEMORY_MIB")]
+    pub body_memory_mib: u32,
+
     /// While it leads, move chunks of blocks that gateways report to be read together (`gateway --control`) to common
     /// sites, and off loaded ones: at most a hundredth of the blocks' bytes that are asked for. The manual's page on
     /// movement says when that is worth it.

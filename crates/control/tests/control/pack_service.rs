@@ -118,6 +118,29 @@ async fn the_service_writes_down_what_waits_what_is_packed_and_what_is_dead() {
     assert_eq!(packing.of_bucket(BUCKET).await, None, "what was counted of a bucket goes with it");
 }
 
+/// Rewriting is no looking, after which the service rests nine times as long.
+#[tokio::test(start_paused = true)]
+async fn what_settles_while_groups_are_rewritten_is_packed_soon() {
+    let packing = Packing::start("rs(4,2)").await;
+    let _service = packing.serve(SMALL).await;
+    let runtime = &packing.cluster.runtime;
+    runtime.sleep(Duration::from_secs(75)).await;
+    for key in (0..OBJECTS).step_by(2) {
+        packing.cluster.client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
+    }
+    let set_lag = |lag| packing.cluster.sites.iter().for_each(|site| *site.lag.lock() = lag);
+    set_lag(Duration::from_secs(1));
+    runtime.sleep(Duration::from_secs(85)).await;
+    set_lag(Duration::ZERO);
+    let before = packing.work().await.objects;
+    for key in 100..100 + OBJECTS {
+        packing.cluster.put(&name(key), &content(key, len(key))).await.unwrap();
+    }
+    runtime.sleep(Duration::from_secs(150)).await;
+    let packed = packing.work().await.objects - before;
+    assert!(packed > 20, "{packed} objects were packed");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_bucket_that_is_not_packed_is_counted_and_says_why() {
     let packing = Packing::start("rs(4,2)").await;

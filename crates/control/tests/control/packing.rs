@@ -1,5 +1,6 @@
 //! Packing and repacking: objects read back at every instant, a change of a row wins over its packing, and space comes back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -262,6 +263,111 @@ async fn space_comes_back_when_most_is_deleted_and_all_of_it_when_everything_is(
         (packing.chunks(), packing.rows(keys::STRIPES).await, packing.rows(keys::MARKS).await),
         (0, 0, 0)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lives_is_rewritten_into_partitions_of_the_buckets_own_length() {
+    const KEYS: std::ops::Range<usize> = 1_000..1_036;
+    const LEN: usize = 250_000;
+    let packing = Packing::start("rs(4,2)").await;
+    let client = &packing.cluster.client;
+    for key in KEYS {
+        packing.cluster.put(&name(key), &content(key, LEN)).await.unwrap();
+    }
+    packing
+        .pack_with(&PackOptions { partition_len: 16 << 20, smallest_partition: 1 << 10, ..options() })
+        .await;
+    for key in KEYS.step_by(3) {
+        client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
+    }
+    client.set_packing(BUCKET, Some("1MiB".parse().unwrap())).await.unwrap();
+    let groups = async || {
+        let rows = packing.cluster.meta.scan(ScanRange::prefix(keys::STRIPES), 10_000).await.unwrap();
+        let groups = rows.into_iter().map(|row| (row.key.clone(), row.record::<Stripe>().unwrap()));
+        groups.filter(|(_, stripe)| stripe.packed_objects > 0).collect::<BTreeMap<_, _>>()
+    };
+    let before = groups().await;
+    assert!(before.values().any(|stripe| stripe.chunk_len > 1 << 20));
+    let usual = PackOptions { partition_len: 16 << 20, ..options() };
+    repack_marked(client.stripes(), &packing.packer, &usual).await.unwrap();
+    let mut after = groups().await;
+    after.retain(|key, _| !before.contains_key(key));
+    assert!(!after.is_empty(), "what lives was rewritten");
+    for stripe in after.values() {
+        assert!(stripe.chunk_len <= 1 << 20, "{}", stripe.chunk_len);
+    }
+    for key in KEYS.filter(|key| !(key - KEYS.start).is_multiple_of(3)) {
+        assert_eq!(packing.cluster.get(&name(key)).await.unwrap(), content(key, LEN));
+    }
+}
+
+/// Each group that something leaves costs the transaction that switches its row a mark.
+#[tokio::test(start_paused = true)]
+async fn what_lives_in_many_groups_with_neighbouring_keys_is_rewritten() {
+    const ROUNDS: usize = 10;
+    const KEYS: usize = 200;
+    let packing = Packing::start("rs(4,2)").await;
+    let small = PackOptions { partition_len: 32 << 10, smallest_partition: 1 << 10, ..options() };
+    for round in 0..ROUNDS {
+        for key in (round..KEYS).step_by(ROUNDS) {
+            packing.cluster.put(&name(key), &content(key, len(key))).await.unwrap();
+        }
+        packing.pack_with(&small).await;
+    }
+    packing.collect().await;
+    let lives = |key: &usize| !(key / ROUNDS).is_multiple_of(3);
+    for key in (0..KEYS).filter(|key| !lives(key)) {
+        packing.cluster.client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
+    }
+    let together = PackOptions { partition_len: 1 << 20, ..options() };
+    let client = &packing.cluster.client;
+    let done = repack_marked(client.stripes(), &packing.packer, &together).await.unwrap();
+    let released = done.iter().filter(|(_, what)| *what == Repacked::Released).count();
+    assert!(released >= ROUNDS, "{done:?}");
+    packing.assert_reads((0..KEYS).filter(lives)).await;
+}
+
+/// A transaction takes 1 MiB, and headers make rows long.
+#[tokio::test(start_paused = true)]
+async fn objects_with_long_headers_are_packed() {
+    let packing = Packing::start("rs(4,2)").await;
+    for key in 0..OBJECTS {
+        let attributes = ObjectAttributes { cache_control: "x".repeat(30_000), ..Default::default() };
+        let describe = CopyRequest {
+            source_bucket: BUCKET.to_owned(),
+            source_key: name(key),
+            bucket: BUCKET.to_owned(),
+            key: name(key),
+            attributes: Some(attributes),
+            ..CopyRequest::default()
+        };
+        packing.cluster.client.copy(describe).await.unwrap();
+    }
+    let report = packing.pack().await;
+    assert!(report.objects > 40, "{report:?}");
+    packing.assert_reads(0..OBJECTS).await;
+}
+
+/// What is in memory of a group is not kept while packing pauses.
+#[tokio::test(start_paused = true)]
+async fn packing_holds_no_memory_while_it_pauses() {
+    let packing = Packing::start("rs(4,2)").await;
+    packing.cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::from_millis(20));
+    let (stripes, runtime) = (packing.cluster.client.stripes(), &packing.cluster.runtime);
+    let (began, slow) = (runtime.now(), PackOptions { pace: 0.1, ..options() });
+    let (mut looks, mut held) = (0, 0);
+    let mut work = std::pin::pin!(packing.pack_with(&slow));
+    let report = loop {
+        match runtime.timeout(Duration::from_millis(5), &mut work).await {
+            Ok(report) => break report,
+            Err(_) => {
+                looks += 1;
+                held += u32::from(stripes.budget().view().taken > 0);
+            }
+        }
+    };
+    assert!(report.groups > 0 && held > 0, "{report:?}");
+    assert!(held * 5 < looks, "{held} of {looks} looks in {:?}", runtime.now() - began);
 }
 
 /// Sites that have just joined do not know each other: who packs makes the parities then.

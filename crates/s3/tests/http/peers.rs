@@ -39,6 +39,7 @@ async fn a_receiver_that_takes_nothing_is_cut_off_and_others_are_served() {
         let cuts = 1 + usize::from(is_presigned);
         assert_eq!(fixture.metrics.reasons(cuts).await, vec!["rate"; cuts]);
         assert!(stalled.until_closed().await.len() < LARGE, "the answer broke off");
+        assert!(stalled.is_reset, "after an orderly end the kernel would keep for minutes what it holds");
         assert_eq!(fixture.get("large").await.body.len(), LARGE);
     }
 }

@@ -210,13 +210,15 @@ impl Answer {
 pub struct Connection {
     stream: TcpStream,
     unread: Vec<u8>,
+    /// The other side has ended it with a reset, not in order.
+    pub is_reset: bool,
 }
 
 impl Connection {
     pub async fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, unread: Vec::new() }
+        Self { stream, unread: Vec::new(), is_reset: false }
     }
 
     pub async fn write(&mut self, bytes: &[u8]) {
@@ -251,7 +253,11 @@ impl Connection {
     async fn more(&mut self) -> bool {
         let mut buffer = [0; 16 << 10];
         match self.stream.read(&mut buffer).await {
-            Ok(0) | Err(_) => false,
+            Ok(0) => false,
+            Err(error) => {
+                self.is_reset = error.kind() == std::io::ErrorKind::ConnectionReset;
+                false
+            }
             Ok(len) => {
                 self.unread.extend_from_slice(&buffer[..len]);
                 true
