@@ -1,8 +1,7 @@
 //! How fast groups are written: a share of the time, in short steps, and no more than processors have to spare.
 //!
-//! Work in one go and as long a pause afterwards take the same share, but whoever comes meanwhile meets all of the work. So
-//! where processors have something else to do, there are pauses between the steps of a group. What keeps the share over all
-//! is a pause at its end, when it holds no memory any more.
+//! A group written in one go would delay every request that comes meanwhile. While processors are busy there are therefore
+//! pauses between its steps. The pause at its end, when it holds no memory any more, keeps the share of the time over all.
 
 use std::time::Duration;
 
