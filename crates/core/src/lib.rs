@@ -6,6 +6,7 @@
 //!
 //! This crate does no I/O, reads no clock and depends on nothing that does.
 
+pub mod cached;
 pub mod chunk;
 pub mod formats;
 pub mod id;

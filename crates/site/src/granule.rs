@@ -128,6 +128,20 @@ pub(crate) fn check_range(range: &ChunkRange, len: u32) -> Result<(), SiteError>
     Ok(())
 }
 
+/// Verifies what `range` touches of a chunk that is in memory, by the checksums of its long granules.
+pub(crate) fn verify_range(payload: &[u8], granules: &[u32], range: &ChunkRange) -> Result<(), SiteError> {
+    let len = payload.len() as u32;
+    check_range(range, len)?;
+    for i in covering(range, GRANULE_LEN) {
+        let start = i * GRANULE_LEN;
+        if crc32c(&payload[start..start + granule_len(len, i, GRANULE_LEN)]) != granules[i] {
+            let reason = format!("granule {i} does not match its checksum");
+            return Err(SiteError::Corrupt { chunk: range.chunk, reason });
+        }
+    }
+    Ok(())
+}
+
 /// The answer to a write of a name that is taken: success for the same bytes, told by length and CRC-32C.
 pub(crate) fn check_rewrite(
     chunk: striate_core::ChunkId,

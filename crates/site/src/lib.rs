@@ -1,7 +1,7 @@
 //! The storage service of EC-Store's Figure 3: one site keeps chunks and knows nothing of objects.
 //!
 //! Two seams. [`Site`] is what a client sees, the same for a site in this process and one behind a network.
-//! [`ChunkStore`] is what a site stands on: a directory of segments, or memory. Between them: a bounded queue
+//! [`ChunkStore`] is what a site stands on: a directory of segments, or memory that evicts. Between them: a bounded queue
 //! with priorities and cancellation, the load report that rides on every reply and is pushed when the queue changes, and the combine primitive
 //! (design.md §4.2).
 //!
@@ -9,6 +9,7 @@
 
 pub mod alarm;
 pub mod api;
+pub mod cache;
 pub mod combine;
 pub mod conformance;
 pub mod disk;
@@ -33,6 +34,7 @@ pub use api::{
     ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream,
     WriteRequest,
 };
+pub use cache::{CacheOptions, CacheStore, CacheView, Eviction};
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};
 pub use filesystem::RealFileSystem;
 pub use identity::{DiskId, Identity, IdentityError, SiteIdentity};

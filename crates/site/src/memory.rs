@@ -1,4 +1,5 @@
-//! A chunk store in memory, with the rules of the one on disk: for the cache tier, the lab and tests.
+//! A chunk store in memory, with the rules of the one on disk: for the lab and tests. (That of the memory tier is
+//! [`crate::cache`].)
 //!
 //! It keeps its contents as long as it lives, refuses and verifies as a disk does, and has hooks for faults:
 //! damage to a chunk, a full medium, failing writes. What it does not do: survive its process.
@@ -9,12 +10,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use striate_codec::crc32c;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch, GRANULE_LEN};
 
 use crate::api::{ChunkPage, SiteError};
 use crate::granule;
-use crate::store::{ChunkInfo, ChunkStore, StoreStatus};
+use crate::store::{ChunkInfo, ChunkStore, StoreStatus, fence};
 
 /// Chunks in a map. See the module's documentation.
 #[derive(Debug)]
@@ -50,15 +50,7 @@ impl Stored {
     }
 
     fn read(&self, range: &ChunkRange) -> Result<Bytes, SiteError> {
-        granule::check_range(range, self.len())?;
-        for i in granule::covering(range, GRANULE_LEN) {
-            let start = i * GRANULE_LEN;
-            let bytes = &self.payload[start..start + granule::granule_len(self.len(), i, GRANULE_LEN)];
-            if crc32c(bytes) != self.granules[i] {
-                let reason = format!("granule {i} does not match its checksum");
-                return Err(SiteError::Corrupt { chunk: range.chunk, reason });
-            }
-        }
+        granule::verify_range(&self.payload, &self.granules, range)?;
         let start = range.offset as usize;
         Ok(self.payload.slice(start..start + range.len as usize))
     }
@@ -169,11 +161,7 @@ impl ChunkStore for MemoryStore {
 
     async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
         let mut state = self.state.lock();
-        let epoch = if epoch == FencingEpoch::NONE { state.epoch } else { epoch };
-        if epoch < state.epoch {
-            return Err(SiteError::Fenced { given: epoch, seen: state.epoch });
-        }
-        state.epoch = epoch;
+        fence(&mut state.epoch, epoch)?;
         for chunk in chunks {
             state.remove(*chunk);
         }

@@ -39,6 +39,21 @@ pub struct StoreStatus {
     pub suspect: Option<String>,
 }
 
+/// Takes note of the epoch of a delete, for a store that keeps the highest in memory.
+///
+/// # Errors
+/// [`SiteError::Fenced`] where a higher one was seen.
+pub(crate) fn fence(seen: &mut FencingEpoch, given: FencingEpoch) -> Result<(), SiteError> {
+    if given == FencingEpoch::NONE {
+        return Ok(());
+    }
+    if given < *seen {
+        return Err(SiteError::Fenced { given, seen: *seen });
+    }
+    *seen = given;
+    Ok(())
+}
+
 /// Keeps chunks durably. Chunks are immutable.
 #[async_trait]
 pub trait ChunkStore: Send + Sync + Debug {

@@ -1,0 +1,243 @@
+//! Memory for cached bytes, exact to the page.
+//!
+//! A general allocator keeps what it may need again and cannot be told what to give back, so that the resident memory of a cache
+//! of mixed sizes is anybody's guess. Here every payload has whole pages of its own, out of one range of addresses that is
+//! several times as long as what may be resident, so that it does not matter how scattered the free runs lie. Pages that were
+//! freed stay resident for the next payload as long as the bound allows; then they go back to the system.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::runs::FreeRuns;
+
+/// Bytes of a page.
+pub(super) const PAGE_LEN: usize = 4096;
+
+/// A range of addresses whose pages are given out in runs.
+#[derive(Debug)]
+pub(super) struct Arena {
+    base: NonNull<u8>,
+    /// Length in bytes.
+    len: usize,
+    state: Mutex<State>,
+}
+
+// SAFETY: the range belongs to the arena alone. It is written only through a run that was just taken and that nobody else
+// has, and read only through runs that are not written any more.
+unsafe impl Send for Arena {}
+// SAFETY: as above; the runs are given out under a lock.
+unsafe impl Sync for Arena {}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Free and resident.
+    warm: FreeRuns,
+    warm_pages: u32,
+    /// Free and not resident.
+    cold: FreeRuns,
+    used_pages: u32,
+}
+
+/// A payload in pages of its own. They are given back when the cache and the last reader have dropped it.
+#[derive(Clone, Debug)]
+pub(super) struct Payload(Arc<Run>);
+
+#[derive(Debug)]
+struct Run {
+    arena: Arc<Arena>,
+    start: u32,
+    len: usize,
+}
+
+/// Number of pages of a payload.
+pub(super) fn pages_of(len: usize) -> u32 {
+    len.div_ceil(PAGE_LEN) as u32
+}
+
+impl Arena {
+    /// Reserves `len` bytes of addresses, and no memory.
+    ///
+    /// # Errors
+    /// When the system does not give them.
+    pub(super) fn new(len: usize) -> io::Result<Self> {
+        let pages = u32::try_from(len / PAGE_LEN).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let len = pages as usize * PAGE_LEN;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the system's choice touches nobody's memory.
+        let base = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE | MapFlags::NORESERVE)?
+        };
+        // A huge page would make memory resident that nobody has asked for. Where there are none, none is to be refused.
+        // SAFETY: the range was mapped just now.
+        let _ = unsafe { madvise(base, len, Advice::LinuxNoHugepage) };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut state = State::default();
+        state.cold.insert(0, pages);
+        Ok(Self { base, len, state: Mutex::new(state) })
+    }
+
+    /// A copy of `payload` in pages of its own, if at most `most_pages` are resident with them; `None` when that needs pages that are
+    /// in use.
+    pub(super) fn copy(self: &Arc<Self>, payload: &[u8], most_pages: u32) -> Option<Payload> {
+        let pages = pages_of(payload.len());
+        let start = self.take(pages, most_pages)?;
+        let run = Run { arena: Arc::clone(self), start, len: payload.len() };
+        // SAFETY: the run has at least as many bytes, and nobody else has it.
+        unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), self.at(start).as_ptr(), payload.len()) };
+        Some(Payload(Arc::new(run)))
+    }
+
+    /// Bytes of pages that are in use, by readers of what is cached no more too, or kept for the next payload.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        u64::from(state.used_pages + state.warm_pages) * PAGE_LEN as u64
+    }
+
+    fn take(&self, pages: u32, most_pages: u32) -> Option<u32> {
+        let mut state = self.state.lock();
+        if state.used_pages.saturating_add(pages) > most_pages {
+            return None;
+        }
+        if let Some(start) = state.warm.take(pages) {
+            state.warm_pages -= pages;
+            state.used_pages += pages;
+            return Some(start);
+        }
+        while state.used_pages + state.warm_pages + pages > most_pages {
+            let excess = state.used_pages + state.warm_pages + pages - most_pages;
+            let (start, freed) = state.warm.take_from_longest(excess)?;
+            self.give_back(start, freed);
+            state.warm_pages -= freed;
+            state.cold.insert(start, freed);
+        }
+        let start = state.cold.take(pages)?;
+        state.used_pages += pages;
+        Some(start)
+    }
+
+    /// Pages are not resident any more.
+    fn give_back(&self, start: u32, pages: u32) {
+        // SAFETY: the pages are in the range, free, and taken out of the free runs by the caller: nobody reads them.
+        let advised = unsafe {
+            madvise(self.at(start).as_ptr().cast(), pages as usize * PAGE_LEN, Advice::LinuxDontNeed)
+        };
+        if let Err(error) = advised {
+            tracing::warn!(%error, "memory of the cache could not be given back");
+        }
+    }
+
+    /// Where a page is.
+    fn at(&self, page: u32) -> NonNull<u8> {
+        debug_assert!((page as usize) < self.len / PAGE_LEN);
+        // SAFETY: the page is in the range.
+        unsafe { self.base.add(page as usize * PAGE_LEN) }
+    }
+}
+
+impl Payload {
+    /// Its bytes, for a reader.
+    pub(super) fn bytes(&self) -> Bytes {
+        Bytes::from_owner(self.clone())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len
+    }
+
+    pub(super) fn pages(&self) -> u32 {
+        pages_of(self.0.len)
+    }
+
+    /// Whether nobody else has it.
+    pub(super) fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped in `new`, and every run holds the arena: there is none any more.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        let run = &self.0;
+        // SAFETY: the run's pages have at least `len` bytes, written before the run was shared and not after.
+        unsafe { std::slice::from_raw_parts(run.arena.at(run.start).as_ptr(), run.len) }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let pages = pages_of(self.len);
+        let mut state = self.arena.state.lock();
+        state.used_pages -= pages;
+        state.warm_pages += pages;
+        state.warm.insert(self.start, pages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of this process's range that the system says are resident.
+    fn resident_by_the_system(arena: &Arena) -> usize {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begins = format!("{:x}-", arena.base.as_ptr() as usize);
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&begins));
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024 / PAGE_LEN
+    }
+
+    #[test]
+    fn what_is_resident_is_what_is_counted_whatever_is_allocated_and_freed() {
+        const MOST: u32 = 512;
+        let arena = Arc::new(Arena::new(4 * MOST as usize * PAGE_LEN).unwrap());
+        let (mut state, mut held, mut refused) = (1u64, Vec::new(), 0);
+        for turn in 0..3_000u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let len = (state >> 33) as usize % (40 * PAGE_LEN) + 1;
+            let payload = vec![turn as u8; len];
+            match arena.copy(&payload, MOST) {
+                Some(payload) => held.push((turn as u8, payload)),
+                None => {
+                    refused += 1;
+                    let at = (state >> 20) as usize % held.len();
+                    held.swap_remove(at);
+                }
+            }
+            assert!(arena.resident_bytes() <= u64::from(MOST) * PAGE_LEN as u64);
+            if turn % 500 == 0 {
+                let counted = arena.resident_bytes() as usize / PAGE_LEN;
+                assert!(resident_by_the_system(&arena) <= counted, "{counted} are counted");
+            }
+        }
+        assert!(refused > 100);
+        assert!(
+            held.iter().all(|(byte, payload)| payload.bytes().iter().all(|it| it == byte)),
+            "nobody wrote into another's pages"
+        );
+    }
+
+    #[test]
+    fn a_reader_keeps_what_it_reads() {
+        let arena = Arc::new(Arena::new(4 * PAGE_LEN).unwrap());
+        let payload = arena.copy(&[7; 100], 1).unwrap();
+        let part = payload.bytes().slice(10..20);
+        assert!(!payload.is_idle());
+        drop(payload);
+        assert!(arena.copy(&[8; 100], 1).is_none(), "its page is still in use");
+        assert_eq!(part[..], [7; 10]);
+        drop(part);
+        assert_eq!(arena.copy(&[8; 100], 1).unwrap().as_ref(), [8; 100]);
+    }
+}

@@ -1,0 +1,353 @@
+//! A chunk store in memory that evicts: a site of the memory tier.
+//!
+//! What it holds may go at any time. Its bound covers everything that a chunk takes: the pages of its bytes, from when they are
+//! copied in until the last reader has dropped them ([`arena`]), and the index. A chunk is in the bound or not in the store:
+//! when no entry can go because all of them are being read, a write is refused.
+//!
+//! Entries are spread over *shards*, each behind a lock of its own; checksums are computed outside of them. Room is made in the
+//! shard that needs it first, in the order of its entries ([`Eviction`]).
+
+mod arena;
+mod nodes;
+mod order;
+mod runs;
+mod shard;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, GRANULE_LEN};
+
+use self::arena::{Arena, PAGE_LEN, Payload, pages_of};
+use self::nodes::Node;
+pub use self::order::Eviction;
+use self::shard::{Entry, Shard};
+use crate::api::{ChunkPage, SiteError};
+use crate::granule;
+use crate::store::{ChunkInfo, ChunkStore, StoreStatus, fence};
+
+/// The least bound, in bytes: below it a few large chunks are all there is.
+pub const LEAST_CACHE_BYTES: u64 = 16 << 20;
+/// Addresses that are reserved for each byte of the bound, so that scattered runs do not matter.
+const ADDRESSES: u64 = 4;
+/// Bytes of the bound for each shard, about.
+const SHARD_BYTES: u64 = 64 << 20;
+const MOST_SHARDS: u64 = 64;
+
+/// How a cache is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// Bytes of memory that it takes at most, all in all.
+    pub bound_bytes: u64,
+    /// In which order data go.
+    pub eviction: Eviction,
+    /// The share of memory that parities may keep while data are evicted, in percent (EC-Cache §6.1: 15).
+    pub parity_percent: u8,
+}
+
+impl CacheOptions {
+    /// With so many bytes, and the defaults of EC-Cache.
+    pub fn with_bound(bound_bytes: u64) -> Self {
+        Self { bound_bytes, eviction: Eviction::default(), parity_percent: 15 }
+    }
+}
+
+/// What a cache holds, and what became of chunks since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheView {
+    /// Bytes that it may take.
+    pub bound_bytes: u64,
+    /// Bytes that it takes: pages with what is cached, is being read or is kept for the next chunk, and the index.
+    pub charged_bytes: u64,
+    /// Of these, the index.
+    pub index_bytes: u64,
+    /// Chunks.
+    pub chunks: u64,
+    /// Bytes of chunks.
+    pub payload_bytes: u64,
+    /// Bytes of pages of data splits.
+    pub data_bytes: u64,
+    /// Bytes of pages of parities.
+    pub parity_bytes: u64,
+    /// Reads that found their chunk.
+    pub hits: u64,
+    /// Reads that did not.
+    pub misses: u64,
+    /// Chunks that were added.
+    pub added: u64,
+    /// Data splits that went to make room.
+    pub evicted_data: u64,
+    /// Parities that went to make room.
+    pub evicted_parities: u64,
+    /// Chunks that were deleted.
+    pub deleted: u64,
+    /// Reads that found bytes changed in memory.
+    pub damaged: u64,
+    /// Writes for which there was no room, because all was being read.
+    pub refused: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    added: AtomicU64,
+    evicted_data: AtomicU64,
+    evicted_parities: AtomicU64,
+    deleted: AtomicU64,
+    damaged: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct CacheStore {
+    options: CacheOptions,
+    arena: Arc<Arena>,
+    shards: Vec<Mutex<Shard>>,
+    /// Of all shards.
+    index_bytes: AtomicU64,
+    epoch: Mutex<FencingEpoch>,
+    counts: Counts,
+}
+
+impl CacheStore {
+    /// An empty cache. It takes addresses for several times its bound, and no memory.
+    ///
+    /// # Errors
+    /// When the bound is below [`LEAST_CACHE_BYTES`], or the system does not give the addresses.
+    pub fn new(options: CacheOptions) -> io::Result<Self> {
+        if options.bound_bytes < LEAST_CACHE_BYTES {
+            let reason = format!("a cache has at least {} MiB", LEAST_CACHE_BYTES >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        let addresses = options.bound_bytes.saturating_mul(ADDRESSES);
+        let arena = Arena::new(usize::try_from(addresses).unwrap_or(usize::MAX))?;
+        let count = (options.bound_bytes / SHARD_BYTES).clamp(1, MOST_SHARDS).next_power_of_two();
+        let shards = (0..count).map(|_| Mutex::new(Shard::new(options.eviction))).collect();
+        let this = Self {
+            options,
+            arena: Arc::new(arena),
+            shards,
+            index_bytes: AtomicU64::new(0),
+            epoch: Mutex::default(),
+            counts: Counts::default(),
+        };
+        let index_bytes = this.shards.iter().map(|shard| shard.lock().index_bytes()).sum();
+        this.index_bytes.store(index_bytes, Ordering::Relaxed);
+        Ok(this)
+    }
+
+    /// What it holds.
+    pub fn view(&self) -> CacheView {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { hits, misses, added, evicted_data, evicted_parities, deleted, damaged, refused } =
+            &self.counts;
+        let index_bytes = count(&self.index_bytes);
+        let mut view = CacheView {
+            bound_bytes: self.options.bound_bytes,
+            charged_bytes: self.arena.resident_bytes() + index_bytes,
+            index_bytes,
+            hits: count(hits),
+            misses: count(misses),
+            added: count(added),
+            evicted_data: count(evicted_data),
+            evicted_parities: count(evicted_parities),
+            deleted: count(deleted),
+            damaged: count(damaged),
+            refused: count(refused),
+            ..CacheView::default()
+        };
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let (data, parities) = shard.bytes();
+            view.chunks += shard.len() as u64;
+            view.payload_bytes += shard.payload_bytes();
+            view.data_bytes += data;
+            view.parity_bytes += parities;
+        }
+        view
+    }
+
+    /// Whether a chunk is here, without counting it as read.
+    pub fn has(&self, chunk: ChunkId) -> bool {
+        self.shard(chunk).lock().peek(chunk).is_some()
+    }
+
+    fn number_of(&self, chunk: ChunkId) -> usize {
+        // The name is a hash already.
+        let name = chunk.stripe.0 >> 64 ^ u128::from(chunk.index) << 8;
+        (name ^ name >> 32) as usize & (self.shards.len() - 1)
+    }
+
+    fn shard(&self, chunk: ChunkId) -> &Mutex<Shard> {
+        &self.shards[self.number_of(chunk)]
+    }
+
+    /// Does something to a shard, and counts what its index takes afterwards.
+    fn change<T>(&self, shard: &Mutex<Shard>, change: impl FnOnce(&mut Shard) -> T) -> T {
+        let mut shard = shard.lock();
+        let before = shard.index_bytes();
+        let result = change(&mut shard);
+        let after = shard.index_bytes();
+        // Wraps where it is less.
+        self.index_bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        result
+    }
+
+    /// A copy of a payload within the bound, for which other entries go.
+    fn copy(&self, chunk: ChunkId, payload: &[u8]) -> Option<Payload> {
+        loop {
+            let pages = self.options.bound_bytes.saturating_sub(self.index_bytes.load(Ordering::Relaxed));
+            let most_pages = (pages / PAGE_LEN as u64).min(u32::MAX.into()) as u32;
+            if let Some(copy) = self.arena.copy(payload, most_pages) {
+                return Some(copy);
+            }
+            if pages_of(payload.len()) > most_pages || !self.evict_near(chunk) {
+                return None;
+            }
+        }
+    }
+
+    /// Evicts an entry of the shard of `chunk`, or else of the next one that has any.
+    fn evict_near(&self, chunk: ChunkId) -> bool {
+        let (own, count) = (self.number_of(chunk), self.shards.len());
+        let percent = u64::from(self.options.parity_percent);
+        let shards = (0..count).map(|further| &self.shards[(own + further) % count]);
+        let evict = |shard| self.change(shard, |shard: &mut Shard| shard.evict(percent));
+        let Some(evicted) = shards.map(evict).find_map(|evicted| evicted) else { return false };
+        let counted =
+            if evicted.is_parity { &self.counts.evicted_parities } else { &self.counts.evicted_data };
+        counted.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn remove(&self, chunk: ChunkId) -> bool {
+        self.change(self.shard(chunk), |shard| shard.remove(chunk)).is_some()
+    }
+
+    fn lookup(&self, range: &ChunkRange) -> Result<Bytes, SiteError> {
+        let Some(entry) = self.shard(range.chunk).lock().read(range.chunk) else {
+            self.counts.misses.fetch_add(1, Ordering::Relaxed);
+            return Err(SiteError::Missing(range.chunk));
+        };
+        let read = self.read_verified(range, &entry);
+        let counted = if read.is_ok() { &self.counts.hits } else { &self.counts.misses };
+        counted.fetch_add(1, Ordering::Relaxed);
+        read
+    }
+
+    /// The range's bytes of an entry. One whose bytes have changed in memory is replaced when it is written again.
+    fn read_verified(&self, range: &ChunkRange, entry: &Entry) -> Result<Bytes, SiteError> {
+        let read = entry.read(range);
+        if let Err(SiteError::Corrupt { .. }) = read {
+            self.counts.damaged.fetch_add(1, Ordering::Relaxed);
+            self.shard(range.chunk).lock().mark_damaged(range.chunk);
+        }
+        read
+    }
+}
+
+impl Entry {
+    fn info(&self, chunk: ChunkId) -> ChunkInfo {
+        ChunkInfo { chunk, len: self.payload.len() as u32, crc32c: self.crc32c }
+    }
+
+    fn read(&self, range: &ChunkRange) -> Result<Bytes, SiteError> {
+        granule::verify_range(self.payload.as_ref(), &self.granules, range)?;
+        let start = range.offset as usize;
+        Ok(self.payload.bytes().slice(start..start + range.len as usize))
+    }
+}
+
+#[async_trait]
+impl ChunkStore for CacheStore {
+    async fn write(
+        &self,
+        chunk: ChunkId,
+        payload: Bytes,
+        granule_crcs: Option<Arc<[u32]>>,
+    ) -> Result<(), SiteError> {
+        let granules = granule::check_write(&payload, granule_crcs, GRANULE_LEN)?;
+        let len = payload.len() as u32;
+        let crc32c = granule::payload_crc(&granules, len, GRANULE_LEN);
+        let as_it_is = |shard: &Shard| {
+            let entry = shard.peek(chunk)?;
+            Some(granule::check_rewrite(chunk, (entry.payload.len() as u32, entry.crc32c), (len, crc32c)))
+        };
+        let is_damaged = self.shard(chunk).lock().is_damaged(chunk);
+        if is_damaged {
+            self.remove(chunk);
+        } else if let Some(outcome) = as_it_is(&self.shard(chunk).lock()) {
+            return outcome;
+        }
+        let Some(copy) = self.copy(chunk, &payload) else {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(SiteError::NoSpace);
+        };
+        let node = Node::new(chunk, copy, granules, crc32c);
+        self.change(self.shard(chunk), |shard| {
+            // Another writer may have been faster.
+            as_it_is(shard).unwrap_or_else(|| {
+                shard.insert(node);
+                self.counts.added.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            })
+        })
+    }
+
+    async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
+        self.lookup(&range)
+    }
+
+    fn try_read(&self, range: ChunkRange) -> Option<Result<Bytes, SiteError>> {
+        Some(self.lookup(&range))
+    }
+
+    async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
+        fence(&mut self.epoch.lock(), epoch)?;
+        let deleted = chunks.iter().filter(|chunk| self.remove(**chunk)).count();
+        self.counts.deleted.fetch_add(deleted as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
+        let mut chunks = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let nodes = shard.nodes().filter(|node| from.is_none_or(|from| node.chunk >= from));
+            chunks.extend(nodes.map(|node| Entry::from(node).info(node.chunk)));
+        }
+        chunks.sort_unstable_by_key(|info| info.chunk);
+        let next = chunks.get(limit.max(1)).map(|info| info.chunk);
+        chunks.truncate(limit.max(1));
+        Ok(ChunkPage { chunks, next })
+    }
+
+    async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        let entry = self.shard(chunk).lock().peek(chunk).ok_or(SiteError::Missing(chunk))?;
+        let len = entry.payload.len() as u32;
+        self.read_verified(&ChunkRange { chunk, offset: 0, len }, &entry)?;
+        Ok(entry.info(chunk))
+    }
+
+    fn status(&self) -> StoreStatus {
+        let view = self.view();
+        StoreStatus {
+            chunks: view.chunks,
+            payload_bytes: view.payload_bytes,
+            disk_bytes: view.charged_bytes,
+            capacity_bytes: view.bound_bytes,
+            free_bytes: view.bound_bytes.saturating_sub(view.charged_bytes),
+            medium: 0,
+            suspect: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Entries of a shard, and the queues that they stand in.
+
+use std::sync::Arc;
+
+use striate_core::ChunkId;
+
+use super::arena::Payload;
+
+/// A place among the nodes.
+pub(super) type Slot = u32;
+
+const NONE: Slot = Slot::MAX;
+
+/// A cached chunk.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) chunk: ChunkId,
+    pub(super) payload: Payload,
+    /// Checksums of its granules.
+    pub(super) granules: Arc<[u32]>,
+    pub(super) crc32c: u32,
+    /// A read has found that its bytes have changed in memory.
+    pub(super) is_damaged: bool,
+    /// How often it was read of late, as far as an order counts.
+    pub(super) reads: u8,
+    /// Which of its order's queues it stands in.
+    pub(super) is_in_main: bool,
+    before: Slot,
+    behind: Slot,
+}
+
+impl Node {
+    pub(super) fn new(chunk: ChunkId, payload: Payload, granules: Arc<[u32]>, crc32c: u32) -> Self {
+        Self {
+            chunk,
+            payload,
+            granules,
+            crc32c,
+            is_damaged: false,
+            reads: 0,
+            is_in_main: false,
+            before: NONE,
+            behind: NONE,
+        }
+    }
+
+    /// Bytes that it takes besides its pages and its place among the nodes: the checksums, and what says where the pages are.
+    pub(super) fn heap_bytes(&self) -> usize {
+        const COUNTS: usize = 16;
+        const RUN: usize = 48;
+        (COUNTS + size_of_val(&*self.granules)).next_multiple_of(16) + RUN
+    }
+}
+
+/// Nodes by their slots; those that are free are used again.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    nodes: Vec<Option<Node>>,
+    free: Vec<Slot>,
+}
+
+impl Nodes {
+    pub(super) fn insert(&mut self, node: Node) -> Slot {
+        match self.free.pop() {
+            Some(slot) => {
+                self.nodes[slot as usize] = Some(node);
+                slot
+            }
+            None => {
+                self.nodes.push(Some(node));
+                (self.nodes.len() - 1) as Slot
+            }
+        }
+    }
+
+    /// Takes a node out, which stands in no queue any more.
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<Node> {
+        let node = self.nodes.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(node)
+    }
+
+    /// The node of a slot that is in use.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(super) fn get(&self, slot: Slot) -> &Node {
+        self.nodes[slot as usize].as_ref().expect("queues and the map name slots in use")
+    }
+
+    /// As [`Nodes::get`].
+    ///
+    /// # Panics
+    /// As there.
+    pub(super) fn get_mut(&mut self, slot: Slot) -> &mut Node {
+        self.nodes[slot as usize].as_mut().expect("queues and the map name slots in use")
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().flatten()
+    }
+
+    /// Bytes that the slots take.
+    pub(super) fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Option<Node>>() + self.free.capacity() * size_of::<Slot>()
+    }
+}
+
+/// A queue through nodes: in at the front, out at the back.
+#[derive(Debug)]
+pub(super) struct Queue {
+    front: Slot,
+    back: Slot,
+    /// Of all nodes in it.
+    pub(super) pages: u64,
+    pub(super) len: usize,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { front: NONE, back: NONE, pages: 0, len: 0 }
+    }
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, nodes: &mut Nodes, slot: Slot) {
+        let front = std::mem::replace(&mut self.front, slot);
+        let node = nodes.get_mut(slot);
+        (node.before, node.behind) = (NONE, front);
+        self.pages += u64::from(node.payload.pages());
+        self.len += 1;
+        match front {
+            NONE => self.back = slot,
+            _ => nodes.get_mut(front).before = slot,
+        }
+    }
+
+    pub(super) fn remove(&mut self, nodes: &mut Nodes, slot: Slot) {
+        let node = nodes.get(slot);
+        let (before, behind, pages) = (node.before, node.behind, node.payload.pages());
+        match before {
+            NONE => self.front = behind,
+            _ => nodes.get_mut(before).behind = behind,
+        }
+        match behind {
+            NONE => self.back = before,
+            _ => nodes.get_mut(behind).before = before,
+        }
+        self.pages -= u64::from(pages);
+        self.len -= 1;
+    }
+
+    /// Takes the last one out.
+    pub(super) fn pop(&mut self, nodes: &mut Nodes) -> Option<Slot> {
+        let slot = self.back;
+        if slot == NONE {
+            return None;
+        }
+        self.remove(nodes, slot);
+        Some(slot)
+    }
+}

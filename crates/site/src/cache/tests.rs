@@ -1,0 +1,174 @@
+use std::collections::BTreeMap;
+
+use futures::FutureExt;
+use proptest::prelude::*;
+use striate_core::{Generation, cached};
+
+use super::*;
+use crate::conformance::{self, StoreUnderTest, payload};
+
+const MIB: u64 = 1 << 20;
+
+fn cache(eviction: Eviction) -> CacheStore {
+    CacheStore::new(CacheOptions { eviction, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) }).unwrap()
+}
+
+/// A split of the `number`-th block, of four.
+fn split(number: u64, index: u8) -> ChunkId {
+    ChunkId { stripe: cached::name(u128::from(number) << 70, 4), index, generation: Generation(0) }
+}
+
+struct Conforming(Arc<CacheStore>);
+
+#[async_trait]
+impl StoreUnderTest for Conforming {
+    async fn open(&mut self) -> Arc<dyn ChunkStore> {
+        self.0.clone()
+    }
+
+    /// Its bytes cannot be reached: the checksum is damaged in their place.
+    async fn damage(&mut self, chunk: ChunkId) {
+        let mut node = self.0.change(self.0.shard(chunk), |shard| shard.remove(chunk)).unwrap();
+        let mut granules = node.granules.to_vec();
+        granules[0] ^= 1;
+        node.granules = granules.into();
+        self.0.change(self.0.shard(chunk), |shard| shard.insert(node));
+    }
+}
+
+#[tokio::test]
+async fn the_cache_conforms_until_it_is_full() {
+    conformance::run(|| Box::new(Conforming(Arc::new(cache(Eviction::Lru))))).await;
+}
+
+#[tokio::test]
+async fn a_damaged_chunk_is_never_served_and_can_be_written_again() {
+    let cache = Arc::new(cache(Eviction::Lru));
+    let chunk = split(1, 0);
+    cache.write(chunk, payload(1, 100_000), None).await.unwrap();
+    Conforming(cache.clone()).damage(chunk).await;
+    let range = ChunkRange { chunk, offset: 0, len: 1 };
+    assert!(matches!(cache.read(range).await, Err(SiteError::Corrupt { .. })));
+    cache.write(chunk, payload(1, 100_000), None).await.unwrap();
+    assert_eq!(cache.read(range).await, Ok(payload(1, 1)));
+    assert_eq!((cache.view().damaged, cache.view().chunks), (1, 1));
+}
+
+#[tokio::test]
+async fn lru_keeps_what_is_read_and_s3_fifo_what_is_read_twice() {
+    for (eviction, survives) in [(Eviction::Lru, true), (Eviction::S3Fifo, true)] {
+        let cache = cache(eviction);
+        let read =
+            |number| cache.try_read(ChunkRange { chunk: split(number, 0), offset: 0, len: 1 }).unwrap();
+        cache.write(split(0, 0), payload(0, MIB as usize), None).await.unwrap();
+        for number in 1..100 {
+            assert_eq!(read(0).is_ok(), survives, "{eviction}: {number}");
+            cache.write(split(number, 0), payload(number, MIB as usize), None).await.unwrap();
+        }
+        let kept = (0..100).filter(|number| cache.has(split(*number, 0))).count();
+        assert_eq!(kept, 15, "{eviction}: 16 MiB less the index");
+    }
+}
+
+#[tokio::test]
+async fn a_scan_passes_by_what_is_popular_under_s3_fifo_and_not_under_lru() {
+    for (eviction, survives) in [(Eviction::Lru, false), (Eviction::S3Fifo, true)] {
+        let cache = cache(eviction);
+        let popular = split(0, 0);
+        cache.write(popular, payload(0, MIB as usize), None).await.unwrap();
+        for _ in 0..3 {
+            cache.try_read(ChunkRange { chunk: popular, offset: 0, len: 1 }).unwrap().unwrap();
+        }
+        for number in 1..60 {
+            cache.write(split(number, 0), payload(number, MIB as usize), None).await.unwrap();
+        }
+        assert_eq!(cache.has(popular), survives, "{eviction}");
+    }
+}
+
+#[tokio::test]
+async fn parities_beyond_their_share_go_before_data_and_others_stay() {
+    let cache = cache(Eviction::Lru);
+    // Eight of fifteen: more than their share.
+    for number in 0..8 {
+        cache.write(split(number, 4), payload(number, MIB as usize), None).await.unwrap();
+    }
+    for number in 0..30 {
+        cache.write(split(number, 0), payload(number, MIB as usize), None).await.unwrap();
+    }
+    let parities: Vec<u64> = (0..8).filter(|number| cache.has(split(*number, 4))).collect();
+    assert_eq!(parities, [6, 7], "15% of 15 pages of 1 MiB, the newest");
+    let view = cache.view();
+    assert_eq!((view.evicted_parities, view.parity_bytes), (6, 2 * MIB));
+    assert_eq!(view.evicted_data, 30 - view.data_bytes / MIB);
+}
+
+#[tokio::test]
+async fn what_is_being_read_stays_within_the_bound_until_it_was_read() {
+    let cache = cache(Eviction::Lru);
+    let mut readers = Vec::new();
+    for number in 0..15 {
+        let chunk = split(number, 0);
+        cache.write(chunk, payload(number, MIB as usize), None).await.unwrap();
+        readers.push(cache.read(ChunkRange { chunk, offset: 5, len: 10 }).await.unwrap());
+    }
+    let refused = cache.write(split(15, 0), payload(15, MIB as usize), None).await;
+    assert_eq!(refused, Err(SiteError::NoSpace), "nothing may go");
+    assert_eq!(cache.view().refused, 1);
+    // Deleted is not gone, as long as somebody reads it.
+    cache.delete(&[split(0, 0)], FencingEpoch::NONE).await.unwrap();
+    assert_eq!(cache.write(split(15, 0), payload(15, MIB as usize), None).await, Err(SiteError::NoSpace));
+    assert_eq!(readers[0], payload(0, MIB as usize).slice(5..15));
+    readers.clear();
+    cache.write(split(15, 0), payload(15, MIB as usize), None).await.unwrap();
+    assert!(cache.view().charged_bytes <= LEAST_CACHE_BYTES);
+}
+
+#[test]
+fn a_bound_that_is_too_small_is_refused_with_the_least_one() {
+    let error = CacheStore::new(CacheOptions::with_bound(MIB)).unwrap_err();
+    assert!(error.to_string().contains("16 MiB"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is written, read, held and deleted: reads answer the bytes that were written or miss, and what is charged stays
+    /// within the bound.
+    #[test]
+    fn reads_answer_what_was_written_or_miss_within_the_bound(
+        steps in prop::collection::vec((0u8..5, 0u64..60, 1usize..600_000), 1..300),
+        eviction in prop::sample::select(vec![Eviction::Lru, Eviction::S3Fifo]),
+    ) {
+        let cache = cache(eviction);
+        let (mut written, mut held) = (BTreeMap::new(), Vec::new());
+        for (step, number, len) in steps {
+            let chunk = split(number, (number % 6) as u8);
+            match step {
+                0 => {
+                    let bytes = payload(number, *written.entry(number).or_insert(len));
+                    let outcome = cache.write(chunk, bytes, None).now_or_never().expect("it waits for nothing");
+                    prop_assert!(matches!(outcome, Ok(()) | Err(SiteError::NoSpace)), "{outcome:?}");
+                }
+                1 => cache.delete(&[chunk], FencingEpoch::NONE).now_or_never().expect("it waits for nothing").unwrap(),
+                2 => drop((!held.is_empty()).then(|| held.swap_remove(len % held.len()))),
+                _ => {
+                    let Some(&full) = written.get(&number) else { continue };
+                    let offset = len % full;
+                    let range = ChunkRange { chunk, offset: offset as u32, len: (full - offset) as u32 };
+                    match cache.try_read(range).unwrap() {
+                        Ok(bytes) => {
+                            prop_assert_eq!(&bytes, &payload(number, full).slice(offset..));
+                            held.push(bytes);
+                        }
+                        Err(error) => prop_assert_eq!(error, SiteError::Missing(chunk)),
+                    }
+                }
+            }
+            let view = cache.view();
+            prop_assert!(view.charged_bytes <= LEAST_CACHE_BYTES, "{view:?}");
+            let index: u64 = cache.shards.iter().map(|shard| shard.lock().index_bytes()).sum();
+            prop_assert_eq!(view.index_bytes, index);
+        }
+    }
+}
