@@ -1,6 +1,7 @@
 //! The commands that operate a running server through its admin socket: `status`, `verify`, `explain`, `heal`, `pack`, `disk`,
 //! `bucket`, `admin keys|meta|upgrade`.
 
+mod cache;
 mod explain;
 mod keys;
 mod metadata;

@@ -16,7 +16,7 @@
 //! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
 //! - [`statistics`]: the load of every site, ω_j.
 //! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
-//! - [`members`]: the cluster's row and those of its sites.
+//! - [`members`]: the cluster's row and those of its sites; [`memory_members`]: those of the memory tier.
 //! - [`upgrade`]: what every process reads, and when newer formats may be written.
 //! - [`leader`]: which process does what must happen in one place.
 //!
@@ -31,6 +31,7 @@ pub mod heal;
 pub mod hot_copies;
 pub mod leader;
 pub mod members;
+pub mod memory_members;
 pub mod movement;
 pub mod orphans;
 pub mod pack_run;
@@ -70,6 +71,7 @@ pub use hot_copies::{
 };
 pub use leader::Candidacy;
 pub use members::{Members, MembersError, SiteAnnouncement};
+pub use memory_members::MemoryAnnouncement;
 pub use movement::{MoveOutcome, Optimiser, Rebalancer, move_chunk};
 pub use orphans::{OrphanReport, collect_orphans};
 pub use pack_run::{PackRunProgress, PackRunReport, PackWish, StillWaiting, pack_now};

@@ -17,7 +17,7 @@ use striate_runtime::Runtime;
 /// Rows of one scan.
 const PAGE: usize = 1_000;
 /// Attempts of an optimistic change.
-const MAX_ATTEMPTS: u32 = 64;
+pub(crate) const MAX_ATTEMPTS: u32 = 64;
 
 /// Why a change of the members was refused.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +73,8 @@ pub struct SiteAnnouncement {
 /// The members' rows.
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
-    runtime: &'a Runtime,
-    meta: &'a dyn MetaStore,
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) meta: &'a dyn MetaStore,
 }
 
 impl<'a> Members<'a> {
@@ -151,12 +151,13 @@ impl<'a> Members<'a> {
     /// # Errors
     /// When the metadata store fails.
     pub async fn sites(&self) -> Result<Vec<Site>, MetaError> {
-        let rows = self.rows().await?;
+        let rows = self.rows(keys::SITES).await?;
         rows.iter().map(Row::record::<Site>).collect()
     }
 
-    async fn rows(&self) -> Result<Vec<Row>, MetaError> {
-        let (mut range, mut all) = (ScanRange::prefix(keys::SITES), Vec::new());
+    /// All rows with a prefix.
+    pub(crate) async fn rows(&self, prefix: &[u8]) -> Result<Vec<Row>, MetaError> {
+        let (mut range, mut all) = (ScanRange::prefix(prefix), Vec::new());
         loop {
             let page = self.meta.scan(range.clone(), PAGE).await?;
             let next = page.last().filter(|_| page.len() == PAGE).map(|last| [&last.key[..], b"\0"].concat());
@@ -175,7 +176,7 @@ impl<'a> Members<'a> {
     /// metadata do not know.
     pub async fn register(&self, site: &SiteAnnouncement) -> Result<SiteId, MembersError> {
         for _ in 0..MAX_ATTEMPTS {
-            let rows = self.rows().await?;
+            let rows = self.rows(keys::SITES).await?;
             let mut known = None;
             for row in &rows {
                 let record: Site = row.record()?;
@@ -304,14 +305,14 @@ impl<'a> Members<'a> {
         Err(MembersError::Conflict)
     }
 
-    async fn put(&self, key: &Bytes, row: Option<&Row>, value: Bytes) -> Result<bool, MetaError> {
+    pub(crate) async fn put(&self, key: &Bytes, row: Option<&Row>, value: Bytes) -> Result<bool, MetaError> {
         let mut tx = self.transaction();
         tx.require_unchanged(key.clone(), row).put(key.clone(), value);
         self.commit(tx).await
     }
 
     /// `false` when a precondition does not hold. An unknown outcome is asked again with the same id.
-    async fn commit(&self, tx: Transaction) -> Result<bool, MetaError> {
+    pub(crate) async fn commit(&self, tx: Transaction) -> Result<bool, MetaError> {
         let commit = match self.meta.commit(tx.clone()).await {
             Err(MetaError::UnknownOutcome(_)) => self.meta.commit(tx).await?,
             answered => answered?,
@@ -319,7 +320,7 @@ impl<'a> Members<'a> {
         Ok(matches!(commit, Commit::Done(_)))
     }
 
-    fn transaction(&self) -> Transaction {
+    pub(crate) fn transaction(&self) -> Transaction {
         let (high, low) = (self.runtime.random_u64(), self.runtime.random_u64());
         Transaction::new(TxId(u128::from(high) << 64 | u128::from(low)))
     }

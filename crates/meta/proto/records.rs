@@ -385,6 +385,9 @@ pub struct Site {
     /// The name in the certificate of the process that serves it. Empty for a site of the same process.
     #[prost(string, tag = "7")]
     pub peer: ::prost::alloc::string::String,
+    /// When it registered last, within a minute. Of sites of the memory tier, whose rows go when they do.
+    #[prost(uint64, tag = "8")]
+    pub seen_unix_ms: u64,
 }
 /// Nested message and enum types in `Site`.
 pub mod site {

@@ -234,6 +234,14 @@ pub fn site(site: SiteId) -> Bytes {
 /// Prefix of all sites.
 pub const SITES: &[u8] = b"n/";
 
+/// A site of the memory tier. Programs that know no such tier look at [`SITES`] only.
+pub fn memory_site(site: SiteId) -> Bytes {
+    build(b"e/", &[&site.0.to_be_bytes()])
+}
+
+/// Prefix of all sites of the memory tier.
+pub const MEMORY_SITES: &[u8] = b"e/";
+
 /// A writer's reservation of stripe names.
 pub fn intent(writer: u64, first_sequence: u64) -> Bytes {
     build(b"i/", &[&writer.to_be_bytes(), &first_sequence.to_be_bytes()])

@@ -15,6 +15,8 @@
 //! - [`co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
 //! - [`heat`]: which partitions are read most.
 //! - [`hot_copies`]: which of these get a whole copy, and where.
+//! - [`splits`]: how a cached block is split, and where its splits are (EC-Cache §4, §7.4).
+//! - [`parities`]: how many parities cached blocks have, by their popularity (EC-Cache §6.1, §7.3).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
 //! - [`combine_tree`]: who adds up what on the way to a chunk that is made (ECWide §4.1).
 //! - [`site_load`]: ω_j, the load of a site (EC-Store §IV-C, §V-A).
@@ -36,12 +38,14 @@ pub mod hot_copies;
 pub mod load_direction;
 pub mod makespan;
 pub mod movement;
+pub mod parities;
 pub mod piece_options;
 pub mod placement;
 pub mod placement_rule;
 pub mod read;
 pub mod repair;
 pub mod site_load;
+pub mod splits;
 
 pub use check::{PlacementFault, check_placement, fatal_rack, racks_crossed};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
@@ -52,6 +56,7 @@ pub use grouping::Grouping;
 pub use heat::{Partition, PartitionHeat, PartitionReads};
 pub use hot_copies::{CopyPlan, HotPartition, plan_copies};
 pub use load_direction::{DirectionProblem, LoadDirection};
+pub use parities::{ParityBudget, PopularBlock};
 pub use placement::Candidate;
 pub use placement_rule::{PlacementRule, Strength};
 pub use read::adaptive::Adaptive;
@@ -68,3 +73,4 @@ pub use read::policy::{
 pub use read::price::price_plan;
 pub use repair::{ChunkState, StripeRepair, plan_repair};
 pub use site_load::{LoadWeights, SiteLoad, load_imbalances, site_loads};
+pub use splits::MemorySite;

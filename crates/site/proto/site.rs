@@ -125,6 +125,134 @@ pub struct VerifyReply {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TendRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub blocks: ::prost::alloc::vec::Vec<Tend>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tend {
+    /// 16 bytes, big-endian.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub name: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "2")]
+    pub split_len: u32,
+    #[prost(uint32, tag = "3")]
+    pub reads: u32,
+    #[prost(enumeration = "tend::Matter", tag = "4")]
+    pub matter: i32,
+    /// Of FILLED.
+    #[prost(uint32, tag = "5")]
+    pub parities: u32,
+}
+/// Nested message and enum types in `Tend`.
+pub mod tend {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Matter {
+        Look = 0,
+        Filled = 1,
+        GaveUp = 2,
+        Lost = 3,
+    }
+    impl Matter {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Look => "LOOK",
+                Self::Filled => "FILLED",
+                Self::GaveUp => "GAVE_UP",
+                Self::Lost => "LOST",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "LOOK" => Some(Self::Look),
+                "FILLED" => Some(Self::Filled),
+                "GAVE_UP" => Some(Self::GaveUp),
+                "LOST" => Some(Self::Lost),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TendReply {
+    #[prost(message, optional, tag = "1")]
+    pub load: ::core::option::Option<Load>,
+    #[prost(message, optional, tag = "2")]
+    pub error: ::core::option::Option<Error>,
+    /// As many as blocks were named, in their order.
+    #[prost(message, repeated, tag = "3")]
+    pub blocks: ::prost::alloc::vec::Vec<Tended>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tended {
+    #[prost(enumeration = "tended::Standing", tag = "1")]
+    pub standing: i32,
+    /// Of FILLED.
+    #[prost(uint32, tag = "2")]
+    pub parities: u32,
+    #[prost(uint32, tag = "3")]
+    pub wanted_parities: u32,
+}
+/// Nested message and enum types in `Tended`.
+pub mod tended {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Standing {
+        /// What a reader does not know is to be read where it is kept.
+        Filling = 0,
+        Filled = 1,
+        Granted = 2,
+    }
+    impl Standing {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Filling => "FILLING",
+                Self::Filled => "FILLED",
+                Self::Granted => "GRANTED",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "FILLING" => Some(Self::Filling),
+                "FILLED" => Some(Self::Filled),
+                "GRANTED" => Some(Self::Granted),
+                _ => None,
+            }
+        }
+    }
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Chunk {
     #[prost(bytes = "bytes", tag = "1")]
@@ -368,6 +496,28 @@ pub mod site_control_client {
                 .insert(GrpcMethod::new("striate.site.v1.SiteControl", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Of cached blocks, to their home. A site that keeps durable chunks refuses.
+        pub async fn tend(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TendRequest>,
+        ) -> std::result::Result<tonic::Response<super::TendReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/striate.site.v1.SiteControl/Tend",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("striate.site.v1.SiteControl", "Tend"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -410,6 +560,11 @@ pub mod site_control_server {
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
+        /// Of cached blocks, to their home. A site that keeps durable chunks refuses.
+        async fn tend(
+            &self,
+            request: tonic::Request<super::TendRequest>,
+        ) -> std::result::Result<tonic::Response<super::TendReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct SiteControlServer<T> {
@@ -707,6 +862,49 @@ pub mod site_control_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/striate.site.v1.SiteControl/Tend" => {
+                    #[allow(non_camel_case_types)]
+                    struct TendSvc<T: SiteControl>(pub Arc<T>);
+                    impl<T: SiteControl> tonic::server::UnaryService<super::TendRequest>
+                    for TendSvc<T> {
+                        type Response = super::TendReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TendRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SiteControl>::tend(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TendSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

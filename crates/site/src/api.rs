@@ -7,7 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
-use striate_core::{ChunkId, ChunkRange, ClusterId, FencingEpoch, Formats, LoadReport, RackId, SiteId};
+use striate_core::{
+    ChunkId, ChunkRange, ClusterId, FencingEpoch, Formats, LoadReport, RackId, SiteId, StripeId,
+};
 use striate_runtime::Instant;
 
 use crate::store::{ChunkInfo, StoreStatus};
@@ -118,6 +120,65 @@ pub struct AssembleRequest {
     pub combination: CombineRequest,
 }
 
+/// What a gateway tells the home of a cached block, and asks it. The *home* is the site of its first split; see
+/// [`striate_core::cached`] for names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tend {
+    /// The block.
+    pub name: StripeId,
+    /// Bytes of a split.
+    pub split_len: u32,
+    /// Reads of it since the gateway told last.
+    pub reads: u32,
+    /// What has become of it.
+    pub matter: TendMatter,
+}
+
+/// What a gateway says of a cached block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TendMatter {
+    /// It wants to read it, or to fill it if it is not there.
+    Look,
+    /// It has filled it, with so many parities.
+    Filled {
+        /// Parities that were written.
+        parities: u8,
+    },
+    /// It does not fill it after all.
+    GaveUp,
+    /// It has missed splits of it.
+    Lost,
+}
+
+/// What the home of a cached block answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tended {
+    /// Where the block stands.
+    pub standing: Standing,
+    /// How many parities it should have, by its popularity.
+    pub wanted_parities: u8,
+}
+
+/// Where a cached block stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is there, with so many parities.
+    Filled {
+        /// Parities that it has, as far as the home was told.
+        parities: u8,
+    },
+    /// It is not; who asks is to fill it.
+    Granted,
+    /// Somebody else is filling it.
+    Filling,
+}
+
+/// What knows of cached blocks whose home a site is.
+pub trait BlockKeeper: Send + Sync + Debug {
+    /// Takes note of what a gateway tells, and answers it, block by block.
+    fn tend(&self, blocks: &[Tend], now: Instant) -> Vec<Tended>;
+}
+
 /// One page of a site's chunks.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkPage {
@@ -222,6 +283,12 @@ pub trait Site: Send + Sync + Debug {
 
     /// Makes a chunk at this site and stores it. An answer means what that of [`Site::write`] means.
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError>;
+
+    /// Tells it of cached blocks whose home it is, and asks it, block by block. A site that keeps durable chunks refuses.
+    async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {
+        let _ = blocks;
+        Err(SiteError::BadRequest("it is no site of the memory tier".to_owned()))
+    }
 
     /// Its state now.
     async fn status(&self) -> Result<SiteStatus, SiteError>;

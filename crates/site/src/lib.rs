@@ -30,9 +30,9 @@ pub mod transport;
 pub mod transport_conformance;
 
 pub use api::{
-    AssembleRequest, ChunkPage, CombineRequest, CombineSource, DeleteRequest, LoadStream, Priority,
-    ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream,
-    WriteRequest,
+    AssembleRequest, BlockKeeper, ChunkPage, CombineRequest, CombineSource, DeleteRequest, LoadStream,
+    Priority, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream,
+    Standing, Tend, TendMatter, Tended, WriteRequest,
 };
 pub use cache::{CacheOptions, CacheStore, CacheView, Eviction};
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};

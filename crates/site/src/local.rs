@@ -26,8 +26,9 @@ use striate_runtime::{Instant, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::api::{
-    AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, LoadStream, Priority, ReadReply, ReadRequest,
-    ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream, WriteRequest,
+    AssembleRequest, BlockKeeper, ChunkPage, CombineRequest, DeleteRequest, LoadStream, Priority, ReadReply,
+    ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream, Tend, Tended,
+    WriteRequest,
 };
 use crate::combine;
 use crate::identity::SiteIdentity;
@@ -55,6 +56,8 @@ struct Inner {
     pushes: Arc<Pushes>,
     /// Weak, because the directory usually holds this site too.
     directory: OnceLock<Weak<dyn SiteDirectory>>,
+    /// Of a site of the memory tier.
+    keeper: OnceLock<Arc<dyn BlockKeeper>>,
 }
 
 impl LocalSite {
@@ -70,13 +73,19 @@ impl LocalSite {
             LoadMeter::new(runtime.clone(), Arc::clone(queue.counts()), limits.workers, Arc::clone(&store));
         let load = Arc::new(load);
         let pushes = Pushes::new(runtime.clone(), Arc::clone(&load));
-        let directory = OnceLock::new();
-        Self { inner: Arc::new(Inner { runtime, identity, store, queue, load, pushes, directory }) }
+        let (directory, keeper) = (OnceLock::new(), OnceLock::new());
+        let inner = Inner { runtime, identity, store, queue, load, pushes, directory, keeper };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Makes the other sites known, for the upstream parts of combinations. Later calls change nothing.
     pub fn set_directory(&self, directory: Weak<dyn SiteDirectory>) {
         let _ = self.inner.directory.set(directory);
+    }
+
+    /// Makes it a site of the memory tier, whose store is a cache. Later calls change nothing.
+    pub fn set_keeper(&self, keeper: Arc<dyn BlockKeeper>) {
+        let _ = self.inner.keeper.set(keeper);
     }
 
     /// Who it is.
@@ -353,6 +362,14 @@ impl Site for LocalSite {
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
         let directory = self.inner.directory.get().and_then(Weak::upgrade);
         combine::assemble(Arc::new(self.clone()), directory, request).await
+    }
+
+    async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {
+        let inner = &self.inner;
+        match inner.keeper.get() {
+            Some(keeper) => Ok(keeper.tend(&blocks, inner.runtime.now())),
+            None => Err(SiteError::BadRequest("it is no site of the memory tier".to_owned())),
+        }
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

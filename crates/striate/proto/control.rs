@@ -37,6 +37,26 @@ pub struct RegisterReply {
     #[prost(string, tag = "5")]
     pub needs_release: ::prost::alloc::string::String,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterMemoryRequest {
+    /// HOST:PORT, as others reach it.
+    #[prost(string, tag = "1")]
+    pub address: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub rack: ::prost::alloc::string::String,
+    /// Its memory.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Its number; 0 at its first registration since it was started.
+    #[prost(uint32, tag = "4")]
+    pub site: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterMemoryReply {
+    /// The site's number: the one that it had, or the same for the same certificate and address if it comes back within minutes.
+    #[prost(uint32, tag = "1")]
+    pub site: u32,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListSitesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -282,6 +302,36 @@ pub mod cluster_control_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// The same of a site of the memory tier. A control process that knows no such tier does not know the call. For sites.
+        pub async fn register_memory(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RegisterMemoryRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RegisterMemoryReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/striate.control.v1.ClusterControl/RegisterMemory",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "striate.control.v1.ClusterControl",
+                        "RegisterMemory",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// For operators.
         pub async fn list_sites(
             &mut self,
@@ -407,6 +457,14 @@ pub mod cluster_control_server {
             &self,
             request: tonic::Request<super::RegisterRequest>,
         ) -> std::result::Result<tonic::Response<super::RegisterReply>, tonic::Status>;
+        /// The same of a site of the memory tier. A control process that knows no such tier does not know the call. For sites.
+        async fn register_memory(
+            &self,
+            request: tonic::Request<super::RegisterMemoryRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RegisterMemoryReply>,
+            tonic::Status,
+        >;
         /// For operators.
         async fn list_sites(
             &self,
@@ -540,6 +598,52 @@ pub mod cluster_control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RegisterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/striate.control.v1.ClusterControl/RegisterMemory" => {
+                    #[allow(non_camel_case_types)]
+                    struct RegisterMemorySvc<T: ClusterControl>(pub Arc<T>);
+                    impl<
+                        T: ClusterControl,
+                    > tonic::server::UnaryService<super::RegisterMemoryRequest>
+                    for RegisterMemorySvc<T> {
+                        type Response = super::RegisterMemoryReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RegisterMemoryRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClusterControl>::register_memory(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RegisterMemorySvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -114,11 +114,13 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
         given_key: None,
         stripes: StripeOptions { in_flight_bytes: term.memory_bytes, ..StripeOptions::default() },
         upkeep: term.upkeep,
+        cache: None,
     };
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {
         Ok(cluster) => {
             cluster.optimiser().set_paused(!term.optimises);
-            let (stripes, statistics) = (cluster.client().stripes().clone(), cluster.statistics().clone());
+            let (stripes, statistics) =
+                (cluster.client().stripes().past_cache(), cluster.statistics().clone());
             let source = AccessSource::Gathered(term.access);
             let copies = cluster.upkeep().copies().clone();
             let moving = futures::future::join4(

@@ -31,6 +31,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         stripes: args.listen.stripe_options(),
         // The control process that leads does it.
         upkeep: UpkeepOptions::by_hand(),
+        cache: None,
     };
     let cluster = Cluster::join(runtime.clone(), meta, &trust, sealing, settings).await?;
     let identity = std::fs::canonicalize(&args.identity).unwrap_or(args.identity);

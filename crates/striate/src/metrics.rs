@@ -3,6 +3,7 @@
 //! Requests are counted by operation and class of status, their durations in a histogram by operation. The
 //! number of series is bounded: operations are the gateway's fixed set of names.
 
+mod cache;
 mod movement;
 mod reads;
 mod work;
@@ -137,6 +138,7 @@ impl Metrics {
         work::render_work(&mut page, status.repair.as_ref(), status.scrub.as_ref());
         work::render_packing(&mut page, status.packing.as_ref());
         work::render_copies(&mut page, status.copies.as_ref());
+        cache::render_cache(&mut page, status.cache.as_ref());
         page.0
     }
 
@@ -257,7 +259,9 @@ mod tests {
     use striate_core::{ClusterId, Profile};
 
     use super::*;
-    use striate_commands::admin::messages::{CopiesState, PackingState, RepairState, ScrubState};
+    use striate_commands::admin::messages::{
+        CacheState, CopiesState, MemorySiteState, PackingState, RepairState, ScrubState, ServedState,
+    };
 
     #[test]
     fn every_line_is_prometheus_text_and_histograms_add_up() {
@@ -282,6 +286,15 @@ mod tests {
             scrub: Some(ScrubState::default()),
             packing: Some(PackingState { unreadable_groups: 2, ..PackingState::default() }),
             copies: Some(CopiesState { copies: 3, ..CopiesState::default() }),
+            cache: Some(CacheState {
+                sites: vec![MemorySiteState {
+                    site: Some(7),
+                    state: "ok".to_owned(),
+                    ..MemorySiteState::default()
+                }],
+                reads: vec![ServedState { how: "hit".to_owned(), reads: 4, bytes: 8 }],
+                ..CacheState::default()
+            }),
             warnings: Vec::new(),
             capacity: Default::default(),
         };
@@ -312,6 +325,8 @@ mod tests {
         );
         assert!(text.contains("striate_moved_chunks_total{why=\"space\"} 5"));
         assert!(text.contains("striate_read_phase_seconds_count"));
+        assert!(text.contains("striate_cache_read_bytes_total{served=\"hit\"} 8"));
+        assert!(text.contains("striate_memory_site_up{site=\"7\",rack=\"\"} 1"));
         assert!(text.contains("striate_queue_pushes_total 9") && text.contains("striate_watched_sites 4"));
     }
 

@@ -69,6 +69,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         given_key,
         stripes,
         upkeep: (&args.upkeep).into(),
+        cache: args.cache(),
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
     opened.cluster.optimiser().set_paused(!args.optimise_placement);

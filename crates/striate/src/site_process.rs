@@ -1,4 +1,4 @@
-//! `striate site`: the storage sites on this process's directories, one for each.
+//! `striate site`: the storage sites on this process's directories, one for each, and a site of the memory tier.
 //!
 //! A site knows no metadata. It tells a control process its disk, address and rack, and is told its number and where
 //! the other sites are; it asks again all the time, which is how a change of its address or theirs gets around. A site
@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use striate_cache::Keeper;
 use striate_commands::args::{HostPort, SiteArgs};
 use striate_commands::failure::{Failure, Outcome};
 use striate_core::{ClusterId, Formats, InForce, RackId, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_runtime::Runtime;
-use striate_site::SiteDirectory;
 use striate_site::protocol::limits::ServiceLimits;
 use striate_site::service::serve_site;
+use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, SiteDirectory, SiteIdentity};
 use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -24,7 +26,7 @@ use tokio::sync::{Notify, watch};
 use crate::identity::identify;
 use crate::membership::client::{Channel, ControlClient, ControlError};
 use crate::membership::messages::cluster_control_client::ClusterControlClient;
-use crate::membership::messages::{RegisterReply, RegisterRequest};
+use crate::membership::messages::{RegisterMemoryRequest, RegisterReply, RegisterRequest};
 use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::server::{listen, watch_signals};
 use crate::start::directories::{DirectoryError, Found, inspect};
@@ -36,6 +38,8 @@ use crate::start::site::DiskSite;
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
 /// Pause between two attempts of a site that has none.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// Bytes that a memory site receives at once: they are beside its bound.
+const MEMORY_RECEIVING_BYTES: u64 = 16 << 20;
 /// What a directory's roster says of a site that control has not numbered yet.
 const NO_NUMBER: SiteId = SiteId(0);
 
@@ -45,7 +49,7 @@ const NO_NUMBER: SiteId = SiteId(0);
 /// When one cannot start, with the cause and the way out.
 pub async fn run(runtime: Runtime, args: SiteArgs) -> Outcome {
     let mut listeners = Vec::new();
-    for index in 0..args.data.len() as u16 {
+    for index in 0..args.sites() as u16 {
         let port = if args.address.port == 0 { 0 } else { args.address.port.saturating_add(index) };
         listeners.push(listen(&HostPort { port, ..args.address.clone() }, "--address").await?);
     }
@@ -77,6 +81,11 @@ pub async fn serve(
     if args.control.is_empty() {
         return Err(Failure::refused("give --control HOST:PORT, where control processes listen"));
     }
+    if args.sites() == 0 {
+        return Err(Failure::refused(
+            "give --data DIR for each disk, or --memory-mib for a memory site, or both",
+        ));
+    }
     let trust = identify(&runtime, &args.identity, Role::Site)?;
     let host = advertised_host(args)?;
     let process = Process {
@@ -87,10 +96,14 @@ pub async fn serve(
         trust,
         host,
     };
-    let sites = args.data.iter().zip(listeners);
-    let served =
-        join_all(sites.map(|(directory, listener)| process.serve(directory, listener, stop.clone())));
-    served.await.into_iter().collect::<Outcome<Vec<()>>>()?;
+    let mut listeners = listeners.into_iter();
+    let sites = args.data.iter().zip(listeners.by_ref());
+    let mut serving: Vec<BoxFuture<'_, Outcome>> =
+        sites.map(|(directory, listener)| process.serve(directory, listener, stop.clone()).boxed()).collect();
+    if let Some((options, listener)) = args.memory().zip(listeners.next()) {
+        serving.push(process.serve_memory(options, listener, stop.clone()).boxed());
+    }
+    join_all(serving).await.into_iter().collect::<Outcome<Vec<()>>>()?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -158,6 +171,88 @@ impl Process {
         site.close().await;
         drop((neighbours, lock));
         Ok(())
+    }
+
+    /// Runs the site of the memory tier.
+    async fn serve_memory(
+        &self,
+        options: CacheOptions,
+        listener: TcpListener,
+        mut stop: watch::Receiver<bool>,
+    ) -> Outcome {
+        let store = CacheStore::new(options);
+        let store = Arc::new(store.map_err(|error| Failure::refused(format!("--memory-mib: {error}")))?);
+        let port = listener.local_addr().map_err(Failure::failed)?.port();
+        let announcement = RegisterMemoryRequest {
+            address: HostPort { host: self.host.clone(), port }.to_string(),
+            rack: self.rack.clone(),
+            bytes: options.bound_bytes,
+            site: 0,
+        };
+        let mut stopped = stop.clone();
+        let number = tokio::select! {
+            number = self.obtain_memory_number(&announcement) => number?,
+            _ = stopped.wait_for(|&stop| stop) => return Ok(()),
+        };
+        let cluster = self.trust.own_name().cluster;
+        let identity = SiteIdentity { cluster, site: number, rack: RackId(self.rack.clone()) };
+        let site = LocalSite::new(self.runtime.clone(), identity, store.clone(), QueueLimits::default());
+        site.set_keeper(Arc::new(Keeper::new(store)));
+        tracing::info!(
+            site = %number, address = announcement.address, rack = self.rack, mib = options.bound_bytes >> 20, %cluster,
+            "the memory site serves"
+        );
+        let shutdown = async move {
+            // A closed channel means that nobody can stop it any more: stop as well.
+            let _ = stop.wait_for(|&stop| stop).await;
+        };
+        let (runtime, gate) = (self.runtime.clone(), Arc::new(self.trust.clone()));
+        let limits = ServiceLimits { receiving_bytes: MEMORY_RECEIVING_BYTES, ..ServiceLimits::default() };
+        tokio::select! {
+            () = serve_site(runtime, listener, gate, Arc::new(site), limits, shutdown) => Ok(()),
+            () = self.keep_memory_registered(RegisterMemoryRequest { site: number.0, ..announcement }) => Ok(()),
+        }
+    }
+
+    /// The number of a site of the memory tier, once control gives it one.
+    async fn obtain_memory_number(&self, announcement: &RegisterMemoryRequest) -> Outcome<SiteId> {
+        let mut said = None;
+        loop {
+            match self.register_memory(announcement).await {
+                Ok(number) => return Ok(number),
+                Err(ControlError::Refused(reason)) => {
+                    return Err(Failure::refused(format!("the memory site: {reason}")));
+                }
+                Err(error) => {
+                    if said.as_ref() != Some(&error) {
+                        tracing::warn!(%error, "the memory site waits for its number");
+                    }
+                    said = Some(error);
+                }
+            }
+            self.runtime.sleep(RETRY_EVERY).await;
+        }
+    }
+
+    /// Registers again and again: a row that is not renewed goes. What goes wrong is said once; the site serves on.
+    async fn keep_memory_registered(&self, announcement: RegisterMemoryRequest) {
+        let mut said = None;
+        loop {
+            self.runtime.sleep(REGISTER_EVERY).await;
+            let error = self.register_memory(&announcement).await.err();
+            if let Some(error) = error.as_ref().filter(|_| said != error) {
+                tracing::warn!(site = announcement.site, %error, "the memory site could not register; will try again");
+            }
+            said = error;
+        }
+    }
+
+    async fn register_memory(&self, announcement: &RegisterMemoryRequest) -> Result<SiteId, ControlError> {
+        let ask = |mut control: ClusterControlClient<Channel>| {
+            let request = announcement.clone();
+            async move { control.register_memory(request).await }
+        };
+        Ok(SiteId(self.control.ask(ask).await?.site))
     }
 
     async fn register(
@@ -315,7 +410,22 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Adm
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use striate_commands::args::{Cli, Command};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_process_without_any_site_is_told_which_there_are() {
+        let line = ["striate", "site", "--identity", "i", "--control", "c:9300"];
+        let Ok(Cli { command: Command::Site(args), .. }) = Cli::try_parse_from(line) else {
+            panic!("no site")
+        };
+        let (_stop, stopped) = watch::channel(false);
+        let refused = serve(Runtime::deterministic(1, Duration::ZERO), &args, Vec::new(), stopped).await;
+        let reason = refused.unwrap_err().to_string();
+        assert!(reason.contains("--data") && reason.contains("--memory-mib"), "{reason}");
+    }
 
     #[tokio::test]
     async fn a_directory_keeps_its_identity_and_its_cluster() {

@@ -25,13 +25,13 @@ pub use error::StripeError;
 pub use holders::{Holder, Parked, Registered, Shrink};
 pub use options::StripeOptions;
 pub use read::{
-    BlockExplained, BlocksRead, ChunkExplained, ExtentExplained, Histogram, HistogramView, HotBlock,
-    OptionExplained, OptionKind, Phase, QueryExplained, ReadMeasures, ReadStats, Sample, SampledObject,
-    Sampler, SiteExplained, Span, Stored,
+    BlockCache, BlockExplained, BlocksRead, ChunkExplained, ExtentExplained, Histogram, HistogramView,
+    HotBlock, OptionExplained, OptionKind, Phase, QueryExplained, ReadMeasures, ReadStats, Sample,
+    SampledObject, Sampler, ServedFrom, SiteExplained, Span, Stored,
 };
 pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
-pub use stripes::Stripes;
+pub use stripes::{Stripes, WeakStripes};
 pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
 pub use write::{
     CodingGroup, Debt, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, SeparateWriter,

@@ -1,11 +1,11 @@
 //! The handle of the stripe service.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_codec::Code;
-use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId};
+use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId, Tier};
 use striate_meta::records::{Block, ManifestSegment, UploadPart};
 use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction};
 use striate_plan::{Candidate, PlacementRule, ReadPolicy, SiteCost};
@@ -15,7 +15,9 @@ use striate_site::{Priority, Site};
 use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::options::StripeOptions;
-use crate::read::{BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Span};
+use crate::read::{
+    BlockCache, BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Source, Span,
+};
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
 use crate::write::{Packer, PutSession, SeparateWriter, StripeChange, Writer, Writes};
@@ -24,6 +26,18 @@ use crate::write::{Packer, PutSession, SeparateWriter, StripeChange, Writer, Wri
 #[derive(Clone)]
 pub struct Stripes {
     inner: Arc<Inner>,
+    source: Source,
+}
+
+/// A handle of the stripe service for those whom it holds itself.
+#[derive(Clone)]
+pub struct WeakStripes(Weak<Inner>);
+
+impl WeakStripes {
+    /// The service, as long as somebody else holds it.
+    pub fn upgrade(&self) -> Option<Stripes> {
+        Some(Stripes { inner: self.0.upgrade()?, source: Source::Nearest })
+    }
 }
 
 struct Inner {
@@ -60,7 +74,7 @@ impl Stripes {
         let budget = ByteBudget::new(runtime.clone(), options.in_flight_bytes, options.memory_wait);
         let sampler = Arc::new(Sampler::new(options.sampling, options.co_access));
         let inner = Inner { runtime, meta, options, table, sites, reads, writes, budget, sampler };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), source: Source::Nearest })
     }
 
     /// The runtime that it was given.
@@ -105,7 +119,28 @@ impl Stripes {
 
     /// Replaces the set of sites: after a disk was replaced or added.
     pub fn set_sites(&self, sites: Vec<Arc<dyn Site>>) {
-        self.inner.sites.replace(sites);
+        self.inner.sites.replace(Tier::Disk, sites);
+    }
+
+    /// Replaces the set of sites of the memory tier. They keep no durable chunks, and none of the other methods knows them.
+    pub fn set_memory_sites(&self, sites: Vec<Arc<dyn Site>>) {
+        self.inner.sites.replace(Tier::Memory, sites);
+    }
+
+    /// The sites of the memory tier that answer, in the order of their numbers.
+    pub fn memory_sites(&self) -> Vec<Arc<dyn Site>> {
+        self.inner.sites.memory_sites()
+    }
+
+    /// A handle whose reads are from where things are kept, and leave no trace in the cache: for services that read what nobody asks
+    /// for.
+    pub fn past_cache(&self) -> Self {
+        Self { inner: self.inner.clone(), source: Source::Kept }
+    }
+
+    /// A handle that does not keep the service alive.
+    pub fn downgrade(&self) -> WeakStripes {
+        WeakStripes(Arc::downgrade(&self.inner))
     }
 
     /// What sites push of their queues.
@@ -236,7 +271,7 @@ impl Stripes {
     /// That of the first span that cannot be read: [`StripeError::Unreadable`] names what is missing when fewer chunks than
     /// needed can be had.
     pub async fn read_spans(&self, spans: &[Span]) -> Result<BlocksRead, StripeError> {
-        self.inner.reads.read_spans(spans, &self.inner.budget).await
+        self.inner.reads.read_spans(spans, &self.inner.budget, self.source).await
     }
 
     /// Reads spans as one query and hands out each as soon as it is complete, in any order. For what is read ahead of a
@@ -250,7 +285,7 @@ impl Stripes {
         spans: &[Span],
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
-        self.inner.reads.read_ahead(spans, &self.inner.budget, hand_out).await
+        self.inner.reads.read_ahead(spans, &self.inner.budget, self.source, hand_out).await
     }
 
     /// As [`Stripes::read_ahead`], of one span: its bytes, verified, in order, as ready pieces.
@@ -275,6 +310,11 @@ impl Stripes {
     /// other share.
     pub async fn memory_for(&self, bytes: usize) -> Share {
         self.inner.budget.wait(bytes).await
+    }
+
+    /// Reads look for cached blocks from now on. Later calls change nothing.
+    pub fn set_cache(&self, cache: Arc<dyn BlockCache>) {
+        self.inner.reads.set_cache(cache);
     }
 
     /// Tells that a stripe's record has changed: the next read looks it up.

@@ -15,6 +15,7 @@
 //!
 //! An answer with another status than 200 carries [`Refusal`].
 
+mod cache;
 mod packing;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile};
 
+pub use self::cache::{CacheState, MemorySiteState, ServedState};
 pub use self::packing::{CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
 
 /// Why a request was refused.
@@ -68,6 +70,9 @@ pub struct Status {
     /// Copies of what is read most. None of what is known as long as nobody has begun.
     #[serde(default)]
     pub copies: Option<CopiesState>,
+    /// What is cached in memory; none where there is no memory tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheState>,
     /// The formats in force, and what holds newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<FormatsState>,

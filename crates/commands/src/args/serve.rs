@@ -8,6 +8,8 @@ use clap::Args;
 use striate_core::Profile;
 use striate_meta::EngineUrl;
 use striate_plan::{Adaptive, ReadPolicy};
+use striate_site::cache::LEAST_CACHE_BYTES;
+use striate_site::{CacheOptions, Eviction};
 use striate_stripe::StripeOptions;
 
 use super::{OtlpEndpoint, PeerArgs, UpkeepArgs};
@@ -192,6 +194,14 @@ pub struct ServerArgs {
     #[arg(long, env = "STRIATE_FINALIZE")]
     pub finalize: bool,
 
+    /// Keep blocks that are read again in memory, in so many MiB of it: everything that a cached block takes counts. 0: none.
+    #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = memory_mib, env = "STRIATE_CACHE_MIB")]
+    pub cache_mib: u64,
+
+    /// In which order cached blocks go.
+    #[command(flatten)]
+    pub eviction: EvictionArgs,
+
     /// What it does by itself.
     #[command(flatten)]
     pub upkeep: UpkeepArgs,
@@ -206,14 +216,50 @@ pub struct ServerArgs {
     pub listen: ListenArgs,
 }
 
+impl ServerArgs {
+    /// The cache in memory, if there is to be one.
+    pub fn cache(&self) -> Option<CacheOptions> {
+        self.eviction.options(self.cache_mib)
+    }
+}
+
+/// In which order cached blocks go.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct EvictionArgs {
+    /// Which cached blocks go first when memory is full: `lru`, those that were read longest ago (best for blocks of language models);
+    /// `s3-fifo`, those that were read once (best where a few are popular, and beside scans).
+    #[arg(long = "cache-eviction", value_name = "ORDER", default_value_t, env = "STRIATE_CACHE_EVICTION")]
+    pub order: Eviction,
+}
+
+impl EvictionArgs {
+    fn options(self, mib: u64) -> Option<CacheOptions> {
+        let eviction = self.order;
+        (mib > 0).then(|| CacheOptions { eviction, ..CacheOptions::with_bound(mib << 20) })
+    }
+}
+
+/// Memory for cached blocks, in MiB: none, or enough for some.
+fn memory_mib(text: &str) -> Result<u64, String> {
+    let least = LEAST_CACHE_BYTES >> 20;
+    match text.parse() {
+        Ok(0) => Ok(0),
+        Ok(mib) if (least..=1 << 24).contains(&mib) => Ok(mib),
+        _ => Err(format!("write 0 for none, or a number of MiB from {least} on")),
+    }
+}
+
 /// `striate site`.
 #[derive(Clone, Debug, Args)]
 #[command(
     long_about = "Run storage sites of a cluster, one for each directory.\n\n\
         A site keeps chunks and knows nothing of objects. It asks a control process for its number and tells it where it \
         listens; gateways then find it by themselves. A site may join at any time: start it on an empty directory.\n\n\
+        With --memory-mib it is a site of the memory tier (too): it keeps blocks that are read again in memory, and nothing \
+        that matters. It may be stopped or killed at any time.\n\n\
         Processes know each other by certificates: see `striate admin init` and `striate admin certificate`.",
     after_long_help = "Examples:\n  \
+        striate site --memory-mib 8192 --rack a --identity /etc/striate/m1 --control 10.0.0.1:9300\n  \
         striate site --data /mnt/disk1 --rack a --identity /etc/striate/s1 --control 10.0.0.1:9300\n  \
         striate site --data /mnt/disk1 /mnt/disk2 --rack a --identity s1 --control c1:9300,c2:9300 --address 10.0.0.4:9100"
 )]
@@ -223,9 +269,18 @@ pub struct SiteArgs {
     pub config: ConfigArgs,
 
     /// The directories, one for each disk; empty at the first start. Each is a site of its own; they listen on ports one
-    /// after the other.
-    #[arg(long, value_name = "DIR", required = true, num_args = 1.., env = "STRIATE_DATA", value_delimiter = ',')]
+    /// after the other. Needed unless it is a memory site only.
+    #[arg(long, value_name = "DIR", num_args = 1.., env = "STRIATE_DATA", value_delimiter = ',')]
     pub data: Vec<PathBuf>,
+
+    /// Keep blocks that are read again in so many MiB of this machine's memory: everything that a cached block takes counts. This
+    /// site listens after those of directories.
+    #[arg(long, value_name = "MIB", value_parser = memory_mib, env = "STRIATE_MEMORY_MIB")]
+    pub memory_mib: Option<u64>,
+
+    /// In which order cached blocks go.
+    #[command(flatten)]
+    pub eviction: EvictionArgs,
 
     /// The failure domain that the sites stand in: what fails together. Default: the machine.
     #[arg(long, value_name = "RACK", env = "STRIATE_RACK")]
@@ -247,6 +302,18 @@ pub struct SiteArgs {
     /// The name or address of this machine, as others reach it. Default: the host of --address, or this machine's name.
     #[arg(long, value_name = "HOST", env = "STRIATE_ADVERTISE")]
     pub advertise: Option<String>,
+}
+
+impl SiteArgs {
+    /// The memory of its site of the memory tier, if there is to be one.
+    pub fn memory(&self) -> Option<CacheOptions> {
+        self.eviction.options(self.memory_mib.unwrap_or(0))
+    }
+
+    /// How many sites it is.
+    pub fn sites(&self) -> usize {
+        self.data.len() + usize::from(self.memory().is_some())
+    }
 }
 
 /// `striate gateway`.

@@ -75,6 +75,9 @@ pub fn status(status: &Status) -> String {
     }
     text.push('\n');
     text.push_str(&disks(status));
+    if let Some(cache) = &status.cache {
+        write!(text, "\n{}", super::cache::sites(cache)).expect("writing to a string");
+    }
     text.push_str(&work(status));
     let mut rows = vec![cells(["METADATA MIRROR", "STATE", "SIZE"])];
     for mirror in &status.mirrors {
@@ -129,6 +132,9 @@ fn work(status: &Status) -> String {
     }
     if let Some(packing) = &status.packing {
         rows.push(vec!["packing".to_owned(), super::pack::line(packing)]);
+    }
+    if let Some(cache) = &status.cache {
+        rows.push(vec!["cache".to_owned(), super::cache::line(cache)]);
     }
     if let Some(copies) = status.copies.filter(|copies| copies.budget_bytes > 0 || copies.copies > 0) {
         rows.push(vec!["hot copies".to_owned(), super::pack::copies_line(&copies)]);

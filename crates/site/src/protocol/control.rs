@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use prost::Message;
-use striate_core::{ChunkId, ClusterId, Formats, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ClusterId, Formats, LoadReport, RackId, SiteId, StripeId};
 
 use super::PROTOCOL_VERSION;
 use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
 use super::limits::MAX_TREE_DEPTH;
-use crate::api::{AssembleRequest, CombineRequest, CombineSource, SiteError, SiteStatus};
+use crate::api::{
+    AssembleRequest, CombineRequest, CombineSource, SiteError, SiteStatus, Standing, Tend, TendMatter, Tended,
+};
 use crate::store::{ChunkInfo, StoreStatus};
 
 /// The generated messages, client and server.
@@ -86,6 +88,78 @@ pub fn chunk_message(info: ChunkInfo) -> messages::Chunk {
 /// As [`chunk_id`].
 pub fn chunk_info(chunk: messages::Chunk) -> Result<ChunkInfo, SiteError> {
     Ok(ChunkInfo { chunk: chunk_id(&chunk.chunk)?, len: chunk.len, crc32c: chunk.crc32c })
+}
+
+/// What is told of cached blocks, as a request.
+pub fn tend_message(blocks: &[Tend]) -> messages::TendRequest {
+    let message = |tend: &Tend| {
+        let (matter, parities) = match tend.matter {
+            TendMatter::Look => (messages::tend::Matter::Look, 0),
+            TendMatter::Filled { parities } => (messages::tend::Matter::Filled, parities),
+            TendMatter::GaveUp => (messages::tend::Matter::GaveUp, 0),
+            TendMatter::Lost => (messages::tend::Matter::Lost, 0),
+        };
+        messages::Tend {
+            name: Bytes::copy_from_slice(&tend.name.to_bytes()),
+            split_len: tend.split_len,
+            reads: tend.reads,
+            matter: matter.into(),
+            parities: parities.into(),
+        }
+    };
+    messages::TendRequest { blocks: blocks.iter().map(message).collect() }
+}
+
+/// The inverse of [`tend_message`].
+///
+/// # Errors
+/// [`SiteError::BadRequest`] for what is none.
+pub fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, SiteError> {
+    let malformed = || SiteError::BadRequest("what is told of a cached block is malformed".to_owned());
+    let tend = |tend: messages::Tend| {
+        let parities = u8::try_from(tend.parities).map_err(|_| malformed())?;
+        let matter = match messages::tend::Matter::try_from(tend.matter).map_err(|_| malformed())? {
+            messages::tend::Matter::Look => TendMatter::Look,
+            messages::tend::Matter::Filled => TendMatter::Filled { parities },
+            messages::tend::Matter::GaveUp => TendMatter::GaveUp,
+            messages::tend::Matter::Lost => TendMatter::Lost,
+        };
+        let name: [u8; 16] = tend.name[..].try_into().map_err(|_| malformed())?;
+        let (name, split_len, reads) = (StripeId::from_bytes(name), tend.split_len, tend.reads);
+        Ok(Tend { name, split_len, reads, matter })
+    };
+    request.blocks.into_iter().map(tend).collect()
+}
+
+/// Where cached blocks stand, as messages.
+pub fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
+    let message = |tended: Tended| {
+        let (standing, parities) = match tended.standing {
+            Standing::Filled { parities } => (messages::tended::Standing::Filled, parities),
+            Standing::Granted => (messages::tended::Standing::Granted, 0),
+            Standing::Filling => (messages::tended::Standing::Filling, 0),
+        };
+        messages::Tended {
+            standing: standing.into(),
+            parities: parities.into(),
+            wanted_parities: tended.wanted_parities.into(),
+        }
+    };
+    blocks.into_iter().map(message).collect()
+}
+
+/// The inverse of [`tended_messages`]; a standing that this version does not know is [`Standing::Filling`].
+pub fn tended_blocks(blocks: Vec<messages::Tended>) -> Vec<Tended> {
+    let most = |number: u32| number.min(u8::MAX.into()) as u8;
+    let tended = |tended: messages::Tended| {
+        let standing = match tended.standing() {
+            messages::tended::Standing::Filled => Standing::Filled { parities: most(tended.parities) },
+            messages::tended::Standing::Granted => Standing::Granted,
+            messages::tended::Standing::Filling => Standing::Filling,
+        };
+        Tended { standing, wanted_parities: most(tended.wanted_parities) }
+    };
+    blocks.into_iter().map(tended).collect()
 }
 
 /// A status as a reply.

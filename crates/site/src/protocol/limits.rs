@@ -22,6 +22,8 @@ pub const MAX_RACK_LEN: usize = 256;
 pub const MAX_DELETED_CHUNKS: usize = 8192;
 /// Most chunks of one page of a list.
 pub const MAX_LISTED_CHUNKS: usize = 8192;
+/// Most cached blocks that one message tells of.
+pub const MAX_TENDED_BLOCKS: usize = 4096;
 /// Most header fields of a request.
 pub const MAX_HEADERS: usize = 32;
 /// Longest list of header fields, in bytes.

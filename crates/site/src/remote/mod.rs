@@ -29,7 +29,7 @@ use striate_runtime::Runtime;
 
 use crate::api::{
     AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, LoadStream, ReadRequest, ReadStream, Site,
-    SiteError, SiteStatus, SliceStream, WriteRequest,
+    SiteError, SiteStatus, SliceStream, Tend, Tended, WriteRequest,
 };
 use crate::combine;
 use crate::granule;
@@ -38,7 +38,7 @@ use crate::protocol::control::messages;
 use crate::protocol::control::{self as convert};
 use crate::protocol::frame::WriteHead;
 use crate::protocol::hello::Welcome;
-use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS};
+use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_TENDED_BLOCKS};
 use crate::protocol::{ASSEMBLE_PATH, CHUNK_PATH, COMBINE_PATH};
 use crate::store::ChunkInfo;
 use crate::transport::Connector;
@@ -309,6 +309,20 @@ impl Site for RemoteSite {
         let (head, payload) = (convert::encode_assemble(&request), Bytes::new());
         let call = Call { method: Method::POST, path: ASSEMBLE_PATH, head, payload, is_read: false };
         self.inner.answer(&call).await
+    }
+
+    async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {
+        let mut answered = Vec::with_capacity(blocks.len());
+        for blocks in blocks.chunks(MAX_TENDED_BLOCKS) {
+            let reply = self.inner.control.client().tend(convert::tend_message(blocks)).await;
+            let reply = reply.map_err(|status| error_of(status, self.inner.endpoint()))?.into_inner();
+            self.inner.control_outcome(reply.load, reply.error)?;
+            if reply.blocks.len() != blocks.len() {
+                return Err(self.inner.endpoint().unavailable("it answered for other cached blocks"));
+            }
+            answered.extend(convert::tended_blocks(reply.blocks));
+        }
+        Ok(answered)
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

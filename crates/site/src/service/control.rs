@@ -11,7 +11,7 @@ use crate::api::{DeleteRequest, Site, SiteError};
 use crate::local::LocalSite;
 use crate::protocol::control::messages::site_control_server::SiteControl;
 use crate::protocol::control::{self, messages};
-use crate::protocol::limits::{MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS};
+use crate::protocol::limits::{MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS, MAX_TENDED_BLOCKS};
 
 /// The server of [`messages`]. Requests reach it only from peers with a right to it.
 pub(super) struct Control {
@@ -47,6 +47,15 @@ impl Control {
             chunks: page.chunks.into_iter().map(control::chunk_message).collect(),
             next: page.next.map(control::chunk_bytes),
         })
+    }
+
+    async fn tend_to(&self, request: messages::TendRequest) -> Result<messages::TendReply, SiteError> {
+        if request.blocks.len() > MAX_TENDED_BLOCKS {
+            let reason = format!("more than {MAX_TENDED_BLOCKS} cached blocks in one message");
+            return Err(SiteError::BadRequest(reason));
+        }
+        let blocks = self.site.tend(control::tend_blocks(request)?).await?;
+        Ok(messages::TendReply { load: self.load(), error: None, blocks: control::tended_messages(blocks) })
     }
 
     async fn check(&self, request: messages::VerifyRequest) -> Result<messages::VerifyReply, SiteError> {
@@ -98,6 +107,18 @@ impl SiteControl for Control {
         request: Request<messages::VerifyRequest>,
     ) -> Result<Response<messages::VerifyReply>, Status> {
         let reply = self.check(request.into_inner()).await.unwrap_or_else(|error| messages::VerifyReply {
+            load: self.load(),
+            error: Some(control::error_message(&error)),
+            ..Default::default()
+        });
+        Ok(Response::new(reply))
+    }
+
+    async fn tend(
+        &self,
+        request: Request<messages::TendRequest>,
+    ) -> Result<Response<messages::TendReply>, Status> {
+        let reply = self.tend_to(request.into_inner()).await.unwrap_or_else(|error| messages::TendReply {
             load: self.load(),
             error: Some(control::error_message(&error)),
             ..Default::default()

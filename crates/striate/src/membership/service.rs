@@ -13,7 +13,9 @@ use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use striate_control::{AccessReport, GatheredAccess, Members, MembersError, SiteAnnouncement};
+use striate_control::{
+    AccessReport, GatheredAccess, Members, MembersError, MemoryAnnouncement, SiteAnnouncement,
+};
 use striate_core::{ClusterId, Formats, SiteId};
 use striate_meta::{MetaStore, records};
 use striate_runtime::{Instant, Runtime};
@@ -28,8 +30,9 @@ use super::MAX_MESSAGE_LEN;
 use super::messages::cluster_control_server::{ClusterControl, ClusterControlServer};
 use super::messages::show_access_reply::{Gateway, HotBlock};
 use super::messages::{
-    ListSitesReply, ListSitesRequest, RegisterReply, RegisterRequest, ReportAccessReply, ReportAccessRequest,
-    SetDrainingReply, SetDrainingRequest, ShowAccessReply, ShowAccessRequest, Site,
+    ListSitesReply, ListSitesRequest, RegisterMemoryReply, RegisterMemoryRequest, RegisterReply,
+    RegisterRequest, ReportAccessReply, ReportAccessRequest, SetDrainingReply, SetDrainingRequest,
+    ShowAccessReply, ShowAccessRequest, Site,
 };
 
 /// Who has business with a control process.
@@ -87,18 +90,22 @@ fn peer<T>(request: &tonic::Request<T>, role: Role) -> Result<PeerName, Status> 
     }
 }
 
+fn malformed(what: &str) -> Status {
+    Status::invalid_argument(format!("the site's {what} is malformed"))
+}
+
+/// A text of a site that is neither empty nor too long.
+fn label(text: String, what: &str) -> Result<String, Status> {
+    if (1..=MAX_TEXT_LEN).contains(&text.len()) { Ok(text) } else { Err(malformed(what)) }
+}
+
 fn announcement(peer: PeerName, request: RegisterRequest) -> Result<SiteAnnouncement, Status> {
-    let malformed = |what: &str| Status::invalid_argument(format!("the site's {what} is malformed"));
-    let text = |text: String, what: &str| match (1..=MAX_TEXT_LEN).contains(&text.len()) {
-        true => Ok(text),
-        false => Err(malformed(what)),
-    };
     Ok(SiteAnnouncement {
         peer: peer.name,
         disk: request.disk.try_into().map_err(|_| malformed("disk"))?,
         site: (request.site != 0).then_some(SiteId(request.site)),
-        address: text(request.address, "address")?,
-        rack: text(request.rack, "rack")?,
+        address: label(request.address, "address")?,
+        rack: label(request.rack, "rack")?,
         capacity_bytes: request.capacity_bytes,
     })
 }
@@ -234,6 +241,19 @@ impl ClusterControl for ControlService {
             chunk_format: cluster.formats().chunks,
             needs_release: cluster.needs_release,
         }))
+    }
+
+    async fn register_memory(
+        &self,
+        request: tonic::Request<RegisterMemoryRequest>,
+    ) -> Result<Response<RegisterMemoryReply>, Status> {
+        let peer = peer(&request, Role::Site)?;
+        let RegisterMemoryRequest { address, rack, bytes, site } = request.into_inner();
+        let (address, rack) = (label(address, "address")?, label(rack, "rack")?);
+        let site = (site != 0).then_some(SiteId(site));
+        let site = MemoryAnnouncement { peer: peer.name, address, rack, bytes, site };
+        let number = self.members().register_memory(&site).await.map_err(refusal)?;
+        Ok(Response::new(RegisterMemoryReply { site: number.0 }))
     }
 
     async fn list_sites(

@@ -7,6 +7,7 @@
 
 mod background;
 mod members;
+mod memory;
 mod neighbours;
 mod report;
 mod shared;
@@ -18,16 +19,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use striate_cache::{Cache, CacheSettings, Keeper};
 use striate_client::{Client, ClientOptions};
 use striate_commands::admin::find::STATE_FOLDER;
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::{Optimiser, Rebalancer, SiteStatistics, Upkeep, UpkeepOptions};
-use striate_core::{ClusterId, Formats, InForce, Profile, SiteId};
+use striate_core::{ClusterId, Formats, InForce, Profile, RackId, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::{Instant, JoinHandle, Runtime};
 use striate_s3::{Credentials, KeyStore, SealingKey};
-use striate_site::{Site, StoreStatus};
+use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, Site, SiteIdentity, StoreStatus};
 use striate_stripe::StripeOptions;
 
 use super::directories::{Found, inspect};
@@ -51,6 +53,8 @@ pub struct Settings {
     pub stripes: StripeOptions,
     /// What it does by itself to stay whole, where it is the process that does.
     pub upkeep: UpkeepOptions,
+    /// A memory site in this process.
+    pub cache: Option<CacheOptions>,
 }
 
 /// A running store. Cheap to clone.
@@ -66,6 +70,9 @@ struct Inner {
     /// The same, where it is the embedded one.
     embedded: Option<EmbeddedStore>,
     client: Client,
+    cache: Cache,
+    /// The memory site of this process.
+    memory: Option<Arc<CacheStore>>,
     keys: Arc<KeyStore>,
     sealing: SealingBytes,
     state: Mutex<State>,
@@ -159,6 +166,7 @@ impl Cluster {
             settings.given_key.clone(),
         );
         let keys = Arc::new(keys.map_err(Failure::refused)?);
+        let cluster = plan.roster.cluster;
         let state = State { roster: plan.roster, live, ignored: plan.ignored, followed: None };
         let options = ClientOptions {
             profile,
@@ -168,12 +176,16 @@ impl Cluster {
         };
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;
         let client = client.map_err(Failure::failed)?;
+        let cache = Cache::new(client.stripes(), CacheSettings::default());
+        let memory = settings.cache.map(|options| memory_site(&runtime, &cache, cluster, options));
         let inner = Inner {
             started: runtime.now(),
             runtime,
             meta: Arc::new(meta.clone()),
             embedded: Some(meta),
             client,
+            cache,
+            memory: memory.transpose()?,
             keys,
             sealing,
             state: Mutex::new(state),
@@ -207,6 +219,11 @@ impl Cluster {
     /// The client service.
     pub fn client(&self) -> &Client {
         &self.inner.client
+    }
+
+    /// The memory tier, as this process sees it.
+    pub fn cache(&self) -> &Cache {
+        &self.inner.cache
     }
 
     /// What is known of the sites' load; filled while the background work runs.
@@ -320,6 +337,26 @@ impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cluster").field("id", &self.id()).finish_non_exhaustive()
     }
+}
+
+/// The number of a memory site in the process of its gateway, which nobody else sees.
+const OWN_MEMORY: SiteId = SiteId(u32::MAX);
+
+/// Makes a memory site in this process, which is the whole tier.
+fn memory_site(
+    runtime: &Runtime,
+    cache: &Cache,
+    cluster: ClusterId,
+    options: CacheOptions,
+) -> Outcome<Arc<CacheStore>> {
+    let store =
+        CacheStore::new(options).map_err(|error| Failure::refused(format!("--cache-mib: {error}")))?;
+    let store = Arc::new(store);
+    let identity = SiteIdentity { cluster, site: OWN_MEMORY, rack: RackId("memory".to_owned()) };
+    let site = LocalSite::new(runtime.clone(), identity, store.clone(), QueueLimits::default());
+    site.set_keeper(Arc::new(Keeper::new(store.clone())));
+    cache.set_sites(vec![(Arc::new(site), options.bound_bytes)]);
+    Ok(store)
 }
 
 fn lock(path: &Path) -> Outcome<DirectoryLock> {

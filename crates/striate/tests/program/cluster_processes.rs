@@ -169,6 +169,7 @@ impl TestCluster {
             region: "us-east-1".to_owned(),
             given_key: None,
             stripes: StripeOptions { in_flight_bytes: 32 << 20, ..StripeOptions::default() },
+            cache: None,
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let sealing = sealing_key(&self.path(name)).unwrap();

@@ -71,7 +71,7 @@ fn what_is_wrong_in_a_file_is_named_with_what_was_meant() {
         ("[gateway]\ndev = \"yes\"", vec!["[gateway] dev", "true or false"]),
         ("[site]\ncontrol = [\"c1\"]", vec!["no port", "striate.toml"]),
         ("[site]\nrack = ", vec!["striate.toml", "TOML parse error"]),
-        ("", vec!["--data", "--identity"]),
+        ("", vec!["--identity"]),
     ] {
         let error = with_file(text, "striate site").unwrap_err();
         for reason in reasons {

@@ -72,6 +72,7 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
         region: "us-east-1".to_owned(),
         given_key: None,
         stripes: StripeOptions { in_flight_bytes: 32 << 20, write_surplus, ..StripeOptions::default() },
+        cache: None,
         upkeep: striate_control::UpkeepOptions::by_hand(),
     };
     Cluster::open(runtime, plan, settings).await

@@ -39,6 +39,7 @@ impl Store {
             region: "us-east-1".to_owned(),
             given_key: None,
             stripes: StripeOptions { in_flight_bytes: 32 << 20, ..StripeOptions::default() },
+            cache: None,
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let plan = plan_start(&inspected).map_err(Failure::refused)?;

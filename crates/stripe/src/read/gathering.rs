@@ -64,6 +64,8 @@ pub(super) struct Piece {
     pub(super) whole_of: Option<usize>,
     /// Why it cannot be had.
     pub(super) error: Option<StripeError>,
+    /// It is of a cached form, and others are read in its place.
+    pub(super) is_replaced: bool,
 }
 
 impl StripeRead {
@@ -245,6 +247,31 @@ impl StripeRead {
         self.stripe.code.k() > 1 && !shape.wanted.difference(&self.came(shape)).is_empty()
     }
 
+    /// What came of the bytes `range` of the data, and what did not, in order: parts inside one chunk that came, and longer ones that
+    /// did not.
+    pub(super) fn had_of(&self, range: &Range<u32>) -> Vec<(Range<u32>, Option<Bytes>)> {
+        let len = self.stripe.record.chunk_len;
+        let mut parts: Vec<(Range<u32>, Option<Bytes>)> = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let (chunk, end) = (at / len, range.end.min((at / len + 1) * len));
+            let columns = at - chunk * len..end - chunk * len;
+            let had = self.covering(&columns).find_map(|request| match &request.state {
+                State::Arrived(bytes) if request.index == chunk as usize => {
+                    let from = (columns.start - request.columns.start) as usize;
+                    Some(bytes.slice(from..from + columns.len()))
+                }
+                _ => None,
+            });
+            match parts.last_mut() {
+                Some((before, None)) if had.is_none() => before.end = end,
+                _ => parts.push((at..end, had)),
+            }
+            at = end;
+        }
+        parts
+    }
+
     /// The wanted columns of a piece that is determined, in the order of the chunks.
     pub(super) fn complete(&self, shape: &PieceShape, buffers: &BufferPool) -> Option<Vec<Bytes>> {
         let mut came: Vec<(usize, Bytes)> = Vec::with_capacity(self.asked.len());
@@ -342,12 +369,12 @@ fn true_copies(stripe: &OpenedStripe) -> Vec<Copy> {
 
 impl Piece {
     pub(super) fn new(stripe: usize, shape: PieceShape, whole_of: Option<usize>) -> Self {
-        Self { stripe, shape, whole_of, chunks: None, error: None }
+        Self { stripe, shape, whole_of, chunks: None, error: None, is_replaced: false }
     }
 
     /// It was neither completed nor given up.
     pub(super) fn is_open(&self) -> bool {
-        self.chunks.is_none() && self.error.is_none()
+        self.chunks.is_none() && self.error.is_none() && !self.is_replaced
     }
 }
 

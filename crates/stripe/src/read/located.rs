@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use striate_core::{SiteId, StripeId};
 use striate_plan::{Policy, QueryPiece, QueryPlan};
 
+use super::cached::ServedFrom;
 use super::gathering::{Piece, StripeRead, trim};
 use super::span::Span;
 use crate::error::StripeError;
@@ -20,10 +21,28 @@ pub(super) struct Located {
     pub(super) pieces: Vec<Piece>,
     /// Of each stripe.
     members: Vec<Members>,
-    /// Of each span, in order.
-    pieces_of: Vec<Positions>,
+    /// Of each span, in the order of its bytes.
+    parts_of: Vec<Parts>,
     is_handed_out: Vec<bool>,
 }
+
+/// A part of a span.
+struct Part {
+    bytes: PartBytes,
+    /// How many there are.
+    len: u32,
+}
+
+/// Where a part's bytes come from.
+enum PartBytes {
+    /// From the wanted chunks of these pieces, in order; padding follows.
+    Pieces(Positions),
+    /// They came from a cached form that others are missing of.
+    Had(Bytes),
+}
+
+/// Mostly one.
+type Parts = SmallVec<[Part; 1]>;
 
 /// What a stripe is read for.
 #[derive(Default)]
@@ -36,8 +55,8 @@ struct Members {
 type Positions = SmallVec<[usize; 3]>;
 
 impl Located {
-    /// The stripes of all spans: those that are known and whose sites all answer as they are known, the others looked up
-    /// together.
+    /// The stripes of all spans: cached forms, those that are known and whose sites all answer as they are known, the others
+    /// looked up together.
     ///
     /// # Errors
     /// When the metadata store fails, or has no stripe for a block.
@@ -45,21 +64,26 @@ impl Located {
         table: &StripeTable,
         sites: &Sites,
         spans: &[Span],
+        cached: &[Option<Arc<OpenedStripe>>],
     ) -> Result<Self, StripeError> {
-        let (ids, of_span) = stripes_of(spans)?;
+        let (ids, of_span) = stripes_of(spans, cached)?;
         let sites = sites.snapshot();
         let answers = |stripe: &Arc<OpenedStripe>| {
             stripe.record.locations.iter().all(|location| sites.is_readable(SiteId(location.site)))
         };
-        let known: Vec<_> = ids.iter().map(|&id| table.known(id).filter(answers)).collect();
-        let unknown: Vec<StripeId> =
-            ids.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(&id, _)| id).collect();
+        let known = |&id: &StripeId| Some(StripeRead::new(table.known(id).filter(answers)?, true));
+        let mut at_hand: Vec<Option<StripeRead>> = ids.iter().map(known).collect();
+        for (form, &stripe) in cached.iter().zip(&of_span) {
+            at_hand[stripe] =
+                form.clone().map(|form| StripeRead::new(form, false)).or(at_hand[stripe].take());
+        }
+        let missing = ids.iter().zip(&at_hand).filter(|(_, stripe)| stripe.is_none());
+        let unknown: Vec<StripeId> = missing.map(|(&id, _)| id).collect();
         let mut looked_up = table.open_many(&unknown).await?.into_iter();
-        let stripe = |known: Option<Arc<OpenedStripe>>| match known {
-            Some(stripe) => Some(StripeRead::new(stripe, true)),
-            None => looked_up.next().map(|stripe| StripeRead::new(stripe, false)),
+        let stripe = |at_hand: Option<StripeRead>| {
+            at_hand.or_else(|| looked_up.next().map(|stripe| StripeRead::new(stripe, false)))
         };
-        Self::new(known.into_iter().filter_map(stripe).collect(), spans, &of_span)
+        Self::new(at_hand.into_iter().filter_map(stripe).collect(), spans, &of_span)
     }
 
     fn new(stripes: Vec<StripeRead>, spans: &[Span], of_span: &[usize]) -> Result<Self, StripeError> {
@@ -67,20 +91,20 @@ impl Located {
             stripes,
             pieces: Vec::with_capacity(spans.len()),
             members: Vec::new(),
-            pieces_of: Vec::with_capacity(spans.len()),
+            parts_of: Vec::with_capacity(spans.len()),
             is_handed_out: vec![false; spans.len()],
         };
         this.members.resize_with(this.stripes.len(), Members::default);
         for (number, (span, &stripe)) in spans.iter().zip(of_span).enumerate() {
-            let pieces = this.add_pieces(number, span, stripe)?;
-            this.pieces_of.push(pieces);
+            let part = this.add_part(number, span, stripe)?;
+            this.parts_of.push(smallvec![part]);
             this.members[stripe].spans.push(number);
         }
         Ok(this)
     }
 
-    /// The pieces of a span. One that another span has already serves both.
-    fn add_pieces(&mut self, number: usize, span: &Span, stripe: usize) -> Result<Positions, StripeError> {
+    /// A span, or a part of the `number`-th, as pieces of a stripe. A piece that is there already serves both.
+    fn add_part(&mut self, number: usize, span: &Span, stripe: usize) -> Result<Part, StripeError> {
         let shapes = span.pieces(&self.stripes[stripe].stripe)?;
         let whole_of = span.is_whole().then_some(number);
         let mut positions = Positions::new();
@@ -93,7 +117,62 @@ impl Located {
                 self.pieces.len() - 1
             }));
         }
-        Ok(positions)
+        Ok(Part { bytes: PartBytes::Pieces(positions), len: span.range.len() as u32 })
+    }
+
+    /// The stripe that keeps what a stripe of the query is the cached form of; itself, where it is none.
+    pub(super) fn kept_in(&self, stripe: usize, spans: &[Span]) -> Result<StripeId, StripeError> {
+        let read = &self.stripes[stripe];
+        match self.members[stripe].spans.first() {
+            Some(&span) if read.stripe.is_cached() => spans[span].of.stripe(),
+            _ => Ok(read.stripe.id),
+        }
+    }
+
+    /// Whether all of a span came from its cached form, or how much of it.
+    pub(super) fn served_from(&self, span: usize, stripe: usize) -> ServedFrom {
+        let had = |part: &Part| match &part.bytes {
+            PartBytes::Had(bytes) => Some(bytes.len() as u64),
+            PartBytes::Pieces(_) => None,
+        };
+        match self.parts_of[span].iter().filter_map(had).sum() {
+            _ if self.stripes[stripe].stripe.is_cached() => ServedFrom::Cache,
+            0 => ServedFrom::Store,
+            cached => ServedFrom::Both { cached },
+        }
+    }
+
+    /// What has not come of a cached form is read from `kept`, where it is kept, from now on. Answers by how many open pieces there
+    /// are more, and less.
+    ///
+    /// # Errors
+    /// [`StripeError::Inconsistent`] where `kept` does not hold it.
+    pub(super) fn fall_back(
+        &mut self,
+        stripe: usize,
+        kept: StripeRead,
+        spans: &[Span],
+    ) -> Result<(usize, usize), StripeError> {
+        let (fresh, first) = (self.stripes.len(), self.pieces.len());
+        self.stripes.push(kept);
+        self.members.push(Members::default());
+        let waiting = self.members[stripe].spans.iter().copied();
+        let waiting: Positions = waiting.filter(|&span| !self.is_handed_out[span]).collect();
+        for &span in &waiting {
+            let mut parts = Parts::new();
+            for (range, had) in self.stripes[stripe].had_of(&spans[span].range) {
+                parts.push(match had {
+                    Some(bytes) => Part { len: bytes.len() as u32, bytes: PartBytes::Had(bytes) },
+                    None => self.add_part(span, &Span { of: spans[span].of.clone(), range }, fresh)?,
+                });
+            }
+            self.parts_of[span] = parts;
+        }
+        let open: Vec<usize> = self.open_pieces_of(stripe).collect();
+        open.iter().for_each(|&piece| self.pieces[piece].is_replaced = true);
+        self.members[stripe].spans.retain(|span| !waiting.contains(span));
+        self.members[fresh].spans = waiting;
+        Ok((self.pieces.len() - first, open.len()))
     }
 
     /// What a plan for the rest of a piece starts from.
@@ -130,24 +209,48 @@ impl Located {
     }
 
     /// The spans of a stripe that are complete since the last look, each with its bytes.
-    pub(super) fn take_complete(&mut self, stripe: usize, spans: &[Span]) -> Vec<(usize, Vec<Bytes>)> {
+    pub(super) fn take_complete(&mut self, stripe: usize) -> Vec<(usize, Vec<Bytes>)> {
         let mut complete = Vec::new();
         for &span in &self.members[stripe].spans {
-            let pieces = &self.pieces_of[span];
-            if self.is_handed_out[span] || pieces.iter().any(|&piece| self.pieces[piece].chunks.is_none()) {
+            let parts = &self.parts_of[span];
+            if self.is_handed_out[span] || !parts.iter().all(|part| self.is_complete(part)) {
                 continue;
             }
             self.is_handed_out[span] = true;
-            let chunks = pieces.iter().filter_map(|&piece| self.pieces[piece].chunks.as_ref()).flatten();
-            complete.push((span, trim(chunks.cloned().collect(), spans[span].range.len() as u32)));
+            let bytes = match &parts[..] {
+                [part] => self.bytes_of(part),
+                parts => parts.iter().flat_map(|part| self.bytes_of(part)).collect(),
+            };
+            complete.push((span, bytes));
         }
         complete
     }
 
+    fn is_complete(&self, part: &Part) -> bool {
+        match &part.bytes {
+            PartBytes::Had(_) => true,
+            PartBytes::Pieces(pieces) => pieces.iter().all(|&piece| self.pieces[piece].chunks.is_some()),
+        }
+    }
+
+    fn bytes_of(&self, part: &Part) -> Vec<Bytes> {
+        match &part.bytes {
+            PartBytes::Had(bytes) => vec![bytes.clone()],
+            PartBytes::Pieces(pieces) => {
+                let chunks = pieces.iter().filter_map(|&piece| self.pieces[piece].chunks.as_ref()).flatten();
+                trim(chunks.cloned().collect(), part.len)
+            }
+        }
+    }
+
     /// The error of the first span that cannot be had.
     pub(super) fn first_error(&self) -> Option<StripeError> {
-        let pieces = self.pieces_of.iter().flatten();
-        pieces.filter_map(|&piece| self.pieces[piece].error.clone()).next()
+        let pieces = |part: &Part| match &part.bytes {
+            PartBytes::Pieces(pieces) => pieces.clone(),
+            PartBytes::Had(_) => Positions::new(),
+        };
+        let pieces = self.parts_of.iter().flatten().flat_map(pieces);
+        pieces.into_iter().find_map(|piece| self.pieces[piece].error.clone())
     }
 
     /// Bytes that count for all pieces: of a part whose chunks cannot all be had, the same columns of k others too.
@@ -201,15 +304,22 @@ impl Located {
     }
 }
 
-/// The stripes of spans, each once, and of every span which it is.
-fn stripes_of(spans: &[Span]) -> Result<(Vec<StripeId>, Vec<usize>), StripeError> {
-    if let [span] = spans {
-        return Ok((vec![span.of.stripe()?], vec![0]));
+/// The stripes of spans, each once, and of every span which it is: its cached form where there is one.
+fn stripes_of(
+    spans: &[Span],
+    cached: &[Option<Arc<OpenedStripe>>],
+) -> Result<(Vec<StripeId>, Vec<usize>), StripeError> {
+    let id_of = |number: usize| match cached.get(number) {
+        Some(Some(cached)) => Ok(cached.id),
+        _ => spans[number].of.stripe(),
+    };
+    if spans.len() == 1 {
+        return Ok((vec![id_of(0)?], vec![0]));
     }
     let mut known = HashMap::with_capacity(spans.len());
     let (mut ids, mut of_span) = (Vec::with_capacity(spans.len()), Vec::with_capacity(spans.len()));
-    for span in spans {
-        let id = span.of.stripe()?;
+    for number in 0..spans.len() {
+        let id = id_of(number)?;
         of_span.push(*known.entry(id).or_insert_with(|| {
             ids.push(id);
             ids.len() - 1

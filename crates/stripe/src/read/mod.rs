@@ -3,6 +3,7 @@
 //! - [`query`]: reads any number of pieces by a policy, with one request for each site.
 //! - [`span`]: blocks and parts of blocks, and the pieces that they are made of.
 //! - [`located`]: a query's spans with their stripes and pieces.
+//! - [`cached`]: blocks that are in the memory tier too.
 //! - [`gathering`]: the stripes of a query while their chunks arrive.
 //! - [`planning`]: the plan of a query.
 //! - [`requests`]: the requests of a query that are under way, and which of them are late.
@@ -13,6 +14,7 @@
 //! - [`measure`], [`sampling`]: what reads took, and what was asked for together.
 
 mod arrival;
+mod cached;
 mod damage;
 mod explain;
 mod explain_options;
@@ -28,6 +30,8 @@ mod requests;
 mod sampling;
 mod span;
 
+pub(crate) use cached::Source;
+pub use cached::{BlockCache, ServedFrom};
 pub use explain::{BlockExplained, ChunkExplained, ExtentExplained, QueryExplained, SiteExplained};
 pub use explain_options::{OptionExplained, OptionKind};
 pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};

@@ -12,6 +12,9 @@
 //! A piece that can no longer be completed has its stripe looked up again: where its record has changed, the stripe's
 //! pieces begin anew; otherwise they are lost, and the error says which chunks are missing.
 //!
+//! A block that is cached is read as a stripe of the memory tier ([`super::cached`]); what is missing there is read from where it is
+//! kept.
+//!
 //! All of a query is in memory at the end. Its bytes count against the byte budget, chunks beyond the needed ones
 //! included, from before the sites are asked until the caller drops [`BlocksRead`]. What a plan asks for to read around chunks
 //! that can be had counts while the query is read, if nobody waits for memory; otherwise it is read normally: who has a
@@ -31,7 +34,8 @@ use striate_runtime::Instant;
 use striate_site::SiteError;
 use tracing::{Instrument, debug_span};
 
-use super::gathering::{Piece, matches_checksum, trim};
+use super::cached::{ServedFrom, Source};
+use super::gathering::{Piece, StripeRead, matches_checksum, trim};
 use super::located::Located;
 use super::measure::Phase;
 use super::reads::Reads;
@@ -117,7 +121,7 @@ struct Query<'a, HandOut> {
     shortage: Shortage,
     is_more_asked_than_needed: bool,
     stats: ReadStats,
-    /// Takes a span's position and its bytes, once for each.
+    /// Takes a span's position, its bytes and where they came from, once for each.
     hand_out: HandOut,
 }
 
@@ -127,14 +131,17 @@ impl Reads {
         &self,
         spans: &[Span],
         budget: &ByteBudget,
+        source: Source,
     ) -> Result<BlocksRead, StripeError> {
         let mut stats = ReadStats::default();
-        let located = self.located(spans, &mut stats).await?;
+        let located = self.located(spans, source, &mut stats).await?;
         let bytes = located.bytes_in_memory(&*self.shared.options.read_policy, self.can_be_asked());
         let share = budget.acquire(bytes).await?;
         let mut read = vec![Vec::new(); spans.len()];
         let hand_out = |span: usize, pieces| read[span] = pieces;
-        let stats = self.gather(spans, located, Purpose::Query, budget, stats, hand_out).await?;
+        let mut hand_out = self.telling_cache(spans, source, hand_out);
+        let stats = self.gather(spans, located, Purpose::Query, budget, stats, &mut hand_out).await?;
+        drop(hand_out);
         Ok(BlocksRead { blocks: read, stats, share })
     }
 
@@ -143,17 +150,44 @@ impl Reads {
         &self,
         spans: &[Span],
         budget: &ByteBudget,
+        source: Source,
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
         let mut stats = ReadStats::default();
-        let located = self.located(spans, &mut stats).await?;
+        let located = self.located(spans, source, &mut stats).await?;
+        let hand_out = self.telling_cache(spans, source, hand_out);
         self.gather(spans, located, Purpose::Ahead, budget, stats, hand_out).await
     }
 
+    /// Hands out a span's bytes, and tells the cache where they came from.
+    fn telling_cache<'a>(
+        &'a self,
+        spans: &'a [Span],
+        source: Source,
+        mut hand_out: impl FnMut(usize, Vec<Bytes>) + Send + 'a,
+    ) -> impl FnMut(usize, Vec<Bytes>, ServedFrom) + Send + 'a {
+        let cache = self.shared.cache().filter(|_| source == Source::Nearest);
+        move |span, bytes, from| {
+            if let Some(cache) = cache {
+                cache.served(&spans[span], &bytes, from);
+            }
+            hand_out(span, bytes);
+        }
+    }
+
     /// The stripes of spans, looked up together.
-    async fn located(&self, spans: &[Span], stats: &mut ReadStats) -> Result<Located, StripeError> {
+    async fn located(
+        &self,
+        spans: &[Span],
+        source: Source,
+        stats: &mut ReadStats,
+    ) -> Result<Located, StripeError> {
         let began = self.shared.runtime.now();
-        let looking_up = Located::look_up(&self.shared.table, &self.shared.sites, spans);
+        let cached = match self.shared.cache().filter(|_| source == Source::Nearest) {
+            Some(cache) => cache.find(spans).await,
+            None => Vec::new(),
+        };
+        let looking_up = Located::look_up(&self.shared.table, &self.shared.sites, spans, &cached);
         let located = looking_up.instrument(debug_span!("metadata")).await?;
         stats.metadata = self.shared.runtime.now() - began;
         self.shared.measures.took(Phase::Metadata, stats.metadata);
@@ -168,7 +202,7 @@ impl Reads {
         purpose: Purpose,
         budget: &ByteBudget,
         mut stats: ReadStats,
-        hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
+        hand_out: impl FnMut(usize, Vec<Bytes>, ServedFrom) + Send,
     ) -> Result<ReadStats, StripeError> {
         let (runtime, measures) = (&self.shared.runtime, &self.shared.measures);
         let began = runtime.now();
@@ -200,7 +234,7 @@ impl Reads {
     }
 }
 
-impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
+impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// Asks by the first plan. Where there is none for all pieces, what can be had is asked for by itself.
     fn begin(&mut self, plan: Option<QueryPlan>, open: &[usize]) {
         let Some(plan) = plan else {
@@ -323,6 +357,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
                 self.reads.shared.table.forget(stripe.stripe.id);
                 self.shortage = Shortage::Failed;
             }
+            // What is missing of a cached form is no damage.
+            Some(_) if stripe.stripe.is_cached() => self.shortage = Shortage::Failed,
             // Only a miss at the current location is a lost chunk.
             Some(SiteError::Missing(_) | SiteError::Corrupt { .. }) if stripe.is_remembered => {
                 self.look_up(number)
@@ -342,8 +378,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
             return;
         }
         self.open -= completed;
-        for (span, bytes) in self.located.take_complete(stripe, self.spans) {
-            (self.hand_out)(span, bytes);
+        for (span, bytes) in self.located.take_complete(stripe) {
+            (self.hand_out)(span, bytes, self.located.served_from(span, stripe));
         }
         if self.is_more_asked_than_needed && self.reads.shared.options.read_policy.cancels() {
             self.stats.cancelled += self.requests.drop_unneeded(&self.located);
@@ -444,12 +480,20 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Looks a stripe up again.
+    /// Looks a stripe up again, or that of which it is the cached form.
     fn look_up(&mut self, number: usize) {
+        let id = self.located.kept_in(number, self.spans);
         let stripe = &mut self.located.stripes[number];
         if !std::mem::replace(&mut stripe.is_looked_up, true) {
-            let (table, id) = (&self.reads.shared.table, stripe.stripe.id);
-            self.look_ups.push(Box::pin(async move { (number, table.find_again(id).await) }));
+            let (table, is_cached) = (&self.reads.shared.table, stripe.stripe.is_cached());
+            self.look_ups.push(Box::pin(async move {
+                let found = match id {
+                    Ok(id) if is_cached => table.open_many(&[id]).await.map(|mut found| found.pop()),
+                    Ok(id) => table.find_again(id).await,
+                    Err(error) => Err(error),
+                };
+                (number, found)
+            }));
         }
     }
 
@@ -467,6 +511,9 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
     fn take_look_up(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) {
         let stripe = &mut self.located.stripes[number];
         stripe.is_looked_up = false;
+        if stripe.stripe.is_cached() {
+            return self.fall_back(number, found);
+        }
         let of = &stripe.stripe;
         let error = match found {
             Ok(Some(now)) if now.row.version == of.row.version && stripe.is_remembered => {
@@ -503,6 +550,25 @@ impl<HandOut: FnMut(usize, Vec<Bytes>) + Send> Query<'_, HandOut> {
                 let error = error.clone().unwrap_or_else(|| stripe.unreadable(shape));
                 self.located.pieces[piece].error = Some(error);
                 self.open -= 1;
+            }
+        }
+    }
+
+    /// Reads from where it is kept what did not come of a cached form.
+    fn fall_back(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) {
+        let fallen_back = found.and_then(|kept| {
+            let kept = kept.ok_or_else(|| crate::table::gone(self.located.stripes[number].stripe.id))?;
+            self.located.fall_back(number, StripeRead::new(kept, false), self.spans)
+        });
+        match fallen_back {
+            Ok((more, less)) => {
+                self.open = self.open + more - less;
+                self.shortage = Shortage::Failed;
+            }
+            Err(error) => {
+                let open: Vec<usize> = self.located.open_pieces_of(number).collect();
+                self.open -= open.len();
+                open.into_iter().for_each(|piece| self.located.pieces[piece].error = Some(error.clone()));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What all reads of one process share: plans, what they have learnt of sites, and what they took.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use striate_plan::ReadPlanner;
 use striate_runtime::Runtime;
 
 use super::arrival::{Arrivals, HedgeBudget};
+use super::cached::BlockCache;
 use super::damage::DamageReports;
 use super::measure::ReadMeasures;
 use super::patience::Patience;
@@ -36,9 +37,15 @@ pub(super) struct Shared {
     /// Of the policy.
     pub(super) planner: Mutex<Box<dyn ReadPlanner>>,
     pub(super) damage: DamageReports,
+    cache: OnceLock<Arc<dyn BlockCache>>,
 }
 
 impl Shared {
+    /// What knows of cached blocks, if anything does.
+    pub(super) fn cache(&self) -> Option<&dyn BlockCache> {
+        self.cache.get().map(|cache| &**cache)
+    }
+
     /// For how long a site may be silent before others are asked: the policy's time-out, or what reads usually take.
     pub(super) fn hedge_after(&self) -> Duration {
         self.options.read_policy.time_out().unwrap_or_else(|| self.patience.hedge_after())
@@ -61,12 +68,18 @@ impl Reads {
             rng,
             planner: Mutex::new(options.read_policy.planner()),
             damage: DamageReports::new(runtime.clone(), table.clone()),
+            cache: OnceLock::new(),
             runtime,
             table,
             sites,
             options,
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Reads look for cached blocks from now on. Later calls change nothing.
+    pub(crate) fn set_cache(&self, cache: Arc<dyn BlockCache>) {
+        let _ = self.shared.cache.set(cache);
     }
 
     /// What reads took until now.

@@ -119,6 +119,8 @@ impl Span {
             return Ok(Pieces::new());
         }
         match &self.of {
+            // The cached form of an extent is a block of its own.
+            Stored::Extent(_) if stripe.is_cached() => Ok(self.of_block(stripe)),
             Stored::Block(_) => Ok(self.of_block(stripe)),
             Stored::Extent(extent) => self.of_extent(extent, stripe).map(|piece| smallvec![piece]),
         }

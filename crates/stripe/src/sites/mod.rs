@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use striate_core::{LoadReport, RackId, SiteId};
+use striate_core::{LoadReport, RackId, SiteId, Tier};
 use striate_plan::{Candidate, SiteCost};
 use striate_runtime::{Instant, Processors, Runtime};
 use striate_site::{Site, SiteError};
@@ -47,6 +47,7 @@ struct Usual {
 #[derive(Clone)]
 struct Entry {
     site: Arc<dyn Site>,
+    tier: Tier,
     health: Arc<Health>,
 }
 
@@ -216,20 +217,29 @@ impl Sites {
         let watching = Watching::new(runtime.now());
         let usual = Usual { queue: UsualQueue::default(), asking: Asking::default(), processors, watching };
         let this = Self { runtime, table, usual: Arc::new(usual) };
-        this.replace(sites);
+        this.replace(Tier::Disk, sites);
         this
     }
 
-    /// Replaces the set of sites; what is known of sites that stay is kept.
-    pub(crate) fn replace(&self, sites: Vec<Arc<dyn Site>>) {
+    /// Replaces the set of sites of a tier; what is known of sites that stay is kept.
+    pub(crate) fn replace(&self, tier: Tier, sites: Vec<Arc<dyn Site>>) {
         let mut table = self.table.write();
         let entry = |site: Arc<dyn Site>| {
             let known = table.get(&site.id()).filter(|entry| Arc::ptr_eq(&entry.site, &site));
             let health = known.map_or_else(Arc::default, |entry| entry.health.clone());
-            (site.id(), Entry { site, health })
+            (site.id(), Entry { site, tier, health })
         };
-        let new = sites.into_iter().map(entry).collect();
+        let others = table.iter().filter(|(_, entry)| entry.tier != tier);
+        let others = others.map(|(id, entry)| (*id, entry.clone()));
+        let new = sites.into_iter().map(entry).chain(others).collect();
         *table = Arc::new(new);
+    }
+
+    /// The sites of the memory tier that answer, in the order of their numbers.
+    pub(crate) fn memory_sites(&self) -> Vec<Arc<dyn Site>> {
+        let table = self.table.read();
+        let live = table.values().filter(|entry| entry.tier == Tier::Memory && entry.is_readable());
+        live.map(|entry| entry.site.clone()).collect()
     }
 
     /// The sites now.
@@ -260,7 +270,7 @@ impl Sites {
         self.table.read().get(&site).map(|entry| entry.site.clone())
     }
 
-    /// All sites.
+    /// All sites that keep durable chunks.
     pub(crate) fn views(&self) -> Vec<SiteView> {
         let view = |entry: &Entry| SiteView {
             site: entry.site.clone(),
@@ -268,7 +278,7 @@ impl Sites {
             writable: entry.is_writable(),
             draining: entry.health.draining.load(Ordering::Relaxed),
         };
-        self.table.read().values().map(view).collect()
+        self.table.read().values().filter(|entry| entry.tier == Tier::Disk).map(view).collect()
     }
 
     /// Sites that take new chunks.
@@ -282,14 +292,19 @@ impl Sites {
                 queue_requests: load.queue_requests,
             }
         };
-        self.table.read().values().filter(|entry| entry.is_writable()).map(candidate).collect()
+        let table = self.table.read();
+        table
+            .values()
+            .filter(|entry| entry.tier == Tier::Disk && entry.is_writable())
+            .map(candidate)
+            .collect()
     }
 
-    /// Number of racks among all sites, whether they answer or not.
+    /// Number of racks among all sites that keep durable chunks, whether they answer or not.
     pub(crate) fn rack_count(&self) -> usize {
-        let racks: std::collections::HashSet<RackId> =
-            self.table.read().values().map(|entry| entry.site.rack()).collect();
-        racks.len()
+        let table = self.table.read();
+        let durable = table.values().filter(|entry| entry.tier == Tier::Disk);
+        durable.map(|entry| entry.site.rack()).collect::<std::collections::HashSet<RackId>>().len()
     }
 
     /// Keeps new chunks off a site.

@@ -31,7 +31,7 @@ impl Cluster {
     /// Starts the background work; it ends with [`Cluster::close`].
     pub fn start_background(&self) {
         let runtime = &self.inner.runtime;
-        let stripes = || self.inner.client.stripes().clone();
+        let stripes = || self.inner.client.stripes().past_cache();
         let statistics = self.inner.statistics.clone();
         let source = AccessSource::Own(stripes());
         let mut tasks = vec![runtime.spawn(statistics.clone().run(stripes()))];

@@ -55,6 +55,7 @@ mod tests {
             region: "us-east-1".to_owned(),
             given_key: None,
             stripes: StripeOptions::default(),
+            cache: None,
             upkeep: UpkeepOptions::by_hand(),
         };
         Cluster::open(Runtime::real(), plan, settings).await.expect("opened").cluster

@@ -21,7 +21,7 @@ use super::work::Work;
 pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
 
 /// A site in another process must answer within this time.
-const ASK_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Rows of one scan.
 const PAGE: usize = 1_000;
 
@@ -36,7 +36,7 @@ impl Cluster {
         // Where the metadata cannot be read that is said already.
         let Work { repair, movement, scrub, packing, copies } = self.work().await.unwrap_or_default();
         let this = self.clone();
-        let asked = self.ask_remote_sites().await;
+        let (asked, cache) = futures::future::join(self.ask_remote_sites(), self.cache_state()).await;
         let total = match asked.is_empty() {
             true => self.capacity(),
             false => total_capacity(asked.values().flatten().map(|status| status.store.clone())),
@@ -62,6 +62,7 @@ impl Cluster {
             scrub,
             packing,
             copies,
+            cache,
             formats,
             warnings,
         }

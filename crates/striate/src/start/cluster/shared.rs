@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use striate_cache::{Cache, CacheSettings};
 use striate_client::{Client, ClientOptions};
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::{Members, MembersError, Optimiser, Rebalancer, SiteStatistics, Upkeep};
@@ -34,6 +35,10 @@ pub(super) struct Followed {
     pub(super) sites: Arc<RemoteSites>,
     /// Their rows; retired ones are left out.
     pub(super) rows: Vec<records::Site>,
+    /// Those of the memory tier,
+    pub(super) memory_sites: Arc<RemoteSites>,
+    /// and theirs.
+    pub(super) memory_rows: Vec<records::Site>,
 }
 
 impl Cluster {
@@ -60,7 +65,10 @@ impl Cluster {
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
-        let sites = Arc::new(RemoteSites::new(runtime.clone(), trust.clone()));
+        let client = client.map_err(Failure::failed)?;
+        let remote = || Arc::new(RemoteSites::new(runtime.clone(), trust.clone()));
+        let followed =
+            Followed { sites: remote(), rows: Vec::new(), memory_sites: remote(), memory_rows: Vec::new() };
         let roster = Roster {
             generation: 0,
             cluster: id,
@@ -69,14 +77,16 @@ impl Cluster {
             members: Vec::new(),
             formats: RequiredFormats::default(),
         };
-        let followed = Some(Followed { sites, rows: Vec::new() });
+        let followed = Some(followed);
         let state = State { roster, live: BTreeMap::new(), ignored: Vec::new(), followed };
         let inner = Inner {
             started: runtime.now(),
             runtime,
             meta,
             embedded: None,
-            client: client.map_err(Failure::failed)?,
+            cache: Cache::new(client.stripes(), CacheSettings::default()),
+            memory: None,
+            client,
             keys: Arc::new(keys.map_err(Failure::refused)?),
             sealing,
             state: Mutex::new(state),
@@ -109,6 +119,7 @@ impl Cluster {
             followed.sites.all()
         };
         inner.client.stripes().set_sites(sites);
+        self.follow_memory_sites(members.memory_sites().await?);
         for row in &rows {
             inner.client.stripes().set_draining(SiteId(row.id), row.state() == SiteState::Draining);
         }
@@ -119,6 +130,20 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Makes the sites of the memory tier those of the metadata's rows.
+    fn follow_memory_sites(&self, rows: Vec<records::Site>) {
+        let sites = {
+            let mut state = self.inner.state.lock();
+            let Some(followed) = state.followed.as_mut() else { return };
+            followed.memory_sites.update(rows.iter().map(SiteAddress::from));
+            followed.memory_rows.clone_from(&rows);
+            followed.memory_sites.all()
+        };
+        // Both are in the order of their numbers.
+        let bytes = rows.iter().map(|row| row.capacity_bytes);
+        self.inner.cache.set_sites(sites.into_iter().zip(bytes).collect());
     }
 
     /// Follows the rows of sites for ever: what changes is seen when the engine tells it, or a little later.

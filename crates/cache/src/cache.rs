@@ -1,0 +1,508 @@
+//! A gateway's side of the tier.
+//!
+//! A block that this process knows to be there is read from the tier without a question. Of any other its home is asked: it is there;
+//! or nobody has it and this process is to fill it; or somebody fills it, and the reader waits a little. Who has read a block that it
+//! is to fill hands the bytes on, and writes them in the background.
+//!
+//! Nothing here can fail a read. A home that does not answer in time costs that time, once.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
+use striate_core::{SiteId, StripeId, cached};
+use striate_plan::MemorySite;
+use striate_plan::splits::{data_splits, places};
+use striate_runtime::{Instant, Runtime};
+use striate_site::{Site, Standing, Tend, TendMatter, Tended};
+use striate_stripe::{BlockCache, OpenedStripe, ServedFrom, Span, Stored, Stripes, WeakStripes};
+use tokio::sync::{Semaphore, watch};
+
+use crate::fill::{self, split_len};
+use crate::known::{Due, KnownBlocks, NameHasher, Sites, code};
+use crate::names::name;
+use crate::view::{CacheCounts, Served};
+
+/// A home that has not answered by then is not waited for.
+const ASK_WITHIN: Duration = Duration::from_millis(50);
+/// For so long a reader waits for a block that somebody else fills.
+const WAIT_FOR_FILL: Duration = Duration::from_millis(500);
+/// Pause before the first further question to the home of a block that is being filled; each one after it is twice as long.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
+/// What was to be filled by a read that came to nothing is forgotten after this time.
+const FORGET_FILL: Duration = Duration::from_secs(10);
+
+/// How a gateway uses the tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Bytes of blocks that are on their way into the tier at once; further ones are not filled.
+    pub fill_bytes: usize,
+}
+
+impl Default for CacheSettings {
+    /// 16 MiB on their way.
+    fn default() -> Self {
+        Self { fill_bytes: 16 << 20 }
+    }
+}
+
+/// The tier, as one process sees it. A cheap handle.
+#[derive(Clone)]
+pub struct Cache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Runtime,
+    /// The stripe service holds this cache.
+    stripes: WeakStripes,
+    sites: Mutex<Tier>,
+    known: KnownBlocks,
+    filling: Mutex<Filling>,
+    /// KiB that may be on their way.
+    on_the_way: Arc<Semaphore>,
+    counts: CacheCounts,
+}
+
+type Filling = HashMap<StripeId, Fill, BuildHasherDefault<NameHasher>>;
+
+/// The sites of the tier.
+#[derive(Default)]
+struct Tier {
+    /// Bytes that each may hold.
+    bytes: HashMap<SiteId, u64>,
+    /// Those that answered last.
+    live: Arc<Sites>,
+}
+
+/// A block that this process is to fill.
+struct Fill {
+    since: Instant,
+    has_begun: bool,
+    parities: usize,
+    /// Dropped when it is filled, or will not be.
+    _done: watch::Sender<()>,
+    ended: watch::Receiver<()>,
+}
+
+/// A block of a query whose home is asked.
+#[derive(Clone, Copy)]
+struct Question {
+    name: StripeId,
+    len: u32,
+    home: SiteId,
+}
+
+impl Question {
+    fn tend(&self, reads: u32, matter: TendMatter) -> Tend {
+        let split_len = split_len(self.len, cached::splits(self.name));
+        Tend { name: self.name, split_len, reads, matter }
+    }
+}
+
+impl Cache {
+    /// Of the reads of `stripes`. They look for cached blocks from when there are memory sites ([`Cache::set_sites`]).
+    pub fn new(stripes: &Stripes, settings: CacheSettings) -> Self {
+        let inner = Inner {
+            runtime: stripes.runtime().clone(),
+            stripes: stripes.downgrade(),
+            sites: Mutex::default(),
+            known: KnownBlocks::new(),
+            filling: Mutex::default(),
+            on_the_way: Arc::new(Semaphore::new(settings.fill_bytes >> 10)),
+            counts: CacheCounts::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The sites of the tier, and the bytes that each may hold.
+    pub fn set_sites(&self, sites: Vec<(Arc<dyn Site>, u64)>) {
+        let Some(stripes) = self.inner.stripes.upgrade() else { return };
+        self.inner.sites.lock().bytes = sites.iter().map(|(site, bytes)| (site.id(), *bytes)).collect();
+        if !sites.is_empty() {
+            stripes.set_cache(Arc::new(self.clone()));
+        }
+        stripes.set_memory_sites(sites.into_iter().map(|(site, _)| site).collect());
+    }
+
+    /// What it did for reads.
+    pub fn counts(&self) -> &CacheCounts {
+        &self.inner.counts
+    }
+
+    /// Blocks that this process is to fill, or is filling.
+    pub fn filling(&self) -> usize {
+        self.inner.filling.lock().len()
+    }
+}
+
+impl BlockCache for Cache {
+    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<Option<Arc<OpenedStripe>>>> {
+        self.inner.find(spans).boxed()
+    }
+
+    fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom) {
+        self.inner.served(span, bytes, from);
+    }
+}
+
+impl Inner {
+    /// The sites that answer now.
+    fn live(&self, stripes: &Stripes) -> Arc<Sites> {
+        let answering = stripes.memory_sites();
+        let mut tier = self.sites.lock();
+        let now = answering.iter().map(|site| site.id());
+        if !now.eq(tier.live.sites.iter().map(|site| site.site)) {
+            let bytes = |site: SiteId| tier.bytes.get(&site).copied().unwrap_or(1);
+            let sites = answering.iter().map(|site| MemorySite { site: site.id(), bytes: bytes(site.id()) });
+            let (sites, version) = (sites.collect(), tier.live.version + 1);
+            tier.live = Arc::new(Sites { sites, version });
+        }
+        tier.live.clone()
+    }
+
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        let stripes = self.stripes.upgrade()?;
+        stripes.memory_sites().into_iter().find(|live| live.id() == site)
+    }
+
+    /// What a span's block or extent is called, cut as the live sites suggest, and its home.
+    fn question(&self, of: &Stored, live: &Sites) -> Option<Question> {
+        let splits = data_splits(of.len().into(), live.sites.len());
+        let name = name(of, splits).ok()?;
+        let home = *places(name, &live.sites, 1).first()?;
+        Some(Question { name, len: of.len(), home })
+    }
+
+    async fn find(self: &Arc<Self>, spans: &[Span]) -> Vec<Option<Arc<OpenedStripe>>> {
+        let Some(stripes) = self.stripes.upgrade() else { return Vec::new() };
+        let live = self.live(&stripes);
+        if live.sites.is_empty() {
+            return Vec::new();
+        }
+        let mut forms = vec![None; spans.len()];
+        let mut unknown: HashMap<StripeId, (Question, Vec<usize>)> = HashMap::new();
+        for (position, span) in spans.iter().enumerate() {
+            let Some(question) = self.question(&span.of, &live) else { continue };
+            match self.known.form(question.name, &live) {
+                Some(form) => forms[position] = Some(form),
+                None => unknown.entry(question.name).or_insert((question, Vec::new())).1.push(position),
+            }
+        }
+        let mut unknown: Vec<(Question, Vec<usize>)> = unknown.into_values().collect();
+        unknown.sort_unstable_by_key(|(_, positions)| positions[0]);
+        let questions: Vec<Question> = unknown.iter().map(|(question, _)| *question).collect();
+        for (form, (_, positions)) in self.ask(&questions, &live).await.into_iter().zip(unknown) {
+            positions.into_iter().for_each(|position| forms[position].clone_from(&form));
+        }
+        forms
+    }
+
+    /// The forms of blocks that are not known: those that their homes have, those that are filled meanwhile.
+    async fn ask(
+        self: &Arc<Self>,
+        questions: &[Question],
+        live: &Arc<Sites>,
+    ) -> Vec<Option<Arc<OpenedStripe>>> {
+        let is_own = |question: &Question| self.ended(question.name).is_some();
+        let (own, others): (Vec<Question>, Vec<Question>) =
+            questions.iter().partition(|question| is_own(question));
+        let mut found: HashMap<StripeId, Option<Arc<OpenedStripe>>> = HashMap::new();
+        let mut waiting = own;
+        for (question, tended) in others.iter().zip(self.tend(&others, TendMatter::Look).await) {
+            match tended {
+                Some(Tended { standing: Standing::Filling, .. }) => waiting.push(*question),
+                Some(tended) => drop(found.insert(question.name, self.learn(question, tended, live))),
+                None => {}
+            }
+        }
+        let waited = join_all(waiting.iter().map(|question| self.wait_for_fill(question, live))).await;
+        found.extend(waiting.iter().map(|question| question.name).zip(waited));
+        questions.iter().map(|question| found.remove(&question.name).flatten()).collect()
+    }
+
+    /// Tells homes the same of blocks, each of its own; `None` for those that did not answer in time.
+    async fn tend(&self, questions: &[Question], matter: TendMatter) -> Vec<Option<Tended>> {
+        let mut homes: Vec<(SiteId, Vec<usize>)> = Vec::new();
+        for (position, question) in questions.iter().enumerate() {
+            match homes.iter_mut().find(|(home, _)| *home == question.home) {
+                Some((_, positions)) => positions.push(position),
+                None => homes.push((question.home, vec![position])),
+            }
+        }
+        let tell = |(home, positions): (SiteId, Vec<usize>)| async move {
+            let tends = positions.iter().map(|&position| questions[position].tend(1, matter)).collect();
+            let answers = self.tell(home, tends).await;
+            (positions, answers)
+        };
+        let mut answers = vec![None; questions.len()];
+        for (positions, tended) in join_all(homes.into_iter().map(tell)).await {
+            for (position, tended) in positions.into_iter().zip(tended) {
+                answers[position] = Some(tended);
+            }
+        }
+        answers
+    }
+
+    /// Tells a home of blocks. Nothing, if it does not answer in time.
+    async fn tell(&self, home: SiteId, tends: Vec<Tend>) -> Vec<Tended> {
+        let Some(site) = self.site(home) else { return Vec::new() };
+        match self.runtime.timeout(ASK_WITHIN, site.tend(tends)).await {
+            Ok(Ok(tended)) => tended,
+            Ok(Err(error)) => {
+                tracing::debug!(site = %home, %error, "a home of cached blocks was asked in vain");
+                self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
+                Vec::new()
+            }
+            Err(_) => {
+                self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes note of what a home says of a block. Its form, if it is there.
+    fn learn(&self, question: &Question, tended: Tended, live: &Sites) -> Option<Arc<OpenedStripe>> {
+        let (name, now) = (question.name, self.runtime.now());
+        let wanted = self.parities_within(usize::from(tended.wanted_parities), name, live);
+        match tended.standing {
+            Standing::Filled { parities } => {
+                let split_len = split_len(question.len, cached::splits(name));
+                let parities = self.parities_within(usize::from(parities), name, live);
+                self.known.add(name, split_len, (parities, wanted), live, now).ok()
+            }
+            Standing::Granted => {
+                let mut filling = self.filling.lock();
+                filling.retain(|_, fill| fill.has_begun || now - fill.since < FORGET_FILL);
+                let (done, ended) = watch::channel(());
+                filling.insert(
+                    name,
+                    Fill { since: now, has_begun: false, parities: wanted, _done: done, ended },
+                );
+                None
+            }
+            Standing::Filling => None,
+        }
+    }
+
+    /// More parities than there are further sites spread nothing.
+    fn parities_within(&self, parities: usize, name: StripeId, live: &Sites) -> usize {
+        parities.min(live.sites.len().saturating_sub(cached::splits(name)))
+    }
+
+    /// When this process has filled a block, if it is about to.
+    fn ended(&self, name: StripeId) -> Option<watch::Receiver<()>> {
+        let filling = self.filling.lock();
+        let fill = filling.get(&name).filter(|fill| self.runtime.now() - fill.since < FORGET_FILL);
+        fill.map(|fill| fill.ended.clone())
+    }
+
+    /// Waits until a block that is being filled is there, for a while.
+    async fn wait_for_fill(&self, question: &Question, live: &Sites) -> Option<Arc<OpenedStripe>> {
+        let waiting = async {
+            if let Some(mut ended) = self.ended(question.name) {
+                // The sender never sends: this ends when it is dropped.
+                let _ = ended.changed().await;
+                return self.known.form(question.name, live);
+            }
+            let mut pause = ASK_AGAIN;
+            loop {
+                self.runtime.sleep(pause).await;
+                pause *= 2;
+                let tended = self.tell(question.home, vec![question.tend(0, TendMatter::Look)]).await;
+                match tended.first() {
+                    Some(Tended { standing: Standing::Filling, .. }) => {}
+                    Some(tended) => return self.learn(question, *tended, live),
+                    None => return None,
+                }
+            }
+        };
+        self.runtime.timeout(WAIT_FOR_FILL, waiting).await.ok().flatten()
+    }
+
+    fn served(self: &Arc<Self>, span: &Span, bytes: &[Bytes], from: ServedFrom) {
+        let len: u64 = bytes.iter().map(|piece| piece.len() as u64).sum();
+        let Some(stripes) = self.stripes.upgrade() else { return };
+        let live = self.live(&stripes);
+        let Some(question) = self.question(&span.of, &live) else {
+            return self.counts.served(Served::Bypass, len, 0);
+        };
+        match from {
+            ServedFrom::Cache => {
+                self.counts.served(Served::Hit, len, len);
+                let due = self.known.note_read(question.name, self.runtime.now());
+                if due != Due::default() {
+                    let whole = span.is_whole().then(|| bytes.to_vec());
+                    self.spawn(|this| async move { this.follow(question, due, whole, &live).await });
+                }
+            }
+            ServedFrom::Both { cached } => {
+                self.counts.served(Served::Partial, len, cached);
+                self.known.forget(question.name);
+                let of = span.of.clone();
+                self.spawn(|this| async move { this.fill_again(question, of, &live).await });
+            }
+            ServedFrom::Store => {
+                self.counts.served(Served::Miss, len, 0);
+                if let Some(parities) = self.begin_fill(question.name) {
+                    let whole = span.is_whole().then(|| bytes.to_vec());
+                    let of = span.of.clone();
+                    self.spawn(|this| async move { this.fill(question, of, whole, parities, &live).await });
+                }
+            }
+        }
+    }
+
+    fn spawn<F: Future<Output = ()> + Send + 'static>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>) -> F) {
+        self.runtime.spawn(work(self.clone()));
+    }
+
+    /// The parities of a block that this process is to fill and has not begun to.
+    fn begin_fill(&self, name: StripeId) -> Option<usize> {
+        let mut filling = self.filling.lock();
+        let fill = filling.get_mut(&name).filter(|fill| !fill.has_begun)?;
+        fill.has_begun = true;
+        Some(fill.parities)
+    }
+
+    /// Tells a block's home of reads, and makes it as many parities as the home says.
+    async fn follow(&self, question: Question, due: Due, whole: Option<Vec<Bytes>>, live: &Sites) {
+        let name = question.name;
+        if let Some(reads) = due.tell {
+            let tended = self.tell(question.home, vec![question.tend(reads, TendMatter::Look)]).await;
+            match tended.first() {
+                Some(tended) if tended.standing == Standing::Granted => {
+                    // It is gone: the next read asks anew, and fills it.
+                    self.known.forget(name);
+                    self.tell(question.home, vec![question.tend(0, TendMatter::GaveUp)]).await;
+                    return;
+                }
+                Some(tended) => {
+                    let wanted = self.parities_within(tended.wanted_parities.into(), name, live);
+                    self.known.asked(name, wanted);
+                }
+                None => {}
+            }
+        }
+        let Some(parities) = due.parities else { return };
+        let has = self.known.parities(name).unwrap_or(parities);
+        let written = match whole {
+            Some(pieces) if parities > has => {
+                self.add_parities(&question, &pieces, (has, parities), live).await
+            }
+            // What is beyond is not read any more, and goes by itself.
+            _ if parities < has => parities,
+            _ => return,
+        };
+        let split_len = split_len(question.len, cached::splits(name));
+        let now = self.runtime.now();
+        let known = self.known.add(name, split_len, (written, written), live, now);
+        if known.is_ok() {
+            let parities = written as u8;
+            self.tell(question.home, vec![question.tend(0, TendMatter::Filled { parities })]).await;
+        }
+    }
+
+    /// Writes the parities `from` to `to` of a block. Answers how many it has then.
+    async fn add_parities(
+        &self,
+        question: &Question,
+        pieces: &[Bytes],
+        (from, to): (usize, usize),
+        live: &Sites,
+    ) -> usize {
+        let (name, splits) = (question.name, cached::splits(question.name));
+        let Ok(of) = self.known.code(code(splits, to)) else { return from };
+        let data = fill::cut(pieces, question.len, splits);
+        let Ok(parities) = fill::encode(&of, &data, from, self.runtime.buffers()) else { return from };
+        let places = places(name, &live.sites, splits + to);
+        let written = fill::write(name, splits + from, parities, &places, |site| self.site(site)).await;
+        let more = written.iter().take_while(|written| written.is_ok()).count();
+        self.counts.parities.fetch_add(more as u64, Ordering::Relaxed);
+        from + more
+    }
+
+    /// Splits of a block are missing: fills it again, unless somebody else does.
+    async fn fill_again(&self, question: Question, of: Stored, live: &Sites) {
+        let tended = self.tell(question.home, vec![question.tend(1, TendMatter::Lost)]).await;
+        let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
+            return;
+        };
+        self.learn(&question, *tended, live);
+        if let Some(parities) = self.begin_fill(question.name) {
+            self.fill(question, of, None, parities, live).await;
+        }
+    }
+
+    /// Splits, codes and writes a block, which is read first where it is not at hand.
+    async fn fill(
+        &self,
+        question: Question,
+        of: Stored,
+        whole: Option<Vec<Bytes>>,
+        parities: usize,
+        live: &Sites,
+    ) {
+        let filled = self.write(&question, of, whole, parities, live).await;
+        let (name, counts) = (question.name, &self.counts);
+        let matter = match filled {
+            Some(parities) => {
+                counts.fills.fetch_add(1, Ordering::Relaxed);
+                counts.filled_bytes.fetch_add(question.len.into(), Ordering::Relaxed);
+                let split_len = split_len(question.len, cached::splits(name));
+                let _ = self.known.add(name, split_len, (parities, parities), live, self.runtime.now());
+                TendMatter::Filled { parities: parities as u8 }
+            }
+            None => {
+                counts.given_up.fetch_add(1, Ordering::Relaxed);
+                TendMatter::GaveUp
+            }
+        };
+        self.filling.lock().remove(&name);
+        self.tell(question.home, vec![question.tend(0, matter)]).await;
+    }
+
+    /// How many parities a block has, now that it is written; `None` where its data are not there.
+    async fn write(
+        &self,
+        question: &Question,
+        of: Stored,
+        whole: Option<Vec<Bytes>>,
+        parities: usize,
+        live: &Sites,
+    ) -> Option<usize> {
+        let kib = question.len.div_ceil(1 << 10);
+        let _on_the_way = self.on_the_way.try_acquire_many(kib).ok()?;
+        let read;
+        let pieces = match &whole {
+            Some(pieces) => pieces,
+            None => {
+                let stripes = self.stripes.upgrade()?.past_cache();
+                read = stripes.read_spans(&[Span::whole(of)]).await.ok()?;
+                &read.blocks[0]
+            }
+        };
+        let splits = cached::splits(question.name);
+        let of_block = self.known.code(code(splits, parities)).ok()?;
+        let mut all = fill::cut(pieces, question.len, splits);
+        if parities > 0 {
+            all.extend(fill::encode(&of_block, &all, 0, self.runtime.buffers()).ok()?);
+        }
+        let places = places(question.name, &live.sites, splits + parities);
+        let written = fill::write(question.name, 0, all, &places, |site| self.site(site)).await;
+        let has_data = written.iter().take(splits).all(Result::is_ok);
+        has_data.then(|| written.iter().skip(splits).take_while(|written| written.is_ok()).count())
+    }
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("filling", &self.filling()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,254 @@
+//! At a block's home: who fills it, and how many parities it should have.
+//!
+//! A home keeps no list of what is cached: a block is there if its first split is in the home's own memory. It remembers who is
+//! filling what, so that one gateway fills a block in the whole cluster, and how often the more popular blocks were read, as gateways
+//! tell. All of it may be lost: a block is then filled once more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use striate_core::{ChunkId, Generation, StripeId, cached};
+use striate_plan::parities::parities;
+use striate_plan::{ParityBudget, PopularBlock};
+use striate_runtime::Instant;
+use striate_site::{BlockKeeper, CacheStore, Standing, Tend, TendMatter, Tended};
+
+/// A gateway that has not filled a block by then does not any more.
+const FILL_WITHIN: Duration = Duration::from_secs(10);
+/// Pause between two looks at the popularity of blocks.
+const PLAN_EVERY: Duration = Duration::from_secs(5);
+/// A block's popularity halves in this time if nobody reads it.
+const HALF_LIFE: Duration = Duration::from_secs(60);
+/// Blocks of which the popularity is known, for each MiB of the memory.
+const KNOWN_FOR_MIB: u64 = 4;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Keeper {
+    store: Arc<CacheStore>,
+    budget: ParityBudget,
+    most_known: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    filling: BTreeMap<StripeId, Instant>,
+    known: BTreeMap<StripeId, Known>,
+    planned_at: Option<Instant>,
+    /// Of the budget for first parities, what no block has.
+    first_left: u64,
+}
+
+/// A block whose popularity is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    popularity: f64,
+    split_len: u32,
+    /// That were written, as far as was told.
+    parities: u8,
+    wanted: u8,
+}
+
+impl Keeper {
+    /// Of the blocks whose home has `store`. As homes share all blocks evenly, so each has its part of what parities may take.
+    pub fn new(store: Arc<CacheStore>) -> Self {
+        let bytes = store.view().bound_bytes;
+        let budget = ParityBudget::of_memory(bytes);
+        let most_known = ((bytes >> 20) * KNOWN_FOR_MIB).max(64) as usize;
+        let state = State { first_left: budget.first_bytes, ..State::default() };
+        Self { store, budget, most_known, state: Mutex::new(state) }
+    }
+
+    fn is_there(&self, name: StripeId) -> bool {
+        self.store.has(ChunkId { stripe: name, index: 0, generation: Generation(0) })
+    }
+}
+
+impl BlockKeeper for Keeper {
+    fn tend(&self, blocks: &[Tend], now: Instant) -> Vec<Tended> {
+        let mut state = self.state.lock();
+        let answers = blocks.iter().map(|tend| self.tend_one(&mut state, tend, now)).collect();
+        if state.planned_at.is_none_or(|planned| now - planned >= PLAN_EVERY) {
+            self.plan(&mut state, now);
+        }
+        answers
+    }
+}
+
+impl Keeper {
+    fn tend_one(&self, state: &mut State, tend: &Tend, now: Instant) -> Tended {
+        let known = state.known.entry(tend.name).or_default();
+        known.popularity += f64::from(tend.reads);
+        known.split_len = tend.split_len;
+        if let TendMatter::Filled { parities } = tend.matter {
+            known.parities = parities;
+        }
+        let filled = Standing::Filled { parities: known.parities };
+        let standing = match tend.matter {
+            TendMatter::Filled { .. } | TendMatter::GaveUp => {
+                state.filling.remove(&tend.name);
+                filled
+            }
+            TendMatter::Look if self.is_there(tend.name) => filled,
+            TendMatter::Look | TendMatter::Lost => self.grant(state, tend, now),
+        };
+        let wanted_parities = state.known.get(&tend.name).map_or(0, |known| known.wanted);
+        Tended { standing, wanted_parities }
+    }
+
+    /// Lets whoever asks fill a block that nobody fills now. A new one gets its first parity at once if there is memory for it.
+    fn grant(&self, state: &mut State, tend: &Tend, now: Instant) -> Standing {
+        let is_filled_by_another =
+            state.filling.get(&tend.name).is_some_and(|since| now - *since < FILL_WITHIN);
+        if is_filled_by_another {
+            return Standing::Filling;
+        }
+        state.filling.insert(tend.name, now);
+        let known = state.known.entry(tend.name).or_default();
+        known.parities = 0;
+        if known.wanted == 0
+            && let Some(left) = state.first_left.checked_sub(tend.split_len.into())
+        {
+            (state.first_left, known.wanted) = (left, 1);
+        }
+        Standing::Granted
+    }
+
+    /// Lets popularity fade, forgets the least popular blocks, and says how many parities the others should have.
+    fn plan(&self, state: &mut State, now: Instant) {
+        let since = state.planned_at.replace(now).map_or(Duration::ZERO, |planned| now - planned);
+        let fade = 0.5f64.powf(since.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        state.filling.retain(|_, since| now - *since < FILL_WITHIN);
+        state.known.values_mut().for_each(|known| known.popularity *= fade);
+        if state.known.len() > self.most_known {
+            let mut all: Vec<f64> = state.known.values().map(|known| known.popularity).collect();
+            let place = all.len() - self.most_known / 2;
+            let least = *all.select_nth_unstable_by(place, f64::total_cmp).1;
+            state.known.retain(|_, known| known.popularity >= least && known.popularity > 0.0);
+        }
+        let popular = |(name, known): (&StripeId, &Known)| PopularBlock {
+            splits: cached::splits(*name),
+            split_bytes: known.split_len.into(),
+            popularity: known.popularity,
+        };
+        let blocks: Vec<PopularBlock> = state.known.iter().map(popular).collect();
+        let wanted = parities(&blocks, self.budget);
+        let mut first_bytes = 0;
+        for (known, wanted) in state.known.values_mut().zip(wanted) {
+            known.wanted = wanted.min(u8::MAX.into()) as u8;
+            first_bytes += u64::from(known.split_len) * u64::from(known.wanted.min(1));
+        }
+        state.first_left = self.budget.first_bytes.saturating_sub(first_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use striate_runtime::Runtime;
+    use striate_site::{CacheOptions, ChunkStore};
+
+    use super::*;
+
+    const SPLIT_LEN: u32 = 1 << 20;
+
+    fn tend(number: u64, reads: u32, matter: TendMatter) -> Tend {
+        Tend { name: cached::name(u128::from(number) << 64, 4), split_len: SPLIT_LEN, reads, matter }
+    }
+
+    struct Home {
+        keeper: Keeper,
+        store: Arc<CacheStore>,
+        runtime: Runtime,
+    }
+
+    impl Home {
+        fn new(mib: u64) -> Self {
+            let store = Arc::new(CacheStore::new(CacheOptions::with_bound(mib << 20)).unwrap());
+            let runtime = Runtime::deterministic(1, Duration::ZERO);
+            Self { keeper: Keeper::new(store.clone()), store, runtime }
+        }
+
+        fn ask(&self, tend: Tend) -> Tended {
+            self.keeper.tend(&[tend], self.runtime.now())[0]
+        }
+
+        async fn write(&self, number: u64, index: u8) {
+            let stripe = tend(number, 0, TendMatter::Look).name;
+            let split = ChunkId { stripe, index, generation: Generation(0) };
+            self.store.write(split, Bytes::from_static(b"bytes"), None).await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_gateway_fills_a_block_and_the_others_are_told_so() {
+        let home = Home::new(64);
+        let look = || home.ask(tend(1, 1, TendMatter::Look)).standing;
+        assert_eq!(look(), Standing::Granted);
+        assert_eq!(look(), Standing::Filling);
+        home.write(1, 0).await;
+        assert_eq!(
+            home.ask(tend(1, 0, TendMatter::Filled { parities: 1 })).standing,
+            Standing::Filled { parities: 1 }
+        );
+        assert_eq!(look(), Standing::Filled { parities: 1 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_or_dies_makes_way_for_another() {
+        let home = Home::new(64);
+        let look = |number| home.ask(tend(number, 1, TendMatter::Look)).standing;
+        assert_eq!(look(1), Standing::Granted);
+        home.ask(tend(1, 0, TendMatter::GaveUp));
+        assert_eq!(look(1), Standing::Granted);
+        home.runtime.sleep(FILL_WITHIN - Duration::from_millis(1)).await;
+        assert_eq!(look(1), Standing::Filling);
+        home.runtime.sleep(Duration::from_millis(1)).await;
+        assert_eq!(look(1), Standing::Granted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_gateway_fills_what_another_has_missed_splits_of() {
+        let home = Home::new(64);
+        home.write(1, 0).await;
+        assert_eq!(home.ask(tend(1, 1, TendMatter::Lost)).standing, Standing::Granted);
+        assert_eq!(home.ask(tend(1, 1, TendMatter::Lost)).standing, Standing::Filling);
+        assert!(matches!(home.ask(tend(1, 1, TendMatter::Look)).standing, Standing::Filled { .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parities_follow_popularity_as_it_changes() {
+        // 6.4 MiB for first parities, 3.2 MiB for more.
+        let home = Home::new(64);
+        for number in 0..10 {
+            home.ask(tend(number, if number == 0 { 1_000 } else { 10 }, TendMatter::Look));
+        }
+        home.runtime.sleep(PLAN_EVERY).await;
+        home.ask(tend(99, 0, TendMatter::GaveUp));
+        let wanted = |number| home.ask(tend(number, 0, TendMatter::Look)).wanted_parities;
+        assert_eq!((wanted(0), (1..10).map(wanted).sum::<u8>()), (4, 5), "three more for the popular one");
+        home.runtime.sleep(HALF_LIFE * 10).await;
+        for _ in 0..3 {
+            home.ask(tend(5, 1_000, TendMatter::Look));
+            home.runtime.sleep(PLAN_EVERY).await;
+        }
+        home.ask(tend(99, 0, TendMatter::GaveUp));
+        assert_eq!((wanted(0), wanted(5)), (1, 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_is_bounded() {
+        let home = Home::new(16);
+        for number in 0..1_000 {
+            home.ask(tend(number, 1 + number as u32 % 7, TendMatter::Look));
+            home.ask(tend(number, 0, TendMatter::GaveUp));
+        }
+        home.runtime.sleep(PLAN_EVERY).await;
+        home.ask(tend(0, 0, TendMatter::GaveUp));
+        let state = home.keeper.state.lock();
+        assert!(state.known.len() <= 200 && state.filling.is_empty(), "{}", state.known.len());
+    }
+}

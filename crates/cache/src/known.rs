@@ -1,0 +1,248 @@
+//! What a gateway knows of cached blocks: which are there, and as what they are read.
+//!
+//! It may be wrong: what is not there is missed and read elsewhere, and the home is asked again.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
+use striate_codec::{Code, CodeSpec};
+use striate_core::{Layout, Profile, Spread, StripeId, Tier, cached};
+use striate_meta::records::{Location, Stripe};
+use striate_meta::{Revision, Row};
+use striate_plan::MemorySite;
+use striate_plan::splits::places;
+use striate_runtime::Instant;
+use striate_splitmix::hash;
+use striate_stripe::{OpenedStripe, StripeError};
+
+/// Blocks that are known at most.
+const MOST_KNOWN: usize = 64 << 10;
+/// A home is asked again after this time, which is how it learns what is read.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// Of names, which are hashes.
+#[derive(Default)]
+pub(crate) struct NameHasher(u64);
+
+impl std::hash::Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |mixed, byte| hash(mixed ^ u64::from(*byte)));
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        self.0 = (number >> 64) as u64 ^ number as u64;
+    }
+}
+
+type Table = Cache<StripeId, Known, UnitWeighter, BuildHasherDefault<NameHasher>>;
+
+/// The memory sites at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sites {
+    /// In the order of their numbers.
+    pub(crate) sites: Vec<MemorySite>,
+    /// Grows when they change.
+    pub(crate) version: u64,
+}
+
+/// A block that is there, as far as is known.
+#[derive(Clone)]
+struct Known {
+    form: Arc<OpenedStripe>,
+    /// Of the sites by which it was placed.
+    version: u64,
+    parities: usize,
+    asked_at: Instant,
+    reads: u32,
+    wanted: usize,
+}
+
+/// What is due for a block that was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// Reads that its home is to be told of.
+    pub(crate) tell: Option<u32>,
+    /// Parities that it is to have instead of those that it has.
+    pub(crate) parities: Option<usize>,
+}
+
+/// Blocks that are there, as far as is known.
+pub(crate) struct KnownBlocks {
+    table: Mutex<Table>,
+    codes: Mutex<HashMap<CodeSpec, Code>>,
+}
+
+impl KnownBlocks {
+    pub(crate) fn new() -> Self {
+        let (hasher, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
+        let table = Cache::with(MOST_KNOWN, MOST_KNOWN as u64, UnitWeighter, hasher, lifecycle);
+        Self { table: Mutex::new(table), codes: Mutex::default() }
+    }
+
+    /// As what a block is read, if it is known to be there. Where the sites have changed it is placed anew.
+    pub(crate) fn form(&self, name: StripeId, sites: &Sites) -> Option<Arc<OpenedStripe>> {
+        let (form, parities) = match self.table.lock().get(&name)? {
+            known if known.version == sites.version => return Some(known.form.clone()),
+            known => (known.form.clone(), known.parities),
+        };
+        let form = self.build(name, form.record.chunk_len, parities, sites).ok()?;
+        if let Some(mut known) = self.table.lock().get_mut(&name) {
+            (known.form, known.version) = (form.clone(), sites.version);
+        }
+        Some(form)
+    }
+
+    /// A block is there, with so many parities; answers as what it is read.
+    ///
+    /// # Errors
+    /// For a code that there is not.
+    pub(crate) fn add(
+        &self,
+        name: StripeId,
+        split_len: u32,
+        (parities, wanted): (usize, usize),
+        sites: &Sites,
+        now: Instant,
+    ) -> Result<Arc<OpenedStripe>, StripeError> {
+        let form = self.build(name, split_len, parities, sites)?;
+        let known =
+            Known { form: form.clone(), version: sites.version, parities, asked_at: now, reads: 0, wanted };
+        self.table.lock().insert(name, known);
+        Ok(form)
+    }
+
+    /// Its home has been asked again, and says how many parities a block should have.
+    pub(crate) fn asked(&self, name: StripeId, wanted: usize) {
+        if let Some(mut known) = self.table.lock().get_mut(&name) {
+            known.wanted = wanted;
+        }
+    }
+
+    /// The parities that a known block has.
+    pub(crate) fn parities(&self, name: StripeId) -> Option<usize> {
+        self.table.lock().get(&name).map(|known| known.parities)
+    }
+
+    pub(crate) fn forget(&self, name: StripeId) {
+        self.table.lock().remove(&name);
+    }
+
+    /// A block was read.
+    pub(crate) fn note_read(&self, name: StripeId, now: Instant) -> Due {
+        let mut table = self.table.lock();
+        let Some(mut known) = table.get_mut(&name) else { return Due::default() };
+        known.reads = known.reads.saturating_add(1);
+        let is_due = now.saturating_duration_since(known.asked_at) >= ASK_AGAIN_AFTER;
+        let tell = is_due.then(|| std::mem::take(&mut known.reads));
+        if is_due {
+            known.asked_at = now;
+        }
+        let parities = (known.wanted != known.parities).then_some(known.wanted);
+        Due { tell, parities }
+    }
+
+    /// The stripe of the memory tier that a block is read as. The sites of parities that it has not are 0.
+    fn build(
+        &self,
+        name: StripeId,
+        split_len: u32,
+        parities: usize,
+        sites: &Sites,
+    ) -> Result<Arc<OpenedStripe>, StripeError> {
+        let splits = cached::splits(name);
+        let spec = code(splits, parities);
+        let code = self.code(spec)?;
+        let mut at = places(name, &sites.sites, splits + parities);
+        at.resize(code.n(), striate_core::SiteId(0));
+        let profile =
+            Profile { code: spec, layout: Layout::Split, spread: Spread::default(), tier: Tier::Memory };
+        let locations = at.iter().map(|site| Location { site: site.0, ..Location::default() }).collect();
+        let record =
+            Stripe { profile: profile.to_string(), chunk_len: split_len, locations, ..Stripe::default() };
+        let row = Row { key: Bytes::new(), value: Bytes::new(), version: Revision(0) };
+        Ok(Arc::new(OpenedStripe { id: name, row, record, profile, code }))
+    }
+
+    /// A code, built once.
+    ///
+    /// # Errors
+    /// For parameters that describe none.
+    pub(crate) fn code(&self, spec: CodeSpec) -> Result<Code, StripeError> {
+        if let Some(code) = self.codes.lock().get(&spec) {
+            return Ok(code.clone());
+        }
+        let code = spec.build().map_err(|error| StripeError::InvalidArgument(error.to_string()))?;
+        self.codes.lock().insert(spec, code.clone());
+        Ok(code)
+    }
+}
+
+/// The code of a cached block. Whole blocks are copied; the rows of more parities begin with those of fewer, so that parities come and go
+/// while data splits stay.
+pub(crate) fn code(splits: usize, parities: usize) -> CodeSpec {
+    match splits {
+        1 => CodeSpec::Replica { copies: 1 + parities },
+        _ => CodeSpec::Rs { data: splits, parity: parities.max(1) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::SiteId;
+    use striate_runtime::Runtime;
+
+    use super::*;
+
+    fn sites(count: u32, version: u64) -> Sites {
+        let site = |number| MemorySite { site: SiteId(number), bytes: 1 << 30 };
+        Sites { sites: (1..=count).map(site).collect(), version }
+    }
+
+    #[test]
+    fn parities_come_and_go_while_others_stay() {
+        for splits in 2..=10 {
+            let most = code(splits, 10).build().unwrap();
+            for parities in 1..10 {
+                let fewer = code(splits, parities).build().unwrap();
+                (0..splits + parities).for_each(|chunk| assert_eq!(fewer.row(chunk), most.row(chunk)));
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_known_block_is_placed_anew_when_the_sites_change() {
+        let (known, runtime) = (KnownBlocks::new(), Runtime::deterministic(1, Duration::ZERO));
+        let name = cached::name(7 << 64, 4);
+        assert!(known.form(name, &sites(6, 1)).is_none());
+        let form = known.add(name, 100, (1, 1), &sites(6, 1), runtime.now()).unwrap();
+        assert_eq!((form.code.k(), form.code.n(), form.record.chunk_len), (4, 5, 100));
+        assert!(Arc::ptr_eq(&form, &known.form(name, &sites(6, 1)).unwrap()));
+        let anew = known.form(name, &sites(3, 2)).unwrap();
+        assert!(anew.record.locations.iter().all(|location| (1..=3).contains(&location.site)));
+        assert!(Arc::ptr_eq(&anew, &known.form(name, &sites(3, 2)).unwrap()));
+        known.forget(name);
+        assert!(known.form(name, &sites(3, 2)).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_home_is_told_of_reads_now_and_then() {
+        let (known, runtime) = (KnownBlocks::new(), Runtime::deterministic(1, Duration::ZERO));
+        let name = cached::name(7 << 64, 4);
+        known.add(name, 100, (0, 0), &sites(6, 1), runtime.now()).unwrap();
+        assert_eq!(known.note_read(name, runtime.now()), Due::default());
+        runtime.sleep(ASK_AGAIN_AFTER).await;
+        assert_eq!(known.note_read(name, runtime.now()).tell, Some(2));
+        known.asked(name, 3);
+        assert_eq!(known.note_read(name, runtime.now()), Due { tell: None, parities: Some(3) });
+    }
+}

@@ -1,0 +1,65 @@
+//! What a cached block is called: by what it holds.
+//!
+//! The blocks of this store are immutable, and their stripes' names are never used again (design.md §10.5). So the name of a block's
+//! stripe, or the place of an extent in one with the content version that it was written with, stands for its bytes.
+
+use striate_core::{StripeId, cached};
+use striate_splitmix::hash;
+use striate_stripe::{Stored, StripeError};
+
+/// The name of a block or an extent that is cut into `splits`.
+///
+/// # Errors
+/// [`StripeError::Inconsistent`] where the row that names it is none.
+pub(crate) fn name(of: &Stored, splits: usize) -> Result<StripeId, StripeError> {
+    let stripe = of.stripe()?;
+    let place = match of {
+        Stored::Block(_) => [0; 4],
+        Stored::Extent(extent) => {
+            let index = u64::from(extent.index) + 1;
+            [index, extent.offset.into(), extent.len.into(), extent.content_version.into()]
+        }
+    };
+    let parts = [(stripe.0 >> 64) as u64, stripe.0 as u64].into_iter().chain(place);
+    let mix = |seed: u64| parts.clone().fold(seed, |mixed, part| hash(mixed ^ part));
+    Ok(cached::name(u128::from(mix(1)) << 64 | u128::from(mix(2)), splits))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use bytes::Bytes;
+    use striate_meta::records::{Block, Extent};
+
+    use super::*;
+
+    #[test]
+    fn what_differs_in_anything_has_another_name() {
+        let stripe = |number: u64| Bytes::copy_from_slice(&StripeId::new(3, number).to_bytes());
+        let block = |number| Stored::from(Block { stripe: stripe(number), len: 5, ..Block::default() });
+        let extent = |index, offset, len, content_version| {
+            Stored::from(Extent {
+                stripe: stripe(1),
+                index,
+                offset,
+                len,
+                content_version,
+                ..Extent::default()
+            })
+        };
+        let all = [
+            block(1),
+            block(2),
+            extent(0, 0, 5, 1),
+            extent(1, 0, 5, 1),
+            extent(0, 5, 5, 1),
+            extent(0, 0, 6, 1),
+            extent(0, 0, 5, 2),
+        ];
+        let names: BTreeSet<StripeId> =
+            all.iter().flat_map(|of| [1, 4].map(|splits| name(of, splits).unwrap())).collect();
+        assert_eq!(names.len(), 2 * all.len());
+        assert_eq!(name(&all[0], 4).unwrap(), name(&block(1), 4).unwrap());
+    }
+}

@@ -1,0 +1,64 @@
+//! What the tier did for reads, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a read of a block, or of a part of one, was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// All of it from memory.
+    Hit,
+    /// Some of it: splits were missing.
+    Partial,
+    /// From where it is kept, because it was not in memory.
+    Miss,
+    /// From where it is kept, because no memory site answers.
+    Bypass,
+}
+
+impl Served {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Hit, Self::Partial, Self::Miss, Self::Bypass];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Partial => "partial",
+            Self::Miss => "miss",
+            Self::Bypass => "bypass",
+        }
+    }
+}
+
+/// Counters of one gateway. They only grow.
+#[derive(Debug, Default)]
+pub struct CacheCounts {
+    reads: [AtomicU64; 4],
+    bytes: [AtomicU64; 4],
+    /// Bytes of reads that came from memory.
+    pub cached_bytes: AtomicU64,
+    /// Blocks that this gateway has filled.
+    pub fills: AtomicU64,
+    /// Bytes of these.
+    pub filled_bytes: AtomicU64,
+    /// Blocks that it was to fill and has not: no memory for it, or memory sites failed.
+    pub given_up: AtomicU64,
+    /// Parities that it has added to blocks that were there.
+    pub parities: AtomicU64,
+    /// Questions to homes of blocks that were not answered in time.
+    pub unanswered: AtomicU64,
+}
+
+impl CacheCounts {
+    pub(crate) fn served(&self, served: Served, bytes: u64, cached: u64) {
+        self.reads[served as usize].fetch_add(1, Ordering::Relaxed);
+        self.bytes[served as usize].fetch_add(bytes, Ordering::Relaxed);
+        self.cached_bytes.fetch_add(cached, Ordering::Relaxed);
+    }
+
+    /// Reads that were served so, and their bytes.
+    pub fn reads(&self, served: Served) -> (u64, u64) {
+        let of = |counts: &[AtomicU64; 4]| counts[served as usize].load(Ordering::Relaxed);
+        (of(&self.reads), of(&self.bytes))
+    }
+}

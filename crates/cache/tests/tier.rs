@@ -1,0 +1,359 @@
+//! The tier under a real client: what is read again comes from memory, and nothing that happens to memory fails a read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::join_all;
+use striate_cache::{Cache, CacheSettings, Keeper, Served};
+use striate_client::{
+    Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes, PutBody,
+    PutRequest, ReadOrder, ReadRange, WriteCondition,
+};
+use striate_core::{ChunkId, ClusterId, FencingEpoch, RackId, SiteId};
+use striate_meta::{MemoryStore as MemoryMeta, MetaStore};
+use striate_runtime::Runtime;
+use striate_site::{
+    CacheOptions, CacheStore, ChunkStore, LocalSite, MemoryStore, QueueLimits, Site, SiteIdentity,
+};
+
+const MIB: usize = 1 << 20;
+const BUCKET: &str = "bucket";
+
+/// Sites of both tiers.
+struct Sites {
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    disks: Vec<Arc<MemoryStore>>,
+    durable: Vec<Arc<dyn Site>>,
+    caches: Vec<Arc<CacheStore>>,
+    memory: Vec<Arc<dyn Site>>,
+}
+
+/// A gateway over them.
+struct Gateway {
+    client: Client,
+    cache: Cache,
+}
+
+impl Sites {
+    fn new(runtime: &Runtime, memory_sites: u32, mib: u64) -> Self {
+        let site = |number: u32, store: Arc<dyn ChunkStore>| {
+            let rack = RackId(format!("rack-{number}"));
+            let identity = SiteIdentity { cluster: ClusterId(1), site: SiteId(number), rack };
+            LocalSite::new(runtime.clone(), identity, store, QueueLimits::default())
+        };
+        let disks: Vec<_> = (0..6).map(|_| Arc::new(MemoryStore::new(1 << 40))).collect();
+        let durable =
+            (1..).zip(&disks).map(|(number, disk)| Arc::new(site(number, disk.clone())) as Arc<dyn Site>);
+        let options = CacheOptions::with_bound(mib << 20);
+        let caches: Vec<_> = (0..memory_sites).map(|_| Arc::new(CacheStore::new(options).unwrap())).collect();
+        let memory = (101..).zip(&caches).map(|(number, cache)| {
+            let site = site(number, cache.clone());
+            site.set_keeper(Arc::new(Keeper::new(cache.clone())));
+            Arc::new(site) as Arc<dyn Site>
+        });
+        Self {
+            runtime: runtime.clone(),
+            meta: Arc::new(MemoryMeta::new(runtime.clone())),
+            durable: durable.collect(),
+            memory: memory.collect(),
+            disks,
+            caches,
+        }
+    }
+
+    async fn gateway(&self) -> Gateway {
+        let options = ClientOptions { profile: "rs(4,2)".parse().unwrap(), ..ClientOptions::default() };
+        let client =
+            Client::open(self.runtime.clone(), self.meta.clone(), self.durable.clone(), options).await;
+        let client = client.unwrap();
+        let bucket = CreateBucket { name: BUCKET.to_owned(), ..CreateBucket::default() };
+        let _ = client.create_bucket(bucket).await;
+        let cache = Cache::new(client.stripes(), CacheSettings::default());
+        let gateway = Gateway { client, cache };
+        gateway.use_memory(&self.memory);
+        gateway
+    }
+
+    /// Nothing durable is left: what is read comes from memory, or not at all.
+    fn wipe_disks(&self) {
+        self.disks.iter().for_each(|disk| disk.wipe());
+    }
+
+    async fn cached_splits(&self) -> Vec<(usize, ChunkId)> {
+        let mut all = Vec::new();
+        for (site, cache) in self.caches.iter().enumerate() {
+            let page = cache.list(None, 1_000).await.unwrap();
+            all.extend(page.chunks.into_iter().map(|info| (site, info.chunk)));
+        }
+        all
+    }
+
+    async fn remove(&self, (site, split): (usize, ChunkId)) {
+        self.caches[site].delete(&[split], FencingEpoch::NONE).await.unwrap();
+    }
+
+    /// Until what is done in the background is done.
+    async fn settle(&self) {
+        self.runtime.sleep(Duration::from_millis(100)).await;
+    }
+}
+
+impl Gateway {
+    fn use_memory(&self, sites: &[Arc<dyn Site>]) {
+        self.cache.set_sites(sites.iter().map(|site| (site.clone(), 1 << 30)).collect());
+    }
+
+    async fn put(&self, key: &str, bytes: &[u8]) {
+        let put = PutRequest {
+            bucket: BUCKET.to_owned(),
+            key: key.to_owned(),
+            attributes: ObjectAttributes::default(),
+            condition: WriteCondition::default(),
+            profile: None,
+            content_len: Some(bytes.len() as u64),
+            digests: ExpectedDigests::default(),
+            body: Box::new(Body(Some(Bytes::copy_from_slice(bytes)))),
+        };
+        self.client.put(put).await.unwrap();
+    }
+
+    async fn get(&self, key: &str, range: ReadRange) -> Vec<u8> {
+        let get =
+            GetRequest { bucket: BUCKET.to_owned(), key: key.to_owned(), range, ..GetRequest::default() };
+        let mut body = self.client.get(get).await.unwrap().body;
+        let mut bytes = Vec::new();
+        while let Some(piece) = body.next().await {
+            bytes.extend_from_slice(&piece.unwrap());
+        }
+        bytes
+    }
+
+    async fn whole(&self, key: &str) -> Vec<u8> {
+        self.get(key, ReadRange::Whole).await
+    }
+
+    fn reads(&self) -> [u64; 4] {
+        Served::ALL.map(|served| self.cache.counts().reads(served).0)
+    }
+
+    fn fills(&self) -> u64 {
+        self.cache.counts().fills.load(Ordering::Relaxed)
+    }
+}
+
+struct Body(Option<Bytes>);
+
+#[async_trait]
+impl PutBody for Body {
+    async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+        self.0.take().map(Ok)
+    }
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    striate_site::conformance::payload(seed, len).to_vec()
+}
+
+fn from(first: usize, len: usize) -> ReadRange {
+    ReadRange::Bytes { first: first as u64, last: Some((first + len - 1) as u64) }
+}
+
+fn in_virtual_time<F: Future>(seed: u64, test: impl FnOnce(Runtime) -> F) -> F::Output {
+    let executor =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    executor.block_on(async { test(Runtime::deterministic(seed, Duration::from_secs(1_700_000_000))).await })
+}
+
+const LENS: [usize; 5] = [2_000, 100_000, MIB, 4 * MIB - 7, 9 * MIB];
+
+#[test]
+fn what_was_read_once_comes_from_memory() {
+    in_virtual_time(1, async |runtime| {
+        for memory_sites in [1, 2, 6, 12] {
+            let sites = Sites::new(&runtime, memory_sites, 64);
+            let gateway = sites.gateway().await;
+            for (number, len) in LENS.into_iter().enumerate() {
+                gateway.put(&format!("{number}"), &noise(len, number as u64)).await;
+                assert_eq!(gateway.whole(&format!("{number}")).await, noise(len, number as u64));
+            }
+            sites.settle().await;
+            let (misses, fills) = (gateway.reads()[2], gateway.fills());
+            assert!(misses == 7 && fills == misses, "{misses} misses, {fills} fills");
+            sites.wipe_disks();
+            for (number, len) in LENS.into_iter().enumerate() {
+                let (key, whole) = (format!("{number}"), noise(len, number as u64));
+                assert_eq!(gateway.whole(&key).await, whole);
+                assert_eq!(
+                    gateway.get(&key, from(len / 3, len / 2)).await,
+                    whole[len / 3..len / 3 + len / 2]
+                );
+            }
+            assert_eq!(gateway.reads()[1..], [0, misses, 0], "{memory_sites} sites: only hits since");
+        }
+    });
+}
+
+#[test]
+fn a_range_of_a_block_that_is_not_cached_is_read_alone_and_fills_the_block() {
+    in_virtual_time(2, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        gateway.put("object", &noise(4 * MIB, 1)).await;
+        assert_eq!(gateway.get("object", from(5, 10)).await, noise(4 * MIB, 1)[5..15]);
+        sites.settle().await;
+        assert_eq!((gateway.reads(), gateway.fills()), ([0, 0, 1, 0], 1));
+        sites.wipe_disks();
+        assert_eq!(gateway.whole("object").await, noise(4 * MIB, 1));
+    });
+}
+
+#[test]
+fn what_is_missing_comes_from_parities_or_from_where_it_is_kept_and_is_there_again_afterwards() {
+    in_virtual_time(3, async |runtime| {
+        let sites = Sites::new(&runtime, 8, 64);
+        let gateway = sites.gateway().await;
+        let whole = noise(4 * MIB, 1);
+        gateway.put("object", &whole).await;
+        gateway.whole("object").await;
+        sites.settle().await;
+        let splits = sites.cached_splits().await;
+        assert_eq!(
+            splits.iter().map(|(_, split)| split.index).collect::<std::collections::BTreeSet<_>>().len(),
+            5
+        );
+        let of = |index: u8| *splits.iter().find(|(_, split)| split.index == index).unwrap();
+        // One split: the parity stands in for it.
+        sites.remove(of(1)).await;
+        assert_eq!(gateway.whole("object").await, whole);
+        assert_eq!(gateway.reads(), [1, 0, 1, 0]);
+        // Two: one has to come from the disks, and only one.
+        sites.remove(of(2)).await;
+        assert_eq!(gateway.whole("object").await, whole);
+        assert_eq!(gateway.reads(), [1, 1, 1, 0]);
+        let cached = gateway.cache.counts().cached_bytes.load(Ordering::Relaxed);
+        assert_eq!(cached as usize, 4 * MIB + 2 * MIB, "two data splits were there");
+        sites.settle().await;
+        let again = sites.cached_splits().await;
+        assert!((0..5).all(|index| again.iter().any(|(_, split)| split.index == index)), "{again:?}");
+        sites.wipe_disks();
+        assert_eq!(gateway.whole("object").await, whole);
+    });
+}
+
+#[test]
+fn an_overwrite_is_seen_at_once_through_every_gateway() {
+    in_virtual_time(4, async |runtime| {
+        let sites = Sites::new(&runtime, 4, 64);
+        let (one, other) = (sites.gateway().await, sites.gateway().await);
+        for version in 0..5 {
+            let bytes = noise(2 * MIB, version);
+            one.put("object", &bytes).await;
+            for gateway in [&other, &one, &other] {
+                assert_eq!(gateway.whole("object").await, bytes);
+                sites.settle().await;
+            }
+        }
+        assert_eq!(one.fills() + other.fills(), 5, "one for each version");
+        assert_eq!(one.reads()[2] + other.reads()[2], 5);
+    });
+}
+
+#[test]
+fn many_readers_of_a_cold_block_fill_it_once() {
+    in_virtual_time(5, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateways = [sites.gateway().await, sites.gateway().await];
+        let whole = noise(3 * MIB, 9);
+        gateways[0].put("object", &whole).await;
+        let reads = (0..64).map(|number| gateways[number % 2].whole("object"));
+        assert!(join_all(reads).await.into_iter().all(|read| read == whole));
+        sites.settle().await;
+        assert_eq!(gateways.iter().map(Gateway::fills).sum::<u64>(), 1);
+        let misses: u64 = gateways.iter().map(|gateway| gateway.reads()[2]).sum();
+        assert_eq!(misses, 1, "the others have waited for it");
+    });
+}
+
+#[test]
+fn memory_sites_may_vanish_come_back_empty_and_change() {
+    in_virtual_time(6, async |runtime| {
+        let sites = Sites::new(&runtime, 7, 64);
+        let gateway = sites.gateway().await;
+        let whole = |number: u64| noise(4 * MIB, number);
+        for number in 0..6 {
+            gateway.put(&format!("{number}"), &whole(number)).await;
+        }
+        for round in 0..12 {
+            for number in 0..6 {
+                assert_eq!(gateway.whole(&format!("{number}")).await, whole(number), "round {round}");
+            }
+            sites.settle().await;
+            let live: Vec<_> = sites.memory.iter().skip(round % 5).step_by(1 + round % 2).cloned().collect();
+            gateway.use_memory(&live);
+            let page = sites.caches[round % 7].list(None, 1_000).await.unwrap();
+            for info in page.chunks {
+                sites.remove((round % 7, info.chunk)).await;
+            }
+        }
+        gateway.use_memory(&[]);
+        let before = gateway.reads()[3];
+        assert_eq!(gateway.whole("0").await, whole(0));
+        assert_eq!(gateway.reads()[3], before + 1, "passed by");
+    });
+}
+
+#[test]
+fn a_full_tier_keeps_serving() {
+    in_virtual_time(7, async |runtime| {
+        let sites = Sites::new(&runtime, 3, 16);
+        let gateway = sites.gateway().await;
+        let whole = |number: u64| noise(3 * MIB, number);
+        for number in 0..40 {
+            gateway.put(&format!("{number}"), &whole(number)).await;
+        }
+        for round in 0..3 {
+            for number in 0..40 {
+                assert_eq!(gateway.whole(&format!("{number}")).await, whole(number), "round {round}");
+            }
+        }
+        sites.settle().await;
+        for cache in &sites.caches {
+            let view = cache.view();
+            assert!(view.charged_bytes <= view.bound_bytes && view.evicted_data > 0, "{view:?}");
+        }
+    });
+}
+
+#[test]
+fn batches_read_from_memory_and_from_disks_in_one_query() {
+    in_virtual_time(8, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        let whole = |number: usize| noise(70_000 + number, number as u64);
+        for number in 0..20 {
+            gateway.put(&format!("{number}"), &whole(number)).await;
+        }
+        for number in (0..20).step_by(2) {
+            gateway.whole(&format!("{number}")).await;
+        }
+        sites.settle().await;
+        let before = gateway.reads();
+        let request = |number: usize| GetRequest {
+            bucket: BUCKET.to_owned(),
+            key: format!("{number}"),
+            ..GetRequest::default()
+        };
+        let parts = gateway.client.read_many((0..20).map(request).collect(), ReadOrder::Requests);
+        let parts: Vec<_> = parts.collect().await;
+        for (number, (position, part)) in parts.into_iter().enumerate() {
+            assert_eq!((position, part.unwrap().pieces.concat()), (number, whole(number)));
+        }
+        let after = gateway.reads();
+        assert_eq!((after[0] - before[0], after[2] - before[2]), (10, 10));
+    });
+}

@@ -1,0 +1,77 @@
+//! What the memory tier of a store says of itself.
+
+use std::sync::atomic::Ordering;
+
+use futures::future::join_all;
+use striate_cache::Served;
+use striate_commands::admin::messages::{CacheState, MemorySiteState, ServedState};
+use striate_core::SiteId;
+use striate_meta::records;
+use striate_site::{ChunkStore as _, StoreStatus};
+
+use super::Cluster;
+use super::report::ASK_TIMEOUT;
+
+impl Cluster {
+    /// The state of the memory tier; `None` where there is none.
+    pub(super) async fn cache_state(&self) -> Option<CacheState> {
+        let sites = match &self.inner.memory {
+            Some(store) => vec![site_state(None, &records::Site::default(), Some(store.status()))],
+            None => self.remote_memory_sites().await,
+        };
+        if sites.is_empty() {
+            return None;
+        }
+        let counts = self.inner.cache.counts();
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let served = |served: Served| {
+            let (reads, bytes) = counts.reads(served);
+            ServedState { how: served.name().to_owned(), reads, bytes }
+        };
+        Some(CacheState {
+            sites,
+            reads: Served::ALL.map(served).into(),
+            cached_bytes: count(&counts.cached_bytes),
+            fills: count(&counts.fills),
+            filled_bytes: count(&counts.filled_bytes),
+            given_up: count(&counts.given_up),
+            parities: count(&counts.parities),
+            unanswered: count(&counts.unanswered),
+        })
+    }
+
+    /// The memory sites in other processes, each asked for its status.
+    async fn remote_memory_sites(&self) -> Vec<MemorySiteState> {
+        let (rows, sites) = {
+            let state = self.inner.state.lock();
+            let Some(followed) = &state.followed else { return Vec::new() };
+            (followed.memory_rows.clone(), followed.memory_sites.all())
+        };
+        let ask = |row: records::Site| {
+            let site = sites.iter().find(|site| site.id() == SiteId(row.id)).cloned();
+            async move {
+                let status = match site {
+                    Some(site) => self.inner.runtime.timeout(ASK_TIMEOUT, site.status()).await.ok(),
+                    None => None,
+                };
+                let store = status.and_then(Result::ok).map(|status| status.store);
+                site_state(Some(row.id), &row, store)
+            }
+        };
+        join_all(rows.into_iter().map(ask)).await
+    }
+}
+
+fn site_state(site: Option<u32>, row: &records::Site, store: Option<StoreStatus>) -> MemorySiteState {
+    let state = if store.is_some() { "ok" } else { "missing" };
+    let store = store.unwrap_or_default();
+    MemorySiteState {
+        site,
+        rack: row.rack.clone(),
+        address: row.address.clone(),
+        state: state.to_owned(),
+        bound_bytes: store.capacity_bytes.max(row.capacity_bytes),
+        charged_bytes: store.disk_bytes,
+        splits: store.chunks,
+    }
+}

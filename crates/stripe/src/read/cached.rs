@@ -1,0 +1,54 @@
+//! Blocks that are cached: what a query knows of them, and what it tells.
+//!
+//! A cached block is read as a stripe of its own, of the memory tier: its data splits are the block, its parities serve as any
+//! parities do. Nothing names it but its content ([`striate_core::cached`]), so it has no row, and what is missing of it is no
+//! damage. Where too few of its splits can be had, what did not come is read from where the block is kept, in the same query.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use striate_core::Tier;
+
+use super::span::Span;
+use crate::table::OpenedStripe;
+
+/// What knows which blocks are cached.
+pub trait BlockCache: Send + Sync {
+    /// The cached form of each span's block or extent; `None` where it is read from where it is kept. Called once for a query, before
+    /// anything else is looked up.
+    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<Option<Arc<OpenedStripe>>>>;
+
+    /// A span was read, with these bytes.
+    fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom);
+}
+
+/// Where reads look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// For cached forms first.
+    Nearest,
+    /// Where things are kept.
+    Kept,
+}
+
+/// Where a span's bytes came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedFrom {
+    /// All of them from its cached form.
+    Cache,
+    /// So many of them from its cached form, of which splits were missing.
+    Both {
+        /// Bytes.
+        cached: u64,
+    },
+    /// From where it is kept.
+    Store,
+}
+
+impl OpenedStripe {
+    /// Whether it is the cached form of a block.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.profile.tier == Tier::Memory
+    }
+}
