@@ -30,7 +30,8 @@ class Cluster:
 
     def start(self):
         self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tools" / "cluster", "--folder", self.folder, "--program", program(), "--free-ports"],
+            [sys.executable, ROOT / "tools" / "cluster", "--folder", self.folder, "--program", program(), "--free-ports",
+             "--memory-sites", "3", "--memory-mib", "64"],
             stdin=subprocess.DEVNULL, stdout=open(self.output, "w"), stderr=subprocess.STDOUT,
             env={**os.environ, "STRIATE_RUN_DIR": str(self.folder.parent)},
         )
@@ -70,6 +71,17 @@ class Cluster:
             env={**os.environ, "STRIATE_RUN_DIR": str(self.folder.parent)},
         )
         return done.returncode, done.stdout + done.stderr
+
+    def cache(self, gateway):
+        """What a gateway says of the memory tier."""
+        # The status is 1 where it has a warning, of whatever it is.
+        _, said = self.striate("status", "--json", "--dir", self.folder / "id" / f"gateway{gateway}")
+        return json.loads(said)["cache"]
+
+    def processes(self, name):
+        """The numbers of the processes that were started with the identity `name`."""
+        found = subprocess.run(["pgrep", "-f", "--", f"--identity {self.folder / 'id' / name}( |$)"], capture_output=True, text=True)
+        return [int(number) for number in found.stdout.split()]
 
     def admin(self, *command):
         control, identity = f"127.0.0.1:{self.port('control')}", self.folder / "id" / "admin"

@@ -1,6 +1,9 @@
-"""Three members of etcd, control, six sites in three racks, two gateways: real processes, and boto3."""
+"""Three members of etcd, control, six sites in three racks, three memory sites, two gateways: real processes, and boto3."""
 
+import os
 import random
+import signal
+import threading
 import time
 
 import pytest
@@ -106,3 +109,53 @@ def test_control_brings_together_what_gateways_know_of_requests(cluster, gateway
         return "gateway1" in shown and "gateway2" in shown and "popularity" in shown
 
     until(are_reported)
+
+
+def served(cluster, gateway, how):
+    return next(entry["reads"] for entry in cluster.cache(gateway)["reads"] if entry["how"] == how)
+
+
+def test_what_one_gateway_has_read_the_other_reads_from_memory(cluster, gateways):
+    until(lambda: all(site["state"] == "ok" for site in cluster.cache(1)["sites"]) and len(cluster.cache(1)["sites"]) == 3)
+    first, second = gateways
+    body = noise(7_000_000, "cached")
+    first.put_object(Bucket="shared", Key="cached", Body=body)
+    first.get_object(Bucket="shared", Key="cached")["Body"].read()
+    until(lambda: cluster.cache(1)["fills"] >= 2)
+    missed, hit = served(cluster, 2, "miss"), served(cluster, 2, "hit")
+    assert second.get_object(Bucket="shared", Key="cached")["Body"].read() == body
+    assert second.get_object(Bucket="shared", Key="cached", Range="bytes=4000000-5000000")["Body"].read() == body[4_000_000:5_000_001]
+    assert served(cluster, 2, "miss") == missed and served(cluster, 2, "hit") > hit
+    changed = noise(7_000_000, "changed")
+    first.put_object(Bucket="shared", Key="cached", Body=changed)
+    assert second.get_object(Bucket="shared", Key="cached")["Body"].read() == changed, "an overwrite is seen at once"
+
+
+def test_memory_sites_die_under_reads_and_nobody_notices(cluster, gateways):
+    bodies = {f"dies/{number}": noise(5_000_000, number) for number in range(4)}
+    for key, body in bodies.items():
+        gateways[0].put_object(Bucket="shared", Key=key, Body=body)
+    wrong, stop = [], threading.Event()
+
+    def read(gateway):
+        while not stop.is_set():
+            for key, body in bodies.items():
+                try:
+                    if gateway.get_object(Bucket="shared", Key=key)["Body"].read() != body:
+                        wrong.append(key)
+                except Exception as error:  # noqa: BLE001 - whatever it is, a reader has noticed
+                    wrong.append(f"{key}: {error}")
+
+    readers = [threading.Thread(target=read, args=(gateway,)) for gateway in gateways]
+    [reader.start() for reader in readers]
+    for name in ["memory1", "memory2", "memory3"]:
+        time.sleep(1)
+        [number] = cluster.processes(name)
+        os.kill(number, signal.SIGKILL)
+    time.sleep(2)
+    stop.set()
+    [reader.join() for reader in readers]
+    assert wrong == []
+    assert served(cluster, 1, "bypass") > 0, "without a memory site reads pass by"
+    cluster.stop()
+    cluster.start()
