@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed reality results compare-minio
+.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed prove-cache reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -179,6 +179,11 @@ prove-packed: build lab ## Prove packing and the reads around loaded sites, in a
 	@tools/install.sh highs
 	cargo build --release --package striate-bench --features plan-bench
 	prove/packed $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
+
+prove-cache: build lab ## Prove the memory tier: EC-Cache's figures, memory within its bound, what a hit costs, in at most 20 minutes (FULL=1: an hour of churn)
+	@tools/install.sh engines
+	cargo build --release --package striate-bench
+	prove/cache $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines

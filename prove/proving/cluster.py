@@ -31,7 +31,7 @@ TOOL = load_tool()
 class Cluster(TOOL.Cluster):
     """A context manager: starts in a fresh folder on free ports, and stops everything."""
 
-    def __init__(self, folder, engine="etcd", gateways=3, sites=6, racks=3, program=None):
+    def __init__(self, folder, engine="etcd", gateways=3, sites=6, racks=3, program=None, memory_sites=0, memory_mib=256):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.commands = {}  # of each process, to start it again
@@ -39,7 +39,7 @@ class Cluster(TOOL.Cluster):
         os.environ["STRIATE_RUN_DIR"] = str(folder)
         super().__init__(Namespace(
             folder=folder, program=str(program or striate_binary()), engine=engine, etcd=3, sites=sites, racks=racks,
-            gateways=gateways, free_ports=True,
+            gateways=gateways, free_ports=True, memory_sites=memory_sites, memory_mib=memory_mib,
         ))
 
     def __enter__(self):
@@ -104,6 +104,13 @@ class Cluster(TOOL.Cluster):
 
     def client(self, gateway=1, timeout_s=60):
         return Client(self.endpoints()[gateway - 1], self.credentials, timeout_s)
+
+    def status(self, gateway=1):
+        """What `striate status --json` says of a gateway; it ends with 1 where there is a warning."""
+        done = subprocess.run([self.program, "status", "--json", "--dir", self.folder / "id" / f"gateway{gateway}"],
+                              capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "STRIATE_RUN_DIR": str(self.folder)})
+        return json.loads(done.stdout)
 
     def etcd_leader(self):
         """The name of the member that leads now."""

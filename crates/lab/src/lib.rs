@@ -16,6 +16,7 @@
 //! - [`experiment`]: experiments as files, and their reports.
 //! - [`directing`]: the experiment of Hu et al., as a queueing model.
 //! - [`packed_batches`]: batch reads of packed objects, as a queueing model.
+//! - [`caching`]: EC-Cache's experiments, as a model of flows.
 //! - [`reality`]: the same workload on real sites, to hold the lab against.
 //! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.
 //! - [`speed`]: how fast the lab itself is.
@@ -28,6 +29,7 @@
 extern crate striate_runtime;
 
 pub mod args;
+pub mod caching;
 pub mod calibration;
 pub mod commands;
 pub mod contents;

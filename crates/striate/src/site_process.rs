@@ -38,8 +38,6 @@ use crate::start::site::DiskSite;
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
 /// Pause between two attempts of a site that has none.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// Bytes that a memory site receives at once: they are beside its bound.
-const MEMORY_RECEIVING_BYTES: u64 = 16 << 20;
 /// What a directory's roster says of a site that control has not numbered yet.
 const NO_NUMBER: SiteId = SiteId(0);
 
@@ -207,7 +205,7 @@ impl Process {
             let _ = stop.wait_for(|&stop| stop).await;
         };
         let (runtime, gate) = (self.runtime.clone(), Arc::new(self.trust.clone()));
-        let limits = ServiceLimits { receiving_bytes: MEMORY_RECEIVING_BYTES, ..ServiceLimits::default() };
+        let limits = ServiceLimits { receiving_bytes: options.on_the_way_bytes, ..ServiceLimits::default() };
         tokio::select! {
             () = serve_site(runtime, listener, gate, Arc::new(site), limits, shutdown) => Ok(()),
             () = self.keep_memory_registered(RegisterMemoryRequest { site: number.0, ..announcement }) => Ok(()),

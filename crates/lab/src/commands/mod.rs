@@ -1,6 +1,7 @@
 //! What the commands of `striate-lab` do: experiments in virtual time, and what holds them against reality.
 
 mod awake;
+mod caching;
 mod contest;
 mod directing;
 mod experiments;
@@ -43,6 +44,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Repair(args) => runtime.run_blocking(move || repair::run(&args)).await,
         Command::Directing(args) => runtime.run_blocking(move || directing::run(&clock, &args)).await,
         Command::PackedBatches(args) => runtime.run_blocking(move || packed_batches::run(&args)).await,
+        Command::Caching(args) => runtime.run_blocking(move || caching::run(&args)).await,
         Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
         Command::Site(args) => site::run(&runtime, args).await,
     }

@@ -43,6 +43,8 @@ const MOST_SHARDS: u64 = 64;
 pub struct CacheOptions {
     /// Bytes of memory that it takes at most, all in all.
     pub bound_bytes: u64,
+    /// Of these, for chunks on their way in: whoever receives or makes them keeps to it.
+    pub on_the_way_bytes: u64,
     /// In which order data go.
     pub eviction: Eviction,
     /// The share of memory that parities may keep while data are evicted, in percent (EC-Cache §6.1: 15).
@@ -50,9 +52,10 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// With so many bytes, and the defaults of EC-Cache.
+    /// With so many bytes, and the defaults of EC-Cache. A sixteenth, at most 16 MiB, is for chunks on their way in.
     pub fn with_bound(bound_bytes: u64) -> Self {
-        Self { bound_bytes, eviction: Eviction::default(), parity_percent: 15 }
+        let on_the_way_bytes = (bound_bytes / 16).min(16 << 20);
+        Self { bound_bytes, on_the_way_bytes, eviction: Eviction::default(), parity_percent: 15 }
     }
 }
 
@@ -61,7 +64,8 @@ impl CacheOptions {
 pub struct CacheView {
     /// Bytes that it may take.
     pub bound_bytes: u64,
-    /// Bytes that it takes: pages with what is cached, is being read or is kept for the next chunk, and the index.
+    /// Bytes that it takes: pages with what is cached, is being read or is kept for the next chunk, what is for chunks on their
+    /// way, and the index.
     pub charged_bytes: u64,
     /// Of these, the index.
     pub index_bytes: u64,
@@ -150,7 +154,7 @@ impl CacheStore {
         let index_bytes = count(&self.index_bytes);
         let mut view = CacheView {
             bound_bytes: self.options.bound_bytes,
-            charged_bytes: self.arena.resident_bytes() + index_bytes,
+            charged_bytes: self.arena.resident_bytes() + self.options.on_the_way_bytes + index_bytes,
             index_bytes,
             hits: count(hits),
             misses: count(misses),
@@ -202,8 +206,9 @@ impl CacheStore {
     /// A copy of a payload within the bound, for which other entries go.
     fn copy(&self, chunk: ChunkId, payload: &[u8]) -> Option<Payload> {
         loop {
-            let pages = self.options.bound_bytes.saturating_sub(self.index_bytes.load(Ordering::Relaxed));
-            let most_pages = (pages / PAGE_LEN as u64).min(u32::MAX.into()) as u32;
+            let others = self.options.on_the_way_bytes + self.index_bytes.load(Ordering::Relaxed);
+            let bytes = self.options.bound_bytes.saturating_sub(others);
+            let most_pages = (bytes / PAGE_LEN as u64).min(u32::MAX.into()) as u32;
             if let Some(copy) = self.arena.copy(payload, most_pages) {
                 return Some(copy);
             }

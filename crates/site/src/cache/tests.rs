@@ -10,7 +10,8 @@ use crate::conformance::{self, StoreUnderTest, payload};
 const MIB: u64 = 1 << 20;
 
 fn cache(eviction: Eviction) -> CacheStore {
-    CacheStore::new(CacheOptions { eviction, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) }).unwrap()
+    let options = CacheOptions { eviction, on_the_way_bytes: 0, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) };
+    CacheStore::new(options).unwrap()
 }
 
 /// A split of the `number`-th block, of four.

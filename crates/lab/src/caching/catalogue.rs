@@ -1,0 +1,90 @@
+//! Blocks, their popularity, and where their splits or copies are.
+
+use rand::rngs::SmallRng;
+use rand::seq::index::sample;
+use rand::{Rng, SeedableRng};
+use striate_plan::parities::{flatten, parities};
+use striate_plan::{ParityBudget, PopularBlock};
+
+use super::{Scheme, Setting};
+
+/// What is cached, and where.
+#[derive(Clone, Debug)]
+pub struct Catalogue {
+    /// Of each block, the probability that it is read next, summed up.
+    cumulated: Vec<f64>,
+    /// Of each block, the servers of what it is kept as: splits and parities, or copies; of split copies the copies of each split in
+    /// turn.
+    pub places: Vec<Vec<usize>>,
+}
+
+impl Catalogue {
+    /// Draws places, for the popularity that the setting has. Each block's splits are on distinct servers, as far as there are any.
+    pub fn draw(setting: &Setting, scheme: Scheme, seed: u64) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let weights: Vec<f64> =
+            (1..=setting.blocks).map(|rank| 1.0 / (rank as f64).powf(setting.exponent)).collect();
+        let total: f64 = weights.iter().sum();
+        let mut sum = 0.0;
+        let cumulated = weights
+            .iter()
+            .map(|weight| {
+                sum += weight / total;
+                sum
+            })
+            .collect();
+        let mut distinct =
+            |count: usize| sample(&mut rng, setting.servers, count.min(setting.servers)).into_vec();
+        let places = match scheme {
+            Scheme::SelectiveReplication => {
+                copies(setting, &weights).into_iter().map(|copies| distinct(1 + copies)).collect()
+            }
+            Scheme::SplitReplication => {
+                let split = |copies: usize| (0..setting.splits).flat_map(|_| distinct(1 + copies)).collect();
+                copies(setting, &weights).into_iter().map(split).collect()
+            }
+            Scheme::EcCache { .. } | Scheme::Ours => {
+                let of = of_parities(setting, &weights);
+                of.into_iter().map(|parities| distinct(setting.splits + parities)).collect()
+            }
+        };
+        Self { cumulated, places }
+    }
+
+    /// Which block is read next.
+    pub fn next(&self, rng: &mut SmallRng) -> usize {
+        let at: f64 = rng.random();
+        self.cumulated.partition_point(|sum| *sum < at).min(self.cumulated.len() - 1)
+    }
+
+    /// The probability that a block is read next.
+    pub fn probability(&self, block: usize) -> f64 {
+        self.cumulated[block] - if block == 0 { 0.0 } else { self.cumulated[block - 1] }
+    }
+}
+
+/// Copies beyond the first one.
+fn copies(setting: &Setting, weights: &[f64]) -> Vec<usize> {
+    let blocks: Vec<PopularBlock> = weights
+        .iter()
+        .map(|&popularity| PopularBlock { splits: 1, split_bytes: setting.block_bytes as u64, popularity })
+        .collect();
+    let mut copies = vec![0; blocks.len()];
+    let memory = setting.block_bytes * setting.blocks as f64;
+    flatten(&blocks, &mut copies, (memory * setting.overhead) as u64, setting.servers - 1);
+    copies
+}
+
+/// Parities: one for each block, and the rest to flatten the popularity.
+fn of_parities(setting: &Setting, weights: &[f64]) -> Vec<usize> {
+    let split_bytes = setting.split_bytes() as u64;
+    let blocks: Vec<PopularBlock> = weights
+        .iter()
+        .map(|&popularity| PopularBlock { splits: setting.splits, split_bytes, popularity })
+        .collect();
+    let first_bytes = split_bytes * setting.blocks as u64;
+    let memory = setting.block_bytes * setting.blocks as f64;
+    let further_bytes = ((memory * setting.overhead) as u64).saturating_sub(first_bytes);
+    let most = setting.servers - setting.splits;
+    parities(&blocks, ParityBudget { first_bytes, further_bytes, most })
+}

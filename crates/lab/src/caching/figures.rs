@@ -1,0 +1,146 @@
+//! The paper's figures, and the store's own way beside them.
+
+use serde::Serialize;
+
+use super::simulation::{self, Seen};
+use super::{MB, OWN_DECODE_S, Scheme, Setting};
+
+/// EC-Cache as published.
+pub const PUBLISHED: Scheme = Scheme::EcCache { extra: 1 };
+
+/// One point of a figure: what was set, and what each placement has shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// The figure, or the section where there is none.
+    pub figure: &'static str,
+    /// What is varied, and how.
+    pub set: String,
+    /// How blocks were kept and read.
+    pub scheme: &'static str,
+    /// Of each placement.
+    pub seen: Vec<Seen>,
+}
+
+/// How much is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// The first placement.
+    pub seed: u64,
+    /// Placements of each point.
+    pub placements: u64,
+    /// Placements of points of which λ is shown: it is luck to a large part.
+    pub placements_of_balance: u64,
+    /// Reads of each run.
+    pub reads: u64,
+}
+
+/// What is run for a point.
+struct Case {
+    figure: &'static str,
+    set: String,
+    name: &'static str,
+    scheme: Scheme,
+    setting: Setting,
+    placements: u64,
+}
+
+/// Runs all of them; `done` hears of each point.
+pub fn run(extent: Extent, mut done: impl FnMut(&Point)) -> Vec<Point> {
+    let point = |case: Case| {
+        let seeds = extent.seed..extent.seed + case.placements;
+        let seen = seeds.map(|seed| simulation::run(&case.setting, case.scheme, extent.reads, seed)).collect();
+        let point = Point { figure: case.figure, set: case.set, scheme: case.name, seen };
+        done(&point);
+        point
+    };
+    cases(extent).into_iter().map(point).collect()
+}
+
+fn cases(extent: Extent) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let paper = Setting::PAPER;
+    let own = Setting { decode_s: OWN_DECODE_S, ..paper };
+    let mut add = |figure, set: &str, settings: &[(&'static str, Scheme, Setting)], placements| {
+        cases.extend(settings.iter().map(|&(name, scheme, setting)| Case {
+            figure,
+            set: set.to_owned(),
+            name,
+            scheme,
+            setting,
+            placements,
+        }));
+    };
+    let rivals = |setting: Setting| {
+        [("SR", Scheme::SelectiveReplication, setting), ("EC-Cache", PUBLISHED, setting)]
+    };
+    let ours = [("ours", Scheme::Ours, own), ("EC-Cache, our decoder", PUBLISHED, own)];
+    let placements = extent.placements;
+    add("8", "", &rivals(paper), placements);
+    add("8", "", &ours, placements);
+    let slower_card = |setting: Setting| Setting { client_card: 625.0 * MB, ..setting };
+    add("8", "client cards of 5 Gb/s", &rivals(slower_card(paper)), placements);
+    add("8", "client cards of 5 Gb/s", &[("ours", Scheme::Ours, slower_card(own))], placements);
+    add("9", "", &rivals(paper), extent.placements_of_balance);
+    add("9", "", &ours[..1], extent.placements_of_balance);
+    add("10", "", &rivals(Setting { has_background: true, ..paper }), placements);
+    add("10", "", &[("ours", Scheme::Ours, Setting { has_background: true, ..own })], placements);
+    add("11", "", &rivals(Setting { lost: Some(0.55), ..paper }), placements);
+    add("11", "", &[("ours", Scheme::Ours, Setting { lost: Some(0.55), ..own })], placements);
+    for mb in [1.0, 10.0, 40.0, 100.0] {
+        let block_bytes = mb * MB;
+        add("12", &format!("{mb} MB"), &rivals(Setting { block_bytes, ..paper }), placements);
+        add("12", &format!("{mb} MB"), &[("ours", Scheme::Ours, Setting { block_bytes, ..own })], placements);
+    }
+    let small = Setting { block_bytes: 10.0 * MB, ..paper };
+    for splits in [8, 10, 12, 15, 20] {
+        let setting = Setting { splits, ..small };
+        let of = [("EC-Cache", PUBLISHED, setting)];
+        add("13, 14", &format!("k = {splits}"), &of, extent.placements_of_balance);
+    }
+    let without = ("EC-Cache, Δ = 0", Scheme::EcCache { extra: 0 }, small);
+    let split = ("SR of splits", Scheme::SplitReplication, small);
+    add("15", "", &[rivals(small)[0], split, without, rivals(small)[1]], placements);
+    let wide =
+        Setting { splits: 12, block_bytes: 20.0 * MB, exponent: 0.0, overhead: 4.0 / 12.0, ..paper };
+    for extra in 0..=4 {
+        add("16", &format!("Δ = {extra}"), &[("EC-Cache", Scheme::EcCache { extra }, wide)], placements);
+    }
+    for percent in [15u32, 25, 40] {
+        let overhead = f64::from(percent) / 100.0;
+        let of = rivals(Setting { overhead, ..small });
+        add("§6.6.3", &format!("{percent}% of memory"), &of, extent.placements_of_balance);
+    }
+    cases
+}
+
+/// A write of a block of so many bytes (Fig. 17): seconds for one copy, seconds as splits and a parity, and of these to encode.
+/// Connections are opened one after the other; encoding takes what decoding does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Write {
+    /// Bytes.
+    pub bytes: f64,
+    /// Of one copy.
+    pub copy_s: f64,
+    /// Of k splits and a parity.
+    pub coded_s: f64,
+    /// Of that, to encode.
+    pub encode_s: f64,
+}
+
+/// The writes of Figure 17, on an idle network, with the store's own encoder.
+pub fn writes() -> Vec<Write> {
+    let write = |mb: f64| {
+        let setting = Setting { block_bytes: mb * MB, decode_s: OWN_DECODE_S, ..Setting::PAPER };
+        let coded_bytes = setting.block_bytes + setting.split_bytes();
+        let flows = (setting.splits + 1) as f64;
+        let encode_s = setting.decode_of_block_s();
+        let sending = (coded_bytes / setting.client_card).max(setting.split_bytes() / setting.stream);
+        Write {
+            bytes: setting.block_bytes,
+            copy_s: setting.delay_s + setting.connection_s + setting.block_bytes / setting.stream,
+            coded_s: setting.delay_s + flows * setting.connection_s + encode_s + sending,
+            encode_s,
+        }
+    };
+    [1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0].map(write).into()
+}

@@ -1,0 +1,161 @@
+//! Flows from servers to clients, at max–min fair rates.
+
+/// A flow's number.
+pub type FlowId = usize;
+
+/// Flows that are under way, over cards of servers and clients.
+#[derive(Clone, Debug)]
+pub struct Network {
+    servers: Vec<f64>,
+    clients: Vec<f64>,
+    stream: f64,
+    flows: Vec<Flow>,
+    is_stale: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    id: FlowId,
+    server: usize,
+    client: usize,
+    /// Bytes that have not come.
+    left: f64,
+    rate: f64,
+}
+
+/// What a flow has moved when it ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ended {
+    /// Which one.
+    pub id: FlowId,
+    /// From which server.
+    pub server: usize,
+}
+
+/// Fewer bytes than these are none.
+const NOTHING: f64 = 1e-3;
+
+impl Network {
+    /// Cards of so many bytes a second, and what one stream reaches at most.
+    pub fn new(servers: Vec<f64>, clients: Vec<f64>, stream: f64) -> Self {
+        Self { servers, clients, stream, flows: Vec::new(), is_stale: false }
+    }
+
+    /// Changes a server's card.
+    pub fn set_server(&mut self, server: usize, card: f64) {
+        self.servers[server] = card;
+        self.is_stale = true;
+    }
+
+    /// Begins a flow.
+    pub fn begin(&mut self, id: FlowId, server: usize, client: usize, bytes: f64) {
+        self.flows.push(Flow { id, server, client, left: bytes, rate: 0.0 });
+        self.is_stale = true;
+    }
+
+    /// Takes a flow back; answers the bytes that had not come.
+    pub fn cancel(&mut self, id: FlowId) -> Option<f64> {
+        let place = self.flows.iter().position(|flow| flow.id == id)?;
+        self.is_stale = true;
+        Some(self.flows.swap_remove(place).left)
+    }
+
+    /// Seconds until the next flow ends, if nothing else changes.
+    pub fn next_end_s(&mut self) -> Option<f64> {
+        if std::mem::take(&mut self.is_stale) {
+            self.share();
+        }
+        let ends = self.flows.iter().map(|flow| flow.left.max(0.0) / flow.rate);
+        ends.min_by(f64::total_cmp)
+    }
+
+    /// Lets time pass, no longer than to the next end; answers the flows that ended.
+    pub fn pass(&mut self, seconds: f64) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for flow in &mut self.flows {
+            flow.left -= flow.rate * seconds;
+        }
+        self.flows.retain(|flow| {
+            let is_under_way = flow.left > NOTHING;
+            if !is_under_way {
+                ended.push(Ended { id: flow.id, server: flow.server });
+            }
+            is_under_way
+        });
+        self.is_stale |= !ended.is_empty();
+        ended
+    }
+
+    /// Progressive filling: all rates rise together; those at a full card stay where they are.
+    fn share(&mut self) {
+        let (mut servers, mut clients) = (self.servers.clone(), self.clients.clone());
+        let (mut at_server, mut at_client) = (vec![0usize; servers.len()], vec![0usize; clients.len()]);
+        for flow in &self.flows {
+            at_server[flow.server] += 1;
+            at_client[flow.client] += 1;
+        }
+        let mut open: Vec<usize> = (0..self.flows.len()).collect();
+        while !open.is_empty() {
+            let share = |left: &[f64], count: &[usize]| {
+                let shares = left.iter().zip(count).filter(|(_, count)| **count > 0);
+                shares.map(|(left, &count)| left / count as f64).fold(f64::INFINITY, f64::min)
+            };
+            let level = share(&servers, &at_server).min(share(&clients, &at_client)).max(1.0);
+            let is_full = |left: f64, count: usize| count > 0 && left / count as f64 <= level * (1.0 + 1e-9);
+            let (full_servers, full_clients): (Vec<bool>, Vec<bool>) = (
+                servers.iter().zip(&at_server).map(|(&left, &count)| is_full(left, count)).collect(),
+                clients.iter().zip(&at_client).map(|(&left, &count)| is_full(left, count)).collect(),
+            );
+            let (level, is_stream) = if level >= self.stream { (self.stream, true) } else { (level, false) };
+            open.retain(|&number| {
+                let flow = &mut self.flows[number];
+                let is_fixed = is_stream || full_servers[flow.server] || full_clients[flow.client];
+                if is_fixed {
+                    flow.rate = level;
+                    servers[flow.server] -= level;
+                    clients[flow.client] -= level;
+                    at_server[flow.server] -= 1;
+                    at_client[flow.client] -= 1;
+                }
+                !is_fixed
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(network: &mut Network) -> Vec<f64> {
+        network.next_end_s();
+        network.flows.iter().map(|flow| flow.rate.round()).collect()
+    }
+
+    #[test]
+    fn a_flow_alone_is_as_fast_as_a_stream_and_many_share_the_narrowest_card() {
+        let mut network = Network::new(vec![600.0, 100.0], vec![700.0, 700.0], 175.0);
+        network.begin(0, 0, 0, 1e6);
+        assert_eq!(rates(&mut network), [175.0]);
+        (1..4).for_each(|id| network.begin(id, 0, 0, 1e6));
+        assert_eq!(rates(&mut network), [150.0; 4], "the server's card");
+        network.begin(4, 1, 0, 1e6);
+        network.begin(5, 1, 1, 1e6);
+        // The second server's flows get 50 each; the first client has 700 for 4 × 150 and 50.
+        assert_eq!(rates(&mut network), [150.0, 150.0, 150.0, 150.0, 50.0, 50.0]);
+        network.cancel(0);
+        assert_eq!(rates(&mut network).iter().filter(|rate| **rate == 175.0).count(), 3);
+    }
+
+    #[test]
+    fn flows_end_when_their_bytes_have_come() {
+        let mut network = Network::new(vec![100.0], vec![100.0], 100.0);
+        network.begin(7, 0, 0, 100.0);
+        network.begin(8, 0, 0, 50.0);
+        assert_eq!(network.next_end_s(), Some(1.0));
+        assert_eq!(network.pass(1.0), [Ended { id: 8, server: 0 }]);
+        assert_eq!(network.next_end_s(), Some(0.5));
+        assert_eq!(network.pass(0.5), [Ended { id: 7, server: 0 }]);
+        assert_eq!(network.next_end_s(), None);
+    }
+}

@@ -1,0 +1,408 @@
+//! Clients that read blocks, one after the other.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use striate_workload::latency::Latencies;
+
+use super::catalogue::Catalogue;
+use super::network::{FlowId, Network};
+use super::{Scheme, Setting};
+
+/// What was asked of servers counts less by half after this time, in seconds, for who chooses by it.
+const FORGET_S: f64 = 1.0;
+/// A parity is asked for instead of a data split if its server was asked for so many splits less.
+const DATA_FIRST: f64 = 3.0;
+/// Others are asked when all but so many splits have come,
+const HEDGE_AT: usize = 2;
+/// and this share of the time until then has passed again.
+const HEDGE_AFTER: f64 = 0.1;
+/// How long a server's card is slow (§6.3), and how often, in seconds.
+const SLOW_S: f64 = 2.0;
+const SLOW_EVERY_S: f64 = 10.0;
+
+/// What a run has shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Seen {
+    /// Reads.
+    pub reads: u64,
+    /// Milliseconds of a read, in the mean.
+    pub mean_ms: f64,
+    /// The median.
+    pub median_ms: f64,
+    /// The 95th percentile.
+    pub p95_ms: f64,
+    /// The 99th.
+    pub p99_ms: f64,
+    /// The 99.9th.
+    pub p999_ms: f64,
+    /// λ over the oracle, in percent: what the most loaded server sent, over what each would have sent had nothing superfluous been
+    /// read and all servers been loaded alike.
+    pub imbalance: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    /// A client reads again.
+    Read { client: usize },
+    /// The flows of a read begin.
+    Begin { request: usize },
+    /// A flow that has stalled begins.
+    Stalled { flow: FlowId },
+    /// Others are asked, if a read still lacks splits.
+    Hedge { request: usize },
+    /// A read that came from elsewhere, or was decoded, has ended.
+    End { request: usize },
+    /// A server's card is slow, or is not any more.
+    Card { server: usize, is_slow: bool },
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Event {
+    at: f64,
+    number: u64,
+    what: What,
+}
+
+impl Eq for Event {}
+
+impl Ord for Event {
+    /// The earliest is the greatest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at.total_cmp(&self.at).then(other.number.cmp(&self.number))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+struct Request {
+    client: usize,
+    block: usize,
+    began: f64,
+    /// Splits that must come.
+    needed: usize,
+    came: usize,
+    /// Some that came were parities.
+    has_parity: bool,
+    flows: Vec<FlowId>,
+    is_over: bool,
+}
+
+struct FlowOf {
+    request: usize,
+    /// Its place among those of the block.
+    split: usize,
+    is_ended: bool,
+}
+
+/// Reads of all clients. See [`run`].
+struct Simulation<'a> {
+    setting: &'a Setting,
+    scheme: Scheme,
+    catalogue: &'a Catalogue,
+    rng: SmallRng,
+    now: f64,
+    network: Network,
+    events: BinaryHeap<Event>,
+    numbers: u64,
+    requests: Vec<Request>,
+    flows: Vec<FlowOf>,
+    /// Bytes that each server has sent.
+    sent: Vec<f64>,
+    /// Bytes that each was asked for of late, and when that was last counted.
+    asked: Vec<(f64, f64)>,
+    useful: f64,
+    reads: u64,
+    latencies: Latencies,
+}
+
+/// Lets the clients read so many blocks, and a tenth more before that does not count.
+pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> Seen {
+    let catalogue = Catalogue::draw(setting, scheme, seed);
+    let cards = vec![setting.server_card; setting.servers];
+    let mut simulation = Simulation {
+        setting,
+        scheme,
+        catalogue: &catalogue,
+        rng: SmallRng::seed_from_u64(!seed),
+        now: 0.0,
+        network: Network::new(cards, vec![setting.client_card; setting.clients], setting.stream),
+        events: BinaryHeap::new(),
+        numbers: 0,
+        requests: Vec::new(),
+        flows: Vec::new(),
+        sent: vec![0.0; setting.servers],
+        asked: vec![(0.0, 0.0); setting.servers],
+        useful: 0.0,
+        reads: 0,
+        latencies: Latencies::default(),
+    };
+    simulation.begin();
+    simulation.run_until(reads / 10);
+    simulation.forget();
+    simulation.run_until(reads);
+    simulation.seen()
+}
+
+impl Simulation<'_> {
+    fn begin(&mut self) {
+        for client in 0..self.setting.clients {
+            let at = self.rng.random::<f64>() * self.setting.think_s.max(0.05);
+            self.at(at, What::Read { client });
+        }
+        if self.setting.has_background {
+            for server in 0..self.setting.servers {
+                let at = self.rng.random::<f64>() * SLOW_EVERY_S;
+                self.at(at, What::Card { server, is_slow: true });
+            }
+        }
+    }
+
+    fn at(&mut self, at: f64, what: What) {
+        self.numbers += 1;
+        self.events.push(Event { at, number: self.numbers, what });
+    }
+
+    /// What was counted until now does not count.
+    fn forget(&mut self) {
+        self.sent.fill(0.0);
+        (self.useful, self.reads, self.latencies) = (0.0, 0, Latencies::default());
+    }
+
+    fn run_until(&mut self, reads: u64) {
+        while self.reads < reads {
+            let next_event = self.events.peek().map_or(f64::INFINITY, |event| event.at);
+            let next_end = self.network.next_end_s().map_or(f64::INFINITY, |after| self.now + after);
+            let at = next_event.min(next_end);
+            for ended in self.network.pass(at - self.now) {
+                self.flow_ended(ended.id, ended.server, at);
+            }
+            self.now = at;
+            if next_event <= next_end
+                && let Some(event) = self.events.pop()
+            {
+                self.happen(event.what);
+            }
+        }
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Read { client } => self.read(client),
+            What::Begin { request } => self.begin_flows(request),
+            What::Stalled { flow } => self.begin_flow(flow),
+            What::Hedge { request } => self.hedge(request),
+            What::End { request } => self.end(request),
+            What::Card { server, is_slow } => {
+                let (share, pause) = if is_slow { (0.5, SLOW_S) } else { (1.0, SLOW_EVERY_S - SLOW_S) };
+                self.network.set_server(server, self.setting.server_card * share);
+                self.at(self.now + pause, What::Card { server, is_slow: !is_slow });
+            }
+        }
+    }
+
+    /// A client begins a read: the delay of the request comes first.
+    fn read(&mut self, client: usize) {
+        let setting = self.setting;
+        let block = self.catalogue.next(&mut self.rng);
+        let needed = match self.scheme {
+            Scheme::SelectiveReplication => 1,
+            _ => setting.splits,
+        };
+        let request = self.requests.len();
+        self.requests.push(Request {
+            client,
+            block,
+            began: self.now,
+            needed,
+            came: 0,
+            has_parity: false,
+            flows: Vec::new(),
+            is_over: false,
+        });
+        let delay = setting.delay_s * (setting.delay_sigma * self.normal()).exp();
+        self.at(self.now + delay + setting.connection_s, What::Begin { request });
+    }
+
+    /// A normally distributed number, by Box and Muller.
+    fn normal(&mut self) -> f64 {
+        let (one, other): (f64, f64) = (1.0 - self.rng.random::<f64>(), self.rng.random());
+        (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+    }
+
+    fn begin_flows(&mut self, request: usize) {
+        let splits = self.choose(request);
+        if splits.len() < self.requests[request].needed {
+            let elsewhere = self.setting.lost.unwrap_or(0.0);
+            return self.at(self.now + elsewhere, What::End { request });
+        }
+        splits.into_iter().for_each(|split| self.ask(request, split));
+    }
+
+    /// The splits, or the copy, that are asked for at first.
+    fn choose(&mut self, request: usize) -> Vec<usize> {
+        let places = &self.catalogue.places[self.requests[request].block];
+        // The last server is the one that is gone.
+        let is_there = |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
+        let mut there: Vec<usize> = (0..places.len()).filter(is_there).collect();
+        let k = self.setting.splits;
+        match self.scheme {
+            Scheme::SelectiveReplication => {
+                there.shuffle(&mut self.rng);
+                there.truncate(1);
+            }
+            Scheme::SplitReplication => {
+                let copies = places.len() / k;
+                there.shuffle(&mut self.rng);
+                there.sort_by_key(|split| split / copies);
+                there.dedup_by_key(|split| *split / copies);
+            }
+            Scheme::EcCache { extra } => {
+                there.shuffle(&mut self.rng);
+                there.truncate(k + extra);
+            }
+            Scheme::Ours => {
+                let split_bytes = self.setting.split_bytes();
+                let cost = |split: &usize| {
+                    let parity = if *split < k { 0.0 } else { DATA_FIRST * split_bytes };
+                    self.asked_of(places[*split]) + parity
+                };
+                there.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+                there.truncate(k);
+            }
+        }
+        there
+    }
+
+    /// Bytes that a server was asked for of late.
+    fn asked_of(&self, server: usize) -> f64 {
+        let (bytes, at) = self.asked[server];
+        bytes * 0.5f64.powf((self.now - at) / FORGET_S)
+    }
+
+    fn ask(&mut self, request: usize, split: usize) {
+        let flow = self.flows.len();
+        self.flows.push(FlowOf { request, split, is_ended: false });
+        self.requests[request].flows.push(flow);
+        let server = self.catalogue.places[self.requests[request].block][split];
+        self.asked[server] = (self.asked_of(server) + self.bytes_of_flow(), self.now);
+        match self.rng.random::<f64>() < self.setting.stalls {
+            true => self.at(self.now + self.setting.stall_s, What::Stalled { flow }),
+            false => self.begin_flow(flow),
+        }
+    }
+
+    fn bytes_of_flow(&self) -> f64 {
+        match self.scheme {
+            Scheme::SelectiveReplication => self.setting.block_bytes,
+            _ => self.setting.split_bytes(),
+        }
+    }
+
+    fn begin_flow(&mut self, flow: FlowId) {
+        let FlowOf { request, split, is_ended } = self.flows[flow];
+        if is_ended {
+            return;
+        }
+        let Request { client, block, .. } = self.requests[request];
+        let server = self.catalogue.places[block][split];
+        self.network.begin(flow, server, client, self.bytes_of_flow());
+    }
+
+    fn flow_ended(&mut self, flow: FlowId, server: usize, at: f64) {
+        self.sent[server] += self.bytes_of_flow();
+        let FlowOf { request, split, .. } = self.flows[flow];
+        self.flows[flow].is_ended = true;
+        let of = &mut self.requests[request];
+        if of.is_over {
+            return;
+        }
+        of.came += 1;
+        of.has_parity |= split >= self.setting.splits && self.scheme != Scheme::SplitReplication;
+        let (lacks, began) = (of.needed.saturating_sub(of.came), of.began);
+        if lacks == 0 {
+            of.is_over = true;
+            self.came(request, at);
+        } else if lacks == HEDGE_AT && self.scheme == Scheme::Ours {
+            self.at(at + HEDGE_AFTER * (at - began), What::Hedge { request });
+        }
+    }
+
+    /// Enough has come of a read.
+    fn came(&mut self, request: usize, at: f64) {
+        let decode = match self.scheme {
+            Scheme::EcCache { .. } => self.setting.decode_of_block_s(),
+            Scheme::Ours if self.requests[request].has_parity => self.setting.decode_of_block_s(),
+            _ => 0.0,
+        };
+        if self.scheme == Scheme::Ours {
+            for flow in self.requests[request].flows.clone() {
+                self.take_back(flow);
+            }
+        }
+        self.at(at + decode, What::End { request });
+    }
+
+    /// What a server has sent of a flow that is taken back counts.
+    fn take_back(&mut self, flow: FlowId) {
+        let FlowOf { request, split, is_ended } = self.flows[flow];
+        if std::mem::replace(&mut self.flows[flow].is_ended, true) || is_ended {
+            return;
+        }
+        if let Some(left) = self.network.cancel(flow) {
+            let server = self.catalogue.places[self.requests[request].block][split];
+            self.sent[server] += self.bytes_of_flow() - left;
+        }
+    }
+
+    /// Asks other splits in the place of those that have not come.
+    fn hedge(&mut self, request: usize) {
+        let of = &self.requests[request];
+        let lacks = of.needed.saturating_sub(of.came);
+        if of.is_over || lacks == 0 {
+            return;
+        }
+        let asked: Vec<usize> = of.flows.iter().map(|&flow| self.flows[flow].split).collect();
+        let places = &self.catalogue.places[of.block];
+        let is_there = |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
+        let mut others: Vec<usize> =
+            (0..places.len()).filter(|split| !asked.contains(split)).filter(is_there).collect();
+        others.sort_by(|&a, &b| self.asked_of(places[a]).total_cmp(&self.asked_of(places[b])));
+        others.truncate(lacks);
+        others.into_iter().for_each(|split| self.ask(request, split));
+    }
+
+    fn end(&mut self, request: usize) {
+        let Request { client, began, .. } = self.requests[request];
+        self.latencies.record(Duration::from_secs_f64(self.now - began));
+        self.useful += self.setting.block_bytes;
+        self.reads += 1;
+        let think = -self.setting.think_s * (1.0 - self.rng.random::<f64>()).ln();
+        self.at(self.now + think, What::Read { client });
+    }
+
+    fn seen(&self) -> Seen {
+        let ms = |percent| self.latencies.at_percentile_ms(percent);
+        let most = self.sent.iter().copied().fold(0.0, f64::max);
+        let oracle = self.useful / self.setting.servers as f64;
+        Seen {
+            reads: self.reads,
+            mean_ms: self.latencies.summary().mean_ms,
+            median_ms: ms(50.0),
+            p95_ms: ms(95.0),
+            p99_ms: ms(99.0),
+            p999_ms: ms(99.9),
+            imbalance: 100.0 * (most / oracle - 1.0),
+        }
+    }
+}

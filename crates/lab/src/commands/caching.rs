@@ -1,0 +1,69 @@
+//! `striate-lab caching`.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::args::CachingArgs;
+use crate::caching::figures::{self, Extent, Point};
+use crate::caching::simulation::Seen;
+use crate::failure::{Failure, Outcome};
+
+/// All that came out.
+#[derive(Serialize)]
+struct Figures {
+    points: Vec<Point>,
+    writes: Vec<figures::Write>,
+}
+
+/// Runs the figures of EC-Cache and prints what came out.
+pub(super) fn run(args: &CachingArgs) -> Outcome {
+    if args.reads < 100 || args.placements == 0 || args.placements_of_balance == 0 {
+        return Err(Failure::refused("--reads must be 100 at least, --placements and --placements-of-balance 1"));
+    }
+    let extent = Extent {
+        seed: args.seed,
+        placements: args.placements,
+        placements_of_balance: args.placements_of_balance,
+        reads: args.reads,
+    };
+    if !args.json {
+        println!("| figure | set | scheme | mean | median | 95th | 99th | 99.9th, ms | λ, % |\n|--|--|--|--|--|--|--|--|--|");
+    }
+    let points = figures::run(extent, |point| {
+        if !args.json {
+            println!("{}", row(point));
+        }
+    });
+    let all = Figures { points, writes: figures::writes() };
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&all).expect("figures are numbers and texts")),
+        false => println!("\n{}", writes(&all.writes)),
+    }
+    Ok(())
+}
+
+/// The medians over the placements.
+fn row(point: &Point) -> String {
+    let median = |of: fn(&Seen) -> f64| {
+        let mut all: Vec<f64> = point.seen.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        (all[(all.len() - 1) / 2] + all[all.len() / 2]) / 2.0
+    };
+    let columns: [fn(&Seen) -> f64; 6] =
+        [|of| of.mean_ms, |of| of.median_ms, |of| of.p95_ms, |of| of.p99_ms, |of| of.p999_ms, |of| of.imbalance];
+    let mut text = format!("| {} | {} | {} |", point.figure, point.set, point.scheme);
+    columns.iter().for_each(|&of| write!(text, " {:.1} |", median(of)).expect("a text takes any length"));
+    text
+}
+
+fn writes(writes: &[figures::Write]) -> String {
+    let mut text = "| write | one copy, ms | coded, ms | of that encoding |\n|--|--|--|--|\n".to_owned();
+    for of in writes {
+        let share = 100.0 * of.encode_s / of.coded_s;
+        let ms = |seconds: f64| 1e3 * seconds;
+        writeln!(text, "| {} MB | {:.0} | {:.0} | {share:.1}% |", of.bytes / 1e6, ms(of.copy_s), ms(of.coded_s))
+            .expect("a text takes any length");
+    }
+    text
+}
