@@ -18,7 +18,7 @@ use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use striate_core::{SiteId, StripeId, cached};
 use striate_plan::MemorySite;
-use striate_plan::splits::{data_splits, places};
+use striate_plan::splits::{SPLIT_BYTES, data_splits, places};
 use striate_runtime::{Instant, Runtime};
 use striate_site::{Site, Standing, Tend, TendMatter, Tended};
 use striate_stripe::{BlockCache, OpenedStripe, ServedFrom, Span, Stored, Stripes, WeakStripes};
@@ -43,12 +43,14 @@ const FORGET_FILL: Duration = Duration::from_secs(10);
 pub struct CacheSettings {
     /// Bytes of blocks that are on their way into the tier at once; further ones are not filled.
     pub fill_bytes: usize,
+    /// Bytes of a split: longer blocks are cut into more.
+    pub split_bytes: u64,
 }
 
 impl Default for CacheSettings {
-    /// 16 MiB on their way.
+    /// 16 MiB on their way, splits of 1 MiB.
     fn default() -> Self {
-        Self { fill_bytes: 16 << 20 }
+        Self { fill_bytes: 16 << 20, split_bytes: SPLIT_BYTES }
     }
 }
 
@@ -67,6 +69,7 @@ struct Inner {
     filling: Mutex<Filling>,
     /// KiB that may be on their way.
     on_the_way: Arc<Semaphore>,
+    split_bytes: u64,
     counts: CacheCounts,
 }
 
@@ -116,6 +119,7 @@ impl Cache {
             known: KnownBlocks::new(),
             filling: Mutex::default(),
             on_the_way: Arc::new(Semaphore::new(settings.fill_bytes >> 10)),
+            split_bytes: settings.split_bytes,
             counts: CacheCounts::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -147,6 +151,10 @@ impl BlockCache for Cache {
         self.inner.find(spans).boxed()
     }
 
+    fn explain(&self, of: &Stored) -> String {
+        self.inner.explain(of)
+    }
+
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom) {
         self.inner.served(span, bytes, from);
     }
@@ -174,10 +182,39 @@ impl Inner {
 
     /// What a span's block or extent is called, cut as the live sites suggest, and its home.
     fn question(&self, of: &Stored, live: &Sites) -> Option<Question> {
-        let splits = data_splits(of.len().into(), live.sites.len());
+        let splits = data_splits(of.len().into(), self.split_bytes, live.sites.len());
         let name = name(of, splits).ok()?;
         let home = *places(name, &live.sites, 1).first()?;
         Some(Question { name, len: of.len(), home })
+    }
+
+    fn explain(&self, of: &Stored) -> String {
+        let Some(stripes) = self.stripes.upgrade() else { return "the service ends".to_owned() };
+        let live = self.live(&stripes);
+        let Some(question) = self.question(of, &live) else { return "no memory site answers".to_owned() };
+        let Some(form) = self.known.form(question.name, &live) else {
+            let is_on_its_way = self.ended(question.name).is_some();
+            let state = if is_on_its_way {
+                "being written to memory"
+            } else {
+                "not in memory, as far as this gateway knows"
+            };
+            return match live.sites.len() {
+                1 => state.to_owned(),
+                _ => format!("{state}; its home is memory site {}", question.home),
+            };
+        };
+        let splits = cached::splits(question.name);
+        if live.sites.len() == 1 {
+            return "in memory, whole".to_owned();
+        }
+        let sites: Vec<String> =
+            form.record.locations.iter().filter(|at| at.site != 0).map(|at| at.site.to_string()).collect();
+        let parities = sites.len().saturating_sub(splits);
+        format!(
+            "in memory: {splits} data splits and {parities} parities, on memory sites {}",
+            sites.join(", ")
+        )
     }
 
     async fn find(self: &Arc<Self>, spans: &[Span]) -> Vec<Option<Arc<OpenedStripe>>> {

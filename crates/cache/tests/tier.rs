@@ -19,6 +19,7 @@ use striate_runtime::Runtime;
 use striate_site::{
     CacheOptions, CacheStore, ChunkStore, LocalSite, MemoryStore, QueueLimits, Site, SiteIdentity,
 };
+use striate_stripe::Span;
 
 const MIB: usize = 1 << 20;
 const BUCKET: &str = "bucket";
@@ -355,5 +356,31 @@ fn batches_read_from_memory_and_from_disks_in_one_query() {
         }
         let after = gateway.reads();
         assert_eq!((after[0] - before[0], after[2] - before[2]), (10, 10));
+    });
+}
+
+#[test]
+fn an_explanation_says_what_is_in_memory() {
+    in_virtual_time(9, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        gateway.put("object", &noise(4 * MIB, 1)).await;
+        let stripes = gateway.client.stripes();
+        let blocks = gateway.client.blocks_of(BUCKET, "object").await.unwrap();
+        let spans: Vec<Span> = blocks.into_iter().map(Span::whole).collect();
+        let explain = async || {
+            let explained = stripes.explain(&spans, &stripes.options().read_policy).await.unwrap();
+            explained.blocks[0].cached.clone().unwrap()
+        };
+        assert!(
+            explain()
+                .await
+                .starts_with("not in memory, as far as this gateway knows; its home is memory site 10")
+        );
+        gateway.whole("object").await;
+        sites.settle().await;
+        assert!(explain().await.starts_with("in memory: 4 data splits and 1 parities, on memory sites 10"));
+        gateway.use_memory(&[]);
+        assert_eq!(explain().await, "no memory site answers");
     });
 }

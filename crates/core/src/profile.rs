@@ -116,7 +116,9 @@ impl Profile {
     /// [`UnsupportedProfile`] with the part that it does not build, or that older programs of the store would not read.
     pub fn check_supported(&self, formats: Formats) -> Result<(), UnsupportedProfile> {
         let reason = match self {
-            Self { tier: Tier::Memory, .. } => "memory sites cache blocks and store none (`striate server --cache-mib`)",
+            Self { tier: Tier::Memory, .. } => {
+                "memory sites cache blocks and store none (`striate server --cache-mib`)"
+            }
             Self { layout: Layout::Packed, code: CodeSpec::Replica { .. }, .. } => "it packs coded data only",
             Self { layout: Layout::Packed, .. } if formats.records < PACKED => {
                 "older programs do not read packed objects; run `striate admin upgrade finalize` first"

@@ -27,6 +27,7 @@ use super::gateway::Gateway;
 use super::guard::Guard;
 use super::invariants::{self, Broken};
 use super::ledger::Ledger;
+use super::memory::MemoryTier;
 use super::mutation::Mutation;
 use super::operation::BUCKET;
 use super::services::ControlProcess;
@@ -58,6 +59,8 @@ pub struct Cluster {
     pub packed: Packed,
     /// What is planted in it.
     pub mutation: Mutation,
+    /// Its memory sites, if it has any.
+    pub memory: Option<MemoryTier>,
     shape: Shape,
     code: Code,
     read_policy: ReadPolicy,
@@ -131,6 +134,7 @@ impl Cluster {
             next_machine: Mutex::new(1),
             moves_chunks: AtomicBool::new(true),
             small_disk: (runtime.random_u64() % 2) as u32,
+            memory: shape.has_memory.then(|| MemoryTier::start(&runtime, CLUSTER, mutation)),
             runtime,
             trace,
             network,
@@ -338,7 +342,8 @@ impl Cluster {
         let gateways = self.gateways.iter().map(|gateway| gateway.machine);
         let controls = self.controls.iter().map(|control| control.machine);
         let sites = sites.iter().map(|site| site.machine);
-        [ENGINE].into_iter().chain(sites).chain(gateways).chain(controls).collect()
+        let memory = self.memory.iter().flat_map(|tier| &tier.machines).map(|site| site.machine);
+        [ENGINE].into_iter().chain(sites).chain(gateways).chain(controls).chain(memory).collect()
     }
 
     /// Whether chunks are moved for the readers' sake, and at random: until the faults end.

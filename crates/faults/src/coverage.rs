@@ -67,11 +67,13 @@ pub enum FaultKind {
     Join,
     /// All sites of a rack die at once and come back.
     RackLoss,
+    /// A memory site dies and comes back empty.
+    MemoryKill,
 }
 
 impl FaultKind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::SiteKill,
         Self::PowerCut,
         Self::EngineCrash,
@@ -100,6 +102,7 @@ impl FaultKind {
         Self::Drain,
         Self::Join,
         Self::RackLoss,
+        Self::MemoryKill,
     ];
 
     /// Its name in the table.
@@ -133,6 +136,7 @@ impl FaultKind {
             Self::Drain => "drain",
             Self::Join => "join",
             Self::RackLoss => "rack",
+            Self::MemoryKill => "memory",
         }
     }
 }

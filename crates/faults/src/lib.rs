@@ -31,6 +31,7 @@ pub mod guard;
 pub mod injector;
 pub mod invariants;
 pub mod ledger;
+pub mod memory;
 pub mod mutation;
 pub mod operation;
 pub mod optimising;

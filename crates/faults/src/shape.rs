@@ -78,6 +78,8 @@ pub struct Shape {
     pub gateways: u32,
     /// The longest block, in bytes.
     pub block_len: u32,
+    /// Whether gateways read from memory sites too.
+    pub has_memory: bool,
 }
 
 impl Shape {
@@ -98,7 +100,8 @@ impl Shape {
         let members = family.members();
         let (profile, sites, racks) = members[draw(members.len())];
         let gateways = 2 + draw(2) as u32;
-        Self { family, profile, sites, racks, gateways, block_len: Self::BLOCK_LENS[draw(5)] }
+        let block_len = Self::BLOCK_LENS[draw(5)];
+        Self { family, profile, sites, racks, gateways, block_len, has_memory: draw(3) == 0 }
     }
 
     /// The rack of a machine with a site.
@@ -109,13 +112,14 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { profile, sites, racks, gateways, block_len, .. } = self;
+        let Self { profile, sites, racks, gateways, block_len, has_memory, .. } = self;
         write!(f, "{profile} on {sites} sites in ")?;
         match racks {
             0 => write!(f, "racks of their own")?,
             racks => write!(f, "{racks} racks")?,
         }
-        write!(f, ", {gateways} gateways, blocks of {} KiB", block_len >> 10)
+        let memory = if *has_memory { ", memory sites" } else { "" };
+        write!(f, ", {gateways} gateways{memory}, blocks of {} KiB", block_len >> 10)
     }
 }
 

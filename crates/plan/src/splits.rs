@@ -8,7 +8,7 @@
 use striate_core::{SiteId, StripeId};
 use striate_splitmix::hash;
 
-/// Bytes of a split, from which on a block is cut into more.
+/// The usual bytes of a split: longer blocks are cut into more.
 pub const SPLIT_BYTES: u64 = 1 << 20;
 /// EC-Cache's k.
 pub const MOST_DATA_SPLITS: usize = 10;
@@ -22,11 +22,11 @@ pub struct MemorySite {
     pub bytes: u64,
 }
 
-/// Into how many data splits a block of `len` bytes is cut where `sites` sites have the memory.
-pub fn data_splits(len: u64, sites: usize) -> usize {
+/// Into how many data splits a block of `len` bytes is cut, of `split_bytes` each, where `sites` sites have the memory.
+pub fn data_splits(len: u64, split_bytes: u64, sites: usize) -> usize {
     match sites {
         0 | 1 => 1,
-        _ => (len.div_ceil(SPLIT_BYTES) as usize).clamp(1, MOST_DATA_SPLITS),
+        _ => (len.div_ceil(split_bytes.max(1)) as usize).clamp(1, MOST_DATA_SPLITS),
     }
 }
 
@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn a_block_is_cut_as_the_paper_says() {
         for (len, splits) in [(1, 1), (SPLIT_BYTES, 1), (SPLIT_BYTES + 1, 2), (4 << 20, 4), (40 << 20, 10)] {
-            assert_eq!(data_splits(len, 25), splits);
-            assert_eq!(data_splits(len, 1), 1, "one site has all of it");
+            assert_eq!(data_splits(len, SPLIT_BYTES, 25), splits);
+            assert_eq!(data_splits(len, SPLIT_BYTES, 1), 1, "one site has all of it");
         }
     }
 

@@ -15,7 +15,7 @@ use striate_core::{ChunkId, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Timer};
 use striate_site::{
     AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, LoadStream, ReadReply, ReadRequest,
-    ReadStream, Site, SiteError, SiteStatus, SliceStream, WriteRequest,
+    ReadStream, Site, SiteError, SiteStatus, SliceStream, Tend, Tended, WriteRequest,
 };
 
 use crate::network::{Machine, Network};
@@ -167,6 +167,10 @@ impl Site for DistantSite {
         let load = self.call((0, 0), |site| async move { site.assemble(request).await }).await;
         self.note(&load);
         load
+    }
+
+    async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {
+        self.call((0, 0), move |site| async move { site.tend(blocks).await }).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

@@ -77,6 +77,11 @@ fn of_object(object: &ObjectExplained, query: &QueryExplained) -> String {
         rows.extend(of_block(number, block));
     }
     text.push_str(&table(&rows));
+    for (number, cached) in
+        blocks().enumerate().filter_map(|(number, block)| Some((number, block.cached.as_ref()?)))
+    {
+        writeln!(text, "block {number} is {cached}").expect("writing to a string");
+    }
     let options: Vec<_> = blocks().flat_map(|block| &block.options).collect();
     if !options.is_empty() {
         write!(text, "\n{}", options_table(&options)).expect("writing to a string");
@@ -137,6 +142,7 @@ mod tests {
     fn explained() -> ReadExplained {
         let chunk = |index, site, choice| ChunkExplained { index, site, choice };
         let block = BlockExplained {
+            cached: Some("in memory, whole".to_owned()),
             stripe: "1-2".to_owned(),
             len: 2_000,
             profile: "rs(2,1)".to_owned(),
@@ -198,6 +204,7 @@ mod tests {
             "its site is asked anyway",
             "never written (debt)",
             "s3://b/small: 2.0 KiB, kept in the metadata",
+            "block 0 is in memory, whole",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }

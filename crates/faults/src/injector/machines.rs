@@ -116,6 +116,17 @@ impl Injector {
         self.end(kind);
     }
 
+    /// A memory site dies, and comes back with nothing.
+    pub(super) async fn kill_memory(&self, kind: FaultKind) {
+        let Some(tier) = &self.cluster.memory else { return };
+        let Some(site) = self.cluster.choose(&tier.machines) else { return };
+        self.begin(kind, u64::from(site.machine.number));
+        site.kill();
+        self.pause(0, 2_000).await;
+        site.start();
+        self.end(kind);
+    }
+
     /// Starts a site that is down; it has what it had acknowledged (I7).
     pub(super) async fn bring_back(&self, site: &SiteMachine) {
         let deadline = self.cluster.runtime.now() + COME_BACK;

@@ -104,6 +104,7 @@ impl Injector {
             FaultKind::Drain => self.drain(kind).await,
             FaultKind::Join => self.join(kind).await,
             FaultKind::RackLoss => self.crash_rack(kind).await,
+            FaultKind::MemoryKill => self.kill_memory(kind).await,
         }
     }
 

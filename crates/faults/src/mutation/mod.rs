@@ -3,6 +3,7 @@
 //! Each sits at a trait seam, as a wrapper around what the seam leads to, so that the code itself is the one that is
 //! shipped. What a wrapper does is what the code would do if it had the defect.
 
+mod blurred;
 mod disk;
 mod generation;
 mod metadata;
@@ -75,6 +76,8 @@ pub enum Mutation {
     SwapWithoutComparing,
     /// The file of a copy is made garbage while the stripe's record names it.
     CopyDroppedButNamed,
+    /// Memory sites take a cached block for another one.
+    StaleCache,
 }
 
 impl Mutation {
@@ -102,6 +105,7 @@ impl Mutation {
         Self::ReleaseLeavesMark,
         Self::SwapWithoutComparing,
         Self::CopyDroppedButNamed,
+        Self::StaleCache,
     ];
 
     /// Its name on the command line.
@@ -130,6 +134,7 @@ impl Mutation {
             Self::ReleaseLeavesMark => "release-leaves-mark",
             Self::SwapWithoutComparing => "swap-without-comparing",
             Self::CopyDroppedButNamed => "copy-dropped-but-named",
+            Self::StaleCache => "stale-cache",
         }
     }
 }
@@ -171,6 +176,14 @@ pub fn chunk_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn Ch
     }
 }
 
+/// A cache as its memory site sees it.
+pub fn cache_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn ChunkStore> {
+    match mutation {
+        Mutation::StaleCache => Arc::new(blurred::Blurred(store)),
+        _ => store,
+    }
+}
+
 /// The directories as the metadata engine sees them at a start.
 pub fn metadata_directories(mutation: Mutation, disks: &simulated::Machine) -> Vec<MetaDirectory> {
     match mutation {
@@ -202,7 +215,8 @@ pub fn metadata(
         | Mutation::StaleMirrorWins
         | Mutation::RecoveryStopsAtHole
         | Mutation::ForgetGeneration
-        | Mutation::AcknowledgeByCount => false,
+        | Mutation::AcknowledgeByCount
+        | Mutation::StaleCache => false,
         _ => true,
     };
     match is_planted {

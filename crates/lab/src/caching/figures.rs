@@ -48,7 +48,8 @@ struct Case {
 pub fn run(extent: Extent, mut done: impl FnMut(&Point)) -> Vec<Point> {
     let point = |case: Case| {
         let seeds = extent.seed..extent.seed + case.placements;
-        let seen = seeds.map(|seed| simulation::run(&case.setting, case.scheme, extent.reads, seed)).collect();
+        let seen =
+            seeds.map(|seed| simulation::run(&case.setting, case.scheme, extent.reads, seed)).collect();
         let point = Point { figure: case.figure, set: case.set, scheme: case.name, seen };
         done(&point);
         point
@@ -70,9 +71,8 @@ fn cases(extent: Extent) -> Vec<Case> {
             placements,
         }));
     };
-    let rivals = |setting: Setting| {
-        [("SR", Scheme::SelectiveReplication, setting), ("EC-Cache", PUBLISHED, setting)]
-    };
+    let rivals =
+        |setting: Setting| [("SR", Scheme::SelectiveReplication, setting), ("EC-Cache", PUBLISHED, setting)];
     let ours = [("ours", Scheme::Ours, own), ("EC-Cache, our decoder", PUBLISHED, own)];
     let placements = extent.placements;
     add("8", "", &rivals(paper), placements);
@@ -100,8 +100,7 @@ fn cases(extent: Extent) -> Vec<Case> {
     let without = ("EC-Cache, Δ = 0", Scheme::EcCache { extra: 0 }, small);
     let split = ("SR of splits", Scheme::SplitReplication, small);
     add("15", "", &[rivals(small)[0], split, without, rivals(small)[1]], placements);
-    let wide =
-        Setting { splits: 12, block_bytes: 20.0 * MB, exponent: 0.0, overhead: 4.0 / 12.0, ..paper };
+    let wide = Setting { splits: 12, block_bytes: 20.0 * MB, exponent: 0.0, overhead: 4.0 / 12.0, ..paper };
     for extra in 0..=4 {
         add("16", &format!("Δ = {extra}"), &[("EC-Cache", Scheme::EcCache { extra }, wide)], placements);
     }

@@ -253,7 +253,8 @@ impl Simulation<'_> {
     fn choose(&mut self, request: usize) -> Vec<usize> {
         let places = &self.catalogue.places[self.requests[request].block];
         // The last server is the one that is gone.
-        let is_there = |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
+        let is_there =
+            |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
         let mut there: Vec<usize> = (0..places.len()).filter(is_there).collect();
         let k = self.setting.splits;
         match self.scheme {
@@ -374,7 +375,8 @@ impl Simulation<'_> {
         }
         let asked: Vec<usize> = of.flows.iter().map(|&flow| self.flows[flow].split).collect();
         let places = &self.catalogue.places[of.block];
-        let is_there = |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
+        let is_there =
+            |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
         let mut others: Vec<usize> =
             (0..places.len()).filter(|split| !asked.contains(split)).filter(is_there).collect();
         others.sort_by(|&a, &b| self.asked_of(places[a]).total_cmp(&self.asked_of(places[b])));

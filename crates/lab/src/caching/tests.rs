@@ -29,7 +29,8 @@ fn variance(setting: &Setting, scheme: Scheme) -> f64 {
 fn splits_make_the_load_vary_k_times_less() {
     for exponent in [0.0, 0.9] {
         let setting = Setting { exponent, blocks: 200, overhead: 0.0, ..Setting::PAPER };
-        let ratio = variance(&setting, Scheme::SelectiveReplication) / variance(&setting, Scheme::EcCache { extra: 0 });
+        let ratio = variance(&setting, Scheme::SelectiveReplication)
+            / variance(&setting, Scheme::EcCache { extra: 0 });
         // Distinct ones of n servers: k (n − 1) / (n − k).
         let (n, k) = (setting.servers as f64, setting.splits as f64);
         let expected = k * (n - 1.0) / (n - k);

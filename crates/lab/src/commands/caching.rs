@@ -19,7 +19,9 @@ struct Figures {
 /// Runs the figures of EC-Cache and prints what came out.
 pub(super) fn run(args: &CachingArgs) -> Outcome {
     if args.reads < 100 || args.placements == 0 || args.placements_of_balance == 0 {
-        return Err(Failure::refused("--reads must be 100 at least, --placements and --placements-of-balance 1"));
+        return Err(Failure::refused(
+            "--reads must be 100 at least, --placements and --placements-of-balance 1",
+        ));
     }
     let extent = Extent {
         seed: args.seed,
@@ -28,7 +30,9 @@ pub(super) fn run(args: &CachingArgs) -> Outcome {
         reads: args.reads,
     };
     if !args.json {
-        println!("| figure | set | scheme | mean | median | 95th | 99th | 99.9th, ms | λ, % |\n|--|--|--|--|--|--|--|--|--|");
+        println!(
+            "| figure | set | scheme | mean | median | 95th | 99th | 99.9th, ms | λ, % |\n|--|--|--|--|--|--|--|--|--|"
+        );
     }
     let points = figures::run(extent, |point| {
         if !args.json {
@@ -50,8 +54,14 @@ fn row(point: &Point) -> String {
         all.sort_by(f64::total_cmp);
         (all[(all.len() - 1) / 2] + all[all.len() / 2]) / 2.0
     };
-    let columns: [fn(&Seen) -> f64; 6] =
-        [|of| of.mean_ms, |of| of.median_ms, |of| of.p95_ms, |of| of.p99_ms, |of| of.p999_ms, |of| of.imbalance];
+    let columns: [fn(&Seen) -> f64; 6] = [
+        |of| of.mean_ms,
+        |of| of.median_ms,
+        |of| of.p95_ms,
+        |of| of.p99_ms,
+        |of| of.p999_ms,
+        |of| of.imbalance,
+    ];
     let mut text = format!("| {} | {} | {} |", point.figure, point.set, point.scheme);
     columns.iter().for_each(|&of| write!(text, " {:.1} |", median(of)).expect("a text takes any length"));
     text
@@ -62,8 +72,14 @@ fn writes(writes: &[figures::Write]) -> String {
     for of in writes {
         let share = 100.0 * of.encode_s / of.coded_s;
         let ms = |seconds: f64| 1e3 * seconds;
-        writeln!(text, "| {} MB | {:.0} | {:.0} | {share:.1}% |", of.bytes / 1e6, ms(of.copy_s), ms(of.coded_s))
-            .expect("a text takes any length");
+        writeln!(
+            text,
+            "| {} MB | {:.0} | {:.0} | {share:.1}% |",
+            of.bytes / 1e6,
+            ms(of.copy_s),
+            ms(of.coded_s)
+        )
+        .expect("a text takes any length");
     }
     text
 }

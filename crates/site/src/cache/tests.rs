@@ -10,7 +10,8 @@ use crate::conformance::{self, StoreUnderTest, payload};
 const MIB: u64 = 1 << 20;
 
 fn cache(eviction: Eviction) -> CacheStore {
-    let options = CacheOptions { eviction, on_the_way_bytes: 0, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) };
+    let options =
+        CacheOptions { eviction, on_the_way_bytes: 0, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) };
     CacheStore::new(options).unwrap()
 }
 
@@ -129,6 +130,82 @@ async fn what_is_being_read_stays_within_the_bound_until_it_was_read() {
 fn a_bound_that_is_too_small_is_refused_with_the_least_one() {
     let error = CacheStore::new(CacheOptions::with_bound(MIB)).unwrap_err();
     assert!(error.to_string().contains("16 MiB"), "{error}");
+}
+
+/// Requests for one page each, by Zipf's law; in the middle a scan of as many objects that nobody asks for again.
+fn requests(objects: u64, count: usize, scanned: u64) -> Vec<u64> {
+    let weights = (1..=objects).map(|rank| 1.0 / (rank as f64).powf(0.9));
+    let sums: Vec<f64> = weights
+        .scan(0.0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        })
+        .collect();
+    let (mut state, most) = (7u64, sums[sums.len() - 1]);
+    let mut draw = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (state >> 11) as f64 / (1u64 << 53) as f64 * most;
+        sums.partition_point(|sum| *sum < at) as u64
+    };
+    let mut drawn: Vec<u64> = (0..count).map(|_| draw()).collect();
+    drawn.splice(count / 2..count / 2, objects..objects + scanned);
+    drawn
+}
+
+/// The share of requests that a cache of `entries` entries of a page answers.
+fn hit_ratio(eviction: Eviction, entries: u64, requests: &[u64]) -> (f64, u64) {
+    let index = 160 * entries;
+    let bytes = entries * PAGE_LEN as u64 + index;
+    let on_the_way_bytes = LEAST_CACHE_BYTES - bytes;
+    let options = CacheOptions { eviction, on_the_way_bytes, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) };
+    let cache = CacheStore::new(options).unwrap();
+    let mut hits = 0;
+    for &number in requests {
+        let chunk = split(number, 0);
+        match cache.try_read(ChunkRange { chunk, offset: 0, len: 1 }).unwrap() {
+            Ok(_) => hits += 1,
+            Err(_) => cache.write(chunk, Bytes::from_static(b"x"), None).now_or_never().unwrap().unwrap(),
+        }
+    }
+    (hits as f64 / requests.len() as f64, cache.view().chunks)
+}
+
+/// Of another implementation: `get` says whether an entry was there, and adds it if not.
+fn hit_ratio_of(requests: &[u64], mut get: impl FnMut(u64) -> bool) -> f64 {
+    requests.iter().filter(|&&number| get(number)).count() as f64 / requests.len() as f64
+}
+
+#[test]
+fn hit_ratios_are_those_of_other_implementations() {
+    let (objects, entries) = (20_000, 2_000);
+    for (scanned, s3_fifo_is_better_by) in [(0, 0.02), (20_000, 0.02)] {
+        let requests = requests(objects, 100_000, scanned);
+        let (lru, held) = hit_ratio(Eviction::Lru, entries, &requests);
+        let (mut known, mut order, mut now) = (BTreeMap::new(), BTreeMap::new(), 0u64);
+        let exact = hit_ratio_of(&requests, |number| {
+            now += 1;
+            let before = known.insert(number, now);
+            before.map(|before| order.remove(&before));
+            order.insert(now, number);
+            if order.len() as u64 > held {
+                let oldest = order.pop_first().unwrap().1;
+                known.remove(&oldest);
+            }
+            before.is_some()
+        });
+        assert!((lru - exact).abs() < 0.01, "LRU {lru}, of a map of {held} {exact}");
+        let (s3_fifo, held) = hit_ratio(Eviction::S3Fifo, entries, &requests);
+        let mut other = quick_cache::unsync::Cache::new(held as usize);
+        let quick = hit_ratio_of(&requests, |number| {
+            let was_there = other.get(&number).is_some();
+            if !was_there {
+                other.insert(number, ());
+            }
+            was_there
+        });
+        assert!((s3_fifo - quick).abs() < 0.02, "S3-FIFO {s3_fifo}, quick_cache {quick}, {scanned} scanned");
+        assert!(s3_fifo > lru + s3_fifo_is_better_by, "S3-FIFO {s3_fifo}, LRU {lru}, {scanned} scanned");
+    }
 }
 
 proptest! {

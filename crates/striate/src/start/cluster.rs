@@ -177,7 +177,7 @@ impl Cluster {
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;
         let client = client.map_err(Failure::failed)?;
         let of_fills = settings.cache.map(|options| options.on_the_way_bytes as usize);
-        let of_fills = of_fills.map(|fill_bytes| CacheSettings { fill_bytes });
+        let of_fills = of_fills.map(|fill_bytes| CacheSettings { fill_bytes, ..CacheSettings::default() });
         let cache = Cache::new(client.stripes(), of_fills.unwrap_or_default());
         let memory = settings.cache.map(|options| memory_site(&runtime, &cache, cluster, options));
         let inner = Inner {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use striate_core::Tier;
 
-use super::span::Span;
+use super::span::{Span, Stored};
 use crate::table::OpenedStripe;
 
 /// What knows which blocks are cached.
@@ -18,6 +18,9 @@ pub trait BlockCache: Send + Sync {
     /// The cached form of each span's block or extent; `None` where it is read from where it is kept. Called once for a query, before
     /// anything else is looked up.
     fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<Option<Arc<OpenedStripe>>>>;
+
+    /// What a read of a block or an extent would find cached, in words, as far as this process knows. Asks nobody.
+    fn explain(&self, of: &Stored) -> String;
 
     /// A span was read, with these bytes.
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom);

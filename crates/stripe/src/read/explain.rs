@@ -13,6 +13,7 @@ use striate_plan::{
     ChosenChunk, ChunkChoice, Purpose, QueryChunk, QueryPiece, QueryPlan, ReadPolicy, price_plan,
 };
 
+use super::cached::BlockCache;
 use super::explain_options::{OptionExplained, options_of};
 use super::gathering::StripeRead;
 use super::reads::Reads;
@@ -56,6 +57,9 @@ pub struct BlockExplained {
     pub data_chunks: usize,
     /// Its n chunks.
     pub chunks: Vec<ChunkExplained>,
+    /// What of it is cached in memory, which is read first; none where there is no memory tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<String>,
     /// Where a packed object is in its stripe; none of a block with a stripe of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extent: Option<ExtentExplained>,
@@ -135,7 +139,7 @@ impl Reads {
             let planned = runtime.now();
             let Some(plan) = plan else { return Err(unreadable(&pieces, &sites)) };
             let price = price_plan(&pieces, &plan, |site| sites.cost(site));
-            let choices = Choices { policy, plan: &plan, sites: &sites };
+            let choices = Choices { policy, plan: &plan, sites: &sites, cache: self.shared.cache() };
             let explained = spans.iter().zip(&stripes).zip(&pieces).enumerate();
             let explained =
                 explained.map(|(number, ((span, of), piece))| choices.of_block(number, span, of, piece));
@@ -176,6 +180,7 @@ struct Choices<'a> {
     policy: &'a ReadPolicy,
     plan: &'a QueryPlan,
     sites: &'a SitesSnapshot,
+    cache: Option<&'a dyn BlockCache>,
 }
 
 impl Choices<'_> {
@@ -199,6 +204,7 @@ impl Choices<'_> {
             }
         };
         BlockExplained {
+            cached: self.cache.map(|cache| cache.explain(&span.of)),
             extent,
             options,
             stripe: piece.stripe.to_string(),
