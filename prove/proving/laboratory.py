@@ -25,6 +25,8 @@ MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "writ
 PACKING_MUTATIONS = ["switch-without-version", "switch-forgets-garbage", "born-unmarked", "death-unmarked",
                      "overwrite-releases", "settle-blindly", "release-on-mark", "release-leaves-mark",
                      "swap-without-comparing", "copy-dropped-but-named"]
+# Those of the memory tier.
+CACHE_MUTATIONS = ["stale-cache"]
 # Two-sided 95% quantiles of Student's t, by the number of seeds.
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 

@@ -13,7 +13,7 @@ use striate_core::{ChunkId, Generation, StripeId, cached};
 use striate_plan::parities::parities;
 use striate_plan::{ParityBudget, PopularBlock};
 use striate_runtime::Instant;
-use striate_site::{BlockKeeper, CacheStore, Standing, Tend, TendMatter, Tended};
+use striate_site::{BlockKeeper, CacheStore, CacheView, Standing, Tend, TendMatter, Tended};
 
 /// A gateway that has not filled a block by then does not any more.
 const FILL_WITHIN: Duration = Duration::from_secs(10);
@@ -68,6 +68,10 @@ impl Keeper {
 }
 
 impl BlockKeeper for Keeper {
+    fn view(&self) -> CacheView {
+        self.store.view()
+    }
+
     fn tend(&self, blocks: &[Tend], now: Instant) -> Vec<Tended> {
         let mut state = self.state.lock();
         let answers = blocks.iter().map(|tend| self.tend_one(&mut state, tend, now)).collect();

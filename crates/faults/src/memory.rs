@@ -84,7 +84,7 @@ impl MemoryMachine {
     pub fn start(&self) {
         let options = CacheOptions {
             on_the_way_bytes: LEAST_CACHE_BYTES - HELD_BYTES,
-            eviction: if self.machine.number % 2 == 0 { Eviction::Lru } else { Eviction::S3Fifo },
+            eviction: if self.machine.number.is_multiple_of(2) { Eviction::Lru } else { Eviction::S3Fifo },
             ..CacheOptions::with_bound(LEAST_CACHE_BYTES)
         };
         let store = Arc::new(CacheStore::new(options).expect("addresses are there"));

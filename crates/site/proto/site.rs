@@ -58,6 +58,45 @@ pub struct StatusReply {
     pub chunk_format: u32,
     #[prost(string, tag = "11")]
     pub program: ::prost::alloc::string::String,
+    /// Of a site of the memory tier.
+    #[prost(message, optional, tag = "12")]
+    pub cache: ::core::option::Option<Cache>,
+}
+/// What a site of the memory tier holds, and what became of chunks since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cache {
+    #[prost(uint64, tag = "1")]
+    pub bound_bytes: u64,
+    #[prost(uint64, tag = "2")]
+    pub charged_bytes: u64,
+    #[prost(uint64, tag = "3")]
+    pub index_bytes: u64,
+    #[prost(uint64, tag = "4")]
+    pub chunks: u64,
+    #[prost(uint64, tag = "5")]
+    pub payload_bytes: u64,
+    #[prost(uint64, tag = "6")]
+    pub data_bytes: u64,
+    #[prost(uint64, tag = "7")]
+    pub parity_bytes: u64,
+    #[prost(uint64, tag = "8")]
+    pub hits: u64,
+    #[prost(uint64, tag = "9")]
+    pub read_bytes: u64,
+    #[prost(uint64, tag = "10")]
+    pub misses: u64,
+    #[prost(uint64, tag = "11")]
+    pub added: u64,
+    #[prost(uint64, tag = "12")]
+    pub evicted_data: u64,
+    #[prost(uint64, tag = "13")]
+    pub evicted_parities: u64,
+    #[prost(uint64, tag = "14")]
+    pub deleted: u64,
+    #[prost(uint64, tag = "15")]
+    pub damaged: u64,
+    #[prost(uint64, tag = "16")]
+    pub refused: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Store {

@@ -12,6 +12,7 @@ use striate_core::{
 };
 use striate_runtime::Instant;
 
+use crate::cache::CacheView;
 use crate::store::{ChunkInfo, StoreStatus};
 
 /// Which requests a site serves first. Within one priority, requests are served in their order of arrival.
@@ -175,6 +176,9 @@ pub enum Standing {
 
 /// What knows of cached blocks whose home a site is.
 pub trait BlockKeeper: Send + Sync + Debug {
+    /// What the site's cache holds, and what became of chunks.
+    fn view(&self) -> CacheView;
+
     /// Takes note of what a gateway tells, and answers it, block by block.
     fn tend(&self, blocks: &[Tend], now: Instant) -> Vec<Tended>;
 }
@@ -207,6 +211,8 @@ pub struct SiteStatus {
     pub reads: Formats,
     /// Its program's version; empty if it does not tell.
     pub program: String,
+    /// What it caches, if it is a site of the memory tier.
+    pub cache: Option<CacheView>,
 }
 
 /// Why a site did not do what it was asked.

@@ -383,6 +383,7 @@ impl Site for LocalSite {
             read_bytes_per_s: Some(self.inner.load.read_bytes_per_s()),
             reads: Formats::NEWEST,
             program: env!("CARGO_PKG_VERSION").to_owned(),
+            cache: self.inner.keeper.get().map(|keeper| keeper.view()),
         })
     }
 

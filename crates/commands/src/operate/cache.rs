@@ -6,7 +6,8 @@ use crate::transfer::progress::human_bytes;
 
 /// The sites of the tier, a line each.
 pub(super) fn sites(cache: &CacheState) -> String {
-    let mut rows = vec![cells(["RACK", "MEMORY SITE", "ADDRESS", "STATE", "SPLITS", "USED", "OF"])];
+    let mut rows =
+        vec![cells(["RACK", "MEMORY SITE", "ADDRESS", "STATE", "SPLITS", "USED", "OF", "READ", "EVICTED"])];
     let row = |site: &MemorySiteState| {
         vec![
             site.rack.clone(),
@@ -16,6 +17,8 @@ pub(super) fn sites(cache: &CacheState) -> String {
             site.splits.to_string(),
             human_bytes(site.charged_bytes),
             human_bytes(site.bound_bytes),
+            human_bytes(site.read_bytes),
+            (site.evicted_data + site.evicted_parities).to_string(),
         ]
     };
     rows.extend(cache.sites.iter().map(row));
@@ -34,8 +37,9 @@ pub(super) fn line(cache: &CacheState) -> String {
         0 => String::new(),
         blocks => format!(", {blocks} given up"),
     };
+    let imbalance = cache.imbalance().map_or_else(String::new, |percent| format!("; λ {percent:.0}%"));
     format!(
-        "{ratio}; reads: {}; {} blocks ({}) filled{given_up}",
+        "{ratio}; reads: {}{imbalance}; {} blocks ({}) filled{given_up}",
         reads.join(", "),
         cache.fills,
         human_bytes(cache.filled_bytes)
@@ -65,5 +69,21 @@ mod tests {
         );
         assert!(text.ends_with("filled, 2 given up"), "{text}");
         assert!(line(&CacheState::default()).starts_with("nothing was read yet"));
+    }
+
+    #[test]
+    fn imbalance_is_of_what_sites_have_sent_each_for_its_memory() {
+        let site = |bound_bytes, read_bytes, state: &str| MemorySiteState {
+            bound_bytes,
+            read_bytes,
+            state: state.to_owned(),
+            ..MemorySiteState::default()
+        };
+        let of = |sites| CacheState { sites, ..CacheState::default() };
+        assert_eq!(of(vec![site(10, 5, "ok")]).imbalance(), None);
+        assert_eq!(of(vec![site(10, 50, "ok"), site(20, 100, "ok")]).imbalance(), Some(0.0));
+        let skewed = of(vec![site(10, 150, "ok"), site(10, 50, "ok"), site(10, 9_999, "missing")]);
+        assert_eq!(skewed.imbalance(), Some(50.0));
+        assert!(line(&skewed).contains("; λ 50%;"));
     }
 }

@@ -289,6 +289,7 @@ impl Site for BreakableSite {
             read_bytes_per_s: *self.read_rate.lock(),
             reads: striate_core::Formats::NEWEST,
             program: String::new(),
+            cache: None,
         })
     }
 }

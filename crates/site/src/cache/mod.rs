@@ -79,6 +79,8 @@ pub struct CacheView {
     pub parity_bytes: u64,
     /// Reads that found their chunk.
     pub hits: u64,
+    /// Bytes that these have read.
+    pub read_bytes: u64,
     /// Reads that did not.
     pub misses: u64,
     /// Chunks that were added.
@@ -98,6 +100,7 @@ pub struct CacheView {
 #[derive(Debug, Default)]
 struct Counts {
     hits: AtomicU64,
+    read_bytes: AtomicU64,
     misses: AtomicU64,
     added: AtomicU64,
     evicted_data: AtomicU64,
@@ -149,14 +152,24 @@ impl CacheStore {
     /// What it holds.
     pub fn view(&self) -> CacheView {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { hits, misses, added, evicted_data, evicted_parities, deleted, damaged, refused } =
-            &self.counts;
+        let Counts {
+            hits,
+            read_bytes,
+            misses,
+            added,
+            evicted_data,
+            evicted_parities,
+            deleted,
+            damaged,
+            refused,
+        } = &self.counts;
         let index_bytes = count(&self.index_bytes);
         let mut view = CacheView {
             bound_bytes: self.options.bound_bytes,
             charged_bytes: self.arena.resident_bytes() + self.options.on_the_way_bytes + index_bytes,
             index_bytes,
             hits: count(hits),
+            read_bytes: count(read_bytes),
             misses: count(misses),
             added: count(added),
             evicted_data: count(evicted_data),
@@ -241,8 +254,13 @@ impl CacheStore {
             return Err(SiteError::Missing(range.chunk));
         };
         let read = self.read_verified(range, &entry);
-        let counted = if read.is_ok() { &self.counts.hits } else { &self.counts.misses };
-        counted.fetch_add(1, Ordering::Relaxed);
+        match &read {
+            Ok(bytes) => {
+                self.counts.hits.fetch_add(1, Ordering::Relaxed);
+                self.counts.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            }
+            Err(_) => drop(self.counts.misses.fetch_add(1, Ordering::Relaxed)),
+        }
         read
     }
 

@@ -10,6 +10,7 @@ use super::limits::MAX_TREE_DEPTH;
 use crate::api::{
     AssembleRequest, CombineRequest, CombineSource, SiteError, SiteStatus, Standing, Tend, TendMatter, Tended,
 };
+use crate::cache::CacheView;
 use crate::store::{ChunkInfo, StoreStatus};
 
 /// The generated messages, client and server.
@@ -185,6 +186,51 @@ pub fn status_message(status: SiteStatus) -> messages::StatusReply {
         record_format: status.reads.records,
         chunk_format: status.reads.chunks,
         program: status.program,
+        cache: status.cache.map(cache_message),
+    }
+}
+
+/// What a cache holds, as a message.
+fn cache_message(view: CacheView) -> messages::Cache {
+    messages::Cache {
+        bound_bytes: view.bound_bytes,
+        charged_bytes: view.charged_bytes,
+        index_bytes: view.index_bytes,
+        chunks: view.chunks,
+        payload_bytes: view.payload_bytes,
+        data_bytes: view.data_bytes,
+        parity_bytes: view.parity_bytes,
+        hits: view.hits,
+        read_bytes: view.read_bytes,
+        misses: view.misses,
+        added: view.added,
+        evicted_data: view.evicted_data,
+        evicted_parities: view.evicted_parities,
+        deleted: view.deleted,
+        damaged: view.damaged,
+        refused: view.refused,
+    }
+}
+
+/// The inverse of [`cache_message`].
+fn cache_view(cache: messages::Cache) -> CacheView {
+    CacheView {
+        bound_bytes: cache.bound_bytes,
+        charged_bytes: cache.charged_bytes,
+        index_bytes: cache.index_bytes,
+        chunks: cache.chunks,
+        payload_bytes: cache.payload_bytes,
+        data_bytes: cache.data_bytes,
+        parity_bytes: cache.parity_bytes,
+        hits: cache.hits,
+        read_bytes: cache.read_bytes,
+        misses: cache.misses,
+        added: cache.added,
+        evicted_data: cache.evicted_data,
+        evicted_parities: cache.evicted_parities,
+        deleted: cache.deleted,
+        damaged: cache.damaged,
+        refused: cache.refused,
     }
 }
 
@@ -204,6 +250,7 @@ pub fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, SiteError
         read_bytes_per_s: reply.read_bytes_per_s,
         reads: Formats::from_numbers(reply.record_format, reply.chunk_format),
         program: reply.program,
+        cache: reply.cache.map(cache_view),
         store: StoreStatus {
             chunks: store.chunks,
             payload_bytes: store.payload_bytes,

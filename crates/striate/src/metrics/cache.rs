@@ -1,6 +1,6 @@
 //! The memory tier.
 
-use striate_commands::admin::messages::CacheState;
+use striate_commands::admin::messages::{CacheState, MemorySiteState};
 
 use super::Page;
 
@@ -32,22 +32,48 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
         page.head(name, "counter", help);
         page.value(name, &[], value);
     }
-    for (name, help) in [
-        ("striate_memory_site_up", "1 when the memory site answers."),
-        ("striate_memory_site_bound_bytes", "Memory that it may take."),
-        ("striate_memory_site_charged_bytes", "Memory that it takes."),
-        ("striate_memory_site_splits", "Splits of cached blocks."),
-    ] {
-        page.head(name, "gauge", help);
-        for site in &cache.sites {
+    if let Some(percent) = cache.imbalance() {
+        page.head(
+            "striate_cache_imbalance_ratio",
+            "gauge",
+            "λ of memory sites: the most loaded one over the mean, less 1.",
+        );
+        page.value("striate_cache_imbalance_ratio", &[], percent / 100.0);
+    }
+    render_sites(page, &cache.sites);
+}
+
+fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
+    type Measure = fn(&MemorySiteState) -> u64;
+    let per_site: [(&str, &str, &str, Measure); 12] = [
+        ("striate_memory_site_up", "gauge", "1 when the memory site answers.", |site| {
+            (site.state == "ok").into()
+        }),
+        ("striate_memory_site_bound_bytes", "gauge", "Memory that it may take.", |site| site.bound_bytes),
+        ("striate_memory_site_charged_bytes", "gauge", "Memory that it takes.", |site| site.charged_bytes),
+        ("striate_memory_site_splits", "gauge", "Splits of cached blocks.", |site| site.splits),
+        ("striate_memory_site_parity_bytes", "gauge", "Bytes of its parities.", |site| site.parity_bytes),
+        ("striate_memory_site_hits_total", "counter", "Reads of splits that found them.", |site| site.hits),
+        ("striate_memory_site_misses_total", "counter", "Reads that did not.", |site| site.misses),
+        ("striate_memory_site_read_bytes_total", "counter", "Bytes that were read.", |site| site.read_bytes),
+        ("striate_memory_site_evicted_data_total", "counter", "Data splits evicted.", |site| {
+            site.evicted_data
+        }),
+        ("striate_memory_site_evicted_parities_total", "counter", "Parities evicted.", |site| {
+            site.evicted_parities
+        }),
+        ("striate_memory_site_refused_total", "counter", "Splits for which nothing could go.", |site| {
+            site.refused
+        }),
+        ("striate_memory_site_damaged_total", "counter", "Reads of bytes changed in memory.", |site| {
+            site.damaged
+        }),
+    ];
+    for (name, kind, help, measure) in per_site {
+        page.head(name, kind, help);
+        for site in sites {
             let number = site.site.map_or_else(|| "own".to_owned(), |number| number.to_string());
-            let value = match name {
-                "striate_memory_site_up" => u64::from(site.state == "ok"),
-                "striate_memory_site_bound_bytes" => site.bound_bytes,
-                "striate_memory_site_charged_bytes" => site.charged_bytes,
-                _ => site.splits,
-            };
-            page.value(name, &[("site", number.as_str()), ("rack", site.rack.as_str())], value);
+            page.value(name, &[("site", number.as_str()), ("rack", site.rack.as_str())], measure(site));
         }
     }
 }

@@ -40,6 +40,22 @@ pub struct MemorySiteState {
     pub charged_bytes: u64,
     /// Splits of cached blocks.
     pub splits: u64,
+    /// Bytes of its parities.
+    pub parity_bytes: u64,
+    /// Reads of splits that found them, since it began.
+    pub hits: u64,
+    /// Bytes that these have read.
+    pub read_bytes: u64,
+    /// Reads of splits that did not find them.
+    pub misses: u64,
+    /// Data splits that went to make room.
+    pub evicted_data: u64,
+    /// Parities that went to make room.
+    pub evicted_parities: u64,
+    /// Splits for which there was no room, because all was being read.
+    pub refused: u64,
+    /// Reads that found bytes changed in memory.
+    pub damaged: u64,
 }
 
 /// Reads of blocks, and of parts of them, that were served in one way.
@@ -54,6 +70,18 @@ pub struct ServedState {
 }
 
 impl CacheState {
+    /// λ of the sites that answer, in percent: what the most loaded one has sent, each for its memory, over the mean. None where there
+    /// is one site, or nothing was read.
+    pub fn imbalance(&self) -> Option<f64> {
+        let loads = || {
+            let up = self.sites.iter().filter(|site| site.state == "ok");
+            up.map(|site| site.read_bytes as f64 / site.bound_bytes.max(1) as f64)
+        };
+        let (count, sum) = loads().fold((0, 0.0), |(count, sum), load| (count + 1, sum + load));
+        let most = loads().fold(0.0, f64::max);
+        (count > 1 && sum > 0.0).then(|| 100.0 * (most * f64::from(count) / sum - 1.0))
+    }
+
     /// What part of the bytes that were read came from memory; none where nothing was read.
     pub fn hit_ratio(&self) -> Option<f64> {
         let bytes: u64 = self.reads.iter().map(|served| served.bytes).sum();

@@ -7,7 +7,7 @@ use striate_cache::Served;
 use striate_commands::admin::messages::{CacheState, MemorySiteState, ServedState};
 use striate_core::SiteId;
 use striate_meta::records;
-use striate_site::{ChunkStore as _, StoreStatus};
+use striate_site::CacheView;
 
 use super::Cluster;
 use super::report::ASK_TIMEOUT;
@@ -16,7 +16,7 @@ impl Cluster {
     /// The state of the memory tier; `None` where there is none.
     pub(super) async fn cache_state(&self) -> Option<CacheState> {
         let sites = match &self.inner.memory {
-            Some(store) => vec![site_state(None, &records::Site::default(), Some(store.status()))],
+            Some(store) => vec![site_state(None, &records::Site::default(), Some(store.view()))],
             None => self.remote_memory_sites().await,
         };
         if sites.is_empty() {
@@ -54,24 +54,32 @@ impl Cluster {
                     Some(site) => self.inner.runtime.timeout(ASK_TIMEOUT, site.status()).await.ok(),
                     None => None,
                 };
-                let store = status.and_then(Result::ok).map(|status| status.store);
-                site_state(Some(row.id), &row, store)
+                let view = status.and_then(Result::ok).and_then(|status| status.cache);
+                site_state(Some(row.id), &row, view)
             }
         };
         join_all(rows.into_iter().map(ask)).await
     }
 }
 
-fn site_state(site: Option<u32>, row: &records::Site, store: Option<StoreStatus>) -> MemorySiteState {
-    let state = if store.is_some() { "ok" } else { "missing" };
-    let store = store.unwrap_or_default();
+fn site_state(site: Option<u32>, row: &records::Site, view: Option<CacheView>) -> MemorySiteState {
+    let state = if view.is_some() { "ok" } else { "missing" };
+    let view = view.unwrap_or_default();
     MemorySiteState {
         site,
         rack: row.rack.clone(),
         address: row.address.clone(),
         state: state.to_owned(),
-        bound_bytes: store.capacity_bytes.max(row.capacity_bytes),
-        charged_bytes: store.disk_bytes,
-        splits: store.chunks,
+        bound_bytes: view.bound_bytes.max(row.capacity_bytes),
+        charged_bytes: view.charged_bytes,
+        splits: view.chunks,
+        parity_bytes: view.parity_bytes,
+        hits: view.hits,
+        read_bytes: view.read_bytes,
+        misses: view.misses,
+        evicted_data: view.evicted_data,
+        evicted_parities: view.evicted_parities,
+        refused: view.refused,
+        damaged: view.damaged,
     }
 }
