@@ -17,6 +17,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use striate_core::{SiteId, StripeId, cached};
+use striate_meta::records::Block;
 use striate_plan::MemorySite;
 use striate_plan::splits::{SPLIT_BYTES, data_splits, places};
 use striate_runtime::{Instant, Runtime};
@@ -45,12 +46,14 @@ pub struct CacheSettings {
     pub fill_bytes: usize,
     /// Bytes of a split: longer blocks are cut into more.
     pub split_bytes: u64,
+    /// What is written is cached too, and not only what is read.
+    pub fills_writes: bool,
 }
 
 impl Default for CacheSettings {
-    /// 16 MiB on their way, splits of 1 MiB.
+    /// 16 MiB on their way, splits of 1 MiB, of what is read.
     fn default() -> Self {
-        Self { fill_bytes: 16 << 20, split_bytes: SPLIT_BYTES }
+        Self { fill_bytes: 16 << 20, split_bytes: SPLIT_BYTES, fills_writes: false }
     }
 }
 
@@ -70,6 +73,7 @@ struct Inner {
     /// KiB that may be on their way.
     on_the_way: Arc<Semaphore>,
     split_bytes: u64,
+    fills_writes: bool,
     counts: CacheCounts,
 }
 
@@ -120,6 +124,7 @@ impl Cache {
             filling: Mutex::default(),
             on_the_way: Arc::new(Semaphore::new(settings.fill_bytes >> 10)),
             split_bytes: settings.split_bytes,
+            fills_writes: settings.fills_writes,
             counts: CacheCounts::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -153,6 +158,10 @@ impl BlockCache for Cache {
 
     fn explain(&self, of: &Stored) -> String {
         self.inner.explain(of)
+    }
+
+    fn written(&self, block: &Block, bytes: &Bytes) {
+        self.inner.written(block, bytes);
     }
 
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom) {
@@ -382,8 +391,10 @@ impl Inner {
             ServedFrom::Both { cached } => {
                 self.counts.served(Served::Partial, len, cached);
                 self.known.forget(question.name);
-                let of = span.of.clone();
-                self.spawn(|this| async move { this.fill_again(question, of, &live).await });
+                let (of, matter) = (span.of.clone(), TendMatter::Lost);
+                self.spawn(
+                    |this| async move { this.fill_if_granted(question, of, None, matter, &live).await },
+                );
             }
             ServedFrom::Store => {
                 self.counts.served(Served::Miss, len, 0);
@@ -465,15 +476,32 @@ impl Inner {
         from + more
     }
 
-    /// Splits of a block are missing: fills it again, unless somebody else does.
-    async fn fill_again(&self, question: Question, of: Stored, live: &Sites) {
-        let tended = self.tell(question.home, vec![question.tend(1, TendMatter::Lost)]).await;
+    /// A block was written: fills it, where writes are cached.
+    fn written(self: &Arc<Self>, block: &Block, bytes: &Bytes) {
+        let Some(stripes) = self.stripes.upgrade().filter(|_| self.fills_writes) else { return };
+        let (of, live) = (Stored::from(block.clone()), self.live(&stripes));
+        if let Some(question) = self.question(&of, &live) {
+            let (whole, matter) = (Some(vec![bytes.clone()]), TendMatter::Look);
+            self.spawn(|this| async move { this.fill_if_granted(question, of, whole, matter, &live).await });
+        }
+    }
+
+    /// Fills a block that is not there, or of which splits are missing, unless somebody else does.
+    async fn fill_if_granted(
+        &self,
+        question: Question,
+        of: Stored,
+        whole: Option<Vec<Bytes>>,
+        matter: TendMatter,
+        live: &Sites,
+    ) {
+        let tended = self.tell(question.home, vec![question.tend(0, matter)]).await;
         let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
             return;
         };
         self.learn(&question, *tended, live);
         if let Some(parities) = self.begin_fill(question.name) {
-            self.fill(question, of, None, parities, live).await;
+            self.fill(question, of, whole, parities, live).await;
         }
     }
 

@@ -68,13 +68,17 @@ impl Sites {
     }
 
     async fn gateway(&self) -> Gateway {
+        self.gateway_with(CacheSettings::default()).await
+    }
+
+    async fn gateway_with(&self, settings: CacheSettings) -> Gateway {
         let options = ClientOptions { profile: "rs(4,2)".parse().unwrap(), ..ClientOptions::default() };
         let client =
             Client::open(self.runtime.clone(), self.meta.clone(), self.durable.clone(), options).await;
         let client = client.unwrap();
         let bucket = CreateBucket { name: BUCKET.to_owned(), ..CreateBucket::default() };
         let _ = client.create_bucket(bucket).await;
-        let cache = Cache::new(client.stripes(), CacheSettings::default());
+        let cache = Cache::new(client.stripes(), settings);
         let gateway = Gateway { client, cache };
         gateway.use_memory(&self.memory);
         gateway
@@ -382,5 +386,26 @@ fn an_explanation_says_what_is_in_memory() {
         assert!(explain().await.starts_with("in memory: 4 data splits and 1 parities, on memory sites 10"));
         gateway.use_memory(&[]);
         assert_eq!(explain().await, "no memory site answers");
+    });
+}
+
+#[test]
+fn what_is_written_comes_from_memory_where_writes_are_cached() {
+    in_virtual_time(10, async |runtime| {
+        for (fills_writes, fills) in [(true, 4), (false, 0)] {
+            let sites = Sites::new(&runtime, 6, 64);
+            let gateway =
+                sites.gateway_with(CacheSettings { fills_writes, ..CacheSettings::default() }).await;
+            gateway.put("small", &noise(100_000, 1)).await;
+            gateway.put("large", &noise(9 * MIB, 2)).await;
+            sites.settle().await;
+            assert_eq!(gateway.fills(), fills);
+            if fills_writes {
+                sites.wipe_disks();
+                assert_eq!(gateway.whole("small").await, noise(100_000, 1));
+                assert_eq!(gateway.whole("large").await, noise(9 * MIB, 2));
+                assert_eq!(gateway.reads()[1..], [0, 0, 0]);
+            }
+        }
     });
 }

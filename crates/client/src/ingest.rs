@@ -167,7 +167,9 @@ impl BlockWriter {
     /// Writes the body's only block.
     async fn write_only(&mut self, data: Bytes) -> Result<(), ClientError> {
         let session = self.session().await?;
-        self.listed.push(session.write_block(data, &self.profile, &self.neighbours).await?);
+        let stored = session.write_block(data.clone(), &self.profile, &self.neighbours).await?;
+        self.client.inner.stripes.written(&stored.block, &data);
+        self.listed.push(stored);
         Ok(())
     }
 
@@ -177,9 +179,13 @@ impl BlockWriter {
             self.settle_oldest().await?;
         }
         let (session, profile, neighbours) = (self.session().await?, self.profile, self.neighbours.clone());
+        let stripes = self.client.inner.stripes.clone();
         self.in_flight.push_back(self.client.inner.runtime.spawn(async move {
-            let stored = session.write_block(data, &profile, &neighbours).await;
-            drop((session, share));
+            let stored = session.write_block(data.clone(), &profile, &neighbours).await;
+            if let Ok(stored) = &stored {
+                stripes.written(&stored.block, &data);
+            }
+            drop((session, data, share));
             Ok(stored?)
         }));
         Ok(())

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 use crate::identity::{identify, sealing_key};
 use crate::membership::service::ControlService;
 use crate::server::{listen, watch_signals};
-use crate::start::cluster::{Cluster, Settings};
+use crate::start::cluster::{Caching, Cluster, Settings};
 use crate::start::sealing::SealingBytes;
 
 /// Runs a control process until SIGTERM or SIGINT.
@@ -114,7 +114,7 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
         given_key: None,
         stripes: StripeOptions { in_flight_bytes: term.memory_bytes, ..StripeOptions::default() },
         upkeep: term.upkeep,
-        cache: None,
+        caching: Caching::default(),
     };
     match Cluster::join(runtime, meta, &trust, sealing, settings).await {
         Ok(cluster) => {

@@ -11,7 +11,7 @@ use crate::identity::{identify, sealing_key};
 use crate::membership::access::keep_reporting;
 use crate::membership::client::ControlClient;
 use crate::server::{Home, Listeners, serve, warn_of_dev};
-use crate::start::cluster::{Cluster, Settings};
+use crate::start::cluster::{Caching, Cluster, Settings};
 
 /// Runs a gateway until SIGTERM or SIGINT.
 ///
@@ -31,7 +31,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         stripes: args.listen.stripe_options(),
         // The control process that leads does it.
         upkeep: UpkeepOptions::by_hand(),
-        cache: None,
+        caching: Caching { memory: None, fills_writes: args.listen.cache_writes },
     };
     let cluster = Cluster::join(runtime.clone(), meta, &trust, sealing, settings).await?;
     let identity = std::fs::canonicalize(&args.identity).unwrap_or(args.identity);

@@ -25,7 +25,7 @@ use crate::audit_log::AuditLog;
 use crate::console::{Access, Console};
 use crate::ellipsis::expand_all;
 use crate::metrics::Metrics;
-use crate::start::cluster::{Cluster, Opened, Settings};
+use crate::start::cluster::{Caching, Cluster, Opened, Settings};
 use crate::start::directories::inspect_all;
 use crate::start::plan::{OpenPlan, StartPlan, plan_start};
 
@@ -69,7 +69,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         given_key,
         stripes,
         upkeep: (&args.upkeep).into(),
-        cache: args.cache(),
+        caching: Caching { memory: args.cache(), fills_writes: args.listen.cache_writes },
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
     opened.cluster.optimiser().set_paused(!args.optimise_placement);

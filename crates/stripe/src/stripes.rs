@@ -317,6 +317,11 @@ impl Stripes {
         self.inner.reads.set_cache(cache);
     }
 
+    /// Tells the cache of a block that was written: readers may come soon. Nothing need name it yet, since its name is never used again.
+    pub fn written(&self, block: &Block, bytes: &Bytes) {
+        self.inner.reads.written(block, bytes);
+    }
+
     /// Tells that a stripe's record has changed: the next read looks it up.
     pub fn stripe_changed(&self, stripe: StripeId) {
         self.inner.table.forget(stripe);

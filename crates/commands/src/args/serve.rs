@@ -133,6 +133,10 @@ pub struct ListenArgs {
     #[arg(long, value_name = "POLICY", default_value_t = ReadPolicy::new(Adaptive::default()), env = "STRIATE_READ_POLICY")]
     pub read_policy: ReadPolicy,
 
+    /// Cache in memory what is written too, and not only what is read again. Where there are no memory sites it does nothing.
+    #[arg(long, env = "STRIATE_CACHE_WRITES")]
+    pub cache_writes: bool,
+
     /// For trying things out: accept the well-known access key `striate` with the secret
     /// `striate-dev-secret`. Whoever can reach the port can then read and delete everything.
     #[arg(long, env = "STRIATE_DEV")]

@@ -82,9 +82,9 @@ fn of_parities(setting: &Setting, weights: &[f64]) -> Vec<usize> {
         .iter()
         .map(|&popularity| PopularBlock { splits: setting.splits, split_bytes, popularity })
         .collect();
-    let first_bytes = split_bytes * setting.blocks as u64;
-    let memory = setting.block_bytes * setting.blocks as f64;
-    let further_bytes = ((memory * setting.overhead) as u64).saturating_sub(first_bytes);
+    let all_bytes = (setting.block_bytes * setting.blocks as f64 * setting.overhead) as u64;
+    let first_bytes = all_bytes.min(split_bytes * setting.blocks as u64);
+    let further_bytes = all_bytes - first_bytes;
     let most = setting.servers - setting.splits;
     parities(&blocks, ParityBudget { first_bytes, further_bytes, most })
 }

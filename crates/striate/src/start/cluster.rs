@@ -53,8 +53,26 @@ pub struct Settings {
     pub stripes: StripeOptions,
     /// What it does by itself to stay whole, where it is the process that does.
     pub upkeep: UpkeepOptions,
+    /// What it caches in memory.
+    pub caching: Caching,
+}
+
+/// What a process caches in memory, and where.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caching {
     /// A memory site in this process.
-    pub cache: Option<CacheOptions>,
+    pub memory: Option<CacheOptions>,
+    /// What is written is cached too.
+    pub fills_writes: bool,
+}
+
+impl Caching {
+    /// How the gateway of the process uses the tier.
+    fn settings(&self) -> CacheSettings {
+        let usual = CacheSettings::default();
+        let fill_bytes = self.memory.map_or(usual.fill_bytes, |memory| memory.on_the_way_bytes as usize);
+        CacheSettings { fill_bytes, fills_writes: self.fills_writes, ..usual }
+    }
 }
 
 /// A running store. Cheap to clone.
@@ -176,10 +194,8 @@ impl Cluster {
         };
         let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;
         let client = client.map_err(Failure::failed)?;
-        let of_fills = settings.cache.map(|options| options.on_the_way_bytes as usize);
-        let of_fills = of_fills.map(|fill_bytes| CacheSettings { fill_bytes, ..CacheSettings::default() });
-        let cache = Cache::new(client.stripes(), of_fills.unwrap_or_default());
-        let memory = settings.cache.map(|options| memory_site(&runtime, &cache, cluster, options));
+        let cache = Cache::new(client.stripes(), settings.caching.settings());
+        let memory = settings.caching.memory.map(|options| memory_site(&runtime, &cache, cluster, options));
         let inner = Inner {
             started: runtime.now(),
             runtime,

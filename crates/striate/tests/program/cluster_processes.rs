@@ -11,7 +11,7 @@ use striate::identity::{identify, sealing_key};
 use striate::membership::client::{Channel, ControlClient};
 use striate::membership::messages::cluster_control_client::ClusterControlClient;
 use striate::membership::messages::{ListSitesRequest, RegisterRequest, SetDrainingRequest, Site};
-use striate::start::cluster::{Cluster, Settings};
+use striate::start::cluster::{Caching, Cluster, Settings};
 use striate::start::roster::Roster;
 use striate::{administer, control_process, site_process};
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
@@ -169,7 +169,7 @@ impl TestCluster {
             region: "us-east-1".to_owned(),
             given_key: None,
             stripes: StripeOptions { in_flight_bytes: 32 << 20, ..StripeOptions::default() },
-            cache: None,
+            caching: Caching::default(),
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let sealing = sealing_key(&self.path(name)).unwrap();

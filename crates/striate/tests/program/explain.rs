@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use striate::admin::AdminService;
-use striate::start::cluster::{Cluster, Settings};
+use striate::start::cluster::{Caching, Cluster, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest, ReadExplained};
@@ -44,7 +44,7 @@ impl Store {
             region: "us-east-1".to_owned(),
             given_key: None,
             stripes: StripeOptions { in_flight_bytes: 32 << 20, ..StripeOptions::default() },
-            cache: None,
+            caching: Caching::default(),
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let cluster = Cluster::open(Runtime::real(), plan, settings).await.unwrap().cluster;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use striate::start::cluster::{Cluster, Opened, Settings};
+use striate::start::cluster::{Caching, Cluster, Opened, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::offline::Offline;
 use striate::start::plan::plan_start;
@@ -72,7 +72,7 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
         region: "us-east-1".to_owned(),
         given_key: None,
         stripes: StripeOptions { in_flight_bytes: 32 << 20, write_surplus, ..StripeOptions::default() },
-        cache: None,
+        caching: Caching::default(),
         upkeep: striate_control::UpkeepOptions::by_hand(),
     };
     Cluster::open(runtime, plan, settings).await

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use striate::start::cluster::{Cluster, Settings};
+use striate::start::cluster::{Caching, Cluster, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
 use striate::start::roster::{RequiredFormats, Roster};
@@ -39,7 +39,7 @@ impl Store {
             region: "us-east-1".to_owned(),
             given_key: None,
             stripes: StripeOptions { in_flight_bytes: 32 << 20, ..StripeOptions::default() },
-            cache: None,
+            caching: Caching::default(),
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
         let plan = plan_start(&inspected).map_err(Failure::refused)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use striate_core::Tier;
+use striate_meta::records::Block;
 
 use super::span::{Span, Stored};
 use crate::table::OpenedStripe;
@@ -21,6 +22,9 @@ pub trait BlockCache: Send + Sync {
 
     /// What a read of a block or an extent would find cached, in words, as far as this process knows. Asks nobody.
     fn explain(&self, of: &Stored) -> String;
+
+    /// A block was written, with these bytes. Nothing may name it yet.
+    fn written(&self, block: &Block, bytes: &Bytes);
 
     /// A span was read, with these bytes.
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom);

@@ -3,9 +3,11 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use striate_core::StripeId;
+use striate_meta::records::Block;
 use striate_plan::ReadPlanner;
 use striate_runtime::Runtime;
 
@@ -80,6 +82,13 @@ impl Reads {
     /// Reads look for cached blocks from now on. Later calls change nothing.
     pub(crate) fn set_cache(&self, cache: Arc<dyn BlockCache>) {
         let _ = self.shared.cache.set(cache);
+    }
+
+    /// A block was written.
+    pub(crate) fn written(&self, block: &Block, bytes: &Bytes) {
+        if let Some(cache) = self.shared.cache() {
+            cache.written(block, bytes);
+        }
     }
 
     /// What reads took until now.

@@ -41,7 +41,7 @@ mod tests {
     use striate_stripe::StripeOptions;
 
     use super::*;
-    use crate::start::cluster::Settings;
+    use crate::start::cluster::{Caching, Settings};
     use crate::start::directories::inspect_all;
     use crate::start::plan::plan_start;
 
@@ -55,7 +55,7 @@ mod tests {
             region: "us-east-1".to_owned(),
             given_key: None,
             stripes: StripeOptions::default(),
-            cache: None,
+            caching: Caching::default(),
             upkeep: UpkeepOptions::by_hand(),
         };
         Cluster::open(Runtime::real(), plan, settings).await.expect("opened").cluster

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use striate_cache::{Cache, CacheSettings};
+use striate_cache::Cache;
 use striate_client::{Client, ClientOptions};
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::{Members, MembersError, Optimiser, Rebalancer, SiteStatistics, Upkeep};
@@ -84,7 +84,7 @@ impl Cluster {
             runtime,
             meta,
             embedded: None,
-            cache: Cache::new(client.stripes(), CacheSettings::default()),
+            cache: Cache::new(client.stripes(), settings.caching.settings()),
             memory: None,
             client,
             keys: Arc::new(keys.map_err(Failure::refused)?),
