@@ -42,7 +42,7 @@ const FORGET_FILL: Duration = Duration::from_secs(10);
 /// How a gateway uses the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Bytes of blocks that are on their way into the tier at once; further ones are not filled.
+    /// Bytes that blocks on their way into the tier take at once, as they were read and as splits; further ones are not filled.
     pub fill_bytes: usize,
     /// Bytes of a split: longer blocks are cut into more.
     pub split_bytes: u64,
@@ -70,8 +70,9 @@ struct Inner {
     sites: Mutex<Tier>,
     known: KnownBlocks,
     filling: Mutex<Filling>,
-    /// KiB that may be on their way.
-    on_the_way: Arc<Semaphore>,
+    /// KiB that may be on their way, and what is left of them.
+    kib_on_the_way: u32,
+    on_the_way: Semaphore,
     split_bytes: u64,
     fills_writes: bool,
     counts: CacheCounts,
@@ -116,13 +117,16 @@ impl Question {
 impl Cache {
     /// Of the reads of `stripes`. They look for cached blocks from when there are memory sites ([`Cache::set_sites`]).
     pub fn new(stripes: &Stripes, settings: CacheSettings) -> Self {
+        let kib_on_the_way =
+            (settings.fill_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
         let inner = Inner {
             runtime: stripes.runtime().clone(),
             stripes: stripes.downgrade(),
             sites: Mutex::default(),
             known: KnownBlocks::new(),
             filling: Mutex::default(),
-            on_the_way: Arc::new(Semaphore::new(settings.fill_bytes >> 10)),
+            kib_on_the_way,
+            on_the_way: Semaphore::new(kib_on_the_way as usize),
             split_bytes: settings.split_bytes,
             fills_writes: settings.fills_writes,
             counts: CacheCounts::default(),
@@ -533,6 +537,15 @@ impl Inner {
         self.tell(question.home, vec![question.tend(0, matter)]).await;
     }
 
+    /// What is in memory of a block on its way: the bytes as they were read, and its splits. One that is larger than all that may be on
+    /// the way is there alone.
+    fn kib_of_fill(&self, question: &Question, parities: usize) -> u32 {
+        let splits = cached::splits(question.name);
+        let bytes =
+            u64::from(question.len) + u64::from(split_len(question.len, splits)) * (splits + parities) as u64;
+        bytes.div_ceil(1 << 10).min(self.kib_on_the_way.into()) as u32
+    }
+
     /// How many parities a block has, now that it is written; `None` where its data are not there.
     async fn write(
         &self,
@@ -542,8 +555,7 @@ impl Inner {
         parities: usize,
         live: &Sites,
     ) -> Option<usize> {
-        let kib = question.len.div_ceil(1 << 10);
-        let _on_the_way = self.on_the_way.try_acquire_many(kib).ok()?;
+        let _on_the_way = self.on_the_way.try_acquire_many(self.kib_of_fill(question, parities)).ok()?;
         let read;
         let pieces = match &whole {
             Some(pieces) => pieces,

@@ -205,7 +205,8 @@ impl Process {
             let _ = stop.wait_for(|&stop| stop).await;
         };
         let (runtime, gate) = (self.runtime.clone(), Arc::new(self.trust.clone()));
-        let limits = ServiceLimits { receiving_bytes: options.on_the_way_bytes, ..ServiceLimits::default() };
+        let limits =
+            ServiceLimits { receiving_bytes: options.on_the_way_bytes / 2, ..ServiceLimits::default() };
         tokio::select! {
             () = serve_site(runtime, listener, gate, Arc::new(site), limits, shutdown) => Ok(()),
             () = self.keep_memory_registered(RegisterMemoryRequest { site: number.0, ..announcement }) => Ok(()),

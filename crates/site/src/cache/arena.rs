@@ -108,16 +108,28 @@ impl Arena {
             state.used_pages += pages;
             return Some(start);
         }
-        while state.used_pages + state.warm_pages + pages > most_pages {
-            let excess = state.used_pages + state.warm_pages + pages - most_pages;
-            let (start, freed) = state.warm.take_from_longest(excess)?;
-            self.give_back(start, freed);
-            state.warm_pages -= freed;
-            state.cold.insert(start, freed);
+        if !self.chill(&mut state, most_pages - pages) {
+            return None;
         }
         let start = state.cold.take(pages)?;
         state.used_pages += pages;
         Some(start)
+    }
+
+    /// Gives pages back that nobody uses until at most `most_pages` are resident. False where more are in use.
+    pub(super) fn trim(&self, most_pages: u32) -> bool {
+        self.chill(&mut self.state.lock(), most_pages)
+    }
+
+    fn chill(&self, state: &mut State, most_pages: u32) -> bool {
+        while state.used_pages + state.warm_pages > most_pages {
+            let excess = state.used_pages + state.warm_pages - most_pages;
+            let Some((start, freed)) = state.warm.take_from_longest(excess) else { return false };
+            self.give_back(start, freed);
+            state.warm_pages -= freed;
+            state.cold.insert(start, freed);
+        }
+        true
     }
 
     /// Pages are not resident any more.

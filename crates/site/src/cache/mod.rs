@@ -43,7 +43,8 @@ const MOST_SHARDS: u64 = 64;
 pub struct CacheOptions {
     /// Bytes of memory that it takes at most, all in all.
     pub bound_bytes: u64,
-    /// Of these, for chunks on their way in: whoever receives or makes them keeps to it.
+    /// Of these, for chunks on their way in, and as much again for what the allocator keeps of them: whoever receives or makes them keeps to
+    /// half of it.
     pub on_the_way_bytes: u64,
     /// In which order data go.
     pub eviction: Eviction,
@@ -52,9 +53,9 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// With so many bytes, and the defaults of EC-Cache. A sixteenth, at most 16 MiB, is for chunks on their way in.
+    /// With so many bytes, and the defaults of EC-Cache. An eighth, at most 32 MiB, is for chunks on their way in.
     pub fn with_bound(bound_bytes: u64) -> Self {
-        let on_the_way_bytes = (bound_bytes / 16).min(16 << 20);
+        let on_the_way_bytes = (bound_bytes / 8).min(32 << 20);
         Self { bound_bytes, on_the_way_bytes, eviction: Eviction::default(), parity_percent: 15 }
     }
 }
@@ -216,12 +217,22 @@ impl CacheStore {
         result
     }
 
+    /// Pages that may be resident beside everything else that counts.
+    fn most_pages(&self) -> u32 {
+        let others = self.options.on_the_way_bytes + self.index_bytes.load(Ordering::Relaxed);
+        let bytes = self.options.bound_bytes.saturating_sub(others);
+        (bytes / PAGE_LEN as u64).min(u32::MAX.into()) as u32
+    }
+
+    /// Makes room for what the index has grown by with an entry near `chunk`.
+    fn settle(&self, chunk: ChunkId) {
+        while !self.arena.trim(self.most_pages()) && self.evict_near(chunk) {}
+    }
+
     /// A copy of a payload within the bound, for which other entries go.
     fn copy(&self, chunk: ChunkId, payload: &[u8]) -> Option<Payload> {
         loop {
-            let others = self.options.on_the_way_bytes + self.index_bytes.load(Ordering::Relaxed);
-            let bytes = self.options.bound_bytes.saturating_sub(others);
-            let most_pages = (bytes / PAGE_LEN as u64).min(u32::MAX.into()) as u32;
+            let most_pages = self.most_pages();
             if let Some(copy) = self.arena.copy(payload, most_pages) {
                 return Some(copy);
             }
@@ -313,14 +324,16 @@ impl ChunkStore for CacheStore {
             return Err(SiteError::NoSpace);
         };
         let node = Node::new(chunk, copy, granules, crc32c);
-        self.change(self.shard(chunk), |shard| {
+        let written = self.change(self.shard(chunk), |shard| {
             // Another writer may have been faster.
             as_it_is(shard).unwrap_or_else(|| {
                 shard.insert(node);
                 self.counts.added.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             })
-        })
+        });
+        self.settle(chunk);
+        written
     }
 
     async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {

@@ -70,7 +70,7 @@ impl Caching {
     /// How the gateway of the process uses the tier.
     fn settings(&self) -> CacheSettings {
         let usual = CacheSettings::default();
-        let fill_bytes = self.memory.map_or(usual.fill_bytes, |memory| memory.on_the_way_bytes as usize);
+        let fill_bytes = self.memory.map_or(usual.fill_bytes, |memory| memory.on_the_way_bytes as usize / 2);
         CacheSettings { fill_bytes, fills_writes: self.fills_writes, ..usual }
     }
 }
