@@ -409,3 +409,23 @@ fn what_is_written_comes_from_memory_where_writes_are_cached() {
         }
     });
 }
+
+#[test]
+fn services_read_past_the_cache_and_leave_no_trace_in_it() {
+    in_virtual_time(11, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        gateway.put("object", &noise(2 * MIB, 1)).await;
+        let blocks = gateway.client.blocks_of(BUCKET, "object").await.unwrap();
+        let spans: Vec<Span> = blocks.into_iter().map(Span::whole).collect();
+        let service = gateway.client.stripes().past_cache();
+        assert_eq!(service.read_spans(&spans).await.unwrap().blocks.concat().concat(), noise(2 * MIB, 1));
+        sites.settle().await;
+        assert_eq!((gateway.reads(), gateway.fills()), ([0; 4], 0));
+        gateway.whole("object").await;
+        sites.settle().await;
+        sites.wipe_disks();
+        assert!(service.read_spans(&spans).await.is_err(), "it is on no disk any more");
+        assert_eq!(gateway.whole("object").await, noise(2 * MIB, 1));
+    });
+}
