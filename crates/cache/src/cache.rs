@@ -46,7 +46,7 @@ pub struct CacheSettings {
     pub fill_bytes: usize,
     /// Bytes of a split: longer blocks are cut into more.
     pub split_bytes: u64,
-    /// What is written is cached too, and not only what is read.
+    /// Whether writes fill the cache, as reads do.
     pub fills_writes: bool,
 }
 
@@ -317,7 +317,7 @@ impl Inner {
         }
     }
 
-    /// Takes note of what a home says of a block. Its form, if it is there.
+    /// Records a home's answer about a block, and returns the block's form if the block is cached.
     fn learn(&self, question: &Question, tended: Tended, live: &Sites) -> Option<Arc<OpenedStripe>> {
         let (name, now) = (question.name, self.runtime.now());
         let wanted = self.parities_within(usize::from(tended.wanted_parities), name, live);
@@ -430,7 +430,7 @@ impl Inner {
             let tended = self.tell(question.home, vec![question.tend(reads, TendMatter::Look)]).await;
             match tended.first() {
                 Some(tended) if tended.standing == Standing::Granted => {
-                    // It is gone: the next read asks anew, and fills it.
+                    // The block was evicted. Forget it, so that the next read asks its home and fills it again.
                     self.known.forget(name);
                     self.tell(question.home, vec![question.tend(0, TendMatter::GaveUp)]).await;
                     return;
@@ -448,7 +448,7 @@ impl Inner {
             Some(pieces) if parities > has => {
                 self.add_parities(&question, &pieces, (has, parities), live).await
             }
-            // What is beyond is not read any more, and goes by itself.
+            // Readers ignore the surplus parities; their sites evict them in time.
             _ if parities < has => parities,
             _ => return,
         };

@@ -103,7 +103,7 @@ impl Keeper {
         Tended { standing, wanted_parities }
     }
 
-    /// Lets whoever asks fill a block that nobody fills now. A new one gets its first parity at once if there is memory for it.
+    /// Grants a fill to the caller unless another gateway is filling the block. A new block starts with one parity if memory allows.
     fn grant(&self, state: &mut State, tend: &Tend, now: Instant) -> Standing {
         let is_filled_by_another =
             state.filling.get(&tend.name).is_some_and(|since| now - *since < FILL_WITHIN);

@@ -89,7 +89,8 @@ impl KnownBlocks {
         Self { table: Mutex::new(table), codes: Mutex::default() }
     }
 
-    /// As what a block is read, if it is known to be there. Where the sites have changed it is placed anew.
+    /// The form in which a cached block is read, or `None` if the block is not known to be cached. Its placement is recomputed when
+    /// the sites have changed.
     pub(crate) fn form(&self, name: StripeId, sites: &Sites) -> Option<Arc<OpenedStripe>> {
         let (form, parities) = match self.table.lock().get(&name)? {
             known if known.version == sites.version => return Some(known.form.clone()),
@@ -220,16 +221,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_known_block_is_placed_anew_when_the_sites_change() {
+    async fn a_change_of_sites_recomputes_the_placement_of_a_known_block() {
         let (known, runtime) = (KnownBlocks::new(), Runtime::deterministic(1, Duration::ZERO));
         let name = cached::name(7 << 64, 4);
         assert!(known.form(name, &sites(6, 1)).is_none());
         let form = known.add(name, 100, (1, 1), &sites(6, 1), runtime.now()).unwrap();
         assert_eq!((form.code.k(), form.code.n(), form.record.chunk_len), (4, 5, 100));
         assert!(Arc::ptr_eq(&form, &known.form(name, &sites(6, 1)).unwrap()));
-        let anew = known.form(name, &sites(3, 2)).unwrap();
-        assert!(anew.record.locations.iter().all(|location| (1..=3).contains(&location.site)));
-        assert!(Arc::ptr_eq(&anew, &known.form(name, &sites(3, 2)).unwrap()));
+        let moved = known.form(name, &sites(3, 2)).unwrap();
+        assert!(moved.record.locations.iter().all(|location| (1..=3).contains(&location.site)));
+        assert!(Arc::ptr_eq(&moved, &known.form(name, &sites(3, 2)).unwrap()));
         known.forget(name);
         assert!(known.form(name, &sites(3, 2)).is_none());
     }
