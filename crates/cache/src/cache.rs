@@ -21,8 +21,8 @@ use striate_meta::records::Block;
 use striate_plan::MemorySite;
 use striate_plan::splits::{SPLIT_BYTES, data_splits, places};
 use striate_runtime::{Instant, Runtime};
-use striate_site::{Site, Standing, Tend, TendMatter, Tended};
-use striate_stripe::{BlockCache, OpenedStripe, ServedFrom, Span, Stored, Stripes, WeakStripes};
+use striate_site::{Priority, Site, Standing, Tend, TendMatter, Tended};
+use striate_stripe::{BlockCache, MemoryBlock, OpenedStripe, ServedFrom, Span, Stored, StripeError, Stripes, WeakStripes};
 use tokio::sync::{Semaphore, watch};
 
 use crate::fill::{self, split_len};
@@ -36,6 +36,8 @@ const ASK_WITHIN: Duration = Duration::from_millis(50);
 const WAIT_FOR_FILL: Duration = Duration::from_millis(500);
 /// Pause before the first further question to the home of a block that is being filled; each one after it is twice as long.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
+/// And the longest one.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// What was to be filled by a read that came to nothing is forgotten after this time.
 const FORGET_FILL: Duration = Duration::from_secs(10);
 
@@ -60,22 +62,22 @@ impl Default for CacheSettings {
 /// The tier, as one process sees it. A cheap handle.
 #[derive(Clone)]
 pub struct Cache {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    runtime: Runtime,
+pub(crate) struct Inner {
+    pub(crate) runtime: Runtime,
     /// The stripe service holds this cache.
-    stripes: WeakStripes,
+    pub(crate) stripes: WeakStripes,
     sites: Mutex<Tier>,
-    known: KnownBlocks,
+    pub(crate) known: KnownBlocks,
     filling: Mutex<Filling>,
     /// KiB that may be on their way, and what is left of them.
     kib_on_the_way: u32,
-    on_the_way: Semaphore,
-    split_bytes: u64,
+    pub(crate) on_the_way: Semaphore,
+    pub(crate) split_bytes: u64,
     fills_writes: bool,
-    counts: CacheCounts,
+    pub(crate) counts: CacheCounts,
 }
 
 type Filling = HashMap<StripeId, Fill, BuildHasherDefault<NameHasher>>;
@@ -101,14 +103,14 @@ struct Fill {
 
 /// A block of a query whose home is asked.
 #[derive(Clone, Copy)]
-struct Question {
-    name: StripeId,
-    len: u32,
-    home: SiteId,
+pub(crate) struct Question {
+    pub(crate) name: StripeId,
+    pub(crate) len: u32,
+    pub(crate) home: SiteId,
 }
 
 impl Question {
-    fn tend(&self, reads: u32, matter: TendMatter) -> Tend {
+    pub(crate) fn tend(&self, reads: u32, matter: TendMatter) -> Tend {
         let split_len = split_len(self.len, cached::splits(self.name));
         Tend { name: self.name, split_len, reads, matter }
     }
@@ -168,6 +170,15 @@ impl BlockCache for Cache {
         self.inner.written(block, bytes);
     }
 
+    fn keep(
+        &self,
+        bytes: Bytes,
+        most_splits: usize,
+        parities: usize,
+    ) -> BoxFuture<'_, Result<MemoryBlock, StripeError>> {
+        self.inner.keep(bytes, most_splits, parities).boxed()
+    }
+
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom) {
         self.inner.served(span, bytes, from);
     }
@@ -175,7 +186,7 @@ impl BlockCache for Cache {
 
 impl Inner {
     /// The sites that answer now.
-    fn live(&self, stripes: &Stripes) -> Arc<Sites> {
+    pub(crate) fn live(&self, stripes: &Stripes) -> Arc<Sites> {
         let answering = stripes.memory_sites();
         let mut tier = self.sites.lock();
         let now = answering.iter().map(|site| site.id());
@@ -188,13 +199,13 @@ impl Inner {
         tier.live.clone()
     }
 
-    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+    pub(crate) fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
         let stripes = self.stripes.upgrade()?;
         stripes.memory_sites().into_iter().find(|live| live.id() == site)
     }
 
     /// What a span's block or extent is called, cut as the live sites suggest, and its home.
-    fn question(&self, of: &Stored, live: &Sites) -> Option<Question> {
+    pub(crate) fn question(&self, of: &Stored, live: &Sites) -> Option<Question> {
         let splits = data_splits(of.len().into(), self.split_bytes, live.sites.len());
         let name = name(of, splits).ok()?;
         let home = *places(name, &live.sites, 1).first()?;
@@ -240,6 +251,10 @@ impl Inner {
         let mut unknown: HashMap<StripeId, (Question, Vec<usize>)> = HashMap::new();
         for (position, span) in spans.iter().enumerate() {
             let Some(question) = self.question(&span.of, &live) else { continue };
+            if let Stored::Memory(MemoryBlock { placed: Some(placed), .. }) = &span.of {
+                forms[position] = self.known.placed(question.name, question.len, placed).ok();
+                continue;
+            }
             match self.known.form(question.name, &live) {
                 Some(form) => forms[position] = Some(form),
                 None => unknown.entry(question.name).or_insert((question, Vec::new())).1.push(position),
@@ -272,13 +287,14 @@ impl Inner {
                 None => {}
             }
         }
-        let waited = join_all(waiting.iter().map(|question| self.wait_for_fill(question, live))).await;
+        let wait = |question| self.wait_for_fill(question, live, WAIT_FOR_FILL);
+        let waited = join_all(waiting.iter().map(wait)).await;
         found.extend(waiting.iter().map(|question| question.name).zip(waited));
         questions.iter().map(|question| found.remove(&question.name).flatten()).collect()
     }
 
     /// Tells homes the same of blocks, each of its own; `None` for those that did not answer in time.
-    async fn tend(&self, questions: &[Question], matter: TendMatter) -> Vec<Option<Tended>> {
+    pub(crate) async fn tend(&self, questions: &[Question], matter: TendMatter) -> Vec<Option<Tended>> {
         let mut homes: Vec<(SiteId, Vec<usize>)> = Vec::new();
         for (position, question) in questions.iter().enumerate() {
             match homes.iter_mut().find(|(home, _)| *home == question.home) {
@@ -301,16 +317,12 @@ impl Inner {
     }
 
     /// Tells a home of blocks. Nothing, if it does not answer in time.
-    async fn tell(&self, home: SiteId, tends: Vec<Tend>) -> Vec<Tended> {
+    pub(crate) async fn tell(&self, home: SiteId, tends: Vec<Tend>) -> Vec<Tended> {
         let Some(site) = self.site(home) else { return Vec::new() };
         match self.runtime.timeout(ASK_WITHIN, site.tend(tends)).await {
             Ok(Ok(tended)) => tended,
-            Ok(Err(error)) => {
-                tracing::debug!(site = %home, %error, "a home of cached blocks was asked in vain");
-                self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
-                Vec::new()
-            }
-            Err(_) => {
+            failed => {
+                tracing::debug!(site = %home, error = ?failed.err(), "a home of cached blocks was asked in vain");
                 self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
                 Vec::new()
             }
@@ -318,7 +330,7 @@ impl Inner {
     }
 
     /// Records a home's answer about a block, and returns the block's form if the block is cached.
-    fn learn(&self, question: &Question, tended: Tended, live: &Sites) -> Option<Arc<OpenedStripe>> {
+    pub(crate) fn learn(&self, question: &Question, tended: Tended, live: &Sites) -> Option<Arc<OpenedStripe>> {
         let (name, now) = (question.name, self.runtime.now());
         let wanted = self.parities_within(usize::from(tended.wanted_parities), name, live);
         match tended.standing {
@@ -347,14 +359,19 @@ impl Inner {
     }
 
     /// When this process has filled a block, if it is about to.
-    fn ended(&self, name: StripeId) -> Option<watch::Receiver<()>> {
+    pub(crate) fn ended(&self, name: StripeId) -> Option<watch::Receiver<()>> {
         let filling = self.filling.lock();
         let fill = filling.get(&name).filter(|fill| self.runtime.now() - fill.since < FORGET_FILL);
         fill.map(|fill| fill.ended.clone())
     }
 
-    /// Waits until a block that is being filled is there, for a while.
-    async fn wait_for_fill(&self, question: &Question, live: &Sites) -> Option<Arc<OpenedStripe>> {
+    /// Waits until a block that is being filled is there, as long as `patience` lasts.
+    pub(crate) async fn wait_for_fill(
+        &self,
+        question: &Question,
+        live: &Sites,
+        patience: Duration,
+    ) -> Option<Arc<OpenedStripe>> {
         let waiting = async {
             if let Some(mut ended) = self.ended(question.name) {
                 // The sender never sends: this ends when it is dropped.
@@ -364,7 +381,7 @@ impl Inner {
             let mut pause = ASK_AGAIN;
             loop {
                 self.runtime.sleep(pause).await;
-                pause *= 2;
+                pause = (pause * 2).min(LONGEST_PAUSE);
                 let tended = self.tell(question.home, vec![question.tend(0, TendMatter::Look)]).await;
                 match tended.first() {
                     Some(Tended { standing: Standing::Filling, .. }) => {}
@@ -373,11 +390,14 @@ impl Inner {
                 }
             }
         };
-        self.runtime.timeout(WAIT_FOR_FILL, waiting).await.ok().flatten()
+        self.runtime.timeout(patience, waiting).await.ok().flatten()
     }
 
     fn served(self: &Arc<Self>, span: &Span, bytes: &[Bytes], from: ServedFrom) {
         let len: u64 = bytes.iter().map(|piece| piece.len() as u64).sum();
+        if matches!(&span.of, Stored::Memory(MemoryBlock { placed: Some(_), .. })) {
+            return self.counts.served(Served::Hit, len, len);
+        }
         let Some(stripes) = self.stripes.upgrade() else { return };
         let live = self.live(&stripes);
         let Some(question) = self.question(&span.of, &live) else {
@@ -416,7 +436,7 @@ impl Inner {
     }
 
     /// The parities of a block that this process is to fill and has not begun to.
-    fn begin_fill(&self, name: StripeId) -> Option<usize> {
+    pub(crate) fn begin_fill(&self, name: StripeId) -> Option<usize> {
         let mut filling = self.filling.lock();
         let fill = filling.get_mut(&name).filter(|fill| !fill.has_begun)?;
         fill.has_begun = true;
@@ -474,7 +494,7 @@ impl Inner {
         let data = fill::cut(pieces, question.len, splits);
         let Ok(parities) = fill::encode(&of, &data, from, self.runtime.buffers()) else { return from };
         let places = places(name, &live.sites, splits + to);
-        let written = fill::write(name, splits + from, parities, &places, |site| self.site(site)).await;
+        let written = fill::write(name, splits + from, parities, &places, Priority::Background, |site| self.site(site)).await;
         let more = written.iter().take_while(|written| written.is_ok()).count();
         self.counts.parities.fetch_add(more as u64, Ordering::Relaxed);
         from + more
@@ -482,7 +502,7 @@ impl Inner {
 
     /// A block was written: fills it, where writes are cached.
     fn written(self: &Arc<Self>, block: &Block, bytes: &Bytes) {
-        let Some(stripes) = self.stripes.upgrade().filter(|_| self.fills_writes) else { return };
+        let Some(stripes) = self.fills_writes.then(|| self.stripes.upgrade()).flatten() else { return };
         let (of, live) = (Stored::from(block.clone()), self.live(&stripes));
         if let Some(question) = self.question(&of, &live) {
             let (whole, matter) = (Some(vec![bytes.clone()]), TendMatter::Look);
@@ -518,7 +538,12 @@ impl Inner {
         parities: usize,
         live: &Sites,
     ) {
-        let filled = self.write(&question, of, whole, parities, live).await;
+        let filled = self.read_and_write(&question, of, whole, parities, live).await;
+        self.end_fill(question, filled, live).await;
+    }
+
+    /// Tells the home of a block how its fill ended: with so many parities, or not at all.
+    pub(crate) async fn end_fill(&self, question: Question, filled: Option<usize>, live: &Sites) {
         let (name, counts) = (question.name, &self.counts);
         let matter = match filled {
             Some(parities) => {
@@ -539,15 +564,15 @@ impl Inner {
 
     /// What is in memory of a block on its way: the bytes as they were read, and its splits. One that is larger than all that may be on
     /// the way is there alone.
-    fn kib_of_fill(&self, question: &Question, parities: usize) -> u32 {
+    pub(crate) fn kib_of_fill(&self, question: &Question, parities: usize) -> u32 {
         let splits = cached::splits(question.name);
         let bytes =
             u64::from(question.len) + u64::from(split_len(question.len, splits)) * (splits + parities) as u64;
         bytes.div_ceil(1 << 10).min(self.kib_on_the_way.into()) as u32
     }
 
-    /// How many parities a block has, now that it is written; `None` where its data are not there.
-    async fn write(
+    /// How many parities a block has, now that it is read and written; `None` where its data are not there.
+    async fn read_and_write(
         &self,
         question: &Question,
         of: Stored,
@@ -565,6 +590,17 @@ impl Inner {
                 &read.blocks[0]
             }
         };
+        self.write(question, pieces, parities, live).await
+    }
+
+    /// How many parities a block has, now that it is written; `None` where its data are not there.
+    pub(crate) async fn write(
+        &self,
+        question: &Question,
+        pieces: &[Bytes],
+        parities: usize,
+        live: &Sites,
+    ) -> Option<usize> {
         let splits = cached::splits(question.name);
         let of_block = self.known.code(code(splits, parities)).ok()?;
         let mut all = fill::cut(pieces, question.len, splits);
@@ -572,7 +608,7 @@ impl Inner {
             all.extend(fill::encode(&of_block, &all, 0, self.runtime.buffers()).ok()?);
         }
         let places = places(question.name, &live.sites, splits + parities);
-        let written = fill::write(question.name, 0, all, &places, |site| self.site(site)).await;
+        let written = fill::write(question.name, 0, all, &places, Priority::Background, |site| self.site(site)).await;
         let has_data = written.iter().take(splits).all(Result::is_ok);
         has_data.then(|| written.iter().skip(splits).take_while(|written| written.is_ok()).count())
     }

@@ -75,6 +75,7 @@ pub(crate) async fn write(
     first: usize,
     splits: Vec<Bytes>,
     places: &[SiteId],
+    priority: Priority,
     site: impl Fn(SiteId) -> Option<Arc<dyn Site>>,
 ) -> Vec<Result<(), SiteError>> {
     let write = |(index, payload): (usize, Bytes)| {
@@ -82,7 +83,6 @@ pub(crate) async fn write(
         async move {
             let unknown = || SiteError::Unavailable("its memory site is gone".to_owned());
             let chunk = ChunkId { stripe: name, index: index as u8, generation: Generation(0) };
-            let priority = Priority::Background;
             let request = WriteRequest { chunk, payload, granule_crcs: None, priority };
             at.ok_or_else(unknown)?.write(request).await.map(drop)
         }

@@ -12,14 +12,16 @@ use parking_lot::Mutex;
 use quick_cache::UnitWeighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 use striate_codec::{Code, CodeSpec};
-use striate_core::{Layout, Profile, Spread, StripeId, Tier, cached};
+use striate_core::{Layout, Profile, SiteId, Spread, StripeId, Tier, cached};
 use striate_meta::records::{Location, Stripe};
 use striate_meta::{Revision, Row};
 use striate_plan::MemorySite;
 use striate_plan::splits::places;
 use striate_runtime::Instant;
 use striate_splitmix::hash;
-use striate_stripe::{OpenedStripe, StripeError};
+use striate_stripe::{OpenedStripe, Placed, StripeError};
+
+use crate::fill::split_len;
 
 /// Blocks that are known at most.
 const MOST_KNOWN: usize = 64 << 10;
@@ -160,11 +162,34 @@ impl KnownBlocks {
         parities: usize,
         sites: &Sites,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
-        let splits = cached::splits(name);
-        let spec = code(splits, parities);
+        let spec = code(cached::splits(name), parities);
+        let at = places(name, &sites.sites, cached::splits(name) + parities);
+        self.at(name, spec, split_len, at)
+    }
+
+    /// The stripe of the memory tier that a block is read as whose writer said where its splits are.
+    ///
+    /// # Errors
+    /// For a code that there is not.
+    pub(crate) fn placed(
+        &self,
+        name: StripeId,
+        len: u32,
+        placed: &Placed,
+    ) -> Result<Arc<OpenedStripe>, StripeError> {
+        let spec = code(placed.splits, placed.sites.len().saturating_sub(placed.splits));
+        self.at(name, spec, split_len(len, placed.splits), placed.sites.clone())
+    }
+
+    fn at(
+        &self,
+        name: StripeId,
+        spec: CodeSpec,
+        split_len: u32,
+        mut at: Vec<SiteId>,
+    ) -> Result<Arc<OpenedStripe>, StripeError> {
         let code = self.code(spec)?;
-        let mut at = places(name, &sites.sites, splits + parities);
-        at.resize(code.n(), striate_core::SiteId(0));
+        at.resize(code.n(), SiteId(0));
         let profile =
             Profile { code: spec, layout: Layout::Split, spread: Spread::default(), tier: Tier::Memory };
         let locations = at.iter().map(|site| Location { site: site.0, ..Location::default() }).collect();
@@ -199,7 +224,6 @@ pub(crate) fn code(splits: usize, parities: usize) -> CodeSpec {
 
 #[cfg(test)]
 mod tests {
-    use striate_core::SiteId;
     use striate_runtime::Runtime;
 
     use super::*;

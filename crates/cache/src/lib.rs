@@ -5,19 +5,24 @@
 //! date: what replaces a block has another name. Everything here can be lost at any time.
 //!
 //! - [`cache`]: a gateway's side: which blocks are read from the tier, for the read engine of `stripe`.
+//! - [`elsewhere`]: blocks of objects that are kept elsewhere.
 //! - [`known`]: what a gateway knows of cached blocks.
 //! - [`fill`]: blocks that were read elsewhere are split, coded and written to the tier.
+//! - [`volatile`]: blocks that are in memory only.
 //! - [`keeper`]: the side of a block's *home*, the site of its first split: who fills it, and how many parities it should have.
 //!
 //! What this crate does not know: objects and keys. The bytes themselves are in `site::cache`.
 
 mod cache;
+mod elsewhere;
 mod fill;
 mod keeper;
 mod known;
 mod names;
 mod view;
+mod volatile;
 
 pub use cache::{Cache, CacheSettings};
+pub use elsewhere::{BlockFill, Looked, Missed};
 pub use keeper::Keeper;
 pub use view::{CacheCounts, Served};

@@ -12,9 +12,13 @@ use striate_stripe::{Stored, StripeError};
 /// # Errors
 /// [`StripeError::Inconsistent`] where the row that names it is none.
 pub(crate) fn name(of: &Stored, splits: usize) -> Result<StripeId, StripeError> {
+    if let Stored::Memory(block) = of {
+        let splits = block.placed.as_ref().map_or(splits, |placed| placed.splits);
+        return Ok(cached::name(block.content, splits));
+    }
     let stripe = of.stripe()?;
     let place = match of {
-        Stored::Block(_) => [0; 4],
+        Stored::Block(_) | Stored::Memory(_) => [0; 4],
         Stored::Extent(extent) => {
             let index = u64::from(extent.index) + 1;
             [index, extent.offset.into(), extent.len.into(), extent.content_version.into()]

@@ -10,16 +10,16 @@ use futures::StreamExt;
 use futures::future::join_all;
 use striate_cache::{Cache, CacheSettings, Keeper, Served};
 use striate_client::{
-    Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes, PutBody,
-    PutRequest, ReadOrder, ReadRange, WriteCondition,
+    Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes, ObjectInfo,
+    PutBody, PutRequest, ReadOrder, ReadRange, WriteCondition,
 };
-use striate_core::{ChunkId, ClusterId, FencingEpoch, RackId, SiteId};
+use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, InForce, RackId, SiteId};
 use striate_meta::{MemoryStore as MemoryMeta, MetaStore};
 use striate_runtime::Runtime;
 use striate_site::{
     CacheOptions, CacheStore, ChunkStore, LocalSite, MemoryStore, QueueLimits, Site, SiteIdentity,
 };
-use striate_stripe::Span;
+use striate_stripe::{Span, StripeOptions};
 
 const MIB: usize = 1 << 20;
 const BUCKET: &str = "bucket";
@@ -72,7 +72,9 @@ impl Sites {
     }
 
     async fn gateway_with(&self, settings: CacheSettings) -> Gateway {
-        let options = ClientOptions { profile: "rs(4,2)".parse().unwrap(), ..ClientOptions::default() };
+        let stripes = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        let profile = "rs(4,2)".parse().unwrap();
+        let options = ClientOptions { profile, stripes, ..ClientOptions::default() };
         let client =
             Client::open(self.runtime.clone(), self.meta.clone(), self.durable.clone(), options).await;
         let client = client.unwrap();
@@ -114,8 +116,12 @@ impl Gateway {
     }
 
     async fn put(&self, key: &str, bytes: &[u8]) {
+        self.put_in(BUCKET, key, bytes).await.unwrap();
+    }
+
+    async fn put_in(&self, bucket: &str, key: &str, bytes: &[u8]) -> Result<ObjectInfo, ClientError> {
         let put = PutRequest {
-            bucket: BUCKET.to_owned(),
+            bucket: bucket.to_owned(),
             key: key.to_owned(),
             attributes: ObjectAttributes::default(),
             condition: WriteCondition::default(),
@@ -124,18 +130,22 @@ impl Gateway {
             digests: ExpectedDigests::default(),
             body: Box::new(Body(Some(Bytes::copy_from_slice(bytes)))),
         };
-        self.client.put(put).await.unwrap();
+        self.client.put(put).await
     }
 
     async fn get(&self, key: &str, range: ReadRange) -> Vec<u8> {
-        let get =
-            GetRequest { bucket: BUCKET.to_owned(), key: key.to_owned(), range, ..GetRequest::default() };
-        let mut body = self.client.get(get).await.unwrap().body;
+        self.get_in(BUCKET, key, range).await.unwrap()
+    }
+
+    async fn get_in(&self, bucket: &str, key: &str, range: ReadRange) -> Result<Vec<u8>, ClientError> {
+        let (bucket, key) = (bucket.to_owned(), key.to_owned());
+        let mut body =
+            self.client.get(GetRequest { bucket, key, range, ..GetRequest::default() }).await?.body;
         let mut bytes = Vec::new();
         while let Some(piece) = body.next().await {
-            bytes.extend_from_slice(&piece.unwrap());
+            bytes.extend_from_slice(&piece?);
         }
-        bytes
+        Ok(bytes)
     }
 
     async fn whole(&self, key: &str) -> Vec<u8> {
@@ -427,5 +437,100 @@ fn services_read_past_the_cache_and_leave_no_trace_in_it() {
         sites.wipe_disks();
         assert!(service.read_spans(&spans).await.is_err(), "it is on no disk any more");
         assert_eq!(gateway.whole("object").await, noise(2 * MIB, 1));
+    });
+}
+
+const VOLATILE: &str = "volatile";
+
+impl Gateway {
+    async fn make_volatile_bucket(&self, profile: &str) {
+        let profile = Some(profile.parse().unwrap());
+        let bucket = CreateBucket { name: VOLATILE.to_owned(), profile, ..CreateBucket::default() };
+        self.client.create_bucket(bucket).await.unwrap();
+    }
+}
+
+#[test]
+fn a_volatile_bucket_is_in_memory_alone_and_bears_as_many_losses_as_it_has_parities() {
+    in_virtual_time(14, async |runtime| {
+        let sites = Sites::new(&runtime, 8, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,1)").await;
+        for (number, len) in [0, 1, 5_000, 3 * MIB, 9 * MIB + 1].into_iter().enumerate() {
+            let (key, whole) = (number.to_string(), noise(len, number as u64));
+            gateway.put_in(VOLATILE, &key, &whole).await.unwrap();
+            for disk in &sites.disks {
+                assert!(disk.list(None, 1).await.unwrap().chunks.is_empty());
+            }
+            assert_eq!(gateway.get_in(VOLATILE, &key, ReadRange::Whole).await.unwrap(), whole);
+            if len > 3 {
+                let part = gateway.get_in(VOLATILE, &key, from(len / 3, len / 2)).await.unwrap();
+                assert_eq!(part, whole[len / 3..len / 3 + len / 2]);
+            }
+        }
+        // Sites come and go: rows say where things are.
+        gateway.use_memory(&sites.memory[1..]);
+        assert_eq!(gateway.get_in(VOLATILE, "3", ReadRange::Whole).await.unwrap(), noise(3 * MIB, 3));
+        gateway.use_memory(&sites.memory);
+        gateway.put_in(VOLATILE, "1", b"again").await.unwrap();
+        assert_eq!(gateway.get_in(VOLATILE, "1", ReadRange::Whole).await.unwrap(), b"again");
+        gateway.client.delete(VOLATILE, "1", WriteCondition::default()).await.unwrap();
+        let gone = gateway.get_in(VOLATILE, "1", ReadRange::Whole).await.unwrap_err();
+        assert!(matches!(gone, ClientError::NoSuchKey(_)), "{gone}");
+    });
+}
+
+#[test]
+fn what_is_gone_from_memory_is_gone() {
+    in_virtual_time(15, async |runtime| {
+        let sites = Sites::new(&runtime, 8, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,1)").await;
+        gateway.put_in(VOLATILE, "object", &noise(4 * MIB, 1)).await.unwrap();
+        let mut splits = sites.cached_splits().await;
+        splits.truncate(2);
+        sites.remove(splits[0]).await;
+        assert_eq!(gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap(), noise(4 * MIB, 1));
+        sites.remove(splits[1]).await;
+        let error = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap_err();
+        assert!(matches!(error, ClientError::Evicted(_)), "{error}");
+        sites.settle().await;
+        let error = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap_err();
+        assert!(matches!(error, ClientError::NoSuchKey(_)), "its row is gone too: {error}");
+    });
+}
+
+#[test]
+fn without_memory_sites_a_volatile_bucket_takes_nothing() {
+    in_virtual_time(16, async |runtime| {
+        let sites = Sites::new(&runtime, 1, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,2)").await;
+        gateway.put_in(VOLATILE, "object", &noise(MIB, 1)).await.unwrap();
+        gateway.use_memory(&[]);
+        let error = gateway.put_in(VOLATILE, "other", b"bytes").await.unwrap_err();
+        assert!(matches!(error, ClientError::TooFewSites { .. }), "{error}");
+        let error = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap_err();
+        assert!(matches!(error, ClientError::Evicted(_)), "its site is no member any more: {error}");
+    });
+}
+
+#[test]
+fn what_is_out_of_reach_is_not_given_up() {
+    in_virtual_time(17, async |runtime| {
+        let sites = Sites::new(&runtime, 4, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,0)").await;
+        gateway.put_in(VOLATILE, "object", &noise(4 * MIB, 1)).await.unwrap();
+        for number in 101..=104 {
+            let mut tx = gateway.client.stripes().transaction();
+            tx.put(striate_meta::keys::memory_site(SiteId(number)), Bytes::new());
+            gateway.client.meta().commit(tx).await.unwrap();
+        }
+        gateway.use_memory(&sites.memory[1..]);
+        let error = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap_err();
+        assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
+        gateway.use_memory(&sites.memory);
+        assert_eq!(gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap(), noise(4 * MIB, 1));
     });
 }

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use striate_meta::records::{
-    Block, ManifestSegment, PartRun, UploadPart, UploadedParts, object::Body, upload_part,
+    Block, ManifestSegment, MemoryBlocks, PartRun, UploadPart, UploadedParts, object::Body, upload_part,
 };
 use striate_meta::{ScanRange, keys};
-use striate_stripe::{Span, Stored, id16};
+use striate_stripe::{Span, Stored, StripeError, id16};
 
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError};
@@ -54,12 +54,28 @@ pub(crate) fn gone(what: String) -> ClientError {
 
 /// The blocks among `blocks` that overlap `range`.
 pub(crate) fn spans(blocks: Vec<Block>, range: Range<u64>) -> impl Iterator<Item = Span> {
+    overlapping(blocks.into_iter().map(Stored::from), range)
+}
+
+/// The same of blocks that are in memory only.
+///
+/// # Errors
+/// [`ClientError::Inconsistent`] for names that cannot be.
+pub(crate) fn memory_spans(
+    list: &MemoryBlocks,
+    range: Range<u64>,
+) -> Result<impl Iterator<Item = Span> + use<>, ClientError> {
+    let blocks = list.blocks.iter().map(|block| Ok(Stored::Memory(block.try_into()?)));
+    Ok(overlapping(blocks.collect::<Result<Vec<_>, StripeError>>()?.into_iter(), range))
+}
+
+fn overlapping(blocks: impl Iterator<Item = Stored>, range: Range<u64>) -> impl Iterator<Item = Span> {
     let mut at = 0;
-    blocks.into_iter().filter_map(move |block| {
-        let (start, end) = (at, at + u64::from(block.len));
+    blocks.filter_map(move |of| {
+        let (start, end) = (at, at + u64::from(of.len()));
         at = end;
         let (from, to) = (range.start.max(start), range.end.min(end));
-        (from < to).then(|| Span { of: block.into(), range: (from - start) as u32..(to - start) as u32 })
+        (from < to).then(|| Span { of, range: (from - start) as u32..(to - start) as u32 })
     })
 }
 
@@ -92,6 +108,7 @@ impl BlockWalk {
         match body {
             Body::Inline(_) => {}
             Body::Blocks(list) => walk.work.extend(spans(list.blocks, range).map(Work::Span)),
+            Body::Memory(list) => walk.work.extend(memory_spans(&list, range)?.map(Work::Span)),
             Body::Manifest(manifest) => walk.add_segments(manifest.segments, range),
             Body::Uploaded(UploadedParts { upload, runs }) => {
                 let upload = id16(&upload, "an upload")?;
@@ -194,6 +211,11 @@ impl BlockWalk {
             match part.body {
                 Some(upload_part::Body::Blocks(list)) => {
                     for span in spans(list.blocks, wanted).collect::<Vec<_>>().into_iter().rev() {
+                        self.work.push_front(Work::Span(span));
+                    }
+                }
+                Some(upload_part::Body::Memory(list)) => {
+                    for span in memory_spans(&list, wanted)?.collect::<Vec<_>>().into_iter().rev() {
                         self.work.push_front(Work::Span(span));
                     }
                 }

@@ -10,7 +10,7 @@
 use std::net::Ipv4Addr;
 
 use striate_core::formats::PACKED;
-use striate_core::{Packing, Profile};
+use striate_core::{Packing, Profile, Tier};
 use striate_meta::records::{Bucket, Upload, encode};
 use striate_meta::store::prefix_end;
 use striate_meta::{Row, ScanRange, keys};
@@ -118,6 +118,8 @@ impl Client {
     fn check_packing(&self, packing: Packing, profile: &Profile) -> Result<(), ClientError> {
         let reason = if self.inner.stripes.formats().records < PACKED {
             "older programs would lose the bucket's setting of packing; run `striate admin upgrade finalize` first"
+        } else if packing != Packing::Off && profile.tier == Tier::Memory {
+            "the bucket's objects are in memory only: packing is for what is on disks"
         } else if packing != Packing::Off && profile.code.data_count() < 2 {
             "the bucket's code keeps whole copies: packing is for rs and lrc"
         } else {

@@ -225,7 +225,8 @@ impl Client {
     /// Adds to `tx` what makes the bytes of a body garbage.
     async fn release_body(&self, tx: &mut Transaction, body: &Body) -> Result<(), ClientError> {
         match body {
-            Body::Inline(_) => {}
+            // What is in memory only is evicted in time.
+            Body::Inline(_) | Body::Memory(_) => {}
             Body::Blocks(list) => self.inner.stripes.release_blocks(tx, &list.blocks).await?,
             Body::Manifest(manifest) => {
                 for segment in &manifest.segments {

@@ -31,6 +31,9 @@ pub enum ClientError {
     /// There is no such object.
     #[error("there is no object {0:?}")]
     NoSuchKey(String),
+    /// The object was in memory only, and is not there any more.
+    #[error("the object {0:?} was in memory only, and is not there any more: its bucket is volatile")]
+    Evicted(String),
     /// There is no such version.
     #[error("there is no version {0:?}")]
     NoSuchVersion(String),
@@ -125,6 +128,9 @@ pub enum ClientError {
         /// Which chunks and sites are missing, and why.
         reason: String,
     },
+    /// A block is not in memory.
+    #[error("a block is not in memory (any more)")]
+    NotInMemory,
     /// Disks are full.
     #[error("the store is full: {0}")]
     NoSpace(String),
@@ -160,6 +166,7 @@ impl From<StripeError> for ClientError {
             StripeError::Unreadable { stripe, needed, available, reason } => {
                 Self::Unreadable { stripe, needed, available, reason }
             }
+            StripeError::NotInMemory => Self::NotInMemory,
             StripeError::NoSpace(reason) => Self::NoSpace(reason),
             StripeError::Overloaded => Self::Overloaded,
             StripeError::Busy => Self::Busy,

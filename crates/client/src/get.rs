@@ -1,11 +1,13 @@
 //! Opening an object: one read of its row, conditions, range, and its first block ([`crate::reader`]), so that an
 //! object that cannot be read is an error and not an answer that breaks off.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
+use striate_core::SiteId;
 use striate_meta::records::{Object, UploadPart, object::Body};
 use striate_meta::{Row, keys};
 use striate_stripe::{Phase, Sample, SampledObject, id16};
@@ -121,11 +123,44 @@ impl Client {
             // object's version, which stays when the same bytes get another place.
             let now = self.current_row(&request.bucket, &request.key).await?;
             if now.version == row.version {
-                return Err(error);
+                return Err(self.explained(&request.key, row, error).await);
             }
             row = now;
         }
         Err(ClientError::Busy)
+    }
+
+    /// Why an object whose row is `row` cannot be read. Where it was in memory only and is gone, so is its row, in a moment.
+    async fn explained(&self, key: &str, row: Row, error: ClientError) -> ClientError {
+        match error {
+            ClientError::NotInMemory => {}
+            ClientError::Unreadable { .. } if self.was_on_sites_that_left(&row).await => {}
+            error => return error,
+        }
+        let mut tx = self.transaction();
+        tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key);
+        let client = self.clone();
+        self.inner.runtime.spawn(async move {
+            // Who fails here leaves it to the next reader.
+            let _ = client.commit_rows(tx).await;
+        });
+        ClientError::Evicted(key.to_owned())
+    }
+
+    /// Whether an object was in the memory of sites that have left the cluster.
+    async fn was_on_sites_that_left(&self, row: &Row) -> bool {
+        let Ok(Object { body: Some(Body::Memory(list)), .. }) = row.record() else { return false };
+        // One inside its gateway's process has no row, and always answers.
+        let sites = list.blocks.iter().flat_map(|block| &block.sites).filter(|site| **site != u32::MAX);
+        let sites: BTreeSet<u32> = sites.copied().filter(|site| *site != 0).collect();
+        let rows: Vec<_> = sites.iter().map(|site| keys::memory_site(SiteId(*site))).collect();
+        let Ok(rows) = self.inner.meta.get_many(&rows).await else { return false };
+        let left: BTreeSet<u32> =
+            sites.iter().zip(rows).filter(|(_, row)| row.is_none()).map(|(site, _)| *site).collect();
+        list.blocks.iter().any(|block| {
+            let lost = block.sites.iter().filter(|site| **site == 0 || left.contains(site)).count();
+            block.sites.len() - lost < block.splits as usize
+        })
     }
 
     /// The record of a key's current object.

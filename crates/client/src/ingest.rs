@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use striate_core::Profile;
-use striate_meta::records::{BlockList, Manifest, ManifestSegment, object, upload_part};
+use striate_core::{Profile, Tier};
+use striate_meta::records::{
+    BlockList, Manifest, ManifestSegment, MemoryBlocks, object, upload_part,
+};
 use striate_meta::{MetaError, Transaction};
 use striate_runtime::JoinHandle;
-use striate_stripe::{Neighbours, PutSession, SegmentWriter, Share, StoredBlock};
+use striate_stripe::{MemoryBlock, Neighbours, PutSession, SegmentWriter, Share, StoredBlock};
 
 use crate::commit::CommitFailure;
 use crate::digest::{BodyDigests, Digests};
@@ -52,6 +54,8 @@ pub(crate) enum Stored {
     Inline(Bytes),
     /// On sites; nothing names them yet.
     Striped(Striped),
+    /// In memory, and nowhere else.
+    InMemory(Vec<MemoryBlock>),
 }
 
 /// Blocks that are durable and wait for the commit that names them.
@@ -82,7 +86,7 @@ impl Client {
         match self.receive(body.as_mut(), &mut writer, how).await {
             Ok((size, digests, Some(bytes))) => Ok(Ingested { size, digests, stored: Stored::Inline(bytes) }),
             Ok((size, digests, None)) => match writer.finish().await {
-                Ok(striped) => Ok(Ingested { size, digests, stored: Stored::Striped(striped) }),
+                Ok(stored) => Ok(Ingested { size, digests, stored }),
                 Err((writer, error)) => {
                     writer.abandon(&error).await;
                     Err(error)
@@ -140,15 +144,31 @@ struct BlockWriter {
     block_len: u32,
     neighbours: Neighbours,
     session: Option<Arc<PutSession>>,
-    in_flight: VecDeque<JoinHandle<Result<StoredBlock, ClientError>>>,
+    in_flight: VecDeque<JoinHandle<Result<Written, ClientError>>>,
     listed: Vec<StoredBlock>,
     segment: Option<SegmentWriter>,
+    in_memory: Vec<MemoryBlock>,
+}
+
+/// A block that was written.
+enum Written {
+    OnSites(StoredBlock),
+    InMemory(MemoryBlock),
 }
 
 impl BlockWriter {
     fn new(client: Client, profile: Profile, block_len: u32, neighbours: Neighbours) -> Self {
-        let (in_flight, listed) = (VecDeque::new(), Vec::new());
-        Self { client, profile, block_len, neighbours, session: None, in_flight, listed, segment: None }
+        Self {
+            client,
+            profile,
+            block_len,
+            neighbours,
+            session: None,
+            in_flight: VecDeque::new(),
+            listed: Vec::new(),
+            segment: None,
+            in_memory: Vec::new(),
+        }
     }
 
     /// No block was given to it yet.
@@ -156,20 +176,35 @@ impl BlockWriter {
         self.session.is_none()
     }
 
-    async fn session(&mut self) -> Result<Arc<PutSession>, ClientError> {
-        if let Some(session) = &self.session {
-            return Ok(session.clone());
+    /// Writes one block.
+    fn write(&mut self, data: Bytes) -> impl Future<Output = Result<Written, ClientError>> + Send + use<> {
+        let (session, profile, neighbours) = (self.session(), self.profile, self.neighbours.clone());
+        let stripes = self.client.inner.stripes.clone();
+        async move {
+            let code = profile.code;
+            if profile.tier == Tier::Memory {
+                let (splits, parities) = (code.data_count(), code.chunk_count() - code.data_count());
+                return Ok(Written::InMemory(stripes.keep_in_memory(data, splits, parities).await?));
+            }
+            let stored = session.write_block(data.clone(), &profile, &neighbours).await;
+            drop(session);
+            let stored = stored?;
+            stripes.written(&stored.block, &data);
+            Ok(Written::OnSites(stored))
         }
-        let session = Arc::new(self.client.inner.stripes.begin_put());
-        Ok(self.session.insert(session).clone())
+    }
+
+    fn session(&mut self) -> Arc<PutSession> {
+        let stripes = &self.client.inner.stripes;
+        self.session.get_or_insert_with(|| Arc::new(stripes.begin_put())).clone()
     }
 
     /// Writes the body's only block.
     async fn write_only(&mut self, data: Bytes) -> Result<(), ClientError> {
-        let session = self.session().await?;
-        let stored = session.write_block(data.clone(), &self.profile, &self.neighbours).await?;
-        self.client.inner.stripes.written(&stored.block, &data);
-        self.listed.push(stored);
+        match self.write(data).await? {
+            Written::OnSites(stored) => self.listed.push(stored),
+            Written::InMemory(block) => self.in_memory.push(block),
+        }
         Ok(())
     }
 
@@ -178,15 +213,11 @@ impl BlockWriter {
         while self.in_flight.len() >= self.client.inner.options.blocks_in_flight.max(1) {
             self.settle_oldest().await?;
         }
-        let (session, profile, neighbours) = (self.session().await?, self.profile, self.neighbours.clone());
-        let stripes = self.client.inner.stripes.clone();
+        let writing = self.write(data);
         self.in_flight.push_back(self.client.inner.runtime.spawn(async move {
-            let stored = session.write_block(data.clone(), &profile, &neighbours).await;
-            if let Ok(stored) = &stored {
-                stripes.written(&stored.block, &data);
-            }
-            drop((session, data, share));
-            Ok(stored?)
+            let written = writing.await;
+            drop(share);
+            written
         }));
         Ok(())
     }
@@ -194,8 +225,14 @@ impl BlockWriter {
     /// Waits for the oldest block that is being written.
     async fn settle_oldest(&mut self) -> Result<(), ClientError> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
-        let stored = joined(oldest.await)?;
-        let session = self.session().await?;
+        let stored = match joined(oldest.await)? {
+            Written::OnSites(stored) => stored,
+            Written::InMemory(block) => {
+                self.in_memory.push(block);
+                return Ok(());
+            }
+        };
+        let session = self.session();
         if let Some(segment) = &mut self.segment {
             return Ok(segment.append(&session, stored).await?);
         }
@@ -210,11 +247,14 @@ impl BlockWriter {
     }
 
     /// Waits for all blocks. With an error the writer comes back, to be abandoned.
-    async fn finish(mut self) -> Result<Striped, (Self, ClientError)> {
+    async fn finish(mut self) -> Result<Stored, (Self, ClientError)> {
         while !self.in_flight.is_empty() {
             if let Err(error) = self.settle_oldest().await {
                 return Err((self, error));
             }
+        }
+        if !self.in_memory.is_empty() {
+            return Ok(Stored::InMemory(std::mem::take(&mut self.in_memory)));
         }
         let session = self.session.take().and_then(Arc::into_inner).expect("its tasks have ended");
         let blocks = match self.segment.take() {
@@ -227,7 +267,7 @@ impl BlockWriter {
                 }
             },
         };
-        Ok(Striped { session, blocks })
+        Ok(Stored::Striped(Striped { session, blocks }))
     }
 
     /// Gives up what was written, because of `cause`.
@@ -249,7 +289,7 @@ impl Drop for BlockWriter {
 
 /// Gives blocks up after those that are being written have ended.
 async fn give_up_when_idle(
-    in_flight: VecDeque<JoinHandle<Result<StoredBlock, ClientError>>>,
+    in_flight: VecDeque<JoinHandle<Result<Written, ClientError>>>,
     session: Option<Arc<PutSession>>,
     segment: Option<SegmentWriter>,
     unknown: bool,
@@ -322,11 +362,16 @@ impl Striped {
     }
 }
 
+fn memory_list(blocks: &[MemoryBlock]) -> MemoryBlocks {
+    MemoryBlocks { blocks: blocks.iter().map(Into::into).collect() }
+}
+
 impl Stored {
     /// As the body of an object's record.
     pub(crate) fn object_body(&self) -> object::Body {
         match self {
             Self::Inline(bytes) => object::Body::Inline(bytes.clone()),
+            Self::InMemory(blocks) => object::Body::Memory(memory_list(blocks)),
             Self::Striped(Striped { blocks: Blocks::Listed(blocks), .. }) => {
                 object::Body::Blocks(Striped::list(blocks))
             }
@@ -340,6 +385,7 @@ impl Stored {
     pub(crate) fn part_body(&self) -> upload_part::Body {
         match self {
             Self::Inline(_) => upload_part::Body::Blocks(BlockList::default()),
+            Self::InMemory(blocks) => upload_part::Body::Memory(memory_list(blocks)),
             Self::Striped(Striped { blocks: Blocks::Listed(blocks), .. }) => {
                 upload_part::Body::Blocks(Striped::list(blocks))
             }
@@ -370,7 +416,7 @@ impl Stored {
     pub(crate) async fn settle<T>(self, outcome: Result<T, CommitFailure>) -> Result<T, ClientError> {
         match self {
             Self::Striped(striped) => striped.settle(outcome).await,
-            Self::Inline(_) => outcome.map_err(|failure| failure.error),
+            Self::Inline(_) | Self::InMemory(_) => outcome.map_err(|failure| failure.error),
         }
     }
 }

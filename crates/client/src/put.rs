@@ -3,7 +3,7 @@
 //! One read of the bucket's and the object's rows, the chunks, one commit. Very small objects live in the
 //! metadata itself, where that takes less space ([`inline_limit`]).
 
-use striate_core::Profile;
+use striate_core::{Profile, Tier};
 use striate_meta::records::{Bucket, Object};
 use striate_stripe::Neighbours;
 
@@ -29,6 +29,9 @@ const LOCATION_LEN: usize = 13;
 /// So with three mirrors `rs(4,2)` keeps some 600 bytes inline, and profiles that store a byte at least as
 /// often as the metadata does, like `replica(3)`, all 4 KiB.
 pub fn inline_limit(profile: &Profile, mirrors: usize) -> usize {
+    if profile.tier == Tier::Memory {
+        return 0;
+    }
     let (n, k) = (profile.code.chunk_count(), profile.code.data_count().max(1));
     let rows = mirrors * (STRIPE_ROWS_OVERHEAD + n * LOCATION_LEN);
     let striped = |size: usize| n * (size.div_ceil(k) + CHUNK_OVERHEAD) + rows;
@@ -92,7 +95,14 @@ impl Client {
     /// [`ClientError::InvalidArgument`] for a text that is no profile, or one that this program does not store.
     pub(crate) fn profile_for(&self, wish: Option<Profile>, bucket: &Bucket) -> Result<Profile, ClientError> {
         let profile = match (wish, bucket.profile.as_str()) {
-            (Some(profile), _) => profile,
+            (Some(profile), text) => {
+                let of_bucket = if text.is_empty() { Tier::Disk } else { self.inner.stripes.profiles().parse(text)?.tier };
+                if profile.tier != of_bucket {
+                    let reason = "objects are in memory only in buckets that are volatile, and nowhere else there";
+                    return Err(ClientError::InvalidArgument(reason.to_owned()));
+                }
+                profile
+            }
             (None, "") => self.default_profile(),
             (None, text) => self.inner.stripes.profiles().parse(text)?,
         };

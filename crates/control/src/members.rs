@@ -104,7 +104,7 @@ impl<'a> Members<'a> {
             }
             let mut record = known.clone().unwrap_or_else(|| self.new_cluster(cluster, region));
             if let Some(profile) = profile {
-                let supported = profile.check_supported(record.formats());
+                let supported = profile.check_default(record.formats());
                 supported.map_err(|error| MembersError::Refused(error.to_string()))?;
                 record.profile = profile.to_string();
                 record.profile_is_chosen = true;

@@ -260,7 +260,7 @@ async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Option<Vec<Byt
         let crc = |pieces: &Vec<Bytes>| {
             pieces.iter().fold(0, |crc, piece| striate_codec::crc32c_append(crc, piece))
         };
-        if pieces.as_ref().is_some_and(|pieces| crc(pieces) != candidate.stored.crc32c()) {
+        if pieces.as_ref().is_some_and(|pieces| Some(crc(pieces)) != candidate.stored.crc32c()) {
             let key = String::from_utf8_lossy(&candidate.key);
             tracing::warn!(%key, "an object's bytes do not match its row; it is not packed");
             *pieces = None;

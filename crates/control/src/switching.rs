@@ -96,7 +96,7 @@ impl<'a> Switch<'a> {
         object.profile = self.profile.to_owned();
         let value = records::encode(&object);
         let source = match &packed.of.stored {
-            Stored::Block(_) => None,
+            Stored::Block(_) | Stored::Memory(_) => None,
             Stored::Extent(_) => Some(packed.of.stored.stripe()?),
         };
         let marks = self.sources.len() + usize::from(source.is_some_and(|id| !self.sources.contains(&id)));
@@ -108,7 +108,7 @@ impl<'a> Switch<'a> {
         }
         match (&packed.of.stored, source) {
             (Stored::Block(block), _) => self.released.push(block.stripe.clone()),
-            (Stored::Extent(_), source) => self.sources.extend(source),
+            (Stored::Extent(_) | Stored::Memory(_), source) => self.sources.extend(source),
         }
         self.tx.require_unchanged(row.key.clone(), Some(row)).put(row.key.clone(), value);
         self.objects += 1;

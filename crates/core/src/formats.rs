@@ -36,6 +36,7 @@ pub const RECORDS: &[Format] = &[
     },
     Format { number: 3, release: "0.2.0", brings: "small objects packed into shared partitions" },
     Format { number: 4, release: "0.2.0", brings: "copies of partitions that are read often" },
+    Format { number: 5, release: "0.4.0", brings: "buckets of S3 stores elsewhere, and buckets in memory only" },
 ];
 
 /// The format of records from which on objects may be packed.
@@ -43,6 +44,9 @@ pub const PACKED: u32 = 3;
 
 /// The format of records from which on partitions may have copies.
 pub const COPIES: u32 = 4;
+
+/// The format of records from which on buckets may be elsewhere, or in memory only.
+pub const NOT_ON_DISKS: u32 = 5;
 
 /// The formats of chunks and their segments on sites that this program reads, in ascending order.
 pub const CHUNKS: &[Format] = &[

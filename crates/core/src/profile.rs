@@ -13,7 +13,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use striate_codec::{CodeSpec, CodecError};
 
-use crate::formats::{Formats, PACKED};
+use crate::formats::{Formats, NOT_ON_DISKS, PACKED};
 
 /// How objects become chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ pub enum Tier {
     /// Durable sites.
     #[default]
     Disk,
-    /// Memory sites in front of an origin (EC-Cache).
+    /// Memory sites (EC-Cache): in front of an origin, or as all that there is. Of rs(k,r), k is the most splits of a block.
     Memory,
 }
 
@@ -116,9 +116,16 @@ impl Profile {
     /// [`UnsupportedProfile`] with the part that it does not build, or that older programs of the store would not read.
     pub fn check_supported(&self, formats: Formats) -> Result<(), UnsupportedProfile> {
         let reason = match self {
-            Self { tier: Tier::Memory, .. } => {
-                "memory sites cache blocks and store none (`striate server --cache-mib`)"
+            Self { tier: Tier::Memory, .. } if formats.records < NOT_ON_DISKS => {
+                "older programs do not read objects in memory; run `striate admin upgrade finalize` first"
             }
+            Self {
+                code: CodeSpec::Rs { .. },
+                layout: Layout::Split,
+                spread: Spread::Tolerance,
+                tier: Tier::Memory,
+            } => return Ok(()),
+            Self { tier: Tier::Memory, .. } => "memory sites keep what is written as cache rs(k,r)",
             Self { layout: Layout::Packed, code: CodeSpec::Replica { .. }, .. } => "it packs coded data only",
             Self { layout: Layout::Packed, .. } if formats.records < PACKED => {
                 "older programs do not read packed objects; run `striate admin upgrade finalize` first"
@@ -134,6 +141,20 @@ impl Profile {
             }
         };
         Err(UnsupportedProfile { profile: self.to_string(), reason })
+    }
+}
+
+impl Profile {
+    /// As [`Profile::check_supported`], for what buckets that say nothing have: that is on disks.
+    ///
+    /// # Errors
+    /// [`UnsupportedProfile`].
+    pub fn check_default(&self, formats: Formats) -> Result<(), UnsupportedProfile> {
+        if self.tier == Tier::Memory {
+            let reason = "it is for buckets that say so (`striate bucket create --volatile`)";
+            return Err(UnsupportedProfile { profile: self.to_string(), reason });
+        }
+        self.check_supported(formats)
     }
 }
 
@@ -294,7 +315,7 @@ mod tests {
         }
 
         #[test]
-        fn only_split_and_packed_profiles_on_disks_are_stored(profile in any_profile()) {
+        fn split_and_packed_profiles_on_disks_and_split_ones_in_memory_are_stored(profile in any_profile()) {
             let is_one_of_0_1_0 = profile == Profile {
                 layout: Layout::Split,
                 spread: Spread::Tolerance,
@@ -307,7 +328,9 @@ mod tests {
             let is_packed = profile == packed && !matches!(profile.code, CodeSpec::Replica { .. });
             let is_wide = matches!(profile.code, CodeSpec::Wide { .. });
             let is_stored = (profile == with_spread || is_packed) && !is_wide;
-            prop_assert_eq!(profile.check_supported(Formats::NEWEST).is_ok(), is_stored);
+            let in_memory = Profile { tier: Tier::Memory, ..Profile::from(profile.code) };
+            let is_kept = profile == in_memory && matches!(profile.code, CodeSpec::Rs { .. });
+            prop_assert_eq!(profile.check_supported(Formats::NEWEST).is_ok(), is_stored || is_kept);
         }
     }
 

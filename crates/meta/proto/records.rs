@@ -42,6 +42,77 @@ pub struct Bucket {
     /// the store. Written from record format 3 on.
     #[prost(string, tag = "12")]
     pub packing: ::prost::alloc::string::String,
+    /// Its objects are in an S3 store elsewhere. Needs schema version 2 of the bucket.
+    #[prost(message, optional, tag = "13")]
+    pub origin: ::core::option::Option<Origin>,
+}
+/// A bucket of an S3 store elsewhere.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Origin {
+    /// Its URL, without the bucket.
+    #[prost(string, tag = "1")]
+    pub endpoint: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub bucket: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub region: ::prost::alloc::string::String,
+    /// Empty: requests are not signed.
+    #[prost(string, tag = "4")]
+    pub access_key: ::prost::alloc::string::String,
+    /// The secret, sealed.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub secret: ::prost::bytes::Bytes,
+    /// For so long what is known of an object is used without asking. 0: never.
+    #[prost(uint64, tag = "6")]
+    pub ttl_ms: u64,
+    /// Bytes of a block in the memory tier.
+    #[prost(uint32, tag = "7")]
+    pub block_len: u32,
+    /// 16 random bytes: a bucket that is made anew shares no cached block with the one before.
+    #[prost(bytes = "bytes", tag = "8")]
+    pub id: ::prost::bytes::Bytes,
+}
+/// Writes to an object of an origin. Row: fence/{bucket}\0{key}.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Fence {
+    /// Drawn anew by each write: what was learnt of the object under another epoch is not used.
+    #[prost(fixed64, tag = "1")]
+    pub epoch: u64,
+    /// Writes that are under way: meanwhile nothing is used, and nothing learnt.
+    #[prost(message, repeated, tag = "2")]
+    pub writes: ::prost::alloc::vec::Vec<FencedWrite>,
+    /// The row is needed for so long after the last write.
+    #[prost(uint64, tag = "3")]
+    pub keep_ms: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FencedWrite {
+    #[prost(fixed64, tag = "1")]
+    pub id: u64,
+    /// The lease of the process that forwards it.
+    #[prost(uint64, tag = "2")]
+    pub lease: u64,
+}
+/// Blocks in the memory tier, in order.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MemoryBlocks {
+    #[prost(message, repeated, tag = "1")]
+    pub blocks: ::prost::alloc::vec::Vec<MemoryBlock>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MemoryBlock {
+    /// 16 bytes that name it.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub content: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "2")]
+    pub len: u32,
+    #[prost(fixed32, tag = "3")]
+    pub crc32c: u32,
+    #[prost(uint32, tag = "4")]
+    pub splits: u32,
+    /// The site of each split, parities last.
+    #[prost(uint32, repeated, tag = "5")]
+    pub sites: ::prost::alloc::vec::Vec<u32>,
 }
 /// The current version of an object. Row: object/{bucket}\0{key}.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -90,7 +161,7 @@ pub struct Object {
     /// Access key of the owner.
     #[prost(string, tag = "23")]
     pub owner: ::prost::alloc::string::String,
-    #[prost(oneof = "object::Body", tags = "20, 21, 22, 24, 25")]
+    #[prost(oneof = "object::Body", tags = "20, 21, 22, 24, 25, 26")]
     pub body: ::core::option::Option<object::Body>,
 }
 /// Nested message and enum types in `Object`.
@@ -112,6 +183,9 @@ pub mod object {
         /// A range of a packed stripe's chunk. Needs schema version 2 of the object.
         #[prost(message, tag = "25")]
         Extent(super::Extent),
+        /// Blocks that are in memory only. Needs schema version 3 of the object.
+        #[prost(message, tag = "26")]
+        Memory(super::MemoryBlocks),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -523,7 +597,7 @@ pub struct UploadPart {
     pub modified_unix_ms: u64,
     #[prost(message, repeated, tag = "5")]
     pub checksums: ::prost::alloc::vec::Vec<Checksum>,
-    #[prost(oneof = "upload_part::Body", tags = "10, 11")]
+    #[prost(oneof = "upload_part::Body", tags = "10, 11, 12")]
     pub body: ::core::option::Option<upload_part::Body>,
 }
 /// Nested message and enum types in `UploadPart`.
@@ -534,6 +608,9 @@ pub mod upload_part {
         Blocks(super::BlockList),
         #[prost(message, tag = "11")]
         Segment(super::ManifestSegment),
+        /// In a bucket whose profile is of the memory tier. Needs schema version 2 of the part.
+        #[prost(message, tag = "12")]
+        Memory(super::MemoryBlocks),
     }
 }
 /// An access key. Row: key/{access key}.

@@ -13,6 +13,7 @@
 //! q/<stripe:16>                           (empty) stripes with open entries: their chunks are being changed
 //! y/<stripe:16>                           (empty) packed stripes of which chunks have copies
 //! h/<stripe:16>                           (empty) packed stripes that are to be looked at: something in them may be dead
+//! j/<bucket>\0<key>                       Fence: writes to an object of an origin
 //! n/<site:4>                              Site
 //! i/<writer:8><first sequence:8>          Intent
 //! m/<segment id:16>                       PendingSegment
@@ -111,6 +112,14 @@ pub fn bucket(name: &str) -> Bytes {
 
 /// Prefix of all buckets.
 pub const BUCKETS: &[u8] = b"b/";
+
+/// Writes to an object of an origin.
+pub fn fence(bucket: &str, key: &str) -> Bytes {
+    build(FENCES, &[bucket.as_bytes(), b"\0", key.as_bytes()])
+}
+
+/// Prefix of all fences.
+pub const FENCES: &[u8] = b"j/";
 
 /// The current version of an object.
 pub fn object(bucket: &str, key: &str) -> Bytes {

@@ -35,7 +35,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
         E::BucketAlreadyExists(_) => (StatusCode::CONFLICT, "BucketAlreadyExists"),
         E::BucketNotEmpty(_) => (StatusCode::CONFLICT, "BucketNotEmpty"),
         E::InvalidBucketName { .. } => (StatusCode::BAD_REQUEST, "InvalidBucketName"),
-        E::NoSuchKey(_) => (StatusCode::NOT_FOUND, "NoSuchKey"),
+        E::NoSuchKey(_) | E::Evicted(_) | E::NotInMemory => (StatusCode::NOT_FOUND, "NoSuchKey"),
         E::NoSuchVersion(_) => (StatusCode::NOT_FOUND, "NoSuchVersion"),
         E::KeyTooLong(_) => (StatusCode::BAD_REQUEST, "KeyTooLongError"),
         E::NoSuchUpload(_) => (StatusCode::NOT_FOUND, "NoSuchUpload"),

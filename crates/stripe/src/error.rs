@@ -32,6 +32,9 @@ pub enum StripeError {
         /// Which chunks and sites are missing, and why.
         reason: String,
     },
+    /// The block was in memory only, or is kept elsewhere, and is not in memory now.
+    #[error("the block is not in memory (any more)")]
+    NotInMemory,
     /// Disks are full.
     #[error("the store is full: {0}")]
     NoSpace(String),

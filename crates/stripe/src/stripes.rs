@@ -16,7 +16,7 @@ use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::read::{
-    BlockCache, BlocksRead, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Source, Span,
+    BlockCache, BlocksRead, MemoryBlock, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Source, Span,
 };
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
@@ -310,6 +310,20 @@ impl Stripes {
     /// other share.
     pub async fn memory_for(&self, bytes: usize) -> Share {
         self.inner.budget.wait(bytes).await
+    }
+
+    /// Puts a block into the memory tier, and nowhere else: split into as many as `most_splits`, with so many parities. It is gone when
+    /// sites lose too many of its splits, or evict them.
+    ///
+    /// # Errors
+    /// [`StripeError::TooFewSites`] where no memory sites take it.
+    pub async fn keep_in_memory(
+        &self,
+        bytes: Bytes,
+        most_splits: usize,
+        parities: usize,
+    ) -> Result<MemoryBlock, StripeError> {
+        self.inner.reads.keep(bytes, most_splits, parities).await
     }
 
     /// Reads look for cached blocks from now on. Later calls change nothing.

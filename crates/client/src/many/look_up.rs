@@ -10,7 +10,7 @@ use striate_stripe::{Phase, Sample, SampledObject, Span};
 use tracing::{Instrument, debug_span};
 
 use super::{Limits, ObjectHead, ObjectPart, ReadOrder};
-use crate::blocks::spans;
+use crate::blocks::{memory_spans, spans};
 use crate::condition::{check_read, resolve_range};
 use crate::get::{inline, sampled_name};
 use crate::record::{self, ShowParts};
@@ -179,7 +179,10 @@ impl Client {
     fn find(&self, request: &GetRequest, row: Row, limits: Limits) -> Result<Way, ClientError> {
         let object: Object = row.record()?;
         let weight = limits.weight(most_wanted(request.range, object.size));
-        let is_listed = matches!(object.body, Some(Body::Inline(_) | Body::Blocks(_) | Body::Extent(_)));
+        let is_listed = matches!(
+            object.body,
+            Some(Body::Inline(_) | Body::Blocks(_) | Body::Memory(_) | Body::Extent(_))
+        );
         if !is_listed || matches!(request.range, ReadRange::Part(_)) {
             return Ok(Way::Alone { row, weight });
         }
@@ -196,6 +199,10 @@ impl Client {
             }
             Body::Blocks(list) if is_small => {
                 let spans = spans(list.blocks, range.clone()).collect();
+                Found::Spans { head: Box::new(ObjectHead { info, range }), spans }
+            }
+            Body::Memory(list) if is_small => {
+                let spans = memory_spans(&list, range.clone())?.collect();
                 Found::Spans { head: Box::new(ObjectHead { info, range }), spans }
             }
             Body::Extent(extent) if is_small => {

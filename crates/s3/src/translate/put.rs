@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::{ClientError, ExpectedDigests, MAX_PUT_LEN, ObjectInfo, PutBody, PutRequest};
+use striate_core::{Profile, Tier};
 use striate_meta::records::Checksum as ChecksumRecord;
 use striate_meta::records::checksum::Algorithm;
 
@@ -120,8 +122,16 @@ impl Translator {
             attributes: attribute_fields!(input).into_attributes(&entered)?,
         };
         let info = self.client.put(put).await.map_err(|error| entered.fail(error))?;
-        Ok(S3Response::new(put_output(info)))
+        let headers = volatile_header(info.profile);
+        Ok(S3Response::with_headers(put_output(info), headers))
     }
+}
+
+/// Says of an object that it is in memory only.
+pub(super) fn volatile_header(profile: Option<Profile>) -> HeaderMap {
+    let is_volatile = profile.is_some_and(|profile| profile.tier == Tier::Memory);
+    let header = (HeaderName::from_static("x-striate-volatile"), HeaderValue::from_static("true"));
+    is_volatile.then_some(header).into_iter().collect()
 }
 
 fn put_output(info: ObjectInfo) -> PutObjectOutput {
@@ -136,8 +146,6 @@ fn put_output(info: ObjectInfo) -> PutObjectOutput {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, HeaderValue};
-
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {

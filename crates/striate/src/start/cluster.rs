@@ -396,7 +396,7 @@ fn begin_first(
 ) -> Outcome<(OpenPlan, Vec<DirectoryLock>)> {
     let sites = paths.len();
     let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(sites));
-    profile.check_supported(Formats::NEWEST).map_err(Failure::refused)?;
+    profile.check_default(Formats::NEWEST).map_err(Failure::refused)?;
     if profile.code.chunk_count() > sites {
         return Err(Failure::refused(format!(
             "the profile {profile} needs {} sites, {sites} are given; choose another with --profile",

@@ -11,7 +11,8 @@ use futures::future::BoxFuture;
 use striate_core::Tier;
 use striate_meta::records::Block;
 
-use super::span::{Span, Stored};
+use super::span::{MemoryBlock, Span, Stored};
+use crate::error::StripeError;
 use crate::table::OpenedStripe;
 
 /// What knows which blocks are cached.
@@ -25,6 +26,17 @@ pub trait BlockCache: Send + Sync {
 
     /// A block was written, with these bytes. Nothing may name it yet.
     fn written(&self, block: &Block, bytes: &Bytes);
+
+    /// Puts a block into memory, where it is the only one, with so many parities; it may be split into as many as `most_splits`.
+    ///
+    /// # Errors
+    /// [`StripeError::TooFewSites`] where no memory sites take it.
+    fn keep(
+        &self,
+        bytes: Bytes,
+        most_splits: usize,
+        parities: usize,
+    ) -> BoxFuture<'_, Result<MemoryBlock, StripeError>>;
 
     /// A span was read, with these bytes.
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom);

@@ -197,7 +197,7 @@ impl Choices<'_> {
             choice: self.of_chunk(QueryChunk { piece: number, index }, piece),
         };
         let (extent, options) = match &span.of {
-            Stored::Block(_) => (None, Vec::new()),
+            Stored::Block(_) | Stored::Memory(_) => (None, Vec::new()),
             Stored::Extent(extent) => {
                 let extent = ExtentExplained { chunk: extent.index as usize, offset: extent.offset };
                 (Some(extent), options_of(piece, &self.read_of(number), self.sites))

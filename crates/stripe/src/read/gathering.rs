@@ -231,6 +231,15 @@ impl StripeRead {
         })
     }
 
+    /// Whether so many chunks are known to be missing, by their sites' own words, that the others cannot determine the data.
+    pub(super) fn is_gone(&self) -> bool {
+        let is_unwritten = |index: &usize| self.sites[*index] == SiteId(0);
+        let missing = self.failures().filter(|(_, error)| matches!(error, SiteError::Missing(_) | SiteError::Corrupt { .. }));
+        let n = self.stripe.code.n();
+        let missing: ChunkSet = missing.map(|(index, _)| index).chain((0..n).filter(is_unwritten)).collect();
+        n - missing.len() < self.stripe.code.k()
+    }
+
     /// The chunks whose columns came.
     fn came(&self, shape: &PieceShape) -> ChunkSet {
         let came = self.covering(&shape.columns).filter(|request| matches!(request.state, State::Arrived(_)));
@@ -394,5 +403,6 @@ pub(super) fn trim(chunks: Vec<Bytes>, len: u32) -> Vec<Bytes> {
 
 /// Whether bytes have the checksum that their row names.
 pub(super) fn matches_checksum(of: &Stored, pieces: &[Bytes]) -> bool {
-    pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece)) == of.crc32c()
+    let crc = || pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
+    of.crc32c().is_none_or(|expected| crc() == expected)
 }

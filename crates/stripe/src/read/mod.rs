@@ -38,4 +38,4 @@ pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};
 pub use query::{BlocksRead, ReadStats};
 pub(crate) use reads::Reads;
 pub use sampling::{HotBlock, Sample, SampledObject, Sampler};
-pub use span::{Span, Stored};
+pub use span::{MemoryBlock, Placed, Span, Stored};

@@ -568,7 +568,13 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             Err(error) => {
                 let open: Vec<usize> = self.located.open_pieces_of(number).collect();
                 self.open -= open.len();
-                open.into_iter().for_each(|piece| self.located.pieces[piece].error = Some(error.clone()));
+                for piece in open {
+                    let of = &self.located.stripes[number];
+                    let is_out_of_reach = matches!(error, StripeError::NotInMemory) && !of.is_gone();
+                    let out_of_reach = || of.unreadable(&self.located.pieces[piece].shape);
+                    let error = if is_out_of_reach { out_of_reach() } else { error.clone() };
+                    self.located.pieces[piece].error = Some(error);
+                }
             }
         }
     }

@@ -16,6 +16,8 @@ use super::cached::BlockCache;
 use super::damage::DamageReports;
 use super::measure::ReadMeasures;
 use super::patience::Patience;
+use super::span::MemoryBlock;
+use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::sites::Sites;
 use crate::table::StripeTable;
@@ -88,6 +90,23 @@ impl Reads {
     pub(crate) fn written(&self, block: &Block, bytes: &Bytes) {
         if let Some(cache) = self.shared.cache() {
             cache.written(block, bytes);
+        }
+    }
+
+    /// See [`crate::Stripes::keep_in_memory`].
+    pub(crate) async fn keep(
+        &self,
+        bytes: Bytes,
+        most_splits: usize,
+        parities: usize,
+    ) -> Result<MemoryBlock, StripeError> {
+        match self.shared.cache() {
+            Some(cache) => cache.keep(bytes, most_splits, parities).await,
+            None => Err(StripeError::TooFewSites {
+                available: 0,
+                needed: 1,
+                reason: "there are no memory sites; start `striate site --memory-mib` or `striate server --cache-mib`".to_owned(),
+            }),
         }
     }
 

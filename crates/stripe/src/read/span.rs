@@ -4,16 +4,20 @@
 //! is at most three: the tail of its first chunk, the whole chunks between, and the head of its last one.
 //!
 //! A packed object is an *extent*: columns of one data chunk, and so is each part of it. One piece wants that chunk alone.
+//!
+//! A block that this store has in memory at most has no stripe of its own. It is read as cached blocks are ([`super::cached`]), with
+//! nothing to fall back to.
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 use striate_codec::ChunkSet;
-use striate_core::StripeId;
-use striate_meta::records::{Block, Extent};
+use striate_core::{SiteId, StripeId, cached};
+use striate_meta::records::{self, Block, Extent};
 
 use crate::error::StripeError;
-use crate::table::{OpenedStripe, inconsistent, stripe_id};
+use crate::table::{OpenedStripe, id16, inconsistent, stripe_id};
 
 /// Bytes of a stripe, as a row names them.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +26,56 @@ pub enum Stored {
     Block(Block),
     /// Columns of one data chunk of a packed stripe.
     Extent(Extent),
+    /// A block that this store has in the memory tier at most.
+    Memory(MemoryBlock),
+}
+
+/// A block without a stripe of its own: of an object that is kept elsewhere, or in memory only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryBlock {
+    /// A hash of what it holds, which names it.
+    pub content: u128,
+    /// Bytes.
+    pub len: u32,
+    /// Its CRC-32C, where its writer knew it.
+    pub crc32c: Option<u32>,
+    /// Where its splits were put; `None`: where cached blocks are.
+    pub placed: Option<Placed>,
+}
+
+/// Where the splits of a block are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Data splits.
+    pub splits: usize,
+    /// The site of each split, parities last.
+    pub sites: Vec<SiteId>,
+}
+
+impl TryFrom<&records::MemoryBlock> for MemoryBlock {
+    type Error = StripeError;
+
+    fn try_from(record: &records::MemoryBlock) -> Result<Self, StripeError> {
+        let content = u128::from_be_bytes(id16(&record.content, "a block in memory")?);
+        let placed = Placed {
+            splits: (record.splits as usize).clamp(1, cached::MOST_SPLITS),
+            sites: record.sites.iter().copied().map(SiteId).collect(),
+        };
+        Ok(Self { content, len: record.len, crc32c: Some(record.crc32c), placed: Some(placed) })
+    }
+}
+
+impl From<&MemoryBlock> for records::MemoryBlock {
+    fn from(block: &MemoryBlock) -> Self {
+        let placed = block.placed.as_ref();
+        Self {
+            content: Bytes::copy_from_slice(&block.content.to_be_bytes()),
+            len: block.len,
+            crc32c: block.crc32c.unwrap_or_default(),
+            splits: placed.map_or(1, |placed| placed.splits as u32),
+            sites: placed.into_iter().flat_map(|placed| &placed.sites).map(|site| site.0).collect(),
+        }
+    }
 }
 
 impl Stored {
@@ -30,6 +84,7 @@ impl Stored {
         match self {
             Self::Block(block) => block.len,
             Self::Extent(extent) => extent.len,
+            Self::Memory(block) => block.len,
         }
     }
 
@@ -38,22 +93,24 @@ impl Stored {
         self.len() == 0
     }
 
-    /// Their CRC-32C.
-    pub fn crc32c(&self) -> u32 {
+    /// Their CRC-32C, where it is known.
+    pub fn crc32c(&self) -> Option<u32> {
         match self {
-            Self::Block(block) => block.crc32c,
-            Self::Extent(extent) => extent.crc32c,
+            Self::Block(block) => Some(block.crc32c),
+            Self::Extent(extent) => Some(extent.crc32c),
+            Self::Memory(block) => block.crc32c,
         }
     }
 
     /// The stripe that has them.
     ///
     /// # Errors
-    /// [`StripeError::Inconsistent`] where the name is none.
+    /// [`StripeError::Inconsistent`] where the name is none; [`StripeError::NotInMemory`] where there is no stripe.
     pub fn stripe(&self) -> Result<StripeId, StripeError> {
         match self {
             Self::Block(block) => stripe_id(&block.stripe),
             Self::Extent(extent) => stripe_id(&extent.stripe),
+            Self::Memory(_) => Err(StripeError::NotInMemory),
         }
     }
 }
@@ -67,6 +124,12 @@ impl From<Block> for Stored {
 impl From<Extent> for Stored {
     fn from(extent: Extent) -> Self {
         Self::Extent(extent)
+    }
+}
+
+impl From<MemoryBlock> for Stored {
+    fn from(block: MemoryBlock) -> Self {
+        Self::Memory(block)
     }
 }
 
@@ -121,7 +184,7 @@ impl Span {
         match &self.of {
             // The cached form of an extent is a block of its own.
             Stored::Extent(_) if stripe.is_cached() => Ok(self.of_block(stripe)),
-            Stored::Block(_) => Ok(self.of_block(stripe)),
+            Stored::Block(_) | Stored::Memory(_) => Ok(self.of_block(stripe)),
             Stored::Extent(extent) => self.of_extent(extent, stripe).map(|piece| smallvec![piece]),
         }
     }

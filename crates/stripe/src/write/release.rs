@@ -79,6 +79,8 @@ pub(crate) async fn release_part(
     part: &UploadPart,
 ) -> Result<(), StripeError> {
     match &part.body {
+        // Their sites evict them.
+        Some(upload_part::Body::Memory(_)) => Ok(()),
         Some(upload_part::Body::Blocks(list)) => release_blocks(table, tx, &list.blocks).await,
         Some(upload_part::Body::Segment(segment)) => {
             release_segment(tx, segment);

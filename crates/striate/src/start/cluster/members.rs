@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use striate_commands::failure::{Failure, Outcome};
-use striate_core::{Profile, SiteId};
+use striate_core::{Profile, SiteId, Tier};
 use striate_meta::MetaError;
 
 use super::{Cluster, Live, layout, meta_directories, new_disk, write_rosters};
@@ -91,6 +91,9 @@ impl Cluster {
     /// # Errors
     /// When there are too few directories for it, or the metadata does not take the change.
     pub async fn support(&self, profile: &Profile) -> Outcome {
+        if profile.tier == Tier::Memory {
+            return Ok(());
+        }
         let _one_change = self.inner.changing.lock().await;
         let (old, sites) = {
             let state = self.inner.state.lock();

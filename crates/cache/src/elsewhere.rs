@@ -1,0 +1,195 @@
+//! Blocks of objects that are kept elsewhere, which only their reader can fetch.
+//!
+//! As for blocks of this store, one process in the cluster fills a block and the others wait for it. They wait longer: what they
+//! would do instead is to fetch the same bytes from far away.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use striate_core::{StripeId, cached};
+use striate_site::{Standing, TendMatter, Tended};
+use striate_stripe::{BlocksRead, MemoryBlock, Share, Span, Stored, Stripes};
+
+use crate::Cache;
+use crate::cache::{Inner, Question};
+use crate::fill::split_len;
+use crate::known::Sites;
+use crate::view::Served;
+
+/// For so long a reader waits for a block that somebody else fetches.
+const WAIT_FOR_FETCH: Duration = Duration::from_secs(10);
+/// For so long a fetched block waits until there is memory for it on its way into the tier.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
+
+/// How a block that is kept elsewhere stands.
+#[derive(Debug)]
+pub enum Looked {
+    /// It is in memory, as far as is known.
+    There,
+    /// It is not, and the caller is to fetch it and fill the tier.
+    Granted(BlockFill),
+    /// It is not, or nobody knows; the caller fetches what it wants of it.
+    Absent,
+}
+
+/// The right and the duty to fill a block. Dropped before its end, it makes way for another.
+pub struct BlockFill {
+    cache: Arc<Inner>,
+    question: Question,
+    parities: usize,
+    live: Arc<Sites>,
+    has_begun: bool,
+}
+
+/// What a read of a block found in memory that is not all there.
+#[derive(Debug, Default)]
+pub struct Missed {
+    /// Bytes, by their places in the block, ascending: of what was to be read, or of all of the block where the caller fills it.
+    pub parts: Vec<(Range<u32>, Vec<Bytes>)>,
+    /// The caller is to fetch the rest of the block, and to fill it.
+    pub fill: Option<BlockFill>,
+}
+
+impl Cache {
+    /// How blocks stand, and which of them the caller is to fill. With `waits`, it waits for the first where another process
+    /// fetches it.
+    pub async fn look(&self, blocks: &[MemoryBlock], waits: bool) -> Vec<Looked> {
+        let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
+        let live = self.inner.live(&stripes);
+        let mut all = Vec::with_capacity(blocks.len());
+        let mut asked = Vec::new();
+        for (position, block) in blocks.iter().enumerate() {
+            let question = self.inner.question(&Stored::Memory(block.clone()), &live);
+            let is_there = question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some());
+            all.push(if is_there { Looked::There } else { Looked::Absent });
+            asked.extend(question.filter(|_| !is_there).map(|question| (position, question)));
+        }
+        let (own, others): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|(_, question)| self.inner.ended(question.name).is_some());
+        let questions: Vec<Question> = others.iter().map(|(_, question)| *question).collect();
+        let mut under_way = own;
+        let answers = self.inner.tend(&questions, TendMatter::Look).await;
+        for ((position, question), tended) in others.into_iter().zip(answers) {
+            let Some(tended) = tended else { continue };
+            let form = self.inner.learn(&question, tended, &live);
+            match tended.standing {
+                Standing::Filled { .. } if form.is_some() => all[position] = Looked::There,
+                Standing::Granted => {
+                    all[position] = self.grant(question, &live).map_or(Looked::Absent, Looked::Granted);
+                }
+                Standing::Filling => under_way.push((position, question)),
+                Standing::Filled { .. } => {}
+            }
+        }
+        if let Some((position, question)) = under_way.iter().find(|(position, _)| waits && *position == 0)
+            && self.inner.wait_for_fill(question, &live, WAIT_FOR_FETCH).await.is_some()
+        {
+            all[*position] = Looked::There;
+        }
+        all
+    }
+
+    fn grant(&self, question: Question, live: &Arc<Sites>) -> Option<BlockFill> {
+        let parities = self.inner.begin_fill(question.name)?;
+        Some(BlockFill { cache: self.inner.clone(), question, parities, live: live.clone(), has_begun: false })
+    }
+
+    /// Reads a part of a block out of memory.
+    ///
+    /// # Errors
+    /// What is there, where not all is.
+    pub async fn read(&self, block: &MemoryBlock, range: Range<u32>) -> Result<BlocksRead, Missed> {
+        let Some(stripes) = self.inner.stripes.upgrade() else { return Err(Missed::default()) };
+        let of = Stored::Memory(block.clone());
+        if let Ok(read) = stripes.read_spans(&[Span { of: of.clone(), range: range.clone() }]).await {
+            return Ok(read);
+        }
+        let live = self.inner.live(&stripes);
+        let Some(question) = self.inner.question(&of, &live) else { return Err(Missed::default()) };
+        self.inner.known.forget(question.name);
+        let fill = match self.inner.tend(&[question], TendMatter::Lost).await[..] {
+            [Some(tended @ Tended { standing: Standing::Granted, .. })] => {
+                self.inner.learn(&question, tended, &live);
+                self.grant(question, &live)
+            }
+            _ => None,
+        };
+        let wanted = if fill.is_some() { 0..block.len } else { range };
+        let parts = splits_of(&stripes, question.name, of, wanted).await;
+        Err(Missed { parts, fill })
+    }
+
+    /// Counts a read of `len` bytes of a block that is kept elsewhere, of which `cached` came from memory.
+    pub fn fetched(&self, len: u64, cached: u64) {
+        let served = if cached > 0 { Served::Partial } else { Served::Miss };
+        self.inner.counts.served(served, len, cached);
+    }
+
+    /// Counts a read of `len` bytes that passed by the tier.
+    pub fn passed_by(&self, len: u64) {
+        self.inner.counts.served(Served::Bypass, len, 0);
+    }
+}
+
+/// What there is of a block's splits, each read by itself.
+async fn splits_of(
+    stripes: &Stripes,
+    name: StripeId,
+    of: Stored,
+    wanted: Range<u32>,
+) -> Vec<(Range<u32>, Vec<Bytes>)> {
+    let splits = cached::splits(name);
+    let split_len = split_len(of.len(), splits);
+    let split = |number: usize| {
+        let (start, end) = (number as u32 * split_len, (number as u32 + 1) * split_len);
+        Span { of: of.clone(), range: start.max(wanted.start)..end.min(wanted.end) }
+    };
+    let spans: Vec<Span> = (0..splits).map(split).filter(|span| !span.range.is_empty()).collect();
+    let mut parts = Vec::new();
+    // Of one split all is missing.
+    if splits > 1 {
+        let hand_out = |span: usize, bytes| parts.push((spans[span].range.clone(), bytes));
+        // The error is that of a split that is missing.
+        let _ = stripes.read_ahead(&spans, hand_out).await;
+    }
+    parts.sort_unstable_by_key(|(range, _)| range.start);
+    parts
+}
+
+impl BlockFill {
+    /// Writes the block into the tier, in the background. `share` is the memory that its bytes count in until then.
+    pub fn fill(mut self, pieces: Vec<Bytes>, share: Share) {
+        self.has_begun = true;
+        let runtime = self.cache.runtime.clone();
+        runtime.spawn(async move {
+            let filled = self.write(&pieces).await;
+            drop((pieces, share));
+            self.cache.end_fill(self.question, filled, &self.live).await;
+        });
+    }
+
+    async fn write(&self, pieces: &[Bytes]) -> Option<usize> {
+        let kib = self.cache.kib_of_fill(&self.question, self.parities);
+        let room = self.cache.runtime.timeout(WAIT_FOR_ROOM, self.cache.on_the_way.acquire_many(kib)).await;
+        let _on_the_way = room.ok()?.ok()?;
+        self.cache.write(&self.question, pieces, self.parities, &self.live).await
+    }
+}
+
+impl Drop for BlockFill {
+    fn drop(&mut self) {
+        if self.has_begun {
+            return;
+        }
+        let (cache, question, live) = (self.cache.clone(), self.question, self.live.clone());
+        self.cache.runtime.spawn(async move { cache.end_fill(question, None, &live).await });
+    }
+}
+
+impl std::fmt::Debug for BlockFill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockFill").field("name", &self.question.name).finish_non_exhaustive()
+    }
+}

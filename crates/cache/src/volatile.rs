@@ -1,0 +1,57 @@
+//! Blocks that are in memory only: of buckets that say so.
+//!
+//! Nobody could fill such a block again, so its writer chooses the sites, and the row that names it says which they are: sites that come
+//! and go do not move it. It is read as any cached block is. Sites evict its splits as they evict others; with parities it bears the loss of as
+//! many.
+
+use bytes::Bytes;
+use striate_codec::crc32c;
+use striate_core::{SiteId, cached};
+use striate_plan::splits::{data_splits, places};
+use striate_site::Priority;
+use striate_stripe::{MemoryBlock, Placed, StripeError};
+
+use crate::cache::Inner;
+use crate::fill;
+use crate::known::code;
+
+impl Inner {
+    /// Writes a block into memory. A site that does not take its split is as one that has lost it.
+    pub(crate) async fn keep(
+        &self,
+        bytes: Bytes,
+        most_splits: usize,
+        parities: usize,
+    ) -> Result<MemoryBlock, StripeError> {
+        let too_few = |available, needed, reason: &str| StripeError::TooFewSites { available, needed, reason: reason.to_owned() };
+        let stripes = self.stripes.upgrade().ok_or_else(|| too_few(0, 1, "the service ends"))?;
+        let live = self.live(&stripes);
+        if live.sites.is_empty() {
+            return Err(too_few(0, 1, "no memory site answers"));
+        }
+        let splits = data_splits(bytes.len() as u64, self.split_bytes, live.sites.len())
+            .min(most_splits)
+            .min(live.sites.len())
+            .max(1);
+        let parities = parities.min(live.sites.len() - splits);
+        let content = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
+        let (name, len) = (cached::name(content, splits), bytes.len() as u32);
+        let mut all = fill::cut(std::slice::from_ref(&bytes), len, splits);
+        if parities > 0 {
+            let of_block = self.known.code(code(splits, parities))?;
+            all.extend(fill::encode(&of_block, &all, 0, self.runtime.buffers())?);
+        }
+        let mut sites = places(name, &live.sites, splits + parities);
+        let written = fill::write(name, 0, all, &sites, Priority::Foreground, |site| self.site(site)).await;
+        let taken = written.iter().filter(|written| written.is_ok()).count();
+        if taken < splits {
+            let reason = written.into_iter().find_map(Result::err).map(|error| error.to_string());
+            return Err(too_few(taken, splits, &reason.unwrap_or_default()));
+        }
+        for (site, _) in sites.iter_mut().zip(&written).filter(|(_, written)| written.is_err()) {
+            *site = SiteId(0);
+        }
+        let crc32c = Some(crc32c(&bytes));
+        Ok(MemoryBlock { content: name.0, len, crc32c, placed: Some(Placed { splits, sites }) })
+    }
+}
