@@ -9,7 +9,7 @@
 
 use std::net::Ipv4Addr;
 
-use striate_core::formats::PACKED;
+use striate_core::formats::{NOT_ON_DISKS, PACKED};
 use striate_core::{Packing, Profile, Tier};
 use striate_meta::records::{Bucket, Upload, encode};
 use striate_meta::store::prefix_end;
@@ -78,6 +78,10 @@ impl Client {
                 request.group_len.unwrap_or_default()
             )));
         }
+        if request.origin.is_some() && self.inner.stripes.formats().records < NOT_ON_DISKS {
+            let reason = "older programs would keep the bucket's objects here; run `striate admin upgrade finalize` first";
+            return Err(ClientError::InvalidArgument(reason.to_owned()));
+        }
         if let Some(packing) = request.packing {
             self.check_packing(packing, &request.profile.unwrap_or_else(|| self.default_profile()))?;
         }
@@ -90,6 +94,7 @@ impl Client {
             block_len: request.block_len.unwrap_or(0),
             group_len: request.group_len.unwrap_or(0),
             packing: request.packing.map(|packing| packing.to_string()).unwrap_or_default(),
+            origin: request.origin,
             ..Bucket::default()
         };
         let key = keys::bucket(&request.name);

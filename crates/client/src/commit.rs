@@ -142,6 +142,9 @@ impl Client {
                 self.settle_deletion(bucket, &bucket_row, record).await?;
                 continue;
             }
+            if record.origin.is_some() {
+                return Err(ClientError::Elsewhere(bucket.to_owned()));
+            }
             let object = row.as_ref().map(Row::record).transpose()?;
             return Ok(Current { bucket: record, bucket_row, row, object });
         }

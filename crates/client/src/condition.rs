@@ -36,7 +36,7 @@ pub(crate) fn check_write(
 ///
 /// # Errors
 /// [`ClientError::PreconditionFailed`] (412) or [`ClientError::NotModified`] (304).
-pub(crate) fn check_read(condition: &ReadCondition, info: &ObjectInfo) -> Result<(), ClientError> {
+pub fn check_read(condition: &ReadCondition, info: &ObjectInfo) -> Result<(), ClientError> {
     let modified = info.modified_unix_ms / 1_000;
     match (&condition.if_match, condition.if_unmodified_since) {
         (Some(etags), _) if !names(etags, &info.etag) => {
@@ -73,7 +73,7 @@ pub(crate) fn check_source(condition: &ReadCondition, info: &ObjectInfo) -> Resu
 ///
 /// # Errors
 /// [`ClientError::InvalidRange`] when no byte of the object is asked for, except by a read of the whole.
-pub(crate) fn resolve_range(range: ReadRange, info: &ObjectInfo) -> Result<Range<u64>, ClientError> {
+pub fn resolve_range(range: ReadRange, info: &ObjectInfo) -> Result<Range<u64>, ClientError> {
     let size = info.size;
     let invalid = Err(ClientError::InvalidRange { size });
     match range {

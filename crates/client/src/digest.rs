@@ -20,8 +20,8 @@ enum State {
     Sha256(Sha256),
 }
 
-/// One additional checksum in the making.
-struct Running {
+/// One checksum of bytes as they come.
+pub struct Running {
     algorithm: Algorithm,
     state: State,
 }
@@ -82,7 +82,8 @@ fn crc_number(value: &[u8]) -> u64 {
 }
 
 impl Running {
-    fn new(algorithm: Algorithm) -> Option<Self> {
+    /// Of no bytes; `None` where there is no algorithm.
+    pub fn new(algorithm: Algorithm) -> Option<Self> {
         let state = match (crc_of(algorithm), algorithm) {
             (Some((crc, _)), _) => State::Crc(crc_fast::Digest::new(crc)),
             (None, Algorithm::Sha1) => State::Sha1(Sha1::new()),
@@ -92,7 +93,8 @@ impl Running {
         Some(Self { algorithm, state })
     }
 
-    fn update(&mut self, bytes: &[u8]) {
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.state {
             State::Crc(digest) => digest.update(bytes),
             State::Sha1(digest) => digest.update(bytes),
@@ -100,7 +102,8 @@ impl Running {
         }
     }
 
-    fn finish(self) -> Checksum {
+    /// The checksum of all of them.
+    pub fn finish(self) -> Checksum {
         let value = match self.state {
             State::Crc(digest) => crc_value(digest.finalize(), value_len(self.algorithm)),
             State::Sha1(digest) => bytes::Bytes::copy_from_slice(&digest.finalize()),

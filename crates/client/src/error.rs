@@ -128,6 +128,20 @@ pub enum ClientError {
         /// Which chunks and sites are missing, and why.
         reason: String,
     },
+    /// The bucket's objects are in another store, which this process has not known.
+    #[error("the objects of {0:?} are in another store; try again")]
+    Elsewhere(String),
+    /// The store that has a bucket's objects failed, or cannot be reached. Worth a retry.
+    #[error("the origin {endpoint} failed: {reason}")]
+    Origin {
+        /// The store.
+        endpoint: String,
+        /// What it said, or why there was no answer.
+        reason: String,
+    },
+    /// What cannot be asked of another store.
+    #[error("{0}")]
+    NotForwarded(String),
     /// A block is not in memory.
     #[error("a block is not in memory (any more)")]
     NotInMemory,

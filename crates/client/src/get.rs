@@ -174,8 +174,10 @@ impl Client {
         match self.inner.meta.get(&keys::object(bucket, key)).await? {
             Some(row) => Ok(row),
             None => {
-                self.bucket(bucket).await?;
-                Err(ClientError::NoSuchKey(key.to_owned()))
+                match self.bucket(bucket).await?.origin {
+                    Some(_) => Err(ClientError::Elsewhere(bucket.to_owned())),
+                    None => Err(ClientError::NoSuchKey(key.to_owned())),
+                }
             }
         }
     }

@@ -419,6 +419,8 @@ pub struct CreateBucket {
     pub group_len: Option<u32>,
     /// Whether its small objects are packed; `None`: as its profile says, or else the store.
     pub packing: Option<Packing>,
+    /// Its objects are in this store, and not here.
+    pub origin: Option<records::Origin>,
 }
 
 /// Limits and defaults of a client.

@@ -15,12 +15,16 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
 use striate_client::ReadExplained;
+use striate_core::{CodeSpec, Profile, Tier};
+use striate_plan::splits::MOST_DATA_SPLITS;
 use striate_runtime::Runtime;
 
 use crate::admin::client::AdminClient;
-use crate::admin::messages::{BucketInfo, Explain, NewBucket, ReplaceDisk, Replaced, SetBucket, Status};
+use crate::admin::messages::{
+    BucketInfo, Explain, NewBucket, NewOrigin, ReplaceDisk, Replaced, SetBucket, Status,
+};
 use crate::args::{
-    BucketCommand, BucketPacking, DiskCommand, ExplainArgs, HealArgs, MetaCommand, PackCommand,
+    BucketCommand, BucketPacking, DiskCommand, ExplainArgs, HealArgs, MetaCommand, OriginArgs, PackCommand,
     ServerCommand, StatusArgs, VerifyArgs,
 };
 use crate::failure::{Failure, Outcome};
@@ -195,11 +199,33 @@ pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
 /// When no server answers or it refuses.
 pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
     match command {
-        BucketCommand::Create { name, profile, block_kib, group, pack, admin } => {
-            let block_len = block_kib.map(|kib| kib << 10);
-            let wish = NewBucket { name, profile, block_len, group_len: group, packing: pack };
+        BucketCommand::Create {
+            name,
+            profile,
+            block_kib,
+            group,
+            pack,
+            volatile,
+            parities,
+            origin,
+            admin,
+        } => {
+            let in_memory = || CodeSpec::Rs { data: MOST_DATA_SPLITS, parity: parities.into() };
+            let in_memory = || Profile { tier: Tier::Memory, ..Profile::from(in_memory()) };
+            let wish = NewBucket {
+                name,
+                profile: profile.or_else(|| volatile.then(in_memory)),
+                block_len: block_kib.map(|kib| kib << 10),
+                group_len: group,
+                packing: pack,
+                origin: new_origin(origin)?,
+            };
             let made: BucketInfo = AdminClient::find(runtime, &admin)?.post("/v1/buckets", &wish).await?;
-            println!("bucket {} with profile {}", made.name, made.profile);
+            match &made.origin {
+                Some(origin) => println!("bucket {} is s3://{} at {}", made.name, origin.bucket, origin.endpoint),
+                None if made.volatile => println!("bucket {} is volatile: its objects are in memory only", made.name),
+                None => println!("bucket {} with profile {}", made.name, made.profile),
+            }
         }
         BucketCommand::List { admin } => {
             let buckets: Vec<BucketInfo> = AdminClient::find(runtime, &admin)?.get("/v1/buckets").await?;
@@ -221,6 +247,36 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The origin that a new bucket is to have.
+fn new_origin(args: OriginArgs) -> Outcome<Option<NewOrigin>> {
+    let OriginArgs { origin, origin_endpoint, origin_region, ttl, cache_block_mib } = args;
+    let (Some(origin), Some(endpoint)) = (origin, origin_endpoint) else { return Ok(None) };
+    let bucket = origin.strip_prefix("s3://").unwrap_or(&origin).trim_end_matches('/');
+    if bucket.is_empty() || bucket.contains('/') {
+        let reason = format!("--origin {origin}: a whole bucket stands behind a bucket; write it as s3://NAME");
+        return Err(Failure::refused(reason));
+    }
+    let is_url = endpoint.starts_with("http://") || endpoint.starts_with("https://");
+    if !is_url {
+        return Err(Failure::refused(format!("--origin-endpoint {endpoint}: it begins with http:// or https://")));
+    }
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let (access_key, secret) = (variable("STRIATE_ORIGIN_ACCESS_KEY"), variable("STRIATE_ORIGIN_SECRET_KEY"));
+    if access_key.is_empty() != secret.is_empty() {
+        let reason = "STRIATE_ORIGIN_ACCESS_KEY and STRIATE_ORIGIN_SECRET_KEY go together; set both, or none for requests that are not signed";
+        return Err(Failure::refused(reason));
+    }
+    Ok(Some(NewOrigin {
+        endpoint,
+        bucket: bucket.to_owned(),
+        region: origin_region,
+        access_key,
+        secret,
+        ttl_ms: ttl.as_millis() as u64,
+        block_len: cache_block_mib << 20,
+    }))
 }
 
 /// `striate admin keys|meta|upgrade …`: ends like the command.

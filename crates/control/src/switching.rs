@@ -140,6 +140,6 @@ fn stored(body: &Body) -> Option<Stored> {
             _ => None,
         },
         Body::Extent(extent) => Some(extent.clone().into()),
-        Body::Inline(_) | Body::Manifest(_) | Body::Uploaded(_) => None,
+        Body::Inline(_) | Body::Manifest(_) | Body::Uploaded(_) | Body::Memory(_) => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The client service's errors as S3 says them.
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use s3s::{S3Error, S3ErrorCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use s3s::{Body, S3Error, S3ErrorCode};
 use striate_client::{ClientError, ObjectInfo};
 use striate_meta::MetaError;
 
@@ -56,7 +56,9 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
         }
         E::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage"),
-        E::Busy | E::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN),
+        E::NotForwarded(_) => (StatusCode::NOT_IMPLEMENTED, "NotImplemented"),
+        E::Origin { .. } => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+        E::Busy | E::Overloaded | E::Elsewhere(_) => (StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN),
         // A quota of the metadata is raised or space made by operators; clients try again meanwhile.
         E::Meta(
             MetaError::Unavailable(_)
@@ -68,6 +70,23 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
             (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
         }
     }
+}
+
+/// The answer that says `error`, to a request for `resource` (its path).
+pub(crate) fn response(error: ClientError, trace: &Trace, resource: &str) -> Response<Body> {
+    if let (ClientError::Body(_), Some(refusal)) = (&error, trace.body_refusal()) {
+        trace.set_error(refusal.code);
+        return refusal.into_response(&trace.request_id(), resource);
+    }
+    let (status, code) = code_of(&error);
+    trace.set_error(code);
+    if status.is_server_error() {
+        tracing::error!(%error, request = trace.request_id(), "a request failed");
+    }
+    let mut response =
+        Refusal::new(status, code, error.to_string()).into_response(&trace.request_id(), resource);
+    response.headers_mut().extend(headers_of(&error).unwrap_or_default());
+    response
 }
 
 fn headers_of(error: &ClientError) -> Option<HeaderMap> {

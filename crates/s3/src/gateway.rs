@@ -23,9 +23,11 @@ use tracing::Instrument;
 use crate::address::{Address, Domains, percent_decode};
 use crate::audit::{AuditSink, RequestMetrics, Silent};
 use crate::auth::{self, Payload};
-use crate::authorize::Identity;
+use crate::authorize::{Identity, authorize};
 use crate::body::{AnswerBody, Arriving, Held, RequestBody, collect};
 use crate::checksum;
+use crate::elsewhere::{self, AllHere, Elsewhere, Outbound};
+use crate::failure;
 use crate::form::{self, Accepted, FormAnswer, Front};
 use crate::keys::KeyStore;
 use crate::options::GatewayOptions;
@@ -54,6 +56,8 @@ pub struct Hooks {
     pub metrics: Arc<dyn RequestMetrics>,
     /// Answers the health paths.
     pub readiness: Arc<dyn Readiness>,
+    /// Knows buckets whose objects are in other stores.
+    pub elsewhere: Arc<dyn Elsewhere>,
 }
 
 /// The S3 gateway over a client service. Cheap to clone.
@@ -168,7 +172,10 @@ impl Gateway {
             None => match self.prepare(parts, incoming, &trace, peer, &mut bucket).await {
                 Ok(Prepared { request, held: holds, form }) => {
                     held = holds;
-                    let stored = self.call(request, &trace).await;
+                    let stored = match request.extensions().get::<Outbound>().is_some() {
+                        true => self.send_elsewhere(request, &trace).await,
+                        false => self.call(request, &trace).await,
+                    };
                     stored.map(|response| match form {
                         Some(form) => form.instead_of(response),
                         None => response,
@@ -262,6 +269,13 @@ impl Gateway {
         strip_signature(&mut parts, verified.presigned);
         let (identity, payload) = (Identity { access_key: verified.access_key }, verified.payload);
         let headers = set_apart(&mut parts);
+        if shared.hooks.elsewhere.has(&address.bucket)
+            && let Some((operation, action)) = elsewhere::operation(&parts, &address)
+        {
+            trace.set_operation(operation);
+            authorize(action, elsewhere::resource(&address), Some(&identity))?;
+            parts.extensions.insert(Outbound { address: address.clone() });
+        }
         let is_batch = is_batch(&parts, &address);
         if is_batch {
             parts.extensions.insert(BatchOf { bucket: address.bucket.clone() });
@@ -329,6 +343,10 @@ impl Gateway {
         };
         let Accepted { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
+        if shared.hooks.elsewhere.has(&address.bucket) {
+            let reason = "Forms are not forwarded to another store; use PutObject.";
+            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", reason));
+        }
         let held = (document, Some(self.begin_of_key(&access_key)?));
         let (mut parts, body) = put.into_parts();
         let headers = set_apart(&mut parts);
@@ -388,6 +406,19 @@ impl Gateway {
                 ))
             }
         }
+    }
+
+    /// Hands a request on for a bucket that is in another store.
+    async fn send_elsewhere(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let path = parts.uri.path().to_owned();
+        let carried = parts.extensions.remove::<Carried>();
+        let Some(outbound) = parts.extensions.remove::<Outbound>() else { return Err(Refusal::anonymous()) };
+        let answer = match elsewhere::request(outbound, parts, carried, body).await {
+            Ok(request) => self.shared.hooks.elsewhere.answer(request).await,
+            Err(error) => Err(error),
+        };
+        Ok(answer.unwrap_or_else(|error| failure::response(error, trace, &path)))
     }
 
     async fn rules(&self, bucket: &str) -> Option<CorsRules> {
@@ -490,7 +521,7 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 }
 
 /// The names of a query's parameters.
-fn query_names(parts: &Parts) -> impl Iterator<Item = &str> {
+pub(crate) fn query_names(parts: &Parts) -> impl Iterator<Item = &str> {
     parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""))
 }
 
@@ -661,7 +692,12 @@ impl s3s::validation::NameValidation for AnyName {
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self { audit: Arc::new(Silent), metrics: Arc::new(Silent), readiness: Arc::new(Silent) }
+        Self {
+            audit: Arc::new(Silent),
+            metrics: Arc::new(Silent),
+            readiness: Arc::new(Silent),
+            elsewhere: Arc::new(AllHere),
+        }
     }
 }
 

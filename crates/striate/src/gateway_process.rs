@@ -31,7 +31,11 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         stripes: args.listen.stripe_options(),
         // The control process that leads does it.
         upkeep: UpkeepOptions::by_hand(),
-        caching: Caching { memory: None, fills_writes: args.listen.cache_writes },
+        caching: Caching {
+            memory: None,
+            fills_writes: args.listen.cache_writes,
+            origin_ca: args.listen.origin_ca.clone(),
+        },
     };
     let cluster = Cluster::join(runtime.clone(), meta, &trust, sealing, settings).await?;
     let identity = std::fs::canonicalize(&args.identity).unwrap_or(args.identity);

@@ -69,7 +69,11 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         given_key,
         stripes,
         upkeep: (&args.upkeep).into(),
-        caching: Caching { memory: args.cache(), fills_writes: args.listen.cache_writes },
+        caching: Caching {
+            memory: args.cache(),
+            fills_writes: args.listen.cache_writes,
+            origin_ca: args.listen.origin_ca.clone(),
+        },
     };
     let opened = Cluster::open(runtime.clone(), plan, settings).await?;
     opened.cluster.optimiser().set_paused(!args.optimise_placement);
@@ -264,8 +268,12 @@ pub async fn serve(
     first: Option<String>,
 ) -> Outcome {
     let metrics = Arc::new(Metrics::default());
-    let mut hooks =
-        Hooks { metrics: metrics.clone(), readiness: Arc::new(cluster.clone()), ..Hooks::default() };
+    let mut hooks = Hooks {
+        metrics: metrics.clone(),
+        readiness: Arc::new(cluster.clone()),
+        elsewhere: Arc::new(cluster.origins().clone()),
+        ..Hooks::default()
+    };
     if let Some(path) = &args.audit_log {
         let log = AuditLog::open(&runtime, path);
         let log =

@@ -328,6 +328,43 @@ pub struct NewBucket {
     /// Whether it is packed; none: as its profile or the store says.
     #[serde(default)]
     pub packing: Option<Packing>,
+    /// Where its objects are, if not here.
+    #[serde(default)]
+    pub origin: Option<NewOrigin>,
+}
+
+/// A bucket of an S3 store elsewhere, for a bucket to be made. Its secret goes with it, over the admin socket, and is sealed there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewOrigin {
+    /// The store's URL.
+    pub endpoint: String,
+    /// The bucket there.
+    pub bucket: String,
+    /// Its region.
+    pub region: String,
+    /// Who asks; empty where requests are not signed.
+    pub access_key: String,
+    /// The secret.
+    pub secret: String,
+    /// For so long what is known of an object is used without asking, in milliseconds.
+    pub ttl_ms: u64,
+    /// Bytes of a block in memory.
+    pub block_len: u32,
+}
+
+/// The same of a bucket that there is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OriginInfo {
+    /// The store's URL.
+    pub endpoint: String,
+    /// The bucket there.
+    pub bucket: String,
+    /// Who asks; empty where requests are not signed.
+    pub access_key: String,
+    /// For so long what is known of an object is used without asking, in milliseconds.
+    pub ttl_ms: u64,
+    /// Bytes of a block in memory.
+    pub block_len: u32,
 }
 
 /// A change of a bucket.
@@ -357,6 +394,12 @@ pub struct BucketInfo {
     /// What it says itself of packing; none: as its profile or the store says.
     #[serde(default)]
     pub packing: Option<String>,
+    /// True when its objects are in memory only.
+    #[serde(default)]
+    pub volatile: bool,
+    /// Where its objects are, if not here.
+    #[serde(default)]
+    pub origin: Option<OriginInfo>,
 }
 
 /// Objects whose read is to be explained.

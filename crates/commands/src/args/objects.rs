@@ -1,11 +1,13 @@
 //! Arguments of the commands on buckets and objects.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use striate_core::{Packing, PackingError, Profile};
 
 use super::AdminArgs;
+use super::upkeep::time;
 
 /// `striate bucket …`.
 #[derive(Clone, Debug, Subcommand)]
@@ -17,13 +19,22 @@ pub enum BucketCommand {
             lost disks; lrc(k,l,g) repairs single losses from fewer chunks; replica(n) keeps n copies; none \
             keeps one. It needs as many disks as it has chunks. With `packed` before the code the bucket's small objects are \
             packed into shared partitions when they have settled, whatever the store's --pack says; --pack decides it \
-            without a profile, and goes before the profile's word.",
+            without a profile, and goes before the profile's word.\n\n\
+            With --origin the bucket is the face of a bucket in another S3 store, which Striate caches in memory: reads come \
+            from the memory sites as far as they have the bytes, everything else is passed on. Writes through Striate are seen at once, \
+            what others write there within --ttl. The key for the other store is read from STRIATE_ORIGIN_ACCESS_KEY and \
+            STRIATE_ORIGIN_SECRET_KEY; without them requests are not signed.\n\n\
+            With --volatile the bucket's objects are in memory only, as in a cache: a restart, an eviction or the loss of a memory \
+            site takes them away. Memory sites are `striate server --cache-mib` or `striate site --memory-mib`.",
         after_long_help = "Examples:\n  \
             striate bucket create photos\n  \
             striate bucket create --profile 'rs(4,2)' archive\n  \
             striate bucket create --profile 'packed lrc(6,2,2)' thumbnails\n  \
             striate bucket create --pack 8MiB logs\n  \
-            striate bucket create --pack off sessions"
+            striate bucket create --pack off sessions\n  \
+            striate bucket create --origin s3://their-photos --origin-endpoint https://s3.eu-central-1.amazonaws.com \
+            --origin-region eu-central-1 photos\n  \
+            striate bucket create --volatile kv-cache"
     )]
     Create {
         /// The bucket's name: 3 to 63 characters, lower case, digits, dots and hyphens.
@@ -42,6 +53,15 @@ pub enum BucketCommand {
         /// a power of two from 1 to 64 MiB). Default: as the profile says, or else the store's --pack.
         #[arg(long, value_name = "off|auto|SIZE")]
         pack: Option<Packing>,
+        /// Keep its objects in memory only.
+        #[arg(long, conflicts_with_all = ["profile", "pack", "origin"])]
+        volatile: bool,
+        /// With --volatile: so many parities for each block of an object; as many memory sites may then be lost.
+        #[arg(long, value_name = "R", default_value_t = 0, requires = "volatile", value_parser = clap::value_parser!(u8).range(0..=10))]
+        parities: u8,
+        /// Where its objects are.
+        #[command(flatten)]
+        origin: OriginArgs,
         /// Which server.
         #[command(flatten)]
         admin: AdminArgs,
@@ -91,6 +111,26 @@ pub enum BucketCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
+}
+
+/// A bucket of another S3 store.
+#[derive(Clone, Debug, Args)]
+pub struct OriginArgs {
+    /// The bucket of another S3 store that this one stands in front of, as s3://NAME.
+    #[arg(long, value_name = "S3-URL", requires = "origin_endpoint", conflicts_with_all = ["profile", "pack", "block_kib", "group"])]
+    pub origin: Option<String>,
+    /// The URL of that store.
+    #[arg(long, value_name = "URL", requires = "origin")]
+    pub origin_endpoint: Option<String>,
+    /// Its region.
+    #[arg(long, value_name = "REGION", default_value = "us-east-1")]
+    pub origin_region: String,
+    /// For how long what is known of an object is used without asking the origin (10s, 5m, 1h); 0s: it is always asked.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub ttl: Duration,
+    /// The block in MiB that is cached: a range of a cold object fetches the blocks that it is in.
+    #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cache_block_mib: u32,
 }
 
 /// What a bucket is to say of packing.

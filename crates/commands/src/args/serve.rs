@@ -137,6 +137,11 @@ pub struct ListenArgs {
     #[arg(long, env = "STRIATE_CACHE_WRITES")]
     pub cache_writes: bool,
 
+    /// A PEM file with certificates of those who may vouch for S3 stores elsewhere (`striate bucket create --origin`), besides those that
+    /// the system trusts.
+    #[arg(long, value_name = "FILE", env = "STRIATE_ORIGIN_CA")]
+    pub origin_ca: Option<PathBuf>,
+
     /// For trying things out: accept the well-known access key `striate` with the secret
     /// `striate-dev-secret`. Whoever can reach the port can then read and delete everything.
     #[arg(long, env = "STRIATE_DEV")]

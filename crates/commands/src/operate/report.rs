@@ -374,7 +374,11 @@ fn examples(report: &Value, text: &mut String) {
 pub fn buckets(buckets: &[BucketInfo]) -> String {
     let mut rows = vec![cells(["BUCKET", "PROFILE", "CREATED"])];
     for bucket in buckets {
-        let profile = if bucket.default_profile {
+        let profile = if let Some(origin) = &bucket.origin {
+            format!("s3://{} at {}", origin.bucket, origin.endpoint)
+        } else if bucket.volatile {
+            format!("{} (volatile: in memory only)", bucket.profile)
+        } else if bucket.default_profile {
             format!("{} (default)", bucket.profile)
         } else {
             bucket.profile.clone()
@@ -395,9 +399,28 @@ pub fn bucket(bucket: &BucketInfo) -> String {
         1 => "none".to_owned(),
         len => format!("{len} neighbouring blocks on the same sites"),
     };
+    if let Some(origin) = &bucket.origin {
+        let ttl = match origin.ttl_ms {
+            0 => "the origin is asked for every read".to_owned(),
+            ms => format!("{} s", ms as f64 / 1_000.0),
+        };
+        let signs = if origin.access_key.is_empty() { "nobody: not signed" } else { &origin.access_key };
+        return table(&[
+            cells(["bucket", &bucket.name]),
+            cells(["origin", &format!("s3://{} at {}", origin.bucket, origin.endpoint)]),
+            cells(["asked by", signs]),
+            cells(["ttl", &ttl]),
+            cells(["cached block", &human_bytes(origin.block_len.into())]),
+            cells(["created", &date(bucket.created_unix_ms)]),
+        ]);
+    }
+    let profile = match bucket.volatile {
+        true => format!("{} (volatile: in memory only)", bucket.profile),
+        false => bucket.profile.clone(),
+    };
     table(&[
         cells(["bucket", &bucket.name]),
-        cells(["profile", &bucket.profile]),
+        cells(["profile", &profile]),
         cells(["largest block", &block]),
         cells(["groups", &group]),
         cells(["packing", bucket.packing.as_deref().unwrap_or("as its profile and the store say")]),

@@ -114,6 +114,22 @@ struct Opened {
 }
 
 impl KeyStore {
+    /// Seals a secret that belongs to something named `name`.
+    ///
+    /// # Errors
+    /// [`KeyError::Unsealable`].
+    pub fn seal(&self, name: &str, secret: &str) -> Result<Bytes, KeyError> {
+        self.sealing.seal(&self.runtime, name, secret)
+    }
+
+    /// The inverse of [`KeyStore::seal`].
+    ///
+    /// # Errors
+    /// [`KeyError::Unsealable`].
+    pub fn open_sealed(&self, name: &str, sealed: &[u8]) -> Result<Zeroizing<String>, KeyError> {
+        self.sealing.open(name, sealed)
+    }
+
     /// The keys in `meta`, sealed under `sealing`, and `root`, which is accepted besides them.
     ///
     /// # Errors

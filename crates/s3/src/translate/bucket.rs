@@ -42,9 +42,7 @@ impl Translator {
             owner: entered.identity.access_key.clone(),
             profile: profile_of(&request.headers)?,
             region: region.unwrap_or_else(|| self.region.clone()),
-            block_len: None,
-            group_len: None,
-            packing: None,
+            ..CreateBucket::default()
         };
         self.client.create_bucket(create).await.map_err(|error| entered.fail(error))?;
         let location = Some(format!("/{}", request.input.bucket));

@@ -9,8 +9,8 @@ use futures::Stream;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use s3s::dto::*;
-use s3s::stream::{ByteStream, RemainingLength};
-use s3s::{S3Error, S3Request, S3Response, S3Result, StdError};
+use s3s::stream::{ByteStream, DynByteStream, RemainingLength};
+use s3s::{Body, S3Error, S3Request, S3Response, S3Result, StdError};
 use striate_client::{ClientError, GetRequest, ObjectInfo, ObjectStream, Page, PartInfo, ReadRange};
 
 use super::{Entered, Translator, check_version, etag, not_implemented, read_condition, timestamp};
@@ -23,6 +23,11 @@ struct Outgoing {
     /// Never locked: the lock only makes the stream `Sync`, as s3s wants it.
     stream: Mutex<ObjectStream>,
     left: u64,
+}
+
+/// An object's bytes as the body of an answer: `len` of them, or it breaks off.
+pub fn object_body(stream: ObjectStream, len: u64) -> Body {
+    Body::from(Box::pin(Outgoing { stream: Mutex::new(stream), left: len }) as DynByteStream)
 }
 
 impl Stream for Outgoing {

@@ -33,6 +33,7 @@ use crate::trace::Trace;
 pub(crate) use batch::BatchOf;
 pub(crate) use cors::{CorsAnswer, CorsQuestion, CorsRules, parse_rules};
 pub(crate) use get::content_range;
+pub use get::object_body;
 pub(crate) use tagging::tags_header;
 
 /// The header that names a profile (`rs(4,2)`) for a new bucket, object or upload.

@@ -3,9 +3,11 @@
 use http::{Method, Response};
 use hyper::body::Incoming;
 use striate_client::CreateBucket;
-use striate_commands::admin::messages::{BucketInfo, NewBucket, SetBucket};
+use striate_commands::admin::messages::{BucketInfo, NewBucket, NewOrigin, OriginInfo, SetBucket};
 use striate_commands::failure::Failure;
+use striate_core::{Profile, Tier};
 use striate_meta::records;
+use zeroize::Zeroizing;
 
 use super::{AdminService, Body, ok, read};
 
@@ -45,8 +47,13 @@ impl AdminService {
         if let Some(profile) = &wish.profile {
             self.shared.cluster.support(profile).await?;
         }
+        let origin = match wish.origin {
+            Some(origin) => Some(self.introduce(origin).await?),
+            None => None,
+        };
         let request = CreateBucket {
             name: wish.name,
+            origin,
             profile: wish.profile,
             block_len: wish.block_len,
             group_len: wish.group_len,
@@ -55,6 +62,15 @@ impl AdminService {
         };
         let bucket = self.shared.cluster.client().create_bucket(request).await.map_err(Failure::failed)?;
         Ok(ok(&self.bucket_info(bucket)))
+    }
+
+    /// Makes sure that an origin answers before a bucket depends on it.
+    async fn introduce(&self, origin: NewOrigin) -> Result<records::Origin, Failure> {
+        let NewOrigin { endpoint, bucket, region, access_key, secret, ttl_ms, block_len } = origin;
+        let secret = Zeroizing::new(secret);
+        let record =
+            records::Origin { endpoint, bucket, region, access_key, ttl_ms, block_len, ..records::Origin::default() };
+        self.shared.cluster.origins().introduce(record, &secret).await.map_err(Failure::failed)
     }
 
     async fn list_buckets(&self) -> Result<Response<Body>, Failure> {
@@ -73,6 +89,14 @@ impl AdminService {
 
     fn bucket_info(&self, bucket: records::Bucket) -> BucketInfo {
         let default_profile = bucket.profile.is_empty();
+        let volatile = bucket.profile.parse().is_ok_and(|profile: Profile| profile.tier == Tier::Memory);
+        let origin = bucket.origin.map(|origin| OriginInfo {
+            endpoint: origin.endpoint,
+            bucket: origin.bucket,
+            access_key: origin.access_key,
+            ttl_ms: origin.ttl_ms,
+            block_len: origin.block_len,
+        });
         let profile = match default_profile {
             true => self.shared.cluster.profile().to_string(),
             false => bucket.profile,
@@ -86,6 +110,8 @@ impl AdminService {
             block_len: bucket.block_len,
             group_len: bucket.group_len,
             packing: Some(bucket.packing).filter(|text| !text.is_empty()),
+            volatile,
+            origin,
         }
     }
 }

@@ -28,6 +28,7 @@ use striate_core::{ClusterId, Formats, InForce, Profile, RackId, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::{Instant, JoinHandle, Runtime};
+use striate_origin::Origins;
 use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, Site, SiteIdentity, StoreStatus};
 use striate_stripe::StripeOptions;
@@ -58,12 +59,14 @@ pub struct Settings {
 }
 
 /// What a process caches in memory, and where.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Caching {
     /// A memory site in this process.
     pub memory: Option<CacheOptions>,
     /// What is written is cached too.
     pub fills_writes: bool,
+    /// Who else may vouch for origins: a PEM file.
+    pub origin_ca: Option<PathBuf>,
 }
 
 impl Caching {
@@ -72,6 +75,11 @@ impl Caching {
         let usual = CacheSettings::default();
         let fill_bytes = self.memory.map_or(usual.fill_bytes, |memory| memory.on_the_way_bytes as usize / 2);
         CacheSettings { fill_bytes, fills_writes: self.fills_writes, ..usual }
+    }
+
+    fn origins(&self, client: &Client, cache: &Cache, keys: &Arc<KeyStore>) -> Outcome<Origins> {
+        Origins::new(client.clone(), cache.clone(), keys.clone(), self.origin_ca.as_deref())
+            .map_err(|error| Failure::refused(format!("--origin-ca: {error}")))
     }
 }
 
@@ -89,6 +97,7 @@ struct Inner {
     embedded: Option<EmbeddedStore>,
     client: Client,
     cache: Cache,
+    origins: Origins,
     /// The memory site of this process.
     memory: Option<Arc<CacheStore>>,
     keys: Arc<KeyStore>,
@@ -196,6 +205,7 @@ impl Cluster {
         let client = client.map_err(Failure::failed)?;
         let cache = Cache::new(client.stripes(), settings.caching.settings());
         let memory = settings.caching.memory.map(|options| memory_site(&runtime, &cache, cluster, options));
+        let origins = settings.caching.origins(&client, &cache, &keys)?;
         let inner = Inner {
             started: runtime.now(),
             runtime,
@@ -203,6 +213,7 @@ impl Cluster {
             embedded: Some(meta),
             client,
             cache,
+            origins,
             memory: memory.transpose()?,
             keys,
             sealing,
@@ -242,6 +253,11 @@ impl Cluster {
     /// The memory tier, as this process sees it.
     pub fn cache(&self) -> &Cache {
         &self.inner.cache
+    }
+
+    /// Buckets whose objects are in other stores.
+    pub fn origins(&self) -> &Origins {
+        &self.inner.origins
     }
 
     /// What is known of the sites' load; filled while the background work runs.

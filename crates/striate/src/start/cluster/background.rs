@@ -34,7 +34,10 @@ impl Cluster {
         let stripes = || self.inner.client.stripes().past_cache();
         let statistics = self.inner.statistics.clone();
         let source = AccessSource::Own(stripes());
-        let mut tasks = vec![runtime.spawn(statistics.clone().run(stripes()))];
+        let mut tasks = vec![
+            runtime.spawn(statistics.clone().run(stripes())),
+            runtime.spawn(self.inner.origins.clone().run()),
+        ];
         match &self.inner.embedded {
             // Nobody else works on these metadata: what a cluster's leading control process does is done here.
             Some(embedded) => tasks.extend([

@@ -79,15 +79,18 @@ impl Cluster {
         };
         let followed = Some(followed);
         let state = State { roster, live: BTreeMap::new(), ignored: Vec::new(), followed };
+        let keys = Arc::new(keys.map_err(Failure::refused)?);
+        let cache = Cache::new(client.stripes(), settings.caching.settings());
         let inner = Inner {
             started: runtime.now(),
             runtime,
             meta,
             embedded: None,
-            cache: Cache::new(client.stripes(), settings.caching.settings()),
+            origins: settings.caching.origins(&client, &cache, &keys)?,
+            cache,
             memory: None,
             client,
-            keys: Arc::new(keys.map_err(Failure::refused)?),
+            keys,
             sealing,
             state: Mutex::new(state),
             changing: tokio::sync::Mutex::new(()),

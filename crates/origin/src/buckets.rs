@@ -1,0 +1,109 @@
+//! Which buckets are elsewhere.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use striate_client::{Client, ClientError};
+use striate_meta::records::{Bucket, Origin};
+use striate_meta::{Row, keys};
+use striate_s3::KeyStore;
+
+use crate::opened::Opened;
+
+/// All buckets are looked at again after this time, whether a change was told or not.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Buckets of one page.
+const PAGE: usize = 1_000;
+
+/// The buckets that are elsewhere, as far as this process knows.
+pub(crate) struct Buckets {
+    client: Client,
+    keys: Arc<KeyStore>,
+    table: RwLock<HashMap<String, Arc<Opened>>>,
+}
+
+impl Buckets {
+    pub(crate) fn new(client: Client, keys: Arc<KeyStore>) -> Self {
+        Self { client, keys, table: RwLock::default() }
+    }
+
+    pub(crate) fn get(&self, bucket: &str) -> Option<Arc<Opened>> {
+        self.table.read().get(bucket).cloned()
+    }
+
+    pub(crate) fn has(&self, bucket: &str) -> bool {
+        let table = self.table.read();
+        !table.is_empty() && table.contains_key(bucket)
+    }
+
+    /// Makes what is known of a bucket what its row says; answers it.
+    ///
+    /// # Errors
+    /// When its secret does not open.
+    pub(crate) fn note(&self, bucket: &str, origin: Option<&Origin>) -> Result<Option<Arc<Opened>>, ClientError> {
+        let known = self.get(bucket);
+        let Some(origin) = origin else {
+            if known.is_some() {
+                self.table.write().remove(bucket);
+            }
+            return Ok(None);
+        };
+        if let Some(known) = known.filter(|known| known.id[..] == origin.id[..]) {
+            return Ok(Some(known));
+        }
+        let opened = Arc::new(Opened::new(origin, &self.keys)?);
+        self.table.write().insert(bucket.to_owned(), opened.clone());
+        Ok(Some(opened))
+    }
+
+    /// Looks at all buckets.
+    async fn look(&self) -> Result<(), ClientError> {
+        let (mut after, mut elsewhere) = (String::new(), Vec::new());
+        loop {
+            let page = self.client.list_buckets(&after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after.clone_from(&last.name);
+            let is_last = page.len() < PAGE;
+            elsewhere.extend(page.into_iter().filter(|bucket| bucket.origin.is_some()));
+            if is_last {
+                break;
+            }
+        }
+        let names: Vec<&str> = elsewhere.iter().map(|bucket| bucket.name.as_str()).collect();
+        self.table.write().retain(|name, _| names.contains(&name.as_str()));
+        elsewhere.iter().for_each(|bucket| self.take(bucket));
+        Ok(())
+    }
+
+    fn take(&self, bucket: &Bucket) {
+        if let Err(error) = self.note(&bucket.name, bucket.origin.as_ref()) {
+            tracing::error!(bucket = bucket.name, %error, "a bucket's origin cannot be used");
+        }
+    }
+
+    /// Follows the rows of buckets for ever.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let runtime = self.client.runtime().clone();
+        loop {
+            let changes = self.client.meta().watch(keys::BUCKETS).await.ok();
+            if let Err(error) = self.look().await {
+                tracing::warn!(%error, "the buckets could not be looked at; those known to be elsewhere stay so");
+            }
+            let until = runtime.now() + LOOK_EVERY;
+            let Some(mut changes) = changes else {
+                runtime.sleep(Duration::from_secs(1)).await;
+                continue;
+            };
+            while let Ok(Some(change)) = runtime.timeout(until.saturating_duration_since(runtime.now()), changes.recv()).await {
+                let name = String::from_utf8_lossy(&change.key[keys::BUCKETS.len()..]).into_owned();
+                let row = change.value.map(|value| Row { key: change.key, value, version: change.revision });
+                match row.as_ref().map(Row::record::<Bucket>) {
+                    Some(Ok(bucket)) if !bucket.deleting => self.take(&bucket),
+                    _ => drop(self.note(&name, None)),
+                }
+            }
+        }
+    }
+}

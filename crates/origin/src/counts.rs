@@ -1,0 +1,24 @@
+//! What was asked of origins, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of one gateway. They only grow.
+#[derive(Debug, Default)]
+pub struct OriginCounts {
+    /// Requests to origins, repeated ones included.
+    pub requests: AtomicU64,
+    /// Of these, those that failed: no answer, or an error of the server.
+    pub failures: AtomicU64,
+    /// Bytes of objects that origins sent.
+    pub bytes: AtomicU64,
+    /// Questions whether what is known of an object still holds.
+    pub revalidations: AtomicU64,
+    /// Of these, those after which it did not.
+    pub changes: AtomicU64,
+    /// Reads beside the cache: while the key was written, or because the request cannot be answered from memory.
+    pub passed_by: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}

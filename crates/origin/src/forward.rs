@@ -1,0 +1,232 @@
+//! Requests that are passed on as they are: writes, listings, uploads in parts, copies, tags.
+//!
+//! A write of an object is fenced (see [`crate::fences`]) from before it is forwarded until its outcome is known, also when the one
+//! who sent it goes away.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use s3s::Body;
+use serde::Deserialize;
+use striate_client::ClientError;
+use striate_s3::{ElsewhereBody, ElsewhereRequest};
+use striate_s3_client::encode_path;
+
+use crate::known::ObjectName;
+use crate::opened::Opened;
+use crate::service::Shared;
+use crate::upstream::{Ask, decode, failed};
+
+/// A longer document keeps the origin's name of the bucket.
+const LONGEST_DOCUMENT: usize = 16 << 20;
+
+/// Headers of one connection, and those that belong to the request's own signature.
+fn is_passed_on(name: &HeaderName) -> bool {
+    const NOT: [&str; 18] = [
+        "authorization", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate",
+        "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+        "x-amz-content-sha256", "x-amz-date", "x-amz-decoded-content-length", "x-amz-security-token", "x-amzn-trace-id",
+    ];
+    !NOT.contains(&name.as_str()) && !name.as_str().starts_with("x-striate-")
+}
+
+/// An origin's answer, as it is.
+pub(crate) fn answer_of(answer: Response<Incoming>) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    parts.headers = parts.headers.iter().filter(|(name, _)| is_answered(name)).map(owned).collect();
+    Response::from_parts(parts, Body::http_body_unsync(body))
+}
+
+fn is_answered(name: &HeaderName) -> bool {
+    const NOT: [&str; 9] = [
+        "connection", "date", "keep-alive", "server", "transfer-encoding", "upgrade", "x-amz-request-id", "x-amz-id-2",
+        "x-content-type-options",
+    ];
+    !NOT.contains(&name.as_str())
+}
+
+fn owned((name, value): (&HeaderName, &HeaderValue)) -> (HeaderName, HeaderValue) {
+    (name.clone(), value.clone())
+}
+
+/// The document of DeleteObjects, as far as it matters here.
+#[derive(Deserialize)]
+struct Deletes {
+    #[serde(rename = "Object", default)]
+    objects: Vec<Deleted>,
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    #[serde(rename = "Key")]
+    key: String,
+}
+
+/// The objects that a request writes.
+///
+/// # Errors
+/// [`ClientError::InvalidRequest`] for a document that is none.
+fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
+    let names = || request.query.split('&').map(|parameter| parameter.split('=').next().unwrap_or(""));
+    let has = |wanted: &str| names().any(|name| name == wanted);
+    if request.key.is_empty() {
+        let ElsewhereBody::Held(document) = &request.body else { return Ok(Vec::new()) };
+        if request.method != Method::POST || !has("delete") {
+            return Ok(Vec::new());
+        }
+        let text = std::str::from_utf8(document).unwrap_or_default();
+        let deletes: Deletes = quick_xml::de::from_str(text)
+            .map_err(|error| ClientError::InvalidRequest(format!("the document is no Delete: {error}")))?;
+        let keys: BTreeSet<String> = deletes.objects.into_iter().map(|deleted| deleted.key).collect();
+        return Ok(keys.into_iter().collect());
+    }
+    let is_about = ["acl", "tagging", "retention", "legal-hold", "restore"].iter().any(|name| has(name));
+    let writes = match request.method {
+        Method::PUT => !has("uploadId") && !is_about,
+        Method::POST => has("uploadId"),
+        Method::DELETE => !has("uploadId") && !is_about,
+        _ => false,
+    };
+    Ok(writes.then(|| request.key.clone()).into_iter().collect())
+}
+
+impl Shared {
+    /// Passes a request on.
+    ///
+    /// # Errors
+    /// [`ClientError::Origin`]; [`ClientError::NotForwarded`]; when a write cannot be fenced.
+    pub(crate) async fn forward(
+        self: &Arc<Self>,
+        origin: Arc<Opened>,
+        mut request: ElsewhereRequest,
+    ) -> Result<Response<Body>, ClientError> {
+        self.name_source(&origin, &mut request.headers)?;
+        let objects = written(&request)?;
+        let (bucket, has_document) = (request.bucket.clone(), has_document(&request));
+        if objects.is_empty() {
+            let answer = self.forward_once(&origin, request).await?;
+            return if has_document { renamed(&origin, &bucket, answer).await } else { Ok(answer_of(answer)) };
+        }
+        let (this, of) = (self.clone(), origin.clone());
+        let writing = self.client.runtime().spawn(async move {
+            let noted = this.fences.note(&request.bucket, &objects, of.ttl).await?;
+            let answer = this.forward_once(&of, request).await;
+            let read = match answer {
+                Ok(answer) => read_small(answer).await,
+                Err(error) => Err(error),
+            };
+            objects.iter().for_each(|key| this.known.forget(&ObjectName::new(&of, key)));
+            noted.end().await;
+            read
+        });
+        let answer = writing.await.map_err(|_| ClientError::Busy)??;
+        if has_document { Ok(rename(&origin, &bucket, answer)) } else { Ok(answer.map(Body::from)) }
+    }
+
+    /// Sends a request on, once.
+    pub(crate) async fn forward_once(
+        &self,
+        origin: &Opened,
+        request: ElsewhereRequest,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let ElsewhereRequest { key, method, query, headers, body, .. } = request;
+        let headers = headers.iter().filter(|(name, _)| is_passed_on(name)).map(owned).collect();
+        self.upstream.send(origin, Ask { method, key: &key, query: &query, headers }, body).await
+    }
+
+    /// A copy's source is named as the origin knows it.
+    fn name_source(&self, origin: &Opened, headers: &mut HeaderMap) -> Result<(), ClientError> {
+        let Some(source) = headers.get("x-amz-copy-source") else { return Ok(()) };
+        let source = source.to_str().unwrap_or_default();
+        let (path, version) = match source.split_once("?versionId=") {
+            Some((path, version)) => (path, Some(version)),
+            None => (source, None),
+        };
+        let path = decode(&path.replace('+', "%2B"));
+        let (bucket, key) = path.trim_start_matches('/').split_once('/').unwrap_or((&path, ""));
+        let from = self.buckets.get(bucket);
+        let Some(from) = from.filter(|from| (&from.endpoint, &from.access_key) == (&origin.endpoint, &origin.access_key)) else {
+            return Err(ClientError::NotForwarded(format!(
+                "a copy from {bucket:?} would leave its store: only copies inside one origin are forwarded; read the object and write it"
+            )));
+        };
+        let version = version.map(|version| format!("?versionId={version}")).unwrap_or_default();
+        let named = format!("{}/{}{version}", from.bucket, encode_path(key));
+        let named = HeaderValue::try_from(named).map_err(|error| failed(origin, error.to_string()))?;
+        headers.insert("x-amz-copy-source", named);
+        Ok(())
+    }
+}
+
+/// Whether the answer is a document that names the bucket.
+fn has_document(request: &ElsewhereRequest) -> bool {
+    let of_upload = request.query.split('&').any(|parameter| parameter.starts_with("upload"));
+    request.key.is_empty() && request.method == Method::GET || of_upload && request.method != Method::PUT
+}
+
+/// An answer with all of its body, which is a small document.
+async fn read_small(answer: Response<Incoming>) -> Result<Response<Bytes>, ClientError> {
+    let (mut parts, body) = answer.into_parts();
+    parts.headers = parts.headers.iter().filter(|(name, _)| is_answered(name)).map(owned).collect();
+    let body = http_body_util::Limited::new(body, LONGEST_DOCUMENT).collect().await;
+    let body = body.map_err(|error| ClientError::Origin { endpoint: "of the bucket".to_owned(), reason: error.to_string() })?;
+    Ok(Response::from_parts(parts, body.to_bytes()))
+}
+
+async fn renamed(origin: &Opened, bucket: &str, answer: Response<Incoming>) -> Result<Response<Body>, ClientError> {
+    Ok(rename(origin, bucket, read_small(answer).await?))
+}
+
+/// The answer names the bucket as it is called here.
+fn rename(origin: &Opened, bucket: &str, answer: Response<Bytes>) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    let mut text = String::from_utf8_lossy(&body).into_owned();
+    for element in ["Name", "Bucket"] {
+        let (theirs, ours) =
+            (format!("<{element}>{}</{element}>", origin.bucket), format!("<{element}>{bucket}</{element}>"));
+        text = text.replacen(&theirs, &ours, 1);
+    }
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
+    Response::from_parts(parts, Body::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: Method, key: &str, query: &str, body: &'static str) -> ElsewhereRequest {
+        ElsewhereRequest {
+            bucket: "b".to_owned(),
+            key: key.to_owned(),
+            method,
+            query: query.to_owned(),
+            headers: HeaderMap::new(),
+            body: ElsewhereBody::Held(Bytes::from_static(body.as_bytes())),
+        }
+    }
+
+    #[test]
+    fn what_changes_an_objects_bytes_is_fenced() {
+        let written = |method, key, query, body| written(&request(method, key, query, body)).unwrap();
+        assert_eq!(written(Method::PUT, "k", "", ""), ["k"]);
+        assert_eq!(written(Method::DELETE, "k", "", ""), ["k"]);
+        assert_eq!(written(Method::POST, "k", "uploadId=1", ""), ["k"]);
+        let document = "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Object><Key>a</Key></Object>\
+                        <Object><Key>b&amp;c</Key><VersionId>1</VersionId></Object><Quiet>true</Quiet></Delete>";
+        assert_eq!(written(Method::POST, "", "delete", document), ["a", "b&c"]);
+        for (method, key, query) in [
+            (Method::PUT, "k", "partNumber=1&uploadId=1"),
+            (Method::PUT, "k", "tagging"),
+            (Method::POST, "k", "uploads"),
+            (Method::DELETE, "k", "uploadId=1"),
+            (Method::GET, "", "list-type=2"),
+        ] {
+            assert!(written(method.clone(), key, query, "").is_empty(), "{method} {key}?{query}");
+        }
+        assert!(super::written(&request(Method::POST, "", "delete", "<Delete><Object>")).is_err());
+    }
+}

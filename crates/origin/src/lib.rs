@@ -1,0 +1,29 @@
+//! Buckets whose objects are in another S3 store, the *origin*: Striate is a coded cache in front of it.
+//!
+//! What is cached is blocks, in the memory tier, named by the object's ETag: an answer never mixes versions. What a gateway knows of an
+//! object is used within the bucket's ttl without asking. Writes through any gateway are seen at once by all of them: a *fence* in the
+//! metadata store says that what was known before is not to be used. What others write at the origin is seen within the ttl.
+//!
+//! - [`service`]: requests of the gateway for such buckets.
+//! - [`buckets`]: which buckets these are; [`opened`]: one of them.
+//! - [`upstream`]: requests to origins.
+//! - [`head`]: what an origin says of an object; [`known`]: what is known of objects; [`fences`]: what makes it void.
+//! - [`get`]: reads of objects; [`reading`]: an object's bytes, from memory and from the origin.
+//! - [`forward`]: everything else is passed on.
+//!
+//! What this crate does not know: sites, and how blocks lie in memory.
+
+mod buckets;
+mod counts;
+mod fences;
+mod forward;
+mod get;
+mod head;
+mod known;
+mod opened;
+mod reading;
+mod service;
+mod upstream;
+
+pub use counts::OriginCounts;
+pub use service::Origins;

@@ -1,0 +1,141 @@
+//! A bucket's origin, ready to be asked.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use striate_client::ClientError;
+use striate_meta::records;
+use striate_s3::KeyStore;
+use striate_s3_client::Signer;
+use striate_stripe::MemoryBlock;
+
+use crate::head::Head;
+
+/// The least block of an origin, in bytes, where a record says none.
+const USUAL_BLOCK_LEN: u32 = 4 << 20;
+
+/// A bucket of another store.
+pub(crate) struct Opened {
+    pub(crate) endpoint: String,
+    /// Its name there.
+    pub(crate) bucket: String,
+    /// Who asks; nobody, where requests are not signed.
+    pub(crate) access_key: String,
+    pub(crate) signer: Option<Signer>,
+    /// For so long what is known of an object is used.
+    pub(crate) ttl: Duration,
+    /// Bytes of a block.
+    pub(crate) block_len: u64,
+    /// What tells this bucket from others of its name.
+    pub(crate) id: [u8; 16],
+}
+
+/// What a secret is sealed under.
+pub(crate) fn sealed_as(id: &[u8]) -> String {
+    format!("origin {:02x?}", id)
+}
+
+impl Opened {
+    /// From a bucket's record.
+    ///
+    /// # Errors
+    /// When the secret does not open with the cluster's sealing key, or the record is none.
+    pub(crate) fn new(record: &records::Origin, keys: &KeyStore) -> Result<Self, ClientError> {
+        let wrong = |reason: String| ClientError::Inconsistent { what: "a bucket's origin".to_owned(), reason };
+        let id = record.id[..].try_into().map_err(|_| wrong("its id has not 16 bytes".to_owned()))?;
+        let signer = match record.access_key.as_str() {
+            "" => None,
+            access_key => {
+                let secret = keys.open_sealed(&sealed_as(&record.id), &record.secret);
+                let secret = secret.map_err(|error| wrong(error.to_string()))?;
+                Some(Signer::new(access_key.to_owned(), secret.to_string(), record.region.clone()))
+            }
+        };
+        Ok(Self {
+            endpoint: record.endpoint.trim_end_matches('/').to_owned(),
+            bucket: record.bucket.clone(),
+            access_key: record.access_key.clone(),
+            signer,
+            ttl: Duration::from_millis(record.ttl_ms),
+            block_len: if record.block_len == 0 { USUAL_BLOCK_LEN } else { record.block_len }.into(),
+            id,
+        })
+    }
+
+    /// The blocks of one version of an object.
+    pub(crate) fn blocks(&self, key: &str, head: &Head) -> Blocks {
+        let mut hash = Sha256::new();
+        hash.update(self.id);
+        hash.update(self.block_len.to_be_bytes());
+        hash.update(head.size.to_be_bytes());
+        hash.update((key.len() as u64).to_be_bytes());
+        hash.update(key);
+        hash.update(&head.etag);
+        Blocks { content: hash.finalize().into(), len: self.block_len, size: head.size }
+    }
+}
+
+/// The blocks of one version of an object. Nobody can choose a key or an ETag whose blocks have the names of others.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocks {
+    content: [u8; 32],
+    pub(crate) len: u64,
+    size: u64,
+}
+
+impl Blocks {
+    /// A block by its number.
+    pub(crate) fn block(&self, number: u64) -> MemoryBlock {
+        let hash: [u8; 32] = Sha256::new().chain_update(self.content).chain_update(number.to_be_bytes()).finalize().into();
+        let content = u128::from_be_bytes(hash[..16].try_into().unwrap_or_default());
+        let len = (self.end(number) - number * self.len) as u32;
+        MemoryBlock { content, len, crc32c: None, placed: None }
+    }
+
+    /// Where a block ends in its object.
+    pub(crate) fn end(&self, number: u64) -> u64 {
+        ((number + 1) * self.len).min(self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn origin(id: u8, block_len: u64) -> Opened {
+        Opened {
+            endpoint: String::new(),
+            bucket: String::new(),
+            access_key: String::new(),
+            signer: None,
+            ttl: Duration::ZERO,
+            block_len,
+            id: [id; 16],
+        }
+    }
+
+    fn head(etag: &str, size: u64) -> Head {
+        Head { etag: etag.to_owned(), size, modified_unix_ms: 0, headers: Bytes::new() }
+    }
+
+    #[test]
+    fn what_differs_in_anything_has_other_blocks() {
+        let blocks = [
+            origin(1, 4).blocks("k", &head("e", 10)),
+            origin(2, 4).blocks("k", &head("e", 10)),
+            origin(1, 5).blocks("k", &head("e", 10)),
+            origin(1, 4).blocks("ke", &head("", 10)),
+            origin(1, 4).blocks("k", &head("f", 10)),
+            origin(1, 4).blocks("k", &head("e", 11)),
+        ];
+        let names: BTreeSet<u128> =
+            blocks.iter().flat_map(|of| [0, 1].map(|number| of.block(number).content)).collect();
+        assert_eq!(names.len(), 2 * blocks.len());
+        let lens: Vec<u32> = (0..3).map(|number| blocks[0].block(number).len).collect();
+        assert_eq!(lens, [4, 4, 2]);
+    }
+}

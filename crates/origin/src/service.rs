@@ -1,0 +1,128 @@
+//! The gateway's requests for buckets that are elsewhere.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response};
+use s3s::Body;
+use striate_cache::Cache;
+use striate_client::{Client, ClientError};
+use striate_meta::records::Origin;
+use striate_s3::{Elsewhere, ElsewhereBody, ElsewhereRequest, KeyStore};
+
+use crate::buckets::Buckets;
+use crate::counts::OriginCounts;
+use crate::fences::Fences;
+use crate::known::KnownObjects;
+use crate::opened::{Opened, sealed_as};
+use crate::upstream::{Ask, Upstream, explanation, failed};
+
+/// Buckets whose objects are in other stores. A cheap handle.
+#[derive(Clone)]
+pub struct Origins {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) cache: Cache,
+    pub(crate) buckets: Arc<Buckets>,
+    pub(crate) fences: Fences,
+    pub(crate) known: KnownObjects,
+    pub(crate) upstream: Upstream,
+    keys: Arc<KeyStore>,
+}
+
+impl Origins {
+    /// Over a gateway's client service, the memory tier and the keys under which secrets are sealed. `ca_file`, a PEM file, names who
+    /// else may vouch for an origin than the system says.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub fn new(client: Client, cache: Cache, keys: Arc<KeyStore>, ca_file: Option<&Path>) -> Result<Self, String> {
+        let shared = Shared {
+            buckets: Arc::new(Buckets::new(client.clone(), keys.clone())),
+            fences: Fences::new(client.stripes().clone()),
+            known: KnownObjects::new(),
+            upstream: Upstream::new(client.runtime().clone(), ca_file)?,
+            client,
+            cache,
+            keys,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// What was asked of origins.
+    pub fn counts(&self) -> &OriginCounts {
+        &self.shared.upstream.counts
+    }
+
+    /// What runs besides, for ever: following the rows of buckets, and removing fences that are not needed any more.
+    pub async fn run(self) {
+        let sweep = self.shared.fences.clone().sweep();
+        futures::future::join(self.shared.buckets.clone().follow(), sweep).await;
+    }
+
+    /// Makes a new bucket's origin: names it, seals its secret, and asks it whether it may be listed.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidArgument`], with what the origin said.
+    pub async fn introduce(&self, mut origin: Origin, secret: &str) -> Result<Origin, ClientError> {
+        let runtime = self.shared.client.runtime();
+        let id = u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64());
+        origin.id = Bytes::copy_from_slice(&id.to_be_bytes());
+        let sealed = self.shared.keys.seal(&sealed_as(&origin.id), secret);
+        origin.secret = sealed.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
+        let opened = Opened::new(&origin, &self.shared.keys)?;
+        let ask = Ask { method: Method::GET, key: "", query: "list-type=2&max-keys=1", headers: HeaderMap::new() };
+        let answer = self.shared.upstream.read(&opened, ask).await;
+        let error = match answer {
+            Ok(answer) if answer.status().is_success() => return Ok(origin),
+            Ok(answer) => failed(&opened, explanation(answer).await),
+            Err(error) => error,
+        };
+        Err(ClientError::InvalidArgument(format!(
+            "{error}; look at --origin-endpoint, --origin-region and the key (STRIATE_ORIGIN_ACCESS_KEY, STRIATE_ORIGIN_SECRET_KEY)"
+        )))
+    }
+}
+
+#[async_trait]
+impl Elsewhere for Origins {
+    fn has(&self, bucket: &str) -> bool {
+        self.shared.buckets.has(bucket)
+    }
+
+    async fn answer(&self, mut request: ElsewhereRequest) -> Result<Response<Body>, ClientError> {
+        let shared = &self.shared;
+        let (origin, standing) = shared.fences.look(&request.bucket, &request.key).await?;
+        let Some(origin) = shared.buckets.note(&request.bucket, origin.as_ref())? else {
+            // It was made anew, here. The next request finds it.
+            return Err(ClientError::Busy);
+        };
+        if request.query.split('&').any(|parameter| parameter.split('=').next() == Some("batch")) {
+            let reason = "batches are not read from another store; GET each object";
+            return Err(ClientError::NotForwarded(reason.to_owned()));
+        }
+        let is_read = matches!(request.method, Method::GET | Method::HEAD) && !request.key.is_empty();
+        if is_read && !is_about(&request.query) {
+            request.body = ElsewhereBody::Held(Bytes::new());
+            return shared.get(&origin, request, standing).await;
+        }
+        shared.forward(origin, request).await
+    }
+}
+
+/// Whether a read is of something other than the object's bytes.
+fn is_about(query: &str) -> bool {
+    const NAMES: [&str; 7] = ["acl", "attributes", "legal-hold", "retention", "tagging", "torrent", "uploadId"];
+    query.split('&').any(|parameter| NAMES.contains(&parameter.split('=').next().unwrap_or("")))
+}
+
+impl std::fmt::Debug for Origins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Origins").finish_non_exhaustive()
+    }
+}

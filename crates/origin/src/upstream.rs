@@ -1,0 +1,200 @@
+//! Requests to origins.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use futures::StreamExt;
+use s3s::StdError;
+use striate_client::ClientError;
+use striate_runtime::Runtime;
+use striate_s3::ElsewhereBody;
+use striate_s3_client::{HttpClient, Payload, client_config, encode_path, encode_query, http_client};
+
+use crate::counts::{OriginCounts, add};
+use crate::opened::Opened;
+
+/// An origin that has not begun to answer by then is asked again, or given up.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// How often a read is asked for.
+const ATTEMPTS: u32 = 3;
+/// Pause before the second attempt; the next one is twice as long.
+const PAUSE: Duration = Duration::from_millis(100);
+
+type OutgoingBody = UnsyncBoxBody<Bytes, StdError>;
+
+/// Asks origins. Connections are kept and used again.
+pub(crate) struct Upstream {
+    runtime: Runtime,
+    client: HttpClient<OutgoingBody>,
+    pub(crate) counts: Arc<OriginCounts>,
+}
+
+/// A request to an origin, about an object or its bucket.
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    /// Empty: the bucket.
+    pub(crate) key: &'a str,
+    /// As it came.
+    pub(crate) query: &'a str,
+    pub(crate) headers: HeaderMap,
+}
+
+impl Upstream {
+    /// # Errors
+    /// When the system's TLS roots cannot be loaded.
+    pub(crate) fn new(runtime: Runtime, ca_file: Option<&std::path::Path>) -> Result<Self, String> {
+        let client = http_client(client_config(ca_file)?);
+        Ok(Self { runtime, client, counts: Arc::default() })
+    }
+
+    /// Sends a request that changes nothing, a few times if need be. Answers with whatever status the origin does, but for errors of
+    /// the server.
+    ///
+    /// # Errors
+    /// [`ClientError::Origin`].
+    pub(crate) async fn read(&self, origin: &Opened, ask: Ask<'_>) -> Result<Response<Incoming>, ClientError> {
+        let mut attempt = 0;
+        loop {
+            let again = Ask { method: ask.method.clone(), key: ask.key, query: ask.query, headers: ask.headers.clone() };
+            let sending = self.send(origin, again, ElsewhereBody::Held(Bytes::new()));
+            let answer = match self.runtime.timeout(ANSWER_WITHIN, sending).await {
+                Ok(answer) => answer,
+                Err(_) => Err(failed(origin, format!("it has not answered within {} s", ANSWER_WITHIN.as_secs()))),
+            };
+            let error = match answer {
+                Ok(answer) if !answer.status().is_server_error() => return Ok(answer),
+                Ok(answer) => failed(origin, format!("it answers {}", answer.status())),
+                Err(error) => error,
+            };
+            self.counts.failures.fetch_add(1, Ordering::Relaxed);
+            attempt += 1;
+            if attempt == ATTEMPTS {
+                return Err(error);
+            }
+            self.runtime.sleep(PAUSE * (1 << attempt)).await;
+        }
+    }
+
+    /// Sends a request once.
+    ///
+    /// # Errors
+    /// [`ClientError::Origin`]; [`ClientError::InvalidRequest`] for what cannot be signed.
+    pub(crate) async fn send(
+        &self,
+        origin: &Opened,
+        ask: Ask<'_>,
+        body: ElsewhereBody,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let mut request = Request::new(());
+        *request.method_mut() = ask.method;
+        *request.uri_mut() = uri(origin, ask.key, ask.query)?;
+        *request.headers_mut() = ask.headers;
+        let host = request.uri().authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, HeaderValue::try_from(host).map_err(|error| unusable(origin, error))?);
+        let len = match &body {
+            ElsewhereBody::Held(bytes) => bytes.len() as u64,
+            ElsewhereBody::Streamed { len, .. } => *len,
+        };
+        let has_body = !matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE) || len > 0;
+        if has_body {
+            request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(len));
+        }
+        if let Some(signer) = &origin.signer {
+            let payload = match &body {
+                ElsewhereBody::Held(bytes) => Payload::Bytes(bytes),
+                ElsewhereBody::Streamed { .. } => Payload::Unsigned,
+            };
+            let signed = signer.sign(&mut request, payload, self.runtime.wall_time());
+            signed.map_err(|error| ClientError::InvalidRequest(error.to_string()))?;
+        }
+        add(&self.counts.requests, 1);
+        let request = request.map(|()| outgoing(body));
+        self.client.request(request).await.map_err(|error| failed(origin, chain(&error)))
+    }
+}
+
+fn outgoing(body: ElsewhereBody) -> OutgoingBody {
+    match body {
+        ElsewhereBody::Held(bytes) if bytes.is_empty() => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        ElsewhereBody::Held(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
+        ElsewhereBody::Streamed { bytes, .. } => StreamBody::new(bytes.map(|piece| piece.map(Frame::data))).boxed_unsync(),
+    }
+}
+
+fn uri(origin: &Opened, key: &str, query: &str) -> Result<http::Uri, ClientError> {
+    let mut text = format!("{}/{}", origin.endpoint, origin.bucket);
+    if !key.is_empty() {
+        text.push('/');
+        text.push_str(&encode_path(key));
+    }
+    let parameters: Vec<(String, String)> = query
+        .split('&')
+        .filter(|parameter| !parameter.is_empty())
+        .map(|parameter| {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            (decode(name), decode(value))
+        })
+        .collect();
+    if !parameters.is_empty() {
+        let parameters: Vec<(&str, &str)> =
+            parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        text.push('?');
+        text.push_str(&encode_query(&parameters));
+    }
+    text.parse().map_err(|error| unusable(origin, error))
+}
+
+/// A parameter's text; `+` stands for a blank.
+pub(crate) fn decode(text: &str) -> String {
+    percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+}
+
+fn unusable(origin: &Opened, error: impl std::fmt::Display) -> ClientError {
+    ClientError::Origin { endpoint: origin.endpoint.clone(), reason: format!("it cannot be asked: {error}") }
+}
+
+pub(crate) fn failed(origin: &Opened, reason: String) -> ClientError {
+    ClientError::Origin { endpoint: origin.endpoint.clone(), reason }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
+
+/// What an origin says with an error, in short.
+pub(crate) async fn explanation(answer: Response<Incoming>) -> String {
+    let status = answer.status();
+    let text = match answer.into_body().collect().await {
+        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        Err(_) => String::new(),
+    };
+    let between = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once("</")?.0.to_owned())
+    };
+    match (between("Code"), between("Message")) {
+        (Some(code), Some(message)) => format!("{status}, {code}: {message}"),
+        (Some(code), None) => format!("{status}, {code}"),
+        _ => status.to_string(),
+    }
+}
+
+/// Whether an answer says that the object is not what it was: another one, or none.
+pub(crate) fn has_changed(status: StatusCode) -> bool {
+    matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE)
+}

@@ -1,0 +1,311 @@
+//! Buckets whose objects are in another S3 store: who answers requests for them, and which requests these are.
+//!
+//! The gateway verifies signatures, rights and bodies as for its own buckets, and hands over what is left of the request. What concerns
+//! the bucket itself (its creation, tags, CORS rules) stays here.
+
+use std::pin::Pin;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+use futures::stream::BoxStream;
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, header};
+use s3s::{Body, StdError};
+use striate_client::{ClientError, RunningChecksum};
+use striate_meta::records::Checksum;
+use striate_meta::records::checksum::Algorithm;
+
+use crate::address::Address;
+use crate::authorize::Resource;
+use crate::body::Trailers;
+use crate::checksum;
+use crate::gateway::query_names;
+use crate::translate::Carried;
+
+/// A request for a bucket that is elsewhere, verified and allowed.
+pub struct ElsewhereRequest {
+    /// The bucket.
+    pub bucket: String,
+    /// The key; empty for a request about the bucket.
+    pub key: String,
+    /// The method.
+    pub method: Method,
+    /// The query as it came, without a signature.
+    pub query: String,
+    /// The headers as they came, without a signature and without what described the body's framing.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: ElsewhereBody,
+}
+
+/// A request's body.
+pub enum ElsewhereBody {
+    /// A document, verified, or nothing.
+    Held(Bytes),
+    /// An object's bytes, of this length. They are verified when the stream has ended without an error.
+    Streamed {
+        /// The bytes.
+        bytes: BoxStream<'static, Result<Bytes, StdError>>,
+        /// How many.
+        len: u64,
+    },
+}
+
+/// Who knows the buckets that are elsewhere.
+#[async_trait]
+pub trait Elsewhere: Send + Sync {
+    /// Whether a bucket is, as far as is known. Asked for every request.
+    fn has(&self, bucket: &str) -> bool;
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// Those of the store's own buckets; [`ClientError::Origin`] and [`ClientError::NotForwarded`].
+    async fn answer(&self, request: ElsewhereRequest) -> Result<Response<Body>, ClientError>;
+}
+
+/// A request that goes elsewhere, as the front hands it on.
+#[derive(Clone, Debug)]
+pub(crate) struct Outbound {
+    pub address: Address,
+}
+
+/// The operation of a request that goes elsewhere: its name, and the action that it needs. `None` for what stays here.
+pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static str, &'static str)> {
+    let has = |wanted: &str| query_names(parts).any(|name| name == wanted);
+    if address.key.is_empty() {
+        return match parts.method {
+            Method::GET if has("uploads") => Some(("ListMultipartUploads", "s3:ListBucketMultipartUploads")),
+            Method::GET if has("versions") => Some(("ListObjectVersions", "s3:ListBucketVersions")),
+            Method::GET if query_names(parts).all(is_of_listing) => Some(("ListObjects", "s3:ListBucket")),
+            Method::POST if has("delete") => Some(("DeleteObjects", "s3:DeleteObject")),
+            Method::POST if has("batch") => Some(("BatchRead", "s3:GetObject")),
+            _ => None,
+        };
+    }
+    let about = ["acl", "tagging", "attributes", "retention", "legal-hold", "torrent"];
+    let is_about = about.iter().any(|name| has(name));
+    Some(match parts.method {
+        Method::GET if has("uploadId") => ("ListParts", "s3:ListMultipartUploadParts"),
+        Method::GET if is_about => ("GetObjectSubresource", "s3:GetObject"),
+        Method::GET => ("GetObject", "s3:GetObject"),
+        Method::HEAD => ("HeadObject", "s3:GetObject"),
+        Method::PUT if has("uploadId") => ("UploadPart", "s3:PutObject"),
+        Method::PUT if is_about => ("PutObjectSubresource", "s3:PutObject"),
+        Method::PUT if parts.headers.contains_key("x-amz-copy-source") => ("CopyObject", "s3:PutObject"),
+        Method::PUT => ("PutObject", "s3:PutObject"),
+        Method::POST if has("uploads") => ("CreateMultipartUpload", "s3:PutObject"),
+        Method::POST if has("uploadId") => ("CompleteMultipartUpload", "s3:PutObject"),
+        Method::POST => ("PostObjectSubresource", "s3:PutObject"),
+        Method::DELETE if has("uploadId") => ("AbortMultipartUpload", "s3:AbortMultipartUpload"),
+        _ => ("DeleteObject", "s3:DeleteObject"),
+    })
+}
+
+fn is_of_listing(name: &str) -> bool {
+    const NAMES: [&str; 11] = [
+        "", "list-type", "prefix", "delimiter", "marker", "max-keys", "encoding-type", "start-after", "fetch-owner",
+        "continuation-token", "x-id",
+    ];
+    NAMES.contains(&name)
+}
+
+/// What a request's action touches.
+pub(crate) fn resource(address: &Address) -> Resource<'_> {
+    match address.key.as_str() {
+        "" => Resource::Bucket(&address.bucket),
+        key => Resource::Object(&address.bucket, key),
+    }
+}
+
+/// The request, from what the front has made of it.
+pub(crate) async fn request(
+    outbound: Outbound,
+    parts: Parts,
+    carried: Option<Carried>,
+    body: Body,
+) -> Result<ElsewhereRequest, ClientError> {
+    let Parts { method, uri, mut headers, .. } = parts;
+    let trailers = carried.as_ref().and_then(|carried| carried.trailers.clone());
+    headers.extend(carried.map(|carried| carried.headers).unwrap_or_default());
+    // What comes after the body is verified here.
+    let announced = checksum::check_headers(&headers);
+    let announced = announced.map_err(|refusal| ClientError::InvalidRequest(refusal.message))?;
+    if headers.remove("x-amz-trailer").is_some() {
+        headers.remove("x-amz-sdk-checksum-algorithm");
+    }
+    let len = headers.remove(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+    let body = match body.bytes() {
+        Some(bytes) => ElsewhereBody::Held(bytes),
+        None => match len {
+            None | Some(0) => ElsewhereBody::Held(ended(body).await?),
+            Some(len) => ElsewhereBody::Streamed { bytes: Box::pin(Verified::new(body, &announced, trailers)), len },
+        },
+    };
+    let Address { bucket, key } = outbound.address;
+    Ok(ElsewhereRequest { bucket, key, method, query: uri.query().unwrap_or("").to_owned(), headers, body })
+}
+
+/// Reads a body that should be empty to its end.
+async fn ended(body: Body) -> Result<Bytes, ClientError> {
+    use futures::StreamExt;
+    let mut body = body;
+    match body.next().await {
+        None => Ok(Bytes::new()),
+        Some(Ok(bytes)) if bytes.is_empty() => Ok(bytes),
+        Some(Ok(_)) => Err(ClientError::InvalidRequest("a body came that was not announced".to_owned())),
+        Some(Err(error)) => Err(ClientError::Body(error.to_string())),
+    }
+}
+
+/// A body of which the last bytes come when all of it is verified, so that whoever passes it on never sends a whole one that is wrong.
+struct Verified {
+    body: Body,
+    held: Option<Bytes>,
+    has_ended: bool,
+    /// Those that trailers announce.
+    checksums: Vec<RunningChecksum>,
+    trailers: Option<Trailers>,
+}
+
+impl Verified {
+    fn new(body: Body, announced: &[Algorithm], trailers: Option<Trailers>) -> Self {
+        let checksums = announced.iter().filter_map(|algorithm| RunningChecksum::new(*algorithm)).collect();
+        Self { body, held: None, has_ended: false, checksums, trailers }
+    }
+
+    /// Compares what came with what the trailers say.
+    fn verify(&mut self) -> Result<(), StdError> {
+        let computed: Vec<Checksum> = self.checksums.drain(..).map(RunningChecksum::finish).collect();
+        if computed.is_empty() {
+            return Ok(());
+        }
+        let trailers = self.trailers.as_ref().and_then(|trailers| trailers.lock().take());
+        let sent = checksum::parse_trailers(&trailers.ok_or("the announced trailer did not come")?);
+        let sent = sent.map_err(|refusal| refusal.message)?;
+        match computed.iter().all(|computed| sent.contains(computed)) {
+            true => Ok(()),
+            false => Err("the body does not match the checksum in its trailer".into()),
+        }
+    }
+}
+
+impl Stream for Verified {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        use std::task::{Poll, ready};
+        loop {
+            if self.has_ended {
+                return Poll::Ready(self.held.take().map(Ok));
+            }
+            match ready!(Pin::new(&mut self.body).poll_next(cx)) {
+                Some(Ok(bytes)) if bytes.is_empty() => {}
+                Some(Ok(bytes)) => {
+                    self.checksums.iter_mut().for_each(|checksum| checksum.update(&bytes));
+                    if let Some(held) = self.held.replace(bytes) {
+                        return Poll::Ready(Some(Ok(held)));
+                    }
+                }
+                Some(Err(error)) => {
+                    (self.held, self.has_ended) = (None, true);
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => {
+                    self.has_ended = true;
+                    if let Err(error) = self.verify() {
+                        self.held = None;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Nothing is elsewhere.
+pub(crate) struct AllHere;
+
+#[async_trait]
+impl Elsewhere for AllHere {
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+
+    async fn answer(&self, request: ElsewhereRequest) -> Result<Response<Body>, ClientError> {
+        Err(ClientError::NoSuchBucket(request.bucket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    fn operation_of(method: &str, key: &str, query: &str) -> Option<&'static str> {
+        let request = http::Request::builder().method(method).uri(format!("/b/{key}?{query}")).body(());
+        let (parts, ()) = request.unwrap().into_parts();
+        let address = Address { bucket: "b".to_owned(), key: key.to_owned() };
+        operation(&parts, &address).map(|(name, _)| name)
+    }
+
+    #[test]
+    fn what_concerns_objects_goes_elsewhere_and_what_concerns_the_bucket_stays() {
+        for (method, key, query, expected) in [
+            ("GET", "", "", Some("ListObjects")),
+            ("GET", "", "list-type=2&prefix=a", Some("ListObjects")),
+            ("GET", "", "uploads", Some("ListMultipartUploads")),
+            ("GET", "", "cors", None),
+            ("GET", "", "tagging=", None),
+            ("PUT", "", "", None),
+            ("DELETE", "", "", None),
+            ("HEAD", "", "", None),
+            ("POST", "", "delete", Some("DeleteObjects")),
+            ("GET", "k", "", Some("GetObject")),
+            ("GET", "k", "tagging", Some("GetObjectSubresource")),
+            ("PUT", "k", "partNumber=1&uploadId=x", Some("UploadPart")),
+            ("POST", "k", "uploadId=x", Some("CompleteMultipartUpload")),
+            ("DELETE", "k", "", Some("DeleteObject")),
+        ] {
+            assert_eq!(operation_of(method, key, query), expected, "{method} {key}?{query}");
+        }
+    }
+
+    fn body(pieces: Vec<Result<&'static str, &'static str>>) -> Verified {
+        let pieces = pieces.into_iter().map(|piece| {
+            piece.map(|text| http_body::Frame::data(Bytes::from_static(text.as_bytes()))).map_err(StdError::from)
+        });
+        let stream = http_body_util::StreamBody::new(futures::stream::iter(pieces.collect::<Vec<_>>()));
+        Verified::new(Body::http_body_unsync(stream), &[], None)
+    }
+
+    #[tokio::test]
+    async fn the_last_bytes_wait_for_the_bodys_proof() {
+        let good: Vec<_> = body(vec![Ok("a"), Ok(""), Ok("b")]).map(Result::unwrap).collect().await;
+        assert_eq!(good, ["a", "b"]);
+        let bad: Vec<_> = body(vec![Ok("a"), Ok("b"), Err("wrong hash")]).collect().await;
+        assert_eq!(bad.len(), 2);
+        assert_eq!(bad[0].as_ref().unwrap(), "a");
+        assert!(bad[1].is_err(), "and never b");
+    }
+
+    #[tokio::test]
+    async fn a_trailer_that_is_wrong_breaks_the_body_off() {
+        for (sum, is_right) in [("y/Q5Jg==", true), ("AAAAAA==", false)] {
+            let trailers = HeaderMap::from_iter([(
+                http::HeaderName::from_static("x-amz-checksum-crc32"),
+                http::HeaderValue::from_static(sum),
+            )]);
+            let Verified { body, .. } = body(vec![Ok("12345"), Ok("6789")]);
+            let trailers = Trailers::new(parking_lot::Mutex::new(Some(trailers)));
+            let all: Vec<_> = Verified::new(body, &[Algorithm::Crc32], Some(trailers)).collect().await;
+            assert_eq!(all.len(), 2);
+            assert_eq!(all[1].is_ok(), is_right);
+        }
+    }
+}
