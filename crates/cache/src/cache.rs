@@ -22,7 +22,9 @@ use striate_plan::MemorySite;
 use striate_plan::splits::{SPLIT_BYTES, data_splits, places};
 use striate_runtime::{Instant, Runtime};
 use striate_site::{Priority, Site, Standing, Tend, TendMatter, Tended};
-use striate_stripe::{BlockCache, MemoryBlock, OpenedStripe, ServedFrom, Span, Stored, StripeError, Stripes, WeakStripes};
+use striate_stripe::{
+    BlockCache, MemoryBlock, OpenedStripe, ServedFrom, Span, Stored, StripeError, Stripes, WeakStripes,
+};
 use tokio::sync::{Semaphore, watch};
 
 use crate::fill::{self, split_len};
@@ -330,7 +332,12 @@ impl Inner {
     }
 
     /// Records a home's answer about a block, and returns the block's form if the block is cached.
-    pub(crate) fn learn(&self, question: &Question, tended: Tended, live: &Sites) -> Option<Arc<OpenedStripe>> {
+    pub(crate) fn learn(
+        &self,
+        question: &Question,
+        tended: Tended,
+        live: &Sites,
+    ) -> Option<Arc<OpenedStripe>> {
         let (name, now) = (question.name, self.runtime.now());
         let wanted = self.parities_within(usize::from(tended.wanted_parities), name, live);
         match tended.standing {
@@ -494,7 +501,9 @@ impl Inner {
         let data = fill::cut(pieces, question.len, splits);
         let Ok(parities) = fill::encode(&of, &data, from, self.runtime.buffers()) else { return from };
         let places = places(name, &live.sites, splits + to);
-        let written = fill::write(name, splits + from, parities, &places, Priority::Background, |site| self.site(site)).await;
+        let written =
+            fill::write(name, splits + from, parities, &places, Priority::Background, |site| self.site(site))
+                .await;
         let more = written.iter().take_while(|written| written.is_ok()).count();
         self.counts.parities.fetch_add(more as u64, Ordering::Relaxed);
         from + more
@@ -608,7 +617,8 @@ impl Inner {
             all.extend(fill::encode(&of_block, &all, 0, self.runtime.buffers()).ok()?);
         }
         let places = places(question.name, &live.sites, splits + parities);
-        let written = fill::write(question.name, 0, all, &places, Priority::Background, |site| self.site(site)).await;
+        let written =
+            fill::write(question.name, 0, all, &places, Priority::Background, |site| self.site(site)).await;
         let has_data = written.iter().take(splits).all(Result::is_ok);
         has_data.then(|| written.iter().skip(splits).take_while(|written| written.is_ok()).count())
     }

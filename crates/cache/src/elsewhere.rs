@@ -46,7 +46,7 @@ pub struct BlockFill {
 /// What a read of a block found in memory that is not all there.
 #[derive(Debug, Default)]
 pub struct Missed {
-    /// Bytes, by their places in the block, ascending: of what was to be read, or of all of the block where the caller fills it.
+    /// Bytes, by their places in the block, ascending.
     pub parts: Vec<(Range<u32>, Vec<Bytes>)>,
     /// The caller is to fetch the rest of the block, and to fill it.
     pub fill: Option<BlockFill>,
@@ -62,7 +62,8 @@ impl Cache {
         let mut asked = Vec::new();
         for (position, block) in blocks.iter().enumerate() {
             let question = self.inner.question(&Stored::Memory(block.clone()), &live);
-            let is_there = question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some());
+            let is_there =
+                question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some());
             all.push(if is_there { Looked::There } else { Looked::Absent });
             asked.extend(question.filter(|_| !is_there).map(|question| (position, question)));
         }
@@ -93,7 +94,13 @@ impl Cache {
 
     fn grant(&self, question: Question, live: &Arc<Sites>) -> Option<BlockFill> {
         let parities = self.inner.begin_fill(question.name)?;
-        Some(BlockFill { cache: self.inner.clone(), question, parities, live: live.clone(), has_begun: false })
+        Some(BlockFill {
+            cache: self.inner.clone(),
+            question,
+            parities,
+            live: live.clone(),
+            has_begun: false,
+        })
     }
 
     /// Reads a part of a block out of memory.
@@ -103,11 +110,13 @@ impl Cache {
     pub async fn read(&self, block: &MemoryBlock, range: Range<u32>) -> Result<BlocksRead, Missed> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Err(Missed::default()) };
         let of = Stored::Memory(block.clone());
-        if let Ok(read) = stripes.read_spans(&[Span { of: of.clone(), range: range.clone() }]).await {
+        if let Ok(read) = stripes.read_spans(&[Span { of: of.clone(), range }]).await {
             return Ok(read);
         }
         let live = self.inner.live(&stripes);
         let Some(question) = self.inner.question(&of, &live) else { return Err(Missed::default()) };
+        // While the block is known to be there; afterwards it is asked for anew.
+        let parts = splits_of(&stripes, question.name, of).await;
         self.inner.known.forget(question.name);
         let fill = match self.inner.tend(&[question], TendMatter::Lost).await[..] {
             [Some(tended @ Tended { standing: Standing::Granted, .. })] => {
@@ -116,8 +125,6 @@ impl Cache {
             }
             _ => None,
         };
-        let wanted = if fill.is_some() { 0..block.len } else { range };
-        let parts = splits_of(&stripes, question.name, of, wanted).await;
         Err(Missed { parts, fill })
     }
 
@@ -134,17 +141,12 @@ impl Cache {
 }
 
 /// What there is of a block's splits, each read by itself.
-async fn splits_of(
-    stripes: &Stripes,
-    name: StripeId,
-    of: Stored,
-    wanted: Range<u32>,
-) -> Vec<(Range<u32>, Vec<Bytes>)> {
+async fn splits_of(stripes: &Stripes, name: StripeId, of: Stored) -> Vec<(Range<u32>, Vec<Bytes>)> {
     let splits = cached::splits(name);
     let split_len = split_len(of.len(), splits);
     let split = |number: usize| {
         let (start, end) = (number as u32 * split_len, (number as u32 + 1) * split_len);
-        Span { of: of.clone(), range: start.max(wanted.start)..end.min(wanted.end) }
+        Span { of: of.clone(), range: start..end.min(of.len()) }
     };
     let spans: Vec<Span> = (0..splits).map(split).filter(|span| !span.range.is_empty()).collect();
     let mut parts = Vec::new();

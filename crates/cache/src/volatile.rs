@@ -23,7 +23,11 @@ impl Inner {
         most_splits: usize,
         parities: usize,
     ) -> Result<MemoryBlock, StripeError> {
-        let too_few = |available, needed, reason: &str| StripeError::TooFewSites { available, needed, reason: reason.to_owned() };
+        let too_few = |available, needed, reason: &str| StripeError::TooFewSites {
+            available,
+            needed,
+            reason: reason.to_owned(),
+        };
         let stripes = self.stripes.upgrade().ok_or_else(|| too_few(0, 1, "the service ends"))?;
         let live = self.live(&stripes);
         if live.sites.is_empty() {

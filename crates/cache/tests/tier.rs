@@ -10,8 +10,8 @@ use futures::StreamExt;
 use futures::future::join_all;
 use striate_cache::{Cache, CacheSettings, Keeper, Served};
 use striate_client::{
-    Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes, ObjectInfo,
-    PutBody, PutRequest, ReadOrder, ReadRange, WriteCondition,
+    Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes,
+    ObjectInfo, PutBody, PutRequest, ReadOrder, ReadRange, WriteCondition,
 };
 use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, InForce, RackId, SiteId};
 use striate_meta::{MemoryStore as MemoryMeta, MetaStore};

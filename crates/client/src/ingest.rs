@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use striate_core::{Profile, Tier};
-use striate_meta::records::{
-    BlockList, Manifest, ManifestSegment, MemoryBlocks, object, upload_part,
-};
+use striate_meta::records::{BlockList, Manifest, ManifestSegment, MemoryBlocks, object, upload_part};
 use striate_meta::{MetaError, Transaction};
 use striate_runtime::JoinHandle;
 use striate_stripe::{MemoryBlock, Neighbours, PutSession, SegmentWriter, Share, StoredBlock};

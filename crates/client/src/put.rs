@@ -96,9 +96,14 @@ impl Client {
     pub(crate) fn profile_for(&self, wish: Option<Profile>, bucket: &Bucket) -> Result<Profile, ClientError> {
         let profile = match (wish, bucket.profile.as_str()) {
             (Some(profile), text) => {
-                let of_bucket = if text.is_empty() { Tier::Disk } else { self.inner.stripes.profiles().parse(text)?.tier };
+                let of_bucket = if text.is_empty() {
+                    Tier::Disk
+                } else {
+                    self.inner.stripes.profiles().parse(text)?.tier
+                };
                 if profile.tier != of_bucket {
-                    let reason = "objects are in memory only in buckets that are volatile, and nowhere else there";
+                    let reason =
+                        "objects are in memory only in buckets that are volatile, and nowhere else there";
                     return Err(ClientError::InvalidArgument(reason.to_owned()));
                 }
                 profile

@@ -222,8 +222,12 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
             };
             let made: BucketInfo = AdminClient::find(runtime, &admin)?.post("/v1/buckets", &wish).await?;
             match &made.origin {
-                Some(origin) => println!("bucket {} is s3://{} at {}", made.name, origin.bucket, origin.endpoint),
-                None if made.volatile => println!("bucket {} is volatile: its objects are in memory only", made.name),
+                Some(origin) => {
+                    println!("bucket {} is s3://{} at {}", made.name, origin.bucket, origin.endpoint)
+                }
+                None if made.volatile => {
+                    println!("bucket {} is volatile: its objects are in memory only", made.name)
+                }
                 None => println!("bucket {} with profile {}", made.name, made.profile),
             }
         }
@@ -255,12 +259,15 @@ fn new_origin(args: OriginArgs) -> Outcome<Option<NewOrigin>> {
     let (Some(origin), Some(endpoint)) = (origin, origin_endpoint) else { return Ok(None) };
     let bucket = origin.strip_prefix("s3://").unwrap_or(&origin).trim_end_matches('/');
     if bucket.is_empty() || bucket.contains('/') {
-        let reason = format!("--origin {origin}: a whole bucket stands behind a bucket; write it as s3://NAME");
+        let reason =
+            format!("--origin {origin}: a whole bucket stands behind a bucket; write it as s3://NAME");
         return Err(Failure::refused(reason));
     }
     let is_url = endpoint.starts_with("http://") || endpoint.starts_with("https://");
     if !is_url {
-        return Err(Failure::refused(format!("--origin-endpoint {endpoint}: it begins with http:// or https://")));
+        return Err(Failure::refused(format!(
+            "--origin-endpoint {endpoint}: it begins with http:// or https://"
+        )));
     }
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let (access_key, secret) = (variable("STRIATE_ORIGIN_ACCESS_KEY"), variable("STRIATE_ORIGIN_SECRET_KEY"));

@@ -36,7 +36,11 @@ pub const RECORDS: &[Format] = &[
     },
     Format { number: 3, release: "0.2.0", brings: "small objects packed into shared partitions" },
     Format { number: 4, release: "0.2.0", brings: "copies of partitions that are read often" },
-    Format { number: 5, release: "0.4.0", brings: "buckets of S3 stores elsewhere, and buckets in memory only" },
+    Format {
+        number: 5,
+        release: "0.4.0",
+        brings: "buckets of S3 stores elsewhere, and buckets in memory only",
+    },
 ];
 
 /// The format of records from which on objects may be packed.

@@ -42,7 +42,11 @@ impl Buckets {
     ///
     /// # Errors
     /// When its secret does not open.
-    pub(crate) fn note(&self, bucket: &str, origin: Option<&Origin>) -> Result<Option<Arc<Opened>>, ClientError> {
+    pub(crate) fn note(
+        &self,
+        bucket: &str,
+        origin: Option<&Origin>,
+    ) -> Result<Option<Arc<Opened>>, ClientError> {
         let known = self.get(bucket);
         let Some(origin) = origin else {
             if known.is_some() {
@@ -96,7 +100,9 @@ impl Buckets {
                 runtime.sleep(Duration::from_secs(1)).await;
                 continue;
             };
-            while let Ok(Some(change)) = runtime.timeout(until.saturating_duration_since(runtime.now()), changes.recv()).await {
+            while let Ok(Some(change)) =
+                runtime.timeout(until.saturating_duration_since(runtime.now()), changes.recv()).await
+            {
                 let name = String::from_utf8_lossy(&change.key[keys::BUCKETS.len()..]).into_owned();
                 let row = change.value.map(|value| Row { key: change.key, value, version: change.revision });
                 match row.as_ref().map(Row::record::<Bucket>) {

@@ -63,7 +63,11 @@ impl Fences {
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`], or when the metadata store fails.
-    pub(crate) async fn look(&self, bucket: &str, key: &str) -> Result<(Option<Origin>, Standing), ClientError> {
+    pub(crate) async fn look(
+        &self,
+        bucket: &str,
+        key: &str,
+    ) -> Result<(Option<Origin>, Standing), ClientError> {
         let rows = [keys::bucket(bucket), keys::fence(bucket, key)];
         let mut rows = self.stripes.meta().get_many(&rows).await?.into_iter();
         let (of_bucket, fence) = (rows.next().flatten(), rows.next().flatten());
@@ -77,7 +81,12 @@ impl Fences {
     ///
     /// # Errors
     /// When the metadata store fails; what was noted is taken back.
-    pub(crate) async fn note(&self, bucket: &str, objects: &[String], ttl: Duration) -> Result<Arc<Noted>, ClientError> {
+    pub(crate) async fn note(
+        &self,
+        bucket: &str,
+        objects: &[String],
+        ttl: Duration,
+    ) -> Result<Arc<Noted>, ClientError> {
         let id = self.runtime().random_u64();
         let mut noted = Noted { fences: self.clone(), rows: Vec::new(), id };
         let write = FencedWrite { id, lease: self.stripes.writer_lease().0 };
@@ -85,7 +94,7 @@ impl Fences {
             let row = keys::fence(bucket, key);
             noted.rows.push(row.clone());
             let noting = self.change(&row, |fence| {
-                fence.writes.push(write.clone());
+                fence.writes.push(write);
                 fence.keep_ms = (ttl.as_millis() as u64).max(fence.keep_ms);
             });
             if let Err(error) = noting.await {
@@ -108,7 +117,9 @@ impl Fences {
             if let Commit::Done(_) = self.stripes.submit(&tx).await? {
                 return Ok(());
             }
-            self.runtime().sleep(Duration::from_millis(self.runtime().random_u64() % (1 << attempt.min(6)))).await;
+            self.runtime()
+                .sleep(Duration::from_millis(self.runtime().random_u64() % (1 << attempt.min(6))))
+                .await;
         }
         Err(MetaError::Unavailable("others write the same object all the time".to_owned()))
     }

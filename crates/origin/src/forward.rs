@@ -27,9 +27,24 @@ const LONGEST_DOCUMENT: usize = 16 << 20;
 /// Headers of one connection, and those that belong to the request's own signature.
 fn is_passed_on(name: &HeaderName) -> bool {
     const NOT: [&str; 18] = [
-        "authorization", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate",
-        "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
-        "x-amz-content-sha256", "x-amz-date", "x-amz-decoded-content-length", "x-amz-security-token", "x-amzn-trace-id",
+        "authorization",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-amz-content-sha256",
+        "x-amz-date",
+        "x-amz-decoded-content-length",
+        "x-amz-security-token",
+        "x-amzn-trace-id",
     ];
     !NOT.contains(&name.as_str()) && !name.as_str().starts_with("x-striate-")
 }
@@ -43,7 +58,14 @@ pub(crate) fn answer_of(answer: Response<Incoming>) -> Response<Body> {
 
 fn is_answered(name: &HeaderName) -> bool {
     const NOT: [&str; 9] = [
-        "connection", "date", "keep-alive", "server", "transfer-encoding", "upgrade", "x-amz-request-id", "x-amz-id-2",
+        "connection",
+        "date",
+        "keep-alive",
+        "server",
+        "transfer-encoding",
+        "upgrade",
+        "x-amz-request-id",
+        "x-amz-id-2",
         "x-content-type-options",
     ];
     !NOT.contains(&name.as_str())
@@ -109,7 +131,11 @@ impl Shared {
         let (bucket, has_document) = (request.bucket.clone(), has_document(&request));
         if objects.is_empty() {
             let answer = self.forward_once(&origin, request).await?;
-            return if has_document { renamed(&origin, &bucket, answer).await } else { Ok(answer_of(answer)) };
+            return if has_document {
+                renamed(&origin, &bucket, answer).await
+            } else {
+                Ok(answer_of(answer))
+            };
         }
         let (this, of) = (self.clone(), origin.clone());
         let writing = self.client.runtime().spawn(async move {
@@ -149,7 +175,9 @@ impl Shared {
         let path = decode(&path.replace('+', "%2B"));
         let (bucket, key) = path.trim_start_matches('/').split_once('/').unwrap_or((&path, ""));
         let from = self.buckets.get(bucket);
-        let Some(from) = from.filter(|from| (&from.endpoint, &from.access_key) == (&origin.endpoint, &origin.access_key)) else {
+        let Some(from) =
+            from.filter(|from| (&from.endpoint, &from.access_key) == (&origin.endpoint, &origin.access_key))
+        else {
             return Err(ClientError::NotForwarded(format!(
                 "a copy from {bucket:?} would leave its store: only copies inside one origin are forwarded; read the object and write it"
             )));
@@ -173,11 +201,18 @@ async fn read_small(answer: Response<Incoming>) -> Result<Response<Bytes>, Clien
     let (mut parts, body) = answer.into_parts();
     parts.headers = parts.headers.iter().filter(|(name, _)| is_answered(name)).map(owned).collect();
     let body = http_body_util::Limited::new(body, LONGEST_DOCUMENT).collect().await;
-    let body = body.map_err(|error| ClientError::Origin { endpoint: "of the bucket".to_owned(), reason: error.to_string() })?;
+    let body = body.map_err(|error| ClientError::Origin {
+        endpoint: "of the bucket".to_owned(),
+        reason: error.to_string(),
+    })?;
     Ok(Response::from_parts(parts, body.to_bytes()))
 }
 
-async fn renamed(origin: &Opened, bucket: &str, answer: Response<Incoming>) -> Result<Response<Body>, ClientError> {
+async fn renamed(
+    origin: &Opened,
+    bucket: &str,
+    answer: Response<Incoming>,
+) -> Result<Response<Body>, ClientError> {
     Ok(rename(origin, bucket, read_small(answer).await?))
 }
 

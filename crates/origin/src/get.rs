@@ -142,8 +142,12 @@ impl Shared {
                 return Ok(answer(&asked, &head, &range, Body::empty(), None));
             }
             let blocks = origin.blocks(&request.key, &head);
-            let object =
-                Object { origin: origin.clone(), key: request.key.as_str().into(), head: head.clone(), blocks };
+            let object = Object {
+                origin: origin.clone(),
+                key: request.key.as_str().into(),
+                head: head.clone(),
+                blocks,
+            };
             match Reading::new(self.clone(), object, range.clone(), run).open().await {
                 Ok((bytes, is_hit)) => {
                     let body = object_body(bytes, range.end - range.start);
@@ -173,7 +177,9 @@ impl Shared {
         let mut has_waited = false;
         let _asker = loop {
             let now = runtime.now();
-            let holds = |known: &Known| known.epoch == epoch && now.saturating_duration_since(known.asked_at) < origin.ttl;
+            let holds = |known: &Known| {
+                known.epoch == epoch && now.saturating_duration_since(known.asked_at) < origin.ttl
+            };
             if let Some(known) = self.known.get(name).filter(holds) {
                 return Ok(Learned::Object(known.head, None));
             }
@@ -285,7 +291,8 @@ impl Shared {
         add(&self.upstream.counts.passed_by, 1);
         request.body = ElsewhereBody::Held(bytes::Bytes::new());
         let answer = self.forward_once(origin, request).await?;
-        let len = answer.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+        let len =
+            answer.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
         self.cache.passed_by(len.unwrap_or(0));
         let mut answer = answer_of(answer);
         answer.headers_mut().insert(CACHE_HEADER, HeaderValue::from_static("bypass"));
@@ -294,7 +301,13 @@ impl Shared {
 }
 
 /// The answer to a read.
-fn answer(asked: &Asked, head: &Head, range: &Range<u64>, body: Body, is_hit: Option<bool>) -> Response<Body> {
+fn answer(
+    asked: &Asked,
+    head: &Head,
+    range: &Range<u64>,
+    body: Body,
+    is_hit: Option<bool>,
+) -> Response<Body> {
     let is_whole = *range == (0..head.size);
     let mut response = Response::new(body);
     *response.headers_mut() = head.headers(asked.wants_checksums && is_whole);
@@ -322,9 +335,9 @@ mod tests {
     use super::*;
 
     fn asked(query: &str, headers: &[(&'static str, &'static str)]) -> Option<Asked> {
-        let headers = headers.iter().map(|&(name, value)| {
-            (http::HeaderName::from_static(name), HeaderValue::from_static(value))
-        });
+        let headers = headers
+            .iter()
+            .map(|&(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
         Asked::of(&ElsewhereRequest {
             bucket: "b".to_owned(),
             key: "k".to_owned(),

@@ -79,7 +79,9 @@ impl Head {
         };
         let mut headers = HeaderMap::new();
         while let (Some(name), Some(value)) = (next(), next()) {
-            let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&name), HeaderValue::from_maybe_shared(value)) else {
+            let (Ok(name), Ok(value)) =
+                (HeaderName::from_bytes(&name), HeaderValue::from_maybe_shared(value))
+            else {
                 continue;
             };
             if with_checksums || !is_checksum(&name) {

@@ -41,7 +41,8 @@ impl Opened {
     /// # Errors
     /// When the secret does not open with the cluster's sealing key, or the record is none.
     pub(crate) fn new(record: &records::Origin, keys: &KeyStore) -> Result<Self, ClientError> {
-        let wrong = |reason: String| ClientError::Inconsistent { what: "a bucket's origin".to_owned(), reason };
+        let wrong =
+            |reason: String| ClientError::Inconsistent { what: "a bucket's origin".to_owned(), reason };
         let id = record.id[..].try_into().map_err(|_| wrong("its id has not 16 bytes".to_owned()))?;
         let signer = match record.access_key.as_str() {
             "" => None,
@@ -86,7 +87,8 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// A block by its number.
     pub(crate) fn block(&self, number: u64) -> MemoryBlock {
-        let hash: [u8; 32] = Sha256::new().chain_update(self.content).chain_update(number.to_be_bytes()).finalize().into();
+        let hash: [u8; 32] =
+            Sha256::new().chain_update(self.content).chain_update(number.to_be_bytes()).finalize().into();
         let content = u128::from_be_bytes(hash[..16].try_into().unwrap_or_default());
         let len = (self.end(number) - number * self.len) as u32;
         MemoryBlock { content, len, crc32c: None, placed: None }

@@ -108,7 +108,9 @@ impl Object {
     /// Asks the origin for a range of this version.
     async fn ask(&self, shared: &Shared, range: Range<u64>) -> Result<Incoming, ReadError> {
         let mut headers = HeaderMap::new();
-        let value = |text: String| HeaderValue::try_from(text).map_err(|error| failed(&self.origin, error.to_string()));
+        let value = |text: String| {
+            HeaderValue::try_from(text).map_err(|error| failed(&self.origin, error.to_string()))
+        };
         headers.insert(header::RANGE, value(format!("bytes={}-{}", range.start, range.end - 1))?);
         headers.insert(header::IF_MATCH, value(self.head.etag.clone())?);
         let ask = Ask { method: Method::GET, key: &self.key, query: "", headers };
@@ -217,16 +219,24 @@ impl Reading {
         }
     }
 
-    /// Asks the origin for all that is wanted from `from` on, to the end of the last block where it begins a block that is to be filled.
+    /// Asks the origin for all that is wanted from `from` on, up to a block that is in memory, if one of the next ones is; and to the end
+    /// of the last block where it begins with one that is to be filled.
     async fn open_run(&mut self, from: u64, fill: Option<BlockFill>) -> Result<(), ReadError> {
-        let last = self.object.blocks.end((self.left.end - 1) / self.object.blocks.len);
-        let until = if fill.is_some() { last } else { self.left.end };
-        let body = self.object.ask(&self.shared, from..until).await?;
-        let mut run = Run::new(body, from..until);
-        if fill.is_some() {
-            run.claims.push_back(fill);
+        let blocks = &self.object.blocks;
+        let last = blocks.end((self.left.end - 1) / blocks.len);
+        let mut until = if fill.is_some() { last } else { self.left.end };
+        let next = from / blocks.len + 1;
+        let mut claims = VecDeque::from_iter(fill.map(Some));
+        let looked = self.shared.cache.look(&claimed(&self.object, next, until), false).await;
+        for (number, looked) in (next..).zip(looked) {
+            if matches!(looked, Looked::There) {
+                until = number * blocks.len;
+                break;
+            }
+            claims.push_back(granted(looked));
         }
-        self.run = Some(run);
+        let body = self.object.ask(&self.shared, from..until).await?;
+        self.run = Some(Run { claims, ..Run::new(body, from..until) });
         Ok(())
     }
 
@@ -246,15 +256,17 @@ impl Reading {
         };
         let budget = self.shared.client.stripes().budget();
         let share = budget.acquire(all.len()).await.map_err(ClientError::from)?;
-        let cached: u64 = parts.iter().map(|(range, _)| u64::from(range.end - range.start)).sum();
-        let mut pieces = Vec::new();
-        let mut at = all.start;
-        for (range, had) in parts.into_iter().chain([(all.end..all.end, Vec::new())]) {
-            if at < range.start {
-                pieces.extend(self.fetch(start + u64::from(at)..start + u64::from(range.start)).await?);
+        let (mut pieces, mut at, mut cached) = (Vec::new(), all.start, 0);
+        let overlaps = |(range, _): &(Range<u32>, Vec<Bytes>)| range.start < all.end && all.start < range.end;
+        let parts = parts.into_iter().filter(overlaps);
+        for (range, had) in parts.chain([(all.end..all.end, Vec::new())]) {
+            let inside = range.start.max(all.start)..range.end.min(all.end);
+            if at < inside.start {
+                pieces.extend(self.fetch(start + u64::from(at)..start + u64::from(inside.start)).await?);
             }
-            at = range.end;
-            pieces.extend(had);
+            pieces.extend(cut(&had, (inside.start - range.start) as usize, inside.len()));
+            at = inside.end;
+            cached += inside.len() as u64;
         }
         self.shared.cache.fetched(wanted.len() as u64, cached.min(wanted.len() as u64 - 1));
         self.pieces.extend(cut(&pieces, (wanted.start - all.start) as usize, wanted.len()));
@@ -269,11 +281,14 @@ impl Reading {
     async fn fetch(&self, range: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
         let len = range.end - range.start;
         let body = self.object.ask(&self.shared, range).await?;
-        let bytes = body.collect().await.map_err(|error| failed(&self.object.origin, error.to_string()))?.to_bytes();
+        let bytes =
+            body.collect().await.map_err(|error| failed(&self.object.origin, error.to_string()))?.to_bytes();
         add(&self.shared.upstream.counts.bytes, bytes.len() as u64);
         match bytes.len() as u64 == len {
             true => Ok(vec![bytes]),
-            false => Err(failed(&self.object.origin, "it has sent fewer bytes than it said".to_owned()).into()),
+            false => {
+                Err(failed(&self.object.origin, "it has sent fewer bytes than it said".to_owned()).into())
+            }
         }
     }
 
@@ -328,7 +343,12 @@ impl Reading {
         if run.breaks > MOST_BREAKS {
             return Err(failed(&self.object.origin, reason).into());
         }
-        tracing::debug!(key = &*self.object.key, at = run.at, reason, "an answer of an origin broke off; asking for the rest");
+        tracing::debug!(
+            key = &*self.object.key,
+            at = run.at,
+            reason,
+            "an answer of an origin broke off; asking for the rest"
+        );
         run.body = self.object.ask(&self.shared, run.at..run.until).await?;
         Ok(())
     }
@@ -396,9 +416,8 @@ impl Drop for Reading {
 
 /// The blocks from `number` on whose filling is asked for: those that a run up to `until` has all of.
 fn claimed(object: &Object, number: u64, until: u64) -> Vec<striate_stripe::MemoryBlock> {
-    let numbers = (number..number + CLAIMED_AHEAD).take_while(|number| {
-        number * object.blocks.len < until && object.blocks.end(*number) <= until
-    });
+    let numbers = (number..number + CLAIMED_AHEAD)
+        .take_while(|number| number * object.blocks.len < until && object.blocks.end(*number) <= until);
     numbers.map(|number| object.blocks.block(number)).collect()
 }
 

@@ -41,7 +41,12 @@ impl Origins {
     ///
     /// # Errors
     /// When the file cannot be used.
-    pub fn new(client: Client, cache: Cache, keys: Arc<KeyStore>, ca_file: Option<&Path>) -> Result<Self, String> {
+    pub fn new(
+        client: Client,
+        cache: Cache,
+        keys: Arc<KeyStore>,
+        ca_file: Option<&Path>,
+    ) -> Result<Self, String> {
         let shared = Shared {
             buckets: Arc::new(Buckets::new(client.clone(), keys.clone())),
             fences: Fences::new(client.stripes().clone()),
@@ -76,7 +81,8 @@ impl Origins {
         let sealed = self.shared.keys.seal(&sealed_as(&origin.id), secret);
         origin.secret = sealed.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
         let opened = Opened::new(&origin, &self.shared.keys)?;
-        let ask = Ask { method: Method::GET, key: "", query: "list-type=2&max-keys=1", headers: HeaderMap::new() };
+        let ask =
+            Ask { method: Method::GET, key: "", query: "list-type=2&max-keys=1", headers: HeaderMap::new() };
         let answer = self.shared.upstream.read(&opened, ask).await;
         let error = match answer {
             Ok(answer) if answer.status().is_success() => return Ok(origin),
@@ -117,7 +123,8 @@ impl Elsewhere for Origins {
 
 /// Whether a read is of something other than the object's bytes.
 fn is_about(query: &str) -> bool {
-    const NAMES: [&str; 7] = ["acl", "attributes", "legal-hold", "retention", "tagging", "torrent", "uploadId"];
+    const NAMES: [&str; 7] =
+        ["acl", "attributes", "legal-hold", "retention", "tagging", "torrent", "uploadId"];
     query.split('&').any(|parameter| NAMES.contains(&parameter.split('=').next().unwrap_or("")))
 }
 

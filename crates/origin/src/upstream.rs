@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use futures::StreamExt;
 use s3s::StdError;
 use striate_client::ClientError;
 use striate_runtime::Runtime;
@@ -58,14 +58,25 @@ impl Upstream {
     ///
     /// # Errors
     /// [`ClientError::Origin`].
-    pub(crate) async fn read(&self, origin: &Opened, ask: Ask<'_>) -> Result<Response<Incoming>, ClientError> {
+    pub(crate) async fn read(
+        &self,
+        origin: &Opened,
+        ask: Ask<'_>,
+    ) -> Result<Response<Incoming>, ClientError> {
         let mut attempt = 0;
         loop {
-            let again = Ask { method: ask.method.clone(), key: ask.key, query: ask.query, headers: ask.headers.clone() };
+            let again = Ask {
+                method: ask.method.clone(),
+                key: ask.key,
+                query: ask.query,
+                headers: ask.headers.clone(),
+            };
             let sending = self.send(origin, again, ElsewhereBody::Held(Bytes::new()));
             let answer = match self.runtime.timeout(ANSWER_WITHIN, sending).await {
                 Ok(answer) => answer,
-                Err(_) => Err(failed(origin, format!("it has not answered within {} s", ANSWER_WITHIN.as_secs()))),
+                Err(_) => {
+                    Err(failed(origin, format!("it has not answered within {} s", ANSWER_WITHIN.as_secs())))
+                }
             };
             let error = match answer {
                 Ok(answer) if !answer.status().is_server_error() => return Ok(answer),
@@ -95,7 +106,8 @@ impl Upstream {
         *request.method_mut() = ask.method;
         *request.uri_mut() = uri(origin, ask.key, ask.query)?;
         *request.headers_mut() = ask.headers;
-        let host = request.uri().authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
+        let host =
+            request.uri().authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::try_from(host).map_err(|error| unusable(origin, error))?);
         let len = match &body {
@@ -122,9 +134,13 @@ impl Upstream {
 
 fn outgoing(body: ElsewhereBody) -> OutgoingBody {
     match body {
-        ElsewhereBody::Held(bytes) if bytes.is_empty() => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        ElsewhereBody::Held(bytes) if bytes.is_empty() => {
+            Empty::new().map_err(|never| match never {}).boxed_unsync()
+        }
         ElsewhereBody::Held(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
-        ElsewhereBody::Streamed { bytes, .. } => StreamBody::new(bytes.map(|piece| piece.map(Frame::data))).boxed_unsync(),
+        ElsewhereBody::Streamed { bytes, .. } => {
+            StreamBody::new(bytes.map(|piece| piece.map(Frame::data))).boxed_unsync()
+        }
     }
 }
 
@@ -196,5 +212,8 @@ pub(crate) async fn explanation(answer: Response<Incoming>) -> String {
 
 /// Whether an answer says that the object is not what it was: another one, or none.
 pub(crate) fn has_changed(status: StatusCode) -> bool {
-    matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE)
+    matches!(
+        status,
+        StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE
+    )
 }

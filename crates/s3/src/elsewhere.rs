@@ -105,8 +105,17 @@ pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static st
 
 fn is_of_listing(name: &str) -> bool {
     const NAMES: [&str; 11] = [
-        "", "list-type", "prefix", "delimiter", "marker", "max-keys", "encoding-type", "start-after", "fetch-owner",
-        "continuation-token", "x-id",
+        "",
+        "list-type",
+        "prefix",
+        "delimiter",
+        "marker",
+        "max-keys",
+        "encoding-type",
+        "start-after",
+        "fetch-owner",
+        "continuation-token",
+        "x-id",
     ];
     NAMES.contains(&name)
 }
@@ -140,7 +149,9 @@ pub(crate) async fn request(
         Some(bytes) => ElsewhereBody::Held(bytes),
         None => match len {
             None | Some(0) => ElsewhereBody::Held(ended(body).await?),
-            Some(len) => ElsewhereBody::Streamed { bytes: Box::pin(Verified::new(body, &announced, trailers)), len },
+            Some(len) => {
+                ElsewhereBody::Streamed { bytes: Box::pin(Verified::new(body, &announced, trailers)), len }
+            }
         },
     };
     let Address { bucket, key } = outbound.address;
@@ -278,7 +289,9 @@ mod tests {
 
     fn body(pieces: Vec<Result<&'static str, &'static str>>) -> Verified {
         let pieces = pieces.into_iter().map(|piece| {
-            piece.map(|text| http_body::Frame::data(Bytes::from_static(text.as_bytes()))).map_err(StdError::from)
+            piece
+                .map(|text| http_body::Frame::data(Bytes::from_static(text.as_bytes())))
+                .map_err(StdError::from)
         });
         let stream = http_body_util::StreamBody::new(futures::stream::iter(pieces.collect::<Vec<_>>()));
         Verified::new(Body::http_body_unsync(stream), &[], None)

@@ -26,8 +26,8 @@ pub use holders::{Holder, Parked, Registered, Shrink};
 pub use options::StripeOptions;
 pub use read::{
     BlockCache, BlockExplained, BlocksRead, ChunkExplained, ExtentExplained, Histogram, HistogramView,
-    HotBlock, MemoryBlock, OptionExplained, OptionKind, Phase, Placed, QueryExplained, ReadMeasures, ReadStats,
-    Sample, SampledObject, Sampler, ServedFrom, SiteExplained, Span, Stored,
+    HotBlock, MemoryBlock, OptionExplained, OptionKind, Phase, Placed, QueryExplained, ReadMeasures,
+    ReadStats, Sample, SampledObject, Sampler, ServedFrom, SiteExplained, Span, Stored,
 };
 pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};

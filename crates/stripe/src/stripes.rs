@@ -16,7 +16,8 @@ use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::read::{
-    BlockCache, BlocksRead, MemoryBlock, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Source, Span,
+    BlockCache, BlocksRead, MemoryBlock, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Source,
+    Span,
 };
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};

@@ -68,8 +68,15 @@ impl AdminService {
     async fn introduce(&self, origin: NewOrigin) -> Result<records::Origin, Failure> {
         let NewOrigin { endpoint, bucket, region, access_key, secret, ttl_ms, block_len } = origin;
         let secret = Zeroizing::new(secret);
-        let record =
-            records::Origin { endpoint, bucket, region, access_key, ttl_ms, block_len, ..records::Origin::default() };
+        let record = records::Origin {
+            endpoint,
+            bucket,
+            region,
+            access_key,
+            ttl_ms,
+            block_len,
+            ..records::Origin::default()
+        };
         self.shared.cluster.origins().introduce(record, &secret).await.map_err(Failure::failed)
     }
 

@@ -27,8 +27,8 @@ use striate_control::{Optimiser, Rebalancer, SiteStatistics, Upkeep, UpkeepOptio
 use striate_core::{ClusterId, Formats, InForce, Profile, RackId, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId, keys, records};
-use striate_runtime::{Instant, JoinHandle, Runtime};
 use striate_origin::Origins;
+use striate_runtime::{Instant, JoinHandle, Runtime};
 use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, Site, SiteIdentity, StoreStatus};
 use striate_stripe::StripeOptions;

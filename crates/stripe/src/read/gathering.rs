@@ -234,7 +234,9 @@ impl StripeRead {
     /// Whether so many chunks are known to be missing, by their sites' own words, that the others cannot determine the data.
     pub(super) fn is_gone(&self) -> bool {
         let is_unwritten = |index: &usize| self.sites[*index] == SiteId(0);
-        let missing = self.failures().filter(|(_, error)| matches!(error, SiteError::Missing(_) | SiteError::Corrupt { .. }));
+        let missing = self
+            .failures()
+            .filter(|(_, error)| matches!(error, SiteError::Missing(_) | SiteError::Corrupt { .. }));
         let n = self.stripe.code.n();
         let missing: ChunkSet = missing.map(|(index, _)| index).chain((0..n).filter(is_unwritten)).collect();
         n - missing.len() < self.stripe.code.k()

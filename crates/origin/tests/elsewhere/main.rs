@@ -1,0 +1,417 @@
+//! Gateways before a store elsewhere, which counts what it is asked and fails as it is told.
+
+mod store;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::join_all;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use s3s::Body;
+use striate_cache::{Cache, CacheSettings, Keeper};
+use striate_client::{Client, ClientError, ClientOptions, CreateBucket};
+use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, InForce, RackId, SiteId};
+use striate_meta::records::Origin;
+use striate_meta::{MemoryStore as MemoryMeta, MetaStore, keys};
+use striate_origin::Origins;
+use striate_runtime::Runtime;
+use striate_s3::{Elsewhere, ElsewhereBody, ElsewhereRequest, KeyStore, SealingKey};
+use striate_site::{CacheOptions, CacheStore, ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
+use striate_stripe::StripeOptions;
+
+use store::{Faults, Store};
+
+const MIB: usize = 1 << 20;
+const BUCKET: &str = "ours";
+
+/// What gateways share.
+struct World {
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    caches: Vec<Arc<CacheStore>>,
+    memory: Vec<Arc<dyn Site>>,
+    store: Store,
+    block_len: usize,
+}
+
+struct Gateway {
+    origins: Origins,
+}
+
+impl World {
+    async fn new(memory_sites: u32) -> Self {
+        let runtime = Runtime::real();
+        let options = CacheOptions::with_bound(64 << 20);
+        let caches: Vec<_> = (0..memory_sites).map(|_| Arc::new(CacheStore::new(options).unwrap())).collect();
+        let memory = (101..).zip(&caches).map(|(number, cache)| {
+            let identity =
+                SiteIdentity { cluster: ClusterId(1), site: SiteId(number), rack: RackId("rack".to_owned()) };
+            let site = LocalSite::new(runtime.clone(), identity, cache.clone(), QueueLimits::default());
+            site.set_keeper(Arc::new(Keeper::new(cache.clone())));
+            Arc::new(site) as Arc<dyn Site>
+        });
+        Self {
+            meta: Arc::new(MemoryMeta::new(runtime.clone())),
+            memory: memory.collect(),
+            store: Store::start(&runtime).await,
+            block_len: MIB,
+            caches,
+            runtime,
+        }
+    }
+
+    /// A gateway; the first one makes the bucket.
+    async fn gateway(&self, ttl: Duration) -> Gateway {
+        let stripes = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        let options = ClientOptions { stripes, ..ClientOptions::default() };
+        let client =
+            Client::open(self.runtime.clone(), self.meta.clone(), Vec::new(), options).await.unwrap();
+        let cache = Cache::new(client.stripes(), CacheSettings::default());
+        cache.set_sites(self.memory.iter().map(|site| (site.clone(), 1 << 30)).collect());
+        let key_store =
+            KeyStore::new(self.runtime.clone(), self.meta.clone(), SealingKey::new(&[7; 32]), None);
+        let origins = Origins::new(client.clone(), cache, Arc::new(key_store.unwrap()), None).unwrap();
+        let origin = Origin {
+            endpoint: self.store.endpoint.clone(),
+            bucket: "theirs".to_owned(),
+            region: "us-east-1".to_owned(),
+            access_key: "key".to_owned(),
+            ttl_ms: ttl.as_millis() as u64,
+            block_len: self.block_len as u32,
+            ..Origin::default()
+        };
+        let origin = Some(origins.introduce(origin, "the secret").await.unwrap());
+        let bucket = CreateBucket { name: BUCKET.to_owned(), origin, ..CreateBucket::default() };
+        let _ = client.create_bucket(bucket).await;
+        Gateway { origins }
+    }
+
+    /// Until what is done in the background is done.
+    async fn settle(&self) {
+        self.runtime.sleep(Duration::from_millis(200)).await;
+    }
+}
+
+impl Gateway {
+    async fn ask(
+        &self,
+        method: Method,
+        key: &str,
+        headers: &[(&'static str, &str)],
+        body: ElsewhereBody,
+    ) -> Result<Response<Body>, ClientError> {
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::try_from(*value).unwrap()))
+            .collect();
+        let (bucket, key) = (BUCKET.to_owned(), key.to_owned());
+        let request = ElsewhereRequest { bucket, key, method, query: String::new(), headers, body };
+        self.origins.answer(request).await
+    }
+
+    async fn open(&self, key: &str) -> Response<Body> {
+        self.ask(Method::GET, key, &[], none()).await.unwrap()
+    }
+
+    async fn get(&self, key: &str) -> Vec<u8> {
+        bytes_of(self.open(key).await).await
+    }
+
+    async fn get_range(&self, key: &str, range: std::ops::Range<usize>) -> Vec<u8> {
+        let text = format!("bytes={}-{}", range.start, range.end - 1);
+        let answer = self.ask(Method::GET, key, &[("range", &text)], none()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::PARTIAL_CONTENT);
+        bytes_of(answer).await
+    }
+
+    async fn put(&self, key: &str, bytes: &[u8]) {
+        let body = ElsewhereBody::Held(Bytes::copy_from_slice(bytes));
+        assert_eq!(self.ask(Method::PUT, key, &[], body).await.unwrap().status(), StatusCode::OK);
+    }
+
+    fn was_hit(answer: &Response<Body>) -> bool {
+        answer.headers()["x-striate-cache"] == "hit"
+    }
+}
+
+fn none() -> ElsewhereBody {
+    ElsewhereBody::Held(Bytes::new())
+}
+
+async fn try_bytes_of(answer: Response<Body>) -> Result<Vec<u8>, s3s::StdError> {
+    let mut body = answer.into_body();
+    let mut bytes = Vec::new();
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece?);
+    }
+    Ok(bytes)
+}
+
+async fn bytes_of(answer: Response<Body>) -> Vec<u8> {
+    try_bytes_of(answer).await.unwrap()
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    striate_site::conformance::payload(seed, len).to_vec()
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[tokio::test]
+async fn what_was_read_once_comes_from_memory_whole_and_in_parts() {
+    for memory_sites in [1, 6] {
+        let world = World::new(memory_sites).await;
+        let gateway = world.gateway(LONG).await;
+        for (number, len) in [0, 1, 100_000, MIB, 5 * MIB + 3].into_iter().enumerate() {
+            let (key, whole) = (number.to_string(), noise(len, number as u64));
+            world.store.put(&key, whole.clone());
+            let cold = gateway.open(&key).await;
+            assert_eq!(
+                (cold.headers()["x-amz-meta-a"].as_bytes(), cold.status()),
+                (&b"b"[..], StatusCode::OK)
+            );
+            assert_eq!(bytes_of(cold).await, whole);
+            world.settle().await;
+            let (sent, asked) = (world.store.sent(), world.store.asked());
+            let warm = gateway.open(&key).await;
+            assert_eq!(Gateway::was_hit(&warm), len > 0);
+            assert_eq!(bytes_of(warm).await, whole);
+            if len > 10 {
+                assert_eq!(gateway.get_range(&key, len / 3..len / 2).await, whole[len / 3..len / 2]);
+            }
+            assert_eq!((world.store.sent(), world.store.asked()), (sent, asked), "the origin is not asked");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_range_of_a_cold_object_fetches_its_blocks_and_no_more() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(20 * MIB, 1);
+    world.store.put("k", whole.clone());
+    assert_eq!(gateway.get_range("k", 5 * MIB + 7..5 * MIB + 107).await, whole[5 * MIB + 7..5 * MIB + 107]);
+    assert_eq!(gateway.get_range("k", 9 * MIB - 5..9 * MIB + 5).await, whole[9 * MIB - 5..9 * MIB + 5]);
+    world.settle().await;
+    assert_eq!(world.store.sent(), 3 * MIB as u64);
+    assert_eq!(gateway.get_range("k", 5 * MIB..6 * MIB).await, whole[5 * MIB..6 * MIB]);
+    assert_eq!(world.store.sent(), 3 * MIB as u64, "now it is in memory");
+    let outside = gateway.ask(Method::GET, "k", &[("range", "bytes=99999999-")], none()).await.unwrap_err();
+    assert!(matches!(outside, ClientError::InvalidRange { size } if size == 20 * MIB as u64));
+}
+
+#[tokio::test]
+async fn sixty_four_clients_at_once_fetch_a_cold_block_once() {
+    let world = World::new(6).await;
+    let gateways = [world.gateway(LONG).await, world.gateway(LONG).await];
+    let whole = noise(MIB, 1);
+    world.store.put("k", whole.clone());
+    world.store.set_faults(Faults { pause: Duration::from_millis(50), ..Faults::default() });
+    let read = |number: usize| gateways[number % 2].get("k");
+    for bytes in join_all((0..64).map(read)).await {
+        assert_eq!(bytes, whole);
+    }
+    let (gets, heads) = world.store.asked();
+    assert!(gets + heads <= 2, "one question a gateway: {gets} GETs, {heads} HEADs");
+    assert!(world.store.sent() < (MIB + MIB / 2) as u64, "one fetch: {} bytes", world.store.sent());
+}
+
+#[tokio::test]
+async fn a_cold_object_that_is_replaced_while_it_is_read_is_answered_as_it_was() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    let (old, new) = (noise(30 * MIB, 1), noise(30 * MIB, 2));
+    world.store.put("k", old.clone());
+    let mut body = gateway.open("k").await.into_body();
+    let mut bytes = body.next().await.unwrap().unwrap().to_vec();
+    world.store.put("k", new.clone());
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece.unwrap());
+    }
+    assert!(bytes == old, "all of it, and of one version");
+}
+
+#[tokio::test]
+async fn what_others_write_at_the_origin_is_seen_within_the_ttl() {
+    let world = World::new(6).await;
+    let ttl = Duration::from_millis(400);
+    let gateway = world.gateway(ttl).await;
+    world.store.put("k", "old");
+    assert_eq!(gateway.get("k").await, b"old");
+    world.store.put("k", "new");
+    world.runtime.sleep(ttl).await;
+    assert_eq!(gateway.get("k").await, b"new");
+    // What has not changed is asked about, and not fetched.
+    let (sent, (gets, heads)) = (world.store.sent(), world.store.asked());
+    world.runtime.sleep(ttl).await;
+    world.settle().await;
+    assert_eq!(gateway.get("k").await, b"new");
+    assert_eq!((world.store.sent(), world.store.asked()), (sent, (gets, heads + 1)));
+}
+
+#[tokio::test]
+async fn with_a_ttl_of_zero_the_origin_is_asked_for_every_read() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(Duration::ZERO).await;
+    for text in ["a", "b", "c"] {
+        world.store.put("k", text);
+        assert_eq!(gateway.get("k").await, text.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn writes_are_seen_at_once_through_every_gateway() {
+    let world = World::new(6).await;
+    let (one, other) = (world.gateway(LONG).await, world.gateway(LONG).await);
+    for round in 0..20u8 {
+        one.put("k", &[round; 100]).await;
+        assert_eq!(other.get("k").await, [round; 100]);
+        assert_eq!(one.get("k").await, [round; 100]);
+    }
+    one.ask(Method::DELETE, "k", &[], none()).await.unwrap();
+    assert_eq!(other.open("k").await.status(), StatusCode::NOT_FOUND);
+    world.store.put("k", "back");
+    assert_eq!(other.get("k").await, b"back", "that there is none is not remembered");
+}
+
+#[tokio::test]
+async fn while_an_object_is_written_nothing_of_it_is_used_or_learnt() {
+    let world = World::new(6).await;
+    let (one, other) = (world.gateway(LONG).await, world.gateway(LONG).await);
+    world.store.put("k", "old");
+    assert_eq!((other.get("k").await, other.get("k").await), (b"old".to_vec(), b"old".to_vec()));
+    world.store.set_faults(Faults { slow_write: Duration::from_millis(400), ..Faults::default() });
+    let reads = async {
+        world.settle().await;
+        let during = other.open("k").await;
+        assert_eq!(during.headers()["x-striate-cache"], "bypass");
+        assert_eq!(bytes_of(during).await, b"old");
+    };
+    futures::future::join(one.put("k", b"new"), reads).await;
+    assert_eq!(other.get("k").await, b"new");
+}
+
+/// A gateway that dies while it writes leaves a fence. Reads then pass by, until the fence is found to be nobody's.
+#[tokio::test]
+async fn a_fence_that_nobody_removes_costs_no_right_answer() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.put("k", "old");
+    assert_eq!(gateway.get("k").await, b"old");
+    let write = striate_meta::records::FencedWrite { id: 1, lease: 99 };
+    let fence = striate_meta::records::Fence { epoch: 5, writes: vec![write], keep_ms: 0 };
+    let tx = striate_meta::Transaction {
+        id: striate_meta::TxId(1),
+        preconditions: Vec::new(),
+        writes: vec![striate_meta::Write::Put(
+            keys::fence(BUCKET, "k"),
+            striate_meta::records::encode(&fence),
+        )],
+    };
+    world.meta.commit(tx).await.unwrap();
+    world.store.put("k", "new");
+    assert_eq!(gateway.get("k").await, b"new");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_taken_up_where_it_broke() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(5 * MIB, 1);
+    world.store.put("k", whole.clone());
+    world.store.set_faults(Faults { break_after: Some(2 * MIB + 500), ..Faults::default() });
+    assert!(gateway.get("k").await == whole);
+    world.settle().await;
+    let sent = world.store.sent();
+    assert!(sent < (5 * MIB + MIB) as u64, "{sent}");
+    assert!(gateway.get("k").await == whole);
+    assert_eq!(world.store.sent(), sent, "and all of it is in memory");
+}
+
+#[tokio::test]
+async fn an_origin_that_fails_for_a_moment_is_asked_again_and_one_that_is_gone_is_named() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.put("k", "bytes");
+    world.store.set_faults(Faults { unavailable: 2, ..Faults::default() });
+    assert_eq!(gateway.get("k").await, b"bytes");
+    world.settle().await;
+    world.store.set_faults(Faults { unavailable: 1_000, ..Faults::default() });
+    assert_eq!(gateway.get("k").await, b"bytes", "within the ttl memory answers");
+    let error = gateway.ask(Method::GET, "other", &[], none()).await.unwrap_err();
+    assert!(error.to_string().contains(&world.store.endpoint), "{error}");
+}
+
+/// Removes all splits of a block, or those of the given indices.
+async fn lose(world: &World, is_lost: impl Fn(ChunkId) -> bool) {
+    for cache in &world.caches {
+        for info in cache.list(None, 1_000).await.unwrap().chunks {
+            if is_lost(info.chunk) {
+                cache.delete(&[info.chunk], FencingEpoch::NONE).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_a_block_that_is_half_there_only_the_other_half_is_fetched() {
+    let mut world = World::new(6).await;
+    world.block_len = 4 * MIB;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(4 * MIB, 1);
+    world.store.put("k", whole.clone());
+    assert!(gateway.get("k").await == whole);
+    world.settle().await;
+    lose(&world, |split| split.index == 2 || split.index >= 4).await;
+    assert!(gateway.get_range("k", MIB..4 * MIB).await == whole[MIB..]);
+    assert_eq!(world.store.sent(), 5 * MIB as u64, "one split more");
+    world.settle().await;
+    assert!(gateway.get("k").await == whole);
+    assert_eq!(world.store.sent(), 5 * MIB as u64, "and it is there again");
+}
+
+#[tokio::test]
+async fn of_an_object_that_is_half_there_only_the_other_half_is_fetched() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(5 * MIB, 1);
+    world.store.put("k", whole.clone());
+    assert!(gateway.get("k").await == whole);
+    world.settle().await;
+    let mut names = std::collections::BTreeSet::new();
+    for cache in &world.caches {
+        names.extend(cache.list(None, 1_000).await.unwrap().chunks.iter().map(|info| info.chunk.stripe));
+    }
+    let lost = *names.first().unwrap();
+    lose(&world, |split| split.stripe == lost).await;
+    assert!(gateway.get("k").await == whole);
+    assert_eq!(world.store.sent(), 6 * MIB as u64, "one block more");
+}
+
+#[tokio::test]
+async fn memory_sites_that_are_gone_cost_no_answer() {
+    let world = World::new(0).await;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(3 * MIB, 1);
+    world.store.put("k", whole.clone());
+    for _ in 0..2 {
+        let answer = gateway.open("k").await;
+        assert!(!Gateway::was_hit(&answer));
+        assert!(bytes_of(answer).await == whole);
+    }
+}
+
+#[tokio::test]
+async fn conditions_are_judged_here() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.put("k", "bytes");
+    let etag = gateway.open("k").await.headers()["etag"].to_str().unwrap().to_owned();
+    let not_modified = gateway.ask(Method::GET, "k", &[("if-none-match", &etag)], none()).await.unwrap_err();
+    assert!(matches!(not_modified, ClientError::NotModified(_)));
+    let failed = gateway.ask(Method::GET, "k", &[("if-match", "\"other\"")], none()).await.unwrap_err();
+    assert!(matches!(failed, ClientError::PreconditionFailed(_)));
+    assert_eq!(gateway.ask(Method::HEAD, "k", &[("if-match", &etag)], none()).await.unwrap().status(), 200);
+}

@@ -1,0 +1,201 @@
+//! A small S3 store that counts what it is asked, and fails as it is told.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use striate_runtime::Runtime;
+use tokio::net::TcpListener;
+
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// Bytes of one frame of an answer.
+const FRAME: usize = 64 << 10;
+
+/// The store; a cheap handle.
+#[derive(Clone)]
+pub struct Store {
+    pub endpoint: String,
+    state: Arc<State>,
+}
+
+struct State {
+    runtime: Runtime,
+    objects: Mutex<HashMap<String, Bytes>>,
+    faults: Mutex<Faults>,
+    gets: AtomicU64,
+    heads: AtomicU64,
+    sent: AtomicU64,
+}
+
+/// What goes wrong, or slowly.
+#[derive(Clone, Copy, Default)]
+pub struct Faults {
+    /// Pause before each frame of an answer.
+    pub pause: Duration,
+    /// The next answer breaks off after so many bytes.
+    pub break_after: Option<usize>,
+    /// So many requests are answered 503.
+    pub unavailable: u32,
+    /// Pause before a write happens.
+    pub slow_write: Duration,
+}
+
+impl Store {
+    pub async fn start(runtime: &Runtime) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let state = State {
+            runtime: runtime.clone(),
+            objects: Mutex::default(),
+            faults: Mutex::default(),
+            gets: AtomicU64::new(0),
+            heads: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+        };
+        let this = Self { endpoint, state: Arc::new(state) };
+        runtime.spawn(this.clone().serve(listener));
+        this
+    }
+
+    async fn serve(self, listener: TcpListener) {
+        while let Ok((stream, _)) = listener.accept().await {
+            let this = self.clone();
+            let service = service_fn(move |request| {
+                let this = this.clone();
+                async move { Ok::<_, Infallible>(this.answer(request).await) }
+            });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            self.state.runtime.spawn(async move { drop(connection.await) });
+        }
+    }
+
+    pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
+        self.state.objects.lock().insert(key.to_owned(), bytes.into());
+    }
+
+    pub fn get(&self, key: &str) -> Option<Bytes> {
+        self.state.objects.lock().get(key).cloned()
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        *self.state.faults.lock() = faults;
+    }
+
+    /// GETs and HEADs until now.
+    pub fn asked(&self) -> (u64, u64) {
+        (self.state.gets.load(Ordering::Relaxed), self.state.heads.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of objects that were sent.
+    pub fn sent(&self) -> u64 {
+        self.state.sent.load(Ordering::Relaxed)
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let key = request.uri().path().trim_start_matches("/theirs").trim_start_matches('/').to_owned();
+        {
+            let mut faults = self.state.faults.lock();
+            if faults.unavailable > 0 {
+                faults.unavailable -= 1;
+                return status(StatusCode::SERVICE_UNAVAILABLE);
+            }
+        }
+        match *request.method() {
+            Method::PUT => {
+                let Ok(body) = request.into_body().collect().await else {
+                    return status(StatusCode::BAD_REQUEST);
+                };
+                let pause = self.state.faults.lock().slow_write;
+                self.state.runtime.sleep(pause).await;
+                self.put(&key, body.to_bytes());
+                status(StatusCode::OK)
+            }
+            Method::DELETE => {
+                self.state.objects.lock().remove(&key);
+                status(StatusCode::NO_CONTENT)
+            }
+            // A listing.
+            Method::GET if key.is_empty() => status(StatusCode::OK),
+            _ => self.read(&request, &key),
+        }
+    }
+
+    fn read(&self, request: &Request<Incoming>, key: &str) -> Response<Body> {
+        let is_head = request.method() == Method::HEAD;
+        let counter = if is_head { &self.state.heads } else { &self.state.gets };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let Some(bytes) = self.get(key) else { return status(StatusCode::NOT_FOUND) };
+        let etag = format!(
+            "\"{:016x}\"",
+            bytes.iter().fold(bytes.len() as u64, |sum, byte| (sum ^ u64::from(*byte))
+                .wrapping_mul(0x0100_0000_01b3))
+        );
+        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        if text(header::IF_MATCH).is_some_and(|wanted| wanted != etag) {
+            return status(StatusCode::PRECONDITION_FAILED);
+        }
+        let mut response = Response::builder().header(header::ETAG, &etag);
+        let range = match text(header::RANGE).and_then(|range| range.strip_prefix("bytes=")?.split_once('-'))
+        {
+            None => 0..bytes.len(),
+            Some((from, to)) => {
+                let from: usize = from.parse().unwrap();
+                let to = to.parse().map_or(bytes.len(), |to: usize| (to + 1).min(bytes.len()));
+                if from >= to {
+                    return status(StatusCode::RANGE_NOT_SATISFIABLE);
+                }
+                let range = format!("bytes {from}-{}/{}", to - 1, bytes.len());
+                response = response.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, range);
+                from..to
+            }
+        };
+        let response = response.header(header::CONTENT_LENGTH, range.len()).header("x-amz-meta-a", "b");
+        let body = if is_head { empty() } else { self.frames(bytes.slice(range)) };
+        response.body(body).unwrap()
+    }
+
+    fn frames(&self, bytes: Bytes) -> Body {
+        let (this, break_after) = (self.clone(), self.state.faults.lock().break_after.take());
+        let frames = stream::unfold((bytes, 0), move |(mut rest, sent)| {
+            let this = this.clone();
+            async move {
+                if rest.is_empty() {
+                    return None;
+                }
+                let pause = this.state.faults.lock().pause;
+                this.state.runtime.sleep(pause).await;
+                if break_after.is_some_and(|most| sent >= most) {
+                    return Some((Err(std::io::Error::other("broken")), (Bytes::new(), sent)));
+                }
+                let frame = rest.split_to(rest.len().min(FRAME));
+                this.state.sent.fetch_add(frame.len() as u64, Ordering::Relaxed);
+                let sent = sent + frame.len();
+                Some((Ok(Frame::data(frame)), (rest, sent)))
+            }
+        });
+        StreamBody::new(frames).boxed_unsync()
+    }
+}
+
+fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+fn status(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(empty());
+    *response.status_mut() = status;
+    response
+}
