@@ -1,0 +1,77 @@
+//! Connections to S3 stores: HTTP/1.1 over TCP or TLS, kept and used again.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body::Body;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+/// A connection that was not used for this long is not used again. Servers close idle connections after some 20 s and more,
+/// and a request that crosses with the close would fail.
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends requests with bodies of type `B` over `http` and `https`. Cheap to clone; clones share connections.
+pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
+
+/// A client that trusts what `tls` trusts. It sends each request once, except that a kept connection which turns out to be closed
+/// before anything was sent is replaced.
+pub fn http_client<B>(tls: ClientConfig) -> HttpClient<B>
+where
+    B: Body + Send + 'static + Unpin,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
+    Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_CONNECTION_TIMEOUT).build(connector)
+}
+
+/// A TLS configuration that trusts the system's roots and the certificates in `ca_file` (PEM).
+///
+/// # Errors
+/// The reason, when the file cannot be read or holds no certificate.
+pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    // A machine without root certificates can still use plain HTTP and a file of its own.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(path) = ca_file {
+        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
+        let before = roots.len();
+        for certificate in certificates {
+            let certificate = certificate.map_err(|error| error.to_string())?;
+            roots.add(certificate).map_err(|error| error.to_string())?;
+        }
+        if roots.len() == before {
+            return Err("it holds no certificate".to_owned());
+        }
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring supports the default protocol versions");
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(client_config(Some(file.path())).unwrap_err(), "it holds no certificate");
+        assert!(client_config(Some(Path::new("/nonexistent.pem"))).is_err());
+        assert!(client_config(None).is_ok());
+    }
+}
