@@ -1,7 +1,7 @@
 //! Connections to S3 stores: HTTP/1.1 over TCP or TLS, kept and used again.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,29 +38,38 @@ where
     Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_CONNECTION_TIMEOUT).build(connector)
 }
 
+/// A file of certificates that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct CaFileError {
+    path: PathBuf,
+    reason: String,
+}
+
 /// A TLS configuration that trusts the system's roots and the certificates in `ca_file` (PEM).
 ///
 /// # Errors
-/// The reason, when the file cannot be read or holds no certificate.
-pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+/// When the file cannot be read or holds no certificate.
+pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, CaFileError> {
     let mut roots = RootCertStore::empty();
     // A machine without root certificates can still use plain HTTP and a file of its own.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
-        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
-        let before = roots.len();
-        for certificate in certificates {
-            let certificate = certificate.map_err(|error| error.to_string())?;
-            roots.add(certificate).map_err(|error| error.to_string())?;
-        }
-        if roots.len() == before {
-            return Err("it holds no certificate".to_owned());
-        }
+        add_certificates(&mut roots, path)
+            .map_err(|error| CaFileError { path: path.to_owned(), reason: error.to_string() })?;
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring supports the default protocol versions");
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn add_certificates(roots: &mut RootCertStore, path: &Path) -> Result<(), Box<dyn Error>> {
+    let before = roots.len();
+    for certificate in CertificateDer::pem_file_iter(path)? {
+        roots.add(certificate?)?;
+    }
+    if roots.len() == before { Err("it holds no certificate".into()) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -70,7 +79,8 @@ mod tests {
     #[test]
     fn a_file_without_certificates_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(client_config(Some(file.path())).unwrap_err(), "it holds no certificate");
+        let error = client_config(Some(file.path())).unwrap_err();
+        assert_eq!(error.to_string(), format!("{}: it holds no certificate", file.path().display()));
         assert!(client_config(Some(Path::new("/nonexistent.pem"))).is_err());
         assert!(client_config(None).is_ok());
     }

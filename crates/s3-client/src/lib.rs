@@ -13,6 +13,6 @@ pub mod connection;
 pub mod signer;
 pub mod uri;
 
-pub use connection::{HttpClient, client_config, http_client};
+pub use connection::{CaFileError, HttpClient, client_config, http_client};
 pub use signer::{Payload, SignError, Signer};
 pub use uri::{encode_path, encode_query};
