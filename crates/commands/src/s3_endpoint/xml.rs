@@ -70,6 +70,7 @@ pub struct Contents {
     /// Bytes.
     pub size: u64,
     /// As the store writes it.
+    #[serde(default)]
     pub last_modified: String,
 }
 
