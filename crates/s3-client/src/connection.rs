@@ -74,6 +74,15 @@ fn add_certificates(roots: &mut RootCertStore, path: &Path) -> Result<(), Box<dy
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use http_body_util::Empty;
+    use rcgen::CertifiedKey;
+    use rustls::ServerConfig;
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
     use super::*;
 
     #[test]
@@ -83,5 +92,46 @@ mod tests {
         assert_eq!(error.to_string(), format!("{}: it holds no certificate", file.path().display()));
         assert!(client_config(Some(Path::new("/nonexistent.pem"))).is_err());
         assert!(client_config(None).is_ok());
+    }
+
+    /// Answers every request with 200 and nothing.
+    async fn serve(listener: TcpListener, tls: TlsAcceptor) {
+        loop {
+            let Ok(mut stream) = tls.accept(listener.accept().await.unwrap().0).await else { continue };
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            stream.flush().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_servers_certificate_is_trusted_when_it_was_given_and_else_not() {
+        let CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), cert.pem()).unwrap();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri: http::Uri =
+            format!("https://localhost:{}/", listener.local_addr().unwrap().port()).parse().unwrap();
+        let ask = async |ca_file| {
+            http_client::<Empty<Bytes>>(client_config(ca_file).unwrap()).get(uri.clone()).await
+        };
+        tokio::select! {
+            () = serve(listener, TlsAcceptor::from(Arc::new(config))) => unreachable!("it serves for ever"),
+            () = async {
+                assert!(ask(None).await.is_err());
+                assert!(ask(Some(file.path())).await.unwrap().status().is_success());
+            } => {}
+        }
     }
 }

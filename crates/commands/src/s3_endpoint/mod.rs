@@ -3,7 +3,6 @@
 
 mod endpoint;
 mod refusal;
-pub mod xml;
 
 pub use endpoint::{Call, S3Endpoint, SendError};
 pub use refusal::{Refusal, explain};

@@ -1,9 +1,9 @@
 //! What a store says when it refuses.
 
 use http::StatusCode;
+use striate_s3_client::xml::{self, Answer};
 
 use super::Call;
-use super::xml;
 
 /// A refusal: its status, its code, and words for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl Refusal {
     /// What the body of an answer with an error's status says.
     pub fn new(status: StatusCode, body: &[u8]) -> Self {
         // What stands between us and the store may answer in another language.
-        let xml::Error { code, message } = xml::read(body).unwrap_or_default();
+        let xml::Error { code, message } = xml::Error::read(body).unwrap_or_default();
         Self { status, code, message }
     }
 

@@ -9,15 +9,14 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use serde::de::DeserializeOwned;
 use striate_runtime::Runtime;
 use striate_s3_client::encode_path;
+use striate_s3_client::xml::{self, Answer, Message, Part};
 
 use super::location::ObjectLocation;
 use crate::args::EndpointArgs;
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
-use crate::s3_endpoint::xml::{self, Part};
 use crate::s3_endpoint::{Call, Refusal, S3Endpoint, SendError, explain};
 
 /// How often a request is tried.
@@ -102,7 +101,7 @@ impl ObjectStore {
         }
         let body = match self.endpoint.region() {
             "us-east-1" => String::new(),
-            region => xml::write(&xml::CreateBucketConfiguration { location_constraint: region }),
+            region => xml::CreateBucketConfiguration { location_constraint: region }.write(),
         };
         let call = Call { method: Method::PUT, bucket, body: body.into(), ..Call::default() };
         self.call(call).await.map(|_| true)
@@ -236,7 +235,7 @@ impl ObjectStore {
     /// # Errors
     /// When the store refuses or cannot be reached.
     pub async fn complete_upload(&self, at: &ObjectLocation, upload: &str, parts: Vec<Part>) -> Outcome {
-        let body = xml::write(&xml::CompleteMultipartUpload { parts }).into();
+        let body = xml::CompleteMultipartUpload { parts }.write().into();
         let query = &[("uploadId", upload)];
         let call = Call { method: Method::POST, query, body, ..on(at) };
         late(at, &self.call_to_the_end(call).await?)
@@ -309,8 +308,8 @@ fn on(at: &ObjectLocation) -> Call<'_> {
 }
 
 /// The document that was answered.
-fn document<T: DeserializeOwned>((_, body): &(HeaderMap, Bytes)) -> Outcome<T> {
-    xml::read(body).map_err(Failure::failed)
+fn document<T: Answer>((_, body): &(HeaderMap, Bytes)) -> Outcome<T> {
+    T::read(body).map_err(Failure::failed)
 }
 
 /// The outcome of a copy or completion, which may fail after the status was sent.

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
 use striate_runtime::Runtime;
+use striate_s3_client::xml::Part;
 
 use super::location::ObjectLocation;
 use super::store::ObjectStore;
 use crate::failure::{Failure, Outcome};
-use crate::s3_endpoint::xml::Part;
 
 /// Larger files go up in parts, at least this large.
 const PART_LEN: u64 = 16 << 20;

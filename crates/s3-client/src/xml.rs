@@ -1,7 +1,5 @@
 //! The XML that an S3 client reads and writes.
 
-use std::borrow::Cow;
-
 use percent_encoding::percent_decode_str;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -140,19 +138,48 @@ pub struct CreateBucketConfiguration<'a> {
     pub location_constraint: &'a str,
 }
 
-/// The document of an answer.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn read<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
-    let text: Cow<'_, str> = String::from_utf8_lossy(document);
+/// A document that a store answers with.
+pub trait Answer: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn read(document: &[u8]) -> Result<Self, String>;
+}
+
+/// A document that a client sends.
+pub trait Message {
+    /// Writes it.
+    fn write(&self) -> String;
+}
+
+fn read<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
+    let text = String::from_utf8_lossy(document);
     quick_xml::de::from_str(&text).map_err(|error| format!("the store's answer makes no sense: {error}"))
 }
 
-/// The document to send.
-pub fn write(document: &impl Serialize) -> String {
+fn write(document: &impl Serialize) -> String {
     quick_xml::se::to_string(document).expect("names and texts can be written as XML")
 }
+
+// What reads and writes is compiled here, where it is optimised, and not by whoever calls it.
+macro_rules! documents {
+    ($($answer:ty),*; $($message:ty),*) => {
+        $(impl Answer for $answer {
+            fn read(document: &[u8]) -> Result<Self, String> {
+                read(document)
+            }
+        })*
+        $(impl Message for $message {
+            fn write(&self) -> String {
+                write(self)
+            }
+        })*
+    };
+}
+
+documents!(Error, ListBucketsResult, ListBucketResult, InitiateMultipartUploadResult, Late;
+    CompleteMultipartUpload, CreateBucketConfiguration<'_>);
 
 #[cfg(test)]
 mod tests {
