@@ -5,7 +5,7 @@
 //! | [`args`], [`config`] | the command line, variables and files of all commands |
 //! | [`run()`] | one command of a client, from its arguments to its end |
 //! | [`admin`], [`operate`] | the admin socket from outside; `status`, `heal`, `verify`, `explain`, `pack`, `disk`, `bucket` |
-//! | [`s3_client`] | a small client of any S3 store |
+//! | [`s3_endpoint`] | requests to any S3 store, and what refusals say |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
 //! | [`mod@bench`] | workloads against any S3 store, measured |
 //! | [`credentials`] | access keys from the environment, and shown once |
@@ -26,7 +26,7 @@ pub mod failure;
 pub mod interruption;
 pub mod operate;
 mod run;
-pub mod s3_client;
+pub mod s3_endpoint;
 pub mod transfer;
 
 pub use run::run;

@@ -1,7 +1,7 @@
 //! Connections to S3 stores: HTTP/1.1 over TCP or TLS, kept and used again.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,24 +38,25 @@ where
     Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_CONNECTION_TIMEOUT).build(connector)
 }
 
+/// A file of certificates that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct CaFileError {
+    path: PathBuf,
+    reason: String,
+}
+
 /// A TLS configuration that trusts the system's roots and the certificates in `ca_file` (PEM).
 ///
 /// # Errors
-/// The reason, when the file cannot be read or holds no certificate.
-pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+/// When the file cannot be read or holds no certificate.
+pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, CaFileError> {
     let mut roots = RootCertStore::empty();
     // A machine without root certificates can still use plain HTTP and a file of its own.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
-        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
-        let before = roots.len();
-        for certificate in certificates {
-            let certificate = certificate.map_err(|error| error.to_string())?;
-            roots.add(certificate).map_err(|error| error.to_string())?;
-        }
-        if roots.len() == before {
-            return Err("it holds no certificate".to_owned());
-        }
+        add_certificates(&mut roots, path)
+            .map_err(|error| CaFileError { path: path.to_owned(), reason: error.to_string() })?;
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -63,15 +64,74 @@ pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
+fn add_certificates(roots: &mut RootCertStore, path: &Path) -> Result<(), Box<dyn Error>> {
+    let before = roots.len();
+    for certificate in CertificateDer::pem_file_iter(path)? {
+        roots.add(certificate?)?;
+    }
+    if roots.len() == before { Err("it holds no certificate".into()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use http_body_util::Empty;
+    use rcgen::CertifiedKey;
+    use rustls::ServerConfig;
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
     use super::*;
 
     #[test]
     fn a_file_without_certificates_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(client_config(Some(file.path())).unwrap_err(), "it holds no certificate");
+        let error = client_config(Some(file.path())).unwrap_err();
+        assert_eq!(error.to_string(), format!("{}: it holds no certificate", file.path().display()));
         assert!(client_config(Some(Path::new("/nonexistent.pem"))).is_err());
         assert!(client_config(None).is_ok());
+    }
+
+    /// Answers every request with 200 and nothing.
+    async fn serve(listener: TcpListener, tls: TlsAcceptor) {
+        loop {
+            let Ok(mut stream) = tls.accept(listener.accept().await.unwrap().0).await else { continue };
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            stream.flush().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_servers_certificate_is_trusted_when_it_was_given_and_else_not() {
+        let CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), cert.pem()).unwrap();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri: http::Uri =
+            format!("https://localhost:{}/", listener.local_addr().unwrap().port()).parse().unwrap();
+        let ask = async |ca_file| {
+            http_client::<Empty<Bytes>>(client_config(ca_file).unwrap()).get(uri.clone()).await
+        };
+        tokio::select! {
+            () = serve(listener, TlsAcceptor::from(Arc::new(config))) => unreachable!("it serves for ever"),
+            () = async {
+                assert!(ask(None).await.is_err());
+                assert!(ask(Some(file.path())).await.unwrap().status().is_success());
+            } => {}
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! AWS Signature Version 4 in the `Authorization` header, by the signer of AWS's own SDK.
 
+use std::str::Utf8Error;
 use std::time::{Duration, UNIX_EPOCH};
 
 use aws_credential_types::Credentials;
@@ -55,7 +56,7 @@ impl Signer {
     /// `x-amzn-trace-id`; its body is not looked at. `wall_time` counts from the Unix epoch.
     ///
     /// # Errors
-    /// When the URI has no host, or a value is not ASCII.
+    /// When the URI has no host, or a value is no text.
     pub fn sign<B>(
         &self,
         request: &mut Request<B>,
@@ -78,8 +79,9 @@ impl Signer {
             Payload::Sha256(digits) => SignableBody::Precomputed(digits.to_owned()),
             Payload::Unsigned => SignableBody::UnsignedPayload,
         };
-        let headers = request.headers().iter().map(|(name, value)| Ok((name.as_str(), value.to_str()?)));
-        let headers: Vec<_> = headers.collect::<Result<_, http::header::ToStrError>>().map_err(unsignable)?;
+        let headers = request.headers().iter();
+        let headers = headers.map(|(name, value)| Ok((name.as_str(), str::from_utf8(value.as_bytes())?)));
+        let headers: Vec<_> = headers.collect::<Result<_, Utf8Error>>().map_err(unsignable)?;
         let uri = request.uri().to_string();
         let signable = SignableRequest::new(request.method().as_str(), uri, headers.into_iter(), body);
         let (instructions, _) =

@@ -24,10 +24,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_http::HttpError;
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -35,6 +31,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use striate_commands::args::OtlpEndpoint;
 use striate_commands::failure::{Failure, Outcome};
+use striate_s3_client::{HttpClient, client_config, http_client};
 use tracing::Subscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -102,7 +99,7 @@ impl Spans {
 
 /// Posts batches. The exporter calls it from a thread of its own, so that it is told which runtime has the network.
 struct Collector {
-    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: HttpClient<Full<Bytes>>,
     network: tokio::runtime::Handle,
     endpoint: String,
     /// Whether it was said that the collector does not take spans.
@@ -111,12 +108,7 @@ struct Collector {
 
 impl Collector {
     fn new(endpoint: &OtlpEndpoint) -> Outcome<Self> {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        let tls = striate_commands::s3_client::client_config(None)?;
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-        let http =
-            HttpClient::builder(TokioExecutor::new()).build(connector.enable_http1().wrap_connector(http));
+        let http = http_client(client_config(None).map_err(Failure::failed)?);
         let network = tokio::runtime::Handle::current();
         Ok(Self { http, network, endpoint: endpoint.as_str().to_owned(), said: Arc::default() })
     }

@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use striate_workload::{Kind, Operation, Workload};
 
 use super::contents::Contents;
-use crate::s3_client::{Call, Refusal, S3Endpoint, SendError};
+use crate::s3_endpoint::{Call, Refusal, S3Endpoint, SendError};
 
 /// An error's answer is read up to this many bytes.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;

@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::number;
 use crate::admin::messages::{
     BucketInfo, ImbalanceSample, KeyShown, MovementState, MovesState, PlacementState, RepairState,
     ScrubState, Status,
 };
-use crate::s3_client::sign::civil_date;
 use crate::transfer::progress::human_bytes;
 
 /// Columns of text, each as wide as its widest entry.
@@ -44,12 +44,9 @@ pub fn printable(name: &str) -> String {
 
 /// A date for people: `2026-11-20`.
 fn date(unix_ms: u64) -> String {
-    match unix_ms {
-        0 => "-".to_owned(),
-        _ => {
-            let (year, month, day) = civil_date(unix_ms / 86_400_000);
-            format!("{year:04}-{month:02}-{day:02}")
-        }
+    match OffsetDateTime::from_unix_timestamp((unix_ms / 1_000) as i64) {
+        Ok(time) if unix_ms > 0 => time.date().to_string(),
+        _ => "-".to_owned(),
     }
 }
 

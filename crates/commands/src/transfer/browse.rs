@@ -20,8 +20,8 @@ const PARALLEL_DELETES: usize = 16;
 pub async fn ls(runtime: Runtime, args: LsArgs) -> Outcome {
     let store = ObjectStore::connect(runtime, &args.endpoint)?;
     let Some(location) = args.location else {
-        for (name, created) in store.buckets().await? {
-            println!("{created}  {name}");
+        for bucket in store.buckets().await? {
+            println!("{}  {}", bucket.creation_date, bucket.name);
         }
         return Ok(());
     };

@@ -10,14 +10,14 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use striate_runtime::Runtime;
+use striate_s3_client::encode_path;
+use striate_s3_client::xml::{self, Answer, Message, Part};
 
 use super::location::ObjectLocation;
 use crate::args::EndpointArgs;
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
-use crate::s3_client::sign::encode_path;
-use crate::s3_client::xml::{Element, complete_upload};
-use crate::s3_client::{Call, Refusal, S3Endpoint, SendError, explain};
+use crate::s3_endpoint::{Call, Refusal, S3Endpoint, SendError, explain};
 
 /// How often a request is tried.
 const ATTEMPTS: u32 = 5;
@@ -101,24 +101,19 @@ impl ObjectStore {
         }
         let body = match self.endpoint.region() {
             "us-east-1" => String::new(),
-            region => format!(
-                "<CreateBucketConfiguration><LocationConstraint>{region}</LocationConstraint>\
-                 </CreateBucketConfiguration>"
-            ),
+            region => xml::CreateBucketConfiguration { location_constraint: region }.write(),
         };
         let call = Call { method: Method::PUT, bucket, body: body.into(), ..Call::default() };
         self.call(call).await.map(|_| true)
     }
 
-    /// Names of all buckets.
+    /// All buckets, in the store's order.
     ///
     /// # Errors
     /// When the store refuses or cannot be reached.
-    pub async fn buckets(&self) -> Outcome<Vec<(String, String)>> {
-        let answer = xml(self.call(Call::default()).await?)?;
-        let buckets = answer.child("Buckets").into_iter().flat_map(|list| list.all("Bucket"));
-        let pair = |bucket: &Element| (bucket.text_of("Name").into(), bucket.text_of("CreationDate").into());
-        Ok(buckets.map(pair).collect())
+    pub async fn buckets(&self) -> Outcome<Vec<xml::Bucket>> {
+        let answer: xml::ListBucketsResult = document(&self.call(Call::default()).await?)?;
+        Ok(answer.buckets.bucket)
     }
 
     /// One page of a listing below `prefix`; `next` is what the page before answered.
@@ -131,23 +126,23 @@ impl ObjectStore {
         delimiter: &str,
         next: Option<&str>,
     ) -> Outcome<ListedPage> {
-        let mut query = vec![("list-type", "2"), ("prefix", at.key.as_str())];
+        let mut query = vec![("list-type", "2"), ("encoding-type", "url"), ("prefix", at.key.as_str())];
         query.extend((!delimiter.is_empty()).then_some(("delimiter", delimiter)));
         query.extend(next.map(|token| ("continuation-token", token)));
-        let answer = xml(self.call(Call { bucket: &at.bucket, query: &query, ..Call::default() }).await?)?;
-        let object = |element: &Element| {
-            let size = element.text_of("Size").parse().unwrap_or(0);
-            Listed {
-                key: element.text_of("Key").into(),
-                size,
-                modified: element.text_of("LastModified").into(),
-            }
+        let answer = self.call(Call { bucket: &at.bucket, query: &query, ..Call::default() }).await?;
+        let page: xml::ListBucketResult = document(&answer)?;
+        if page.is_truncated && page.next_continuation_token.is_empty() {
+            return Err(Failure::failed(format!("{at}: the store does not say where the listing goes on")));
+        }
+        let object = |object: &xml::Contents| Listed {
+            key: page.decode(&object.key),
+            size: object.size,
+            modified: object.last_modified.clone(),
         };
-        let token = answer.text_of("NextContinuationToken");
         Ok(ListedPage {
-            objects: answer.all("Contents").map(object).collect(),
-            prefixes: answer.all("CommonPrefixes").map(|element| element.text_of("Prefix").into()).collect(),
-            next: (answer.text_of("IsTruncated") == "true").then(|| token.to_owned()),
+            objects: page.contents.iter().map(object).collect(),
+            prefixes: page.common_prefixes.iter().map(|common| page.decode(&common.prefix)).collect(),
+            next: page.is_truncated.then_some(page.next_continuation_token),
         })
     }
 
@@ -194,7 +189,7 @@ impl ObjectStore {
     pub async fn copy(&self, from: &ObjectLocation, to: &ObjectLocation) -> Outcome {
         let source = encode_path(&format!("/{}/{}", from.bucket, from.key));
         let headers = vec![("x-amz-copy-source", source)];
-        xml(self.call(Call { method: Method::PUT, headers, ..on(to) }).await?).map(drop)
+        late(to, &self.call(Call { method: Method::PUT, headers, ..on(to) }).await?)
     }
 
     /// Deletes an object.
@@ -212,10 +207,11 @@ impl ObjectStore {
     pub async fn create_upload(&self, at: &ObjectLocation) -> Outcome<String> {
         let query = &[("uploads", "")];
         let call = Call { method: Method::POST, query, ..on(at) };
-        Ok(xml(self.call_to_the_end(call).await?)?.text_of("UploadId").to_owned())
+        let answer: xml::InitiateMultipartUploadResult = document(&self.call_to_the_end(call).await?)?;
+        Ok(answer.upload_id)
     }
 
-    /// Stores a part; answers its ETag.
+    /// Stores a part.
     ///
     /// # Errors
     /// When the store refuses or cannot be reached.
@@ -225,28 +221,24 @@ impl ObjectStore {
         upload: &str,
         number: u32,
         body: Bytes,
-    ) -> Outcome<String> {
-        let number = number.to_string();
-        let query = [("partNumber", number.as_str()), ("uploadId", upload)];
+    ) -> Outcome<Part> {
+        let part_number = number.to_string();
+        let query = [("partNumber", part_number.as_str()), ("uploadId", upload)];
         let (head, _) = self.call(Call { method: Method::PUT, query: &query, body, ..on(at) }).await?;
         let etag = head.get("etag").and_then(|value| value.to_str().ok());
-        etag.map(str::to_owned).ok_or_else(|| Failure::failed(format!("{at}: part {number} got no ETag")))
+        let etag = etag.ok_or_else(|| Failure::failed(format!("{at}: part {number} got no ETag")))?;
+        Ok(Part { part_number: number, etag: etag.to_owned() })
     }
 
     /// Makes the parts an object.
     ///
     /// # Errors
     /// When the store refuses or cannot be reached.
-    pub async fn complete_upload(
-        &self,
-        at: &ObjectLocation,
-        upload: &str,
-        parts: &[(u32, String)],
-    ) -> Outcome {
-        let body = complete_upload(parts).into();
+    pub async fn complete_upload(&self, at: &ObjectLocation, upload: &str, parts: Vec<Part>) -> Outcome {
+        let body = xml::CompleteMultipartUpload { parts }.write().into();
         let query = &[("uploadId", upload)];
         let call = Call { method: Method::POST, query, body, ..on(at) };
-        xml(self.call_to_the_end(call).await?).map(drop)
+        late(at, &self.call_to_the_end(call).await?)
     }
 
     /// Gives up an upload.
@@ -316,12 +308,17 @@ fn on(at: &ObjectLocation) -> Call<'_> {
 }
 
 /// The document that was answered.
-fn xml((_, body): (HeaderMap, Bytes)) -> Outcome<Element> {
-    let root = Element::parse(&String::from_utf8_lossy(&body)).map_err(Failure::failed)?;
-    // Copies and completions may fail after the status was sent.
-    match root.name.as_str() {
-        "Error" => Err(Failure::failed(explain(root.text_of("Code"), root.text_of("Message")))),
-        _ => Ok(root),
+fn document<T: Answer>((_, body): &(HeaderMap, Bytes)) -> Outcome<T> {
+    T::read(body).map_err(Failure::failed)
+}
+
+/// The outcome of a copy or completion, which may fail after the status was sent.
+fn late(at: &ObjectLocation, answer: &(HeaderMap, Bytes)) -> Outcome {
+    match document(answer)? {
+        xml::Late::Error(error) => {
+            Err(Failure::failed(format!("{at}: {}", explain(&error.code, &error.message))))
+        }
+        xml::Late::CopyObjectResult(_) | xml::Late::CompleteMultipartUploadResult(_) => Ok(()),
     }
 }
 

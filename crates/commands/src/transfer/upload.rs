@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
 use striate_runtime::Runtime;
+use striate_s3_client::xml::Part;
 
 use super::location::ObjectLocation;
 use super::store::ObjectStore;
@@ -53,9 +54,9 @@ pub async fn upload_file(
     let send = |(number, offset, len): (u32, u64, u64)| {
         let (source, upload) = (&source, &upload);
         async move {
-            let etag = store.put_part(to, upload, number, source.read(offset, len).await?).await?;
+            let sent = store.put_part(to, upload, number, source.read(offset, len).await?).await?;
             bar.inc(len);
-            Ok::<_, Failure>((number, etag))
+            Ok::<_, Failure>(sent)
         }
     };
     let sent = stream::iter(parts).map(send).buffered(parallel).try_collect::<Vec<_>>().await;
@@ -92,9 +93,9 @@ pub async fn upload_standard_input(
     let send = |part: Outcome<(u32, Bytes)>| async move {
         let (number, piece) = part?;
         let len = piece.len() as u64;
-        let etag = store.put_part(to, upload_id, number, piece).await?;
+        let sent = store.put_part(to, upload_id, number, piece).await?;
         bar.inc(len);
-        Ok::<_, Failure>((number, etag))
+        Ok::<_, Failure>(sent)
     };
     let sent = parts.map(send).buffered(parallel).try_collect::<Vec<_>>().await;
     finish(store, to, &upload, sent).await?;
@@ -102,14 +103,9 @@ pub async fn upload_standard_input(
 }
 
 /// Completes an upload whose parts are all there, else gives it up.
-async fn finish(
-    store: &ObjectStore,
-    to: &ObjectLocation,
-    upload: &str,
-    sent: Outcome<Vec<(u32, String)>>,
-) -> Outcome {
+async fn finish(store: &ObjectStore, to: &ObjectLocation, upload: &str, sent: Outcome<Vec<Part>>) -> Outcome {
     match sent {
-        Ok(parts) => store.complete_upload(to, upload, &parts).await,
+        Ok(parts) => store.complete_upload(to, upload, parts).await,
         Err(failure) => {
             // The failure that matters is the first; what an abort leaves behind the store collects.
             let _ = store.abort_upload(to, upload).await;

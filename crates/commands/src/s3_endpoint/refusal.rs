@@ -1,9 +1,9 @@
 //! What a store says when it refuses.
 
 use http::StatusCode;
+use striate_s3_client::xml::{self, Answer};
 
 use super::Call;
-use super::xml::Element;
 
 /// A refusal: its status, its code, and words for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,9 @@ pub struct Refusal {
 impl Refusal {
     /// What the body of an answer with an error's status says.
     pub fn new(status: StatusCode, body: &[u8]) -> Self {
-        let root = Element::parse(&String::from_utf8_lossy(body)).unwrap_or_default();
-        Self { status, code: root.text_of("Code").to_owned(), message: root.text_of("Message").to_owned() }
+        // What stands between us and the store may answer in another language.
+        let xml::Error { code, message } = xml::Error::read(body).unwrap_or_default();
+        Self { status, code, message }
     }
 
     /// The object, the cause and the way out.

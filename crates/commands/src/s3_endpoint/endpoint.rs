@@ -1,36 +1,24 @@
 //! An S3 endpoint with the key to use it with, and single requests to it.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{HeaderName, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use striate_runtime::Runtime;
-use zeroize::Zeroizing;
+use striate_s3_client::{HttpClient, Payload, Signer, client_config, encode_path, encode_query, http_client};
 
-use super::sign::{Payload, Signer, Unsigned, encode_path, encode_query};
 use crate::admin::find;
 use crate::args::EndpointArgs;
 use crate::failure::{Failure, Outcome};
-
-/// A connection that was not used for this long is not used again. Servers close idle connections after some 20 s and more,
-/// and a request that crosses with the close would fail.
-const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An S3 store and the key to use it with. Cheap to clone.
 #[derive(Clone)]
 pub struct S3Endpoint {
     runtime: Runtime,
-    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: HttpClient<Full<Bytes>>,
     signer: Signer,
     /// Scheme, host and port; no trailing slash.
     url: String,
-    host: String,
 }
 
 /// What one request asks for.
@@ -79,17 +67,16 @@ impl S3Endpoint {
             None => find::local_endpoint()?,
         };
         let url = url.trim_end_matches('/').to_owned();
-        let uri: http::Uri = url.parse().map_err(|error| bad_endpoint(&url, &error))?;
-        let host = uri.authority().map(|authority| authority.as_str().to_owned());
+        let uri: Uri = url.parse().map_err(|error| bad_endpoint(&url, &error))?;
         let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-        let host = host.filter(|_| is_http && uri.path() == "/").ok_or_else(|| {
-            bad_endpoint(&url, &"write http://HOST:PORT or https://HOST:PORT, without a path")
-        })?;
-        let signer = credentials(args)?;
-        let http = HttpClient::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
-            .build(connector(args)?);
-        Ok(Self { runtime, http, signer, url, host })
+        if !is_http || uri.authority().is_none() || uri.path() != "/" {
+            let hint = "write http://HOST:PORT or https://HOST:PORT, without a path";
+            return Err(bad_endpoint(&url, &hint));
+        }
+        let signer = signer(args)?;
+        let tls = client_config(args.ca_file.as_deref());
+        let tls = tls.map_err(|error| Failure::refused(format!("--ca-file {error}")))?;
+        Ok(Self { runtime, http: http_client(tls), signer, url })
     }
 
     /// Clock, randomness and tasks.
@@ -99,7 +86,7 @@ impl S3Endpoint {
 
     /// The region that is signed for.
     pub fn region(&self) -> &str {
-        &self.signer.region
+        self.signer.region()
     }
 
     /// Scheme, host and port.
@@ -116,29 +103,23 @@ impl S3Endpoint {
         self.http.request(request).await.map_err(|error| self.unreachable(&error))
     }
 
-    fn request(&self, call: &Call<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
+    fn request(&self, call: &Call<'_>) -> Result<Request<Full<Bytes>>, Box<dyn std::error::Error>> {
         let path = match (call.bucket, call.key) {
             ("", _) => "/".to_owned(),
             (bucket, "") => encode_path(&format!("/{bucket}")),
             (bucket, key) => encode_path(&format!("/{bucket}/{key}")),
         };
         let query = encode_query(call.query);
-        let signed = self.signer.sign(&Unsigned {
-            method: call.method.as_str(),
-            host: &self.host,
-            path: &path,
-            query: &query,
-            headers: &call.headers,
-            payload: if call.unsigned_body { Payload::Unsigned } else { Payload::Signed(&call.body) },
-            time: self.runtime.wall_time(),
-        });
         let separator = if query.is_empty() { "" } else { "?" };
         let uri = format!("{}{path}{separator}{query}", self.url);
-        let mut request = Request::builder().method(call.method.clone()).uri(uri).header("host", &self.host);
-        for (name, value) in call.headers.iter().chain(&signed) {
-            request = request.header(*name, value);
+        let mut request = Request::builder().method(call.method.clone()).uri(uri);
+        for (name, value) in &call.headers {
+            request = request.header(HeaderName::from_static(name), value);
         }
-        request.body(Full::new(call.body.clone()))
+        let mut request = request.body(Full::new(call.body.clone()))?;
+        let payload = if call.unsigned_body { Payload::Unsigned } else { Payload::Bytes(&call.body) };
+        self.signer.sign(&mut request, payload, self.runtime.wall_time())?;
+        Ok(request)
     }
 
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> SendError {
@@ -158,7 +139,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn credentials(args: &EndpointArgs) -> Outcome<Signer> {
+fn signer(args: &EndpointArgs) -> Outcome<Signer> {
     let missing = |what: &str| {
         Failure::refused(format!(
             "no {what} is known; set STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY as the server printed them at its \
@@ -169,14 +150,5 @@ fn credentials(args: &EndpointArgs) -> Outcome<Signer> {
     let access_key = args.access_key.clone().or_else(|| environment("AWS_ACCESS_KEY_ID"));
     let access_key = access_key.ok_or_else(|| missing("access key"))?;
     let secret = striate_secret.or_else(|| environment("AWS_SECRET_ACCESS_KEY"));
-    let secret = Zeroizing::new(secret.ok_or_else(|| missing("secret"))?);
-    Ok(Signer { access_key, secret, region: args.region.clone() })
-}
-
-fn connector(args: &EndpointArgs) -> Outcome<HttpsConnector<HttpConnector>> {
-    let mut http = HttpConnector::new();
-    http.set_nodelay(true);
-    http.enforce_http(false);
-    let tls = super::tls::client_config(args.ca_file.as_deref())?;
-    Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http))
+    Ok(Signer::new(access_key, secret.ok_or_else(|| missing("secret"))?, args.region.clone()))
 }

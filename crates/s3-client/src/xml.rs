@@ -1,0 +1,268 @@
+//! The XML that an S3 client reads and writes.
+
+use percent_encoding::percent_decode_str;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+
+/// A refusal.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Error {
+    /// Such as `NoSuchKey`.
+    pub code: String,
+    /// What it says to people.
+    pub message: String,
+}
+
+/// The answer of ListBuckets.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ListBucketsResult {
+    /// The buckets.
+    #[serde(default)]
+    pub buckets: Buckets,
+}
+
+/// The buckets of a [`ListBucketsResult`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Buckets {
+    /// In the store's order.
+    #[serde(default)]
+    pub bucket: Vec<Bucket>,
+}
+
+/// A bucket.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Bucket {
+    /// Its name.
+    pub name: String,
+    /// As the store writes it.
+    #[serde(default)]
+    pub creation_date: String,
+}
+
+/// The answer of ListObjectsV2. Names are as the store wrote them: see [`ListBucketResult::decode`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ListBucketResult {
+    /// How names are written: `url`, or as they are.
+    encoding_type: String,
+    /// Whether there is more to list.
+    pub is_truncated: bool,
+    /// Where it starts.
+    pub next_continuation_token: String,
+    /// The objects.
+    pub contents: Vec<Contents>,
+    /// What keys have in common up to the delimiter.
+    pub common_prefixes: Vec<CommonPrefix>,
+}
+
+/// An object of a [`ListBucketResult`].
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Contents {
+    /// Its key.
+    pub key: String,
+    /// Bytes.
+    pub size: u64,
+    /// As the store writes it.
+    #[serde(default)]
+    pub last_modified: String,
+}
+
+/// A prefix of a [`ListBucketResult`].
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct CommonPrefix {
+    /// Up to and with the delimiter.
+    pub prefix: String,
+}
+
+impl ListBucketResult {
+    /// A name of the listing as it is. Stores form-encode them on request, because XML can neither hold all characters nor keep
+    /// spaces at the ends.
+    pub fn decode(&self, name: &str) -> String {
+        if self.encoding_type != "url" {
+            return name.to_owned();
+        }
+        let spaced = name.replace('+', " ");
+        percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    }
+}
+
+/// The answer of CreateMultipartUpload.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct InitiateMultipartUploadResult {
+    /// The upload's id.
+    pub upload_id: String,
+}
+
+/// The answer of a request that may fail after the status 200 was sent.
+#[derive(Debug, Deserialize)]
+pub enum Late {
+    /// An object was copied.
+    CopyObjectResult(IgnoredAny),
+    /// An upload was completed.
+    CompleteMultipartUploadResult(IgnoredAny),
+    /// It failed.
+    Error(Error),
+}
+
+/// What CompleteMultipartUpload sends.
+#[derive(Debug, Serialize)]
+pub struct CompleteMultipartUpload {
+    /// In the order of their numbers.
+    #[serde(rename = "Part")]
+    pub parts: Vec<Part>,
+}
+
+/// A part of an upload.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Part {
+    /// From 1 on.
+    pub part_number: u32,
+    /// As it was answered when the part was stored.
+    #[serde(rename = "ETag")]
+    pub etag: String,
+}
+
+/// What CreateBucket sends for a region of its own.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct CreateBucketConfiguration<'a> {
+    /// The region.
+    pub location_constraint: &'a str,
+}
+
+/// A document that a store answers with.
+pub trait Answer: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn read(document: &[u8]) -> Result<Self, String>;
+}
+
+/// A document that a client sends.
+pub trait Message {
+    /// Writes it.
+    fn write(&self) -> String;
+}
+
+fn read<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
+    let text = String::from_utf8_lossy(document);
+    quick_xml::de::from_str(&text).map_err(|error| format!("the store's answer makes no sense: {error}"))
+}
+
+fn write(document: &impl Serialize) -> String {
+    quick_xml::se::to_string(document).expect("names and texts can be written as XML")
+}
+
+// What reads and writes is compiled here, where it is optimised, and not by whoever calls it.
+macro_rules! documents {
+    ($($answer:ty),*; $($message:ty),*) => {
+        $(impl Answer for $answer {
+            fn read(document: &[u8]) -> Result<Self, String> {
+                read(document)
+            }
+        })*
+        $(impl Message for $message {
+            fn write(&self) -> String {
+                write(self)
+            }
+        })*
+    };
+}
+
+documents!(Error, ListBucketsResult, ListBucketResult, InitiateMultipartUploadResult, Late;
+    CompleteMultipartUpload, CreateBucketConfiguration<'_>);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn list(text: &str) -> ListBucketResult {
+        read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn listings_are_read_in_any_order_of_their_elements() {
+        let listing = list(
+            "<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"x\"><Name>b</Name><Prefix/>\
+             <Contents><Key>a&amp;b&#x20;c</Key><Size>7</Size><LastModified>t</LastModified><Owner><ID>1</ID></Owner></Contents>\
+             <CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes><IsTruncated>true</IsTruncated>\
+             <Contents><Key>e</Key><Size>0</Size><LastModified>t</LastModified></Contents>\
+             <NextContinuationToken>n</NextContinuationToken></ListBucketResult>",
+        );
+        assert_eq!(listing.contents.iter().map(|object| &object.key).collect::<Vec<_>>(), ["a&b c", "e"]);
+        assert_eq!((listing.contents[0].size, listing.common_prefixes[0].prefix.as_str()), (7, "d/"));
+        assert!(listing.is_truncated && listing.next_continuation_token == "n");
+        let empty = list("<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
+        assert!(empty.contents.is_empty() && !empty.is_truncated);
+    }
+
+    #[test]
+    fn names_are_decoded_when_they_were_encoded() {
+        let encoded = list("<ListBucketResult><EncodingType>url</EncodingType></ListBucketResult>");
+        assert_eq!(encoded.decode("%20a+b%2Bc/%0A%C3%BC"), " a b+c/\nü");
+        assert_eq!(ListBucketResult::default().decode("a+b%20"), "a+b%20");
+    }
+
+    #[test]
+    fn buckets_are_read_and_there_may_be_none() {
+        let text = "<ListAllMyBucketsResult><Owner/><Buckets><Bucket><Name>b</Name><CreationDate>d</CreationDate></Bucket>\
+                    </Buckets></ListAllMyBucketsResult>";
+        let result: ListBucketsResult = read(text.as_bytes()).unwrap();
+        assert_eq!(result.buckets.bucket[0].name, "b");
+        for none in ["<R><Buckets/></R>", "<R/>", "<R><Buckets></Buckets></R>"] {
+            assert!(read::<ListBucketsResult>(none.as_bytes()).unwrap().buckets.bucket.is_empty());
+        }
+    }
+
+    #[test]
+    fn late_failures_are_told_from_success() {
+        let failed = read(b"<Error><Code>InternalError</Code><Message>m</Message></Error>").unwrap();
+        assert!(matches!(failed, Late::Error(Error { code, .. }) if code == "InternalError"));
+        let done = b"<?xml version=\"1.0\"?>\n\n<CompleteMultipartUploadResult xmlns=\"x\"><ETag>e</ETag></CompleteMultipartUploadResult>";
+        assert!(matches!(read(done).unwrap(), Late::CompleteMultipartUploadResult(_)));
+        assert!(matches!(
+            read(b"<CopyObjectResult><ETag>e</ETag></CopyObjectResult>").unwrap(),
+            Late::CopyObjectResult(_)
+        ));
+        assert!(read::<Late>(b"<html/>").is_err() && read::<Late>(b"").is_err());
+    }
+
+    #[test]
+    fn documents_are_written_as_s3_wants_them() {
+        let parts = vec![Part { part_number: 1, etag: "\"a\"".to_owned() }];
+        assert_eq!(
+            write(&CompleteMultipartUpload { parts }),
+            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>\"a\"</ETag></Part></CompleteMultipartUpload>"
+        );
+        assert_eq!(
+            write(&CreateBucketConfiguration { location_constraint: "a<b" }),
+            "<CreateBucketConfiguration><LocationConstraint>a&lt;b</LocationConstraint></CreateBucketConfiguration>"
+        );
+    }
+
+    #[test]
+    fn cut_and_deep_answers_are_refused() {
+        for text in ["<a><b>".to_owned(), String::new(), "<a>".repeat(100_000)] {
+            assert!(read::<ListBucketResult>(text.as_bytes()).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(junk in "\\PC{0,60}") {
+            let _ = read::<ListBucketResult>(junk.as_bytes());
+            let _ = read::<Late>(junk.as_bytes());
+        }
+    }
+}
