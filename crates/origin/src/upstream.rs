@@ -49,7 +49,7 @@ impl Upstream {
     /// # Errors
     /// When the system's TLS roots cannot be loaded.
     pub(crate) fn new(runtime: Runtime, ca_file: Option<&std::path::Path>) -> Result<Self, String> {
-        let client = http_client(client_config(ca_file)?);
+        let client = http_client(client_config(ca_file).map_err(|error| error.to_string())?);
         Ok(Self { runtime, client, counts: Arc::default() })
     }
 
