@@ -7,14 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
-use s3s::StdError;
 use striate_client::ClientError;
 use striate_runtime::Runtime;
 use striate_s3::ElsewhereBody;
-use striate_s3_client::{HttpClient, Payload, client_config, encode_path, encode_query, http_client};
+use striate_s3_client::{HttpClient, Payload, RequestBody, client_config, encode_path, encode_query, whole};
 
 use crate::counts::{OriginCounts, add};
 use crate::opened::Opened;
@@ -26,12 +24,10 @@ const ATTEMPTS: u32 = 3;
 /// Pause before the second attempt; the next one is twice as long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-type OutgoingBody = UnsyncBoxBody<Bytes, StdError>;
-
 /// Asks origins. Connections are kept and used again.
 pub(crate) struct Upstream {
     runtime: Runtime,
-    client: HttpClient<OutgoingBody>,
+    client: HttpClient,
     pub(crate) counts: Arc<OriginCounts>,
 }
 
@@ -49,7 +45,7 @@ impl Upstream {
     /// # Errors
     /// When the system's TLS roots cannot be loaded.
     pub(crate) fn new(runtime: Runtime, ca_file: Option<&std::path::Path>) -> Result<Self, String> {
-        let client = http_client(client_config(ca_file).map_err(|error| error.to_string())?);
+        let client = HttpClient::new(client_config(ca_file).map_err(|error| error.to_string())?);
         Ok(Self { runtime, client, counts: Arc::default() })
     }
 
@@ -132,12 +128,9 @@ impl Upstream {
     }
 }
 
-fn outgoing(body: ElsewhereBody) -> OutgoingBody {
+fn outgoing(body: ElsewhereBody) -> RequestBody {
     match body {
-        ElsewhereBody::Held(bytes) if bytes.is_empty() => {
-            Empty::new().map_err(|never| match never {}).boxed_unsync()
-        }
-        ElsewhereBody::Held(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
+        ElsewhereBody::Held(bytes) => whole(bytes),
         ElsewhereBody::Streamed { bytes, .. } => {
             StreamBody::new(bytes.map(|piece| piece.map(Frame::data))).boxed_unsync()
         }

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body::Body;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::TokioExecutor;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
@@ -19,23 +22,41 @@ use rustls::{ClientConfig, RootCertStore};
 /// and a request that crosses with the close would fail.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends requests with bodies of type `B` over `http` and `https`. Cheap to clone; clones share connections.
-pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
+/// The bytes of a request.
+pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
-/// A client that trusts what `tls` trusts. It sends each request once, except that a kept connection which turns out to be closed
-/// before anything was sent is replaced.
-pub fn http_client<B>(tls: ClientConfig) -> HttpClient<B>
-where
-    B: Body + Send + 'static + Unpin,
-    B::Data: Send,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
-    let connector =
-        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
-    Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_CONNECTION_TIMEOUT).build(connector)
+/// A body that is at hand.
+pub fn whole(bytes: Bytes) -> RequestBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Sends requests over `http` and `https`. Cheap to clone; clones share connections.
+///
+/// There is one type of body, so that the HTTP client is compiled here, once.
+#[derive(Clone, Debug)]
+pub struct HttpClient(Client<HttpsConnector<HttpConnector>, RequestBody>);
+
+impl HttpClient {
+    /// A client that trusts what `tls` trusts.
+    pub fn new(tls: ClientConfig) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        Self(
+            Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_CONNECTION_TIMEOUT).build(connector),
+        )
+    }
+
+    /// Sends a request once, except that a kept connection which turns out to be closed before anything was sent is replaced. The
+    /// error is the client's when there is no answer.
+    pub fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
+        self.0.request(request)
+    }
 }
 
 /// A file of certificates that cannot be used.
@@ -74,8 +95,6 @@ fn add_certificates(roots: &mut RootCertStore, path: &Path) -> Result<(), Box<dy
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use http_body_util::Empty;
     use rcgen::CertifiedKey;
     use rustls::ServerConfig;
     use rustls::pki_types::PrivateKeyDer;
@@ -124,7 +143,8 @@ mod tests {
         let uri: http::Uri =
             format!("https://localhost:{}/", listener.local_addr().unwrap().port()).parse().unwrap();
         let ask = async |ca_file| {
-            http_client::<Empty<Bytes>>(client_config(ca_file).unwrap()).get(uri.clone()).await
+            let request = Request::get(uri.clone()).body(whole(Bytes::new())).unwrap();
+            HttpClient::new(client_config(ca_file).unwrap()).request(request).await
         };
         tokio::select! {
             () = serve(listener, TlsAcceptor::from(Arc::new(config))) => unreachable!("it serves for ever"),

@@ -15,6 +15,6 @@ pub mod signer;
 pub mod uri;
 pub mod xml;
 
-pub use connection::{CaFileError, HttpClient, client_config, http_client};
+pub use connection::{CaFileError, HttpClient, RequestBody, client_config, whole};
 pub use signer::{Payload, SignError, Signer};
 pub use uri::{encode_path, encode_query};

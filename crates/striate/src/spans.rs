@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_http::HttpError;
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -31,7 +31,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use striate_commands::args::OtlpEndpoint;
 use striate_commands::failure::{Failure, Outcome};
-use striate_s3_client::{HttpClient, client_config, http_client};
+use striate_s3_client::{HttpClient, client_config, whole};
 use tracing::Subscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -99,7 +99,7 @@ impl Spans {
 
 /// Posts batches. The exporter calls it from a thread of its own, so that it is told which runtime has the network.
 struct Collector {
-    http: HttpClient<Full<Bytes>>,
+    http: HttpClient,
     network: tokio::runtime::Handle,
     endpoint: String,
     /// Whether it was said that the collector does not take spans.
@@ -108,7 +108,7 @@ struct Collector {
 
 impl Collector {
     fn new(endpoint: &OtlpEndpoint) -> Outcome<Self> {
-        let http = http_client(client_config(None).map_err(Failure::failed)?);
+        let http = HttpClient::new(client_config(None).map_err(Failure::failed)?);
         let network = tokio::runtime::Handle::current();
         Ok(Self { http, network, endpoint: endpoint.as_str().to_owned(), said: Arc::default() })
     }
@@ -141,7 +141,7 @@ impl opentelemetry_http::HttpClient for Collector {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let http = self.http.clone();
         let posted = self.network.spawn(async move {
-            let answer = http.request(request.map(Full::new)).await?;
+            let answer = http.request(request.map(whole)).await?;
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(head, body))

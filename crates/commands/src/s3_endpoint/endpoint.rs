@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response, Uri};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use striate_runtime::Runtime;
-use striate_s3_client::{HttpClient, Payload, Signer, client_config, encode_path, encode_query, http_client};
+use striate_s3_client::{
+    HttpClient, Payload, RequestBody, Signer, client_config, encode_path, encode_query, whole,
+};
 
 use crate::admin::find;
 use crate::args::EndpointArgs;
@@ -15,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 #[derive(Clone)]
 pub struct S3Endpoint {
     runtime: Runtime,
-    http: HttpClient<Full<Bytes>>,
+    http: HttpClient,
     signer: Signer,
     /// Scheme, host and port; no trailing slash.
     url: String,
@@ -76,7 +77,7 @@ impl S3Endpoint {
         let signer = signer(args)?;
         let tls = client_config(args.ca_file.as_deref());
         let tls = tls.map_err(|error| Failure::refused(format!("--ca-file {error}")))?;
-        Ok(Self { runtime, http: http_client(tls), signer, url })
+        Ok(Self { runtime, http: HttpClient::new(tls), signer, url })
     }
 
     /// Clock, randomness and tasks.
@@ -103,7 +104,7 @@ impl S3Endpoint {
         self.http.request(request).await.map_err(|error| self.unreachable(&error))
     }
 
-    fn request(&self, call: &Call<'_>) -> Result<Request<Full<Bytes>>, Box<dyn std::error::Error>> {
+    fn request(&self, call: &Call<'_>) -> Result<Request<RequestBody>, Box<dyn std::error::Error>> {
         let path = match (call.bucket, call.key) {
             ("", _) => "/".to_owned(),
             (bucket, "") => encode_path(&format!("/{bucket}")),
@@ -116,7 +117,7 @@ impl S3Endpoint {
         for (name, value) in &call.headers {
             request = request.header(HeaderName::from_static(name), value);
         }
-        let mut request = request.body(Full::new(call.body.clone()))?;
+        let mut request = request.body(whole(call.body.clone()))?;
         let payload = if call.unsigned_body { Payload::Unsigned } else { Payload::Bytes(&call.body) };
         self.signer.sign(&mut request, payload, self.runtime.wall_time())?;
         Ok(request)
