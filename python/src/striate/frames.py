@@ -171,7 +171,7 @@ class Assembler:
         if bool(frame.flags & FIRST) == (frame.item in self._partial):
             raise ProtocolError(f"the frames of item {frame.item} are out of order")
         if frame.flags & FIRST:
-            self._partial[frame.item] = _Partial(frame.status, _object(frame.head))
+            self._partial[frame.item] = _Partial(frame.status, head_object(frame.head))
         return self._partial[frame.item]
 
     def _failed(self, frame: Frame) -> Answer:
@@ -180,7 +180,7 @@ class Assembler:
             raise ProtocolError(f"item {frame.item} failed with status {frame.status}, but goes on")
         del self._partial[frame.item]
         self._complete.add(frame.item)
-        return Answer(frame.item, frame.status, _object(frame.head), b"")
+        return Answer(frame.item, frame.status, head_object(frame.head), b"")
 
     def _end(self, frame: Frame) -> None:
         if frame.flags != END or frame.head or frame.body:
@@ -189,7 +189,8 @@ class Assembler:
             raise ProtocolError(f"the answer ends after {len(self._complete)} of {self.count} items")
 
 
-def _object(head: bytes) -> dict[str, Any]:
+def head_object(head: bytes) -> dict[str, Any]:
+    """A frame's head."""
     try:
         parsed = json.loads(head)
     except ValueError as error:

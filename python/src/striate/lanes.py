@@ -1,0 +1,201 @@
+"""Plain connections for batches: bytes go from the caller's memory and come into it, without a copy in between.
+
+`aiohttp` hands on what a connection delivers in buffers of its own, and gathers what it sends. Here a socket receives into the
+caller's view and sends from it; both leave Python's lock to other threads. Each request has a connection to itself, kept
+for the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, Callable, Optional, TypeVar, Union
+from urllib.parse import urlsplit
+
+from .errors import ProtocolError
+from .settings import Resolved, Settings
+from .signing import UNSIGNED, Query, Signer, encode_path, encode_query
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Whatever a connection that breaks raises.
+BROKEN = (OSError, http.client.HTTPException, ProtocolError)
+# What may lie in one system call; more than a socket takes at once is of no use.
+SENT_AT_ONCE = 64
+
+
+class Reply:
+    """An answer whose body is taken piece by piece."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.content_type = (response.headers.get("content-type") or "").partition(";")[0].strip()
+
+    def read(self) -> bytes:
+        return self._response.read()
+
+    def fill(self, view: Union[bytearray, memoryview]) -> None:
+        """Receives as many bytes as the view has; raises when the answer ends before."""
+        view = memoryview(view)
+        while view:
+            received = self._response.readinto(view)
+            if not received:
+                raise ProtocolError("the answer ended before its end frame")
+            view = view[received:]
+
+
+class Lanes:
+    """Connections to one endpoint, and threads to use several at a time."""
+
+    def __init__(self, settings: Settings, resolved: Resolved, signer: Signer, tls: Optional[ssl.SSLContext]) -> None:
+        self._settings, self._resolved, self._signer, self._tls = settings, resolved, signer, tls
+        parts = urlsplit(resolved.endpoint)
+        self._address = (parts.hostname or "", parts.port or (443 if tls else 80))
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._threads: Optional[ThreadPoolExecutor] = None
+        self._process = os.getpid()
+
+    @contextmanager
+    def post(
+        self, bucket: str, query: Query, content_type: str, length: int, body: Iterable[memoryview],
+        hashed: Optional[bytes] = None,
+    ) -> Iterator[Reply]:
+        """One request; `hashed` is the body where it is signed. A kept connection that the server has closed is replaced once."""
+        head = self._head(bucket, query, content_type, length, hashed)
+        for connection in self._connections():
+            is_kept = connection.sock is not None
+            try:
+                response = _ask(connection, head, body if hashed is None else [memoryview(hashed)])
+            except BROKEN:
+                connection.close()
+                if is_kept and hashed is not None:
+                    continue
+                raise
+            break
+        try:
+            reply = Reply(response)
+            yield reply
+            if response.isclosed() or not response.read():
+                self._keep(connection, response)
+                connection = None
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def each(self, parts: list[T], work: Callable[[T], R]) -> list[R]:
+        """Does the work for all parts at the same time, the last one in this thread."""
+        with self._lock:
+            self._after_fork()
+            if self._threads is None and len(parts) > 1:
+                self._threads = ThreadPoolExecutor(self._settings.connections, "striate-lane")
+            threads = self._threads
+        if threads is None or len(parts) < 2:
+            return [work(part) for part in parts]
+        begun = [threads.submit(work, part) for part in parts[:-1]]
+        try:
+            last = work(parts[-1])
+        finally:
+            # Views of the caller's must not be written to after the call.
+            for other in begun:
+                other.exception()
+        return [*(other.result() for other in begun), last]
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+            threads, self._threads = self._threads, None
+        for connection in idle:
+            connection.close()
+        if threads is not None:
+            threads.shutdown(wait=False)
+
+    def _connections(self) -> Iterator[http.client.HTTPConnection]:
+        """A kept one if there is one, then new ones."""
+        with self._lock:
+            self._after_fork()
+            kept = self._idle.pop() if self._idle else None
+        if kept is not None:
+            yield kept
+        yield self._open()
+
+    def _open(self) -> http.client.HTTPConnection:
+        host, port = self._address
+        timeout = self._settings.connect_timeout_s
+        if self._tls is not None:
+            return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+
+    def _keep(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        if response.will_close or connection.sock is None:
+            connection.close()
+            return
+        with self._lock:
+            self._after_fork()
+            self._idle.append(connection)
+
+    def _after_fork(self) -> None:
+        """A parent's connections and threads are not this process's."""
+        if self._process != os.getpid():
+            self._process, self._idle, self._threads = os.getpid(), [], None
+
+    def _head(
+        self, bucket: str, query: Query, content_type: str, length: int, hashed: Optional[bytes]
+    ) -> tuple[str, Mapping[str, str]]:
+        path, text = encode_path("/" + bucket), encode_query(query)
+        headers = {"host": self._resolved.host, "content-type": content_type}
+        keys = self._resolved.keys.keys_now()
+        if keys is not None:
+            digest = UNSIGNED if hashed is None else hashlib.sha256(hashed).hexdigest()
+            self._signer.sign(keys, "POST", path, text, headers, digest)
+        headers |= {"content-length": str(length), "user-agent": "striate-python"}
+        return f"{path}?{text}", headers
+
+
+def _ask(
+    connection: http.client.HTTPConnection, head: tuple[str, Mapping[str, str]], body: Iterable[memoryview]
+) -> http.client.HTTPResponse:
+    target, headers = head
+    if connection.sock is None:
+        connection.connect()
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    pieces = [memoryview("\r\n".join(lines).encode())]
+    refused: Optional[OSError] = None
+    try:
+        for piece in body:
+            pieces.append(piece)
+            if len(piece) > SENT_AT_ONCE << 10 or len(pieces) >= SENT_AT_ONCE:
+                _send(connection.sock, pieces)
+                pieces = []
+        _send(connection.sock, pieces)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        refused = error  # perhaps the server has said why
+    response = http.client.HTTPResponse(connection.sock, method="POST")
+    try:
+        response.begin()
+    except BROKEN as error:
+        raise refused or error
+    return response
+
+
+def _send(sock: Any, pieces: list[memoryview]) -> None:
+    if isinstance(sock, ssl.SSLSocket) or not hasattr(sock, "sendmsg"):
+        for piece in pieces:
+            sock.sendall(piece)
+        return
+    while pieces:
+        sent = sock.sendmsg(pieces)
+        while pieces and sent >= len(pieces[0]):
+            sent -= len(pieces.pop(0))
+        if sent:
+            pieces[0] = pieces[0][sent:]
