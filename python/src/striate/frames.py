@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
+from .crc import crc32
 from .errors import ProtocolError
 
 MAGIC = b"STR1"
@@ -82,9 +82,9 @@ class FrameParser:
         self._header = None
         head = b"".join(self._take(head_bytes))
         body = self._take(body_bytes)
-        actual = zlib.crc32(head, zlib.crc32(self._header_bytes[:20]))
+        actual = crc32(head, crc32(self._header_bytes[:20]))
         for piece in body:
-            actual = zlib.crc32(piece, actual)
+            actual = crc32(piece, actual)
         if actual != crc:
             raise ProtocolError(f"a frame of item {item} has a wrong checksum")
         self.ended = bool(flags & END)

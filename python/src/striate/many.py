@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 from .batch import CONTENT_TYPE, MOST_ITEMS, item_request
+from .crc import crc32
 from .errors import ProtocolError, S3Error, UnreachableError, is_transient, s3_error
 from .frames import END, FIRST, HEADER, LAST, MAGIC, MAX_BODY_BYTES, MAX_HEAD_BYTES, head_object
 from .lanes import BROKEN, Lanes, Reply
@@ -192,7 +191,7 @@ class _Receiver:
         self._reply.fill(head)
         body = self._room(item, body_bytes) if body_bytes else memoryview(b"")
         self._reply.fill(body)
-        actual = zlib.crc32(body, zlib.crc32(head, zlib.crc32(memoryview(self._header)[:20])))
+        actual = crc32(body, crc32(head, crc32(memoryview(self._header)[:20])))
         if actual != crc:
             raise ProtocolError(f"a frame of item {item} has a wrong checksum")
         return item, status, flags, bytes(head), body_bytes
@@ -236,7 +235,7 @@ def _frames(document: bytes, puts: list[Put]) -> Iterator[memoryview]:
 
 def _header(item: int, flags: int, head: Buffer, body: Buffer) -> memoryview:
     header = bytearray(HEADER.pack(MAGIC, item, 0, flags, 0, len(head), len(body), 0))
-    crc = zlib.crc32(body, zlib.crc32(head, zlib.crc32(memoryview(header)[:20])))
+    crc = crc32(body, crc32(head, crc32(memoryview(header)[:20])))
     header[20:] = crc.to_bytes(4, "big")
     return memoryview(header)
 
