@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Missing = Literal["raise", "return"]
 Path = Union[str, os.PathLike[str]]
 DELETE_AT_ONCE = 1000
+# Connections of one large batch.
 LANES = 2
 
 

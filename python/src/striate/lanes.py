@@ -15,8 +15,8 @@ import ssl
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from typing import Any, Callable, Optional, TypeVar, Union
+from contextlib import contextmanager
+from typing import Callable, Optional, TypeVar, Union
 from urllib.parse import urlsplit
 
 from .errors import ProtocolError
@@ -28,8 +28,8 @@ R = TypeVar("R")
 
 # Whatever a connection that breaks raises.
 BROKEN = (OSError, http.client.HTTPException, ProtocolError)
-# What may lie in one system call; more than a socket takes at once is of no use.
-SENT_AT_ONCE = 64
+# Pieces, and the bytes of a piece, from which on they are sent.
+MOST_PIECES, LARGE_BYTES = 64, 64 << 10
 
 
 class Reply:
@@ -75,22 +75,19 @@ class Lanes:
         for connection in self._connections():
             is_kept = connection.sock is not None
             try:
-                response = _ask(connection, head, body if hashed is None else [memoryview(hashed)])
+                response = self._ask(connection, head, body if hashed is None else [memoryview(hashed)])
             except BROKEN:
                 connection.close()
                 if is_kept and hashed is not None:
                     continue
                 raise
             break
+        is_whole = False
         try:
-            reply = Reply(response)
-            yield reply
-            if response.isclosed() or not response.read():
-                self._keep(connection, response)
-                connection = None
+            yield Reply(response)
+            is_whole = response.isclosed() or not response.read()
         finally:
-            if connection is not None:
-                connection.close()
+            self._keep(connection, is_whole and not response.will_close)
 
     def each(self, parts: list[T], work: Callable[[T], R]) -> list[R]:
         """Does the work for all parts at the same time, the last one in this thread."""
@@ -119,6 +116,33 @@ class Lanes:
         if threads is not None:
             threads.shutdown(wait=False)
 
+    def _ask(
+        self, connection: http.client.HTTPConnection, head: tuple[str, Mapping[str, str]], body: Iterable[memoryview]
+    ) -> http.client.HTTPResponse:
+        target, headers = head
+        if connection.sock is None:
+            connection.connect()
+            connection.sock.settimeout(self._settings.read_timeout_s)
+        sock: socket.socket = connection.sock
+        lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        pieces = [memoryview("\r\n".join(lines).encode())]
+        refused: Optional[OSError] = None
+        try:
+            for piece in body:
+                pieces.append(piece)
+                if len(piece) > LARGE_BYTES or len(pieces) >= MOST_PIECES:
+                    _send(sock, pieces)
+                    pieces = []
+            _send(sock, pieces)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            refused = error  # perhaps the server has said why
+        response = http.client.HTTPResponse(sock, method="POST")
+        try:
+            response.begin()
+        except BROKEN as error:
+            raise refused or error
+        return response
+
     def _connections(self) -> Iterator[http.client.HTTPConnection]:
         """A kept one if there is one, then new ones."""
         with self._lock:
@@ -135,8 +159,8 @@ class Lanes:
             return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
         return http.client.HTTPConnection(host, port, timeout=timeout)
 
-    def _keep(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
-        if response.will_close or connection.sock is None:
+    def _keep(self, connection: http.client.HTTPConnection, is_good: bool) -> None:
+        if not is_good:
             connection.close()
             return
         with self._lock:
@@ -161,34 +185,7 @@ class Lanes:
         return f"{path}?{text}", headers
 
 
-def _ask(
-    connection: http.client.HTTPConnection, head: tuple[str, Mapping[str, str]], body: Iterable[memoryview]
-) -> http.client.HTTPResponse:
-    target, headers = head
-    if connection.sock is None:
-        connection.connect()
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    pieces = [memoryview("\r\n".join(lines).encode())]
-    refused: Optional[OSError] = None
-    try:
-        for piece in body:
-            pieces.append(piece)
-            if len(piece) > SENT_AT_ONCE << 10 or len(pieces) >= SENT_AT_ONCE:
-                _send(connection.sock, pieces)
-                pieces = []
-        _send(connection.sock, pieces)
-    except (BrokenPipeError, ConnectionResetError) as error:
-        refused = error  # perhaps the server has said why
-    response = http.client.HTTPResponse(connection.sock, method="POST")
-    try:
-        response.begin()
-    except BROKEN as error:
-        raise refused or error
-    return response
-
-
-def _send(sock: Any, pieces: list[memoryview]) -> None:
+def _send(sock: socket.socket, pieces: list[memoryview]) -> None:
     if isinstance(sock, ssl.SSLSocket) or not hasattr(sock, "sendmsg"):
         for piece in pieces:
             sock.sendall(piece)

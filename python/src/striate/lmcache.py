@@ -39,7 +39,7 @@ STORE, LOOK_UP, LOAD = range(3)
 LOG_EVERY_S = 10.0
 GIB = 1 << 30
 
-PARAMETERS = {
+PARAMETERS: dict[str, tuple[Any, str]] = {
     "bucket": (str, "the bucket (required)"),
     "endpoint": (str, "where the store is; otherwise STRIATE_ENDPOINT or AWS_ENDPOINT_URL"),
     "access_key": (str, "an access key; otherwise the environment's"),
