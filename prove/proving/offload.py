@@ -69,8 +69,8 @@ class Environment:
 
 
 class Cached(Striate):
-    """A server over three directories with its blocks in memory too. Its domain makes `127.0.0.1` the address of the bucket
-    `127`: LMCache's S3 adapter knows buckets as hosts only, and other names would have to be in /etc/hosts."""
+    """A server over three directories with its blocks in memory too. With `by_address`, the host `127.0.1`, which is this
+    machine, is the bucket `127`: LMCache's S3 adapter knows buckets as hosts only, and names would have to be in /etc/hosts."""
 
     def __init__(self, base, by_address=False):
         super().__init__(base, directories=3)
@@ -78,7 +78,7 @@ class Cached(Striate):
 
     def command(self):
         command = [*super().command(), "--cache-mib", str(CACHE_MIB), "--cache-writes"]
-        return [*command, "--domain", "0.0.1"] if self.by_address else command
+        return [*command, "--domain", "0.1"] if self.by_address else command
 
     def wait_ready(self, timeout_s=60):
         if not self.by_address:
@@ -146,7 +146,7 @@ class Adapters:
         elif name == S3:
             credentials = self.by_address.credentials
             yield {
-                "type": "s3", "s3_endpoint": f"127.0.0.1:{self.by_address.port}", "s3_region": "us-east-1", "disable_tls": True,
+                "type": "s3", "s3_endpoint": f"127.0.1:{self.by_address.port}", "s3_region": "us-east-1", "disable_tls": True,
                 "s3_prefer_http2": False, "aws_access_key_id": credentials.access_key,
                 "aws_secret_access_key": credentials.secret_key,
             }
@@ -171,6 +171,11 @@ def bench(environment, adapter, keys, kib, rounds):
         if operation["total_success"] < wanted or operation["rounds_timed_out"]:
             raise RuntimeError(f"{operation['operation']}: {operation['total_success']} of {wanted} keys")
     return {operation["operation"]: operation["duration_p50_ms"] for operation in operations}
+
+
+def adapter_tests(ledger, environment):
+    text = environment.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "python" / "tests" / "test_lmcache.py")
+    ledger.add("the adapter's own tests in LMCache's environment", text.strip().splitlines()[-1], bar="all pass", holds=True)
 
 
 def storage_manager(ledger, environment, adapters):
@@ -263,6 +268,7 @@ def prove(ledger, extent, base=None):
             create_bucket(by_address, "127")
             adapters = Adapters(server, by_address, redis_port, folder)
             ledger.section("LMCache's own code over the adapter")
+            adapter_tests(ledger, environment)
             storage_manager(ledger, environment, adapters)
             lmcache_server(ledger, environment, adapters, folder)
             for keys, kib in SHAPES:
