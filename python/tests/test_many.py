@@ -144,6 +144,17 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced(store, script
     assert scripted.sizes_of("bucket", ["k01"]) == [13]
     store.script = [lambda frames, good: (*good, True)]  # the answer is whole, then the connection ends
     assert scripted.sizes_of("bucket", ["k01"]) == [13]
+    store.script = [lambda frames, good: (*good, True)]
+    assert scripted.sizes_of("bucket", ["k01"]) == [13]
+    assert scripted.put_many("bucket", [("new", b"abc")]) == [True]
+
+
+def test_a_forked_child_has_connections_of_its_own(store, scripted):
+    assert scripted.sizes_of("bucket", ["k01"]) == [13]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if scripted.sizes_of("bucket", ["k02"]) == [26] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert scripted.sizes_of("bucket", ["k01"]) == [13]
 
 

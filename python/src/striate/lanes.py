@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import socket
 import ssl
 import threading
@@ -63,22 +62,22 @@ class Lanes:
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._threads: Optional[ThreadPoolExecutor] = None
-        self._process = os.getpid()
 
     @contextmanager
     def post(
-        self, bucket: str, query: Query, content_type: str, length: int, body: Iterable[memoryview],
+        self, bucket: str, query: Query, content_type: str, length: int, body: Callable[[], Iterable[memoryview]],
         hashed: Optional[bytes] = None,
     ) -> Iterator[Reply]:
-        """One request; `hashed` is the body where it is signed. A kept connection that the server has closed is replaced once."""
+        """One request that may be sent twice: on a kept connection, and on a new one where the server had closed that.
+        `body` gives what is sent; `hashed` is the same in one piece where it is signed."""
         head = self._head(bucket, query, content_type, length, hashed)
         for connection in self._connections():
             is_kept = connection.sock is not None
             try:
-                response = self._ask(connection, head, body if hashed is None else [memoryview(hashed)])
+                response = self._ask(connection, head, body())
             except BROKEN:
                 connection.close()
-                if is_kept and hashed is not None:
+                if is_kept:
                     continue
                 raise
             break
@@ -92,7 +91,6 @@ class Lanes:
     def each(self, parts: list[T], work: Callable[[T], R]) -> list[R]:
         """Does the work for all parts at the same time, the last one in this thread."""
         with self._lock:
-            self._after_fork()
             if self._threads is None and len(parts) > 1:
                 self._threads = ThreadPoolExecutor(self._settings.connections, "striate-lane")
             threads = self._threads
@@ -120,10 +118,12 @@ class Lanes:
         self, connection: http.client.HTTPConnection, head: tuple[str, Mapping[str, str]], body: Iterable[memoryview]
     ) -> http.client.HTTPResponse:
         target, headers = head
-        if connection.sock is None:
+        is_new = connection.sock is None
+        if is_new:
             connection.connect()
-            connection.sock.settimeout(self._settings.read_timeout_s)
         sock: socket.socket = connection.sock
+        if is_new:
+            sock.settimeout(self._settings.read_timeout_s)
         lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
         pieces = [memoryview("\r\n".join(lines).encode())]
         refused: Optional[OSError] = None
@@ -146,7 +146,6 @@ class Lanes:
     def _connections(self) -> Iterator[http.client.HTTPConnection]:
         """A kept one if there is one, then new ones."""
         with self._lock:
-            self._after_fork()
             kept = self._idle.pop() if self._idle else None
         if kept is not None:
             yield kept
@@ -164,13 +163,11 @@ class Lanes:
             connection.close()
             return
         with self._lock:
-            self._after_fork()
             self._idle.append(connection)
 
-    def _after_fork(self) -> None:
-        """A parent's connections and threads are not this process's."""
-        if self._process != os.getpid():
-            self._process, self._idle, self._threads = os.getpid(), [], None
+    def after_fork(self) -> None:
+        """A parent's connections and threads are not this process's, and its lock may be taken for good."""
+        self._lock, self._idle, self._threads = threading.Lock(), [], None
 
     def _head(
         self, bucket: str, query: Query, content_type: str, length: int, hashed: Optional[bytes]

@@ -10,6 +10,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Optional, Union
 
 from .batch import CONTENT_TYPE, MOST_ITEMS, item_request
@@ -114,7 +115,9 @@ class Many:
         document = json.dumps({"items": named}, separators=(",", ":")).encode()
         frames = sum(max(1, -(-len(put.view) // FRAME_BYTES)) for put in puts) + 2
         length = len(document) + sum(len(put.view) for put in puts) + frames * HEADER.size
-        with self._lanes.post(bucket, [("batch", "put")], CONTENT_TYPE, length, _frames(document, puts)) as reply:
+        with self._lanes.post(
+            bucket, [("batch", "put")], CONTENT_TYPE, length, lambda: _frames(document, puts)
+        ) as reply:
             answer = _json_of(reply, bucket)
         items = answer.get("items")
         if not isinstance(items, list) or len(items) != len(left):
@@ -132,7 +135,7 @@ class Many:
         found: list[Any] = [None]
 
         def once(_: list[int]) -> None:
-            with self._lanes.post(bucket, [("batch", "exists")], "application/json", len(document), [], document) as reply:
+            with self._ask(bucket, "exists", document) as reply:
                 found[0] = _json_of(reply, bucket).get("sizes")
 
         self._until_settled(bucket, found, [0], once)
@@ -141,10 +144,14 @@ class Many:
             raise ProtocolError("the answer names not as many sizes as keys")
         return sizes
 
+    def _ask(self, bucket: str, what: str, document: bytes) -> AbstractContextManager[Reply]:
+        body = [memoryview(document)]
+        return self._lanes.post(bucket, [("batch", what)], "application/json", len(document), lambda: body, document)
+
     def _get_once(self, bucket: str, wanted: list[Into], outcomes: list[Any], left: list[int]) -> None:
         items = [item_request(wanted[number].item) for number in left]
         document = json.dumps({"items": items}, separators=(",", ":")).encode()
-        with self._lanes.post(bucket, [("batch", "")], "application/json", len(document), [], document) as reply:
+        with self._ask(bucket, "", document) as reply:
             if reply.status != 200 or reply.content_type != CONTENT_TYPE:
                 raise _refused(reply, bucket)
             receiver = _Receiver(reply, [wanted[number] for number in left], bucket)

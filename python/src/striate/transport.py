@@ -230,6 +230,7 @@ def _after_fork() -> None:
     for transport in _transports:
         _inherited.append(dict(transport._sessions))
         transport._sessions.clear()
+        transport.lanes.after_fork()
 
 
 def _at_exit() -> None:
