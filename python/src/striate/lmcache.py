@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, Optional
 
 from lmcache.lmcache_native import Bitmap
@@ -78,6 +78,38 @@ class StriateL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
         return "\n".join(["Striate's L2 adapter:", *(f"- {name}: {text}" for name, (_, text) in PARAMETERS.items())])
 
 
+class Workers:
+    """Threads that take work in order. An executor makes a future of each piece, which takes as long as a look-up's answer."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
+        self._is_closed = False
+        self._threads = [threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Raises `RuntimeError` when they are closed."""
+        if self._is_closed:
+            raise RuntimeError("the adapter is closed")
+        self._queue.put(work)
+
+    def close(self) -> None:
+        """Waits for what was submitted."""
+        self._is_closed = True
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            work = self._queue.get()
+            if work is None:
+                return
+            work()
+
+
 class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     """LMCache's L2 in a bucket."""
 
@@ -93,8 +125,8 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         self._lanes = given.get("lanes", LANES)
         self._events = [create_event_notifier() for _ in (STORE, LOOK_UP, LOAD)]
         # A look-up is short and waits for no bytes of others.
-        self._transfers = ThreadPoolExecutor(given.get("workers", 4), "striate-transfer")
-        self._look_ups = ThreadPoolExecutor(2, "striate-look-up")
+        self._transfers = Workers(given.get("workers", 4), "striate-transfer")
+        self._look_ups = Workers(2, "striate-look-up")
         self._mutex = threading.Lock()
         self._next_task = 0
         self._done: dict[int, dict[int, Any]] = {STORE: {}, LOOK_UP: {}, LOAD: {}}
@@ -189,14 +221,14 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def close(self) -> None:
         for threads in (self._transfers, self._look_ups):
-            threads.shutdown(wait=True)
+            threads.close()
         for event in self._events:
             event.close()
         self._client.close()
 
     # Tasks
 
-    def _submit(self, threads: ThreadPoolExecutor, kind: int, work: Callable[[], Any], otherwise: Any) -> int:
+    def _submit(self, threads: Workers, kind: int, work: Callable[[], Any], otherwise: Any) -> int:
         """Begins a task. Its result is `otherwise` when it fails."""
         with self._mutex:
             task, self._next_task = self._next_task, self._next_task + 1
