@@ -31,7 +31,7 @@ use crate::refusal::Refusal;
 
 const OPENING: u8 = 8;
 /// Bytes of the document.
-const MAX_DOCUMENT: usize = 1 << 20;
+const MAX_DOCUMENT: usize = 4 << 20;
 /// Bytes of one frame's body.
 pub(crate) const MAX_BODY: usize = 64 << 20;
 

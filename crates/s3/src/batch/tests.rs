@@ -313,7 +313,7 @@ async fn what_is_no_batch_put_is_refused_and_too_long_documents_are_not_read() {
     for (bytes, expected) in [
         (b"{\"items\": [{\"key\": \"a\"}]}".to_vec(), "InvalidRequest"),
         (incoming(0, 3, b"", b"abc"), "InvalidRequest"),
-        (incoming(1, 8, &vec![b' '; (1 << 20) + 1], b""), "MaxMessageLengthExceeded"),
+        (incoming(1, 8, &vec![b' '; (4 << 20) + 1], b""), "MaxMessageLengthExceeded"),
         (Vec::new(), "InvalidRequest"),
     ] {
         let opened = Reader::new(in_pieces(&bytes, 1_000)).open(|_| Ok(())).await;
