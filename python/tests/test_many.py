@@ -224,8 +224,11 @@ def test_errors_of_the_real_server(client, options, bucket):
         client.sizes_of("no-such-bucket", ["a"])
     created, wrong = client.put_many(bucket, [("a", b"x"), ("", b"y")])
     assert created is True and wrong.code == "InvalidArgument"
+    large = b"x" * (40 << 20)  # it is refused while most of it is still to be sent
     with pytest.raises(PermissionError):
-        Client(**{**options, "secret_key": "wrong"}).put_many(bucket, [("b", b"x")])
+        Client(**{**options, "secret_key": "wrong"}).put_many(bucket, [("b", large)])
+    with pytest.raises(NotFound, match="NoSuchBucket"):
+        client.put_many("no-such-bucket", [("b", large)])
     assert not client.exists(bucket, "b")
 
 
