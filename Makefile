@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed prove-cache reality results compare-minio
+.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python prove-lmcache bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed prove-cache reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -192,6 +192,10 @@ prove-movement: build lab ## Prove that the store tends itself: plans for moveme
 
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)
+
+prove-lmcache: build ## Prove the adapter for LMCache with LMCache's own code, beside Redis, S3 and files; installs LMCache, 6 GB (FULL=1: longer)
+	@tools/install.sh redis
+	prove/lmcache $(if $(FULL),--full)
 
 reality: lab ## The lab beside real processes, measured on this idle machine, into lab-results (ten minutes)
 	"$(TARGET)/release/striate-lab" reality --out lab-results

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what Striate is built and proved with. Groups, in any number: build, engines, clients, python, minio,
-# browser, deny, book, bench, highs, network, helm.
+# browser, deny, book, bench, highs, network, redis, helm.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -198,6 +198,7 @@ install_without_services() {
         case "$package" in
             etcd-server) as_root systemctl disable etcd || true ;;
             postgresql) as_root systemctl disable postgresql || true ;;
+            redis-server) as_root systemctl disable redis-server || true ;;
         esac
     done
     return "$status"
@@ -214,6 +215,14 @@ install_engines() {
     command -v apt-get >/dev/null || fail "install etcd, etcdctl, PostgreSQL and openssl with your system's package manager"
     rm -f "$tools/done/packages-engines"
     step packages-engines "installing packages: ${missing[*]}" install_without_services "${missing[@]}"
+}
+
+# Redis, which LMCache's adapters are compared on.
+install_redis() {
+    command -v redis-server >/dev/null && return 0
+    command -v apt-get >/dev/null || fail "install redis-server with your system's package manager"
+    rm -f "$tools/done/packages-redis"
+    step packages-redis "installing packages: redis-server" install_without_services redis-server
 }
 
 # What hosts in network namespaces are made with.
@@ -245,10 +254,10 @@ install_helm() {
     fi
 }
 
-[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny book bench highs network helm"
+[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny book bench highs network redis helm"
 for group in "$@"; do
     case "$group" in
-        build | engines | clients | python | minio | browser | deny | book | bench | highs | network | helm) "install_$group" ;;
-        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, book, bench, highs, network or helm" ;;
+        build | engines | clients | python | minio | browser | deny | book | bench | highs | network | redis | helm) "install_$group" ;;
+        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, book, bench, highs, network, redis or helm" ;;
     esac
 done

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import struct
 import threading
+import zlib
 from contextlib import contextmanager
 
 from aiohttp import web
@@ -27,6 +29,31 @@ def frames_of(objects, items):
     yield end(len(items))
 
 
+def put_items(data):
+    """The items of a batch put and their bytes; every frame must be right and in its place."""
+    items, bodies, at, ended = None, [], 0, True
+    while True:
+        header = data[at:at + 24]
+        magic, item, status, flags, zero, head_bytes, body_bytes, crc = struct.unpack(">4sIHBBIII", header)
+        at += 24
+        head_, body = data[at:at + head_bytes], data[at + head_bytes:at + head_bytes + body_bytes]
+        at += head_bytes + body_bytes
+        assert (magic, status, zero, zlib.crc32(body, zlib.crc32(head_, zlib.crc32(header[:20])))) == (b"STR1", 0, 0, crc)
+        if items is None:
+            items = json.loads(head_)["items"]
+            assert (flags, item, body) == (8, len(items), b"")
+        elif flags == 4:
+            assert (item, at, len(bodies), ended) == (len(items), len(data), len(items), True)
+            return items, bodies
+        else:
+            assert bool(flags & 1) == ended and not head_
+            if ended:
+                bodies.append(b"")
+            assert item == len(bodies) - 1
+            bodies[-1] += body
+            ended = bool(flags & 2)
+
+
 class Scripted:
     """Answers with `script`'s next step, and well when there is none. A step gets the request, the frames of the good
     answer, and returns (status, content type, bytes), with `None` at the end for a connection that breaks."""
@@ -38,7 +65,16 @@ class Scripted:
         self.gets = []  # key and headers of each GET
 
     async def handle(self, request):
-        if request.method == "POST":
+        kind = request.query.get("batch")
+        if kind == "put":
+            items, bodies = put_items(await request.read())
+            self.posts.append([item["key"] for item in items])
+            frames, good = [], (200, "application/json", self.created(items, bodies))
+        elif kind == "exists":
+            asked = json.loads(await request.read())
+            self.posts.append(asked["keys"])
+            frames, good = [], (200, "application/json", self.sizes(asked))
+        elif request.method == "POST":
             items = json.loads(await request.read())["items"]
             self.posts.append([item["key"] for item in items])
             frames = list(frames_of(self.objects, items))
@@ -50,6 +86,19 @@ class Scripted:
             good = (200, "text/plain", self.objects[key]) if key in self.objects else (404, "text/plain", b"")
         step = self.script.pop(0) if self.script else lambda frames, good: good
         return await self.send(request, *step(frames, good))
+
+    def created(self, items, bodies):
+        outcomes = []
+        for item, body in zip(items, bodies):
+            assert item["content_length"] == len(body)
+            outcomes.append({"status": 412} if item["key"] in self.objects else {"status": 200, "etag": '"e"'})
+            self.objects.setdefault(item["key"], body)
+        return json.dumps({"items": outcomes}).encode()
+
+    def sizes(self, asked):
+        sizes = [len(self.objects[key]) if key in self.objects else None for key in asked["keys"]]
+        prefix = sizes.index(None) if None in sizes else len(sizes)
+        return json.dumps({"prefix": prefix, "sizes": sizes[:prefix] if asked["until_gap"] else sizes}).encode()
 
     async def send(self, request, status, content_type, body, breaks=False, headers=None):
         answer = web.StreamResponse(status=status, headers={"content-type": content_type, "etag": '"e"', **(headers or {})})
@@ -66,7 +115,7 @@ class Scripted:
     @contextmanager
     def running(self):
         loop = asyncio.new_event_loop()
-        application = web.Application()
+        application = web.Application(client_max_size=1 << 30)
         application.router.add_route("*", "/{bucket}", self.handle)
         application.router.add_route("*", "/{bucket}/{key:.*}", self.handle)
         runner = web.AppRunner(application)

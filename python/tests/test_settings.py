@@ -6,6 +6,7 @@ import pickle
 import subprocess
 
 import pytest
+from conftest import KNOWS_BATCH
 from proving.servers import Striate as Server
 
 import striate.transport
@@ -121,6 +122,10 @@ def test_a_certificate_of_ones_own_is_trusted_when_named_and_only_then(tmp_path,
         client.create_bucket("secure")
         client.put("secure", "k", b"x" * 300_000)
         assert client.read_many("secure", ["k", "k"]) == [b"x" * 300_000] * 2
+        if KNOWS_BATCH:
+            assert client.put_many("secure", [("many", b"y" * 3_000_000), ("k", b"")]) == [True, False]
+            into = bytearray(3_000_000)
+            assert client.get_many_into("secure", [("many", into)]) == [3_000_000] and into == b"y" * 3_000_000
         options = {"access_key": server.credentials.access_key, "secret_key": server.credentials.secret_key}
         for pause in ("BACKOFF_S", "MOST_BACKOFF_S"):  # it would wait for ever, but knows that this is no use
             monkeypatch.setattr(striate.transport, pause, 1e9)

@@ -1,4 +1,4 @@
-"""Many objects in one request (docs/src/batch-read.md): frames and TAR, read by code that shares nothing with the server's."""
+"""Many objects in one request (docs/src/batch.md): frames and TAR, read by code that shares nothing with the server's."""
 
 import http.client
 import io
@@ -209,7 +209,9 @@ def test_its_description_is_yaml_that_names_what_there_is():
     assert described["openapi"].startswith("3.1.")
     post = described["paths"]["/{bucket}"]["post"]
     assert "batch" in [parameter["name"] for parameter in post["parameters"]]
-    assert set(post["responses"]["200"]["content"]) == {"application/vnd.striate.frames", "application/x-tar"}
+    assert set(post["responses"]["200"]["content"]) == {
+        "application/vnd.striate.frames", "application/x-tar", "application/json",
+    }
     item = described["components"]["schemas"]["Item"]["properties"]
     assert set(item) == {"key", "range", "if_match"}
     for name in set(re.findall(r"#/components/schemas/(\w+)", text)):

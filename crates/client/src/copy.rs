@@ -176,5 +176,5 @@ fn digests_of_copy(source: &ObjectInfo, wish: Option<Algorithm>) -> ExpectedDige
         true => hex::decode(&source.etag).ok().and_then(|md5| md5.try_into().ok()),
         false => None,
     };
-    ExpectedDigests { md5, checksums, compute }
+    ExpectedDigests { md5, checksums, compute, ..ExpectedDigests::default() }
 }

@@ -11,7 +11,7 @@ use sha2::Sha256;
 use striate_meta::records::{Checksum, checksum::Algorithm};
 
 use crate::error::ClientError;
-use crate::object::ExpectedDigests;
+use crate::object::{EtagSource, ExpectedDigests};
 
 /// An algorithm's running state.
 enum State {
@@ -28,7 +28,8 @@ pub struct Running {
 
 /// Digests of a body that is still arriving.
 pub(crate) struct Digests {
-    md5: Md5,
+    /// `None` where nobody wants it.
+    md5: Option<Md5>,
     running: Vec<Running>,
     expected: ExpectedDigests,
 }
@@ -36,7 +37,8 @@ pub(crate) struct Digests {
 /// Digests of a whole body, verified against what was announced.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BodyDigests {
-    pub(crate) md5: [u8; 16],
+    /// `None` where the ETag is not made from it.
+    pub(crate) md5: Option<[u8; 16]>,
     pub(crate) checksums: Vec<Checksum>,
 }
 
@@ -129,12 +131,15 @@ impl Digests {
         for checksum in &expected.checksums {
             check_form(checksum)?;
         }
-        Ok(Self { md5: Md5::new(), running, expected })
+        let wants_md5 = expected.etag == EtagSource::Md5 || expected.md5.is_some();
+        Ok(Self { md5: wants_md5.then(Md5::new), running, expected })
     }
 
     /// Adds the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.md5.update(bytes);
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
+        }
         self.running.iter_mut().for_each(|running| running.update(bytes));
     }
 
@@ -144,8 +149,8 @@ impl Digests {
     /// [`ClientError::BadDigest`] naming the digest that differs, [`ClientError::InvalidRequest`] for a
     /// trailing checksum that cannot be one or was not announced.
     pub(crate) fn finish(self, trailing: &[Checksum]) -> Result<BodyDigests, ClientError> {
-        let md5: [u8; 16] = self.md5.finalize().into();
-        if self.expected.md5.is_some_and(|expected| expected != md5) {
+        let md5: Option<[u8; 16]> = self.md5.map(|md5| md5.finalize().into());
+        if self.expected.md5.is_some() && self.expected.md5 != md5 {
             return Err(ClientError::BadDigest("Content-MD5".to_owned()));
         }
         let checksums: Vec<Checksum> = self.running.into_iter().map(Running::finish).collect();
@@ -169,6 +174,16 @@ fn check_form(checksum: &Checksum) -> Result<(), ClientError> {
         )));
     }
     Ok(())
+}
+
+impl BodyDigests {
+    /// The ETag of a new version.
+    pub(crate) fn etag(&self, version: &[u8]) -> String {
+        match self.md5 {
+            Some(md5) => hex::encode(md5),
+            None => format!("{}-0", hex::encode(version)),
+        }
+    }
 }
 
 /// Compares `expected` with the computed one of its algorithm.
@@ -279,7 +294,7 @@ mod tests {
     #[test]
     fn digests_match_the_published_vectors() {
         let digests = digests_of(b"123456789", &ALL);
-        assert_eq!(hex::encode(digests.md5), "25f9e794323b453885f5181f1b624d0b");
+        assert_eq!(hex::encode(digests.md5.unwrap()), "25f9e794323b453885f5181f1b624d0b");
         let values: Vec<String> =
             digests.checksums.iter().map(|checksum| hex::encode(&checksum.value)).collect();
         assert_eq!(
@@ -292,7 +307,7 @@ mod tests {
                 "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
             ]
         );
-        assert_eq!(hex::encode(digests_of(b"", &[]).md5), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(hex::encode(digests_of(b"", &[]).md5.unwrap()), "d41d8cd98f00b204e9800998ecf8427e");
     }
 
     #[test]
@@ -349,7 +364,7 @@ mod tests {
                 let mut whole = WholeDigests::new(algorithm, true);
                 for part in &parts {
                     let digests = digests_of(part, &[algorithm]);
-                    whole.add(&hex::encode(digests.md5), part.len() as u64, &digests.checksums).unwrap();
+                    whole.add(&hex::encode(digests.md5.unwrap()), part.len() as u64, &digests.checksums).unwrap();
                 }
                 let (_, checksum) = whole.finish();
                 let expected = digests_of(&parts.concat(), &[algorithm]).checksums.remove(0);
@@ -366,17 +381,30 @@ mod tests {
                 let (mut md5s, mut checksums) = (Vec::new(), Vec::new());
                 for part in &parts {
                     let digests = digests_of(part, &[algorithm]);
-                    md5s.extend_from_slice(&digests.md5);
+                    md5s.extend_from_slice(&digests.md5.unwrap());
                     checksums.extend_from_slice(&digests.checksums[0].value);
-                    whole.add(&hex::encode(digests.md5), part.len() as u64, &digests.checksums).unwrap();
+                    whole.add(&hex::encode(digests.md5.unwrap()), part.len() as u64, &digests.checksums).unwrap();
                 }
                 let (etag, checksum) = whole.finish();
-                let of_md5s = hex::encode(digests_of(&md5s, &[]).md5);
+                let of_md5s = hex::encode(digests_of(&md5s, &[]).md5.unwrap());
                 prop_assert_eq!(etag, format!("{of_md5s}-{}", parts.len()));
                 let checksum = checksum.unwrap();
                 prop_assert!(checksum.composite);
                 prop_assert_eq!(checksum.value, digests_of(&checksums, &[algorithm]).checksums.remove(0).value);
             }
         }
+    }
+
+    #[test]
+    fn an_etag_of_the_version_costs_no_md5_unless_one_is_to_be_verified() {
+        let of = |md5| {
+            let expected = ExpectedDigests { md5, etag: EtagSource::Version, ..ExpectedDigests::default() };
+            let mut digests = Digests::new(expected).unwrap();
+            digests.update(b"abc");
+            digests.finish(&[])
+        };
+        let digests = of(None).unwrap();
+        assert_eq!((digests.md5, digests.etag(&[0xab; 16])), (None, format!("{}-0", "ab".repeat(16))));
+        assert!(matches!(of(Some([0; 16])), Err(ClientError::BadDigest(_))));
     }
 }

@@ -140,6 +140,19 @@ pub struct ExpectedDigests {
     pub checksums: Vec<Checksum>,
     /// An algorithm to compute and keep, because a trailer with it follows or the upload asked for it.
     pub compute: Vec<Algorithm>,
+    /// What the ETag is made from.
+    pub etag: EtagSource,
+}
+
+/// What an object's ETag is made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EtagSource {
+    /// The bytes' MD5, as S3 clients expect it of a put.
+    #[default]
+    Md5,
+    /// The version's random id, followed by `-0` so that nobody takes it for an MD5. Saves the time of the MD5, which is
+    /// longer than that of everything else that is done with the bytes.
+    Version,
 }
 
 /// A put.

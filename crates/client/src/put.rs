@@ -77,7 +77,6 @@ impl Client {
         };
         let ingested = self.ingest(request.body, how).await?;
         let mut object = record::described(request.attributes);
-        object.etag = hex::encode(ingested.digests.md5);
         object.profile = profile.to_string();
         let commit = PutCommit {
             client: self.clone(),
@@ -162,6 +161,7 @@ impl PutCommit {
         let Self { client, bucket, key, condition, mut object } = self;
         let mut stored = ingested.stored;
         object.version = client.new_version().to_vec().into();
+        object.etag = ingested.digests.etag(&object.version);
         object.size = ingested.size;
         object.modified_unix_ms = client.now_unix_ms();
         object.checksums = ingested.digests.checksums;

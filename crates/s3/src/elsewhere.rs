@@ -80,7 +80,7 @@ pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static st
             Method::GET if has("versions") => Some(("ListObjectVersions", "s3:ListBucketVersions")),
             Method::GET if query_names(parts).all(is_of_listing) => Some(("ListObjects", "s3:ListBucket")),
             Method::POST if has("delete") => Some(("DeleteObjects", "s3:DeleteObject")),
-            Method::POST if has("batch") => Some(("BatchRead", "s3:GetObject")),
+            Method::POST if has("batch") => Some(("Batch", "s3:GetObject")),
             _ => None,
         };
     }

@@ -17,15 +17,16 @@ use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use striate_client::Client;
 use striate_runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::Instrument;
 
 use crate::address::{Address, Domains, percent_decode};
 use crate::audit::{AuditSink, RequestMetrics, Silent};
 use crate::auth::{self, Payload};
 use crate::authorize::{Identity, authorize};
+use crate::batch::Kind;
 use crate::body::{AnswerBody, Arriving, Held, RequestBody, collect};
 use crate::checksum;
+use crate::documents::{Documents, batch_footprint};
 use crate::elsewhere::{self, AllHere, Elsewhere, Outbound};
 use crate::failure;
 use crate::form::{self, Accepted, FormAnswer, Front};
@@ -74,8 +75,7 @@ pub(crate) struct Shared {
     keys: Arc<KeyStore>,
     domains: Domains,
     service: S3Service,
-    /// In KiB: bytes of bodies held in memory.
-    buffered: Arc<Semaphore>,
+    documents: Documents,
     pub(crate) peers: Arc<Peers>,
     requests_of_keys: Arc<KeyLimits>,
 }
@@ -119,10 +119,12 @@ impl Gateway {
         if !options.domains.is_empty() {
             builder.set_host(domains.clone());
         }
-        let buffered = Arc::new(Semaphore::new(options.limits.buffered_bytes.div_ceil(1024)));
+        let peers = Peers::new(options.limits.clone(), Arc::clone(&hooks.metrics));
+        let held = options.limits.buffered_bytes;
         let shared = Shared {
             service: builder.build(),
-            peers: Peers::new(options.limits.clone(), Arc::clone(&hooks.metrics)),
+            documents: Documents::new(held, Arc::clone(&hooks.metrics), Arc::clone(&peers)),
+            peers,
             requests_of_keys: KeyLimits::new(options.limits.requests_per_key),
             runtime,
             options,
@@ -130,7 +132,6 @@ impl Gateway {
             client,
             keys,
             domains,
-            buffered,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -276,11 +277,15 @@ impl Gateway {
             authorize(action, elsewhere::resource(&address), Some(&identity))?;
             parts.extensions.insert(Outbound { address: address.clone() });
         }
-        let is_batch = is_batch(&parts, &address);
-        if is_batch {
-            parts.extensions.insert(BatchOf { bucket: address.bucket.clone() });
+        let batch = batch_kind(&parts, &address)?;
+        if let Some(kind) = batch {
+            let (bucket, documents) = (address.bucket.clone(), shared.documents.clone());
+            parts.extensions.insert(BatchOf { bucket, kind, documents });
         }
-        let is_document = is_held(&parts, &address);
+        let is_document = batch != Some(Kind::Put) && is_held(&parts, &address);
+        if batch == Some(Kind::Put) && matches!(payload, Payload::Sha256(_)) {
+            return Err(Refusal::bad("InvalidRequest", HASHED_BATCH));
+        }
         if is_document {
             check_held_len(&parts, limits)?;
         }
@@ -298,9 +303,10 @@ impl Gateway {
         let (body, document) = match is_document {
             true => {
                 let mut permit = None;
-                let held = collect(body, limits.xml_bytes, |len| self.reserve(&mut permit, len)).await?;
-                if is_batch {
-                    self.reserve(&mut permit, batch_footprint(held.len()))?;
+                let held =
+                    collect(body, limits.xml_bytes, |len| shared.documents.reserve(&mut permit, len)).await?;
+                if batch.is_some() {
+                    shared.documents.reserve(&mut permit, batch_footprint(held.len()))?;
                 }
                 let trailers = trailers.lock().take().unwrap_or_default();
                 checksum::check_headers(&parts.headers)?;
@@ -330,7 +336,7 @@ impl Gateway {
         let shared = &self.shared;
         trace.set_operation("PostObject");
         let mut document = None;
-        self.reserve(&mut document, form::HELD_BYTES)?;
+        shared.documents.reserve(&mut document, form::HELD_BYTES)?;
         let (no_trailers, peer) = (Vec::new(), Arc::clone(peer));
         let body = RequestBody::new(incoming, Payload::Unsigned, 0, no_trailers, peer, Arc::clone(trace));
         let by_host = shared.domains.bucket_of(host_of(parts));
@@ -368,25 +374,6 @@ impl Gateway {
             self.shared.hooks.metrics.refused("requests_of_key");
             Refusal::slow_down()
         })
-    }
-
-    /// Room for `len` bytes of a body that is held in memory, those that `held` has room for included.
-    fn reserve(&self, held: &mut Option<OwnedSemaphorePermit>, len: usize) -> Result<(), Refusal> {
-        let more = len.div_ceil(1024).saturating_sub(held.as_ref().map_or(0, |held| held.num_permits()));
-        if more == 0 {
-            return Ok(());
-        }
-        let more = u32::try_from(more).unwrap_or(u32::MAX);
-        let Ok(more) = Arc::clone(&self.shared.buffered).try_acquire_many_owned(more) else {
-            self.shared.hooks.metrics.refused("documents");
-            self.shared.peers.press();
-            return Err(Refusal::slow_down());
-        };
-        match held {
-            Some(held) => held.merge(more),
-            None => *held = Some(more),
-        }
-        Ok(())
     }
 
     async fn call(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {
@@ -525,16 +512,26 @@ pub(crate) fn query_names(parts: &Parts) -> impl Iterator<Item = &str> {
     parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""))
 }
 
-/// Bytes that the items of a batch read take until it ends, by its document's length: short items take some twenty
-/// times their text, long keys four times, and there are 4,096 items at most.
-fn batch_footprint(len: usize) -> usize {
-    (len * 20).min(len * 4 + (2 << 20))
-}
+/// Why a batch put does not come with one hash of its whole body.
+const HASHED_BATCH: &str = "The items of a batch put are stored one by one as they arrive, before a hash of the whole body \
+                            could be verified: send x-amz-content-sha256: UNSIGNED-PAYLOAD (each frame has a checksum), or \
+                            sign the chunks.";
 
-/// Whether this reads many objects of a bucket.
-fn is_batch(parts: &Parts, address: &Address) -> bool {
+/// What this does with many objects of a bucket, if it does.
+///
+/// # Errors
+/// 400 for something else than it can.
+fn batch_kind(parts: &Parts, address: &Address) -> Result<Option<Kind>, Refusal> {
     let of_bucket = !address.bucket.is_empty() && address.key.is_empty();
-    parts.method == Method::POST && of_bucket && query_names(parts).any(|name| name == "batch")
+    if parts.method != Method::POST || !of_bucket {
+        return Ok(None);
+    }
+    let parameters = parts.uri.query().unwrap_or("").split('&');
+    let named =
+        parameters.map(|it| it.split_once('=').unwrap_or((it, ""))).find(|(name, _)| *name == "batch");
+    let Some((_, value)) = named else { return Ok(None) };
+    let unknown = || Refusal::bad("InvalidArgument", "batch must be read, put or exists.");
+    Kind::named(value).map(Some).ok_or_else(unknown)
 }
 
 /// Whether the body is a document for s3s to parse, not an object's bytes.

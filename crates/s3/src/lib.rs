@@ -9,7 +9,8 @@
 //!
 //! What is Striate's own: the header `x-striate-profile` ([`PROFILE_HEADER`]) names a profile such as
 //! `rs(4,2)` on CreateBucket (for the bucket), and on PutObject, CopyObject and CreateMultipartUpload (for
-//! one object). `POST /{bucket}?batch` reads many objects in one request (`batch`). `GET /minio/health/live`, `ready` and `cluster` answer without a signature.
+//! one object). `POST /{bucket}?batch` reads many objects in
+//! one request, `?batch=put` creates them, `?batch=exists` says which exist (`batch`). `GET /minio/health/live`, `ready` and `cluster` answer without a signature.
 //!
 //! What is not here, and is refused rather than ignored: versioning, object lock, server-side encryption,
 //! access lists other than the owner's, bucket policies, anonymous requests. HTTP/1.1 is the only protocol;
@@ -25,6 +26,7 @@ mod authorize;
 mod batch;
 mod body;
 mod checksum;
+mod documents;
 mod elsewhere;
 mod failure;
 mod form;

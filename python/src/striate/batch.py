@@ -90,7 +90,7 @@ class BatchReader:
     ) -> None:
         """One request. Takes from `left` what it delivers; what failed for now is noted in `failed`."""
         positions = list(left)
-        body = json.dumps({"items": [_request(left[position]) for position in positions], "format": "frames"}).encode()
+        body = json.dumps({"items": [item_request(left[position]) for position in positions], "format": "frames"}).encode()
         parser, assembler = FrameParser(), Assembler(len(positions))
         headers = {"content-type": "application/json"}
         async with self._transport.open("POST", bucket, "", [("batch", "")], headers, body) as answer:
@@ -158,7 +158,8 @@ def _parts(left: dict[int, Item]) -> list[dict[int, Item]]:
     return [dict(entries[start:end]) for start, end in zip(bounds, bounds[1:])]
 
 
-def _request(item: Item) -> dict[str, str]:
+def item_request(item: Item) -> dict[str, str]:
+    """An item as the document of a batch read names it."""
     request = {"key": item.key}
     wanted = item.range()
     if wanted is not None:

@@ -13,6 +13,7 @@ from .batch import BatchReader
 from .download import Download
 from .errors import S3Error
 from .headers import content_md5, write_headers
+from .many import Buffer, Many
 from .merge import Merger
 from .objects import AnyItem, Bucket, Item, ObjectInfo, Page, Result, info_of_headers, item_of
 from .settings import Options, Settings
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Missing = Literal["raise", "return"]
 Path = Union[str, os.PathLike[str]]
 DELETE_AT_ONCE = 1000
+# Connections of one large batch: on one machine more were no faster.
+LANES = 1
 
 
 class AsyncClient:
@@ -40,6 +43,7 @@ class AsyncClient:
         self._transport = Transport(self.settings)
         self._reader = BatchReader(self._transport, self._read_one)
         self._merger = Merger(self._reader, self._read_one)
+        self.many = Many(self._transport.lanes, self.settings.retries, self.endpoint)
 
     @property
     def endpoint(self) -> str:
@@ -201,6 +205,32 @@ class AsyncClient:
     def iter_many(self, bucket: str, items: Sequence[AnyItem]) -> ResultStream:
         """Results in the order of completion: `async for result in client.iter_many(...)`."""
         return ResultStream(self._reader, bucket, [item_of(item) for item in items])
+
+    # Batches in the caller's memory
+
+    async def put_many(
+        self, bucket: str, items: Sequence[tuple[str, Buffer]], lanes: int = LANES
+    ) -> list[Union[bool, S3Error]]:
+        """Creates many objects from `(key, data)`: True for one that was created, False where there was an object, which is as
+        it was, or the item's error. `data` is anything with a buffer, and is sent from where it lies; large batches go over
+        up to `lanes` connections. What concerns the whole request is raised."""
+        return await asyncio.to_thread(self.many.put, bucket, items, lanes)
+
+    async def sizes_of(self, bucket: str, keys: Sequence[str]) -> list[Optional[int]]:
+        """The size of the object of each key, None where there is none."""
+        return await asyncio.to_thread(self.many.sizes, bucket, keys, False)
+
+    async def prefix_of(self, bucket: str, keys: Sequence[str]) -> int:
+        """How many of the first keys have objects, without a gap."""
+        return len(await asyncio.to_thread(self.many.sizes, bucket, keys, True))
+
+    async def get_many_into(
+        self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES
+    ) -> list[Union[int, S3Error]]:
+        """Reads many objects or ranges, each into its own writable buffer: the bytes that came, or the item's error (also when
+        its bytes are more than the buffer has room for). Where an item fails, its buffer may be partly written. Checksums are
+        verified. Large batches come over up to `lanes` connections. What concerns the whole request is raised."""
+        return await asyncio.to_thread(self.many.get_into, bucket, items, lanes)
 
     # Files and streams
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
+from .crc import crc32
 from .errors import ProtocolError
 
 MAGIC = b"STR1"
@@ -82,9 +82,9 @@ class FrameParser:
         self._header = None
         head = b"".join(self._take(head_bytes))
         body = self._take(body_bytes)
-        actual = zlib.crc32(head, zlib.crc32(self._header_bytes[:20]))
+        actual = crc32(head, crc32(self._header_bytes[:20]))
         for piece in body:
-            actual = zlib.crc32(piece, actual)
+            actual = crc32(piece, actual)
         if actual != crc:
             raise ProtocolError(f"a frame of item {item} has a wrong checksum")
         self.ended = bool(flags & END)
@@ -171,7 +171,7 @@ class Assembler:
         if bool(frame.flags & FIRST) == (frame.item in self._partial):
             raise ProtocolError(f"the frames of item {frame.item} are out of order")
         if frame.flags & FIRST:
-            self._partial[frame.item] = _Partial(frame.status, _object(frame.head))
+            self._partial[frame.item] = _Partial(frame.status, head_object(frame.head))
         return self._partial[frame.item]
 
     def _failed(self, frame: Frame) -> Answer:
@@ -180,7 +180,7 @@ class Assembler:
             raise ProtocolError(f"item {frame.item} failed with status {frame.status}, but goes on")
         del self._partial[frame.item]
         self._complete.add(frame.item)
-        return Answer(frame.item, frame.status, _object(frame.head), b"")
+        return Answer(frame.item, frame.status, head_object(frame.head), b"")
 
     def _end(self, frame: Frame) -> None:
         if frame.flags != END or frame.head or frame.body:
@@ -189,7 +189,8 @@ class Assembler:
             raise ProtocolError(f"the answer ends after {len(self._complete)} of {self.count} items")
 
 
-def _object(head: bytes) -> dict[str, Any]:
+def head_object(head: bytes) -> dict[str, Any]:
+    """A frame's head."""
     try:
         parsed = json.loads(head)
     except ValueError as error:

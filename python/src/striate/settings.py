@@ -99,17 +99,21 @@ class KeySource:
 
     async def keys(self) -> Optional[Keys]:
         """None for anonymous requests."""
+        renews = getattr(self._credentials, "refresh_needed", None)
+        is_ready = self._settings.anonymous or self._fixed is not None or self._credentials is not None
+        if not is_ready or (renews is not None and renews()):  # it may ask a server
+            return await asyncio.to_thread(self.keys_now)
+        return self.keys_now()
+
+    def keys_now(self) -> Optional[Keys]:
+        """As `keys`, for a thread that may wait."""
         if self._settings.anonymous:
             return None
         if self._fixed is not None:
             return self._fixed
         if self._credentials is None:
-            self._credentials = await asyncio.to_thread(_botocore_credentials, self._settings.profile)
-        renews = getattr(self._credentials, "refresh_needed", None)
-        if renews is not None and renews():  # it may ask a server
-            frozen = await asyncio.to_thread(self._credentials.get_frozen_credentials)
-        else:
-            frozen = self._credentials.get_frozen_credentials()
+            self._credentials = _botocore_credentials(self._settings.profile)
+        frozen = self._credentials.get_frozen_credentials()
         return Keys(frozen.access_key, frozen.secret_key, frozen.token)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 
 from . import background
-from .client import AsyncClient, Missing, Path
+from .client import LANES, AsyncClient, Missing, Path
 from .errors import S3Error
+from .many import Buffer
 from .objects import AnyItem, Bucket, ObjectInfo, Result
 from .settings import Options, Settings
 from .transport import Body
@@ -149,6 +150,22 @@ class Client:
                 yield from taken
         finally:
             background.run(stream.aclose())
+
+    def put_many(
+        self, bucket: str, items: Sequence[tuple[str, Buffer]], lanes: int = LANES
+    ) -> list[Union[bool, S3Error]]:
+        return self._client.many.put(bucket, items, lanes)
+
+    def sizes_of(self, bucket: str, keys: Sequence[str]) -> list[Optional[int]]:
+        return self._client.many.sizes(bucket, keys, False)
+
+    def prefix_of(self, bucket: str, keys: Sequence[str]) -> int:
+        return len(self._client.many.sizes(bucket, keys, True))
+
+    def get_many_into(
+        self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES
+    ) -> list[Union[int, S3Error]]:
+        return self._client.many.get_into(bucket, items, lanes)
 
     # Last, as its name hides the type in what follows it.
     def list(self, bucket: str, prefix: str = "") -> Iterator[ObjectInfo]:

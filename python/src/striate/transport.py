@@ -23,6 +23,7 @@ import aiohttp
 import yarl
 
 from .errors import ProtocolError, S3Error, UnreachableError, is_transient, s3_error
+from .lanes import Lanes
 from .settings import Settings
 from .signing import EMPTY_HASH, Query, Signer, encode_path, encode_query
 from .xml import error_within
@@ -75,6 +76,7 @@ class Transport:
         self._tls: Optional[ssl.SSLContext] = None
         if self.resolved.endpoint.startswith("https:"):
             self._tls = ssl.create_default_context(cafile=self.resolved.ca)
+        self.lanes = Lanes(settings, self.resolved, self.signer, self._tls)
         self._sessions: Sessions = {}
         finalize(self, _dispose_all, self._sessions).atexit = False
         _transports.add(self)
@@ -170,7 +172,8 @@ class Transport:
         )
 
     async def close(self) -> None:
-        """Closes the connections of the running event loop."""
+        """Closes the connections of the running event loop, and those of batches."""
+        self.lanes.close()
         session = self._sessions.pop(asyncio.get_running_loop(), None)
         if session is not None:
             await session.close()
@@ -183,6 +186,10 @@ async def _slices(body: Body) -> AsyncIterator[memoryview]:
 
 
 def refusal(answer: aiohttp.ClientResponse, content: bytes, bucket: str, key: str) -> S3Error:
+    return refusal_of(answer.status, answer.reason or "", content, bucket, key)
+
+
+def refusal_of(status: int, reason: str, content: bytes, bucket: str, key: str) -> S3Error:
     """The error in an answer's XML; answers to HEAD have none, only a status."""
     code = message = ""
     try:
@@ -191,9 +198,9 @@ def refusal(answer: aiohttp.ClientResponse, content: bytes, bucket: str, key: st
     except ElementTree.ParseError:
         pass
     code = code or {404: "NoSuchKey" if key else "NoSuchBucket", 403: "AccessDenied", 412: "PreconditionFailed"}.get(
-        answer.status, answer.reason or "UnknownError"
+        status, reason or "UnknownError"
     )
-    return s3_error(answer.status, code, message, bucket or None, key or None)
+    return s3_error(status, code, message, bucket or None, key or None)
 
 
 def _dispose(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) -> Optional[Future[None]]:
@@ -223,6 +230,7 @@ def _after_fork() -> None:
     for transport in _transports:
         _inherited.append(dict(transport._sessions))
         transport._sessions.clear()
+        transport.lanes.after_fork()
 
 
 def _at_exit() -> None:

@@ -10,7 +10,7 @@ use crate::condition::check_source;
 use crate::copy::{CopyFailure, MAX_RESTARTS, StoredBody};
 use crate::get::Budget;
 use crate::ingest::{Ingest, Stored};
-use crate::object::{ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
+use crate::object::{EtagSource, ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
 use crate::{Client, ClientError, CopyPartRequest, GetRequest, PartInfo, UploadPartRequest};
 
 /// Where a part goes.
@@ -107,7 +107,7 @@ impl Client {
             return Err(ClientError::InvalidArgument(reason));
         }
         let upload = self.open_upload(&target.bucket, &target.key, &target.upload).await?;
-        let mut digests = source.digests;
+        let mut digests = ExpectedDigests { etag: EtagSource::Md5, ..source.digests };
         if upload.record.checksum_algorithm() != Algorithm::None {
             digests.compute.push(upload.record.checksum_algorithm());
         }
@@ -130,7 +130,7 @@ impl Client {
         let part = UploadPart {
             number: target.number,
             size: ingested.size,
-            etag: hex::encode(ingested.digests.md5),
+            etag: ingested.digests.etag(&[]),
             modified_unix_ms: self.now_unix_ms(),
             checksums: ingested.digests.checksums,
             body: Some(stored.part_body()),

@@ -8,6 +8,7 @@ mod interleavings;
 mod invariants;
 mod listing;
 mod many;
+mod many_puts;
 mod model;
 mod multipart;
 mod queries;

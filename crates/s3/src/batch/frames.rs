@@ -37,12 +37,14 @@ use crate::translate::{content_range, timestamp};
 /// Content-Type of the answer.
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.striate.frames";
 
-const MAGIC: [u8; 4] = *b"STR1";
-const FIRST: u8 = 1;
-const LAST: u8 = 2;
-const END: u8 = 4;
+pub(super) const MAGIC: [u8; 4] = *b"STR1";
+pub(super) const FIRST: u8 = 1;
+pub(super) const LAST: u8 = 2;
+pub(super) const END: u8 = 4;
 /// Bytes of a frame's body.
 const MAX_BODY: usize = 1 << 20;
+/// Bytes of a frame before its head.
+pub(super) const HEADER_LEN: usize = 24;
 /// Frames up to this length are gathered, so that small objects do not go out one by one.
 const GATHERED: usize = 64 << 10;
 
@@ -167,8 +169,8 @@ impl Frames {
 }
 
 impl Prefix {
-    fn encode(&self, head: &[u8], body: &[Bytes]) -> [u8; 24] {
-        let mut bytes = [0; 24];
+    fn encode(&self, head: &[u8], body: &[Bytes]) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4..8].copy_from_slice(&(self.item as u32).to_be_bytes());
         bytes[8..10].copy_from_slice(&self.status.to_be_bytes());

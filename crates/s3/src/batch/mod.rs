@@ -1,11 +1,15 @@
-//! Reading many objects in one request: `POST /{bucket}?batch`, which is Striate's own (docs/src/batch-read.md).
+//! Many objects in one request: `POST /{bucket}?batch` and its kin, which are Striate's own (docs/src/batch.md).
 //!
 //! - [`request`]: the JSON that names the items, and its limits.
-//! - [`frames`]: the answer as frames, in order of completion.
-//! - [`archive`]: the answer as a TAR, in order of the items.
+//! - [`frames`]: a read's answer as frames, in order of completion.
+//! - [`archive`]: a read's answer as a TAR, in order of the items.
+//! - [`incoming`]: a put's frames.
+//! - [`outcome`]: what a put is answered.
 
 pub(crate) mod archive;
 pub(crate) mod frames;
+pub(crate) mod incoming;
+pub(crate) mod outcome;
 pub(crate) mod request;
 
 #[cfg(test)]
@@ -15,6 +19,29 @@ use striate_client::ClientError;
 
 use crate::failure::code_of;
 use crate::refusal::Refusal;
+
+/// What a batch request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `?batch` or `?batch=read`.
+    Read,
+    /// `?batch=put`.
+    Put,
+    /// `?batch=exists`.
+    Exists,
+}
+
+impl Kind {
+    /// The kind that the value of the parameter `batch` names.
+    pub fn named(value: &str) -> Option<Self> {
+        match value {
+            "" | "read" => Some(Self::Read),
+            "put" => Some(Self::Put),
+            "exists" => Some(Self::Exists),
+            _ => None,
+        }
+    }
+}
 
 /// What an answer must know of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]

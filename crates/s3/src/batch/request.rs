@@ -1,12 +1,13 @@
-//! What a batch read asks for.
+//! What batch calls ask for.
 //!
 //! The JSON is read strictly: a misspelt `range` would otherwise answer whole objects. An item whose range or
 //! ETag cannot be read fails by itself, a document that cannot be read fails the request.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use s3s::dto::Range;
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, SeqAccess, Visitor};
 use striate_client::{GetRequest, ReadCondition, ReadRange};
 
 use super::Item;
@@ -24,11 +25,11 @@ pub(crate) enum Format {
     Tar,
 }
 
-/// The document.
+/// The document of a batch read.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchRequest {
-    pub items: Items,
+    pub items: Bounded<AskedItem>,
     #[serde(default)]
     pub format: Format,
 }
@@ -42,16 +43,44 @@ pub(crate) struct AskedItem {
     pub if_match: Option<String>,
 }
 
+/// The document of a batch put.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchPut {
+    pub items: Bounded<NewItem>,
+}
+
+/// One object to be made.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewItem {
+    pub key: String,
+    /// Bytes of its body.
+    pub content_length: u64,
+    #[serde(default)]
+    pub content_type: String,
+}
+
+/// The document of a question which keys exist.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchExists {
+    pub keys: Bounded<String>,
+    /// Whether what comes after the first missing key is of no interest.
+    #[serde(default)]
+    pub until_gap: bool,
+}
+
 /// At least one and at most [`MAX_ITEMS`], never more in memory.
 #[derive(Debug)]
-pub(crate) struct Items(pub Vec<AskedItem>);
+pub(crate) struct Bounded<T>(pub Vec<T>);
 
-impl<'de> Deserialize<'de> for Items {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bounded;
+        struct Reader<T>(PhantomData<T>);
 
-        impl<'de> Visitor<'de> for Bounded {
-            type Value = Vec<AskedItem>;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = Vec<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "1 to {MAX_ITEMS} items")
@@ -72,19 +101,38 @@ impl<'de> Deserialize<'de> for Items {
             }
         }
 
-        deserializer.deserialize_seq(Bounded).map(Self)
+        deserializer.deserialize_seq(Reader(PhantomData)).map(Self)
     }
 }
 
-/// Reads the document.
+/// A kind of document, with its name and an example for whoever sent another one.
+pub(crate) trait Document: DeserializeOwned {
+    const NAME: &'static str;
+    const EXAMPLE: &'static str;
+}
+
+impl Document for BatchRequest {
+    const NAME: &'static str = "batch read";
+    const EXAMPLE: &'static str = r#"{"items": [{"key": "a"}]}"#;
+}
+
+impl Document for BatchPut {
+    const NAME: &'static str = "batch put";
+    const EXAMPLE: &'static str = r#"{"items": [{"key": "a", "content_length": 3}]}"#;
+}
+
+impl Document for BatchExists {
+    const NAME: &'static str = "batch of keys";
+    const EXAMPLE: &'static str = r#"{"keys": ["a", "b"]}"#;
+}
+
+/// Reads a document.
 ///
 /// # Errors
 /// 400 with what is wrong and where.
-pub(crate) fn parse(json: &[u8]) -> Result<BatchRequest, Refusal> {
+pub(crate) fn parse<T: Document>(json: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(json).map_err(|error| {
-        let message = format!(
-            "The body is not a batch read: {error}. It is JSON such as {{\"items\": [{{\"key\": \"a\"}}]}}."
-        );
+        let message = format!("The body is not a {}: {error}. It is JSON such as {}.", T::NAME, T::EXAMPLE);
         Refusal::bad("InvalidRequest", message)
     })
 }
@@ -135,9 +183,9 @@ mod tests {
 
     #[test]
     fn one_to_4096_items_are_read_and_frames_are_the_default() {
-        let request = parse(items(MAX_ITEMS).as_bytes()).unwrap();
+        let request: BatchRequest = parse(items(MAX_ITEMS).as_bytes()).unwrap();
         assert_eq!((request.items.0.len(), request.format), (MAX_ITEMS, Format::Frames));
-        let tar = parse(br#"{"items": [{"key": "a"}], "format": "tar"}"#).unwrap();
+        let tar: BatchRequest = parse(br#"{"items": [{"key": "a"}], "format": "tar"}"#).unwrap();
         assert_eq!(tar.format, Format::Tar);
     }
 
@@ -154,10 +202,24 @@ mod tests {
             (String::new(), "EOF"),
             ("[".repeat(100_000), "expected a string"),
         ] {
-            let refusal = parse(json.as_bytes()).unwrap_err();
+            let refusal = parse::<BatchRequest>(json.as_bytes()).unwrap_err();
             assert_eq!((refusal.code, refusal.status.as_u16()), ("InvalidRequest", 400));
             assert!(refusal.message.contains(reason), "{reason}: {}", refusal.message);
         }
+    }
+
+    #[test]
+    fn puts_name_key_and_length_and_questions_name_keys() {
+        let put: BatchPut = parse(br#"{"items": [{"key": "a", "content_length": 3}]}"#).unwrap();
+        assert_eq!((put.items.0[0].key.as_str(), put.items.0[0].content_length), ("a", 3));
+        for json in [r#"{"items": [{"key": "a"}]}"#, r#"{"items": [{"key": "a", "content_length": -1}]}"#] {
+            let refusal = parse::<BatchPut>(json.as_bytes()).unwrap_err();
+            assert!(refusal.message.contains("not a batch put"), "{}", refusal.message);
+        }
+        let exists: BatchExists = parse(br#"{"keys": ["a", "b"], "until_gap": true}"#).unwrap();
+        assert_eq!((exists.keys.0.len(), exists.until_gap), (2, true));
+        let many = format!("{{\"keys\": [{}]}}", vec!["\"k\""; MAX_ITEMS + 1].join(","));
+        assert!(parse::<BatchExists>(many.as_bytes()).unwrap_err().message.contains("more than 4096"));
     }
 
     fn open(range: Option<&str>, if_match: Option<&str>) -> Result<GetRequest, Refusal> {

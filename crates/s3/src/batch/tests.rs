@@ -5,10 +5,13 @@ use std::io::Read;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use s3s::StdError;
-use striate_client::{ClientError, ObjectAttributes, ObjectHead, ObjectInfo, ObjectPart, PartStream};
+use striate_client::{
+    ClientError, ObjectAttributes, ObjectHead, ObjectInfo, ObjectPart, PartStream, PutBody,
+};
 
 use super::archive::archive;
 use super::frames::Frames;
+use super::incoming::{Arriving, Broken, ItemBody, Reader, Turns};
 use super::{Failure, Item};
 use crate::refusal::Refusal;
 
@@ -206,6 +209,129 @@ async fn an_archive_breaks_off_where_an_object_does() {
         assert!(archive_of(&["a", "b"], Vec::new(), sent).await.is_err());
     }
     assert!(archive_of(&["a"], Vec::new(), Vec::new()).await.is_err());
+}
+
+/// A frame of a batch put: item, flags, head, body.
+fn incoming(item: u32, flags: u8, head: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut bytes = b"STR1".to_vec();
+    bytes.extend(item.to_be_bytes());
+    bytes.extend([0, 0, flags, 0]);
+    bytes.extend((head.len() as u32).to_be_bytes());
+    bytes.extend((body.len() as u32).to_be_bytes());
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &[&bytes, head, body].concat()) as u32;
+    bytes.extend(crc.to_be_bytes());
+    [&bytes, head, body].concat()
+}
+
+fn opening(items: u32) -> Vec<u8> {
+    incoming(items, 8, b"document", b"")
+}
+
+/// Two frames of item 0, an empty item 1, item 2.
+fn three() -> Vec<u8> {
+    [
+        opening(3),
+        incoming(0, 1, b"", b"abc"),
+        incoming(0, 2, b"", b"de"),
+        incoming(1, 3, b"", b""),
+        incoming(2, 3, b"", b"xyz"),
+        incoming(3, 4, b"", b""),
+    ]
+    .concat()
+}
+
+fn in_pieces(bytes: &[u8], len: usize) -> Arriving {
+    let pieces: Vec<_> = bytes.chunks(len).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    stream::iter(pieces).boxed()
+}
+
+async fn whole(mut body: Box<ItemBody>) -> Result<Vec<u8>, ClientError> {
+    let mut all = Vec::new();
+    while let Some(piece) = body.next().await {
+        all.extend_from_slice(&piece?);
+    }
+    Ok(all)
+}
+
+/// What the opening frame says, the items' bodies where they are wanted, and how the request ended.
+async fn taken(
+    arriving: Arriving,
+    wanted: &[bool],
+) -> (Result<(usize, Bytes), Broken>, Vec<Option<Result<Vec<u8>, ClientError>>>, Result<(), Broken>) {
+    let mut reader = Reader::new(arriving);
+    let opened = reader.open(|_| Ok(())).await;
+    let turns = Turns::new(reader, wanted.len());
+    let bodies = wanted.iter().enumerate().map(|(item, is_wanted)| (turns.body(item), *is_wanted));
+    // All are asked for at the same time, the last one first.
+    let mut bodies: Vec<_> = bodies.map(|(body, is_wanted)| is_wanted.then(|| whole(body))).collect();
+    bodies.reverse();
+    let bodies = bodies.into_iter().map(|body| async { Some(body?.await) });
+    let mut bodies = futures::future::join_all(bodies).await;
+    bodies.reverse();
+    (opened, bodies, turns.end().await)
+}
+
+#[tokio::test]
+async fn bodies_arrive_one_after_the_other_whatever_the_pieces_and_unwanted_ones_are_read_over() {
+    let expected: [&[u8]; 3] = [b"abcde", b"", b"xyz"];
+    for len in [1, 3, 24, 1_000] {
+        for mask in 0..8u8 {
+            let wanted: Vec<bool> = (0..3).map(|item| mask & 1 << item != 0).collect();
+            let (opened, bodies, ended) = taken(in_pieces(&three(), len), &wanted).await;
+            assert_eq!((opened.unwrap(), ended), ((3, Bytes::from_static(b"document")), Ok(())));
+            for (item, body) in bodies.into_iter().enumerate() {
+                assert_eq!(body.map(Result::unwrap).as_deref(), wanted[item].then_some(expected[item]));
+            }
+        }
+    }
+}
+
+/// No body ends before its frames were verified, and what comes after the damage is nobody's.
+#[tokio::test]
+async fn a_flipped_bit_or_a_cut_anywhere_ends_no_body_that_it_touches() {
+    let good = three();
+    let ends = [24 + 8 + 24 + 3 + 24 + 2, 24 + 8 + 24 + 3 + 24 + 2 + 24, good.len() - 24];
+    for at in 24 + 8..good.len() {
+        let mut flipped = good.clone();
+        flipped[at] ^= 4;
+        for bytes in [&flipped[..], &good[..at]] {
+            let (_, bodies, ended) = taken(in_pieces(bytes, 7), &[true; 3]).await;
+            assert!(ended.is_err(), "{at}");
+            for (item, body) in bodies.into_iter().enumerate() {
+                assert_eq!(body.unwrap().is_ok(), at >= ends[item], "{at} {item}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_batch_put_is_refused_and_too_long_documents_are_not_read() {
+    let code = |broken| match broken {
+        Broken::Refused(refusal) => refusal.code,
+        Broken::Transport(_) => "Transport",
+    };
+    for (bytes, expected) in [
+        (b"{\"items\": [{\"key\": \"a\"}]}".to_vec(), "InvalidRequest"),
+        (incoming(0, 3, b"", b"abc"), "InvalidRequest"),
+        (incoming(1, 8, &vec![b' '; (4 << 20) + 1], b""), "MaxMessageLengthExceeded"),
+        (Vec::new(), "InvalidRequest"),
+    ] {
+        let opened = Reader::new(in_pieces(&bytes, 1_000)).open(|_| Ok(())).await;
+        assert_eq!(code(opened.unwrap_err()), expected);
+    }
+    let refused = Reader::new(in_pieces(&three(), 9)).open(|_| Err(Refusal::slow_down())).await;
+    assert_eq!(code(refused.unwrap_err()), "SlowDown");
+    for wrong in [
+        [opening(1), incoming(0, 2, b"", b"abc")].concat(),
+        [opening(1), incoming(1, 3, b"", b"abc")].concat(),
+        [opening(1), incoming(0, 3, b"head", b"abc")].concat(),
+        [opening(1), incoming(0, 3, b"", b"abc"), incoming(0, 3, b"", b"abc")].concat(),
+        [opening(1), incoming(0, 3, b"", b"abc"), incoming(1, 4, b"", b""), b"more".to_vec()].concat(),
+        [opening(1), incoming(0, 1, b"", b"abc"), incoming(1, 4, b"", b"")].concat(),
+    ] {
+        let (_, _, ended) = taken(in_pieces(&wrong, 50), &[true]).await;
+        assert_eq!(ended.map_err(code), Err("InvalidRequest"));
+    }
 }
 
 #[test]

@@ -1,24 +1,41 @@
-//! BatchRead: many objects of a bucket in one request, as a route beside S3's operations.
+//! BatchRead, BatchPut and BatchExists: many objects of a bucket in one request, as a route beside S3's operations.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
 use futures::StreamExt;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, header};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use s3s::route::S3Route;
-use s3s::{Body, S3Request, S3Response, S3Result, StdError};
-use striate_client::{ClientError, GetRequest, ObjectPart, PartStream, ReadOrder};
+use s3s::{Body, S3Error, S3Request, S3Response, S3Result, StdError};
+use striate_client::{
+    ClientError, EtagSource, ExpectedDigests, GetRequest, ObjectAttributes, ObjectPart, PartStream, PutBody,
+    PutRequest, ReadOrder, WriteCondition,
+};
+use striate_core::Profile;
+use striate_meta::records::checksum::Algorithm;
 
-use super::{Entered, Translator};
+use super::put::content_len;
+use super::{Entered, Translator, profile_of};
 use crate::authorize::{Resource, authorize};
-use crate::batch::request::{Format, parse};
-use crate::batch::{Item, archive, frames};
+use crate::batch::incoming::{Broken, Reader, Turns};
+use crate::batch::outcome::{Existing, Outcomes};
+use crate::batch::request::{BatchExists, BatchPut, BatchRequest, Format, NewItem, parse};
+use crate::batch::{Item, Kind, archive, frames};
+use crate::documents::{Documents, batch_footprint};
 use crate::failure::code_of;
 use crate::refusal::Refusal;
+use crate::trace::Trace;
 
-/// Marks a request as a batch read. Set by the front, which knows addresses of both styles.
-#[derive(Clone, Debug)]
+/// Marks a request as a batch. Set by the front, which knows addresses of both styles.
+#[derive(Clone)]
 pub(crate) struct BatchOf {
     pub bucket: String,
+    pub kind: Kind,
+    /// Memory for documents that the front does not hold.
+    pub documents: Documents,
 }
 
 /// What a request asks for, sorted.
@@ -43,17 +60,21 @@ impl S3Route for Translator {
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        self.batch(request).await
+        let batch = request.extensions.get::<BatchOf>().cloned();
+        let BatchOf { bucket, kind, documents } = batch.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
+        match kind {
+            Kind::Read => self.batch_read(request, bucket).await,
+            Kind::Put => self.batch_put(request, bucket, documents).await,
+            Kind::Exists => self.batch_exists(request, bucket).await,
+        }
     }
 }
 
 impl Translator {
-    async fn batch(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let bucket = request.extensions.get::<BatchOf>().map(|batch| batch.bucket.clone());
-        let bucket = bucket.unwrap_or_default();
+    async fn batch_read(&self, mut request: S3Request<Body>, bucket: String) -> S3Result<S3Response<Body>> {
         let entered = self.enter(&request, "BatchRead", "s3:GetObject", Resource::Bucket(&bucket))?;
         let json = request.input.take_bytes().unwrap_or_default();
-        let asked = parse(&json)?;
+        let asked: BatchRequest = parse(&json)?;
         let sorted = sort(asked.items.0.into_iter().map(|item| item.open(&bucket)), &bucket, &entered);
         self.client.bucket(&bucket).await.map_err(|error| entered.fail(error))?;
         let Sorted { items, refused, positions, requests } = sorted;
@@ -74,19 +95,128 @@ impl Translator {
         let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))];
         Ok(S3Response::with_headers(body, HeaderMap::from_iter(headers)))
     }
+
+    /// Creates objects whose bytes follow the document in the same body.
+    async fn batch_put(
+        &self,
+        request: S3Request<Body>,
+        bucket: String,
+        documents: Documents,
+    ) -> S3Result<S3Response<Body>> {
+        let entered = self.enter(&request, "BatchPut", "s3:PutObject", Resource::Bucket(&bucket))?;
+        let profile = profile_of(&request.headers)?;
+        let mut reader = Reader::new(request.input.boxed());
+        let mut held = None;
+        let opened = reader.open(|len| documents.reserve(&mut held, batch_footprint(len))).await;
+        let (count, document) = opened.map_err(|broken| entered.fail_broken(broken))?;
+        let items = parse::<BatchPut>(&document)?.items.0;
+        if count != items.len() {
+            let message = format!("The opening frame announces {count} items and names {}.", items.len());
+            return Err(Refusal::bad("InvalidRequest", message).into());
+        }
+        self.client.bucket(&bucket).await.map_err(|error| entered.fail(error))?;
+        let turns = Turns::new(reader, count);
+        let (mut refused, mut requests) = (VecDeque::new(), Vec::new());
+        for (position, item) in items.into_iter().enumerate() {
+            let body = turns.body(position);
+            match entered.may_put(&bucket, &item) {
+                Ok(()) => requests.push(creation(&bucket, item, profile, &entered, body)),
+                Err(refusal) => refused.push_back((position, refusal)),
+            }
+        }
+        let outcomes = self.client.put_many(requests).await;
+        turns.end().await.map_err(|broken| entered.fail_broken(broken))?;
+        let mut answer = Outcomes::default();
+        let mut outcomes = outcomes.into_iter();
+        for position in 0..count {
+            match refused.pop_front_if(|(of, _)| *of == position) {
+                Some((_, refusal)) => answer.refuse(&refusal),
+                None => outcomes.next().into_iter().for_each(|outcome| {
+                    log_item(&entered.trace, position, outcome.as_ref().err());
+                    answer.add(outcome);
+                }),
+            }
+        }
+        json_answer(&answer)
+    }
+
+    /// Says which keys have objects.
+    async fn batch_exists(&self, mut request: S3Request<Body>, bucket: String) -> S3Result<S3Response<Body>> {
+        let entered = self.enter(&request, "BatchExists", "s3:GetObject", Resource::Bucket(&bucket))?;
+        let json = request.input.take_bytes().unwrap_or_default();
+        let BatchExists { keys, until_gap } = parse(&json)?;
+        for key in &keys.0 {
+            authorize("s3:GetObject", Resource::Object(&bucket, key), Some(&entered.identity))?;
+        }
+        let sizes = self.client.sizes_of(&bucket, &keys.0, until_gap).await;
+        json_answer(&Existing::from(sizes.map_err(|error| entered.fail(error))?))
+    }
+}
+
+impl Entered {
+    /// Whether who asks may create an item.
+    fn may_put(&self, bucket: &str, item: &NewItem) -> Result<(), Refusal> {
+        authorize("s3:PutObject", Resource::Object(bucket, &item.key), Some(&self.identity))?;
+        content_len(i64::try_from(item.content_length).ok().or(Some(i64::MAX))).map(drop)
+    }
+
+    fn fail_broken(&self, broken: Broken) -> S3Error {
+        match broken {
+            Broken::Transport(message) => self.fail(ClientError::Body(message)),
+            Broken::Refused(refusal) => refusal.into(),
+        }
+    }
+}
+
+/// A put that only creates.
+fn creation(
+    bucket: &str,
+    item: NewItem,
+    profile: Option<Profile>,
+    entered: &Entered,
+    body: Box<dyn PutBody>,
+) -> PutRequest {
+    let NewItem { key, content_length, content_type } = item;
+    let owner = entered.identity.access_key.clone();
+    PutRequest {
+        bucket: bucket.to_owned(),
+        key,
+        attributes: ObjectAttributes { content_type, owner, ..ObjectAttributes::default() },
+        condition: WriteCondition { if_absent: true, ..WriteCondition::default() },
+        profile,
+        content_len: Some(content_length),
+        // The frames' checksums were verified; this one stays with the object.
+        digests: ExpectedDigests {
+            compute: vec![Algorithm::Crc64nvme],
+            etag: EtagSource::Version,
+            ..ExpectedDigests::default()
+        },
+        body,
+    }
+}
+
+fn json_answer(answer: &impl serde::Serialize) -> S3Result<S3Response<Body>> {
+    let json = serde_json::to_vec(answer).expect("structures of texts and numbers are JSON");
+    let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    Ok(S3Response::with_headers(Body::from(Bytes::from(json)), HeaderMap::from_iter(headers)))
 }
 
 /// Tells the operator of items that the store fails to answer; the request itself succeeds.
 fn logged(parts: PartStream, entered: &Entered) -> PartStream {
-    let id = entered.trace.request_id();
-    let log = move |(request, result): &(usize, Result<ObjectPart, ClientError>)| {
-        if let Err(error) = result
-            && code_of(error).0.is_server_error()
-        {
-            tracing::error!(%error, request = id, item = request, "an item of a batch read failed");
-        }
+    let trace = Arc::clone(&entered.trace);
+    let log = move |(item, result): &(usize, Result<ObjectPart, ClientError>)| {
+        log_item(&trace, *item, result.as_ref().err());
     };
     parts.inspect(log).boxed()
+}
+
+/// Tells the operator of an item that the store fails; the request itself succeeds.
+fn log_item(trace: &Trace, item: usize, error: Option<&ClientError>) {
+    if let Some(error) = error
+        && code_of(error).0.is_server_error()
+    {
+        tracing::error!(%error, request = trace.request_id(), item, "an item of a batch failed");
+    }
 }
 
 /// Refuses items that cannot be read, or not by who asks.

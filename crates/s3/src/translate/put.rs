@@ -70,7 +70,9 @@ pub(super) fn digests_of(
         return Err(Refusal::bad("InvalidRequest", message));
     }
     let md5 = md5.map(checksum::parse_md5).transpose()?;
-    Ok((ExpectedDigests { md5, checksums, compute: announced.clone() }, announced))
+    let digests =
+        ExpectedDigests { md5, checksums, compute: announced.clone(), ..ExpectedDigests::default() };
+    Ok((digests, announced))
 }
 
 /// The body's announced length, within S3's limit.

@@ -133,3 +133,109 @@ async fn only_post_on_a_bucket_is_a_batch_read() {
     assert_eq!(refused.error(), (400, "InvalidRequest"));
     assert!(refused.element("Message").contains("1 to 4096 items"));
 }
+
+/// The body of a batch put of these keys and bytes.
+fn put_body(items: &[(&str, &[u8])]) -> Vec<u8> {
+    let frame = |item: usize, flags: u8, head: &[u8], body: &[u8]| {
+        let mut bytes = b"STR1".to_vec();
+        bytes.extend((item as u32).to_be_bytes());
+        bytes.extend([0, 0, flags, 0]);
+        bytes.extend((head.len() as u32).to_be_bytes());
+        bytes.extend((body.len() as u32).to_be_bytes());
+        let whole = [&bytes, head, body].concat();
+        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &whole) as u32;
+        bytes.extend(crc.to_be_bytes());
+        [&bytes, head, body].concat()
+    };
+    let named: Vec<String> = items
+        .iter()
+        .map(|(key, body)| format!("{{\"key\": \"{key}\", \"content_length\": {}}}", body.len()))
+        .collect();
+    let mut all = frame(items.len(), 8, format!("{{\"items\": [{}]}}", named.join(",")).as_bytes(), b"");
+    for (item, (_, body)) in items.iter().enumerate() {
+        all.extend(frame(item, 3, b"", body));
+    }
+    all.extend(frame(items.len(), 4, b"", b""));
+    all
+}
+
+fn put_request(body: &[u8]) -> Request {
+    Request::new("POST", "/bucket?batch=put").payload("UNSIGNED-PAYLOAD").body(body)
+}
+
+fn json(answer: &crate::wire::Answer) -> serde_json::Value {
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+#[tokio::test]
+async fn a_batch_put_creates_and_never_overwrites() {
+    let fixture = Fixture::open().await;
+    fixture.put("old", b"as it was").await;
+    let large = vec![7; 9 << 20];
+    let body = put_body(&[
+        ("a", b"small"),
+        ("old", b"another"),
+        ("large", &large),
+        ("", b"x"),
+        ("a", b"again"),
+        ("e", b""),
+    ]);
+    let answer = fixture.send(put_request(&body)).await;
+    assert_eq!(answer.status, 200);
+    let outcomes = json(&answer);
+    let statuses: Vec<u64> =
+        outcomes["items"].as_array().unwrap().iter().map(|item| item["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [200, 412, 200, 400, 412, 200]);
+    assert_eq!(
+        (&outcomes["created"], &outcomes["existing"], &outcomes["failed"]),
+        (&3.into(), &2.into(), &1.into())
+    );
+    for (key, expected) in [("a", &b"small"[..]), ("old", b"as it was"), ("large", &large), ("e", b"")] {
+        let got = fixture.get(key).await;
+        assert!((got.status, &got.body[..]) == (200, expected), "{key}");
+    }
+    let etag = fixture.get("a").await.header("etag").unwrap().to_owned();
+    assert_eq!(outcomes["items"][0]["etag"].as_str().unwrap(), etag);
+    let entries = fixture.audit.0.lock();
+    let entry = entries.iter().find(|entry| entry.operation == "BatchPut").unwrap();
+    assert!(entry.status == 200 && entry.bytes_in > 9 << 20);
+}
+
+#[tokio::test]
+async fn a_batch_put_that_breaks_is_refused_and_stores_nothing_of_what_follows() {
+    let fixture = Fixture::open().await;
+    let mut body = put_body(&[("a", b"first"), ("b", b"second")]);
+    let at = body.windows(6).position(|window| window == b"second").unwrap();
+    body[at] ^= 1;
+    assert_eq!(fixture.send(put_request(&body)).await.error(), (400, "BadDigest"));
+    assert_eq!(fixture.get("b").await.status, 404);
+    let whole = put_body(&[("c", b"third")]);
+    let hashed = Request::new("POST", "/bucket?batch=put").body(&whole);
+    assert_eq!(fixture.send(hashed).await.error(), (400, "InvalidRequest"));
+    let unsigned = put_request(&whole);
+    assert_eq!(fixture.raw(unsigned).await.error(), (403, "AccessDenied"));
+    let nowhere = Request { path: "/no-bucket".to_owned(), ..put_request(&whole) };
+    assert_eq!(fixture.send(nowhere).await.error(), (404, "NoSuchBucket"));
+    let unknown = Request { query: "batch=delete".to_owned(), ..put_request(&whole) };
+    assert_eq!(fixture.send(unknown).await.error(), (400, "InvalidArgument"));
+    assert_eq!(fixture.get("c").await.status, 404);
+}
+
+#[tokio::test]
+async fn existence_is_answered_for_all_keys_or_for_the_first_without_a_gap() {
+    let fixture = Fixture::open().await;
+    fixture.put("a", b"one").await;
+    fixture.put("b", &[1; 100_000]).await;
+    fixture.put("d", b"").await;
+    let ask = async |document: &str, path: &str| {
+        fixture.send(Request::new("POST", path).body(document.as_bytes())).await
+    };
+    let all = ask(r#"{"keys": ["a", "b", "c", "d", ""]}"#, "/bucket?batch=exists").await;
+    assert_eq!(json(&all), serde_json::json!({"prefix": 2, "sizes": [3, 100_000, null, 0, null]}));
+    let first = ask(r#"{"keys": ["a", "b", "c", "d"], "until_gap": true}"#, "/bucket?batch=exists").await;
+    assert_eq!(json(&first), serde_json::json!({"prefix": 2, "sizes": [3, 100_000]}));
+    let none = ask(r#"{"keys": ["x"]}"#, "/bucket?batch=exists").await;
+    assert_eq!(json(&none), serde_json::json!({"prefix": 0, "sizes": [null]}));
+    assert_eq!(ask(r#"{"keys": ["a"]}"#, "/no-bucket?batch=exists").await.error(), (404, "NoSuchBucket"));
+    assert_eq!(ask(r#"{"items": []}"#, "/bucket?batch=exists").await.error(), (400, "InvalidRequest"));
+}

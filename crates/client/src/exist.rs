@@ -1,0 +1,49 @@
+//! Which of many keys have objects.
+
+use bytes::Bytes;
+use striate_meta::keys;
+use striate_meta::records::Object;
+
+use crate::record::check_key;
+use crate::{Client, ClientError};
+
+/// Keys whose rows are looked up together.
+const LOOKED_UP_AT_ONCE: usize = 512;
+
+impl Client {
+    /// The size in bytes of the object of each key, `None` where there is none. With `until_gap` the answer ends before the
+    /// first key without an object, and so do the look-ups, up to a window of them.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`], and when the metadata store fails.
+    pub async fn sizes_of(
+        &self,
+        bucket: &str,
+        keys: &[String],
+        until_gap: bool,
+    ) -> Result<Vec<Option<u64>>, ClientError> {
+        let mut sizes = Vec::with_capacity(if until_gap { 0 } else { keys.len() });
+        for window in keys.chunks(LOOKED_UP_AT_ONCE) {
+            let named = window.iter().filter(|key| check_key(key).is_ok());
+            let rows: Vec<Bytes> = named.map(|key| keys::object(bucket, key)).collect();
+            let mut rows = self.inner.meta.get_many(&rows).await?.into_iter();
+            for key in window {
+                let row = check_key(key).ok().and_then(|()| rows.next().flatten());
+                let size = row.map(|row| row.record::<Object>().map(|object| object.size)).transpose()?;
+                if size.is_none() && until_gap {
+                    return self.checked(bucket, sizes).await;
+                }
+                sizes.push(size);
+            }
+        }
+        self.checked(bucket, sizes).await
+    }
+
+    /// Only a bucket that exists has objects; where none was found it may not exist.
+    async fn checked(&self, bucket: &str, sizes: Vec<Option<u64>>) -> Result<Vec<Option<u64>>, ClientError> {
+        if !sizes.iter().any(Option::is_some) {
+            self.bucket(bucket).await?;
+        }
+        Ok(sizes)
+    }
+}

@@ -1,0 +1,97 @@
+//! Many puts in one call.
+//!
+//! The rows of all keys are looked up together, in windows. Then each put is as [`Client::put`] does it: up to
+//! [`PUTS_AT_ONCE`] at the same time, every block with its own share of the byte budget. Commits that wait at the same
+//! time become one write of the metadata engine where it groups them.
+//!
+//! Puts begin in the order of the requests, so that their bodies may come one after the other from one connection: a
+//! body that waits for those before it holds no memory, and those before it have begun.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use striate_meta::records::Bucket;
+use striate_meta::{Row, keys};
+use tokio::sync::Semaphore;
+use tracing::{Instrument, debug_span};
+
+use crate::commit::Current;
+use crate::record::check_key;
+use crate::task::Task;
+use crate::{Client, ClientError, ObjectInfo, PutRequest};
+
+/// Keys whose rows are looked up together.
+const LOOKED_UP_AT_ONCE: usize = 128;
+/// Puts of one call that are under way at the same time.
+const PUTS_AT_ONCE: usize = 64;
+
+impl Client {
+    /// Stores many objects, each as [`Client::put`] does; one that fails does not fail the others. Answers in the order of
+    /// the requests when all have ended.
+    ///
+    /// Bodies are asked for in the order of the requests, several at a time.
+    pub async fn put_many(&self, requests: Vec<PutRequest>) -> Vec<Result<ObjectInfo, ClientError>> {
+        let span = debug_span!("put_many", requests = requests.len() as i64);
+        let mut requests = requests.into_iter();
+        let (room, mut puts) = (Arc::new(Semaphore::new(PUTS_AT_ONCE)), Vec::new());
+        loop {
+            let window: Vec<PutRequest> = requests.by_ref().take(LOOKED_UP_AT_ONCE).collect();
+            if window.is_empty() {
+                break;
+            }
+            let wanted = rows_of(&window);
+            let rows = self.inner.meta.get_many(&wanted).instrument(span.clone()).await;
+            // Without rows each put asks for itself, and says what is wrong.
+            let states = states_of(&window, rows.unwrap_or_default());
+            for (request, state) in window.into_iter().zip(states) {
+                let permit = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
+                let client = self.clone();
+                let put = async move {
+                    let _permit = permit;
+                    check_key(&request.key)?;
+                    match state {
+                        Some(current) => client.put_over(current, request, 1).await,
+                        None => client.put(request).await,
+                    }
+                };
+                puts.push(Task::spawn(&self.inner.runtime, put.instrument(span.clone())));
+            }
+        }
+        let mut outcomes = Vec::with_capacity(puts.len());
+        for put in puts {
+            outcomes.push(put.await);
+        }
+        outcomes
+    }
+}
+
+/// The rows of the requests' buckets, then those of their keys.
+fn rows_of(requests: &[PutRequest]) -> Vec<Bytes> {
+    let objects = requests.iter().filter(|request| check_key(&request.key).is_ok());
+    let objects = objects.map(|request| keys::object(&request.bucket, &request.key));
+    buckets_of(requests).into_iter().map(keys::bucket).chain(objects).collect()
+}
+
+/// Each bucket once, in the order of the requests.
+fn buckets_of(requests: &[PutRequest]) -> Vec<&str> {
+    let mut buckets: Vec<&str> = requests.iter().map(|request| &*request.bucket).collect();
+    buckets.dedup();
+    buckets
+}
+
+/// The state of each request's key by the rows of [`rows_of`]; `None` where a put has to look for itself.
+fn states_of(requests: &[PutRequest], rows: Vec<Option<Row>>) -> Vec<Option<Current>> {
+    let mut rows = rows.into_iter();
+    let buckets: HashMap<&str, Option<Row>> =
+        buckets_of(requests).into_iter().map(|bucket| (bucket, rows.next().flatten())).collect();
+    let mut state = |request: &PutRequest| {
+        check_key(&request.key).ok()?;
+        let row = rows.next()?;
+        let bucket_row = buckets.get(&*request.bucket)?.clone()?;
+        let bucket: Bucket = bucket_row.record().ok().filter(|bucket: &Bucket| !bucket.deleting)?;
+        let object = row.as_ref().map(Row::record).transpose().ok()?;
+        Some(Current { bucket, bucket_row, row, object })
+    };
+    requests.iter().map(&mut state).collect()
+}

@@ -1,0 +1,353 @@
+//! The body of a batch put: frames as an answer has them ([`super::frames`]), on their way in.
+//!
+//! The opening frame has flag 8, the number of items in place of an item, and the document as its head. The frames of the
+//! items follow in the items' order, without heads: one or more each, of at most [`MAX_BODY`] bytes. The end frame closes
+//! the body as it closes an answer. The status is 0 throughout.
+//!
+//! ```text
+//!  ┌─────────┬──────────┐ ┌────────┬──────┐ ┌────────┬──────┐ ┌────────┬──────┐ ┌─────────┐
+//!  │ item 2  │ document │ │ item 0 │ body │ │ item 1 │ body │ │ item 1 │ body │ │ item 2  │
+//!  │ flag 8  │          │ │ 1 + 2  │      │ │ 1      │      │ │ 2      │      │ │ flag 4  │
+//!  └─────────┴──────────┘ └────────┴──────┘ └────────┴──────┘ └────────┴──────┘ └─────────┘
+//! ```
+//!
+//! Bodies are handed on piece by piece as they arrive, without a copy, so a frame's checksum is only known to be right
+//! after its last piece: a body ends ([`ItemBody`] answers `None`) when its last frame was verified, and nothing is
+//! committed before. An item that nobody wants is read over. What is wrong with a frame is wrong with the whole request,
+//! because nothing after it can be trusted; items whose bodies had ended by then may be stored.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use crc_fast::{CrcAlgorithm, Digest};
+use futures::stream::{BoxStream, StreamExt};
+use parking_lot::Mutex;
+use s3s::StdError;
+use striate_client::{ClientError, PutBody};
+use tokio::sync::Notify;
+
+use super::frames::{END, FIRST, HEADER_LEN, LAST, MAGIC};
+use crate::refusal::Refusal;
+
+const OPENING: u8 = 8;
+/// Bytes of the document.
+const MAX_DOCUMENT: usize = 4 << 20;
+/// Bytes of one frame's body.
+pub(crate) const MAX_BODY: usize = 64 << 20;
+
+/// The bytes of a request, in order.
+pub(crate) type Arriving = BoxStream<'static, Result<Bytes, StdError>>;
+
+/// Why the rest of a request cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Broken {
+    /// It did not come, or its signature is wrong; the trace knows more.
+    Transport(String),
+    /// It is not what the protocol allows.
+    Refused(Refusal),
+}
+
+/// A frame's fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Prefix {
+    item: usize,
+    flags: u8,
+    head_len: usize,
+    body_len: usize,
+}
+
+/// Reads a request's frames.
+pub(crate) struct Reader {
+    arriving: Arriving,
+    /// Arrived and not taken.
+    rest: Bytes,
+    /// The frame that is being read.
+    frame: Frame,
+    /// The item whose frames come.
+    item: usize,
+    /// Whether frames of this item have come.
+    begun: bool,
+    broken: Option<Broken>,
+}
+
+/// A frame whose body is not taken to its end.
+struct Frame {
+    left: usize,
+    is_last: bool,
+    digest: Digest,
+    crc: u32,
+}
+
+impl Frame {
+    fn none() -> Self {
+        Self { left: 0, is_last: false, digest: Digest::new(CrcAlgorithm::Crc32IsoHdlc), crc: 0 }
+    }
+}
+
+impl From<Refusal> for Broken {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn malformed(message: impl Into<String>) -> Broken {
+    Refusal::bad("InvalidRequest", message).into()
+}
+
+impl Reader {
+    pub(crate) fn new(arriving: Arriving) -> Self {
+        Self { arriving, rest: Bytes::new(), frame: Frame::none(), item: 0, begun: false, broken: None }
+    }
+
+    /// Reads the opening frame. Answers the number of items that it announces, and the document. `reserve` is asked for
+    /// memory for the document, by its length, before it is read.
+    pub(crate) async fn open(
+        &mut self,
+        reserve: impl FnOnce(usize) -> Result<(), Refusal>,
+    ) -> Result<(usize, Bytes), Broken> {
+        let (prefix, digest, crc) = self.prefix().await?;
+        if prefix.flags != OPENING || prefix.body_len != 0 {
+            return Err(malformed(
+                "The first frame must be the opening frame, with the document as its head.",
+            ));
+        }
+        if prefix.head_len > MAX_DOCUMENT {
+            let message = format!("The document has {} bytes, {MAX_DOCUMENT} are allowed.", prefix.head_len);
+            return Err(Refusal::bad("MaxMessageLengthExceeded", message).into());
+        }
+        reserve(prefix.head_len)?;
+        let document = self.exactly(prefix.head_len).await?;
+        self.verify(digest, &document, crc)?;
+        Ok((prefix.item, document))
+    }
+
+    /// Reads the end frame, after `items`, and the end of the body.
+    pub(crate) async fn end(&mut self, items: usize) -> Result<(), Broken> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        while self.item < items {
+            self.skip_to(self.item + 1).await?;
+        }
+        let (prefix, digest, crc) = self.prefix().await?;
+        let Prefix { item, flags, head_len, body_len } = prefix;
+        if (item, flags, head_len, body_len) != (items, END, 0, 0) {
+            return Err(malformed("The frames of the items must be followed by the end frame."));
+        }
+        self.verify(digest, &[], crc)?;
+        // Its end verifies a signature of the whole.
+        match self.more().await? {
+            false => Ok(()),
+            true => Err(malformed("Bytes follow the end frame.")),
+        }
+    }
+
+    /// The next bytes of an item; `None` at its end, when all of its frames were verified.
+    async fn piece(&mut self, item: usize) -> Result<Option<Bytes>, Broken> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        let piece = self.next_piece(item).await;
+        if let Err(broken) = &piece {
+            self.broken = Some(broken.clone());
+        }
+        piece
+    }
+
+    async fn next_piece(&mut self, item: usize) -> Result<Option<Bytes>, Broken> {
+        self.skip_to(item).await?;
+        self.taken().await
+    }
+
+    /// Reads over items before this one that nobody wanted.
+    async fn skip_to(&mut self, item: usize) -> Result<(), Broken> {
+        while self.item < item {
+            while self.taken().await?.is_some() {}
+        }
+        Ok(())
+    }
+
+    /// The next bytes of the current item; after its last one the next item is current.
+    async fn taken(&mut self) -> Result<Option<Bytes>, Broken> {
+        loop {
+            if self.frame.left > 0 {
+                if self.rest.is_empty() && !self.more().await? {
+                    return Err(malformed("The body ends within a frame."));
+                }
+                let piece = self.rest.split_to(self.rest.len().min(self.frame.left));
+                self.frame.left -= piece.len();
+                self.frame.digest.update(&piece);
+                if self.frame.left == 0 {
+                    self.end_frame()?;
+                }
+                return Ok(Some(piece));
+            }
+            if std::mem::take(&mut self.frame.is_last) {
+                (self.item, self.begun) = (self.item + 1, false);
+                return Ok(None);
+            }
+            self.begin_frame().await?;
+        }
+    }
+
+    async fn begin_frame(&mut self) -> Result<(), Broken> {
+        let (prefix, digest, crc) = self.prefix().await?;
+        let Prefix { item, flags, head_len, body_len } = prefix;
+        let is_first = flags & FIRST != 0;
+        if item != self.item || flags & !(FIRST | LAST) != 0 || is_first == self.begun || head_len != 0 {
+            return Err(malformed(format!("A frame of item {} was expected here.", self.item)));
+        }
+        if body_len > MAX_BODY {
+            return Err(malformed(format!("A frame has {body_len} bytes, {MAX_BODY} are allowed.")));
+        }
+        self.begun = true;
+        self.frame = Frame { left: body_len, is_last: flags & LAST != 0, digest, crc };
+        if body_len == 0 { self.end_frame() } else { Ok(()) }
+    }
+
+    fn end_frame(&mut self) -> Result<(), Broken> {
+        let Frame { digest, crc, .. } = &mut self.frame;
+        let (digest, crc) = (std::mem::replace(digest, Digest::new(CrcAlgorithm::Crc32IsoHdlc)), *crc);
+        self.verify(digest, &[], crc)
+    }
+
+    fn verify(&self, mut digest: Digest, more: &[u8], crc: u32) -> Result<(), Broken> {
+        digest.update(more);
+        match digest.finalize() as u32 == crc {
+            true => Ok(()),
+            false => {
+                let message = format!("The checksum of a frame of item {} does not fit.", self.item);
+                Err(Refusal::bad("BadDigest", message).into())
+            }
+        }
+    }
+
+    /// A frame's fields, the digest over them, and the frame's checksum.
+    async fn prefix(&mut self) -> Result<(Prefix, Digest, u32), Broken> {
+        let mut bytes = self.exactly(HEADER_LEN).await?;
+        let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+        digest.update(&bytes[..20]);
+        let magic = bytes.split_to(4);
+        let item = bytes.get_u32() as usize;
+        let (status, flags, zero) = (bytes.get_u16(), bytes.get_u8(), bytes.get_u8());
+        if magic[..] != MAGIC || status != 0 || zero != 0 {
+            return Err(malformed("This is not the beginning of a frame."));
+        }
+        let (head_len, body_len) = (bytes.get_u32() as usize, bytes.get_u32() as usize);
+        Ok((Prefix { item, flags, head_len, body_len }, digest, bytes.get_u32()))
+    }
+
+    /// The next `len` bytes, in one piece.
+    async fn exactly(&mut self, len: usize) -> Result<Bytes, Broken> {
+        if self.rest.len() >= len {
+            return Ok(self.rest.split_to(len));
+        }
+        let mut gathered = BytesMut::new();
+        while gathered.len() < len {
+            if self.rest.is_empty() && !self.more().await? {
+                return Err(malformed("The body ends before its end frame."));
+            }
+            let piece = self.rest.split_to(self.rest.len().min(len - gathered.len()));
+            gathered.extend_from_slice(&piece);
+        }
+        Ok(gathered.freeze())
+    }
+
+    /// Waits for bytes; `false` at the body's end.
+    async fn more(&mut self) -> Result<bool, Broken> {
+        while self.rest.is_empty() {
+            match self.arriving.next().await {
+                None => return Ok(false),
+                Some(Ok(bytes)) => self.rest = bytes,
+                Some(Err(error)) => return Err(Broken::Transport(error.to_string())),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Lets the bodies of a request be read one after the other.
+pub(crate) struct Turns {
+    reader: tokio::sync::Mutex<Reader>,
+    ended: Mutex<Ended>,
+    /// One for each item, and one for who waits for all of them.
+    calls: Vec<Notify>,
+}
+
+/// Which bodies nobody reads any more.
+struct Ended {
+    items: Vec<bool>,
+    /// The first that is still to be read.
+    next: usize,
+}
+
+impl Turns {
+    pub(crate) fn new(reader: Reader, items: usize) -> Arc<Self> {
+        let calls: Vec<Notify> = (0..=items).map(|_| Notify::new()).collect();
+        calls[0].notify_one();
+        let ended = Mutex::new(Ended { items: vec![false; items], next: 0 });
+        Arc::new(Self { reader: tokio::sync::Mutex::new(reader), ended, calls })
+    }
+
+    /// The body of an item. Each must be asked for once.
+    pub(crate) fn body(self: &Arc<Self>, item: usize) -> Box<ItemBody> {
+        Box::new(ItemBody { turns: Some(Arc::clone(self)), item, is_called: false })
+    }
+
+    /// Waits until all bodies were read or given up, and reads the request to its end.
+    pub(crate) async fn end(&self) -> Result<(), Broken> {
+        let items = self.calls.len() - 1;
+        self.calls[items].notified().await;
+        self.reader.lock().await.end(items).await
+    }
+
+    /// Whoever is next is called.
+    fn pass(&self, item: usize) {
+        let mut ended = self.ended.lock();
+        ended.items[item] = true;
+        let before = ended.next;
+        while ended.items.get(ended.next) == Some(&true) {
+            ended.next += 1;
+        }
+        if ended.next > before {
+            self.calls[ended.next].notify_one();
+        }
+    }
+}
+
+/// An item's bytes as they arrive, after those of the items before it.
+pub(crate) struct ItemBody {
+    /// Until its end.
+    turns: Option<Arc<Turns>>,
+    item: usize,
+    is_called: bool,
+}
+
+#[async_trait::async_trait]
+impl PutBody for ItemBody {
+    async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+        let turns = self.turns.as_ref()?;
+        if !self.is_called {
+            turns.calls[self.item].notified().await;
+            self.is_called = true;
+        }
+        match turns.reader.lock().await.piece(self.item).await {
+            Ok(Some(piece)) => return Some(Ok(piece)),
+            Ok(None) => {}
+            Err(Broken::Transport(message)) => return Some(Err(ClientError::Body(message))),
+            Err(Broken::Refused(refusal)) => return Some(Err(ClientError::Body(refusal.message))),
+        }
+        turns.pass(self.item);
+        self.turns = None;
+        None
+    }
+}
+
+impl Drop for ItemBody {
+    /// Whoever does not want it lets the next one have its turn.
+    fn drop(&mut self) {
+        if let Some(turns) = &self.turns {
+            turns.pass(self.item);
+        }
+    }
+}

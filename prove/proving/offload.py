@@ -1,0 +1,280 @@
+"""LMCache's own code over Striate's adapter, and `lmcache bench l2` beside the adapters for Redis, S3 and files.
+
+Every figure of a claim is a ratio within one round, in which the adapters take turns in an order that changes; the claim is about
+the median of the rounds. A round of an adapter is a run of `lmcache bench l2` with verification, whose figure is the
+median of its own rounds. Nobody finds what was stored before: the keys are the same in every run, and Striate's puts only
+create.
+
+LMCache is installed once into an environment of its own, six gigabytes, in the user's cache directory.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import ROOT
+from .claims import median, spread
+from .folders import fresh_folder
+from .servers import Striate, free_port
+
+LMCACHE = "lmcache==0.5.6"
+BESIDES = ["botocore>=1.31", "fsspec>=2024.6", "zlib-ng"]
+BUCKET = "kv-cache"
+OURS, REDIS, S3, FILES = "striate", "resp", "s3", "fs"
+# The most that a run may take, as a multiple of what Redis takes.
+BARS = {"Load": 1.5, "Lookup": 1.5, "Store": 2.0}
+SHAPES = [(64, 256), (8, 8 << 10), (4, 32 << 10)]  # keys, KiB each
+CACHE_MIB = 2048
+# The benchmark zeroes its buffers just before a load is timed. Torch's threads would go on spinning for some milliseconds, on the
+# processors that both sides of every adapter need.
+VARIABLES = {
+    "LMCACHE_TRACK_USAGE": "false", "LMCACHE_DISABLE_BANNER": "1", "PYTHONDONTWRITEBYTECODE": "1", "OMP_WAIT_POLICY": "PASSIVE",
+}
+
+
+@dataclass
+class Extent:
+    """How much is run."""
+
+    rounds: int
+    bench_rounds: int
+
+
+class Environment:
+    """LMCache's environment; `LMCACHE_VENV` names one that is there already."""
+
+    def __init__(self):
+        given = os.environ.get("LMCACHE_VENV")
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        self.folder = Path(given) if given else cache / "striate" / LMCACHE.replace("==", "-")
+        done = self.folder / "striate-done"
+        if not given and not done.exists():
+            subprocess.run([sys.executable, "-m", "venv", self.folder], check=True)
+            subprocess.run([self.folder / "bin" / "pip", "install", "--quiet", LMCACHE, *BESIDES], check=True)
+            done.touch()
+        self.variables = {**os.environ, **VARIABLES, "PYTHONPATH": str(ROOT / "python" / "src")}
+
+    def run(self, program, *arguments, timeout_s=600):
+        done = subprocess.run(
+            [self.folder / "bin" / program, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=timeout_s, env=self.variables,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{program} {arguments[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
+
+
+class Cached(Striate):
+    """A server over three directories with its blocks in memory too. With `by_address`, the host `127.0.1`, which is this
+    machine, is the bucket `127`: LMCache's S3 adapter knows buckets as hosts only, and names would have to be in /etc/hosts."""
+
+    def __init__(self, base, by_address=False):
+        super().__init__(base, directories=3)
+        self.by_address = by_address
+
+    def command(self):
+        command = [*super().command(), "--cache-mib", str(CACHE_MIB), "--cache-writes"]
+        return [*command, "--domain", "0.1"] if self.by_address else command
+
+    def wait_ready(self, timeout_s=60):
+        if not self.by_address:
+            return super().wait_ready(timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(self.ready_url(), timeout=2):
+                    return None
+            except OSError:
+                time.sleep(0.02)
+        raise RuntimeError(f"the server was not ready:\n{self.log_tail()}")
+
+
+def create_bucket(server, name):
+    """The bucket of the caches."""
+    server.run("bucket", "create", name)
+
+
+@contextmanager
+def redis_server(base):
+    program = shutil.which("redis-server")
+    if program is None:
+        raise RuntimeError("there is no redis-server: apt-get install redis-server")
+    port = free_port()
+    process = subprocess.Popen(
+        [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(base), "--save", "", "--appendonly", "no",
+         "--maxmemory", "4gb", "--maxmemory-policy", "allkeys-lru"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+class Adapters:
+    """The sides, each with a place of its own for every run."""
+
+    def __init__(self, server, by_address, redis_port, folder):
+        self.server, self.by_address, self.redis_port, self.folder = server, by_address, redis_port, folder
+        self.runs = 0
+
+    def striate(self, prefix=""):
+        credentials = self.server.credentials
+        parameters = {
+            "endpoint": self.server.endpoint, "bucket": BUCKET, "prefix": prefix,
+            "access_key": credentials.access_key, "secret_key": credentials.secret_key,
+        }
+        return {
+            "type": "plugin", "module_path": "striate.lmcache", "class_name": "StriateL2Adapter", "adapter_params": parameters,
+        }
+
+    @contextmanager
+    def fresh(self, name):
+        """The adapter's description; what a run leaves behind is removed."""
+        self.runs += 1
+        if name == OURS:
+            yield self.striate(f"{self.runs}/")
+            self.server.run("rm", "--recursive", f"s3://{BUCKET}/{self.runs}/")
+        elif name == REDIS:
+            yield {"type": "resp", "host": "127.0.0.1", "port": self.redis_port, "num_workers": 4}
+            subprocess.run(["redis-cli", "-p", str(self.redis_port), "flushall"], check=True, stdout=subprocess.DEVNULL)
+        elif name == S3:
+            credentials = self.by_address.credentials
+            yield {
+                "type": "s3", "s3_endpoint": f"127.0.1:{self.by_address.port}", "s3_region": "us-east-1", "disable_tls": True,
+                "s3_prefer_http2": False, "aws_access_key_id": credentials.access_key,
+                "aws_secret_access_key": credentials.secret_key,
+            }
+        else:
+            path = self.folder / f"files-{self.runs}"
+            yield {"type": "fs", "base_path": str(path)}
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def bench(environment, adapter, keys, kib, rounds):
+    """Milliseconds of each operation."""
+    text = environment.run(
+        "lmcache", "bench", "l2", "--no-skip-verify", "--num-keys", keys, "--data-size-kb", kib, "--rounds", rounds,
+        "--warmup-rounds", 2, "--lookup-max-hit-rate", 0.5, "--format", "json", "--l2-adapter", json.dumps(adapter),
+    )
+    if f"All {keys} keys data verified OK." not in text:
+        raise RuntimeError(f"what was loaded is not what was stored: {text[-2000:]}")
+    found = json.loads(text[text.index("\n{\n") + 1:text.rindex("\n}\n") + 2])["metrics"]
+    operations = [found[name] for name in found if name.startswith("op_")]
+    for operation in operations:
+        wanted = operation.get("expected_hit_count", operation["total_keys"])
+        if operation["total_success"] < wanted or operation["rounds_timed_out"]:
+            raise RuntimeError(f"{operation['operation']}: {operation['total_success']} of {wanted} keys")
+    return {operation["operation"]: operation["duration_p50_ms"] for operation in operations}
+
+
+def adapter_tests(ledger, environment):
+    text = environment.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "python" / "tests" / "test_lmcache.py")
+    ledger.add("the adapter's own tests in LMCache's environment", text.strip().splitlines()[-1], bar="all pass", holds=True)
+
+
+def storage_manager(ledger, environment, adapters):
+    script = ROOT / "prove" / "proving" / "lmcache_storage.py"
+    text = environment.run("python", script, json.dumps(adapters.striate("storage/")))
+    found = json.loads(text.strip().splitlines()[-1])
+    chunks = found["chunks"]
+    ledger.record("StorageManager", found)
+    ledger.add("StorageManager: chunks that come back right from the adapter", bar=f"{chunks} of {chunks}",
+               measured=f"{found['right']} of {chunks}", holds=found["right"] == found["hits"] == found["deleted"] == chunks)
+    ledger.add("StorageManager: chunks found under another model, rank, group or salt", bar="0",
+               measured=str(sum(found["foreign"].values())), holds=not any(found["foreign"].values()))
+
+
+def lmcache_server(ledger, environment, adapters, folder):
+    """`lmcache server` that keeps nothing in its own memory, so that what is retrieved was loaded."""
+    port, http_port = free_port(), free_port()
+    with open(folder / "lmcache-server.log", "wb") as log:
+        process = subprocess.Popen(
+            [environment.folder / "bin" / "lmcache", "server", "--port", str(port), "--http-port", str(http_port),
+             "--l1-size-gb", "1", "--no-l1-use-lazy", "--eviction-policy", "LRU", "--l2-store-policy", "skip_l1",
+             "--supported-transfer-mode", "auto", "--l2-adapter", json.dumps(adapters.striate("server/"))],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment.variables,
+        )
+        try:
+            deadline = time.monotonic() + 120
+            while not answers(f"http://127.0.0.1:{http_port}/healthcheck"):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("lmcache server did not start")
+                time.sleep(0.1)
+            before = requests(adapters.server, "BatchRead")
+            text = environment.run(
+                "lmcache", "bench", "server", "--mode", "cpu", "--rpc-url", f"tcp://localhost:{port}",
+                "--url", f"http://localhost:{http_port}", "--end", 6, "--interval", 0.1, "--num-blocks", 256,
+                "--kvcache-shape-spec", "(2,256,16,8,128):float16:4", "--format", "json",
+            )
+            loads = requests(adapters.server, "BatchRead") - before
+        finally:
+            process.terminate()
+            process.wait()
+    results = json.loads(text[text.index("\n{\n") + 1:text.rindex("\n}\n") + 2])["metrics"]["results"]
+    ledger.record("lmcache server", results)
+    ledger.add("lmcache server: requests whose KV cache has the right checksum", bar="6 of 6, loaded from Striate",
+               measured=f"{results['checksum_ok']} of 6, {loads} batch reads",
+               holds=results["checksum_ok"] == 6 and results["checksum_fail"] == 0 and loads >= 6)
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def requests(server, operation):
+    """How many requests the server has answered."""
+    with urllib.request.urlopen(f"{server.console}/metrics", timeout=10) as answer:
+        found = re.findall(rf'striate_s3_requests_total{{operation="{operation}",class="2xx"}} (\d+)', answer.read().decode())
+    return sum(map(int, found))
+
+
+def compare(ledger, environment, adapters, extent, keys, kib):
+    size = f"{keys} × {kib} KiB" if kib < 1024 else f"{keys} × {kib >> 10} MiB"
+    names, rounds = [OURS, REDIS, S3, FILES], []
+    for number in range(extent.rounds):
+        turn, figures = number % len(names), {}
+        for name in names[turn:] + names[:turn]:
+            with adapters.fresh(name) as adapter:
+                figures[name] = bench(environment, adapter, keys, kib, extent.bench_rounds)
+        rounds.append(figures)
+        ledger.note(f"{size}, round {number + 1}: " + ", ".join(
+            f"{name} {'/'.join(f'{figures[name][operation]:.1f}' for operation in BARS)}" for name in names))
+    ledger.record(size, rounds)
+    for operation, bar in BARS.items():
+        ratios = [figures[OURS][operation] / figures[REDIS][operation] for figures in rounds]
+        each = {name: median([figures[name][operation] for figures in rounds]) for name in names}
+        ledger.add(f"{size}: {operation.lower()} as a multiple of Redis's", bar=f"≤ {bar}", spread=spread(ratios),
+                   measured=f"{median(ratios):.2f} × (ms: {', '.join(f'{name} {ms:.2f}' for name, ms in each.items())})",
+                   holds=median(ratios) <= bar)
+
+
+def prove(ledger, extent, base=None):
+    environment = Environment()
+    with fresh_folder("striate-lmcache-", base) as path:
+        folder = Path(path)
+        server, by_address = Cached(folder / "striate"), Cached(folder / "by-address", by_address=True)
+        with server, by_address, redis_server(folder) as redis_port:
+            create_bucket(server, BUCKET)
+            create_bucket(by_address, "127")
+            adapters = Adapters(server, by_address, redis_port, folder)
+            ledger.section("LMCache's own code over the adapter")
+            adapter_tests(ledger, environment)
+            storage_manager(ledger, environment, adapters)
+            lmcache_server(ledger, environment, adapters, folder)
+            for keys, kib in SHAPES:
+                ledger.section(f"lmcache bench l2, {keys} keys of {kib} KiB (load/lookup/store in ms)")
+                compare(ledger, environment, adapters, extent, keys, kib)
