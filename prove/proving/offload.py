@@ -98,8 +98,8 @@ class Cached(Striate):
 
 
 def create_bucket(server, name):
-    """The bucket of the caches."""
-    server.run("bucket", "create", name)
+    """The bucket of the caches: in memory only, as Redis is."""
+    server.run("bucket", "create", "--volatile", name)
 
 
 @contextmanager

@@ -139,6 +139,7 @@ impl Metrics {
         work::render_packing(&mut page, status.packing.as_ref());
         work::render_copies(&mut page, status.copies.as_ref());
         cache::render_cache(&mut page, status.cache.as_ref());
+        cache::render_origins(&mut page, status.origins.as_ref());
         page.0
     }
 
@@ -260,7 +261,8 @@ mod tests {
 
     use super::*;
     use striate_commands::admin::messages::{
-        CacheState, CopiesState, MemorySiteState, PackingState, RepairState, ScrubState, ServedState,
+        CacheState, CopiesState, MemorySiteState, OriginState, PackingState, RepairState, ScrubState,
+        ServedState,
     };
 
     #[test]
@@ -295,6 +297,7 @@ mod tests {
                 reads: vec![ServedState { how: "hit".to_owned(), reads: 4, bytes: 8 }],
                 ..CacheState::default()
             }),
+            origins: Some(OriginState { bytes: 5, ..OriginState::default() }),
             warnings: Vec::new(),
             capacity: Default::default(),
         };
@@ -326,6 +329,7 @@ mod tests {
         assert!(text.contains("striate_moved_chunks_total{why=\"space\"} 5"));
         assert!(text.contains("striate_read_phase_seconds_count"));
         assert!(text.contains("striate_cache_read_bytes_total{served=\"hit\"} 8"));
+        assert!(text.contains("striate_origin_bytes_total 5"));
         assert!(text.contains("striate_memory_site_up{site=\"7\",rack=\"\"} 1"));
         assert!(text.contains("striate_queue_pushes_total 9") && text.contains("striate_watched_sites 4"));
     }

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile};
 
-pub use self::cache::{CacheState, MemorySiteState, ServedState};
+pub use self::cache::{CacheState, MemorySiteState, OriginState, ServedState};
 pub use self::packing::{CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
 
 /// Why a request was refused.
@@ -73,6 +73,9 @@ pub struct Status {
     /// What is cached in memory; none where there is no memory tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheState>,
+    /// What was asked of other S3 stores; none where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origins: Option<OriginState>,
     /// The formats in force, and what holds newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<FormatsState>,

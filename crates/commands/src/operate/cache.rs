@@ -1,7 +1,7 @@
 //! The memory tier as people read it.
 
 use super::report::{cells, table};
-use crate::admin::messages::{CacheState, MemorySiteState};
+use crate::admin::messages::{CacheState, MemorySiteState, OriginState};
 use crate::transfer::progress::human_bytes;
 
 /// The sites of the tier, a line each.
@@ -43,6 +43,15 @@ pub(super) fn line(cache: &CacheState) -> String {
         reads.join(", "),
         cache.fills,
         human_bytes(cache.filled_bytes)
+    )
+}
+
+/// `120 requests (2 failed), 56 MiB; 30 revalidations, 1 changed; 4 reads passed by`
+pub(super) fn origins(origins: &OriginState) -> String {
+    let OriginState { requests, failures, bytes, revalidations, changes, passed_by } = origins;
+    format!(
+        "{requests} requests ({failures} failed), {}; {revalidations} revalidations, {changes} changed; {passed_by} reads passed by",
+        human_bytes(*bytes)
     )
 }
 

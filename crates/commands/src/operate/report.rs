@@ -133,6 +133,9 @@ fn work(status: &Status) -> String {
     if let Some(cache) = &status.cache {
         rows.push(vec!["cache".to_owned(), super::cache::line(cache)]);
     }
+    if let Some(origins) = &status.origins {
+        rows.push(vec!["origins".to_owned(), super::cache::origins(origins)]);
+    }
     if let Some(copies) = status.copies.filter(|copies| copies.budget_bytes > 0 || copies.copies > 0) {
         rows.push(vec!["hot copies".to_owned(), super::pack::copies_line(&copies)]);
     }

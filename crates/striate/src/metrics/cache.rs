@@ -1,6 +1,6 @@
 //! The memory tier.
 
-use striate_commands::admin::messages::{CacheState, MemorySiteState};
+use striate_commands::admin::messages::{CacheState, MemorySiteState, OriginState};
 
 use super::Page;
 
@@ -41,6 +41,30 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
         page.value("striate_cache_imbalance_ratio", &[], percent / 100.0);
     }
     render_sites(page, &cache.sites);
+}
+
+/// Writes what was asked of other S3 stores.
+pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
+    let Some(origins) = origins else { return };
+    for (name, help, value) in [
+        (
+            "striate_origin_requests_total",
+            "Requests to other S3 stores, repeated ones included.",
+            origins.requests,
+        ),
+        ("striate_origin_failures_total", "Of these, those that failed.", origins.failures),
+        ("striate_origin_bytes_total", "Bytes of objects that other S3 stores have sent.", origins.bytes),
+        (
+            "striate_origin_revalidations_total",
+            "Questions whether what is known of an object still holds.",
+            origins.revalidations,
+        ),
+        ("striate_origin_changes_total", "Of these, those after which it did not.", origins.changes),
+        ("striate_origin_passed_by_total", "Reads of objects elsewhere beside the cache.", origins.passed_by),
+    ] {
+        page.head(name, "counter", help);
+        page.value(name, &[], value);
+    }
 }
 
 fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {

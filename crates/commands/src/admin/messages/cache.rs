@@ -23,6 +23,23 @@ pub struct CacheState {
     pub unanswered: u64,
 }
 
+/// What the process that answers has asked of other S3 stores since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OriginState {
+    /// Requests, repeated ones included.
+    pub requests: u64,
+    /// Of these, those that failed.
+    pub failures: u64,
+    /// Bytes of objects that came.
+    pub bytes: u64,
+    /// Questions whether what was known of an object still holds.
+    pub revalidations: u64,
+    /// Of these, those after which it did not.
+    pub changes: u64,
+    /// Reads that passed by the cache.
+    pub passed_by: u64,
+}
+
 /// A site of the memory tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemorySiteState {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use futures::future::join_all;
 use striate_cache::Served;
-use striate_commands::admin::messages::{CacheState, MemorySiteState, ServedState};
+use striate_commands::admin::messages::{CacheState, MemorySiteState, OriginState, ServedState};
 use striate_core::SiteId;
 use striate_meta::records;
 use striate_site::CacheView;
@@ -38,6 +38,21 @@ impl Cluster {
             parities: count(&counts.parities),
             unanswered: count(&counts.unanswered),
         })
+    }
+
+    /// What was asked of other S3 stores; `None` where nothing was.
+    pub(super) fn origin_state(&self) -> Option<OriginState> {
+        let counts = self.inner.origins.counts();
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let state = OriginState {
+            requests: count(&counts.requests),
+            failures: count(&counts.failures),
+            bytes: count(&counts.bytes),
+            revalidations: count(&counts.revalidations),
+            changes: count(&counts.changes),
+            passed_by: count(&counts.passed_by),
+        };
+        (state != OriginState::default()).then_some(state)
     }
 
     /// The memory sites in other processes, each asked for its status.

@@ -63,6 +63,7 @@ impl Cluster {
             packing,
             copies,
             cache,
+            origins: self.origin_state(),
             formats,
             warnings,
         }

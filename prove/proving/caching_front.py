@@ -1,0 +1,329 @@
+"""Striate as a cache in front of MinIO, beside MinIO alone, nginx's proxy_cache and Varnish, on one machine.
+
+nginx and Varnish need a bucket that anybody may read: a signature covers the range that nginx's slices change, and a key without the
+caller would give hits to everybody. Striate signs its own requests and checks the rights of each of its clients.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import sigv4
+from .caching_store import resident_bytes
+from .claims import spread
+from .s3 import Client
+from .servers import CLOCK_TICKS_PER_S, MinIO, Server, Striate, free_port, striate_binary
+
+MIB = 1 << 20
+BUCKET = "cdn"
+CACHE_MIB = 256
+# CacheLib's CDN workload; the histograms are not part of this repository.
+HISTOGRAMS = Path(os.environ.get("CDN_HISTOGRAMS", Path(__file__).parents[3] / "shared" / "data"))
+
+NGINX = """
+worker_processes 2; error_log {base}/error.log; pid {base}/nginx.pid; daemon off;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; client_body_temp_path {base}/body; proxy_temp_path {base}/proxy;
+  fastcgi_temp_path {base}/fastcgi; uwsgi_temp_path {base}/uwsgi; scgi_temp_path {base}/scgi;
+  proxy_cache_path {store} levels=1:2 keys_zone=s3:16m max_size={mib}m min_free=32m inactive=1h use_temp_path=off;
+  upstream origin {{ server 127.0.0.1:{origin}; keepalive 64; }}
+  server {{ listen 127.0.0.1:{port}; location / {{
+    limit_except GET HEAD {{ deny all; }}
+    slice 1m; proxy_set_header Range $slice_range; proxy_cache_key $uri$slice_range;
+    proxy_cache s3; proxy_cache_valid 200 206 60s; proxy_cache_valid 404 1s; proxy_cache_revalidate on;
+    proxy_cache_lock on; proxy_cache_lock_timeout 5s; proxy_cache_lock_age 5s;
+    proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Authorization ""; proxy_set_header Host $proxy_host;
+    proxy_pass http://origin; }} }} }}
+"""
+VARNISH = """
+vcl 4.1; backend s3 {{ .host = "127.0.0.1"; .port = "{origin}"; }}
+sub vcl_recv {{ if (req.method != "GET" && req.method != "HEAD") {{ return (synth(405)); }}
+  unset req.http.Authorization; unset req.http.Cookie; return (hash); }}
+sub vcl_hash {{ hash_data(req.url); return (lookup); }}
+sub vcl_backend_fetch {{ set bereq.http.Host = "127.0.0.1:{origin}"; }}
+sub vcl_backend_response {{
+  if (beresp.status == 200) {{ set beresp.ttl = 60s; set beresp.grace = 0s; set beresp.keep = 1h; }}
+  elsif (beresp.status == 404) {{ set beresp.ttl = 1s; set beresp.grace = 0s; }}
+  else {{ set beresp.uncacheable = true; set beresp.ttl = 0s; }} }}
+"""
+
+
+class Proxy(Server):
+    """A cache of somebody else's, in front of MinIO."""
+
+    def __init__(self, base, origin):
+        super().__init__(base, directories=0)
+        self.base.mkdir(parents=True, exist_ok=True)
+        self.origin = origin
+
+    def wait_ready(self, timeout_s=60):
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"{self.endpoint}/{BUCKET}/ready", timeout=2):
+                    return
+            except OSError:
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.05)
+        self.kill()
+        raise RuntimeError(f"{self.name} is not ready:\n{self.log_tail()}")
+
+    def processes(self):
+        """The process and its children."""
+        own = [self.process.pid]
+        for pid in own:
+            own += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return own
+
+    def cpu_ms(self):
+        def of(pid):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+            return (int(fields[11]) + int(fields[12])) * 1000 / CLOCK_TICKS_PER_S
+
+        return sum(map(of, self.processes()))
+
+    def memory_bytes(self):
+        return sum(map(resident_bytes, self.processes()))
+
+
+class Nginx(Proxy):
+    name = "nginx"
+
+    def command(self):
+        # The store is in memory; its manager wakes up every ten seconds, so there is room beyond the bound.
+        self.store = Path("/dev/shm") / f"striate-prove-nginx-{os.getpid()}"
+        self.store.mkdir(exist_ok=True)
+        path = self.base / "nginx.conf"
+        path.write_text(NGINX.format(base=self.base, store=self.store, mib=CACHE_MIB, origin=self.origin.port, port=self.port))
+        return ["nginx", "-c", path, "-p", self.base, "-e", self.base / "error.log"]
+
+    def memory_bytes(self):
+        store = sum(path.stat().st_blocks * 512 for path in self.store.rglob("*") if path.is_file())
+        return super().memory_bytes() + store
+
+    def stop(self, timeout_s=30):
+        super().stop(timeout_s)
+        shutil.rmtree(self.store, ignore_errors=True)
+
+
+class Varnish(Proxy):
+    name = "varnish"
+
+    def command(self):
+        path = self.base / "s3.vcl"
+        path.write_text(VARNISH.format(origin=self.origin.port))
+        return ["varnishd", "-j", "none", "-F", "-a", f"127.0.0.1:{self.port}", "-f", path, "-n", self.base / "work",
+                "-s", f"malloc,{CACHE_MIB}m", "-s", "Transient=malloc,64m"]
+
+
+class Front(Striate):
+    """Striate with a bucket that MinIO has."""
+
+    def __init__(self, base, origin):
+        super().__init__(base, directories=1, environment={
+            "STRIATE_CACHE_MIB": str(CACHE_MIB), "STRIATE_CACHE_EVICTION": "s3-fifo",
+            "STRIATE_ORIGIN_ACCESS_KEY": origin.credentials.access_key,
+            "STRIATE_ORIGIN_SECRET_KEY": origin.credentials.secret_key})
+        self.origin = origin
+
+    def start(self, timeout_s=60):
+        super().start(timeout_s)
+        self.run("bucket", "create", "--origin", f"s3://{BUCKET}", "--origin-endpoint", self.origin.endpoint, BUCKET)
+        return self
+
+    def memory_bytes(self):
+        return resident_bytes(self.process.pid)
+
+
+class Alone:
+    """MinIO, asked directly."""
+
+    name = "minio"
+
+    def __init__(self, origin):
+        self.origin, self.endpoint, self.credentials = origin, origin.endpoint, origin.credentials
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def cpu_ms(self):
+        return 0
+
+    def memory_bytes(self):
+        return 0
+
+
+def origin_bytes(origin):
+    """Bytes that MinIO has written: to sockets, as long as nobody writes objects."""
+    for line in Path(f"/proc/{origin.process.pid}/io").read_text().splitlines():
+        if line.startswith("wchar:"):
+            return int(line.split()[1])
+    raise RuntimeError("no wchar in /proc")
+
+
+def open_to_all(origin):
+    """Lets anybody read the bucket, for those who cannot sign."""
+    policy = {"Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Principal": {"AWS": ["*"]}, "Action": ["s3:GetObject"], "Resource": [f"arn:aws:s3:::{BUCKET}/*"]}]}
+    answer = origin.client().send("PUT", f"/{BUCKET}", query=[("policy", "")], body=json.dumps(policy).encode())
+    if answer.status not in (200, 204):
+        raise RuntimeError(f"MinIO takes no policy: {answer.status} {answer.body}")
+
+
+def bench(server, objects, seconds, load=False, operations=None, seed=1):
+    """A CDN's reads, closed loop; the generator's figures."""
+    folder = HISTOGRAMS
+    report = Path(server.origin.base) / f"{server.name}.json"
+    command = [striate_binary(), "bench", "--endpoint", server.endpoint, "--bucket", BUCKET, "--workload", "cdn", "--objects", objects,
+               "--cdn-sizes", folder / "meta_cdn_sizes.json", "--cdn-popularity", folder / "meta_cdn_pop.json", "--prefix", "cdn/",
+               "--clients", 16, "--quiet", "--json", report, "--seed", seed]
+    command += ["--load", "--duration", "0"] if load else ["--operations", operations] if operations else ["--duration", seconds]
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": server.credentials.access_key,
+                   "AWS_SECRET_ACCESS_KEY": server.credentials.secret_key}
+    for name in ("STRIATE_ACCESS_KEY", "STRIATE_SECRET_KEY"):
+        environment.pop(name, None)
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{server.name}: {done.stderr[-800:]}{done.stdout[-400:]}")
+    return None if load else json.loads(report.read_text())
+
+
+def prove_front(ledger, folder, full):
+    """The CDN's reads through each, interleaved."""
+    objects, operations, rounds = (60_000, 100_000, 5) if full else (20_000, 25_000, 3)
+    with MinIO(folder / "minio", directories=4) as origin:
+        origin.client().make_bucket(BUCKET)
+        open_to_all(origin)
+        origin.client().put(BUCKET, "ready", b"ready")
+        alone = Alone(origin)
+        bench(alone, objects, 0, load=True)
+        figures = {}
+        for number in range(rounds):
+            kinds = [Front(folder / f"striate-{number}", origin), Nginx(folder / f"nginx-{number}", origin),
+                     Varnish(folder / f"varnish-{number}", origin), alone]
+            for server in kinds[number % 4:] + kinds[:number % 4]:
+                with server:
+                    figures.setdefault(server.name, []).append(measure(server, origin, objects, operations))
+        report(ledger, figures, rounds, objects)
+        prove_pouring(ledger, folder, origin)
+        prove_changes(ledger, folder, origin)
+
+
+def reads(result):
+    return next(row for row in result["operations"] if row["operation"] == "read")
+
+
+def measure(server, origin, objects, operations):
+    """The same reads twice: cold, then warm. What they cost is of both."""
+    cpu, sent = server.cpu_ms() + origin.cpu_ms(), origin_bytes(origin)
+    results = [bench(server, objects, 0, operations=operations) for _ in range(2)]
+    throughput = [reads(result)["bytes"] / result["elapsed_s"] for result in results]
+    received = sum(reads(result)["bytes"] for result in results)
+    return {"cold": throughput[0], "warm": throughput[1], "cpu": (server.cpu_ms() + origin.cpu_ms() - cpu) / (received / MIB),
+            "origin": (origin_bytes(origin) - sent) / received, "memory": server.memory_bytes(),
+            "failed": sum(error["count"] for result in results for error in reads(result)["errors"])}
+
+
+def report(ledger, figures, rounds, objects):
+    middle = {name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in figures.items()}
+    for name, row in middle.items():
+        ledger.add(f"   {name}: MiB/s cold and warm; ms of processor time a MiB, the origin's included; bytes of the origin a byte; memory",
+                   f"{row['cold'] / MIB:.0f} and {row['warm'] / MIB:.0f}; {row['cpu']:.2f}; {row['origin']:.2f}; {row['memory'] / MIB:.0f} MiB")
+    failed = sum(run["failed"] for runs in figures.values() for run in runs)
+    ledger.add(f"requests that failed, CDN reads of {objects} objects through all four", f"{failed:.0f}", failed == 0, "0")
+    for other, key in (("minio", "warm"), ("nginx", "warm"), ("varnish", "warm"), ("nginx", "cold"), ("varnish", "cold")):
+        ratios = [ours[key] / theirs[key] for ours, theirs in zip(figures["striate"], figures[other])]
+        ledger.add(f"   GET throughput over that of {other}, {key}", f"{statistics.median(ratios):.2f}", spread=f"{spread(ratios)} over {rounds} rounds")
+    least = min(middle[name]["origin"] for name in ("nginx", "varnish"))
+    ledger.add("bytes of the origin a byte, over the better of nginx and Varnish", f"{middle['striate']['origin'] / least:.2f}",
+               middle["striate"]["origin"] <= 1.1 * least, "≤ 1.1")
+
+
+def prove_pouring(ledger, folder, origin):
+    """Objects of 64 KiB poured in: three times the bound."""
+    count = 3 * CACHE_MIB * 16
+    body = os.urandom(64 << 10)
+    own = threading.local()
+
+    def with_client(endpoint, work):
+        if not hasattr(own, "client") or own.endpoint != endpoint:
+            own.client, own.endpoint = Client(endpoint, origin.credentials), endpoint
+        return work(own.client)
+
+    def put(number):
+        with_client(origin.endpoint, lambda client: client.put(BUCKET, f"pour/{number}", number.to_bytes(8, "big") + body))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, range(count)))
+    with Front(folder / "pouring", origin) as server, ThreadPoolExecutor(8) as pool:
+        idle, most = server.memory_bytes(), 0
+
+        def get(number):
+            expected = number.to_bytes(8, "big") + body
+            return with_client(server.endpoint, lambda client: client.get(BUCKET, f"pour/{number}")) != expected
+
+        reading = [pool.submit(get, number) for number in range(count)]
+        while not reading[-1].done():
+            most = max(most, server.memory_bytes())
+            time.sleep(0.1)
+        wrong = sum(future.result() for future in reading)
+        ledger.add(f"resident memory while {count} objects of 64 KiB pour through a bound of {CACHE_MIB} MiB, beyond the idle server, over the bound",
+                   f"{(most - idle) / (CACHE_MIB * MIB):.2f} ({most / MIB:.0f} MiB at most)", (most - idle) <= 1.25 * CACHE_MIB * MIB,
+                   "≤ 1.25: what requests hold counts too", f"{wrong} wrong answers")
+        ledger.add("   answers of these that were wrong", f"{wrong}", wrong == 0, "0")
+
+
+def open_answer(server, key):
+    """A GET of which the body is still to be read."""
+    request = sigv4.Request("GET", f"/{BUCKET}/{key}", [], {}, b"")
+    host = server.endpoint.removeprefix("http://")
+    sigv4.sign_headers(request, server.credentials, host, payload_hash=sigv4.UNSIGNED)
+    connection = http.client.HTTPConnection(host, timeout=60)
+    connection.request("GET", request.target(), headers=request.headers)
+    answer = connection.getresponse()
+    answer.connection = connection  # as long as the answer is read
+    return answer
+
+
+def prove_changes(ledger, folder, origin):
+    """What changes at the origin while it is read, and afterwards."""
+    client = origin.client()
+    old, new = os.urandom(MIB) * 64, os.urandom(MIB) * 64
+    with Front(folder / "changes", origin) as server:
+        cut = mixed = 0
+        for number in range(10):
+            key = f"changing/{number}"
+            client.put(BUCKET, key, old)
+            answer = open_answer(server, key)
+            body = answer.read(1 << 20)
+            client.put(BUCKET, key, new)
+            try:
+                body += answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                body += getattr(error, "partial", b"")
+            cut += len(body) != len(old)
+            mixed += body not in (old, new) and len(body) == len(old)
+        ledger.add("answers of 64 MiB that were cut, or mixed versions, when the object was replaced at the origin after their first MiB, of 10",
+                   f"{cut} cut, {mixed} mixed", cut == mixed == 0, "0 and 0")
+        server.run("bucket", "create", "--origin", f"s3://{BUCKET}", "--origin-endpoint", origin.endpoint, "--ttl", "2s", "short")
+        stale = 0
+        for number in range(5):
+            client.put(BUCKET, "stale", b"%d" % number)
+            server.client().get("short", "stale")
+            client.put(BUCKET, "stale", b"new %d" % number)
+            time.sleep(2.05)
+            stale += server.client().get("short", "stale") != b"new %d" % number
+        ledger.add("stale answers later than a ttl of 2 s after a write at the origin, of 5", f"{stale}", stale == 0, "0")
