@@ -27,8 +27,8 @@ from .servers import Striate, free_port
 
 LMCACHE = "lmcache==0.5.6"
 BESIDES = ["botocore>=1.31", "fsspec>=2024.6", "zlib-ng"]
-BUCKET = "kv-cache"
-OURS, REDIS, S3, FILES = "striate", "resp", "s3", "fs"
+BUCKET, DURABLE_BUCKET = "kv-cache", "kv-durable"
+OURS, DURABLE, REDIS, S3, FILES = "striate", "durable", "resp", "s3", "fs"
 # The most that a run may take, as a multiple of what Redis takes.
 BARS = {"Load": 1.5, "Lookup": 1.5, "Store": 2.0}
 SHAPES = [(64, 256), (8, 8 << 10), (4, 32 << 10)]  # keys, KiB each
@@ -97,11 +97,6 @@ class Cached(Striate):
         raise RuntimeError(f"the server was not ready:\n{self.log_tail()}")
 
 
-def create_bucket(server, name):
-    """The bucket of the caches: in memory only, as Redis is."""
-    server.run("bucket", "create", "--volatile", name)
-
-
 @contextmanager
 def redis_server(base):
     program = shutil.which("redis-server")
@@ -127,10 +122,10 @@ class Adapters:
         self.server, self.by_address, self.redis_port, self.folder = server, by_address, redis_port, folder
         self.runs = 0
 
-    def striate(self, prefix=""):
+    def striate(self, prefix="", bucket=BUCKET):
         credentials = self.server.credentials
         parameters = {
-            "endpoint": self.server.endpoint, "bucket": BUCKET, "prefix": prefix,
+            "endpoint": self.server.endpoint, "bucket": bucket, "prefix": prefix,
             "access_key": credentials.access_key, "secret_key": credentials.secret_key,
         }
         return {
@@ -141,9 +136,10 @@ class Adapters:
     def fresh(self, name):
         """The adapter's description; what a run leaves behind is removed."""
         self.runs += 1
-        if name == OURS:
-            yield self.striate(f"{self.runs}/")
-            self.server.run("rm", "--recursive", f"s3://{BUCKET}/{self.runs}/")
+        if name in (OURS, DURABLE):
+            bucket = BUCKET if name == OURS else DURABLE_BUCKET
+            yield self.striate(f"{self.runs}/", bucket)
+            self.server.run("rm", "--recursive", f"s3://{bucket}/{self.runs}/")
         elif name == REDIS:
             yield {"type": "resp", "host": "127.0.0.1", "port": self.redis_port, "num_workers": 4}
             subprocess.run(["redis-cli", "-p", str(self.redis_port), "flushall"], check=True, stdout=subprocess.DEVNULL)
@@ -244,7 +240,7 @@ def requests(server, operation):
 
 def compare(ledger, environment, adapters, extent, keys, kib):
     size = f"{keys} × {kib} KiB" if kib < 1024 else f"{keys} × {kib >> 10} MiB"
-    names, rounds = [OURS, REDIS, S3, FILES], []
+    names, rounds = [OURS, DURABLE, REDIS, S3, FILES], []
     for number in range(extent.rounds):
         turn, figures = number % len(names), {}
         for name in names[turn:] + names[:turn]:
@@ -268,8 +264,10 @@ def prove(ledger, extent, base=None):
         folder = Path(path)
         server, by_address = Cached(folder / "striate"), Cached(folder / "by-address", by_address=True)
         with server, by_address, redis_server(folder) as redis_port:
-            create_bucket(server, BUCKET)
-            create_bucket(by_address, "127")
+            # In memory only, as Redis is; and beside it one whose objects are on disks too.
+            server.run("bucket", "create", "--volatile", BUCKET)
+            server.run("bucket", "create", DURABLE_BUCKET)
+            by_address.run("bucket", "create", "127")
             adapters = Adapters(server, by_address, redis_port, folder)
             ledger.section("LMCache's own code over the adapter")
             adapter_tests(ledger, environment)

@@ -176,6 +176,12 @@ impl Fences {
 }
 
 impl Noted {
+    /// As [`Noted::end`], a while later.
+    pub(crate) async fn end_after(self: Arc<Self>, wait: Duration) {
+        self.fences.runtime().sleep(wait).await;
+        self.end().await;
+    }
+
     /// The outcome of the writes is known: they are not noted any more. Goes on until the metadata store has taken that.
     pub(crate) async fn end(self: Arc<Self>) {
         for row in &self.rows {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
@@ -21,6 +22,8 @@ use crate::opened::Opened;
 use crate::service::Shared;
 use crate::upstream::{Ask, decode, failed};
 
+/// A write whose outcome is not known may still happen at the origin: so long nothing is learnt of its objects.
+const UNSETTLED: Duration = Duration::from_secs(30);
 /// A longer document keeps the origin's name of the bucket.
 const LONGEST_DOCUMENT: usize = 16 << 20;
 
@@ -146,7 +149,10 @@ impl Shared {
                 Err(error) => Err(error),
             };
             objects.iter().for_each(|key| this.known.forget(&ObjectName::new(&of, key)));
-            noted.end().await;
+            match is_settled(&read) {
+                true => noted.end().await,
+                false => drop(this.client.runtime().spawn(noted.end_after(UNSETTLED))),
+            }
             read
         });
         let answer = writing.await.map_err(|_| ClientError::Busy)??;
@@ -188,6 +194,11 @@ impl Shared {
         headers.insert("x-amz-copy-source", named);
         Ok(())
     }
+}
+
+/// Whether an answer says what became of a write.
+fn is_settled(answer: &Result<Response<Bytes>, ClientError>) -> bool {
+    answer.as_ref().is_ok_and(|answer| !answer.status().is_server_error())
 }
 
 /// Whether the answer is a document that names the bucket.
