@@ -41,7 +41,7 @@ def judge_kills(ledger, folder, cluster, origin, operations):
     def kill(history):
         memory = [name for name, _ in cluster.running if name.startswith("memory")]
         for number in range(6):
-            victim = ["origin", "gateway2", *memory][number % (2 + len(memory))]
+            victim = ["gateway2", *memory, "origin"][number % (2 + len(memory))]
             deadline = time.monotonic() + 60
             while history.operations < operations * (number + 1) / 8 and time.monotonic() < deadline:
                 time.sleep(0.05)

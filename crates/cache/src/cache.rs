@@ -215,6 +215,13 @@ impl Inner {
     }
 
     fn explain(&self, of: &Stored) -> String {
+        if let Stored::Memory(MemoryBlock { placed: Some(placed), .. }) = of {
+            return format!(
+                "in memory only: {} data splits and {} parities",
+                placed.splits,
+                placed.sites.len().saturating_sub(placed.splits)
+            );
+        }
         let Some(stripes) = self.stripes.upgrade() else { return "the service ends".to_owned() };
         let live = self.live(&stripes);
         let Some(question) = self.question(of, &live) else { return "no memory site answers".to_owned() };

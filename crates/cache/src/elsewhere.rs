@@ -128,6 +128,14 @@ impl Cache {
         Err(Missed { parts, fill })
     }
 
+    /// Whether a block is in memory, as far as this process knows. Asks nobody.
+    pub fn knows(&self, block: &MemoryBlock) -> bool {
+        let Some(stripes) = self.inner.stripes.upgrade() else { return false };
+        let live = self.inner.live(&stripes);
+        let question = self.inner.question(&Stored::Memory(block.clone()), &live);
+        question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some())
+    }
+
     /// Counts a read of `len` bytes of a block that is kept elsewhere, of which `cached` came from memory.
     pub fn fetched(&self, len: u64, cached: u64) {
         let served = if cached > 0 { Served::Partial } else { Served::Miss };

@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
-use striate_client::ReadExplained;
 use striate_core::{CodeSpec, Profile, Tier};
 use striate_plan::splits::MOST_DATA_SPLITS;
 use striate_runtime::Runtime;
 
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{
-    BucketInfo, Explain, NewBucket, NewOrigin, ReplaceDisk, Replaced, SetBucket, Status,
+    BucketInfo, Explain, Explained, NewBucket, NewOrigin, ReplaceDisk, Replaced, SetBucket, Status,
 };
 use crate::args::{
     BucketCommand, BucketPacking, DiskCommand, ExplainArgs, HealArgs, MetaCommand, OriginArgs, PackCommand,
@@ -118,7 +117,7 @@ pub async fn explain(runtime: Runtime, args: ExplainArgs) -> Outcome {
     let server = AdminClient::find(runtime, &args.admin)?;
     let objects = args.objects.into_iter().map(|object| (object.bucket, object.key)).collect();
     let wish = Explain { objects, policy: args.read_policy.map(|policy| policy.to_string()) };
-    let explained: ReadExplained = server.post("/v1/explain", &wish).await?;
+    let explained: Explained = server.post("/v1/explain", &wish).await?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&explained).map_err(Failure::failed)?),
         false => print!("{}", explain::text(&explained)),

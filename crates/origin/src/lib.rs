@@ -9,12 +9,14 @@
 //! - [`upstream`]: requests to origins.
 //! - [`head`]: what an origin says of an object; [`known`]: what is known of objects; [`fences`]: what makes it void.
 //! - [`get`]: reads of objects; [`reading`]: an object's bytes, from memory and from the origin.
+//! - [`explain`]: what a read would do.
 //! - [`forward`]: everything else is passed on.
 //!
 //! What this crate does not know: sites, and how blocks lie in memory.
 
 mod buckets;
 mod counts;
+mod explain;
 mod fences;
 mod forward;
 mod get;
@@ -26,4 +28,5 @@ mod service;
 mod upstream;
 
 pub use counts::OriginCounts;
+pub use explain::ObjectExplained;
 pub use service::Origins;

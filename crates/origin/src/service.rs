@@ -22,7 +22,7 @@ use crate::upstream::{Ask, Upstream, explanation, failed};
 /// Buckets whose objects are in other stores. A cheap handle.
 #[derive(Clone)]
 pub struct Origins {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 pub(crate) struct Shared {

@@ -34,6 +34,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         caching: Caching {
             memory: None,
             fills_writes: args.listen.cache_writes,
+            split_kib: Some(args.listen.cache_split_kib),
             origin_ca: args.listen.origin_ca.clone(),
         },
     };

@@ -72,6 +72,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
         caching: Caching {
             memory: args.cache(),
             fills_writes: args.listen.cache_writes,
+            split_kib: Some(args.listen.cache_split_kib),
             origin_ca: args.listen.origin_ca.clone(),
         },
     };

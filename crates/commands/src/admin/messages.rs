@@ -6,7 +6,7 @@
 //! | `GET /v1/buckets`, `POST /v1/buckets`, `GET`, `POST` ([`SetBucket`]) or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
 //! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeyShown`], [`NewKey`] |
 //! | `POST /v1/disks/replace` | [`Replaced`] |
-//! | `POST /v1/explain` ([`Explain`]) | [`striate_client::ReadExplained`] |
+//! | `POST /v1/explain` ([`Explain`]) | [`Explained`] |
 //! | `GET /v1/upgrade`, `POST /v1/upgrade/finalize` | [`FormatsState`] |
 //! | `GET /v1/packing`, `GET /v1/packing/NAME` | [`PackingStatus`] |
 //! | `POST /v1/packing/run` ([`PackNow`]), `POST /v1/packing/undo/NAME` | lines of [`Line`] |
@@ -21,6 +21,7 @@ mod packing;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use striate_client::ReadExplained;
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile};
 
 pub use self::cache::{CacheState, MemorySiteState, OriginState, ServedState};
@@ -412,6 +413,42 @@ pub struct Explain {
     pub objects: Vec<(String, String)>,
     /// The read policy; none is the server's own.
     pub policy: Option<String>,
+}
+
+/// How objects would be read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// Those of this store, in one query.
+    #[serde(flatten)]
+    pub read: ReadExplained,
+    /// Those of other S3 stores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<ElsewhereExplained>,
+}
+
+/// An object of another S3 store, as the gateway that answers knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElsewhereExplained {
+    /// Its bucket here.
+    pub bucket: String,
+    /// Its key.
+    pub key: String,
+    /// The other store, and the bucket there.
+    pub origin: String,
+    /// What would happen, in words.
+    pub would: String,
+    /// What is known of it; none where nothing is.
+    pub etag: Option<String>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Since when it is known, in milliseconds.
+    pub known_for_ms: u64,
+    /// For so long it is used.
+    pub ttl_ms: u64,
+    /// Its blocks,
+    pub blocks: u64,
+    /// and those that are in memory as far as this gateway knows.
+    pub blocks_in_memory: u64,
 }
 
 /// A disk to be admitted in the place of a lost one.

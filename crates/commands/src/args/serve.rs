@@ -137,6 +137,11 @@ pub struct ListenArgs {
     #[arg(long, env = "STRIATE_CACHE_WRITES")]
     pub cache_writes: bool,
 
+    /// The splits into which blocks are cut that are cached, in KiB: each on another memory site. 0: blocks are cached whole, and popular
+    /// ones are copied (selective replication). All gateways of a cluster should say the same.
+    #[arg(long, value_name = "KIB", default_value_t = 1_024, env = "STRIATE_CACHE_SPLIT_KIB")]
+    pub cache_split_kib: u32,
+
     /// A PEM file with certificates of those who may vouch for S3 stores elsewhere (`striate bucket create --origin`), besides those that
     /// the system trusts.
     #[arg(long, value_name = "FILE", env = "STRIATE_ORIGIN_CA")]

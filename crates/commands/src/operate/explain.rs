@@ -6,10 +6,45 @@ use striate_client::{ObjectExplained, ReadExplained};
 use striate_stripe::{BlockExplained, OptionExplained, OptionKind, QueryExplained, SiteExplained};
 
 use super::report::{cells, table};
+use crate::admin::messages::{ElsewhereExplained, Explained};
 use crate::transfer::progress::human_bytes;
 
 /// `striate explain`.
-pub fn text(explained: &ReadExplained) -> String {
+pub fn text(explained: &Explained) -> String {
+    let Explained { read, elsewhere } = explained;
+    let mut text = if read.objects.is_empty() { String::new() } else { of_read(read) };
+    for object in elsewhere {
+        write!(text, "{}", of_elsewhere(object)).expect("writing to a string");
+    }
+    text
+}
+
+fn of_elsewhere(object: &ElsewhereExplained) -> String {
+    let known = match &object.etag {
+        None => "nothing is known of it".to_owned(),
+        Some(etag) => format!(
+            "{etag}, {}, known for {:.1} s of the {:.0} s for which it is used",
+            human_bytes(object.size),
+            object.known_for_ms as f64 / 1e3,
+            object.ttl_ms as f64 / 1e3
+        ),
+    };
+    table(&[
+        cells(["object", &format!("s3://{}/{}", object.bucket, object.key)]),
+        cells(["at", &object.origin]),
+        cells(["known", &known]),
+        cells([
+            "blocks",
+            &format!(
+                "{} of {} in memory, as far as this gateway knows",
+                object.blocks_in_memory, object.blocks
+            ),
+        ]),
+        cells(["a read", &object.would]),
+    ])
+}
+
+fn of_read(explained: &ReadExplained) -> String {
     let mut text = summary(explained);
     if !explained.query.blocks.is_empty() {
         write!(text, "\n{}", sites(&explained.query.sites)).expect("writing to a string");

@@ -1,9 +1,10 @@
 //! How objects would be read now.
 
 use http::Response;
-use striate_commands::admin::messages::Explain;
+use striate_commands::admin::messages::{ElsewhereExplained, Explain, Explained};
 use striate_commands::failure::Failure;
 use striate_plan::ReadPolicy;
+use striate_s3::Elsewhere;
 
 use super::{AdminService, Body, ok};
 
@@ -11,7 +12,26 @@ impl AdminService {
     pub(super) async fn explain(&self, wish: Explain) -> Result<Response<Body>, Failure> {
         let policy = wish.policy.as_deref().map(str::parse::<ReadPolicy>).transpose();
         let policy = policy.map_err(Failure::refused)?;
-        let explained = self.shared.cluster.client().explain(&wish.objects, policy).await;
-        Ok(ok(&explained.map_err(Failure::failed)?))
+        let origins = self.shared.cluster.origins();
+        let (elsewhere, here): (Vec<_>, Vec<_>) =
+            wish.objects.into_iter().partition(|(bucket, _)| origins.has(bucket));
+        let read = self.shared.cluster.client().explain(&here, policy).await.map_err(Failure::failed)?;
+        let mut explained = Explained { read, elsewhere: Vec::new() };
+        for (bucket, key) in elsewhere {
+            let found = origins.explain(&bucket, &key).await.map_err(Failure::failed)?;
+            explained.elsewhere.push(ElsewhereExplained {
+                origin: found.origin,
+                would: found.would,
+                etag: found.etag,
+                size: found.size,
+                known_for_ms: found.known_for.as_millis() as u64,
+                ttl_ms: found.ttl.as_millis() as u64,
+                blocks: found.blocks,
+                blocks_in_memory: found.blocks_in_memory,
+                bucket,
+                key,
+            });
+        }
+        Ok(ok(&explained))
     }
 }

@@ -65,6 +65,8 @@ pub struct Caching {
     pub memory: Option<CacheOptions>,
     /// What is written is cached too.
     pub fills_writes: bool,
+    /// KiB of a split; 0: blocks are not cut.
+    pub split_kib: Option<u32>,
     /// Who else may vouch for origins: a PEM file.
     pub origin_ca: Option<PathBuf>,
 }
@@ -74,7 +76,12 @@ impl Caching {
     fn settings(&self) -> CacheSettings {
         let usual = CacheSettings::default();
         let fill_bytes = self.memory.map_or(usual.fill_bytes, |memory| memory.on_the_way_bytes as usize / 2);
-        CacheSettings { fill_bytes, fills_writes: self.fills_writes, ..usual }
+        let split_bytes = match self.split_kib {
+            None => usual.split_bytes,
+            Some(0) => u64::MAX,
+            Some(kib) => u64::from(kib) << 10,
+        };
+        CacheSettings { fill_bytes, fills_writes: self.fills_writes, split_bytes }
     }
 
     fn origins(&self, client: &Client, cache: &Cache, keys: &Arc<KeyStore>) -> Outcome<Origins> {

@@ -109,6 +109,26 @@ pub struct SiteExplained {
 }
 
 impl Reads {
+    /// The stripes in which spans are kept; of what is in memory only, its form there.
+    async fn kept_forms(&self, spans: &[Span]) -> Result<Vec<StripeRead>, StripeError> {
+        let is_in_memory = |span: &&Span| matches!(span.of, Stored::Memory(_));
+        let in_memory: Vec<Span> = spans.iter().filter(is_in_memory).cloned().collect();
+        let mut forms = match self.shared.cache() {
+            Some(cache) if !in_memory.is_empty() => cache.find(&in_memory).await,
+            _ => Vec::new(),
+        }
+        .into_iter();
+        let ids = spans.iter().filter(|span| !is_in_memory(span)).map(|span| span.of.stripe());
+        let mut stripes =
+            self.shared.table.open_many(&ids.collect::<Result<Vec<_>, _>>()?).await?.into_iter();
+        let stripe = |span: &Span| match is_in_memory(&span) {
+            true => forms.next().flatten(),
+            false => stripes.next(),
+        };
+        let of_each = spans.iter().map(stripe);
+        of_each.map(|stripe| Ok(StripeRead::new(stripe.ok_or(StripeError::NotInMemory)?, false))).collect()
+    }
+
     /// See [`crate::Stripes::explain`].
     pub(crate) fn explain<'a>(
         &'a self,
@@ -118,15 +138,7 @@ impl Reads {
         Box::pin(async move {
             let runtime = &self.shared.runtime;
             let began = runtime.now();
-            let ids = spans.iter().map(|span| span.of.stripe()).collect::<Result<Vec<_>, _>>()?;
-            let stripes: Vec<StripeRead> = self
-                .shared
-                .table
-                .open_many(&ids)
-                .await?
-                .into_iter()
-                .map(|stripe| StripeRead::new(stripe, false))
-                .collect();
+            let stripes = self.kept_forms(spans).await?;
             let mut shapes = Vec::with_capacity(spans.len());
             for (span, stripe) in spans.iter().zip(&stripes) {
                 shapes.extend(span.pieces(&stripe.stripe)?.into_iter().next());
