@@ -158,6 +158,15 @@ impl Client {
         Ok(self.bucket_row(name).await?.1)
     }
 
+    /// The record of a bucket whose objects are here.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::Elsewhere`].
+    pub(crate) async fn bucket_here(&self, name: &str) -> Result<Bucket, ClientError> {
+        let bucket = self.bucket(name).await?;
+        if bucket.origin.is_some() { Err(ClientError::Elsewhere(name.to_owned())) } else { Ok(bucket) }
+    }
+
     /// The bucket's row and record. Finishes a deletion that somebody left behind.
     async fn bucket_row(&self, name: &str) -> Result<(Row, Bucket), ClientError> {
         loop {

@@ -61,6 +61,11 @@ impl Client {
         key: &str,
         (revision, error): CopyFailure,
     ) -> Result<(), ClientError> {
+        if matches!(&error, ClientError::Elsewhere(elsewhere) if elsewhere == bucket) {
+            let reason =
+                format!("the objects of {bucket:?} are in another store: read the source and write it");
+            return Err(ClientError::NotForwarded(reason));
+        }
         let (Some(revision), ClientError::Inconsistent { .. }) = (revision, &error) else {
             return Err(error);
         };

@@ -42,7 +42,7 @@ impl Client {
     /// Only a bucket that exists has objects; where none was found it may not exist.
     async fn checked(&self, bucket: &str, sizes: Vec<Option<u64>>) -> Result<Vec<Option<u64>>, ClientError> {
         if !sizes.iter().any(Option::is_some) {
-            self.bucket(bucket).await?;
+            self.bucket_here(bucket).await?;
         }
         Ok(sizes)
     }

@@ -173,10 +173,10 @@ impl Client {
         record::check_key(key)?;
         match self.inner.meta.get(&keys::object(bucket, key)).await? {
             Some(row) => Ok(row),
-            None => match self.bucket(bucket).await?.origin {
-                Some(_) => Err(ClientError::Elsewhere(bucket.to_owned())),
-                None => Err(ClientError::NoSuchKey(key.to_owned())),
-            },
+            None => {
+                self.bucket_here(bucket).await?;
+                Err(ClientError::NoSuchKey(key.to_owned()))
+            }
         }
     }
 

@@ -25,7 +25,7 @@ impl Client {
             .await?;
         if walked.items.is_empty() {
             // Only a bucket that exists has objects.
-            self.bucket(&request.bucket).await?;
+            self.bucket_here(&request.bucket).await?;
         }
         let mut page = ListPage::default();
         let mut last = None;

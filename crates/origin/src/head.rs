@@ -9,7 +9,7 @@ use striate_client::{ObjectAttributes, ObjectInfo};
 /// An object's description, as small as it can be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// As it came, quotes included: a weak one is passed on as such.
+    /// As it came, quotes included.
     pub(crate) etag: String,
     pub(crate) size: u64,
     pub(crate) modified_unix_ms: u64,
@@ -45,10 +45,10 @@ fn is_checksum(name: &HeaderName) -> bool {
 }
 
 impl Head {
-    /// From an answer to GET or HEAD; `None` where it does not say what is needed: length and ETag.
+    /// From an answer to GET or HEAD; `None` where it does not say what is needed: length, and an ETag that stands for the bytes.
     pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let text = |name: HeaderName| headers.get(name)?.to_str().ok();
-        let etag = text(header::ETAG)?.to_owned();
+        let etag = text(header::ETAG).filter(|etag| !etag.starts_with("W/"))?.to_owned();
         let size = match status {
             StatusCode::OK => text(header::CONTENT_LENGTH)?.parse().ok()?,
             StatusCode::PARTIAL_CONTENT => text(header::CONTENT_RANGE)?.rsplit_once('/')?.1.parse().ok()?,
@@ -98,7 +98,7 @@ impl Head {
             version: [0; 16],
             size: self.size,
             modified_unix_ms: self.modified_unix_ms,
-            etag: self.etag.trim_start_matches("W/").trim_matches('"').to_owned(),
+            etag: self.etag.trim_matches('"').to_owned(),
             attributes: ObjectAttributes::default(),
             checksums: Vec::new(),
             parts: Vec::new(),
@@ -155,6 +155,8 @@ mod tests {
         let head = Head::of(StatusCode::PARTIAL_CONTENT, &came).unwrap();
         assert_eq!((head.size, head.headers(true).len()), (10, 1));
         assert_eq!(Head::of(StatusCode::OK, &headers(&[("content-length", "3")])), None, "no ETag");
+        let weak = headers(&[("etag", "W/\"abc\""), ("content-length", "3")]);
+        assert_eq!(Head::of(StatusCode::OK, &weak), None, "it does not stand for the bytes");
         assert_eq!(Head::of(StatusCode::NOT_FOUND, &came), None);
     }
 }

@@ -168,7 +168,7 @@ impl Client {
         buckets: &mut HashMap<String, Option<ClientError>>,
     ) -> ClientError {
         if !buckets.contains_key(&request.bucket) {
-            let error = self.bucket(&request.bucket).await.err();
+            let error = self.bucket_here(&request.bucket).await.err();
             buckets.insert(request.bucket.clone(), error);
         }
         let of_bucket = buckets.get(&request.bucket).cloned().flatten();

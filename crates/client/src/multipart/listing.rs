@@ -88,7 +88,7 @@ impl Client {
             })
             .await?;
         if walked.items.is_empty() {
-            self.bucket(&request.bucket).await?;
+            self.bucket_here(&request.bucket).await?;
         }
         let mut page = Page { items: Vec::new(), common_prefixes: Vec::new(), truncated: walked.more };
         for item in walked.items {

@@ -108,7 +108,7 @@ impl Client {
         match self.inner.meta.get(&keys::upload(bucket, key, &id)).await? {
             Some(row) => Ok(OpenUpload { id, record: row.record()?, row }),
             None => {
-                self.bucket(bucket).await?;
+                self.bucket_here(bucket).await?;
                 Err(missing())
             }
         }
