@@ -30,6 +30,8 @@ pub enum Looked {
     There,
     /// It is not, and the caller is to fetch it and fill the tier.
     Granted(BlockFill),
+    /// Somebody else fetches it.
+    OnItsWay,
     /// It is not, or nobody knows; the caller fetches what it wants of it.
     Absent,
 }
@@ -84,10 +86,15 @@ impl Cache {
                 Standing::Filled { .. } => {}
             }
         }
-        if let Some((position, question)) = under_way.iter().find(|(position, _)| waits && *position == 0)
-            && self.inner.wait_for_fill(question, &live, WAIT_FOR_FETCH).await.is_some()
-        {
-            all[*position] = Looked::There;
+        for (position, question) in under_way {
+            let is_awaited = waits && position == 0;
+            all[position] = match is_awaited {
+                true if self.inner.wait_for_fill(&question, &live, WAIT_FOR_FETCH).await.is_some() => {
+                    Looked::There
+                }
+                true => Looked::Absent,
+                false => Looked::OnItsWay,
+            };
         }
         all
     }
@@ -171,6 +178,11 @@ async fn splits_of(stripes: &Stripes, name: StripeId, of: Stored) -> Vec<(Range<
 impl BlockFill {
     /// Writes the block into the tier, in the background. `share` is the memory that its bytes count in until then.
     pub fn fill(mut self, pieces: Vec<Bytes>, share: Share) {
+        let len: usize = pieces.iter().map(Bytes::len).sum();
+        if len != self.question.len as usize {
+            tracing::error!(len, of = self.question.len, "what was fetched of a block is not the block");
+            return;
+        }
         self.has_begun = true;
         let runtime = self.cache.runtime.clone();
         runtime.spawn(async move {

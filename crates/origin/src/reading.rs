@@ -60,8 +60,9 @@ pub(crate) struct Run {
     /// Where in the object its next byte is, and where it ends.
     at: u64,
     until: u64,
-    /// Blocks from the next one on that were looked at; with the right to fill it, where it was granted.
-    claims: VecDeque<Option<BlockFill>>,
+    /// Blocks that are to be filled, by their numbers, ascending; blocks before `looked_to` were looked at.
+    claims: VecDeque<(u64, BlockFill)>,
+    looked_to: u64,
     filling: Option<Filling>,
     /// Bytes of the current block that the receiver gets.
     wanted: u64,
@@ -97,6 +98,7 @@ impl Run {
             at: range.start,
             until: range.end,
             claims: VecDeque::new(),
+            looked_to: 0,
             filling: None,
             wanted: 0,
             breaks: 0,
@@ -162,17 +164,10 @@ impl Reading {
         let Some(run) = &mut self.run else { return };
         let number = run.at / self.object.blocks.len;
         let looked = self.shared.cache.look(&claimed(&self.object, number, run.until), false).await;
-        let mut looked = looked.into_iter();
-        match looked.next() {
-            Some(Looked::Granted(fill)) => run.claims.push_back(Some(fill)),
-            // Without a memory site there is nothing to wait for.
-            None => {}
-            Some(Looked::There | Looked::Absent) => {
-                self.run = None;
-                return;
-            }
+        match looked.first() {
+            Some(Looked::There | Looked::OnItsWay) => self.run = None,
+            Some(Looked::Granted(_) | Looked::Absent) | None => run.claim(number, looked),
         }
-        run.claims.extend(looked.map(granted));
     }
 
     /// The run, if it is still wanted.
@@ -215,7 +210,7 @@ impl Reading {
                 Err(missed) => self.take_parts(start, wanted, missed).await,
             },
             Some(Looked::Granted(fill)) => self.open_run(start, Some(fill)).await,
-            Some(Looked::Absent) | None => self.open_run(self.left.start, None).await,
+            Some(Looked::Absent | Looked::OnItsWay) | None => self.open_run(self.left.start, None).await,
         }
     }
 
@@ -225,18 +220,17 @@ impl Reading {
         let blocks = &self.object.blocks;
         let last = blocks.end((self.left.end - 1) / blocks.len);
         let mut until = if fill.is_some() { last } else { self.left.end };
-        let next = from / blocks.len + 1;
-        let mut claims = VecDeque::from_iter(fill.map(Some));
-        let looked = self.shared.cache.look(&claimed(&self.object, next, until), false).await;
-        for (number, looked) in (next..).zip(looked) {
-            if matches!(looked, Looked::There) {
-                until = number * blocks.len;
-                break;
-            }
-            claims.push_back(granted(looked));
+        let number = from / blocks.len;
+        let mut looked = self.shared.cache.look(&claimed(&self.object, number + 1, until), false).await;
+        if let Some(there) = looked.iter().position(|looked| matches!(looked, Looked::There)) {
+            looked.truncate(there);
+            until = (number + 1 + there as u64) * blocks.len;
         }
         let body = self.object.ask(&self.shared, from..until).await?;
-        self.run = Some(Run { claims, ..Run::new(body, from..until) });
+        let mut run = Run::new(body, from..until);
+        run.claim(number, fill.map(Looked::Granted).into_iter().collect());
+        run.claim(number + 1, looked);
+        self.run = Some(run);
         Ok(())
     }
 
@@ -306,7 +300,7 @@ impl Reading {
             let number = run.at / self.object.blocks.len;
             let (start, end) = (number * self.object.blocks.len, self.object.blocks.end(number));
             if run.at == start {
-                run.begin_block(&self.shared, start..end);
+                run.begin_block(&self.shared, number, start..end);
             }
             let piece = bytes.split_to(bytes.len().min((end - run.at) as usize));
             let at = run.at..run.at + piece.len() as u64;
@@ -330,9 +324,9 @@ impl Reading {
         let Some(run) = &mut self.run else { return };
         let len = self.object.blocks.len;
         let next = run.at.div_ceil(len);
-        if run.claims.is_empty() && run.at == next * len {
+        if run.at == next * len && next >= run.looked_to {
             let looked = self.shared.cache.look(&claimed(&self.object, next, run.until), false).await;
-            run.claims.extend(looked.into_iter().map(granted));
+            run.claim(next, looked);
         }
     }
 
@@ -370,13 +364,24 @@ async fn next_bytes(run: &mut Run) -> Result<Bytes, String> {
 }
 
 impl Run {
-    /// The next byte is the first of a block: gathers it, if it is to be filled and there is memory for it.
-    fn begin_block(&mut self, shared: &Shared, block: Range<u64>) {
-        self.filling = None;
-        let Some(Some(fill)) = self.claims.pop_front() else { return };
-        if block.end > self.until {
-            return;
+    /// Takes note of blocks from `number` on that were looked at: some of them are to be filled.
+    fn claim(&mut self, number: u64, looked: Vec<Looked>) {
+        self.looked_to = number + looked.len() as u64;
+        for (number, looked) in (number..).zip(looked) {
+            if let Looked::Granted(fill) = looked {
+                self.claims.push_back((number, fill));
+            }
         }
+    }
+
+    /// The next byte is the first of a block: gathers it, if it is to be filled and there is memory for it.
+    fn begin_block(&mut self, shared: &Shared, number: u64, block: Range<u64>) {
+        self.filling = None;
+        while self.claims.front().is_some_and(|(claimed, _)| *claimed < number) {
+            self.claims.pop_front();
+        }
+        let is_claimed = |(claimed, _): &mut (u64, BlockFill)| *claimed == number && block.end <= self.until;
+        let Some((_, fill)) = self.claims.pop_front_if(is_claimed) else { return };
         let share = shared.client.stripes().budget().try_acquire((block.end - block.start) as usize);
         self.filling = share.map(|share| Filling { fill, pieces: Vec::new(), end: block.end, share });
     }
@@ -419,13 +424,6 @@ fn claimed(object: &Object, number: u64, until: u64) -> Vec<striate_stripe::Memo
     let numbers = (number..number + CLAIMED_AHEAD)
         .take_while(|number| number * object.blocks.len < until && object.blocks.end(*number) <= until);
     numbers.map(|number| object.blocks.block(number)).collect()
-}
-
-fn granted(looked: Looked) -> Option<BlockFill> {
-    match looked {
-        Looked::Granted(fill) => Some(fill),
-        Looked::There | Looked::Absent => None,
-    }
 }
 
 /// `len` bytes of pieces, after the first `skipped`.

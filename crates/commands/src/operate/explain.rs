@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn every_chunk_has_its_reason_and_every_site_its_cost() {
-        let text = text(&explained());
+        let text = of_read(&explained());
         for part in [
             "policy cost-model: 1 blocks of 2 objects, 1 chunks from 1 sites",
             "no plan costs less than 3.00: at most 25.0% to save",
@@ -264,7 +264,7 @@ mod tests {
             option(OptionKind::Local, vec![0, 2], Some(2.5), Some(1.25), true),
             option(OptionKind::Global, vec![0, 3], Some(3.5), None, false),
         ];
-        let text = text(&explained);
+        let text = of_read(&explained);
         for part in [
             "s3://b/k: 2.0 KiB, packed: at 4096 of chunk 1",
             "normal       1       2      2.0 KiB  a site does not answer  -",

@@ -42,6 +42,11 @@ struct Gateway {
 
 impl World {
     async fn new(memory_sites: u32) -> Self {
+        Self::with_keepers(memory_sites, |_| true).await
+    }
+
+    /// Where a memory site has no keeper, nobody says which of its blocks are there, and nobody is to fill them.
+    async fn with_keepers(memory_sites: u32, has_keeper: impl Fn(u32) -> bool) -> Self {
         let runtime = Runtime::real();
         let options = CacheOptions::with_bound(64 << 20);
         let caches: Vec<_> = (0..memory_sites).map(|_| Arc::new(CacheStore::new(options).unwrap())).collect();
@@ -49,7 +54,9 @@ impl World {
             let identity =
                 SiteIdentity { cluster: ClusterId(1), site: SiteId(number), rack: RackId("rack".to_owned()) };
             let site = LocalSite::new(runtime.clone(), identity, cache.clone(), QueueLimits::default());
-            site.set_keeper(Arc::new(Keeper::new(cache.clone())));
+            if has_keeper(number) {
+                site.set_keeper(Arc::new(Keeper::new(cache.clone())));
+            }
             Arc::new(site) as Arc<dyn Site>
         });
         Self {
@@ -414,4 +421,19 @@ async fn conditions_are_judged_here() {
     let failed = gateway.ask(Method::GET, "k", &[("if-match", "\"other\"")], none()).await.unwrap_err();
     assert!(matches!(failed, ClientError::PreconditionFailed(_)));
     assert_eq!(gateway.ask(Method::HEAD, "k", &[("if-match", &etag)], none()).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn every_block_gets_its_own_bytes_whichever_of_them_are_filled() {
+    let world = World::with_keepers(6, |number| number % 2 == 0).await;
+    let gateway = world.gateway(LONG).await;
+    for round in 0..6u64 {
+        let (key, whole) = (round.to_string(), noise(9 * MIB + 5, round));
+        world.store.put(&key, whole.clone());
+        for range in [0..9 * MIB + 5, MIB..4 * MIB, MIB / 2..9 * MIB, 0..9 * MIB + 5] {
+            assert!(gateway.get_range(&key, range.clone()).await == whole[range]);
+            world.settle().await;
+        }
+    }
+    assert!(world.store.sent() < 6 * 30 * MIB as u64, "some of it came from memory");
 }
