@@ -1,0 +1,98 @@
+"""Coded splits beside whole blocks and copies (selective replication), on processes whose memory sites have slow cards of their own.
+
+Each memory site is a process in a network namespace of its own, behind a link of 200 Mbit/s in both directions. The rest of the
+cluster shares a namespace with a fast link.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+
+from . import hosts
+from .claims import spread
+from .servers import striate_binary
+
+MIB = 1 << 20
+BUCKET = "hot"
+SITES, RATE = 8, "200mbit"
+# Objects of one block each, 4 MiB: 25 reads a second are half of what all cards can send.
+OBJECTS, SIZE, READS_PER_S = 60, "4MiB", 25
+
+
+class Cards(hosts.Hosts):
+    """Memory sites behind slow links, each in a namespace of its own; all others in one."""
+
+    def __init__(self, folder):
+        super().__init__(folder, racks=SITES + 1, gateways=1, sites=3, memory_sites=SITES, memory_mib=64)
+
+    def rack(self, name):
+        number = int("".join(filter(str.isdigit, name)) or 1)
+        return self.racks[number] if name.startswith("memory") else self.racks[0]
+
+    def join(self):
+        super().join()
+        for rack in self.racks:
+            rate = "10gbit" if rack == self.racks[0] else RATE
+            shape = ("root", "tbf", "rate", rate, "burst", hosts.BURST if rate == RATE else "4mb", "latency", "400ms")
+            hosts.run("tc", "qdisc", "replace", "dev", f"{self.bridge}{rack}", *shape)
+            hosts.run("tc", "-n", self.space(rack), "qdisc", "replace", "dev", f"up{rack}", *shape)
+
+
+def read(cluster, seconds, load=False):
+    """Reads by Zipf 0.9 at a rate; the generator's figures and what each memory site has sent meanwhile."""
+    report = cluster.folder / "bench.json"
+    command = [striate_binary(), "bench", "--endpoint", cluster.endpoints()[0], "--bucket", BUCKET, "--workload", "ycsb-c", "--objects", OBJECTS,
+               "--size", SIZE, "--zipf", "0.9", "--quiet", "--json", report]
+    command += ["--load", "--duration", "0"] if load else ["--rate", READS_PER_S, "--duration", seconds]
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": cluster.credentials.access_key,
+                   "AWS_SECRET_ACCESS_KEY": cluster.credentials.secret_key}
+    before = sent(cluster)
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-800:] + done.stdout[-400:])
+    if load:
+        return None
+    row = next(row for row in json.loads(report.read_text())["operations"] if row["operation"] == "read")
+    loads = [now - then for then, now in zip(before, sent(cluster))]
+    response = row["response_ms"]
+    return {"mean": response["mean"], "median": response["p50"], "p99": response["p99"],
+            "lambda": 100 * (max(loads) / statistics.mean(loads) - 1), "failed": sum(error["count"] for error in row["errors"])}
+
+
+def sent(cluster):
+    return [site["read_bytes"] for site in cluster.status()["cache"]["sites"]]
+
+
+def measure(folder, split_kib, seconds):
+    os.environ["STRIATE_CACHE_SPLIT_KIB"] = str(split_kib)
+    try:
+        with Cards(folder) as cluster:
+            cluster.wait_until(lambda: len(cluster.status()["cache"]["sites"]) == SITES)
+            cluster.client().make_bucket(BUCKET)
+            read(cluster, 0, load=True)
+            read(cluster, 25)
+            return read(cluster, seconds)
+    finally:
+        del os.environ["STRIATE_CACHE_SPLIT_KIB"]
+
+
+def prove_reality(ledger, folder, full):
+    why_not = hosts.missing()
+    if why_not:
+        ledger.note(f"not run: {why_not}")
+        return
+    rounds, figures = (5 if full else 2), {}
+    for number in range(rounds):
+        kinds = [("coded", 1_024), ("whole", 0)]
+        for name, split_kib in kinds[::1 if number % 2 else -1]:
+            figures.setdefault(name, []).append(measure(folder / f"{name}-{number}", split_kib, 40 if full else 20))
+    failed = sum(run["failed"] for runs in figures.values() for run in runs)
+    ledger.add(f"reads of {OBJECTS} blocks of {SIZE} by Zipf 0.9 from {SITES} memory sites behind {RATE} each that failed", f"{failed}", failed == 0, "0")
+    for key in ("mean", "median", "p99", "lambda"):
+        coded, whole = ([run[key] for run in figures[name]] for name in ("coded", "whole"))
+        ratios = [theirs / max(1e-9, ours) for ours, theirs in zip(coded, whole)]
+        unit = "%" if key == "lambda" else " ms"
+        ledger.add(f"{key} of whole blocks and copies over that of splits and parities, on processes",
+                   f"{statistics.median(ratios):.2f} ({statistics.median(whole):.0f}{unit} and {statistics.median(coded):.0f}{unit})",
+                   statistics.median(ratios) > 1, "> 1: the order of the laboratory", f"{spread(ratios)} over {rounds} rounds")
