@@ -1,6 +1,7 @@
 """A real server for the suites, started once on free ports over six fresh directories.
 
-`TEST_SERVER=minio` runs the same suites against MinIO, which checks the suites themselves; `FULL=1` uses full sizes.
+`TEST_SERVER=minio` runs the same suites against MinIO, which checks the suites themselves; `TEST_SERVER=front` against a Striate whose
+buckets are in another one, with a cache in memory, and `TEST_SERVER=volatile` against buckets in memory only. `FULL=1` uses full sizes.
 Tools that the suites drive are installed by `tools/install.sh clients`.
 """
 
@@ -26,15 +27,52 @@ TARGET = os.environ.get("TEST_SERVER", "striate")
 FULL = bool(os.environ.get("FULL"))
 
 
+class Front(Striate):
+    """A server whose buckets are in another server."""
+
+    def __init__(self, base):
+        self.origin = Striate(base / "origin")
+        credentials = self.origin.credentials
+        super().__init__(base / "front", directories=1, environment={
+            "STRIATE_CACHE_MIB": "128", "STRIATE_ORIGIN_ACCESS_KEY": credentials.access_key,
+            "STRIATE_ORIGIN_SECRET_KEY": credentials.secret_key})
+
+    def start(self, timeout_s=60):
+        self.origin.start(timeout_s)
+        return super().start(timeout_s)
+
+    def stop(self, timeout_s=30):
+        super().stop(timeout_s)
+        self.origin.stop(timeout_s)
+
+    def create_bucket(self, name):
+        self.origin.client().make_bucket(f"their-{name}")
+        self.run("bucket", "create", "--origin", f"s3://their-{name}", "--origin-endpoint", self.origin.endpoint, name)
+
+
+class Volatile(Striate):
+    """A server whose buckets are in memory only."""
+
+    def __init__(self, base):
+        super().__init__(base, directories=1, environment={"STRIATE_CACHE_MIB": "1024"})
+
+    def create_bucket(self, name):
+        self.run("bucket", "create", "--volatile", name)
+
+
+KINDS = {"striate": Striate, "minio": MinIO, "front": Front, "volatile": Volatile}
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "minio_differs(why): MinIO answers otherwise, so the test is for Striate only")
+    config.addinivalue_line("markers", "front_differs(why): a bucket that is elsewhere answers otherwise")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        mark = item.get_closest_marker("minio_differs")
-        if mark and TARGET == "minio":
-            item.add_marker(pytest.mark.skip(reason=f"MinIO: {mark.args[0]}"))
+        mark = item.get_closest_marker(f"{TARGET}_differs")
+        if mark:
+            item.add_marker(pytest.mark.skip(reason=f"{TARGET}: {mark.args[0]}"))
 
 
 @pytest.fixture(scope="session")
@@ -44,9 +82,8 @@ def full():
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    kind = {"striate": Striate, "minio": MinIO}[TARGET]
     base = tmp_path_factory.mktemp("store")
-    running = kind(base)
+    running = KINDS[TARGET](base)
     with running:
         yield running
         assert running.process.poll() is None, f"the server died:\n{running.log_tail()}"
@@ -79,9 +116,12 @@ def raw(server):
 
 
 @pytest.fixture
-def bucket(s3):
+def bucket(s3, server):
     name = f"test-{uuid.uuid4().hex[:16]}"
-    s3.create_bucket(Bucket=name)
+    if TARGET in ("front", "volatile"):
+        server.create_bucket(name)
+    else:
+        s3.create_bucket(Bucket=name)
     return name
 
 

@@ -91,7 +91,7 @@ struct Deleted {
     key: String,
 }
 
-/// The objects that a request writes.
+/// The objects of which a request changes the bytes, or what GET says of them.
 ///
 /// # Errors
 /// [`ClientError::InvalidRequest`] for a document that is none.
@@ -109,7 +109,7 @@ fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
         let keys: BTreeSet<String> = deletes.objects.into_iter().map(|deleted| deleted.key).collect();
         return Ok(keys.into_iter().collect());
     }
-    let is_about = ["acl", "tagging", "retention", "legal-hold", "restore"].iter().any(|name| has(name));
+    let is_about = ["acl", "retention", "legal-hold", "restore"].iter().any(|name| has(name));
     let writes = match request.method {
         Method::PUT => !has("uploadId") && !is_about,
         Method::POST => has("uploadId"),
@@ -260,13 +260,14 @@ mod tests {
         let written = |method, key, query, body| written(&request(method, key, query, body)).unwrap();
         assert_eq!(written(Method::PUT, "k", "", ""), ["k"]);
         assert_eq!(written(Method::DELETE, "k", "", ""), ["k"]);
+        assert_eq!(written(Method::PUT, "k", "tagging", ""), ["k"], "answers count the tags");
         assert_eq!(written(Method::POST, "k", "uploadId=1", ""), ["k"]);
         let document = "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Object><Key>a</Key></Object>\
                         <Object><Key>b&amp;c</Key><VersionId>1</VersionId></Object><Quiet>true</Quiet></Delete>";
         assert_eq!(written(Method::POST, "", "delete", document), ["a", "b&c"]);
         for (method, key, query) in [
             (Method::PUT, "k", "partNumber=1&uploadId=1"),
-            (Method::PUT, "k", "tagging"),
+            (Method::PUT, "k", "acl"),
             (Method::POST, "k", "uploads"),
             (Method::DELETE, "k", "uploadId=1"),
             (Method::GET, "", "list-type=2"),

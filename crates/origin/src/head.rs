@@ -29,10 +29,11 @@ fn describes(name: &HeaderName) -> bool {
         header::ETAG,
         header::LAST_MODIFIED,
     ];
-    const OF_S3: [&str; 5] = [
+    const OF_S3: [&str; 6] = [
         "x-amz-meta-",
         "x-amz-checksum-",
         "x-amz-storage-class",
+        "x-amz-tagging-count",
         "x-amz-website-redirect-location",
         "x-amz-server-side-encryption",
     ];
