@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use s3s::Body;
 use serde::Deserialize;
@@ -24,7 +24,7 @@ use crate::upstream::{Ask, decode, failed};
 
 /// A write whose outcome is not known may still happen at the origin: so long nothing is learnt of its objects.
 const UNSETTLED: Duration = Duration::from_secs(30);
-/// A longer document keeps the origin's name of the bucket.
+/// A longer document is not read: listings of 1,000 keys have some hundred KiB.
 const LONGEST_DOCUMENT: usize = 16 << 20;
 
 /// Headers of one connection, and those that belong to the request's own signature.
@@ -145,7 +145,7 @@ impl Shared {
             let noted = this.fences.note(&request.bucket, &objects, of.ttl).await?;
             let answer = this.forward_once(&of, request).await;
             let read = match answer {
-                Ok(answer) => read_small(answer).await,
+                Ok(answer) => read_small(&of, answer).await,
                 Err(error) => Err(error),
             };
             objects.iter().for_each(|key| this.known.forget(&ObjectName::new(&of, key)));
@@ -208,14 +208,11 @@ fn has_document(request: &ElsewhereRequest) -> bool {
 }
 
 /// An answer with all of its body, which is a small document.
-async fn read_small(answer: Response<Incoming>) -> Result<Response<Bytes>, ClientError> {
+async fn read_small(origin: &Opened, answer: Response<Incoming>) -> Result<Response<Bytes>, ClientError> {
     let (mut parts, body) = answer.into_parts();
     parts.headers = parts.headers.iter().filter(|(name, _)| is_answered(name)).map(owned).collect();
-    let body = http_body_util::Limited::new(body, LONGEST_DOCUMENT).collect().await;
-    let body = body.map_err(|error| ClientError::Origin {
-        endpoint: "of the bucket".to_owned(),
-        reason: error.to_string(),
-    })?;
+    let body = Limited::new(body, LONGEST_DOCUMENT).collect().await;
+    let body = body.map_err(|error| failed(origin, format!("its answer cannot be read: {error}")))?;
     Ok(Response::from_parts(parts, body.to_bytes()))
 }
 
@@ -224,7 +221,7 @@ async fn renamed(
     bucket: &str,
     answer: Response<Incoming>,
 ) -> Result<Response<Body>, ClientError> {
-    Ok(rename(origin, bucket, read_small(answer).await?))
+    Ok(rename(origin, bucket, read_small(origin, answer).await?))
 }
 
 /// The answer names the bucket as it is called here.

@@ -16,11 +16,12 @@ use striate_client::{ClientError, RunningChecksum};
 use striate_meta::records::Checksum;
 use striate_meta::records::checksum::Algorithm;
 
-use crate::address::Address;
-use crate::authorize::Resource;
+use crate::address::{Address, percent_decode};
+use crate::authorize::{Identity, Resource, authorize};
 use crate::body::Trailers;
 use crate::checksum;
 use crate::gateway::query_names;
+use crate::refusal::Refusal;
 use crate::translate::Carried;
 
 /// A request for a bucket that is elsewhere, verified and allowed.
@@ -120,12 +121,22 @@ fn is_of_listing(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// What a request's action touches.
-pub(crate) fn resource(address: &Address) -> Resource<'_> {
-    match address.key.as_str() {
+/// Decides whether a request may do `action`, and read what it copies.
+pub(crate) fn allow(
+    action: &'static str,
+    parts: &Parts,
+    address: &Address,
+    identity: &Identity,
+) -> Result<(), Refusal> {
+    let resource = match address.key.as_str() {
         "" => Resource::Bucket(&address.bucket),
         key => Resource::Object(&address.bucket, key),
-    }
+    };
+    authorize(action, resource, Some(identity))?;
+    let Some(source) = parts.headers.get("x-amz-copy-source") else { return Ok(()) };
+    let source = source.to_str().ok().and_then(percent_decode).unwrap_or_default();
+    let (bucket, key) = source.trim_start_matches('/').split_once('/').unwrap_or((&source, ""));
+    authorize("s3:GetObject", Resource::Object(bucket, key), Some(identity))
 }
 
 /// The request, from what the front has made of it.

@@ -22,7 +22,7 @@ use tracing::Instrument;
 use crate::address::{Address, Domains, percent_decode};
 use crate::audit::{AuditSink, RequestMetrics, Silent};
 use crate::auth::{self, Payload};
-use crate::authorize::{Identity, authorize};
+use crate::authorize::Identity;
 use crate::batch::Kind;
 use crate::body::{AnswerBody, Arriving, Held, RequestBody, collect};
 use crate::checksum;
@@ -274,7 +274,7 @@ impl Gateway {
             && let Some((operation, action)) = elsewhere::operation(&parts, &address)
         {
             trace.set_operation(operation);
-            authorize(action, elsewhere::resource(&address), Some(&identity))?;
+            elsewhere::allow(action, &parts, &address, &identity)?;
             parts.extensions.insert(Outbound { address: address.clone() });
         }
         let batch = batch_kind(&parts, &address)?;
