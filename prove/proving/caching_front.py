@@ -188,7 +188,7 @@ def bench(server, objects, seconds, load=False, operations=None, seed=1):
     folder = HISTOGRAMS
     report = Path(server.origin.base) / f"{server.name}.json"
     command = [striate_binary(), "bench", "--endpoint", server.endpoint, "--bucket", BUCKET, "--workload", "cdn", "--objects", objects,
-               "--cdn-sizes", folder / "meta_cdn_sizes.json", "--cdn-popularity", folder / "meta_cdn_pop.json", "--prefix", "cdn/",
+               "--cdn-sizes", folder / "meta_cdn_sizes.json", "--cdn-popularity", folder / "meta_cdn_pop.json", "--prefix", f"cdn-{objects}/",
                "--clients", 16, "--quiet", "--json", report, "--seed", seed]
     command += ["--load", "--duration", "0"] if load else ["--operations", operations] if operations else ["--duration", seconds]
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": server.credentials.access_key,
@@ -203,24 +203,29 @@ def bench(server, objects, seconds, load=False, operations=None, seed=1):
 
 
 def prove_front(ledger, folder, full):
-    """The CDN's reads through each, interleaved."""
-    objects, operations, rounds = (60_000, 100_000, 5) if full else (20_000, 25_000, 3)
     with MinIO(folder / "minio", directories=4) as origin:
         origin.client().make_bucket(BUCKET)
         open_to_all(origin)
         origin.client().put(BUCKET, "ready", b"ready")
-        alone = Alone(origin)
-        bench(alone, objects, 0, load=True)
-        figures = {}
-        for number in range(rounds):
-            kinds = [Front(folder / f"striate-{number}", origin), Nginx(folder / f"nginx-{number}", origin),
-                     Varnish(folder / f"varnish-{number}", origin), alone]
-            for server in kinds[number % 4:] + kinds[:number % 4]:
-                with server:
-                    figures.setdefault(server.name, []).append(measure(server, origin, objects, operations))
-        report(ledger, figures, rounds, objects)
+        # What fits into each cache, and what does not.
+        for objects, operations in ((4_000, 6_000), (60_000, 100_000) if full else (20_000, 25_000)):
+            compare(ledger, folder / str(objects), origin, objects, operations, 5 if full else 3)
         prove_pouring(ledger, folder, origin)
         prove_changes(ledger, folder, origin)
+
+
+def compare(ledger, folder, origin, objects, operations, rounds):
+    """The CDN's reads through each, interleaved."""
+    alone = Alone(origin)
+    bench(alone, objects, 0, load=True)
+    figures = {}
+    for number in range(rounds):
+        kinds = [Front(folder / f"striate-{number}", origin), Nginx(folder / f"nginx-{number}", origin),
+                 Varnish(folder / f"varnish-{number}", origin), alone]
+        for server in kinds[number % 4:] + kinds[:number % 4]:
+            with server:
+                figures.setdefault(server.name, []).append(measure(server, origin, objects, operations))
+    report(ledger, figures, rounds, objects)
 
 
 def reads(result):
@@ -241,7 +246,7 @@ def measure(server, origin, objects, operations):
 def report(ledger, figures, rounds, objects):
     middle = {name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in figures.items()}
     for name, row in middle.items():
-        ledger.add(f"   {name}: MiB/s cold and warm; ms of processor time a MiB, the origin's included; bytes of the origin a byte; memory",
+        ledger.add(f"   {objects} objects, {name}: MiB/s cold and warm; ms of processor time a MiB, the origin's included; bytes of the origin a byte; memory",
                    f"{row['cold'] / MIB:.0f} and {row['warm'] / MIB:.0f}; {row['cpu']:.2f}; {row['origin']:.2f}; {row['memory'] / MIB:.0f} MiB")
     failed = {name: sum(run["failed"] for run in runs) for name, runs in figures.items()}
     others = ", ".join(f"{name} {count}" for name, count in failed.items() if name != "striate")

@@ -261,7 +261,8 @@ impl Inner {
         for (position, span) in spans.iter().enumerate() {
             let Some(question) = self.question(&span.of, &live) else { continue };
             if let Stored::Memory(MemoryBlock { placed: Some(placed), .. }) = &span.of {
-                forms[position] = self.known.placed(question.name, question.len, placed).ok();
+                let now = self.runtime.now();
+                forms[position] = self.known.placed(question.name, question.len, placed, now).ok();
                 continue;
             }
             match self.known.form(question.name, &live) {

@@ -28,6 +28,9 @@ const MOST_KNOWN: usize = 64 << 10;
 /// A home is asked again after this time, which is how it learns what is read.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
+/// In place of the sites' version, of a block whose writer said where its splits are.
+const PLACED: u64 = u64::MAX;
+
 /// Of names, which are hashes.
 #[derive(Default)]
 pub(crate) struct NameHasher(u64);
@@ -176,9 +179,18 @@ impl KnownBlocks {
         name: StripeId,
         len: u32,
         placed: &Placed,
+        now: Instant,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
-        let spec = code(placed.splits, placed.sites.len().saturating_sub(placed.splits));
-        self.at(name, spec, split_len(len, placed.splits), placed.sites.clone())
+        if let Some(known) = self.table.lock().get(&name).filter(|known| known.version == PLACED) {
+            return Ok(known.form.clone());
+        }
+        let parities = placed.sites.len().saturating_sub(placed.splits);
+        let spec = code(placed.splits, parities);
+        let form = self.at(name, spec, split_len(len, placed.splits), placed.sites.clone())?;
+        let (version, wanted) = (PLACED, parities);
+        let known = Known { form: form.clone(), version, parities, asked_at: now, reads: 0, wanted };
+        self.table.lock().insert(name, known);
+        Ok(form)
     }
 
     fn at(
