@@ -185,10 +185,10 @@ prove-packed: build lab ## Prove packing and the reads around loaded sites, in a
 	cargo build --release --package striate-bench --features plan-bench
 	prove/packed $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
-prove-cache: build lab ## Prove the memory tier: EC-Cache's figures, memory within its bound, what a hit costs, in at most 20 minutes (FULL=1: an hour of churn)
-	@tools/install.sh engines
+prove-cache: build lab ## Prove the memory tier: EC-Cache's figures, memory within its bound, what a hit costs, and Striate before MinIO beside nginx and Varnish, in at most 20 minutes (FULL=1: an hour of churn; WORKLOADS=DIR)
+	@tools/install.sh engines clients minio network caches
 	cargo build --release --package striate-bench
-	prove/cache $(if $(FULL),--full)
+	prove/cache $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines

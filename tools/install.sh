@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what Striate is built and proved with. Groups, in any number: build, engines, clients, python, minio,
-# browser, deny, book, bench, highs, network, redis, helm.
+# browser, deny, book, bench, highs, network, redis, caches, helm.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -198,7 +198,7 @@ install_without_services() {
         case "$package" in
             etcd-server) as_root systemctl disable etcd || true ;;
             postgresql) as_root systemctl disable postgresql || true ;;
-            redis-server) as_root systemctl disable redis-server || true ;;
+            redis-server | nginx | varnish) as_root systemctl disable "$package" || true ;;
         esac
     done
     return "$status"
@@ -223,6 +223,14 @@ install_redis() {
     command -v apt-get >/dev/null || fail "install redis-server with your system's package manager"
     rm -f "$tools/done/packages-redis"
     step packages-redis "installing packages: redis-server" install_without_services redis-server
+}
+
+# nginx and Varnish, which Striate is compared with as a cache. Varnish compiles its configuration.
+install_caches() {
+    command -v nginx >/dev/null && command -v varnishd >/dev/null && command -v gcc >/dev/null && return 0
+    command -v apt-get >/dev/null || fail "install nginx, varnish and gcc with your system's package manager"
+    rm -f "$tools/done/packages-caches"
+    step packages-caches "installing packages: nginx varnish gcc" install_without_services nginx varnish gcc
 }
 
 # What hosts in network namespaces are made with.
@@ -254,10 +262,10 @@ install_helm() {
     fi
 }
 
-[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny book bench highs network redis helm"
+[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny book bench highs network redis caches helm"
 for group in "$@"; do
     case "$group" in
-        build | engines | clients | python | minio | browser | deny | book | bench | highs | network | redis | helm) "install_$group" ;;
-        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, book, bench, highs, network, redis or helm" ;;
+        build | engines | clients | python | minio | browser | deny | book | bench | highs | network | redis | caches | helm) "install_$group" ;;
+        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, book, bench, highs, network, redis, caches or helm" ;;
     esac
 done

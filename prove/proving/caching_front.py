@@ -25,8 +25,6 @@ from .servers import CLOCK_TICKS_PER_S, MinIO, Server, Striate, free_port, stria
 MIB = 1 << 20
 BUCKET = "cdn"
 CACHE_MIB = 256
-# CacheLib's CDN workload; the histograms are not part of this repository.
-HISTOGRAMS = Path(os.environ.get("CDN_HISTOGRAMS", Path(__file__).parents[3] / "shared" / "data"))
 
 NGINX = """
 worker_processes 2; error_log {base}/error.log; pid {base}/nginx.pid; daemon off;
@@ -183,14 +181,13 @@ def open_to_all(origin):
         raise RuntimeError(f"MinIO takes no policy: {answer.status} {answer.body}")
 
 
-def bench(server, objects, seconds, load=False, operations=None, seed=1):
-    """A CDN's reads, closed loop; the generator's figures."""
-    folder = HISTOGRAMS
+def bench(server, workloads, objects, operations=None):
+    """A CDN's reads in a closed loop, and the generator's figures; without `operations` the objects are written."""
     report = Path(server.origin.base) / f"{server.name}.json"
     command = [striate_binary(), "bench", "--endpoint", server.endpoint, "--bucket", BUCKET, "--workload", "cdn", "--objects", objects,
-               "--cdn-sizes", folder / "meta_cdn_sizes.json", "--cdn-popularity", folder / "meta_cdn_pop.json", "--prefix", f"cdn-{objects}/",
-               "--clients", 16, "--quiet", "--json", report, "--seed", seed]
-    command += ["--load", "--duration", "0"] if load else ["--operations", operations] if operations else ["--duration", seconds]
+               "--cdn-sizes", workloads / "meta_cdn_sizes.json", "--cdn-popularity", workloads / "meta_cdn_pop.json", "--prefix", f"cdn-{objects}/",
+               "--clients", 16, "--quiet", "--json", report]
+    command += ["--operations", operations] if operations else ["--load", "--duration", "0"]
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": server.credentials.access_key,
                    "AWS_SECRET_ACCESS_KEY": server.credentials.secret_key}
     for name in ("STRIATE_ACCESS_KEY", "STRIATE_SECRET_KEY"):
@@ -199,32 +196,34 @@ def bench(server, objects, seconds, load=False, operations=None, seed=1):
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     if done.returncode != 0 and not report.exists():
         raise RuntimeError(f"{server.name}: {done.stderr[-800:]}{done.stdout[-400:]}")
-    return None if load else json.loads(report.read_text())
+    return json.loads(report.read_text()) if operations else None
 
 
-def prove_front(ledger, folder, full):
+def prove_front(ledger, folder, full, workloads):
     with MinIO(folder / "minio", directories=4) as origin:
         origin.client().make_bucket(BUCKET)
         open_to_all(origin)
         origin.client().put(BUCKET, "ready", b"ready")
+        if workloads is None:
+            ledger.note("not run: a CDN's reads; --workloads DIR names CacheLib's histograms")
         # What fits into each cache, and what does not.
-        for objects, operations in ((4_000, 6_000), (60_000, 100_000) if full else (20_000, 25_000)):
-            compare(ledger, folder / str(objects), origin, objects, operations, 5 if full else 3)
+        for objects, operations in ((4_000, 6_000), (60_000, 100_000) if full else (20_000, 25_000)) if workloads else ():
+            compare(ledger, folder / str(objects), origin, workloads, objects, operations, 5 if full else 3)
         prove_pouring(ledger, folder, origin)
         prove_changes(ledger, folder, origin)
 
 
-def compare(ledger, folder, origin, objects, operations, rounds):
+def compare(ledger, folder, origin, workloads, objects, operations, rounds):
     """The CDN's reads through each, interleaved."""
     alone = Alone(origin)
-    bench(alone, objects, 0, load=True)
+    bench(alone, workloads, objects)
     figures = {}
     for number in range(rounds):
         kinds = [Front(folder / f"striate-{number}", origin), Nginx(folder / f"nginx-{number}", origin),
                  Varnish(folder / f"varnish-{number}", origin), alone]
         for server in kinds[number % 4:] + kinds[:number % 4]:
             with server:
-                figures.setdefault(server.name, []).append(measure(server, origin, objects, operations))
+                figures.setdefault(server.name, []).append(measure(server, origin, workloads, objects, operations))
     report(ledger, figures, rounds, objects)
 
 
@@ -232,10 +231,10 @@ def reads(result):
     return next(row for row in result["operations"] if row["operation"] == "read")
 
 
-def measure(server, origin, objects, operations):
+def measure(server, origin, workloads, objects, operations):
     """The same reads twice: cold, then warm. What they cost is of both."""
     cpu, sent = server.cpu_ms() + origin.cpu_ms(), origin_bytes(origin)
-    results = [bench(server, objects, 0, operations=operations) for _ in range(2)]
+    results = [bench(server, workloads, objects, operations) for _ in range(2)]
     throughput = [reads(result)["bytes"] / result["elapsed_s"] for result in results]
     received = sum(reads(result)["bytes"] for result in results)
     return {"cold": throughput[0], "warm": throughput[1], "cpu": (server.cpu_ms() + origin.cpu_ms() - cpu) / (received / MIB),

@@ -122,7 +122,7 @@ impl Cache {
         }
         let live = self.inner.live(&stripes);
         let Some(question) = self.inner.question(&of, &live) else { return Err(Missed::default()) };
-        // While the block is known to be there; afterwards it is asked for anew.
+        // First read the splits that are there: once the block is forgotten, its home must be asked again.
         let parts = splits_of(&stripes, question.name, of).await;
         self.inner.known.forget(question.name);
         let fill = match self.inner.tend(&[question], TendMatter::Lost).await[..] {

@@ -68,14 +68,14 @@ pub struct Origin {
     /// Bytes of a block in the memory tier.
     #[prost(uint32, tag = "7")]
     pub block_len: u32,
-    /// 16 random bytes: a bucket that is made anew shares no cached block with the one before.
+    /// 16 random bytes: a bucket that is made again shares no cached block with the one before.
     #[prost(bytes = "bytes", tag = "8")]
     pub id: ::prost::bytes::Bytes,
 }
 /// Writes to an object of an origin. Row: fence/{bucket}\0{key}.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Fence {
-    /// Drawn anew by each write: what was learnt of the object under another epoch is not used.
+    /// A random number that each write replaces: what was learnt of the object under another epoch is not used.
     #[prost(fixed64, tag = "1")]
     pub epoch: u64,
     /// Writes that are under way: meanwhile nothing is used, and nothing learnt.

@@ -80,7 +80,7 @@ impl Fences {
     /// Notes a write of objects.
     ///
     /// # Errors
-    /// When the metadata store fails; what was noted is taken back.
+    /// When the metadata store fails; the notes made so far are removed.
     pub(crate) async fn note(
         &self,
         bucket: &str,
@@ -182,7 +182,7 @@ impl Noted {
         self.end().await;
     }
 
-    /// The outcome of the writes is known: they are not noted any more. Goes on until the metadata store has taken that.
+    /// Removes the notes: the outcome of the writes is known. Tries until the metadata store has taken it.
     pub(crate) async fn end(self: Arc<Self>) {
         for row in &self.rows {
             let remove = |fence: &mut Fence| fence.writes.retain(|write| write.id != self.id);

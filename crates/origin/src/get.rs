@@ -275,11 +275,7 @@ impl Shared {
             head: head.clone(),
             blocks: origin.blocks(key, head),
         };
-        let range = from..from + sent;
-        let mut reading =
-            Reading::new(self.clone(), object, range.clone(), Some(Run::new(answer.into_body(), range)));
-        reading.settle_run().await;
-        reading.take_run()
+        Run::new(answer.into_body(), from..from + sent).settle(self, &object).await
     }
 
     /// Answers a read from the origin, beside the cache.

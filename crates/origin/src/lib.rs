@@ -1,6 +1,6 @@
 //! Buckets whose objects are in another S3 store, the *origin*: Striate is a coded cache in front of it.
 //!
-//! What is cached is blocks, in the memory tier, named by the object's ETag: an answer never mixes versions. What a gateway knows of an
+//! Blocks are cached in the memory tier and named by the object's ETag, so an answer never mixes versions. What a gateway knows of an
 //! object is used within the bucket's ttl without asking. Writes through any gateway are seen at once by all of them: a *fence* in the
 //! metadata store says that what was known before is not to be used. What others write at the origin is seen within the ttl.
 //!

@@ -159,22 +159,6 @@ impl Reading {
         Ok((stream::iter([Ok(first)]).chain(rest).boxed(), is_hit))
     }
 
-    /// Looks whether the run is wanted: who fills its first block reads it; a block that is in memory, or on its way, is read there.
-    pub(crate) async fn settle_run(&mut self) {
-        let Some(run) = &mut self.run else { return };
-        let number = run.at / self.object.blocks.len;
-        let looked = self.shared.cache.look(&claimed(&self.object, number, run.until), false).await;
-        match looked.first() {
-            Some(Looked::There | Looked::OnItsWay) => self.run = None,
-            Some(Looked::Granted(_) | Looked::Absent) | None => run.claim(number, looked),
-        }
-    }
-
-    /// The run, if it is still wanted.
-    pub(crate) fn take_run(&mut self) -> Option<Run> {
-        self.run.take()
-    }
-
     async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {
@@ -364,7 +348,20 @@ async fn next_bytes(run: &mut Run) -> Result<Bytes, String> {
 }
 
 impl Run {
-    /// Takes note of blocks from `number` on that were looked at: some of them are to be filled.
+    /// The run, if it is wanted: who fills its first block reads it; a block that is in memory, or on its way, is read there.
+    pub(crate) async fn settle(mut self, shared: &Shared, object: &Object) -> Option<Self> {
+        let number = self.at / object.blocks.len;
+        let looked = shared.cache.look(&claimed(object, number, self.until), false).await;
+        match looked.first() {
+            Some(Looked::There | Looked::OnItsWay) => None,
+            Some(Looked::Granted(_) | Looked::Absent) | None => {
+                self.claim(number, looked);
+                Some(self)
+            }
+        }
+    }
+
+    /// Records what was found out about the blocks from `number` on: some of them are to be filled.
     fn claim(&mut self, number: u64, looked: Vec<Looked>) {
         self.looked_to = number + looked.len() as u64;
         for (number, looked) in (number..).zip(looked) {

@@ -1,7 +1,6 @@
 //! Requests to origins.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,8 +41,10 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Upstream {
+    /// `ca_file` names certificates that are trusted besides the system's.
+    ///
     /// # Errors
-    /// When the system's TLS roots cannot be loaded.
+    /// When the file cannot be used.
     pub(crate) fn new(runtime: Runtime, ca_file: Option<&std::path::Path>) -> Result<Self, String> {
         let client = HttpClient::new(client_config(ca_file).map_err(|error| error.to_string())?);
         Ok(Self { runtime, client, counts: Arc::default() })
@@ -79,12 +80,12 @@ impl Upstream {
                 Ok(answer) => failed(origin, format!("it answers {}", answer.status())),
                 Err(error) => error,
             };
-            self.counts.failures.fetch_add(1, Ordering::Relaxed);
+            add(&self.counts.failures, 1);
             attempt += 1;
             if attempt == ATTEMPTS {
                 return Err(error);
             }
-            self.runtime.sleep(PAUSE * (1 << attempt)).await;
+            self.runtime.sleep(PAUSE * (1 << (attempt - 1))).await;
         }
     }
 
