@@ -1,7 +1,8 @@
 """Coded splits beside whole blocks and copies (selective replication), on processes whose memory sites have slow cards of their own.
 
 Each memory site is a process in a network namespace of its own, behind a link of 200 Mbit/s in both directions. The rest of the
-cluster shares a namespace with a fast link.
+cluster shares a namespace with a fast link. At which size of a block its splits begin to pay is measured too, also with links that
+are faster than this machine's processors.
 """
 
 import json
@@ -20,10 +21,17 @@ SITES, RATE = 8, "200mbit"
 OBJECTS, SIZE, READS_PER_S = 60, "4MiB", 25
 
 
-class Cards(hosts.Hosts):
-    """Memory sites behind slow links, each in a namespace of its own; all others in one."""
+# Blocks cut into four splits beside whole ones: (the cards' rate, the block in KiB, reads a second). Slow cards are asked for half of
+# what they can send, fast ones for what costs this machine a part of its processors.
+CROSSOVER = [("200mbit", 256, 300), ("200mbit", 1_024, 100), ("200mbit", 4_096, READS_PER_S),
+             ("10gbit", 256, 100), ("10gbit", 1_024, 60), ("10gbit", 4_096, READS_PER_S)]
 
-    def __init__(self, folder):
+
+class Cards(hosts.Hosts):
+    """Memory sites behind links of one rate, each in a namespace of its own; all others in one."""
+
+    def __init__(self, folder, rate=RATE):
+        self.rate = rate
         super().__init__(folder, racks=SITES + 1, gateways=1, sites=3, memory_sites=SITES, memory_mib=64)
 
     def rack(self, name):
@@ -33,18 +41,18 @@ class Cards(hosts.Hosts):
     def join(self):
         super().join()
         for rack in self.racks:
-            rate = "10gbit" if rack == self.racks[0] else RATE
+            rate = "10gbit" if rack == self.racks[0] else self.rate
             shape = ("root", "tbf", "rate", rate, "burst", hosts.BURST if rate == RATE else "4mb", "latency", "400ms")
             hosts.run("tc", "qdisc", "replace", "dev", f"{self.bridge}{rack}", *shape)
             hosts.run("tc", "-n", self.space(rack), "qdisc", "replace", "dev", f"up{rack}", *shape)
 
 
-def read(cluster, seconds, load=False):
+def read(cluster, seconds, load=False, size=SIZE, rate=READS_PER_S):
     """Reads by Zipf 0.9 at a rate; the generator's figures and what each memory site has sent meanwhile."""
     report = cluster.folder / "bench.json"
     command = [striate_binary(), "bench", "--endpoint", cluster.endpoints()[0], "--bucket", BUCKET, "--workload", "ycsb-c", "--objects", OBJECTS,
-               "--size", SIZE, "--zipf", "0.9", "--quiet", "--json", report]
-    command += ["--load", "--duration", "0"] if load else ["--rate", READS_PER_S, "--duration", seconds]
+               "--size", size, "--zipf", "0.9", "--quiet", "--json", report]
+    command += ["--load", "--duration", "0"] if load else ["--rate", rate, "--duration", seconds]
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": cluster.credentials.access_key,
                    "AWS_SECRET_ACCESS_KEY": cluster.credentials.secret_key}
     before = sent(cluster)
@@ -64,15 +72,15 @@ def sent(cluster):
     return [site["read_bytes"] for site in cluster.status()["cache"]["sites"]]
 
 
-def measure(folder, split_kib, seconds):
+def measure(folder, split_kib, seconds, cards=RATE, warm=25, **what):
     os.environ["STRIATE_CACHE_SPLIT_KIB"] = str(split_kib)
     try:
-        with Cards(folder) as cluster:
+        with Cards(folder, cards) as cluster:
             cluster.wait_until(lambda: len(cluster.status()["cache"]["sites"]) == SITES)
             cluster.client().make_bucket(BUCKET)
-            read(cluster, 0, load=True)
-            read(cluster, 25)
-            return read(cluster, seconds)
+            read(cluster, 0, load=True, **what)
+            read(cluster, warm, **what)
+            return read(cluster, seconds, **what)
     finally:
         del os.environ["STRIATE_CACHE_SPLIT_KIB"]
 
@@ -96,3 +104,20 @@ def prove_reality(ledger, folder, full):
         ledger.add(f"{key} of whole blocks and copies over that of splits and parities, on processes",
                    f"{statistics.median(ratios):.2f} ({statistics.median(whole):.0f}{unit} and {statistics.median(coded):.0f}{unit})",
                    statistics.median(ratios) > 1, "> 1: the order of the laboratory", f"{spread(ratios)} over {rounds} rounds")
+    if full:
+        prove_crossover(ledger, folder)
+
+
+def prove_crossover(ledger, folder):
+    """From which size on a block is better read as splits: EC-Cache, section 7.1, measured on this machine."""
+    for cards, kib, rate in CROSSOVER:
+        ratios = {"mean": [], "p99": []}
+        for number in range(2):
+            runs = {}
+            kinds = [("coded", kib // 4), ("whole", 0)]
+            for name, split_kib in kinds[::1 if number % 2 else -1]:
+                runs[name] = measure(folder / f"{cards}-{kib}-{name}-{number}", split_kib, 15, cards, warm=10, size=f"{kib}KiB", rate=rate)
+            for key, values in ratios.items():
+                values.append(runs["whole"][key] / runs["coded"][key])
+        ledger.add(f"whole blocks of {kib} KiB over four splits of {kib // 4} KiB each, cards of {cards}: mean, p99",
+                      ", ".join(f"{statistics.median(values):.2f} ({spread(values)})" for values in ratios.values()))

@@ -72,6 +72,8 @@ class Hosts(Cluster):
 
     def part(self):
         for rack in self.racks:
+            # The namespace takes its link along only some time after it is deleted.
+            subprocess.run(["ip", "link", "del", f"{self.bridge}{rack}"], capture_output=True)
             subprocess.run(["ip", "netns", "del", self.space(rack)], capture_output=True)
         subprocess.run(["ip", "link", "del", self.bridge], capture_output=True)
 
