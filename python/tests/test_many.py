@@ -54,6 +54,19 @@ def test_objects_come_into_the_buffers_after_a_cut_anywhere(store, scripted):
         assert first == KEYS and all(again == KEYS[len(KEYS) - len(again):] for again in second)
 
 
+def test_each_item_is_told_once_when_its_buffer_is_whole(store, scripted):
+    total = sum(len(part) for part in frames_of(OBJECTS, [{"key": key} for key in KEYS]))
+    store.script = [cut(total // 2)]
+    into, told = buffers(), []
+
+    def arrived(position):
+        assert into[position] == OBJECTS[KEYS[position]]
+        told.append(position)
+
+    scripted.get_many_into("bucket", [*zip(KEYS, into), ("none", bytearray(1))], arrived=arrived)
+    assert told == list(range(len(KEYS))) and len(store.posts) == 2
+
+
 def test_an_altered_frame_is_asked_for_again(store, scripted):
     def alter(frames, good):
         broken = bytearray(good[2])

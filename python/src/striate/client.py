@@ -13,7 +13,7 @@ from .batch import BatchReader
 from .download import Download
 from .errors import S3Error
 from .headers import content_md5, write_headers
-from .many import Buffer, Many
+from .many import Arrived, Buffer, Many
 from .merge import Merger
 from .objects import AnyItem, Bucket, Item, ObjectInfo, Page, Result, info_of_headers, item_of
 from .settings import Options, Settings
@@ -225,12 +225,13 @@ class AsyncClient:
         return len(await asyncio.to_thread(self.many.sizes, bucket, keys, True))
 
     async def get_many_into(
-        self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES
+        self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES, arrived: Arrived = None
     ) -> list[Union[int, S3Error]]:
         """Reads many objects or ranges, each into its own writable buffer: the bytes that came, or the item's error (also when
         its bytes are more than the buffer has room for). Where an item fails, its buffer may be partly written. Checksums are
-        verified. Large batches come over up to `lanes` connections. What concerns the whole request is raised."""
-        return await asyncio.to_thread(self.many.get_into, bucket, items, lanes)
+        verified. Large batches come over up to `lanes` connections. `arrived` is called with the position of each item as soon
+        as its buffer may be used, in the thread that receives it. What concerns the whole request is raised."""
+        return await asyncio.to_thread(self.many.get_into, bucket, items, lanes, arrived)
 
     # Files and streams
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Optional, Union
 
@@ -28,6 +28,7 @@ FRAME_BYTES = 64 << 20
 LANE_BYTES = 4 << 20
 
 Buffer = Union[bytes, bytearray, memoryview, Any]
+Arrived = Optional[Callable[[int], object]]
 
 
 class Put(NamedTuple):
@@ -71,7 +72,7 @@ class Many:
         return sizes
 
     def get_into(
-        self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int
+        self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int, arrived: Arrived = None
     ) -> list[Union[int, S3Error]]:
         wanted = [Into(item_of(item), _bytes_of(buffer)) for item, buffer in items]
         if any(into.view.readonly for into in wanted):
@@ -79,7 +80,7 @@ class Many:
         outcomes: list[Any] = [0 if into.item.is_empty else None for into in wanted]
 
         def work(part: list[int]) -> None:
-            self._until_settled(bucket, outcomes, part, lambda left: self._get_once(bucket, wanted, outcomes, left))
+            self._until_settled(bucket, outcomes, part, lambda left: self._get_once(bucket, wanted, outcomes, left, arrived))
 
         parts = _parts([0 if into.item.is_empty else len(into.view) for into in wanted], lanes)
         self._lanes.each([[number for number in part if outcomes[number] is None] for part in parts], work)
@@ -148,7 +149,9 @@ class Many:
         body = [memoryview(document)]
         return self._lanes.post(bucket, [("batch", what)], "application/json", len(document), lambda: body, document)
 
-    def _get_once(self, bucket: str, wanted: list[Into], outcomes: list[Any], left: list[int]) -> None:
+    def _get_once(
+        self, bucket: str, wanted: list[Into], outcomes: list[Any], left: list[int], arrived: Arrived
+    ) -> None:
         items = [item_request(wanted[number].item) for number in left]
         document = json.dumps({"items": items}, separators=(",", ":")).encode()
         with self._ask(bucket, "", document) as reply:
@@ -157,6 +160,8 @@ class Many:
             receiver = _Receiver(reply, [wanted[number] for number in left], bucket)
             for item, outcome in receiver.outcomes():
                 outcomes[left[item]] = outcome
+                if arrived is not None and not isinstance(outcome, S3Error):
+                    arrived(left[item])
 
 
 class _Receiver:

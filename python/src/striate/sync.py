@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 from . import background
 from .client import LANES, AsyncClient, Missing, Path
 from .errors import S3Error
-from .many import Buffer
+from .many import Arrived, Buffer
 from .objects import AnyItem, Bucket, ObjectInfo, Result
 from .settings import Options, Settings
 from .transport import Body
@@ -163,9 +163,9 @@ class Client:
         return len(self._client.many.sizes(bucket, keys, True))
 
     def get_many_into(
-        self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES
+        self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES, arrived: Arrived = None
     ) -> list[Union[int, S3Error]]:
-        return self._client.many.get_into(bucket, items, lanes)
+        return self._client.many.get_into(bucket, items, lanes, arrived)
 
     # Last, as its name hides the type in what follows it.
     def list(self, bucket: str, prefix: str = "") -> Iterator[ObjectInfo]:
