@@ -198,9 +198,9 @@ prove-movement: build lab ## Prove that the store tends itself: plans for moveme
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)
 
-prove-lmcache: build ## Prove the adapter for LMCache with LMCache's own code, beside Redis, S3 and files; installs LMCache, 6 GB (FULL=1: longer)
-	@tools/install.sh redis
-	prove/lmcache $(if $(FULL),--full)
+prove-lmcache: build ## Prove what is said of KV caches: LMCache's own code over the adapter, an LLM service's trace, memory beside Redis; installs LMCache, 6 GB (FULL=1: longer; WORKLOADS=DIR)
+	@tools/install.sh engines redis
+	prove/lmcache $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
 reality: lab ## The lab beside real processes, measured on this idle machine, into lab-results (ten minutes)
 	"$(TARGET)/release/striate-lab" reality --out lab-results

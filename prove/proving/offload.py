@@ -9,20 +9,17 @@ LMCache is installed once into an environment of its own, six gigabytes, in the 
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from . import ROOT
 from .claims import median, spread
-from .folders import fresh_folder
+from .environments import Environment
 from .servers import Striate, free_port
 
 LMCACHE = "lmcache==0.5.6"
@@ -36,7 +33,7 @@ CACHE_MIB = 2048
 # The benchmark zeroes its buffers just before a load is timed. Torch's threads would go on spinning for some milliseconds, on the
 # processors that both sides of every adapter need.
 VARIABLES = {
-    "LMCACHE_TRACK_USAGE": "false", "LMCACHE_DISABLE_BANNER": "1", "PYTHONDONTWRITEBYTECODE": "1", "OMP_WAIT_POLICY": "PASSIVE",
+    "LMCACHE_TRACK_USAGE": "false", "LMCACHE_DISABLE_BANNER": "1", "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 
@@ -46,30 +43,6 @@ class Extent:
 
     rounds: int
     bench_rounds: int
-
-
-class Environment:
-    """LMCache's environment; `LMCACHE_VENV` names one that is there already."""
-
-    def __init__(self):
-        given = os.environ.get("LMCACHE_VENV")
-        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        self.folder = Path(given) if given else cache / "striate" / LMCACHE.replace("==", "-")
-        done = self.folder / "striate-done"
-        if not given and not done.exists():
-            subprocess.run([sys.executable, "-m", "venv", self.folder], check=True)
-            subprocess.run([self.folder / "bin" / "pip", "install", "--quiet", LMCACHE, *BESIDES], check=True)
-            done.touch()
-        self.variables = {**os.environ, **VARIABLES, "PYTHONPATH": str(ROOT / "python" / "src")}
-
-    def run(self, program, *arguments, timeout_s=600):
-        done = subprocess.run(
-            [self.folder / "bin" / program, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=timeout_s, env=self.variables,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{program} {arguments[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return done.stdout
 
 
 class Cached(Striate):
@@ -258,21 +231,22 @@ def compare(ledger, environment, adapters, extent, keys, kib):
                    holds=median(ratios) <= bar)
 
 
-def prove(ledger, extent, base=None):
-    environment = Environment()
-    with fresh_folder("striate-lmcache-", base) as path:
-        folder = Path(path)
-        server, by_address = Cached(folder / "striate"), Cached(folder / "by-address", by_address=True)
-        with server, by_address, redis_server(folder) as redis_port:
-            # In memory only, as Redis is; and beside it one whose objects are on disks too.
-            server.run("bucket", "create", "--volatile", BUCKET)
-            server.run("bucket", "create", DURABLE_BUCKET)
-            by_address.run("bucket", "create", "127")
-            adapters = Adapters(server, by_address, redis_port, folder)
-            ledger.section("LMCache's own code over the adapter")
-            adapter_tests(ledger, environment)
-            storage_manager(ledger, environment, adapters)
-            lmcache_server(ledger, environment, adapters, folder)
-            for keys, kib in SHAPES:
-                ledger.section(f"lmcache bench l2, {keys} keys of {kib} KiB (load/lookup/store in ms)")
-                compare(ledger, environment, adapters, extent, keys, kib)
+def lmcache_environment():
+    return Environment(LMCACHE.replace("==", "-"), [LMCACHE, *BESIDES], "LMCACHE_VENV", VARIABLES)
+
+
+def prove_adapter(ledger, folder, extent):
+    environment = lmcache_environment()
+    server, by_address = Cached(folder / "striate"), Cached(folder / "by-address", by_address=True)
+    with server, by_address, redis_server(folder) as redis_port:
+        # In memory only, as Redis is; and beside it one whose objects are on disks too.
+        server.run("bucket", "create", "--volatile", BUCKET)
+        server.run("bucket", "create", DURABLE_BUCKET)
+        by_address.run("bucket", "create", "127")
+        adapters = Adapters(server, by_address, redis_port, folder)
+        adapter_tests(ledger, environment)
+        storage_manager(ledger, environment, adapters)
+        lmcache_server(ledger, environment, adapters, folder)
+        for keys, kib in SHAPES:
+            ledger.section(f"lmcache bench l2, {keys} keys of {kib} KiB (load/lookup/store in ms)")
+            compare(ledger, environment, adapters, extent, keys, kib)
