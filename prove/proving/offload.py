@@ -9,6 +9,7 @@ LMCache is installed once into an environment of its own, six gigabytes, in the 
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -146,9 +147,23 @@ def bench(environment, adapter, keys, kib, rounds):
     return {operation["operation"]: operation["duration_p50_ms"] for operation in operations}
 
 
+def run_tests(ledger, environment, what, name):
+    tests = ROOT / "python" / "tests" / name
+    text = environment.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", tests).strip().splitlines()[-1]
+    ledger.add(what, text, bar="all pass", holds=" passed" in text and "skipped" not in text)
+
+
 def adapter_tests(ledger, environment):
-    text = environment.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "python" / "tests" / "test_lmcache.py")
-    ledger.add("the adapter's own tests in LMCache's environment", text.strip().splitlines()[-1], bar="all pass", holds=True)
+    run_tests(ledger, environment, "the adapter's own tests in LMCache's environment", "test_lmcache.py")
+
+
+def prove_tier(ledger):
+    """The tier for vLLM under vLLM's manager, where somebody has installed vLLM: with what it needs it has twelve gigabytes."""
+    if not os.environ.get("VLLM_VENV"):
+        ledger.note("the tier for vLLM is not run: VLLM_VENV names no environment with vLLM 0.33 and pytest")
+        return
+    environment = Environment("vllm", [], "VLLM_VENV", VARIABLES)
+    run_tests(ledger, environment, "the tier's tests under vLLM's TieringOffloadingManager and its tier in the processor's memory", "test_vllm.py")
 
 
 def storage_manager(ledger, environment, adapters):

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any, Optional
 
 from lmcache.lmcache_native import Bitmap
@@ -30,13 +28,11 @@ from lmcache.v1.platform import create_event_notifier
 
 from .client import LANES
 from .errors import ConfigurationError
-from .sync import Client
+from .kv import Failures, Workers, client_of
 
 logger = logging.getLogger(__name__)
 
 STORE, LOOK_UP, LOAD = range(3)
-# A server that is away is logged so often.
-LOG_EVERY_S = 10.0
 GIB = 1 << 30
 
 PARAMETERS: dict[str, tuple[Any, str]] = {
@@ -78,49 +74,14 @@ class StriateL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
         return "\n".join(["Striate's L2 adapter:", *(f"- {name}: {text}" for name, (_, text) in PARAMETERS.items())])
 
 
-class Workers:
-    """Threads that take work in order. An executor makes a future of each piece, which takes as long as a look-up's answer."""
-
-    def __init__(self, count: int, name: str) -> None:
-        self._queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
-        self._is_closed = False
-        self._threads = [threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """Raises `RuntimeError` when they are closed."""
-        if self._is_closed:
-            raise RuntimeError("the adapter is closed")
-        self._queue.put(work)
-
-    def close(self) -> None:
-        """Waits for what was submitted."""
-        self._is_closed = True
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        while True:
-            work = self._queue.get()
-            if work is None:
-                return
-            work()
-
-
 class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     """LMCache's L2 in a bucket."""
 
     def __init__(self, config: StriateL2AdapterConfig, l1_memory_desc: Any = None) -> None:
         given = config.parameters
         super().__init__(max_capacity_bytes=int(given.get("max_capacity_gb", 0) * GIB))
-        settings = {name: given[name] for name in ("access_key", "secret_key", "ca") if given.get(name)}
-        timeout_s = float(given.get("timeout_s", 10))
-        self._client = Client(
-            given.get("endpoint"), retries=1, connect_timeout_s=min(timeout_s, 5), read_timeout_s=timeout_s, **settings
-        )
+        settings = {name: given.get(name) for name in ("endpoint", "access_key", "secret_key", "ca")}
+        self._client = client_of(float(given.get("timeout_s", 10)), **settings)
         self._bucket, self._prefix = given["bucket"], given.get("prefix", "")
         self._lanes = given.get("lanes", LANES)
         self._events = [create_event_notifier() for _ in (STORE, LOOK_UP, LOAD)]
@@ -130,8 +91,7 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         self._mutex = threading.Lock()
         self._next_task = 0
         self._done: dict[int, dict[int, Any]] = {STORE: {}, LOOK_UP: {}, LOAD: {}}
-        self._failed: Optional[str] = None
-        self._logged_at = float("-inf")
+        self._failures = Failures(logger)
 
     # Events
 
@@ -211,12 +171,12 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             if gone:
                 self._notify_keys_deleted([key for key, _ in gone], [size for _, size in gone])
         except Exception as error:  # noqa: BLE001, nothing may be raised
-            self._note(error)
+            self._failures.note(error)
 
     def report_status(self) -> dict[str, Any]:
         return {
-            "is_healthy": self._failed is None, "type": "striate", "endpoint": self._client.endpoint,
-            "bucket": self._bucket, "last_failure": self._failed,
+            "is_healthy": self._failures.last is None, "type": "striate", "endpoint": self._client.endpoint,
+            "bucket": self._bucket, "last_failure": self._failures.last,
         }
 
     def close(self) -> None:
@@ -237,9 +197,9 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             result = otherwise
             try:
                 result = work()
-                self._failed = None
+                self._failures.clear()
             except Exception as error:  # noqa: BLE001, nothing may be raised
-                self._note(error)
+                self._failures.note(error)
             with self._mutex:
                 self._done[kind][task] = result
             self._events[kind].notify()
@@ -247,7 +207,7 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         try:
             threads.submit(run)
         except RuntimeError as error:  # closed
-            self._note(error)
+            self._failures.note(error)
             with self._mutex:
                 self._done[kind][task] = otherwise
         return task
@@ -255,13 +215,6 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def _take(self, kind: int, task: int) -> Any:
         with self._mutex:
             return self._done[kind].pop(task, None)
-
-    def _note(self, error: Exception) -> None:
-        self._failed = f"{type(error).__name__}: {error}"
-        now = time.monotonic()
-        if now - self._logged_at >= LOG_EVERY_S:
-            self._logged_at = now
-            logger.warning("Striate: %s", self._failed)
 
     def _name(self, key: ObjectKey) -> str:
         """The key of a chunk's object: everything that tells chunks apart, the tenant (LMCache's salt) first, so that a rule
