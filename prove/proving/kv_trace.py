@@ -102,7 +102,8 @@ def claim(ledger, rounds):
             ledger.add(f"   time to a request's {when} block, {what}: s3fs over Striate", spread=spread(found),
                        measured=f"{median(found):.2f} × (ms: {each(figure, 2)})")
     found = ratios("stores_per_s", RIVAL)
-    ledger.add("   new blocks stored in a second over s3fs (pipe)", f"{median(found):.2f} × ({each('stores_per_s')})", spread=spread(found))
+    ledger.add("   new blocks stored in a second over s3fs (pipe)", spread=spread(found),
+               measured=f"{median(found):.2f} × ({each('stores_per_s')})")
 
 
 def prove_trace(ledger, folder, workloads, rounds, full):
