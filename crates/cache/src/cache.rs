@@ -181,6 +181,10 @@ impl BlockCache for Cache {
         self.inner.keep(bytes, most_splits, parities).boxed()
     }
 
+    fn forget(&self, block: MemoryBlock) {
+        self.inner.forget(block);
+    }
+
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom) {
         self.inner.served(span, bytes, from);
     }

@@ -2,6 +2,8 @@
 //!
 //! The blocks of this store are immutable, and their stripes' names are never used again (design.md §10.5). So the name of a block's
 //! stripe, or the place of an extent in one with the content version that it was written with, stands for its bytes.
+//!
+//! The row of a block that is in memory only has its name. By that all of its splits are data: its parities are not what sites evict first.
 
 use striate_core::{StripeId, cached};
 use striate_splitmix::hash;
@@ -13,8 +15,10 @@ use striate_stripe::{Stored, StripeError};
 /// [`StripeError::Inconsistent`] where the row that names it is none.
 pub(crate) fn name(of: &Stored, splits: usize) -> Result<StripeId, StripeError> {
     if let Stored::Memory(block) = of {
-        let splits = block.placed.as_ref().map_or(splits, |placed| placed.splits);
-        return Ok(cached::name(block.content, splits));
+        return Ok(match &block.placed {
+            Some(_) => StripeId(block.content),
+            None => cached::name(block.content, splits),
+        });
     }
     let stripe = of.stripe()?;
     let place = match of {

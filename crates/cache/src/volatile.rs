@@ -4,16 +4,22 @@
 //! and go do not move it. It is read as any cached block is. Sites evict its splits as they evict others; with parities it bears the loss of as
 //! many.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use striate_codec::crc32c;
-use striate_core::{SiteId, cached};
+use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId, cached};
 use striate_plan::splits::{data_splits, places};
-use striate_site::Priority;
+use striate_site::{DeleteRequest, Priority};
 use striate_stripe::{MemoryBlock, Placed, StripeError};
 
 use crate::cache::Inner;
 use crate::fill;
 use crate::known::code;
+
+/// Reads that found the row are over then, or have the splits in their memory.
+const GRACE: Duration = Duration::from_secs(10);
 
 impl Inner {
     /// Writes a block into memory. A site that does not take its split is as one that has lost it.
@@ -39,7 +45,8 @@ impl Inner {
             .max(1);
         let parities = parities.min(live.sites.len() - splits);
         let content = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
-        let (name, len) = (cached::name(content, splits), bytes.len() as u32);
+        // Sites evict the parities of cached blocks before data. These are all that bears a loss.
+        let (name, len) = (cached::name(content, splits + parities), bytes.len() as u32);
         let mut all = fill::cut(std::slice::from_ref(&bytes), len, splits);
         if parities > 0 {
             let of_block = self.known.code(code(splits, parities))?;
@@ -57,5 +64,23 @@ impl Inner {
         }
         let crc32c = Some(crc32c(&bytes));
         Ok(MemoryBlock { content: name.0, len, crc32c, placed: Some(Placed { splits, sites }) })
+    }
+
+    /// Takes a block out of memory that no row names any more, when reads that have begun are over. What is not taken out now is
+    /// evicted in time.
+    pub(crate) fn forget(self: &Arc<Self>, block: MemoryBlock) {
+        let (this, name) = (Arc::clone(self), StripeId(block.content));
+        self.runtime.spawn(async move {
+            this.runtime.sleep(GRACE).await;
+            let sites = block.placed.map(|placed| placed.sites).unwrap_or_default();
+            for (index, site) in sites.into_iter().enumerate() {
+                let Some(site) = this.site(site) else { continue };
+                let chunk = ChunkId { stripe: name, index: index as u8, generation: Generation(0) };
+                let request = DeleteRequest { chunks: vec![chunk], epoch: FencingEpoch::NONE };
+                if let Err(error) = site.delete(request).await {
+                    tracing::debug!(%chunk, %error, "a split that nothing names stays until it is evicted");
+                }
+            }
+        });
     }
 }

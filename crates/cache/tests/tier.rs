@@ -534,3 +534,53 @@ fn what_is_out_of_reach_is_not_given_up() {
         assert_eq!(gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap(), noise(4 * MIB, 1));
     });
 }
+
+#[test]
+fn the_memory_of_a_volatile_object_is_free_when_it_is_replaced_or_deleted() {
+    in_virtual_time(18, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,1)").await;
+        gateway.put_in(VOLATILE, "kept", &noise(4 * MIB, 1)).await.unwrap();
+        let of_one = sites.cached_splits().await.len();
+        gateway.put_in(VOLATILE, "replaced", &noise(4 * MIB, 2)).await.unwrap();
+        gateway.put_in(VOLATILE, "replaced", &noise(4 * MIB, 3)).await.unwrap();
+        gateway.put_in(VOLATILE, "deleted", &noise(4 * MIB, 4)).await.unwrap();
+        gateway.client.delete(VOLATILE, "deleted", WriteCondition::default()).await.unwrap();
+        assert_eq!(sites.cached_splits().await.len(), 4 * of_one, "reads that have begun may need them");
+        runtime.sleep(Duration::from_secs(11)).await;
+        assert_eq!(sites.cached_splits().await.len(), 2 * of_one);
+        for (key, seed) in [("kept", 1), ("replaced", 3)] {
+            assert_eq!(gateway.get_in(VOLATILE, key, ReadRange::Whole).await.unwrap(), noise(4 * MIB, seed));
+        }
+    });
+}
+
+#[test]
+fn a_full_memory_keeps_the_parities_of_what_is_in_memory_only() {
+    in_virtual_time(19, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 32);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,1)").await;
+        // Twice as much as memory holds.
+        for number in 0..80 {
+            gateway.put_in(VOLATILE, &number.to_string(), &noise(4 * MIB, number)).await.unwrap();
+        }
+        let mut readable = Vec::new();
+        for number in 0..80 {
+            if gateway.get_in(VOLATILE, &number.to_string(), ReadRange::Whole).await.is_ok() {
+                readable.push(number);
+            }
+        }
+        assert!((20..60).contains(&readable.len()), "{} are left", readable.len());
+        gateway.use_memory(&sites.memory[1..]);
+        let mut lost = 0;
+        for &number in &readable {
+            let read = gateway.get_in(VOLATILE, &number.to_string(), ReadRange::Whole).await;
+            assert!(read.as_ref().is_ok_and(|read| *read == noise(4 * MIB, number)) || read.is_err());
+            lost += usize::from(read.is_err());
+        }
+        // Where evictions have begun on an object a split may be gone already.
+        assert!(lost * 10 <= readable.len(), "{lost} of {} are gone with one site", readable.len());
+    });
+}

@@ -173,6 +173,7 @@ impl Client {
             tx.require_unchanged(keys::object(bucket, key), now.row.as_ref());
             let change = change(&mut tx, &now)?;
             let callers = 2..tx.preconditions.len();
+            let releases = matches!(change, Change::Replace(_) | Change::Remove);
             let version = match &change {
                 Change::Keep => return Ok(Committed::Done),
                 Change::Replace(new) => Some(new.id.clone()),
@@ -180,7 +181,12 @@ impl Client {
             };
             self.apply(&mut tx, bucket, key, &now, change).await?;
             match self.submit(tx).await? {
-                Submitted::Done => return Ok(Committed::Done),
+                Submitted::Done => {
+                    if releases {
+                        self.forget_in_memory(now.object.as_ref());
+                    }
+                    return Ok(Committed::Done);
+                }
                 Submitted::Conflict { failed } if callers.contains(&failed) => return Ok(Committed::Fenced),
                 Submitted::Conflict { .. } => {}
                 Submitted::Unsure => {
@@ -228,7 +234,7 @@ impl Client {
     /// Adds to `tx` what makes the bytes of a body garbage.
     async fn release_body(&self, tx: &mut Transaction, body: &Body) -> Result<(), ClientError> {
         match body {
-            // What is in memory only is evicted in time.
+            // What is in memory only goes after the commit, or is evicted in time.
             Body::Inline(_) | Body::Memory(_) => {}
             Body::Blocks(list) => self.inner.stripes.release_blocks(tx, &list.blocks).await?,
             Body::Manifest(manifest) => {
@@ -246,6 +252,13 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// The memory of an object that was replaced or removed is free for others.
+    pub(crate) fn forget_in_memory(&self, object: Option<&Object>) {
+        let Some(Object { body: Some(Body::Memory(list)), .. }) = object else { return };
+        let blocks = list.blocks.iter().filter_map(|block| block.try_into().ok());
+        blocks.for_each(|block| self.inner.stripes.forget_in_memory(block));
     }
 
     /// After a commit of `version` that may have happened: whether it is there.

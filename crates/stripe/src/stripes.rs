@@ -327,6 +327,11 @@ impl Stripes {
         self.inner.reads.keep(bytes, most_splits, parities).await
     }
 
+    /// Tells that nothing names a block any more that was in memory only.
+    pub fn forget_in_memory(&self, block: MemoryBlock) {
+        self.inner.reads.forget_in_memory(block);
+    }
+
     /// Reads look for cached blocks from now on. Later calls change nothing.
     pub fn set_cache(&self, cache: Arc<dyn BlockCache>) {
         self.inner.reads.set_cache(cache);

@@ -38,6 +38,9 @@ pub trait BlockCache: Send + Sync {
         parities: usize,
     ) -> BoxFuture<'_, Result<MemoryBlock, StripeError>>;
 
+    /// Nothing names a block any more that was in memory only.
+    fn forget(&self, block: MemoryBlock);
+
     /// A span was read, with these bytes.
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom);
 }

@@ -93,6 +93,13 @@ impl Reads {
         }
     }
 
+    /// See [`crate::Stripes::forget_in_memory`].
+    pub(crate) fn forget_in_memory(&self, block: MemoryBlock) {
+        if let Some(cache) = self.shared.cache() {
+            cache.forget(block);
+        }
+    }
+
     /// See [`crate::Stripes::keep_in_memory`].
     pub(crate) async fn keep(
         &self,
