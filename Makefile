@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python prove-lmcache bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed prove-cache reality results compare-minio
+.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python prove-lmcache bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed prove-cache prove-wide reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -189,6 +189,10 @@ prove-cache: build lab ## Prove the memory tier: EC-Cache's figures, memory with
 	@tools/install.sh engines clients minio network caches
 	cargo build --release --package striate-bench
 	prove/cache $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
+
+prove-wide: build ## Prove what is said of wide stripes; racks are network namespaces (root; FULL=1: 20,000 objects, 40 kills)
+	@tools/install.sh engines network
+	prove/wide $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines

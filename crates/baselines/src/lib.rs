@@ -1,14 +1,16 @@
-//! What the papers compare with: read policies that exist to be measured, and that no store offers.
+//! What the papers compare with: read policies and codes that exist to be measured, and that no store offers.
 //!
 //! - [`random`]: any sufficient set, each as likely (EC-Store's EC and R), with extra chunks (EC+LB; EC-Cache's k + Δ).
 //! - [`least_loaded`]: the chunks on the sites of least cost, one after the other.
 //! - [`published`]: EC-Store's cost model as published, with its [heuristic and cache of plans](plan_cache).
 //! - Hu et al. (SoCC'17, §3.1): [`normal_with_time_out`] (Normal), [`least_first`] (LLF, LMLF, LLF-PW2, LMLF-PW2), [`lmlf_lazy`],
 //!   [`opt_lazy`].
+//! - ECWide (FAST'21, §3.3): [`locality_codes`], the locally repairable codes that it chooses among.
 
 pub mod least_first;
 pub mod least_loaded;
 pub mod lmlf_lazy;
+pub mod locality_codes;
 pub mod normal_with_time_out;
 pub mod opt_lazy;
 pub mod plan_cache;

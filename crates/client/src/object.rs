@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -434,6 +435,19 @@ pub struct CreateBucket {
     pub packing: Option<Packing>,
     /// Its objects are in this store, and not here.
     pub origin: Option<records::Origin>,
+    /// What becomes of what is cold; `None`: nothing.
+    pub cold: Option<ColdSetting>,
+}
+
+/// Into which wide stripes a bucket's cold partitions are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColdSetting {
+    /// A wide profile.
+    pub profile: Profile,
+    /// What was not changed for so long is cold.
+    pub after: Duration,
+    /// It may ask for all racks that there are: then a lost one cannot be rebuilt before it is back.
+    pub without_spare_rack: bool,
 }
 
 /// Limits and defaults of a client.

@@ -30,8 +30,8 @@ fn failures(found: Recoverability) -> u64 {
 fn search(k: usize, l: usize, g: usize) {
     let natural_points: Vec<u8> = (0..k as u8).collect();
     let Ok(code) = Code::lrc_with_points(k, l, g, &natural_points) else { return };
-    let mut best = recoverability(&code, l, g);
-    let mut best_sampled = failures(sampled_recoverability(&code, l, g, SAMPLES, 0));
+    let mut best = recoverability(&code);
+    let mut best_sampled = failures(sampled_recoverability(&code, SAMPLES, 0));
     let mut best_seed = None;
     for seed in 0..SEEDS[usize::from(g > 3)] {
         if best.is_maximal() {
@@ -39,9 +39,9 @@ fn search(k: usize, l: usize, g: usize) {
         }
         let points = seeded_points(k, g, u64::from(seed));
         let code = Code::lrc_with_points(k, l, g, &points).expect("the same parameters");
-        let sampled = failures(sampled_recoverability(&code, l, g, SAMPLES, 0));
+        let sampled = failures(sampled_recoverability(&code, SAMPLES, 0));
         if sampled <= best_sampled {
-            let found = recoverability(&code, l, g);
+            let found = recoverability(&code);
             if found.decoded > best.decoded {
                 (best, best_sampled, best_seed) = (found, sampled, Some(seed));
             }

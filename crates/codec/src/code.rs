@@ -5,8 +5,8 @@
 //! this set of chunks enough ([`Code::is_sufficient`]), which equation repairs this chunk cheapest
 //! ([`Code::cheapest_repair`]), what do these chunks decode to ([`Code::decode_plan`]).
 //!
-//! Chunk indices: 0..k are the data chunks, k..n the parities. For `lrc(k,l,g)` the l local parities come first, then
-//! the g global ones.
+//! Chunk indices: 0..k are the data chunks, k..n the parities. For `lrc(k,l,g)` and `wide(k,r,f)` the local parities come
+//! first, then the global ones.
 //!
 //! # Construction of rs(k, r)
 //! Parity row i, column j is 1/(x_i + y_j) with x_i = 255 − i and y_j = j: a Cauchy matrix, of which every square
@@ -15,6 +15,7 @@
 //! one multiplication less for each data byte.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub(crate) struct CodeInner {
     pub(crate) k: usize,
     pub(crate) n: usize,
     pub(crate) tolerance: usize,
+    /// The data chunks of each local group; empty for a code without.
+    pub(crate) local_groups: Vec<Range<usize>>,
     /// The parity rows of the generator matrix, (n−k)×k, row by row.
     pub(crate) parity_rows: Vec<u8>,
     /// The same, prepared for the kernels.
@@ -45,18 +48,27 @@ impl Code {
     pub fn rs(k: usize, r: usize) -> Result<Code, CodecError> {
         let spec = CodeSpec::Rs { data: k, parity: r };
         spec.check()?;
-        Ok(Code::new(spec, k, r, scaled_cauchy_rows(&natural_points(k), r), r))
+        Ok(Code::new(spec, Vec::new(), scaled_cauchy_rows(&natural_points(k), r)))
     }
 
     /// Azure-LRC: k data chunks in l groups of k/l, one XOR parity per group, g global parities; any g+1 lost chunks
     /// are decodable. See [`crate::lrc`] for the construction and for which parameters are accepted.
     pub fn lrc(k: usize, l: usize, g: usize) -> Result<Code, CodecError> {
-        CodeSpec::Lrc { data: k, local: l, global: g }.check()?;
-        Code::lrc_with_points(k, l, g, &lrc::points(k, l, g))
+        let spec = CodeSpec::Lrc { data: k, local: l, global: g };
+        spec.check()?;
+        Ok(Code::grouped(spec, &lrc::points(spec)))
     }
 
-    /// The same with other points y_j of the Cauchy matrix, for the search of good ones: k distinct numbers of at most
-    /// 254 − g. The tolerance is the same for all; which larger losses decode is not.
+    /// ECWide's code: the same, with local groups of r = `locality` data chunks, the last of which may be shorter, and
+    /// f − 1 global parities; any f = `tolerance` lost chunks are decodable.
+    pub fn wide(k: usize, locality: usize, tolerance: usize) -> Result<Code, CodecError> {
+        let spec = CodeSpec::Wide { data: k, locality, tolerance };
+        spec.check()?;
+        Ok(Code::grouped(spec, &lrc::points(spec)))
+    }
+
+    /// [`Code::lrc`] with other points y_j of the Cauchy matrix, for the search of good ones: k distinct numbers of at
+    /// most 254 − g. The tolerance is the same for all; which larger losses decode is not.
     pub fn lrc_with_points(k: usize, l: usize, g: usize, points: &[u8]) -> Result<Code, CodecError> {
         let spec = CodeSpec::Lrc { data: k, local: l, global: g };
         spec.check()?;
@@ -68,20 +80,28 @@ impl Code {
             let reason = format!("its columns need {k} distinct points of at most {}", 254 - g);
             return Err(CodecError::Parameters { code: spec.to_string(), reason });
         }
-        Ok(Code::new(spec, k, l + g, lrc::parity_rows(points, l, g), g + 1))
+        Ok(Code::grouped(spec, points))
+    }
+
+    /// The code with the local groups that its name says.
+    fn grouped(spec: CodeSpec, points: &[u8]) -> Code {
+        let groups = spec.local_groups();
+        let rows = lrc::parity_rows(points, &groups, spec.tolerance() - 1);
+        Code::new(spec, groups, rows)
     }
 
     /// n identical copies: k = 1, any n−1 of them may be lost. 1 ≤ n ≤ 256.
     pub fn replica(n: usize) -> Result<Code, CodecError> {
         let spec = CodeSpec::Replica { copies: n };
         spec.check()?;
-        Ok(Code::new(spec, 1, n - 1, vec![1; n - 1], n - 1))
+        Ok(Code::new(spec, Vec::new(), vec![1; n - 1]))
     }
 
-    fn new(spec: CodeSpec, k: usize, parities: usize, parity_rows: Vec<u8>, tolerance: usize) -> Code {
-        assert_eq!(parity_rows.len(), parities * k);
-        let encoder = Coefficients::from_rows(parities, k, &parity_rows);
-        Code(Arc::new(CodeInner { spec, k, n: k + parities, tolerance, parity_rows, encoder }))
+    fn new(spec: CodeSpec, local_groups: Vec<Range<usize>>, parity_rows: Vec<u8>) -> Code {
+        let (k, n, tolerance) = (spec.data_count(), spec.chunk_count(), spec.tolerance());
+        assert_eq!(parity_rows.len(), (n - k) * k);
+        let encoder = Coefficients::from_rows(n - k, k, &parity_rows);
+        Code(Arc::new(CodeInner { spec, k, n, tolerance, local_groups, parity_rows, encoder }))
     }
 
     /// How many data chunks a stripe has.
@@ -103,6 +123,21 @@ impl Code {
     /// too: ask [`Code::is_sufficient`].
     pub fn tolerance(&self) -> usize {
         self.0.tolerance
+    }
+
+    /// The data chunks of each local group, in ascending order. The local parity of group i, their XOR, is chunk k + i;
+    /// what comes after the local parities are the global ones. Empty for a code without local groups.
+    pub fn local_groups(&self) -> &[Range<usize>] {
+        &self.0.local_groups
+    }
+
+    /// The local group of a data chunk or of a local parity. None for a global parity, and for a code without groups.
+    pub fn local_group_of(&self, chunk: usize) -> Option<usize> {
+        let groups = self.local_groups();
+        match chunk.checked_sub(self.k()) {
+            None => groups.iter().position(|group| group.contains(&chunk)),
+            Some(parity) => (parity < groups.len()).then_some(parity),
+        }
     }
 
     /// What the code was made as. For names only.

@@ -4,7 +4,8 @@
 //! idea 1). A stripe is n chunks of equal length, of which the first k are the data and each of the others is a linear
 //! combination of them, byte by byte. This crate encodes ([`Code::encode`], [`Code::encode_and_checksum`]), decodes
 //! ([`Code::decode_plan`]), says which further losses a part of a stripe bears ([`Code::survives`]), finds repair equations ([`Code::cheapest_repair`]), evaluates them piecewise
-//! ([`accumulate`], [`PartialSum`]), updates parities ([`Code::parity_delta`]) and computes checksums ([`crc32c`]).
+//! ([`accumulate`], [`PartialSum`]), updates parities ([`Code::parity_delta`]) and computes checksums ([`crc32c`]), those of
+//! parities that are not there yet included ([`predict_checksum`]).
 //!
 //! The bytes go through kernels written with `std::arch` ([`Kernel`]), chosen once per process for the processor at
 //! hand.
@@ -51,8 +52,10 @@ mod kernel;
 mod losses;
 mod lrc_points;
 mod partial_sum;
+mod predicted_checksum;
 mod repair;
 mod spec;
+mod wide_spec;
 
 pub use checksum::{GranuleChecksums, crc32c, crc32c_append, crc32c_combine};
 pub use chunk_set::{ChunkSet, MAX_CHUNKS};
@@ -61,5 +64,8 @@ pub use decode::DecodePlan;
 pub use error::CodecError;
 pub use kernel::{Coefficients, Kernel, Stores};
 pub use partial_sum::{PartialSum, accumulate};
+pub use predicted_checksum::{
+    ChecksumMultiples, MultipleChecksums, predict_checksum, predict_updated_checksum,
+};
 pub use repair::RepairEquation;
 pub use spec::CodeSpec;

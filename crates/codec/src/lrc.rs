@@ -2,8 +2,11 @@
 //!
 //! # Construction
 //! Take the parity rows of rs(k, g+1): row 0 is all ones, and every square submatrix of the g+1 rows is invertible. Split
-//! row 0 into l local parities, the XOR of one group of k/l data chunks each; rows 1..=g are the global parities. (This
-//! is how Pyramid codes, Huang et al. 2007, are made from an MDS code.)
+//! row 0 into l local parities, each the XOR of one group of data chunks; rows 1..=g are the global parities. (This is
+//! how Pyramid codes, Huang et al. 2007, are made from an MDS code.)
+//!
+//! The groups are consecutive. Those of lrc(k, l, g) have k/l data chunks each; those of wide(k, r, f) have r, the last
+//! one what is left, and g = f − 1. Nothing below depends on the sizes of the groups.
 //!
 //! # Why any g+1 losses decode
 //! Let e data chunks be lost with t local and s global parities, e + t + s ≤ g + 1.
@@ -22,11 +25,14 @@
 //! search whose results are the table in `lrc_points.rs`) so that as many such losses as possible decode;
 //! [`recoverability`] measures the fraction.
 
+use std::ops::Range;
+
 use striate_splitmix::SplitMix64;
 
 use crate::chunk_set::ChunkSet;
 use crate::code::{Code, natural_points, scaled_cauchy_rows};
 use crate::lrc_points::SEEDS;
+use crate::spec::CodeSpec;
 
 /// The largest k accepted for g = 1, 2, …: so many that all minors can be tested.
 pub const MAX_K: [usize; 8] = [254, 253, 252, 128, 64, 48, 36, 32];
@@ -62,8 +68,13 @@ pub(crate) fn check_globals(k: usize, g: usize) -> Result<(), String> {
 /// The largest n for which points are chosen for maximal recoverability, and for which everything is tested one by one.
 pub const SMALL_N: usize = 20;
 
-/// The points of the columns: 0, 1, …, k−1, or for small codes those that the search found.
-pub(crate) fn points(k: usize, l: usize, g: usize) -> Vec<u8> {
+/// The points of the columns: 0, 1, …, k−1, or for small codes with equal groups those that the search found.
+pub(crate) fn points(spec: CodeSpec) -> Vec<u8> {
+    let (k, groups, g) = (spec.data_count(), spec.local_groups(), spec.tolerance() - 1);
+    let l = groups.len();
+    if groups.iter().any(|group| group.len() * l != k) {
+        return natural_points(k);
+    }
     let found = SEEDS
         .binary_search_by_key(&(k, l, g), |(k, l, g, _)| (usize::from(*k), usize::from(*l), usize::from(*g)));
     match found {
@@ -84,13 +95,12 @@ pub fn seeded_points(k: usize, g: usize, seed: u64) -> Vec<u8> {
     points
 }
 
-/// The l + g parity rows, local ones first, row by row.
-pub(crate) fn parity_rows(points: &[u8], l: usize, g: usize) -> Vec<u8> {
+/// The parity rows, one for each of the groups and then `g` global ones, row by row.
+pub(crate) fn parity_rows(points: &[u8], groups: &[Range<usize>], g: usize) -> Vec<u8> {
     let k = points.len();
-    let group = k / l;
-    let mut rows = vec![0u8; l * k];
-    for local in 0..l {
-        rows[local * k + local * group..][..group].fill(1);
+    let mut rows = vec![0u8; groups.len() * k];
+    for (row, group) in rows.chunks_exact_mut(k).zip(groups) {
+        row[group.clone()].fill(1);
     }
     rows.extend_from_slice(&scaled_cauchy_rows(points, g + 1)[k..]);
     rows
@@ -117,51 +127,56 @@ impl Recoverability {
     }
 }
 
-/// Counts over every loss of exactly l + g of lrc(k, l, g)'s chunks. (A smaller loss that could be decoded is part of a
-/// larger one that could, so these decide.) Cost: one rank per loss; meant for at most some 20 chunks.
-pub fn recoverability(code: &Code, l: usize, g: usize) -> Recoverability {
+/// Counts over every loss of exactly l + g chunks of a code with l local groups and g global parities. (A smaller loss
+/// that could be decoded is part of a larger one that could, so these decide.) Cost: one rank per loss; meant for at most
+/// some 20 chunks.
+pub fn recoverability(code: &Code) -> Recoverability {
     let mut counts = Recoverability { possible: 0, decoded: 0 };
-    for_each_subset(code.n(), l + g, &mut |lost| counts.count(code, l, g, lost));
+    for_each_subset(code.n(), code.parity_count(), &mut |lost| counts.count(code, lost));
     counts
 }
 
 /// The same over `samples` random losses of l + g chunks: half of them anywhere, half of them one in each group and g
 /// more anywhere, most of which could be decoded.
-pub fn sampled_recoverability(code: &Code, l: usize, g: usize, samples: u64, seed: u64) -> Recoverability {
+pub fn sampled_recoverability(code: &Code, samples: u64, seed: u64) -> Recoverability {
     let mut counts = Recoverability { possible: 0, decoded: 0 };
     let (k, n) = (code.k(), code.n());
     let mut random = SplitMix64::new(seed);
     for sample in 0..samples {
         let mut lost = ChunkSet::EMPTY;
         if sample.is_multiple_of(2) {
-            for local in 0..l {
-                let member = below(&mut random, k / l + 1);
-                lost.insert(if member == k / l { k + local } else { local * (k / l) + member });
+            for (local, group) in code.local_groups().iter().enumerate() {
+                let member = below(&mut random, group.len() + 1);
+                lost.insert(if member == group.len() { k + local } else { group.start + member });
             }
         }
-        while lost.len() < l + g {
+        while lost.len() < code.parity_count() {
             lost.insert(below(&mut random, n));
         }
-        counts.count(code, l, g, &lost.iter().collect::<Vec<_>>());
+        counts.count(code, &lost.iter().collect::<Vec<_>>());
     }
     counts
 }
 
-impl Recoverability {
-    /// Counts one loss of l + g chunks.
-    fn count(&mut self, code: &Code, l: usize, g: usize, lost: &[usize]) {
-        let k = code.k();
-        let mut in_group = vec![0usize; l];
-        let mut globals = 0;
-        for index in lost {
-            match *index {
-                index if index < k => in_group[index / (k / l)] += 1,
-                index if index < k + l => in_group[index - k] += 1,
-                _ => globals += 1,
-            }
+/// Whether some code with the same groups and as many global parities decodes the loss of these chunks: at most one in
+/// each group after taking away as many as there are global parities.
+pub fn is_decodable_by_any(code: &Code, lost: &[usize]) -> bool {
+    let mut in_group = vec![0usize; code.local_groups().len()];
+    let mut globals = 0;
+    for index in lost {
+        match code.local_group_of(*index) {
+            Some(group) => in_group[group] += 1,
+            None => globals += 1,
         }
-        let beyond_local: usize = in_group.iter().map(|count| count.saturating_sub(1)).sum();
-        if beyond_local + globals <= g {
+    }
+    let beyond_local: usize = in_group.iter().map(|count| count.saturating_sub(1)).sum();
+    beyond_local + globals <= code.parity_count() - in_group.len()
+}
+
+impl Recoverability {
+    /// Counts one loss.
+    fn count(&mut self, code: &Code, lost: &[usize]) {
+        if is_decodable_by_any(code, lost) {
             let rest = ChunkSet::first(code.n()).difference(&lost.iter().copied().collect());
             self.possible += 1;
             self.decoded += u64::from(code.is_sufficient_set(&rest));

@@ -17,7 +17,6 @@ use crate::encode::{check_count, check_lengths};
 use crate::error::CodecError;
 use crate::gf256;
 use crate::kernel::{Coefficients, Kernel, Stores};
-use crate::spec::CodeSpec;
 
 /// `lost = Σ coefficient · source`.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,14 +64,10 @@ impl Code {
             return Err(CodecError::Cost { index });
         }
         let available: Vec<usize> = (0..self.n()).filter(|i| *i != lost && costs[*i].is_some()).collect();
-        let equation = match self.spec() {
-            CodeSpec::Lrc { local, global, .. } => {
-                self.cheapest_lrc_repair(lost, costs, &available, local, global)
-            }
-            // No matrix is made as `Wide`: its code is an LRC.
-            CodeSpec::Rs { .. } | CodeSpec::Replica { .. } | CodeSpec::Wide { .. } => {
-                self.repair_from_cheapest(lost, costs, available.clone())
-            }
+        let equation = if self.local_groups().is_empty() {
+            self.repair_from_cheapest(lost, costs, available.clone())
+        } else {
+            self.cheapest_lrc_repair(lost, costs, &available)
         };
         equation.ok_or_else(|| CodecError::Insufficient {
             code: self.to_string(),
@@ -116,10 +111,9 @@ impl Code {
         lost: usize,
         costs: &[Option<f64>],
         available: &[usize],
-        l: usize,
-        g: usize,
     ) -> Option<RepairEquation> {
-        let search = LrcSearch { code: self, lost, costs, l };
+        let search = LrcSearch { code: self, lost, costs };
+        let g = self.parity_count() - self.local_groups().len();
         let mut best = search.local();
         if best.as_ref().is_some_and(|local| local.cost <= search.least_global_cost(g)) {
             return best;
@@ -156,7 +150,6 @@ struct LrcSearch<'a> {
     code: &'a Code,
     lost: usize,
     costs: &'a [Option<f64>],
-    l: usize,
 }
 
 impl LrcSearch<'_> {
@@ -165,20 +158,10 @@ impl LrcSearch<'_> {
         if index == self.lost { Some(0.0) } else { self.costs[index] }
     }
 
-    fn group(&self, local: usize) -> std::ops::Range<usize> {
-        let size = self.code.k() / self.l;
-        local * size..(local + 1) * size
-    }
-
     /// The XOR of the lost chunk's own group, if it has one and all of the group can be read.
     fn local(&self) -> Option<RepairEquation> {
-        let k = self.code.k();
-        let local = match self.lost {
-            lost if lost < k => lost / (k / self.l),
-            lost if lost < k + self.l => lost - k,
-            _ => return None,
-        };
-        let members = self.group(local).chain([k + local]);
+        let local = self.code.local_group_of(self.lost)?;
+        let members = self.code.local_groups()[local].clone().chain([self.code.k() + local]);
         let sources: Option<Vec<(usize, u8)>> = members
             .filter(|member| *member != self.lost)
             .map(|member| self.costs[member].map(|_| (member, 1)))
@@ -190,10 +173,10 @@ impl LrcSearch<'_> {
     /// rows and a row of ones of the matrix all of whose minors are non-zero, so at most g of them vanish.
     fn least_global_cost(&self, g: usize) -> f64 {
         let cost = |index: usize| self.cost(index).unwrap_or(f64::INFINITY);
-        let (k, n) = (self.code.k(), self.code.n());
-        let cheapest_global = (k + self.l..n).map(cost).fold(f64::INFINITY, f64::min);
-        let groups = (0..self.l).map(|local| {
-            let mut costs: Vec<f64> = self.group(local).map(cost).collect();
+        let (n, groups) = (self.code.n(), self.code.local_groups());
+        let cheapest_global = (n - g..n).map(cost).fold(f64::INFINITY, f64::min);
+        let groups = groups.iter().map(|group| {
+            let mut costs: Vec<f64> = group.clone().map(cost).collect();
             costs.sort_by(f64::total_cmp);
             costs[..costs.len().saturating_sub(g)].iter().sum::<f64>()
         });
@@ -202,19 +185,19 @@ impl LrcSearch<'_> {
 
     /// The cheapest equation in which the global equations have these factors b_i, at least one not zero.
     fn with_global_factors(&self, factors: &[u8]) -> Option<RepairEquation> {
-        let (k, l) = (self.code.k(), self.l);
+        let (k, groups) = (self.code.k(), self.code.local_groups());
         // word[i] is the dual code word's coefficient of chunk i.
         let mut word = vec![0u8; self.code.n()];
         for (global, factor) in factors.iter().enumerate().filter(|(_, factor)| **factor != 0) {
-            let parity = k + l + global;
+            let parity = k + groups.len() + global;
             word[parity] = *factor;
             self.cost(parity)?;
             gf256::accumulate_reference(*factor, self.code.parity_row(parity), &mut word[..k]);
         }
-        for local in 0..l {
+        for (local, group) in groups.iter().enumerate() {
             let factor = self.best_local_factor(local, &word)?;
             word[k + local] = factor;
-            for value in &mut word[self.group(local)] {
+            for value in &mut word[group.clone()] {
                 *value ^= factor;
             }
         }
@@ -232,7 +215,7 @@ impl LrcSearch<'_> {
     /// in that cannot be read.
     fn best_local_factor(&self, local: usize, word: &[u8]) -> Option<u8> {
         let parity = self.code.k() + local;
-        let group = self.group(local);
+        let group = self.code.local_groups()[local].clone();
         // What cancelling with each factor saves: cost, and chunks that cannot be read.
         let mut saved = [(0usize, 0.0f64); 256];
         let mut unreadable = 0;

@@ -1,9 +1,11 @@
 //! Codes as users and records write them: `rs(4,2)`, `lrc(6,2,2)`, `wide(128,27,4)`, `replica(3)`, `none`.
 //!
-//! This is the only place that reads and writes these names. A [`CodeSpec`] is a name and numbers;
+//! This is the only place that reads and writes these names. A wide code may also be asked for by what it shall achieve,
+//! `wide(k=128,f=4,redundancy=1.063)`; it is written by its numbers. A [`CodeSpec`] is a name and numbers;
 //! [`CodeSpec::check`] says whether the numbers describe a code, and [`CodeSpec::build`] makes its matrix.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use crate::chunk_set::MAX_CHUNKS;
@@ -70,18 +72,28 @@ impl CodeSpec {
     /// The code's generator matrix. It costs O(n·k) and more for an LRC: keep it.
     ///
     /// # Errors
-    /// As [`CodeSpec::check`], and for a wide code whose local groups would differ in size: this program does not make
-    /// such matrices.
+    /// As [`CodeSpec::check`].
     pub fn build(self) -> Result<Code, CodecError> {
         match self {
             Self::Replica { copies } => Code::replica(copies),
             Self::Rs { data, parity } => Code::rs(data, parity),
             Self::Lrc { data, local, global } => Code::lrc(data, local, global),
-            Self::Wide { data, locality, tolerance } => {
-                self.check()?;
-                Code::lrc(data, data.div_ceil(locality), tolerance - 1)
-            }
+            Self::Wide { data, locality, tolerance } => Code::wide(data, locality, tolerance),
         }
+    }
+
+    /// The data chunks of each local group, in ascending order; the last group of a wide code may be shorter than the
+    /// others. Empty for a code without groups, and for numbers that [`CodeSpec::check`] refuses.
+    pub(crate) fn local_groups(self) -> Vec<Range<usize>> {
+        let (data, size) = match self {
+            Self::Replica { .. } | Self::Rs { .. } => return Vec::new(),
+            Self::Lrc { data, local, .. } => (data, data.checked_div(local).unwrap_or(0)),
+            Self::Wide { data, locality, .. } => (data, locality),
+        };
+        if size == 0 {
+            return Vec::new();
+        }
+        (0..data).step_by(size).map(|first| first..data.min(first + size)).collect()
     }
 
     /// Chunks of a stripe, n.
@@ -154,11 +166,21 @@ impl FromStr for CodeSpec {
 
     /// Reads a name, in any case and with blanks around its parts, and checks its numbers.
     fn from_str(text: &str) -> Result<Self, CodecError> {
+        if let Some(list) = wide_within(text.trim()) {
+            return parse_wide_within(list);
+        }
         let spec =
             parse(text.trim()).map_err(|reason| CodecError::Syntax { text: text.to_owned(), reason })?;
         spec.check()?;
         Ok(spec)
     }
+}
+
+/// What is between the brackets of a wide code whose numbers have names.
+fn wide_within(text: &str) -> Option<&str> {
+    let (name, rest) = text.split_once('(')?;
+    let list = rest.strip_suffix(')')?;
+    (name.trim().eq_ignore_ascii_case("wide") && list.contains('=')).then_some(list)
 }
 
 fn parse(text: &str) -> Result<CodeSpec, String> {
@@ -178,5 +200,26 @@ fn parse(text: &str) -> Result<CodeSpec, String> {
         ("wide", &[data, locality, tolerance]) => Ok(CodeSpec::Wide { data, locality, tolerance }),
         ("replica" | "rs" | "lrc" | "wide", _) => Err("the number of parameters is wrong".to_owned()),
         (other, _) => Err(format!("there is no code named {other:?}")),
+    }
+}
+
+/// Reads `k=128,f=4,redundancy=1.063`, in any order.
+fn parse_wide_within(list: &str) -> Result<CodeSpec, CodecError> {
+    let syntax = |reason: String| CodecError::Syntax { text: format!("wide({list})"), reason };
+    let (mut data, mut tolerance, mut redundancy) = (None, None, None);
+    for part in list.split(',') {
+        let (name, value) = part.split_once('=').ok_or_else(|| syntax(format!("{part:?} has no name")))?;
+        let value = value.trim();
+        let wrong = || syntax(format!("{value:?} is not a number"));
+        match name.trim().to_ascii_lowercase().as_str() {
+            "k" => data = Some(value.parse().map_err(|_| wrong())?),
+            "f" => tolerance = Some(value.parse().map_err(|_| wrong())?),
+            "redundancy" => redundancy = Some(value.parse().map_err(|_| wrong())?),
+            other => return Err(syntax(format!("{other:?} is none of k, f and redundancy"))),
+        }
+    }
+    match (data, tolerance, redundancy) {
+        (Some(data), Some(tolerance), Some(redundancy)) => CodeSpec::wide_within(data, tolerance, redundancy),
+        _ => Err(syntax("it needs k, f and redundancy".to_owned())),
     }
 }

@@ -2,15 +2,14 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use striate_codec::{
-    ChunkSet, Code, CodeSpec, CodecError, MAX_CHUNKS, PartialSum, accumulate, crc32c, gf256,
-};
+use striate_codec::{ChunkSet, Code, CodecError, MAX_CHUNKS, PartialSum, accumulate, crc32c, gf256};
 
 fn any_code() -> impl Strategy<Value = Code> {
     prop_oneof![
         (1usize..20, 0usize..6).prop_map(|(k, r)| Code::rs(k, r).unwrap()),
         (100usize..129, 1usize..9).prop_map(|(k, r)| Code::rs(k, r).unwrap()),
         (2usize..5, 1usize..5, 1usize..4).prop_map(|(size, l, g)| Code::lrc(size * l, l, g).unwrap()),
+        (2usize..20, 2usize..8, 2usize..6).prop_map(|(k, r, f)| Code::wide(k, r, f).unwrap()),
         (1usize..6).prop_map(|n| Code::replica(n).unwrap()),
     ]
 }
@@ -235,6 +234,12 @@ fn parameters_without_a_code_are_refused_with_the_reason() {
     refused("lrc(6,2,0)", "global parity");
     refused("lrc(160,4,4)", "at most 128 data chunks");
     refused("lrc(12,2,9)", "at most 8 global");
+    refused("wide(129,27,5)", "at most 128 data chunks");
+    refused("wide(253,127,4)", "at most 256");
+    refused("wide(253,253,4)", "at most 256");
+    refused("wide(12,1,3)", "locality");
+    refused("wide(12,4,1)", "at least 2 losses");
+    assert_eq!("wide(252,252,4)".parse::<Code>().unwrap().n(), MAX_CHUNKS);
     assert_eq!("rs(250,6)".parse::<Code>().unwrap().n(), MAX_CHUNKS);
     assert_eq!("replica(256)".parse::<Code>().unwrap().tolerance(), 255);
 }
@@ -245,6 +250,14 @@ fn strings_that_name_no_code_are_refused() {
         ["", "rs", "rs()", "rs(4)", "rs(4,2", "rs(4,2)x", "rs(a,2)", "xyz(4,2)", "lrc(6,2)", "rs(-1,2)"]
     {
         assert!(matches!(text.parse::<Code>(), Err(CodecError::Syntax { .. })), "{text}");
+    }
+    for text in [
+        "wide(k=128,f=4)",
+        "wide(k=128,f=4,redundancy=x)",
+        "wide(k=128,4,redundancy=1.1)",
+        "wide(k=1,f=2,q=3)",
+    ] {
+        assert!(matches!(text.parse::<striate_codec::CodeSpec>(), Err(CodecError::Syntax { .. })), "{text}");
     }
     assert_eq!(" rs( 4 , 2 ) ".parse::<Code>().unwrap().to_string(), "rs(4,2)");
 }
@@ -276,12 +289,26 @@ fn wrong_shapes_are_errors_and_not_panics() {
 }
 
 #[test]
-fn a_wide_code_is_the_lrc_with_as_many_groups_as_its_locality_asks_for() {
-    let spec: CodeSpec = "wide(12,6,3)".parse().unwrap();
-    assert_eq!((spec.data_count(), spec.chunk_count(), spec.tolerance()), (12, 16, 3));
-    assert_eq!(spec.build().unwrap(), Code::lrc(12, 2, 2).unwrap());
-    let spec: CodeSpec = "wide(128,27,4)".parse().unwrap();
-    assert_eq!((spec.data_count(), spec.chunk_count(), spec.tolerance()), (128, 136, 4));
-    let error = spec.build().unwrap_err().to_string();
-    assert!(error.contains("equal groups"), "{error}");
+fn a_wide_code_with_equal_groups_has_the_matrix_of_the_lrc() {
+    let wide: Code = "wide(12,6,3)".parse().unwrap();
+    let lrc = Code::lrc(12, 2, 2).unwrap();
+    assert_eq!((wide.k(), wide.n(), wide.tolerance()), (12, 16, 3));
+    assert_eq!(wide.local_groups(), lrc.local_groups());
+    assert!((0..16).all(|chunk| wide.row(chunk) == lrc.row(chunk)));
+    assert_eq!((wide.to_string(), wide.spec()), ("wide(12,6,3)".to_owned(), "wide(12,6,3)".parse().unwrap()));
+}
+
+#[test]
+fn the_last_group_of_a_wide_code_takes_what_the_others_leave() {
+    let code: Code = "wide(128,27,4)".parse().unwrap();
+    assert_eq!((code.k(), code.n(), code.tolerance()), (128, 136, 4));
+    assert_eq!(code.local_groups(), [0..27, 27..54, 54..81, 81..108, 108..128]);
+    for (local, group) in code.local_groups().iter().enumerate() {
+        let xor: Vec<u8> = (0..128).map(|chunk| u8::from(group.contains(&chunk))).collect();
+        assert_eq!(code.row(128 + local), xor);
+    }
+    let groups: Vec<Option<usize>> =
+        [0, 26, 27, 127, 128, 132, 133, 135].map(|chunk| code.local_group_of(chunk)).to_vec();
+    assert_eq!(groups, [Some(0), Some(0), Some(1), Some(4), Some(0), Some(4), None, None]);
+    assert!(Code::rs(4, 2).unwrap().local_groups().is_empty());
 }

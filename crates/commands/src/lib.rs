@@ -7,6 +7,7 @@
 //! | [`admin`], [`operate`] | the admin socket from outside; `status`, `heal`, `verify`, `explain`, `pack`, `disk`, `bucket` |
 //! | [`s3_endpoint`] | requests to any S3 store, and what refusals say |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
+//! | `planning` | `plan`: what codes would cost on a cluster, asked of no store |
 //! | [`mod@bench`] | workloads against any S3 store, measured |
 //! | [`credentials`] | access keys from the environment, and shown once |
 //! | [`failure`], [`interruption`] | how a command ends |
@@ -25,6 +26,7 @@ pub mod credentials;
 pub mod failure;
 pub mod interruption;
 pub mod operate;
+mod planning;
 mod run;
 pub mod s3_endpoint;
 pub mod transfer;

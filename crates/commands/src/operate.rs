@@ -206,6 +206,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
             pack,
             volatile,
             parities,
+            cold,
             origin,
             admin,
         } => {
@@ -218,6 +219,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
                 group_len: group,
                 packing: pack,
                 origin: new_origin(origin)?,
+                cold: cold.setting(),
             };
             let made: BucketInfo = AdminClient::find(runtime, &admin)?.post("/v1/buckets", &wish).await?;
             match &made.origin {
@@ -237,11 +239,22 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
         BucketCommand::Delete { name, admin } => {
             AdminClient::find(runtime, &admin)?.delete(&format!("/v1/buckets/{name}")).await?;
         }
-        BucketCommand::Set { name, pack: BucketPacking(packing), admin } => {
+        BucketCommand::Set { name, pack, cold, keep_cold_as_it_is, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
-            let bucket: BucketInfo =
-                server.post(&format!("/v1/buckets/{name}"), &SetBucket { packing }).await?;
-            print!("{}", report::bucket(&bucket));
+            let cold = cold.setting();
+            if pack.is_none() && cold.is_none() && !keep_cold_as_it_is {
+                return Err(Failure::refused(
+                    "say what to change: --pack, --cold-profile or --keep-cold-as-it-is",
+                ));
+            }
+            let path = format!("/v1/buckets/{name}");
+            if let Some(BucketPacking(packing)) = pack {
+                let _set: BucketInfo = server.post(&path, &SetBucket { packing }).await?;
+            }
+            if cold.is_some() || keep_cold_as_it_is {
+                let _set: BucketInfo = server.post(&format!("{path}/cold"), &cold).await?;
+            }
+            print!("{}", report::bucket(&server.get::<BucketInfo>(&path).await?));
         }
         BucketCommand::Info { name, admin } => {
             let server = AdminClient::find(runtime, &admin)?;

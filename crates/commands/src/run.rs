@@ -5,7 +5,7 @@ use striate_runtime::Runtime;
 
 use crate::args::ClientCommand;
 use crate::failure::Outcome;
-use crate::{bench, operate, transfer};
+use crate::{bench, operate, planning, transfer};
 
 /// Runs `command` to its end.
 // Boxed, so that the crate that awaits it does not compile all commands again.
@@ -26,6 +26,7 @@ async fn dispatch(runtime: Runtime, command: ClientCommand) -> Outcome {
         ClientCommand::Heal(args) => operate::heal(runtime, args).await,
         ClientCommand::Pack(command) => operate::pack(runtime, command).await,
         ClientCommand::Disk(command) => operate::disk(runtime, command).await,
+        ClientCommand::Plan(command) => planning::run(command),
         ClientCommand::Bench(args) => bench::run(runtime, *args).await,
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use striate_core::StripeId;
-use striate_meta::records::{PackedBucket, PackingFigures, PackingWork};
+use striate_meta::records::{PackedBucket, PackingFigures, PackingWork, SealedFigures};
 use striate_meta::{Row, keys, records};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes};
@@ -15,6 +15,7 @@ use crate::packing_service::PackingOptions;
 use crate::recent::Recent;
 use crate::repacking::Repacked;
 use crate::rows::Rows;
+use crate::sealing::{SealOptions, SealReport};
 
 /// So many groups are named that cannot be seen.
 const NAMED: usize = 20;
@@ -31,6 +32,7 @@ pub(crate) async fn write_bucket(
     let key = keys::packed_bucket(walk.bucket());
     let mut record = PackedBucket {
         counted_unix_ms: stripes.runtime().wall_time().as_millis() as u64,
+        sealed: sealed_before(stripes, &key).await?,
         ..PackedBucket::default()
     };
     match decision {
@@ -44,6 +46,40 @@ pub(crate) async fn write_bucket(
     record.figures = Some(figures);
     put(stripes, key, records::encode(&record)).await;
     Ok(figures)
+}
+
+/// What was written down of what is sealed.
+async fn sealed_before(stripes: &Stripes, key: &Bytes) -> Result<Option<SealedFigures>, StripeError> {
+    let row = stripes.meta().get(key).await?;
+    let before: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
+    Ok(before.and_then(|before| before.sealed))
+}
+
+/// Writes down what is cold of a bucket, and sealed.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn write_sealed(
+    stripes: &Stripes,
+    bucket: &str,
+    options: &SealOptions,
+    report: &SealReport,
+) -> Result<(), StripeError> {
+    let key = keys::packed_bucket(bucket);
+    let row = stripes.meta().get(&key).await?;
+    let mut record: PackedBucket = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+    record.sealed = Some(SealedFigures {
+        profile: options.profile.to_string(),
+        cold_stripes: report.cold_stripes,
+        sealed_stripes: report.sealed_stripes,
+        half_sealed: report.half_sealed,
+        waiting: report.waiting,
+        held_up: report.held_up.clone().unwrap_or_default(),
+        not_packed: report.not_packed,
+        not_packed_bytes: report.not_packed_bytes,
+    });
+    put(stripes, key, records::encode(&record)).await;
+    Ok(())
 }
 
 /// Brings the sums over all buckets up to date, for somebody who has packed beside the service.

@@ -17,6 +17,7 @@ use crate::packing::{PackOptions, PackReport};
 use crate::packing_service::default_profile;
 use crate::repacking::{Repacked, repack_marked_while};
 use crate::rows::Rows;
+use crate::sealing::{SealReport, cold_of, resume_wide, seal_bucket};
 
 /// So many groups that cannot be seen are named.
 const NAMED: usize = 20;
@@ -28,6 +29,8 @@ pub struct PackWish {
     pub bucket: Option<String>,
     /// Also what has not settled, and what would not fill a group of the usual size.
     pub now: bool,
+    /// Then seal what is cold, where buckets say into which wide stripes.
+    pub cold: bool,
 }
 
 /// How far packing by hand has come.
@@ -43,6 +46,8 @@ pub struct PackRunProgress {
     pub marked: u64,
     /// Of these, those that were given back.
     pub released: u64,
+    /// Wide stripes that were sealed.
+    pub sealed: u64,
 }
 
 /// What packing by hand did, and what it left.
@@ -58,6 +63,8 @@ pub struct PackRunReport {
     pub skipped: Vec<(String, String)>,
     /// What waits in the others.
     pub waiting: Vec<StillWaiting>,
+    /// What was sealed of buckets, and what of their cold partitions waits.
+    pub sealed: Vec<(String, SealReport)>,
     /// Groups that stay because too many chunks of a directory are lost.
     pub unreadable: u64,
     /// Some of their names.
@@ -155,7 +162,8 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             return Ok(ControlFlow::Break(()));
         }
         if let Some(bucket) = named {
-            return self.pack(bucket, &default, packer).await;
+            let flow = self.pack(bucket.clone(), &default, packer).await?;
+            return if flow.is_break() { Ok(flow) } else { self.seal(&bucket, packer).await };
         }
         let mut rows = Rows::with_prefix(keys::BUCKETS);
         while let Some(page) = rows.next(self.stripes).await? {
@@ -167,7 +175,9 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
                 }
                 if let Some(why) = why {
                     self.report.skipped.push((bucket.name, why.to_string()));
-                } else if self.pack(bucket, &default, packer).await?.is_break() {
+                } else if self.pack(bucket.clone(), &default, packer).await?.is_break()
+                    || self.seal(&bucket, packer).await?.is_break()
+                {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -189,6 +199,25 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         self.report.unreadable = count(&done, Repacked::Unreadable);
         let unreadable = done.iter().filter(|(_, what)| *what == Repacked::Unreadable);
         self.report.unreadable_stripes = unreadable.take(NAMED).map(|(id, _)| id.to_string()).collect();
+        Ok(flow)
+    }
+
+    /// Seals what is cold of a bucket that says into what.
+    async fn seal(&mut self, bucket: &Bucket, packer: &Packer) -> Result<ControlFlow<()>, StripeError> {
+        let Some(options) = cold_of(self.stripes, bucket)?.filter(|_| self.wish.cold) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        resume_wide(self.stripes).await?;
+        let before = self.report.progress.sealed;
+        let (progress, tell) = (&mut self.report.progress, &mut self.tell);
+        let mut flow = ControlFlow::Continue(());
+        let report = seal_bucket(self.stripes, packer, &bucket.name, &options, &mut |report| {
+            progress.sealed = before + report.sealed;
+            flow = tell(&*progress);
+            flow
+        })
+        .await?;
+        self.report.sealed.push((bucket.name.clone(), report));
         Ok(flow)
     }
 

@@ -26,6 +26,7 @@ use crate::pack_walk::{Step, Walk};
 use crate::packing::PackOptions;
 use crate::repacking::repack_marked_while;
 use crate::rows::Rows;
+use crate::sealing::{SealOptions, cold_of, resume_wide, seal_bucket};
 
 /// Pause before the first look.
 const FIRST_LOOK_AFTER: Duration = Duration::from_secs(10);
@@ -209,6 +210,7 @@ impl Looks {
             self.counted.clear();
         }
         let began = stripes.runtime().now();
+        resume_wide(stripes).await?;
         self.follow_marks(packer, service, stripes).await?;
         // What was rewritten were groups too.
         let (mut busy, mut seen) = (stripes.runtime().now() - began, Vec::new());
@@ -271,6 +273,7 @@ impl Looks {
         if service.is_held() || (matches!(decision, PackDecision::Stays(_)) && !is_due) {
             return Ok(Duration::ZERO);
         }
+        let cold = cold_of(stripes, &bucket)?.filter(|_| is_due);
         let mut walk = Walk::new(stripes, bucket, default, &options.pack)?;
         if let PackDecision::Packs(len) = decision {
             walk = walk.packing(len);
@@ -290,12 +293,36 @@ impl Looks {
         if walk.report.groups > 0 {
             tracing::info!(bucket = name, report = ?walk.report, "small objects were packed");
         }
-        let busy = walk.busy;
+        let mut busy = walk.busy;
         if flow.is_continue() {
             write_bucket(stripes, walk, decision).await?;
-            self.counted.insert(name, (now, partition_len));
+            self.counted.insert(name.clone(), (now, partition_len));
+            if let Some(cold) = cold {
+                busy += self.seal(&name, &cold, packer, service, stripes).await?;
+            }
         }
         Ok(busy)
+    }
+
+    /// Seals what is cold of a bucket, once in an hour: what is cold stays so. Answers how long it took.
+    async fn seal(
+        &self,
+        bucket: &str,
+        options: &SealOptions,
+        packer: &Packer,
+        service: &PackingService,
+        stripes: &Stripes,
+    ) -> Result<Duration, StripeError> {
+        let began = stripes.runtime().now();
+        let report = seal_bucket(stripes, packer, bucket, options, &mut |_| match service.is_held() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+        .await?;
+        if report.sealed > 0 || report.given_up > 0 {
+            tracing::info!(bucket, ?report, "cold partitions were sealed");
+        }
+        Ok(stripes.runtime().now() - began)
     }
 }
 

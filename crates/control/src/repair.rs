@@ -13,12 +13,12 @@ use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::future::join_all;
 use striate_codec::crc32c;
-use striate_core::{ChunkId, Generation, SiteId, StripeId};
+use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::GarbageChunk;
 use striate_meta::{Commit, keys, records};
-use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair};
+use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair, repair_by_racks};
 use striate_site::{Priority, SiteError};
-use striate_stripe::{StripeError, Stripes};
+use striate_stripe::{OpenedStripe, StripeError, Stripes, is_hole, wide_of};
 
 use crate::absence::Absent;
 use crate::repair_pace::RepairPace;
@@ -65,9 +65,19 @@ struct Learned {
     refusals: BTreeMap<SiteId, String>,
     /// A site could not make its chunk itself: it is made here.
     is_made_here: bool,
+    /// Chunks that earlier rounds have rebuilt.
+    rebuilt: u64,
 }
 
 impl Learned {
+    /// What a round did, beside those before. `None` asks for another round: of a wide stripe's chunks one is made at a time.
+    fn add(&mut self, outcome: RepairOutcome, one_at_a_time: bool) -> Option<RepairOutcome> {
+        self.rebuilt += outcome.chunks;
+        let bytes = outcome.bytes / outcome.chunks.max(1) * self.rebuilt;
+        let is_done = !one_at_a_time || outcome.still_lost == 0;
+        is_done.then_some(RepairOutcome { chunks: self.rebuilt, bytes, ..outcome })
+    }
+
     fn refusals(&self) -> Vec<String> {
         self.refusals.iter().map(|(site, reason)| format!("site {site}: {reason}")).collect()
     }
@@ -87,8 +97,10 @@ pub fn repair_stripe<'a>(
 ) -> BoxFuture<'a, Result<RepairOutcome, StripeError>> {
     Box::pin(async move {
         let mut learned = Learned::default();
-        // Every round learns of at least one more bad chunk or site, or loses against another executor.
-        for _ in 0..8 {
+        let mut rounds = 0;
+        // Every round rebuilds a chunk, learns of at least one more bad chunk or site, or loses against another executor.
+        while rounds < 8 + learned.rebuilt {
+            rounds += 1;
             let job = Job::open(stripes, id, absent, pace, &learned).await?;
             let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
             if examine {
@@ -122,7 +134,10 @@ impl<'a> Job<'a> {
             stripes.meta().commit(tx).await?;
             return Ok(None);
         };
+        let k = change.code.k();
         let state = |(index, location): (usize, &records::Location)| match SiteId(location.site) {
+            SiteId(0) if is_hole(&change.record, index) => ChunkState::Zero,
+            SiteId(0) if change.record.dropped && index >= k => ChunkState::Elsewhere,
             SiteId(0) => ChunkState::Lost,
             site if absent.gone.contains(&site) => ChunkState::Lost,
             site if absent.awaited.contains(&site) => ChunkState::Unknown,
@@ -130,7 +145,18 @@ impl<'a> Job<'a> {
             site => learned.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
         };
         let states = change.record.locations.iter().enumerate().map(state).collect();
-        Ok(Some(Self { stripes, change, absent, pace, states }))
+        let mut job = Self { stripes, change, absent, pace, states };
+        job.leave_members();
+        Ok(Some(job))
+    }
+
+    /// A lost member of a wide stripe is rebuilt with the stripe that it was written in.
+    fn leave_members(&mut self) {
+        for state in &mut self.states[..self.change.record.members.len()] {
+            if *state == ChunkState::Lost {
+                *state = ChunkState::Elsewhere;
+            }
+        }
     }
 
     /// Verifies every chunk that seems good.
@@ -140,12 +166,13 @@ impl<'a> Job<'a> {
         let _turn = self.pace.turn(stripes, loads, len).await;
         let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
         self.states = join_all(checks).await;
+        self.leave_members();
     }
 
     fn good_sites(&self) -> impl Iterator<Item = SiteId> {
         self.states.iter().filter_map(|state| match state {
             ChunkState::Good(site) => Some(*site),
-            ChunkState::Lost | ChunkState::Unknown => None,
+            _ => None,
         })
     }
 
@@ -154,7 +181,8 @@ impl<'a> Job<'a> {
         let len = self.change.record.chunk_len;
         let cost = |state: &ChunkState| match state {
             ChunkState::Good(site) => self.pace.cost(self.stripes, *site, len),
-            ChunkState::Lost | ChunkState::Unknown => f64::MAX,
+            ChunkState::Zero => 0.0,
+            _ => f64::MAX,
         };
         self.states.iter().map(cost).collect()
     }
@@ -178,6 +206,7 @@ impl<'a> Job<'a> {
     async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
         let costs = self.costs();
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
+            Err(_) if self.lost_members().next().is_some() => return self.run_around(learned).await,
             Err(error) => {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(0) }));
@@ -210,28 +239,120 @@ impl<'a> Job<'a> {
             self.change.give_up(&written, generation).await;
             return Ok(None);
         }
+        let one_at_a_time = self.is_one_at_a_time();
         let outcome = self.swap(&written, generation, learned).await?;
         if outcome.is_none() {
             self.change.give_up(&written, generation).await;
         }
-        Ok(outcome)
+        Ok(outcome.and_then(|outcome| learned.add(outcome, one_at_a_time)))
     }
 
     /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
     fn targets(&self, learned: &Learned) -> Vec<(usize, SiteId)> {
+        if self.is_one_at_a_time() {
+            return self.one_target(self.lost(), learned).into_iter().collect();
+        }
+        self.draw_targets(&self.lost().collect::<Vec<_>>(), learned)
+    }
+
+    fn lost(&self) -> impl Iterator<Item = usize> {
+        let is_lost = |&index: &usize| self.states[index] == ChunkState::Lost;
+        (0..self.states.len()).filter(is_lost)
+    }
+
+    /// Where wide stripes are concerned each lost chunk is made by a tree of its own, so that nowhere the bytes of many chunks come
+    /// together.
+    fn is_one_at_a_time(&self) -> bool {
+        !self.change.record.members.is_empty() || self.lost_members().next().is_some()
+    }
+
+    /// Lost chunks that are members of wide stripes.
+    fn lost_members(&self) -> impl Iterator<Item = usize> {
+        self.lost().filter(|&index| wide_of(&self.change.record.locations[index]).is_some())
+    }
+
+    /// A site for one of some lost chunks.
+    fn one_target(&self, mut of: impl Iterator<Item = usize>, learned: &Learned) -> Option<(usize, SiteId)> {
+        of.find_map(|index| self.draw_targets(&[index], learned).pop())
+    }
+
+    fn draw_targets(&self, lost: &[usize], learned: &Learned) -> Vec<(usize, SiteId)> {
         let stripes = self.stripes;
-        let states = self.states.iter().enumerate();
-        let (lost, kept): (Vec<_>, Vec<_>) = states.partition(|(_, state)| **state == ChunkState::Lost);
-        let lost: Vec<usize> = lost.into_iter().map(|(index, _)| index).collect();
-        let kept = kept.into_iter().map(|(index, _)| SiteId(self.change.record.locations[index].site));
-        let kept: BTreeSet<SiteId> = kept.chain(self.change.expected_sites(&lost)).collect();
+        // Those of lost chunks that are not placed now come back where they were, if they can.
+        let kept = (0..self.states.len()).filter(|index| !lost.contains(index));
+        let kept = kept.map(|index| SiteId(self.change.record.locations[index].site));
+        let kept: BTreeSet<SiteId> = kept.chain(self.change.expected_sites(lost)).collect();
         let mut candidates = self.pace.candidates(stripes, self.change.record.chunk_len);
         candidates.retain(|candidate| {
             let site = candidate.site;
-            !kept.contains(&site) && !self.absent.contains(site) && !learned.refusals.contains_key(&site)
+            let is_free = !kept.contains(&site) && !learned.refusals.contains_key(&site);
+            is_free
+                && !self.absent.contains(site)
+                && lost.iter().all(|&index| self.change.wide_admits(index, site))
         });
         let rule = self.change.rule();
-        rule.draw_targets(&mut stripes.runtime().rng(), &candidates, &self.change.racks(&lost), &lost)
+        rule.draw_targets(&mut stripes.runtime().rng(), &candidates, &self.change.racks(lost), lost)
+    }
+
+    /// One round for a chunk that its own stripe cannot give back: its wide stripe does, by a tree.
+    async fn run_around(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+        let give_up = |this: &Self, reason: String| {
+            Ok(Some(RepairOutcome { unrepairable: Some(reason), ..this.outcome(0) }))
+        };
+        let Some((index, target)) = self.one_target(self.lost_members(), learned) else {
+            return Ok(Some(RepairOutcome { refused: learned.refusals(), ..self.outcome(0) }));
+        };
+        let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
+            return give_up(&self, format!("{}; no sealed wide stripe has it", self.describe_lost()));
+        };
+        let costs: Vec<Option<f64>> =
+            (0..wide.code.n()).map(|at| self.cost_in(&wide, at, position, learned)).collect();
+        let (racks, home) = self.racks_in(&wide, target);
+        let racks: Vec<&RackId> = racks.iter().collect();
+        let equation = match repair_by_racks(&wide.code, position, &costs, &racks, &home) {
+            Ok(repair) => repair.equation,
+            Err(error) => return give_up(&self, format!("{error}; {}", self.describe_lost())),
+        };
+        let files = equation.sources.iter().filter(|&&(at, _)| wide.has_place(at));
+        let terms: Vec<(u8, usize)> = files.map(|&(at, by)| (by, at)).collect();
+        let tree = self.change.tree_over(&wide, target, &terms, |at| costs[at].unwrap_or(f64::MAX));
+        let _turn = self.pace.turn(self.stripes, tree.loads(), self.change.record.chunk_len).await;
+        let Some(generation) = self.change.open(&[(index, target)]).await? else { return Ok(None) };
+        let made = self.change.assemble_from(&wide, index, generation, &tree).await;
+        let written = self.take_made(index, target, generation, made, learned);
+        if written.is_empty() {
+            self.change.give_up(&written, generation).await;
+            return Ok(None);
+        }
+        let outcome = self.swap(&written, generation, learned).await?;
+        if outcome.is_none() {
+            self.change.give_up(&written, generation).await;
+        }
+        Ok(outcome.and_then(|outcome| learned.add(outcome, true)))
+    }
+
+    /// The rack of each chunk of a wide stripe, and that of the site where one of them is made. A hole counts as there.
+    fn racks_in(&self, wide: &OpenedStripe, target: SiteId) -> (Vec<RackId>, RackId) {
+        let unknown = |site: SiteId| RackId(format!("unknown, of site {site}"));
+        let rack = |site: SiteId| self.stripes.site(site).map_or_else(|| unknown(site), |site| site.rack());
+        let home = rack(target);
+        let of = |at: usize| match wide.has_place(at) {
+            true => rack(SiteId(wide.record.locations[at].site)),
+            false => home.clone(),
+        };
+        ((0..wide.code.n()).map(of).collect(), home)
+    }
+
+    /// What reading a chunk of a wide stripe costs. `None` where it cannot be had.
+    fn cost_in(&self, wide: &OpenedStripe, at: usize, position: usize, learned: &Learned) -> Option<f64> {
+        let site = SiteId(wide.record.locations[at].site);
+        let is_bad = || learned.chunks.contains_key(&wide.file(at)) || self.absent.contains(site);
+        match wide.has_place(at) {
+            _ if at == position => None,
+            false => Some(0.0),
+            true if site.0 == 0 || is_bad() || self.stripes.site(site).is_none() => None,
+            true => Some(self.pace.cost(self.stripes, site, wide.record.chunk_len)),
+        }
     }
 
     /// Who adds up what for the one lost chunk at the site that takes it.
@@ -261,10 +382,20 @@ impl<'a> Job<'a> {
         generation: Generation,
         learned: &mut Learned,
     ) -> Vec<(usize, SiteId)> {
-        let site = tree.site;
-        let Err(error) = self.change.assemble_chunk(index, generation, tree).await else {
-            return vec![(index, site)];
-        };
+        let made = self.change.assemble_chunk(index, generation, tree).await;
+        self.take_made(index, tree.site, generation, made, learned)
+    }
+
+    /// What became of a chunk that a site was to make.
+    fn take_made(
+        &mut self,
+        index: usize,
+        site: SiteId,
+        generation: Generation,
+        made: Result<(), SiteError>,
+        learned: &mut Learned,
+    ) -> Vec<(usize, SiteId)> {
+        let Err(error) = made else { return vec![(index, site)] };
         self.change.note_stray(index, site, generation, &error);
         tracing::debug!(stripe = %self.change.id, %site, %error, "a lost chunk could not be made at its new site");
         match error {
@@ -387,7 +518,8 @@ impl<'a> Job<'a> {
 
     /// Drops the debt of a stripe that is whole. `false` when the record changed meanwhile.
     async fn settle_debt(&self) -> Result<bool, StripeError> {
-        let whole = self.states.iter().all(|state| matches!(state, ChunkState::Good(_)));
+        let is_amiss = |state: &ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
+        let whole = !self.states.iter().any(is_amiss);
         if !whole {
             return Ok(true);
         }
@@ -411,7 +543,8 @@ impl<'a> Job<'a> {
     }
 
     fn describe_lost(&self) -> String {
-        let lost = self.states.iter().enumerate().filter(|(_, state)| !matches!(state, ChunkState::Good(_)));
+        let is_amiss = |state: &ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
+        let lost = self.states.iter().enumerate().filter(|(_, state)| is_amiss(state));
         let text = lost.map(|(index, _)| match self.change.record.locations[index].site {
             0 => format!("chunk {index} was never written"),
             site => format!("chunk {index} on site {site}"),

@@ -128,9 +128,11 @@ impl Making<'_> {
         let rows = stripes.meta().get_many(&keys).await?;
         for (stripe, row) in ids.into_iter().zip(rows) {
             let record: Option<records::Stripe> = row.map(|row| row.record()).transpose()?;
-            let locations = record.map(|record| record.locations).unwrap_or_default();
-            let on_gone = locations.iter().filter(|at| gone.contains(&SiteId(at.site))).count();
-            let unwritten = locations.iter().filter(|at| at.site == 0).count();
+            let record = record.unwrap_or_default();
+            let on_gone = record.locations.iter().filter(|at| gone.contains(&SiteId(at.site))).count();
+            // Where chunks have no place, none can be told from the record.
+            let is_complete = !record.dropped && record.members.is_empty();
+            let unwritten = record.locations.iter().filter(|at| at.site == 0 && is_complete).count();
             // One that nothing of is known to be lost was found damaged.
             let lost = (on_gone + unwritten).max(on_gone + 1);
             if on_gone == 0 {

@@ -41,6 +41,7 @@ pub const RECORDS: &[Format] = &[
         release: "0.4.0",
         brings: "buckets of S3 stores elsewhere, and buckets in memory only",
     },
+    Format { number: 6, release: "0.5.0", brings: "wide stripes of cold partitions" },
 ];
 
 /// The format of records from which on objects may be packed.
@@ -51,6 +52,9 @@ pub const COPIES: u32 = 4;
 
 /// The format of records from which on buckets may be elsewhere, or in memory only.
 pub const NOT_ON_DISKS: u32 = 5;
+
+/// The format of records from which on partitions may be members of wide stripes.
+pub const WIDE: u32 = 6;
 
 /// The formats of chunks and their segments on sites that this program reads, in ascending order.
 pub const CHUNKS: &[Format] = &[

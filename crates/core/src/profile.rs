@@ -4,8 +4,9 @@
 //! profile = [ "cache" ] [ "split" | "packed" | "wide" ] code [ "spread" ( "tolerance" | "flat" | "racks(" c ")" ) ]
 //! code    = "none" | "replica(" n ")" | "rs(" k "," r ")" | "lrc(" k "," l "," g ")" | "wide(" k "," r "," f ")"
 //! ```
-//! What is left out is the default: disks, split (of `wide(…)`: wide), spread by tolerance. [`Profile`]'s `Display` leaves
-//! defaults out, so that every profile has one text, and those of release 0.1.0 have the text that they had there.
+//! A wide code is also read as `wide(k=128,f=4,redundancy=1.063)`, and written as `wide(128,27,4)`. What is left out is
+//! the default: disks, split (of `wide(…)`: wide), spread by tolerance. [`Profile`]'s `Display` leaves defaults out, so that
+//! every profile has one text, and those of release 0.1.0 have the text that they had there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -367,6 +368,11 @@ mod tests {
         assert_eq!(wide.code, CodeSpec::Wide { data: 128, locality: 27, tolerance: 4 });
         assert_eq!((wide.layout, wide.code.chunk_count()), (Layout::Wide, 136));
         assert_eq!(parse("wide wide (128,27,4)"), wide);
+        assert_eq!(parse("wide( K = 128, f=4, redundancy=1.063 )"), wide);
+        assert_eq!(
+            parse("wide(f=4,redundancy=1.063,k=128) spread racks(4)").to_string(),
+            "wide(128,27,4) spread racks(4)"
+        );
         assert_eq!(parse("wide rs(128,4)"), Profile { layout: Layout::Wide, ..rs(128, 4) });
     }
 

@@ -179,7 +179,7 @@ fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe, revision: Revi
     for copy in &record.copies {
         let index = copy.index as usize;
         let as_location =
-            Location { site: copy.site, generation: copy.generation, ..record.locations[index] };
+            Location { site: copy.site, generation: copy.generation, ..record.locations[index].clone() };
         check_stored(cluster, id, index, &as_location, record.chunk_len);
     }
 }

@@ -143,7 +143,7 @@ impl GeneratedStripes {
             site: *site,
             generation: 1,
             crc32c: self.multiple(sequence as u64, index).crc32c_of(chunk_len),
-            content_version: 0,
+            ..Location::default()
         };
         Stripe {
             profile: self.profile.clone(),

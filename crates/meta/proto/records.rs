@@ -45,6 +45,19 @@ pub struct Bucket {
     /// Its objects are in an S3 store elsewhere. Needs schema version 2 of the bucket.
     #[prost(message, optional, tag = "13")]
     pub origin: ::core::option::Option<Origin>,
+    /// What becomes of what is cold. Needs schema version 3 of the bucket.
+    #[prost(message, optional, tag = "14")]
+    pub cold: ::core::option::Option<Cold>,
+}
+/// Into which wide stripes a bucket's cold partitions are sealed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cold {
+    /// A wide profile's text, e.g. "wide(128,27,4)".
+    #[prost(string, tag = "1")]
+    pub profile: ::prost::alloc::string::String,
+    /// Objects that were not changed for so long are cold.
+    #[prost(uint64, tag = "2")]
+    pub after_s: u64,
 }
 /// A bucket of an S3 store elsewhere.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -385,6 +398,25 @@ pub struct Stripe {
     /// whoever takes the stripe down makes them garbage too. Any needs schema version 3 of the stripe.
     #[prost(message, repeated, tag = "9")]
     pub copies: ::prost::alloc::vec::Vec<Copy>,
+    /// Of a wide stripe: what its data chunks are, for the first locations, which are copies of those in the stripes named here. Its
+    /// parities are files of its own. Any of this needs schema version 4 of the stripe, and so does a claim in a location.
+    #[prost(message, repeated, tag = "10")]
+    pub members: ::prost::alloc::vec::Vec<Member>,
+    /// Of a wide stripe.
+    #[prost(enumeration = "WideState", tag = "11")]
+    pub wide_state: i32,
+    /// Its parities are gone: wide stripes protect its data chunks.
+    #[prost(bool, tag = "12")]
+    pub dropped: bool,
+}
+/// A data chunk of another stripe.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Member {
+    /// 16 bytes, big-endian. Empty: a hole, which counts as zeros.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub stripe: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
 }
 /// A copy of a data chunk: a file of its own generation, which has the chunk's index in its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -419,7 +451,7 @@ pub struct Place {
     #[prost(uint32, tag = "2")]
     pub site: u32,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Location {
     /// 0: no site; the chunk is missing (debt).
     #[prost(uint32, tag = "1")]
@@ -432,6 +464,11 @@ pub struct Location {
     /// Counts changes of the chunk's content; moves and repairs leave it. Above 0 it needs schema version 2 of the stripe.
     #[prost(uint32, tag = "4")]
     pub content_version: u32,
+    /// The wide stripe of which the chunk is a member, 16 bytes, and where in it. Empty: of none.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub wide: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "6")]
+    pub position: u32,
 }
 /// The reverse index's lead from a set of sites to stripes. Row: placement/{site}/{placement}.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -914,6 +951,33 @@ pub struct PackedBucket {
     /// Bytes that fill a group of these partitions.
     #[prost(uint64, tag = "5")]
     pub group_bytes: u64,
+    /// As the last look at what is cold has found.
+    #[prost(message, optional, tag = "6")]
+    pub sealed: ::core::option::Option<SealedFigures>,
+}
+/// What is cold of a bucket, and sealed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SealedFigures {
+    /// The profile of its wide stripes.
+    #[prost(string, tag = "1")]
+    pub profile: ::prost::alloc::string::String,
+    /// Packed stripes that are cold; of these, those of which all data chunks are in wide stripes, and some of them.
+    #[prost(uint64, tag = "2")]
+    pub cold_stripes: u64,
+    #[prost(uint64, tag = "3")]
+    pub sealed_stripes: u64,
+    #[prost(uint64, tag = "4")]
+    pub half_sealed: u64,
+    /// Cold partitions that wait for others, and why.
+    #[prost(uint64, tag = "5")]
+    pub waiting: u64,
+    #[prost(string, tag = "6")]
+    pub held_up: ::prost::alloc::string::String,
+    /// Cold objects in stripes of their own, and their bytes.
+    #[prost(uint64, tag = "7")]
+    pub not_packed: u64,
+    #[prost(uint64, tag = "8")]
+    pub not_packed_bytes: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PackingFigures {
@@ -994,6 +1058,47 @@ pub mod migration {
                 "ARRIVING" => Some(Self::Arriving),
                 _ => None,
             }
+        }
+    }
+}
+/// How far a wide stripe is (docs/src/wide-stripes.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WideState {
+    /// It is none.
+    Narrow = 0,
+    /// Its members are being claimed, or its parities made.
+    Building = 1,
+    /// Its parities are durable; those of the members' own stripes are still to be dropped.
+    Sealed = 2,
+    /// Nothing is left to be done.
+    Complete = 3,
+    /// It is given up: claims are being taken back.
+    Aborting = 4,
+}
+impl WideState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Narrow => "NARROW",
+            Self::Building => "BUILDING",
+            Self::Sealed => "SEALED",
+            Self::Complete => "COMPLETE",
+            Self::Aborting => "ABORTING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NARROW" => Some(Self::Narrow),
+            "BUILDING" => Some(Self::Building),
+            "SEALED" => Some(Self::Sealed),
+            "COMPLETE" => Some(Self::Complete),
+            "ABORTING" => Some(Self::Aborting),
+            _ => None,
         }
     }
 }

@@ -59,11 +59,16 @@ of_schema_1!(
 );
 
 impl Record for Bucket {
-    const SCHEMA: u8 = 2;
+    const SCHEMA: u8 = 3;
 
-    /// 2 for a bucket whose objects are elsewhere: who does not know that would put them here.
+    /// 2 for a bucket whose objects are elsewhere: who does not know that would put them here. 3 where what is cold is sealed: who
+    /// does not know that would drop the setting.
     fn needs(&self) -> u8 {
-        if self.origin.is_some() { 2 } else { 1 }
+        match (&self.cold, &self.origin) {
+            (Some(_), _) => 3,
+            (None, Some(_)) => 2,
+            (None, None) => 1,
+        }
     }
 }
 
@@ -99,11 +104,15 @@ impl Record for Object {
 }
 
 impl Record for Stripe {
-    const SCHEMA: u8 = 3;
+    const SCHEMA: u8 = 4;
 
     /// 2 for what a program of release 0.1 would cut off or lose when it writes the record again, 3 for what only record
-    /// format 4 has.
+    /// format 4 has, 4 for what only format 6 has.
     fn needs(&self) -> u8 {
+        let is_claimed = self.locations.iter().any(|location| !location.wide.is_empty());
+        if is_claimed || self.dropped || !self.members.is_empty() {
+            return 4;
+        }
         if !self.copies.is_empty() {
             return 3;
         }
@@ -205,7 +214,7 @@ mod tests {
     }
 
     fn stripe() -> Stripe {
-        let location = |site| Location { site, generation: 2, crc32c: 0xDEAD_BEEF, content_version: 0 };
+        let location = |site| Location { site, generation: 2, crc32c: 0xDEAD_BEEF, ..Location::default() };
         Stripe {
             profile: "rs(2,1)".to_owned(),
             chunk_len: 1 << 20,
@@ -247,6 +256,13 @@ mod tests {
             assert_eq!(value[0], 2);
             assert_eq!(decode::<Stripe>(&value).unwrap(), stripe);
         }
+        let mut claimed = stripe();
+        claimed.locations[1].wide = vec![7; 16].into();
+        let wide = Stripe { members: vec![Member::default()], ..stripe() };
+        for stripe in [claimed, wide, Stripe { dropped: true, ..stripe() }] {
+            assert_eq!(encode(&stripe)[0], 4);
+            assert_eq!(decode::<Stripe>(&encode(&stripe)).unwrap(), stripe);
+        }
         let copy = Copy { index: 1, site: 9, generation: 4, content_version: 0 };
         let copied = Stripe { copies: vec![copy], ..stripe() };
         assert_eq!(encode(&copied)[0], 3);
@@ -268,7 +284,7 @@ mod tests {
             let error = decode::<Block>(&value.into()).unwrap_err().to_string();
             assert!(error.contains(known), "{error}");
         }
-        let error = decode::<Stripe>(&vec![4].into()).unwrap_err().to_string();
-        assert!(error.contains("schema version 4, this program knows 3; start a newer striate"), "{error}");
+        let error = decode::<Stripe>(&vec![5].into()).unwrap_err().to_string();
+        assert!(error.contains("schema version 5, this program knows 4; start a newer striate"), "{error}");
     }
 }

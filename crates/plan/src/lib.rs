@@ -18,7 +18,13 @@
 //! - [`splits`]: how a cached block is split, and where its splits are (EC-Cache §4, §7.4).
 //! - [`parities`]: how many parities cached blocks have, by their popularity (EC-Cache §6.1, §7.3).
 //! - [`repair`]: what a damaged stripe needs to be whole again.
+//! - [`rack_repair`]: which equation for a lost chunk sends the fewest sums across racks (ECWide §4.1).
 //! - [`combine_tree`]: who adds up what on the way to a chunk that is made (ECWide §4.1).
+//! - [`sealing`]: which partitions become a wide stripe, and where its parities go.
+//! - [`wide`]: which rack holds which part of a wide stripe, and what a cluster must have for it (ECWide §3.4).
+//! - [`trade_off`]: what codes cost in space and in repair traffic (ECWide §3.5).
+//! - [`lrs`]: who works for a repair: who did not for the longest time (ECWide §4.1).
+//! - [`reliability`]: how long until a stripe loses data (ECWide §3.6).
 //! - [`site_load`]: ω_j, the load of a site (EC-Store §IV-C, §V-A).
 //! - [`check`]: says independently whether a placement is legal (I6).
 //!
@@ -36,16 +42,22 @@ pub mod grouping;
 pub mod heat;
 pub mod hot_copies;
 pub mod load_direction;
+pub mod lrs;
 pub mod makespan;
 pub mod movement;
 pub mod parities;
 pub mod piece_options;
 pub mod placement;
 pub mod placement_rule;
+pub mod rack_repair;
 pub mod read;
+pub mod reliability;
 pub mod repair;
+pub mod sealing;
 pub mod site_load;
 pub mod splits;
+pub mod trade_off;
+pub mod wide;
 
 pub use check::{PlacementFault, check_placement, fatal_rack, racks_crossed};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
@@ -56,9 +68,11 @@ pub use grouping::Grouping;
 pub use heat::{Partition, PartitionHeat, PartitionReads};
 pub use hot_copies::{CopyPlan, HotPartition, plan_copies};
 pub use load_direction::{DirectionProblem, LoadDirection};
+pub use lrs::LeastRecentlySelected;
 pub use parities::{ParityBudget, PopularBlock};
 pub use placement::Candidate;
 pub use placement_rule::{PlacementRule, Strength};
+pub use rack_repair::{RackRepair, repair_by_racks};
 pub use read::adaptive::Adaptive;
 pub use read::cost_model::CostModel;
 pub use read::determining::cheapest_determining;
@@ -71,6 +85,10 @@ pub use read::policy::{
     ReadQuery, name_and_extra_reads, write_with_extra_reads,
 };
 pub use read::price::price_plan;
+pub use reliability::{Hardware, Relaxed, StripeModel};
 pub use repair::{ChunkState, StripeRepair, plan_repair};
+pub use sealing::{NotSealed, OpenPartition, RackLack, SealingPlan, WideMember, plan_sealing};
 pub use site_load::{LoadWeights, SiteLoad, load_imbalances, site_loads};
 pub use splits::MemorySite;
+pub use trade_off::Scheme;
+pub use wide::{Misfit, RackPart, WideError, WideGeometry, fitting_codes};

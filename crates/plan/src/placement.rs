@@ -35,6 +35,28 @@ impl PlacementRule {
         self.take(draw_order(rng, candidates).into_iter(), most, &HashMap::new())
     }
 
+    /// As [`Self::draw_sites`], for coding groups that wide stripes will take (`crate::sealing`): of each two sites drawn the
+    /// better one comes first, the one in whose rack fewer partitions wait, then on which fewer do. `waiting` yields both
+    /// counts. Racks then fill evenly, and a third as many partitions wait for racks that lack some.
+    pub fn draw_sites_evenly(
+        &self,
+        rng: &mut impl Rng,
+        candidates: &[Candidate],
+        most: usize,
+        waiting: impl Fn(&Candidate) -> (usize, usize),
+    ) -> Vec<SiteId> {
+        let mut drawn: VecDeque<&Candidate> = draw_order(rng, candidates).into();
+        let better_first = std::iter::from_fn(|| {
+            let first = drawn.pop_front()?;
+            let Some(second) = drawn.pop_front() else { return Some(first) };
+            let (better, other) =
+                if waiting(second) < waiting(first) { (second, first) } else { (first, second) };
+            drawn.push_back(other);
+            Some(better)
+        });
+        self.take(better_first, most, &HashMap::new())
+    }
+
     /// All candidates that the rule admits beside what racks hold already, in the order of a draw.
     pub(crate) fn draw_beside(
         &self,
@@ -64,6 +86,50 @@ impl PlacementRule {
             return lost.iter().copied().zip(sites).collect();
         }
         self.draw_targets_in_groups(&order, at, lost)
+    }
+
+    /// Sites for the parities of a wide stripe, from the k-th chunk on, whose members are where they are: (chunk, site). Fewer where
+    /// the rule admits none. The local parity of a group that has room in its racks goes there; the global ones go together to the
+    /// rack with the most room, and so do local parities whose groups have none.
+    pub fn draw_parities(
+        &self,
+        rng: &mut impl Rng,
+        candidates: &[Candidate],
+        at: &[Option<RackId>],
+        k: usize,
+    ) -> Vec<(usize, SiteId)> {
+        let mut free: HashMap<&RackId, VecDeque<SiteId>> = HashMap::new();
+        for candidate in draw_order(rng, candidates) {
+            free.entry(&candidate.rack).or_default().push_back(candidate.site);
+        }
+        let mut at = at[..self.chunks()].to_vec();
+        let mut racks: Vec<&RackId> = free.keys().copied().collect();
+        racks.sort_unstable();
+        let (mut targets, mut rest) = (Vec::new(), Vec::new());
+        for group in self.groups() {
+            let Some(&parity) = group.iter().find(|&&chunk| chunk >= k) else { continue };
+            let is_global = group.iter().all(|&chunk| chunk >= k);
+            let own =
+                |rack: &&&RackId| group.iter().any(|&chunk| chunk < k && at[chunk].as_ref() == Some(**rack));
+            let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            let has_room = |rack: &&&RackId| self.admits(parity, rack, places()) && !free[**rack].is_empty();
+            let home = racks.iter().filter(own).find(has_room).copied();
+            match home.filter(|_| !is_global) {
+                None => rest.extend(group.iter().copied().filter(|&chunk| chunk >= k)),
+                Some(rack) => {
+                    targets
+                        .extend(free.get_mut(rack).and_then(VecDeque::pop_front).map(|site| (parity, site)));
+                    at[parity] = Some(rack.clone());
+                }
+            }
+        }
+        let in_rack = |rack: &RackId| at.iter().flatten().filter(|of| *of == rack).count();
+        let room = |rack: &RackId| self.rack_limit().saturating_sub(in_rack(rack)).min(free[rack].len());
+        let Some(common) = racks.iter().copied().max_by_key(|rack| room(rack)) else { return targets };
+        for chunk in rest.into_iter().take(room(common)) {
+            targets.extend(free.get_mut(common).and_then(VecDeque::pop_front).map(|site| (chunk, site)));
+        }
+        targets
     }
 
     /// Each lost chunk goes to the rack that it was in, or to another one of its group.

@@ -10,10 +10,13 @@
 //! | `racks(c)`, wide | c, or what the code tolerates | *strict*: the write fails, a lost chunk stays debt |
 //! | `flat` | any number | racks do not count |
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use striate_codec::{Code, CodeSpec};
+use striate_codec::Code;
 use striate_core::{Layout, Profile, RackId, Spread};
+
+use crate::wide::WideGeometry;
 
 /// Whether a rule gives way when racks are too few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +63,18 @@ impl PlacementRule {
         };
         let keeps_groups = matches!(profile.spread, Spread::Racks(_))
             || (profile.layout == Layout::Wide && strength == Strength::Strict);
-        let affinity = keeps_groups.then(|| local_groups(code.spec())).flatten();
+        let affinity = keeps_groups.then(|| local_groups(code)).flatten();
         let affinity = affinity.map(|groups| Affinity { group_of: groups.into() });
         Self { chunks, rack_limit, tolerance, strength, affinity }
+    }
+
+    /// The rule for wide stripes of this geometry.
+    pub fn of_wide(geometry: &WideGeometry) -> Self {
+        let code = geometry.spec().build().ok();
+        let affinity =
+            code.as_ref().and_then(local_groups).map(|groups| Affinity { group_of: groups.into() });
+        let (chunks, rack_limit, tolerance) = (geometry.n(), geometry.c(), geometry.f());
+        Self { chunks, rack_limit, tolerance, strength: Strength::Strict, affinity }
     }
 
     /// Stripes of `chunks` chunks of which a rack may hold `rack_limit`, and may lose them.
@@ -110,8 +122,8 @@ impl PlacementRule {
     }
 
     /// Whether the chunk `index` may go to a free site in `rack`. `at` yields the rack of every chunk of the stripe whose
-    /// place is known, with the chunk's index. That of `index` itself does not count against the limit, but its group
-    /// stays in the racks that it is in, where groups count.
+    /// place is known, with the chunk's index. That of `index` itself does not count against the limit. Where groups count, its
+    /// group stays in the racks that it is in, or comes to no more of them than hold it.
     ///
     /// What is admitted never makes a rack's share or a group's spread worse, whatever they were.
     pub fn admits<'a>(
@@ -122,36 +134,41 @@ impl PlacementRule {
     ) -> bool {
         let beside = at.clone().filter(|&(other, of)| other != index && of == rack).count();
         beside < self.rack_limit
-            && self.affinity.as_ref().is_none_or(|affinity| affinity.admits(index, rack, at))
+            && self.affinity.as_ref().is_none_or(|affinity| affinity.admits(index, rack, at, self.rack_limit))
     }
 }
 
 impl Affinity {
-    /// Whether the group of `index` is in `rack` already, or nowhere yet.
+    /// Whether the group of `index` is in `rack` already, or its others leave room for one rack more.
     fn admits<'a>(
         &self,
         index: usize,
         rack: &RackId,
         at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
+        rack_limit: usize,
     ) -> bool {
-        let of_group = |other: usize| self.group_of.get(other) == self.group_of.get(index);
-        let mut racks = at.filter(|&(other, _)| of_group(other)).map(|(_, of)| of).peekable();
-        racks.peek().is_none() || racks.any(|of| of == rack)
+        let Some(group) = self.group_of.get(index) else { return false };
+        let of_group = at.filter(|&(other, _)| self.group_of.get(other) == Some(group));
+        let mut others = BTreeSet::new();
+        for (other, of) in of_group {
+            if of == rack {
+                return true;
+            }
+            if other != index {
+                others.insert(of);
+            }
+        }
+        let chunks = self.group_of.iter().filter(|of| *of == group).count();
+        others.len() < chunks.div_ceil(rack_limit)
     }
 }
 
 /// The local group of each chunk, with its local parity; the last group is that of the global parities. `None` for a code
 /// without local groups.
-pub(crate) fn local_groups(spec: CodeSpec) -> Option<Vec<usize>> {
-    let (data, size, local, global) = match spec {
-        CodeSpec::Lrc { data, local, global } => (data, data / local.max(1), local, global),
-        CodeSpec::Wide { data, locality, tolerance } => {
-            (data, locality, data.div_ceil(locality.max(1)), tolerance.saturating_sub(1))
-        }
-        CodeSpec::Replica { .. } | CodeSpec::Rs { .. } => return None,
-    };
-    let data = (0..data).map(|chunk| chunk / size.max(1));
-    Some(data.chain(0..local).chain(std::iter::repeat_n(local, global)).collect())
+pub(crate) fn local_groups(code: &Code) -> Option<Vec<usize>> {
+    let globals = code.local_groups().len();
+    let of = |chunk: usize| code.local_group_of(chunk).unwrap_or(globals);
+    (globals > 0).then(|| (0..code.n()).map(of).collect())
 }
 
 #[cfg(test)]
@@ -192,6 +209,8 @@ mod tests {
         assert!(!rule("rs(4,2) spread racks(2)", 8).keeps_groups());
         let groups = rule("lrc(4,2,2) spread racks(3)", 8).groups();
         assert_eq!(groups, [vec![0, 1, 4], vec![2, 3, 5], vec![6, 7]]);
+        let ragged = rule("wide(7,3,3)", 8).groups();
+        assert_eq!(ragged, [vec![0, 1, 2, 7], vec![3, 4, 5, 8], vec![6, 9], vec![10, 11]]);
     }
 
     #[test]

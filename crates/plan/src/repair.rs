@@ -16,6 +16,10 @@ pub enum ChunkState {
     Lost,
     /// On a site that does not answer at the moment: no source, and not to be rebuilt either.
     Unknown,
+    /// No source, and nothing is amiss: the stripe has dropped it, or it is lost and another stripe's to rebuild.
+    Elsewhere,
+    /// A position of a wide stripe without a member. It is known without being read.
+    Zero,
 }
 
 /// A repair of one stripe.
@@ -45,8 +49,8 @@ pub fn plan_repair(
     let of = |state: fn(&ChunkState) -> bool| -> Vec<usize> {
         chunks.iter().enumerate().filter(|(_, chunk)| state(chunk)).map(|(index, _)| index).collect()
     };
-    let (good, lost) =
-        (of(|chunk| matches!(chunk, ChunkState::Good(_))), of(|chunk| *chunk == ChunkState::Lost));
+    let good = of(|chunk| matches!(chunk, ChunkState::Good(_) | ChunkState::Zero));
+    let lost = of(|chunk| *chunk == ChunkState::Lost);
     code.decode_plan(&good, &lost)?;
     let targets: Vec<(usize, SiteId)> =
         targets.iter().copied().filter(|(chunk, _)| lost.contains(chunk)).collect();

@@ -162,6 +162,24 @@ pub struct VerifyReply {
     #[prost(message, optional, tag = "3")]
     pub chunk: ::core::option::Option<Chunk>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProductsRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub chunk: ::prost::bytes::Bytes,
+    /// Bytes of the chunk.
+    #[prost(uint32, tag = "2")]
+    pub len: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProductsReply {
+    #[prost(message, optional, tag = "1")]
+    pub load: ::core::option::Option<Load>,
+    #[prost(message, optional, tag = "2")]
+    pub error: ::core::option::Option<Error>,
+    /// CRC-32C, eight of them.
+    #[prost(fixed32, repeated, tag = "3")]
+    pub crc32c: ::prost::alloc::vec::Vec<u32>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -510,6 +528,28 @@ pub mod site_control_client {
                 .insert(GrpcMethod::new("striate.site.v1.SiteControl", "Verify"));
             self.inner.unary(req, path, codec).await
         }
+        /// The checksums of a chunk's products with 2⁰ … 2⁷ in GF(2⁸). A site of before 0.5.0 does not know the call.
+        pub async fn products(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProductsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ProductsReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/striate.site.v1.SiteControl/Products",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("striate.site.v1.SiteControl", "Products"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The load now, and again whenever the queue has changed. A site of 0.1.0 does not know the call.
         pub async fn watch(
             &mut self,
@@ -588,6 +628,11 @@ pub mod site_control_server {
             &self,
             request: tonic::Request<super::VerifyRequest>,
         ) -> std::result::Result<tonic::Response<super::VerifyReply>, tonic::Status>;
+        /// The checksums of a chunk's products with 2⁰ … 2⁷ in GF(2⁸). A site of before 0.5.0 does not know the call.
+        async fn products(
+            &self,
+            request: tonic::Request<super::ProductsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ProductsReply>, tonic::Status>;
         /// Server streaming response type for the Watch method.
         type WatchStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Load, tonic::Status>,
@@ -844,6 +889,51 @@ pub mod site_control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = VerifySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/striate.site.v1.SiteControl/Products" => {
+                    #[allow(non_camel_case_types)]
+                    struct ProductsSvc<T: SiteControl>(pub Arc<T>);
+                    impl<
+                        T: SiteControl,
+                    > tonic::server::UnaryService<super::ProductsRequest>
+                    for ProductsSvc<T> {
+                        type Response = super::ProductsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ProductsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SiteControl>::products(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ProductsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
+use striate_codec::{ChecksumMultiples, MultipleChecksums};
 use striate_core::{
     ChunkId, ChunkRange, ClusterId, FencingEpoch, Formats, LoadReport, RackId, SiteId, StripeId,
 };
@@ -14,6 +15,9 @@ use striate_runtime::Instant;
 
 use crate::cache::CacheView;
 use crate::store::{ChunkInfo, StoreStatus};
+
+/// Bytes of a chunk that are read together for the checksums of its products.
+const PRODUCTS_READ: u32 = 1 << 20;
 
 /// Which requests a site serves first. Within one priority, requests are served in their order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -296,6 +300,12 @@ pub trait Site: Send + Sync + Debug {
         Err(SiteError::BadRequest("it is no site of the memory tier".to_owned()))
     }
 
+    /// The checksums of a chunk's products, from which those of sums that it is a term of follow. The chunk is read where it is; who
+    /// reaches it over a network asks the site.
+    async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {
+        products_by_reading(|request| self.read(request), chunk, len).await
+    }
+
     /// Its state now.
     async fn status(&self) -> Result<SiteStatus, SiteError>;
 
@@ -317,4 +327,21 @@ pub trait Site: Send + Sync + Debug {
 pub trait SiteDirectory: Send + Sync + Debug {
     /// The site with this number, if it is known.
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>>;
+}
+
+/// The checksums of a chunk's products, computed here.
+pub(crate) async fn products_by_reading(
+    read: impl Fn(ReadRequest) -> ReadStream,
+    chunk: ChunkId,
+    len: u32,
+) -> Result<MultipleChecksums, SiteError> {
+    let mut products = ChecksumMultiples::default();
+    for offset in (0..len).step_by(PRODUCTS_READ as usize) {
+        let range = ChunkRange { chunk, offset, len: PRODUCTS_READ.min(len - offset) };
+        let request = ReadRequest { ranges: vec![range], priority: Priority::Background, deadline: None };
+        let reply = read(request).next().await;
+        let reply = reply.ok_or_else(|| SiteError::Unavailable(format!("no answer for chunk {chunk}")))?;
+        products.append(&reply.result?);
+    }
+    Ok(products.finish())
 }

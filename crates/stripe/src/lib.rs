@@ -18,6 +18,7 @@ mod options;
 mod read;
 mod sites;
 mod stripes;
+mod trees;
 mod write;
 
 pub use budget::{BudgetView, ByteBudget, Pinned, Share};
@@ -32,8 +33,11 @@ pub use read::{
 pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::{Stripes, WeakStripes};
-pub use table::{OpenedStripe, ProfileTexts, holders, id16, stripe_id};
+pub use table::{
+    OpenedStripe, ProfileTexts, file_of, holders, id16, is_hole, own_locations, stripe_id, wide_of,
+};
 pub use write::{
     CodingGroup, Debt, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, SeparateWriter,
-    StoredBlock, StripeChange, Switched, add_garbage, is_named, release_and_leave_debt, release_stripe,
+    StoredBlock, StripeChange, Switched, WidePlan, WideStep, add_garbage, is_named, release_and_leave_debt,
+    release_stripe,
 };

@@ -63,7 +63,8 @@ impl Locations {
     /// Keeps a record that was just read. One that lacks a chunk is not kept: it is being repaired.
     pub(crate) fn insert(&self, stripe: &Arc<OpenedStripe>) {
         if let Some(known) = &self.0
-            && stripe.record.locations.iter().all(|location| location.site != 0)
+            && (0..stripe.record.locations.len())
+                .all(|index| stripe.record.locations[index].site != 0 || !stripe.has_place(index))
         {
             known.lock().insert(stripe.id, stripe.clone());
         }

@@ -21,7 +21,7 @@ use crate::read::{
 };
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
-use crate::write::{Packer, PutSession, SeparateWriter, StripeChange, Writer, Writes};
+use crate::write::{Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes};
 
 /// Reads and writes stripes, and changes where their chunks are. One for each process; a cheap handle.
 #[derive(Clone)]
@@ -241,6 +241,35 @@ impl Stripes {
     /// For whoever packs objects: with its first group it registers under a lease of its own.
     pub fn packer(&self) -> Packer {
         Packer::new(self.inner.writes.clone())
+    }
+
+    /// The sealed wide stripe of a stripe's chunk, and the chunk's position in it, from records that agree. `None` where it is in
+    /// none.
+    ///
+    /// # Errors
+    /// When the metadata store fails; [`StripeError::Busy`] when their records keep changing.
+    pub async fn wide_stripe_of(
+        &self,
+        stripe: StripeId,
+        index: usize,
+    ) -> Result<Option<(OpenedStripe, usize)>, StripeError> {
+        self.inner.table.wide_stripe_of(stripe, index).await
+    }
+
+    /// Goes on with a wide stripe until nothing is left to be done, or nothing can be now.
+    ///
+    /// # Errors
+    /// When the metadata store fails, or its parities cannot be made now.
+    pub async fn advance_wide(&self, id: StripeId) -> Result<WideStep, StripeError> {
+        crate::write::advance(&self.inner.writes, id).await
+    }
+
+    /// Gives a wide stripe up that is being built; [`Stripes::advance_wide`] then takes it down. `false` when it is sealed, or gone.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn abort_wide(&self, id: StripeId) -> Result<bool, StripeError> {
+        crate::write::abort(&self.inner.writes, id).await
     }
 
     /// Submits a transaction until its outcome is known.

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use striate_codec::Code;
-use striate_core::{Profile, SiteId, StripeId};
-use striate_meta::records::Stripe;
+use striate_core::{ChunkId, Generation, Profile, SiteId, StripeId};
+use striate_meta::records::{Location, Stripe, WideState};
 use striate_meta::{MetaStore, Row, Transaction, TxId, keys};
 use striate_runtime::Runtime;
 
 use crate::error::StripeError;
 use crate::locations::Locations;
+
+/// So often two records are looked up until they agree.
+const LOOKED_UP: usize = 8;
 
 /// The stripes that the metadata store names, and the codes of their profiles.
 pub struct StripeTable {
@@ -139,14 +142,39 @@ impl StripeTable {
         opened.collect()
     }
 
+    /// See [`crate::Stripes::wide_stripe_of`].
+    pub(crate) async fn wide_stripe_of(
+        &self,
+        stripe: StripeId,
+        index: usize,
+    ) -> Result<Option<(OpenedStripe, usize)>, StripeError> {
+        for _ in 0..LOOKED_UP {
+            let own = self.find(stripe).await?.ok_or_else(|| gone(stripe))?;
+            let Some((id, position)) = own.wide_of(index) else { return Ok(None) };
+            let Some(wide) = self.find(id).await? else { continue };
+            if !matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete) {
+                return Ok(None);
+            }
+            let (copy, chunk) = (&wide.record.locations[position], &own.record.locations[index]);
+            let is_same = (copy.site, copy.content_version) == (chunk.site, chunk.content_version);
+            if is_same && wide.file(position) == own.file(index) {
+                return Ok(Some((wide, position)));
+            }
+        }
+        Err(StripeError::Busy)
+    }
+
     fn opened(&self, id: StripeId, row: Row) -> Result<OpenedStripe, StripeError> {
         let inconsistent = |reason: String| inconsistent(id, reason);
         let record: Stripe = row.record()?;
         let profile =
             self.profiles.parse(&record.profile).map_err(|error| inconsistent(error.to_string()))?;
         let code = self.code(&profile)?;
-        if record.locations.len() != code.n() || record.chunk_len == 0 {
-            return Err(inconsistent(format!("it has {} locations for {profile}", record.locations.len())));
+        let (locations, members) = (record.locations.len(), record.members.len());
+        if locations != code.n() || record.chunk_len == 0 || ![0, code.k()].contains(&members) {
+            return Err(inconsistent(format!(
+                "it has {locations} locations and {members} members for {profile}"
+            )));
         }
         Ok(OpenedStripe { id, row, record, profile, code })
     }
@@ -184,12 +212,56 @@ pub fn id16(bytes: &Bytes, what: &str) -> Result<[u8; 16], StripeError> {
     })
 }
 
-/// The sites that hold a chunk of the stripe.
+impl OpenedStripe {
+    /// The file of a chunk, as its record has it.
+    pub fn file(&self, index: usize) -> ChunkId {
+        file_of(self.id, &self.record, index)
+    }
+
+    /// Whether a chunk should be somewhere: not so the parities that a stripe has dropped, and the holes of a wide one.
+    pub fn has_place(&self, index: usize) -> bool {
+        let is_dropped = self.record.dropped && index >= self.code.k();
+        !is_dropped && !is_hole(&self.record, index)
+    }
+
+    /// The wide stripe that protects a chunk, and its position there.
+    pub fn wide_of(&self, index: usize) -> Option<(StripeId, usize)> {
+        wide_of(self.record.locations.get(index)?)
+    }
+}
+
+/// The wide stripe of which a chunk is a member, and its position there.
+pub fn wide_of(location: &Location) -> Option<(StripeId, usize)> {
+    let id = <[u8; 16]>::try_from(location.wide.as_ref()).ok()?;
+    Some((StripeId::from_bytes(id), location.position as usize))
+}
+
+/// The file of a chunk of a stripe. A data chunk of a wide stripe keeps the name that it has in the stripe it was written in.
+pub fn file_of(id: StripeId, stripe: &Stripe, index: usize) -> ChunkId {
+    let generation = Generation(stripe.locations[index].generation);
+    let member = stripe.members.get(index);
+    let of =
+        member.and_then(|member| Some((<[u8; 16]>::try_from(member.stripe.as_ref()).ok()?, member.index)));
+    match of {
+        Some((stripe, index)) => {
+            ChunkId { stripe: StripeId::from_bytes(stripe), index: index as u8, generation }
+        }
+        None => ChunkId { stripe: id, index: index as u8, generation },
+    }
+}
+
+/// Whether a position of a wide stripe has no member: it counts as zeros.
+pub fn is_hole(stripe: &Stripe, index: usize) -> bool {
+    stripe.members.get(index).is_some_and(|member| member.stripe.is_empty())
+}
+
+/// The chunks that are files of the stripe itself, with their indices: all, but for the members of a wide stripe.
+pub fn own_locations(stripe: &Stripe) -> impl Iterator<Item = (usize, &Location)> + Clone {
+    stripe.locations.iter().enumerate().skip(stripe.members.len())
+}
+
+/// The sites that hold a file of the stripe itself.
 pub fn holders(stripe: &Stripe) -> Vec<SiteId> {
-    stripe
-        .locations
-        .iter()
-        .filter(|location| location.site != 0)
-        .map(|location| SiteId(location.site))
-        .collect()
+    let own = own_locations(stripe).filter(|(_, location)| location.site != 0);
+    own.map(|(_, location)| SiteId(location.site)).collect()
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use striate_codec::MultipleChecksums;
 use striate_core::{ChunkId, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Timer};
 use striate_site::{
@@ -138,6 +139,10 @@ impl Site for DistantSite {
 
     async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
         self.call((0, 0), move |site| async move { site.list(from, limit).await }).await
+    }
+
+    async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {
+        self.call((0, 0), move |site| async move { site.products(chunk, len).await }).await
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {

@@ -102,8 +102,9 @@ fn is_quick(case: &Case) -> bool {
     match (case.operation, case.place) {
         (Operation::Encode, Place::Hot) => case.k == 10,
         (Operation::Encode, Place::Dram) => matches!(case.k, 10 | 16 | 64 | 128),
-        (Operation::DecodeOne | Operation::DecodeAll, _) => {
-            case.k == 10 && case.chunk_bytes == CHUNK_BYTES[0]
+        (Operation::DecodeOne | Operation::DecodeAll, place) => {
+            let is_wide_claim = place == Place::Dram && case.r == 4 && matches!(case.k, 16 | 128);
+            is_wide_claim || (case.k == 10 && case.chunk_bytes == CHUNK_BYTES[0])
         }
     }
 }

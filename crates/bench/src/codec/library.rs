@@ -8,7 +8,7 @@ use super::isal;
 use super::klauspost::Klauspost;
 use super::memory::Arena;
 use crate::stopwatch::Stopwatch;
-use striate_codec::{Code, DecodePlan, Kernel, Stores};
+use striate_codec::{Code, DecodePlan, Kernel, MultipleChecksums, Stores};
 
 /// Striate with its ordinary stores.
 pub const CACHED: &str = "striate";
@@ -110,6 +110,31 @@ impl Library for Checksummed {
             let (inputs, mut outputs) = arena.next_stripe(case, &sources, &targets);
             let checksums = code.encode_and_checksum(&inputs, &mut outputs, GRANULE_BYTES);
             std::hint::black_box(checksums.expect("all chunks have one length"));
+        }
+        Ok(watch.nanoseconds())
+    }
+}
+
+/// This repository's eight checksums of each data chunk, from which those of parities are predicted.
+pub struct EightChecksums;
+
+impl Library for EightChecksums {
+    fn name(&self) -> &'static str {
+        "striate-eight-checksums"
+    }
+
+    fn has(&self, case: &Case) -> bool {
+        case.operation == Operation::Encode
+    }
+
+    fn time(&mut self, arena: &mut Arena, case: &Case, calls: usize) -> io::Result<u64> {
+        let sources: Vec<usize> = (0..case.k).collect();
+        let watch = Stopwatch::start();
+        for _ in 0..calls {
+            let (inputs, _) = arena.next_stripe(case, &sources, &[]);
+            for chunk in inputs {
+                std::hint::black_box(MultipleChecksums::of(chunk));
+            }
         }
         Ok(watch.nanoseconds())
     }

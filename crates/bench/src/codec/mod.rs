@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use cases::{Case, Place};
 use klauspost::Klauspost;
-use library::{Checksummed, IsaL, Library, Striate};
+use library::{Checksummed, EightChecksums, IsaL, Library, Striate};
 use memory::Arena;
 use report::Measurements;
 
@@ -66,10 +66,11 @@ fn measure(options: &Options) -> io::Result<bool> {
     };
     let cases = cases::cases(options.quick);
     let mut arena = Arena::new(options.arena_mib << 20);
-    let mut libraries: [Box<dyn Library>; 5] = [
+    let mut libraries: [Box<dyn Library>; 6] = [
         Box::new(Striate::cached()),
         Box::new(Striate::streaming()),
         Box::new(Checksummed::default()),
+        Box::new(EightChecksums),
         Box::new(IsaL::default()),
         Box::new(Klauspost::start(options.arena_mib << 20)?),
     ];

@@ -25,7 +25,9 @@ use striate_client::ReadExplained;
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile};
 
 pub use self::cache::{CacheState, MemorySiteState, OriginState, ServedState};
-pub use self::packing::{CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
+pub use self::packing::{
+    CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState,
+};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -335,6 +337,21 @@ pub struct NewBucket {
     /// Where its objects are, if not here.
     #[serde(default)]
     pub origin: Option<NewOrigin>,
+    /// What becomes of what is cold; none: nothing.
+    #[serde(default)]
+    pub cold: Option<ColdBucket>,
+}
+
+/// Into which wide stripes a bucket's cold partitions are sealed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdBucket {
+    /// A wide profile.
+    pub profile: Profile,
+    /// Objects that were not changed for so long are cold, in seconds.
+    pub after_s: u64,
+    /// It may ask for all racks that there are.
+    #[serde(default)]
+    pub without_spare_rack: bool,
 }
 
 /// A bucket of an S3 store elsewhere, for a bucket to be made. Its secret goes with it, over the admin socket, and is sealed there.
@@ -404,6 +421,9 @@ pub struct BucketInfo {
     /// Where its objects are, if not here.
     #[serde(default)]
     pub origin: Option<OriginInfo>,
+    /// What becomes of what is cold; none: nothing.
+    #[serde(default)]
+    pub cold: Option<ColdBucket>,
 }
 
 /// Objects whose read is to be explained.

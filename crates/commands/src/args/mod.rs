@@ -7,6 +7,7 @@ mod objects;
 mod operate;
 mod pack;
 mod peers;
+mod plan;
 mod serve;
 mod upkeep;
 
@@ -22,6 +23,7 @@ pub use operate::{
 };
 pub use pack::PackCommand;
 pub use peers::PeerArgs;
+pub use plan::{PlanCommand, WideArgs};
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 pub use upkeep::UpkeepArgs;
 
@@ -142,6 +144,14 @@ pub enum ClientCommand {
             path, `striate disk replace PATH`, then `striate heal`. See docs/src/disks.md."
     )]
     Disk(DiskCommand),
+    /// Compare codes for a cluster before there is one.
+    #[command(
+        subcommand,
+        long_about = "Compare codes for a cluster before there is one.\n\n\
+            What a code costs in space and repair traffic, how long it keeps data, and the racks it needs: from formulas alone, \
+            no server is asked. See docs/src/wide-stripes.md."
+    )]
+    Plan(PlanCommand),
     /// Run a workload against any S3 store and measure it.
     Bench(Box<BenchArgs>),
 }

@@ -8,6 +8,7 @@ use striate_core::{Packing, PackingError, Profile};
 
 use super::AdminArgs;
 use super::upkeep::time;
+use crate::admin::messages::ColdBucket;
 
 /// `striate bucket …`.
 #[derive(Clone, Debug, Subcommand)]
@@ -34,7 +35,8 @@ pub enum BucketCommand {
             striate bucket create --pack off sessions\n  \
             striate bucket create --origin s3://their-photos --origin-endpoint https://s3.eu-central-1.amazonaws.com \
             --origin-region eu-central-1 photos\n  \
-            striate bucket create --volatile kv-cache"
+            striate bucket create --volatile kv-cache\n  \
+            striate bucket create --pack auto --cold-profile 'wide(42,15,4)' --cold-after 30d archive"
     )]
     Create {
         /// The bucket's name: 3 to 63 characters, lower case, digits, dots and hyphens.
@@ -53,6 +55,9 @@ pub enum BucketCommand {
         /// a power of two from 1 to 64 MiB). Default: as the profile says, or else the store's --pack.
         #[arg(long, value_name = "off|auto|SIZE")]
         pack: Option<Packing>,
+        /// What becomes of what is cold.
+        #[command(flatten)]
+        cold: ColdArgs,
         /// Keep its objects in memory only.
         #[arg(long, conflicts_with_all = ["profile", "pack", "origin"])]
         volatile: bool,
@@ -82,22 +87,30 @@ pub enum BucketCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Change what a bucket says of packing.
+    /// Change what a bucket says of packing, and of what is cold.
     #[command(
-        long_about = "Change what a bucket says of packing.\n\n\
+        long_about = "Change what a bucket says of packing, and of what is cold.\n\n\
             With `off` nothing more of the bucket is packed; what is packed stays so, and readable (`striate pack undo` \
             splits it). `default` takes the bucket's own word back: its profile and the store's --pack decide.",
         after_long_help = "Examples:\n  \
             striate bucket set photos --pack auto\n  \
             striate bucket set sessions --pack off\n  \
-            striate bucket set photos --pack default"
+            striate bucket set photos --pack default\n  \
+            striate bucket set archive --cold-profile 'wide(42,15,4)' --cold-after 90d\n  \
+            striate bucket set archive --keep-cold-as-it-is"
     )]
     Set {
         /// The bucket's name.
         name: String,
         /// `auto`, `off`, the longest partition (8MiB), or `default`.
         #[arg(long, value_name = "off|auto|SIZE|default")]
-        pack: BucketPacking,
+        pack: Option<BucketPacking>,
+        /// What becomes of what is cold.
+        #[command(flatten)]
+        cold: ColdArgs,
+        /// Seal nothing more; what is sealed stays so.
+        #[arg(long, conflicts_with = "cold_profile")]
+        keep_cold_as_it_is: bool,
         /// Which server.
         #[command(flatten)]
         admin: AdminArgs,
@@ -131,6 +144,29 @@ pub struct OriginArgs {
     /// The block in MiB that is cached: a range of a cold object fetches the blocks that it is in.
     #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cache_block_mib: u32,
+}
+
+/// Into which wide stripes what is cold is sealed.
+#[derive(Clone, Debug, Args)]
+pub struct ColdArgs {
+    /// Seal partitions that are cold into wide stripes of this profile: wide(k,r,f), or wide(k=128,f=4,redundancy=1.063). Needs a
+    /// rack more than its chunks fill, and five sites in each (`striate plan wide` shows what fits).
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["volatile", "origin"])]
+    pub cold_profile: Option<Profile>,
+    /// What was not changed for so long is cold (12h, 30d).
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
+    pub cold_after: Duration,
+    /// Let it ask for all racks that there are: a lost rack cannot then be rebuilt before it is back.
+    #[arg(long, requires = "cold_profile")]
+    pub allow_no_spare_rack: bool,
+}
+
+impl ColdArgs {
+    /// What the bucket is told.
+    pub fn setting(&self) -> Option<ColdBucket> {
+        let (after_s, without_spare_rack) = (self.cold_after.as_secs(), self.allow_no_spare_rack);
+        self.cold_profile.map(|profile| ColdBucket { profile, after_s, without_spare_rack })
+    }
 }
 
 /// What a bucket is to say of packing.

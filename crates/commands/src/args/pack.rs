@@ -41,7 +41,8 @@ pub enum PackCommand {
             ends it after the group that it is at; what was packed stays packed.",
         after_long_help = "Examples:\n  \
             striate pack run\n  \
-            striate pack run photos --now"
+            striate pack run photos --now\n  \
+            striate pack run --cold"
     )]
     Run {
         /// This bucket alone, also when its own setting is off.
@@ -49,6 +50,9 @@ pub enum PackCommand {
         /// Take also what has not settled, and what fills no group of the usual size.
         #[arg(long)]
         now: bool,
+        /// Then seal what is cold into wide stripes, where buckets say so (`striate bucket create --cold-profile`).
+        #[arg(long)]
+        cold: bool,
         /// Show no progress.
         #[arg(long, short)]
         quiet: bool,

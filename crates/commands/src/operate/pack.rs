@@ -8,7 +8,9 @@ use striate_runtime::Runtime;
 use super::number;
 use super::report::{cells, printable, table, time};
 use crate::admin::client::AdminClient;
-use crate::admin::messages::{CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus};
+use crate::admin::messages::{
+    CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState,
+};
 use crate::args::PackCommand;
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
@@ -30,10 +32,10 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
             let is_well = status.packing.is_none_or(|packing| packing.unreadable_groups == 0);
             if is_well { Ok(()) } else { Err(Failure::attention()) }
         }
-        PackCommand::Run { bucket, now, quiet, json, admin } => {
+        PackCommand::Run { bucket, now, cold, quiet, json, admin } => {
             let server = AdminClient::find(runtime.clone(), &admin)?;
             let bar = spinner(quiet);
-            let wish = PackNow { bucket, now };
+            let wish = PackNow { bucket, now, cold };
             let packing = server.follow_with("/v1/packing/run", &wish, |progress| {
                 bar.set_message(pack_progress(&progress));
             });
@@ -190,7 +192,27 @@ fn buckets(status: &PackingStatus) -> String {
         Some(format!("{} is not packed: {reason}\n", printable(&bucket.bucket)))
     };
     status.buckets.iter().filter_map(why).for_each(|line| text.push_str(&line));
+    status.buckets.iter().filter_map(sealed).for_each(|line| text.push_str(&line));
     text
+}
+
+/// What is said of a bucket's wide stripes.
+fn sealed(bucket: &PackedBucket) -> Option<String> {
+    let SealedState { profile, cold_stripes, sealed_stripes, half_sealed, waiting, held_up, .. } =
+        bucket.sealed.as_ref()?;
+    let (name, of) = (printable(&bucket.bucket), bucket.sealed.as_ref()?);
+    let mut line = format!(
+        "{name} is sealed as {profile}: of {cold_stripes} cold groups {sealed_stripes} are, {half_sealed} in part; {waiting} partitions wait"
+    );
+    if let Some(reason) = held_up {
+        write!(line, ": {}", printable(reason)).expect("writing to a string");
+    }
+    if of.not_packed > 0 {
+        let bytes = human_bytes(of.not_packed_bytes);
+        write!(line, "; {} cold objects ({bytes}) are not packed", of.not_packed)
+            .expect("writing to a string");
+    }
+    Some(line + "\n")
 }
 
 /// The line of `striate status` on copies of what is read most.
@@ -380,6 +402,15 @@ mod tests {
             reason: reason.map(str::to_owned),
             figures: state().figures,
             counted_s_ago: 40,
+            sealed: Some(SealedState {
+                profile: "wide(42,15,4)".to_owned(),
+                cold_stripes: 9,
+                sealed_stripes: 7,
+                half_sealed: 1,
+                waiting: 8,
+                held_up: Some("rack7 can supply 2 of 4".to_owned()),
+                ..SealedState::default()
+            }),
         };
         let buckets = vec![bucket("photos", Some(32 << 20), None), bucket("logs", None, Some("it is off"))];
         let text = text(&PackingStatus { packing: Some(state()), buckets });
@@ -388,6 +419,7 @@ mod tests {
             "32.0 MiB    128.0 MiB",
             "1.0 KiB (1)",
             "logs is not packed: it is off",
+            "photos is sealed as wide(42,15,4): of 9 cold groups 7 are, 1 in part; 8 partitions wait: rack7 can supply 2 of 4\n",
             "all  ",
             "7-1",
         ] {

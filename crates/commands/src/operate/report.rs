@@ -14,7 +14,7 @@ use crate::admin::messages::{
 use crate::transfer::progress::human_bytes;
 
 /// Columns of text, each as wide as its widest entry.
-pub(super) fn table(rows: &[Vec<String>]) -> String {
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
@@ -29,7 +29,7 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-pub(super) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
+pub(crate) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
@@ -388,6 +388,14 @@ pub fn buckets(buckets: &[BucketInfo]) -> String {
     table(&rows)
 }
 
+/// What a bucket says of what is cold.
+fn cold(bucket: &BucketInfo) -> String {
+    match &bucket.cold {
+        None => "stays as it is".to_owned(),
+        Some(cold) => format!("sealed as {} when not changed for {}", cold.profile, time(cold.after_s)),
+    }
+}
+
 /// `striate bucket info`.
 pub fn bucket(bucket: &BucketInfo) -> String {
     let block = match bucket.block_len {
@@ -424,6 +432,7 @@ pub fn bucket(bucket: &BucketInfo) -> String {
         cells(["largest block", &block]),
         cells(["groups", &group]),
         cells(["packing", bucket.packing.as_deref().unwrap_or("as its profile and the store say")]),
+        cells(["what is cold", &cold(bucket)]),
         cells(["owner", &bucket.owner]),
         cells(["created", &date(bucket.created_unix_ms)]),
     ])

@@ -168,7 +168,8 @@ fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Re
     let racks = change.racks(&[wanted.index]);
     let places = racks.iter().enumerate().filter_map(|(chunk, rack)| Some((chunk, rack.as_ref()?)));
     match change.rule().admits(wanted.index, rack, places) {
-        true => Ok(()),
+        true if change.wide_admits(wanted.index, to) => Ok(()),
+        true => Err(format!("the wide stripe of the chunk does not let it go to site {to}")),
         false => Err(format!("rack {rack} may not take another chunk of the stripe")),
     }
 }

@@ -19,7 +19,7 @@ use striate_meta::keys;
 use striate_meta::records::{Placement, Stripe};
 use striate_plan::movement::{ChunkMove, Levelling, SiteFill};
 use striate_runtime::Instant;
-use striate_stripe::{StripeError, Stripes};
+use striate_stripe::{StripeError, Stripes, own_locations, wide_of};
 
 use super::mover::{MoveOutcome, move_chunk};
 use super::throttle::Throttle;
@@ -311,12 +311,14 @@ impl Look<'_> {
 
     /// `None` if the stripe has no chunk on `giver`, or no site may take it.
     fn plan_one(&mut self, giver: SiteId, stripe: StripeId, record: &Stripe) -> Option<Planned> {
-        let index = record.locations.iter().position(|at| at.site == giver.0)?;
+        let (index, at) = own_locations(record).find(|(_, at)| at.site == giver.0)?;
         let profile = self.stripes.profiles().parse(&record.profile).ok()?;
         let rule = self.stripes.placement_rule(&profile).ok()?;
         let len = record.chunk_len;
         let holders: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
-        let to = self.levelling.draw_taker(giver, &holders, &rule, len, &mut self.rng)?;
+        // The rule of its wide stripe is not looked up here. In its rack a member is always where it may be.
+        let stays_in_rack = wide_of(at).is_some();
+        let to = self.levelling.draw_taker(giver, &holders, &rule, len, stays_in_rack, &mut self.rng)?;
         Some((ChunkMove { stripe, index, from: giver, to }, len))
     }
 

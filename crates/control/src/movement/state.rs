@@ -10,7 +10,7 @@ use striate_plan::movement::{
     Traffic, draw_candidates,
 };
 use striate_plan::{CoAccess, LoadWeights, PlacementRule, SiteCost, SiteLoad};
-use striate_stripe::{StripeError, Stripes};
+use striate_stripe::{StripeError, Stripes, wide_of};
 
 use super::optimiser::OptimiserOptions;
 use super::source::AccessSource;
@@ -114,6 +114,10 @@ fn blocks_of<'a>(
     let block = |(&id, record): (&StripeId, &Stripe)| {
         let profile = stripes.profiles().parse(&record.profile).ok()?;
         let code = stripes.code(&profile).ok()?;
+        // What wide stripes protect is cold: it moves when a site is emptied.
+        if record.locations.iter().any(|at| wide_of(at).is_some()) {
+            return None;
+        }
         let candidate = known.get(&id);
         Some(MovementBlock {
             id,

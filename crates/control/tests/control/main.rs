@@ -16,5 +16,6 @@ mod pack_service;
 mod packing;
 mod repairing;
 mod scrubbing;
+mod sealing;
 mod statistics;
 mod unpacking;

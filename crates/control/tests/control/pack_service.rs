@@ -214,7 +214,7 @@ async fn packing_by_hand_takes_what_has_settled_and_with_now_all_that_fills_a_gr
     let left = &report.waiting[0];
     assert_eq!((left.objects, left.settled_objects, left.group_bytes), (60, 0, 4 << 20));
 
-    let wish = PackWish { bucket: Some(BUCKET.to_owned()), now: true };
+    let wish = PackWish { bucket: Some(BUCKET.to_owned()), now: true, cold: false };
     let mut told = Vec::new();
     let report = pack_now(stripes, &wish, |progress| {
         told.push(progress.packed.objects);
@@ -251,7 +251,7 @@ async fn three_groups() -> Packing {
 async fn packing_by_hand_ends_after_the_group_that_it_is_at() {
     let packing = three_groups().await;
     let client = &packing.cluster.client;
-    let wish = PackWish { bucket: None, now: true };
+    let wish = PackWish { bucket: None, now: true, cold: false };
     let report = pack_now(client.stripes(), &wish, |progress| match progress.packed.groups {
         0 => ControlFlow::Continue(()),
         _ => ControlFlow::Break(()),
@@ -283,16 +283,16 @@ async fn packing_by_hand_leaves_buckets_alone_that_say_so_unless_they_are_named(
     for key in 0..OBJECTS {
         packing.cluster.put(&name(key), &content(key, 100_000)).await.unwrap();
     }
-    let report = packing.run(PackWish { bucket: None, now: true }).await;
+    let report = packing.run(PackWish { bucket: None, now: true, cold: false }).await;
     assert_eq!(report.progress.packed.objects, 0);
     let why: Vec<_> = report.skipped.iter().map(|(bucket, why)| (bucket.as_str(), why.as_str())).collect();
     assert_eq!(why.len(), 2);
     assert!(why[0] == (BUCKET, "its own setting is off") && why[1].1.contains("whole copies"), "{why:?}");
 
-    let report = packing.run(PackWish { bucket: Some(BUCKET.to_owned()), now: true }).await;
+    let report = packing.run(PackWish { bucket: Some(BUCKET.to_owned()), now: true, cold: false }).await;
     assert!(report.progress.packed.objects > 30, "{report:?}");
     for (bucket, reason) in [("copies", "whole copies"), ("absent", "no bucket")] {
-        let wish = PackWish { bucket: Some(bucket.to_owned()), now: true };
+        let wish = PackWish { bucket: Some(bucket.to_owned()), now: true, cold: false };
         let refused = pack_now(client.stripes(), &wish, go_on).await.unwrap_err().to_string();
         assert!(refused.contains(reason), "{refused}");
     }
@@ -345,7 +345,7 @@ async fn a_bucket_that_is_switched_off_gets_no_further_group() {
         packing.cluster.runtime.sleep(Duration::from_millis(120)).await;
         client.set_packing(BUCKET, Some(Setting::Off)).await.unwrap();
     };
-    let wish = PackWish { bucket: Some(BUCKET.to_owned()), now: false };
+    let wish = PackWish { bucket: Some(BUCKET.to_owned()), now: false, cold: false };
     packing.cluster.runtime.sleep(Duration::from_secs(7_200)).await;
     let (report, ()) = tokio::join!(pack_now(client.stripes(), &wish, go_on), switch_off);
     let report = report.unwrap();

@@ -123,19 +123,22 @@ impl Levelling {
     }
 
     /// Draws where a chunk of `len` bytes from `giver` goes. `holders` are the sites of its stripe's chunks in their
-    /// order, 0 where there is none. `None` if no site may take it by `rule`, or none is emptier enough.
+    /// order, 0 where there is none; with `stays_in_rack` it goes to a site of the giver's rack. `None` if no site may take it by
+    /// `rule`, or none is emptier enough.
     pub fn draw_taker(
         &self,
         giver: SiteId,
         holders: &[SiteId],
         rule: &PlacementRule,
         len: u32,
+        stays_in_rack: bool,
         rng: &mut impl Rng,
     ) -> Option<SiteId> {
         let from = self.sites.get(&giver)?;
         let takers: Vec<(f64, SiteId)> = self
             .sites
             .values()
+            .filter(|to| !stays_in_rack || to.rack == from.rack)
             .filter(|to| self.may_take(to, giver, holders, rule, len))
             .map(|to| {
                 let room = match from.is_drained {
@@ -239,15 +242,15 @@ mod tests {
         assert!(!levelling.has_taker(SiteId(1), &[SiteId(1), SiteId(2)]), "both hold a chunk");
         let (rule, mut rng) = (PlacementRule::at_most(2, 3), SmallRng::seed_from_u64(1));
         assert_eq!(
-            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1)], &rule, 1, &mut rng),
+            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1)], &rule, 1, false, &mut rng),
             Some(SiteId(2))
         );
         assert_eq!(
-            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)], &rule, 1, &mut rng),
+            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)], &rule, 1, false, &mut rng),
             None
         );
         assert_eq!(
-            levelling.draw_taker(SiteId(1), &[SiteId(1)], &rule, 1, &mut rng),
+            levelling.draw_taker(SiteId(1), &[SiteId(1)], &rule, 1, false, &mut rng),
             None,
             "the other is not emptier enough"
         );
@@ -276,7 +279,7 @@ mod tests {
                 for (giver, bytes) in levelling.givers() {
                     for _ in 0..bytes.div_ceil(u64::from(LEN)) {
                         let holders = [giver, SiteId(1), SiteId(6)];
-                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], &rule, LEN, &mut rng) else {
+                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], &rule, LEN, false, &mut rng) else {
                             break;
                         };
                         prop_assert!(taker != giver && taker.0 != 100);

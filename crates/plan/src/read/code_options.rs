@@ -8,7 +8,6 @@ use striate_codec::{ChunkSet, Code};
 
 use super::options::local_group;
 use crate::piece_options::UNGROUPED;
-use crate::placement_rule::local_groups;
 
 /// The ways to read the chunks of a code.
 #[derive(Clone, Debug)]
@@ -16,7 +15,8 @@ pub(super) struct CodeOptions {
     code: Code,
     /// The local group of each chunk.
     groups: Vec<usize>,
-    /// Chunks of a local group that tell anything new at most.
+    /// Chunks of a local group that tell anything new at most: the data chunks of the largest. A shorter last group may
+    /// so be taken with its local parity, which tells nothing new; the check of the final plan finds that.
     pub(super) cap: usize,
     /// The rest of each data chunk's local group.
     local: Vec<Option<ChunkSet>>,
@@ -41,15 +41,8 @@ impl KnownCodes {
 impl CodeOptions {
     fn new(code: &Code) -> Self {
         let (k, n) = (code.k(), code.n());
-        let (groups, cap) = match local_groups(code.spec()) {
-            None => (vec![UNGROUPED; n], 0),
-            Some(groups) => {
-                let count = groups[..k].iter().max().map_or(0, |last| last + 1);
-                let cap = groups[..k].iter().filter(|&&group| group == 0).count();
-                let of = |group: usize| if group < count { group } else { UNGROUPED };
-                (groups.into_iter().map(of).collect(), cap)
-            }
-        };
+        let cap = code.local_groups().iter().map(|group| group.len()).max().unwrap_or(0);
+        let groups = (0..n).map(|chunk| code.local_group_of(chunk).unwrap_or(UNGROUPED)).collect();
         let local = (0..k).map(|chunk| local_group(code, chunk)).collect();
         Self { code: code.clone(), groups, cap, local }
     }

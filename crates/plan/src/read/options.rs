@@ -19,8 +19,6 @@ use rand::{Rng, RngCore};
 use striate_codec::lrc::for_each_subset;
 use striate_codec::{ChunkSet, Code, CodecError};
 
-use crate::placement_rule::local_groups;
-
 /// A site as these options see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeState {
@@ -153,11 +151,9 @@ fn determining_prefix(code: &Code, chunk: usize, order: impl Iterator<Item = usi
 /// The rest of the local group of a chunk, which determines it; `None` for a code without local groups, and for a global
 /// parity.
 pub fn local_group(code: &Code, chunk: usize) -> Option<ChunkSet> {
-    let group_of = local_groups(code.spec())?;
-    let of = group_of.get(chunk)?;
-    let rest: ChunkSet =
-        (0..group_of.len()).filter(|&other| other != chunk && group_of[other] == *of).collect();
-    code.determines(&rest, &std::iter::once(chunk).collect()).then_some(rest)
+    let local = code.local_group_of(chunk)?;
+    let members = code.local_groups()[local].clone().chain([code.k() + local]);
+    Some(members.filter(|&member| member != chunk).collect())
 }
 
 /// The one degraded read that the paper's sampled policies consider (§3.1): the local group of an LRC; else, and where one of

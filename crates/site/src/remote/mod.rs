@@ -24,12 +24,13 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http::Method;
 use parking_lot::Mutex;
+use striate_codec::MultipleChecksums;
 use striate_core::{ChunkId, ClusterId, GRANULE_LEN, LoadReport, RackId, SiteId};
 use striate_runtime::Runtime;
 
 use crate::api::{
     AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, LoadStream, ReadRequest, ReadStream, Site,
-    SiteError, SiteStatus, SliceStream, Tend, Tended, WriteRequest,
+    SiteError, SiteStatus, SliceStream, Tend, Tended, WriteRequest, products_by_reading,
 };
 use crate::combine;
 use crate::granule;
@@ -286,6 +287,21 @@ impl Site for RemoteSite {
         self.inner.control_outcome(reply.load, reply.error)?;
         let info = reply.chunk.ok_or_else(|| self.inner.endpoint().unavailable("an empty reply"))?;
         convert::chunk_info(info)
+    }
+
+    async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {
+        let message = messages::ProductsRequest { chunk: convert::chunk_bytes(chunk), len };
+        let reply = match self.inner.control.client().products(message).await {
+            Ok(reply) => reply.into_inner(),
+            Err(status) if status.code() == tonic::Code::Unimplemented => {
+                return products_by_reading(|request| self.read(request), chunk, len).await;
+            }
+            Err(status) => return Err(error_of(status, self.inner.endpoint())),
+        };
+        self.inner.control_outcome(reply.load, reply.error)?;
+        let parts = <[u32; 8]>::try_from(reply.crc32c);
+        let wrong = |_| self.inner.endpoint().unavailable("not the checksums of eight products");
+        Ok(MultipleChecksums(parts.map_err(wrong)?))
     }
 
     fn combine(&self, request: CombineRequest) -> SliceStream {

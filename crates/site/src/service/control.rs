@@ -11,7 +11,7 @@ use crate::api::{DeleteRequest, Site, SiteError};
 use crate::local::LocalSite;
 use crate::protocol::control::messages::site_control_server::SiteControl;
 use crate::protocol::control::{self, messages};
-use crate::protocol::limits::{MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS, MAX_TENDED_BLOCKS};
+use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS, MAX_TENDED_BLOCKS};
 
 /// The server of [`messages`]. Requests reach it only from peers with a right to it.
 pub(super) struct Control {
@@ -65,6 +65,17 @@ impl Control {
     }
 }
 
+impl Control {
+    async fn products_of(
+        &self,
+        request: messages::ProductsRequest,
+    ) -> Result<messages::ProductsReply, SiteError> {
+        let chunk = control::chunk_id(&request.chunk)?;
+        let products = self.site.products(chunk, request.len.min(MAX_CHUNK_LEN)).await?;
+        Ok(messages::ProductsReply { load: self.load(), error: None, crc32c: products.0.to_vec() })
+    }
+}
+
 #[tonic::async_trait]
 impl SiteControl for Control {
     async fn status(
@@ -107,6 +118,19 @@ impl SiteControl for Control {
         request: Request<messages::VerifyRequest>,
     ) -> Result<Response<messages::VerifyReply>, Status> {
         let reply = self.check(request.into_inner()).await.unwrap_or_else(|error| messages::VerifyReply {
+            load: self.load(),
+            error: Some(control::error_message(&error)),
+            ..Default::default()
+        });
+        Ok(Response::new(reply))
+    }
+
+    async fn products(
+        &self,
+        request: Request<messages::ProductsRequest>,
+    ) -> Result<Response<messages::ProductsReply>, Status> {
+        let products = self.products_of(request.into_inner()).await;
+        let reply = products.unwrap_or_else(|error| messages::ProductsReply {
             load: self.load(),
             error: Some(control::error_message(&error)),
             ..Default::default()

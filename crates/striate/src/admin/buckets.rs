@@ -1,9 +1,13 @@
 //! Buckets, with profiles of their own.
 
+use std::time::Duration;
+
 use http::{Method, Response};
 use hyper::body::Incoming;
-use striate_client::CreateBucket;
-use striate_commands::admin::messages::{BucketInfo, NewBucket, NewOrigin, OriginInfo, SetBucket};
+use striate_client::{ColdSetting, CreateBucket};
+use striate_commands::admin::messages::{
+    BucketInfo, ColdBucket, NewBucket, NewOrigin, OriginInfo, SetBucket,
+};
 use striate_commands::failure::Failure;
 use striate_core::{Profile, Tier};
 use striate_meta::records;
@@ -35,6 +39,12 @@ impl AdminService {
                 let bucket = client.bucket(name).await.map_err(Failure::failed)?;
                 Ok(ok(&self.bucket_info(bucket)))
             }
+            (Method::POST, [name, "cold"]) => {
+                let wish: Option<ColdBucket> = read(body).await?;
+                client.set_cold(name, wish.map(cold_setting)).await.map_err(Failure::failed)?;
+                let bucket = client.bucket(name).await.map_err(Failure::failed)?;
+                Ok(ok(&self.bucket_info(bucket)))
+            }
             (Method::DELETE, [name]) => {
                 client.delete_bucket(name).await.map_err(Failure::failed)?;
                 Ok(ok(&serde_json::json!({})))
@@ -58,6 +68,7 @@ impl AdminService {
             block_len: wish.block_len,
             group_len: wish.group_len,
             packing: wish.packing,
+            cold: wish.cold.map(cold_setting),
             ..CreateBucket::default()
         };
         let bucket = self.shared.cluster.client().create_bucket(request).await.map_err(Failure::failed)?;
@@ -119,6 +130,18 @@ impl AdminService {
             packing: Some(bucket.packing).filter(|text| !text.is_empty()),
             volatile,
             origin,
+            cold: bucket.cold.and_then(|cold| {
+                let profile = cold.profile.parse().ok()?;
+                Some(ColdBucket { profile, after_s: cold.after_s, without_spare_rack: false })
+            }),
         }
+    }
+}
+
+fn cold_setting(cold: ColdBucket) -> ColdSetting {
+    ColdSetting {
+        profile: cold.profile,
+        after: Duration::from_secs(cold.after_s),
+        without_spare_rack: cold.without_spare_rack,
     }
 }

@@ -29,7 +29,7 @@ impl AdminService {
             };
             let cluster = &this.shared.cluster;
             let _hold = cluster.upkeep().packing().hold().await;
-            let wish = PackWish { bucket: wish.bucket, now: wish.now };
+            let wish = PackWish { bucket: wish.bucket, now: wish.now, cold: wish.cold };
             let packed = striate_control::pack_now(cluster.client().stripes(), &wish, |progress| {
                 pace.progress(progress)
             });

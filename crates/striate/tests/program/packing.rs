@@ -259,7 +259,7 @@ async fn a_gateway_packs_by_hand_and_shows_what_the_leader_says() {
     service.serve_socket(&socket);
     let args = AdminArgs { dir: None, admin_socket: Some(socket) };
     let admin = AdminClient::find(cluster.runtime.clone(), &args).unwrap();
-    let wish = PackNow { bucket: None, now: true };
+    let wish = PackNow { now: true, ..PackNow::default() };
     let report = admin.follow_with("/v1/packing/run", &wish, |_| {}).await.unwrap();
     assert!(report["report"]["progress"]["packed"]["objects"].as_u64().unwrap() > 30, "{report}");
     for object in 0..60 {

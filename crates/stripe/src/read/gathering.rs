@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use striate_codec::{ChunkSet, crc32c_append};
-use striate_core::{ChunkId, ChunkRange, Generation, SiteId};
+use striate_core::{ChunkRange, Generation, SiteId};
 use striate_meta::records::Copy;
 use striate_plan::QueryPiece;
 use striate_runtime::{Buffer, BufferPool};
@@ -66,6 +66,8 @@ pub(super) struct Piece {
     pub(super) error: Option<StripeError>,
     /// It is of a cached form, and others are read in its place.
     pub(super) is_replaced: bool,
+    /// Its columns are being computed from a wide stripe.
+    pub(super) is_read_around: bool,
 }
 
 impl StripeRead {
@@ -143,12 +145,10 @@ impl StripeRead {
         if self.covering(columns).any(|request| request.index == index && request.stands_for_chunk()) {
             return None;
         }
-        let generation = match copy {
-            None => self.stripe.record.locations[index].generation,
-            Some(copy) => self.copies[copy].generation,
-        };
-        let chunk =
-            ChunkId { stripe: self.stripe.id, index: index as u8, generation: Generation(generation) };
+        let mut chunk = self.stripe.file(index);
+        if let Some(copy) = copy {
+            chunk.generation = Generation(self.copies[copy].generation);
+        }
         let range = ChunkRange { chunk, offset: columns.start, len: columns.end - columns.start };
         self.asked.push(Asked { index, copy, columns: columns.clone(), state: State::Awaited });
         Some((self.asked.len() - 1, range))
@@ -380,7 +380,7 @@ fn true_copies(stripe: &OpenedStripe) -> Vec<Copy> {
 
 impl Piece {
     pub(super) fn new(stripe: usize, shape: PieceShape, whole_of: Option<usize>) -> Self {
-        Self { stripe, shape, whole_of, chunks: None, error: None, is_replaced: false }
+        Self { stripe, shape, whole_of, chunks: None, error: None, is_replaced: false, is_read_around: false }
     }
 
     /// It was neither completed nor given up.

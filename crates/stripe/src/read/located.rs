@@ -69,7 +69,8 @@ impl Located {
         let (ids, of_span) = stripes_of(spans, cached)?;
         let sites = sites.snapshot();
         let answers = |stripe: &Arc<OpenedStripe>| {
-            stripe.record.locations.iter().all(|location| sites.is_readable(SiteId(location.site)))
+            let is_there = |index: usize| sites.is_readable(SiteId(stripe.record.locations[index].site));
+            (0..stripe.record.locations.len()).all(|index| is_there(index) || !stripe.has_place(index))
         };
         let known = |&id: &StripeId| Some(StripeRead::new(table.known(id).filter(answers)?, true));
         let mut at_hand: Vec<Option<StripeRead>> = ids.iter().map(known).collect();

@@ -13,6 +13,7 @@
 //! - [`damage`]: what reads find missing or damaged becomes debt.
 //! - [`measure`], [`sampling`]: what reads took, and what was asked for together.
 
+mod around;
 mod arrival;
 mod cached;
 mod damage;

@@ -107,6 +107,7 @@ enum Shortage {
     Failed,
 }
 
+type Around<'a> = BoxFuture<'a, (usize, Result<Bytes, StripeError>)>;
 type LookUp<'a> = BoxFuture<'a, (usize, Result<Option<Arc<OpenedStripe>>, StripeError>)>;
 
 /// A query while it is read.
@@ -116,6 +117,8 @@ struct Query<'a, HandOut> {
     located: Located,
     requests: SiteRequests,
     look_ups: FuturesUnordered<LookUp<'a>>,
+    /// Pieces that are read around their stripes: their columns are computed from wide stripes.
+    arounds: FuturesUnordered<Around<'a>>,
     /// Pieces that are neither complete nor given up.
     open: usize,
     shortage: Shortage,
@@ -217,6 +220,7 @@ impl Reads {
             spans,
             requests: SiteRequests::new(self.clone(), self.shared.options.read_policy.predicts_lateness()),
             look_ups: FuturesUnordered::new(),
+            arounds: FuturesUnordered::new(),
             open: open.len(),
             shortage: Shortage::None,
             is_more_asked_than_needed: false,
@@ -301,6 +305,9 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                 Some((stripe, found)) = self.look_ups.next(), if !self.look_ups.is_empty() => {
                     self.take_look_up(stripe, found);
                 }
+                Some((piece, read)) = self.arounds.next(), if !self.arounds.is_empty() => {
+                    self.take_around(piece, read);
+                }
                 () = &mut timer => {
                     if self.requests.look_at_clock(&mut self.located) {
                         self.shortage = Shortage::Late;
@@ -322,7 +329,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// Whether nothing is under way and nothing more can be asked for. What is still open is then given up: no read waits
     /// for what nobody was asked for.
     fn is_stuck(&mut self) -> bool {
-        let is_idle = |query: &Self| query.requests.is_idle() && query.look_ups.is_empty();
+        let is_idle =
+            |query: &Self| query.requests.is_idle() && query.look_ups.is_empty() && query.arounds.is_empty();
         if !is_idle(self) {
             return false;
         }
@@ -432,11 +440,18 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     fn ask_for_the_rest(&mut self) {
         let why = std::mem::replace(&mut self.shortage, Shortage::None);
         let open: Vec<usize> = self.located.open_pieces().collect();
-        let is_short = |&piece: &usize| !self.located.for_plan(piece).is_determined();
+        let is_short = |&piece: &usize| {
+            !self.located.pieces[piece].is_read_around && !self.located.for_plan(piece).is_determined()
+        };
         let mut short: Vec<usize> = open.into_iter().filter(is_short).collect();
         let (mut plannable, mut hopeless) = (Vec::with_capacity(short.len()), Vec::new());
         for piece in short.drain(..) {
             if !self.can_be_had(piece) {
+                let of = &self.located.stripes[self.located.pieces[piece].stripe].stripe;
+                if why == Shortage::Late && of.record.dropped && self.read_around(piece) {
+                    // Whichever comes first is used.
+                    continue;
+                }
                 // Late chunks count only where the others are too few.
                 let Piece { stripe, shape, .. } = &self.located.pieces[piece];
                 self.located.stripes[*stripe].await_late(shape);
@@ -546,10 +561,66 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         for piece in open {
             let stripe = &self.located.stripes[number];
             let shape = &self.located.pieces[piece].shape;
+            if error.is_none() && !stripe.may_complete(shape) && self.read_around(piece) {
+                continue;
+            }
+            let stripe = &self.located.stripes[number];
+            let shape = &self.located.pieces[piece].shape;
             if error.is_some() || !stripe.may_complete(shape) {
                 let error = error.clone().unwrap_or_else(|| stripe.unreadable(shape));
                 self.located.pieces[piece].error = Some(error);
                 self.open -= 1;
+            }
+        }
+    }
+
+    /// Has a piece's columns computed from the wide stripe of the chunk that it wants. `false` where it is in none. It stays open.
+    fn read_around(&mut self, number: usize) -> bool {
+        let piece = &self.located.pieces[number];
+        let stripe = &self.located.stripes[piece.stripe].stripe;
+        let wanted = piece.shape.wanted.iter().next().filter(|_| piece.shape.wanted.len() == 1);
+        let Some(index) = wanted.filter(|&index| stripe.wide_of(index).is_some()) else { return false };
+        if !std::mem::replace(&mut self.located.pieces[number].is_read_around, true) {
+            let (reads, piece) = (self.reads, &self.located.pieces[number]);
+            let (id, columns) = (self.located.stripes[piece.stripe].stripe.id, piece.shape.columns.clone());
+            self.arounds.push(Box::pin(async move { (number, reads.read_around(id, index, columns).await) }));
+            self.stats.planned_again += 1;
+        }
+        true
+    }
+
+    /// Takes columns that were computed. They must match the checksum of what they are all of.
+    fn take_around(&mut self, number: usize, read: Result<Bytes, StripeError>) {
+        let piece = &mut self.located.pieces[number];
+        if !piece.is_open() {
+            return;
+        }
+        let (stripe, whole_of) = (piece.stripe, piece.whole_of);
+        let is_right = |bytes: &Bytes| {
+            let of = whole_of.map(|of| &self.spans[of].of);
+            of.is_none_or(|of| matches_checksum(of, &trim(vec![bytes.clone()], of.len())))
+        };
+        self.open -= 1;
+        match read {
+            Ok(bytes) if is_right(&bytes) => {
+                self.stats.decoded_bytes += bytes.len() as u64;
+                piece.chunks = Some(vec![bytes]);
+                for (span, bytes) in self.located.take_complete(stripe) {
+                    (self.hand_out)(span, bytes, self.located.served_from(span, stripe));
+                }
+            }
+            Ok(_) => {
+                let reason = "what its wide stripe gives does not match the checksum in its row".to_owned();
+                let id = self.located.stripes[stripe].stripe.id;
+                piece.error = Some(crate::table::inconsistent(id, reason));
+            }
+            Err(error) => {
+                let may_complete = self.located.stripes[stripe].may_complete(&piece.shape);
+                match may_complete {
+                    // What was late may still come.
+                    true => (piece.is_read_around, self.open) = (false, self.open + 1),
+                    false => piece.error = Some(error),
+                }
             }
         }
     }

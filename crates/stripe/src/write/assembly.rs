@@ -1,17 +1,21 @@
 //! Chunks that are sums of others: a site makes one and stores it, so that no bytes pass here (design.md §4.2), or it is made here.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use futures::stream::StreamExt;
 use striate_codec::{accumulate, crc32c, crc32c_append};
 use striate_core::{ChunkId, ChunkRange, Generation, RackId, SiteId, StripeId};
-use striate_meta::records::Location;
-use striate_plan::{CombineTerm, CombineTree};
-use striate_site::{AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, SiteError};
+use striate_meta::records::Stripe;
+use striate_plan::CombineTree;
+use striate_site::{AssembleRequest, Priority, ReadRequest, SiteError};
 
 use super::writes::Writes;
+use crate::table::file_of;
+use crate::trees::{self, SLICE_LEN};
 
-/// Slices of a chunk that sites send each other.
-const SLICE_LEN: u32 = 256 << 10;
+/// Bytes a second that a site is sent at least while it makes a chunk.
+const SLOWEST: u64 = 8 << 20;
 /// Bytes that are multiplied together: they stay in the processor's cache.
 const PRODUCT_LEN: usize = 32 << 10;
 
@@ -20,9 +24,8 @@ const PRODUCT_LEN: usize = 32 << 10;
 pub(super) struct Assembly<'a> {
     pub(super) writes: &'a Writes,
     pub(super) stripe: StripeId,
-    /// Where its chunks are.
-    pub(super) locations: &'a [Location],
-    pub(super) chunk_len: u32,
+    /// Where its chunks are, and under which names.
+    pub(super) record: &'a Stripe,
     pub(super) priority: Priority,
 }
 
@@ -35,17 +38,10 @@ impl Assembly<'_> {
         terms: &[(u8, usize)],
         cost: impl Fn(usize) -> f64,
     ) -> CombineTree {
-        let rack_of = |site: SiteId| match self.writes.shared.sites.get(site) {
-            Some(known) => known.rack(),
-            // It has nobody to add up with.
-            None => RackId(format!("unknown, of site {site}")),
-        };
-        let term = |&(coefficient, chunk): &(u8, usize)| {
-            let site = SiteId(self.locations[chunk].site);
-            CombineTerm { chunk, coefficient, site, rack: rack_of(site), cost: cost(chunk) }
-        };
-        let terms: Vec<CombineTerm> = terms.iter().map(term).collect();
-        CombineTree::new(&terms, site, &rack_of(site))
+        let rack_of = |site: SiteId| self.writes.shared.sites.get(site).map(|site| site.rack());
+        let terms = trees::terms(self.record, terms, cost, rack_of);
+        let rack = rack_of(site).unwrap_or_else(|| RackId(format!("unknown, of site {site}")));
+        CombineTree::new(&terms, site, &rack)
     }
 
     /// Has the site at the root of a tree make a chunk of this generation: the sum that the tree adds up. Its location says
@@ -56,15 +52,27 @@ impl Assembly<'_> {
         generation: Generation,
         tree: &CombineTree,
     ) -> Result<(), SiteError> {
+        let chunk = ChunkId { stripe: self.stripe, index: index as u8, generation };
+        self.make_as(chunk, self.record.locations[index].crc32c, tree).await
+    }
+
+    /// Has the site at the root of a tree make a file that has this checksum.
+    pub(super) async fn make_as(
+        &self,
+        chunk: ChunkId,
+        crc32c: u32,
+        tree: &CombineTree,
+    ) -> Result<(), SiteError> {
         let site = self.writes.shared.sites.get(tree.site);
         let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let request = AssembleRequest {
-            chunk: ChunkId { stripe: self.stripe, index: index as u8, generation },
-            crc32c: self.locations[index].crc32c,
-            combination: self.combination(tree),
-        };
+        let (columns, priority) = (0..self.record.chunk_len, self.priority);
+        let combination = trees::combination(self.stripe, self.record, tree, &columns, priority);
         let options = &self.writes.shared.options;
-        let deadline = options.read_deadline + options.write_deadline;
+        // Every sum that comes to one site takes its time.
+        let sums = tree.loads().into_iter().map(|(_, chunks)| chunks).max().unwrap_or(1);
+        let sending = Duration::from_secs(u64::from(sums) * u64::from(self.record.chunk_len) / SLOWEST);
+        let deadline = options.read_deadline + options.write_deadline + sending;
+        let request = AssembleRequest { chunk, crc32c, combination };
         let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
@@ -72,10 +80,10 @@ impl Assembly<'_> {
     /// The sum of these (coefficient, chunk index), made here a slice after the other: for when sites cannot, because one has just
     /// joined and others do not know it yet.
     pub(super) async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
-        let mut sum = BytesMut::zeroed(self.chunk_len as usize);
+        let mut sum = BytesMut::zeroed(self.record.chunk_len as usize);
         for &(coefficient, index) in terms {
-            for offset in (0..self.chunk_len).step_by(SLICE_LEN as usize) {
-                let len = SLICE_LEN.min(self.chunk_len - offset);
+            for offset in (0..self.record.chunk_len).step_by(SLICE_LEN as usize) {
+                let len = SLICE_LEN.min(self.record.chunk_len - offset);
                 let slice = self.read(index, offset, len).await?;
                 accumulate(coefficient, &slice, &mut sum[offset as usize..(offset + len) as usize]);
             }
@@ -85,7 +93,7 @@ impl Assembly<'_> {
 
     /// Some bytes of a chunk.
     pub(super) async fn read(&self, index: usize, offset: u32, len: u32) -> Result<Bytes, SiteError> {
-        let site = self.writes.shared.sites.get(SiteId(self.locations[index].site));
+        let site = self.writes.shared.sites.get(SiteId(self.record.locations[index].site));
         let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
         let ranges = vec![ChunkRange { chunk: self.chunk(index), offset, len }];
         let request = ReadRequest { ranges, priority: self.priority, deadline: None };
@@ -98,23 +106,7 @@ impl Assembly<'_> {
     }
 
     fn chunk(&self, index: usize) -> ChunkId {
-        let generation = Generation(self.locations[index].generation);
-        ChunkId { stripe: self.stripe, index: index as u8, generation }
-    }
-
-    /// What the site at the root of a tree is asked.
-    fn combination(&self, tree: &CombineTree) -> CombineRequest {
-        let upstream = tree.upstream.iter();
-        CombineRequest {
-            offset: 0,
-            len: self.chunk_len,
-            slice_len: SLICE_LEN,
-            local: tree.local.iter().map(|&(by, index)| (by, self.chunk(index))).collect(),
-            upstream: upstream
-                .map(|from| CombineSource { site: from.site, request: self.combination(from) })
-                .collect(),
-            priority: self.priority,
-        }
+        file_of(self.stripe, self.record, index)
     }
 }
 

@@ -24,9 +24,10 @@ use striate_site::{Priority, SiteError, WriteRequest};
 use super::assembly::Assembly;
 use super::entry::{cancel, cancel_in_background, garbage_of, put_record, remove, unnamed_of};
 use super::release::add_garbage;
+use super::wide::{Links, is_same_file};
 use super::writes::Writes;
 use crate::error::StripeError;
-use crate::table::{OpenedStripe, holders};
+use crate::table::{OpenedStripe, file_of, gone, holders};
 
 /// The record format that has entries.
 const ENTRIES_SINCE: u32 = 2;
@@ -64,6 +65,8 @@ pub struct StripeChange<'a> {
     entry: Option<u32>,
     /// An entry was opened: what this change wrote is in it, named, or garbage.
     is_entered: bool,
+    /// The wide stripes that its chunks are members of.
+    links: Links,
 }
 
 impl Drop for StripeChange<'_> {
@@ -98,9 +101,29 @@ impl<'a> StripeChange<'a> {
             strays: Vec::new(),
             entry: None,
             is_entered: false,
+            links: Links::default(),
         };
+        this.learn_links().await?;
         this.learn_racks().await?;
         Ok(this)
+    }
+
+    /// Looks up the wide stripes of its chunks, until their records and this one's agree.
+    async fn learn_links(&mut self) -> Result<(), StripeError> {
+        let table = &self.writes.shared.table;
+        for _ in 0..ATTEMPTS {
+            let all: Vec<usize> = (0..self.record.locations.len()).collect();
+            self.links = Links::find(table, self.id, &self.record, &all).await?;
+            if self.links.agree(self.id, &self.record) {
+                return Ok(());
+            }
+            // A change of both came in between.
+            let row = table.meta().get(&keys::stripe(self.id)).await?;
+            let row = row.ok_or_else(|| gone(self.id))?;
+            self.record = row.record()?;
+            self.row = row;
+        }
+        Err(StripeError::Busy)
     }
 
     /// Looks up the racks of sites that have, or may have, a chunk and that this process does not know: one that has just joined
@@ -109,10 +132,9 @@ impl<'a> StripeChange<'a> {
         let shared = &self.writes.shared;
         let locations = self.record.locations.iter().map(|at| at.site);
         let places = self.record.entries.iter().flat_map(|entry| &entry.places).map(|place| place.site);
-        let unknown: BTreeSet<SiteId> = locations
-            .chain(places)
-            .filter(|&site| site != 0)
-            .map(SiteId)
+        let own = locations.chain(places).filter(|&site| site != 0).map(SiteId);
+        let unknown: BTreeSet<SiteId> = own
+            .chain(self.links.sites())
             .filter(|site| shared.sites.get(*site).is_none() && !self.racks_elsewhere.contains_key(site))
             .collect();
         if unknown.is_empty() {
@@ -158,8 +180,7 @@ impl<'a> StripeChange<'a> {
 
     /// The full name of a chunk as the record has it.
     pub fn chunk(&self, index: usize) -> ChunkId {
-        let generation = Generation(self.record.locations[index].generation);
-        ChunkId { stripe: self.id, index: index as u8, generation }
+        file_of(self.id, &self.record, index)
     }
 
     /// Takes a new generation, durably, and opens an entry: chunks of this generation will be written to `places`, as
@@ -244,14 +265,32 @@ impl<'a> StripeChange<'a> {
         self.assembly().make(index, generation, tree).await
     }
 
+    /// As [`StripeChange::combine_tree`], over the chunks of another stripe.
+    pub fn tree_over(
+        &self,
+        of: &OpenedStripe,
+        site: SiteId,
+        terms: &[(u8, usize)],
+        cost: impl Fn(usize) -> f64,
+    ) -> CombineTree {
+        Assembly { stripe: of.id, record: &of.record, ..self.assembly() }.tree(site, terms, cost)
+    }
+
+    /// As [`StripeChange::assemble_chunk`], of chunks of another stripe.
+    pub async fn assemble_from(
+        &self,
+        of: &OpenedStripe,
+        index: usize,
+        generation: Generation,
+        tree: &CombineTree,
+    ) -> Result<(), SiteError> {
+        let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
+        let crc32c = self.record.locations[index].crc32c;
+        Assembly { stripe: of.id, record: &of.record, ..self.assembly() }.make_as(chunk, crc32c, tree).await
+    }
+
     fn assembly(&self) -> Assembly<'_> {
-        Assembly {
-            writes: self.writes,
-            stripe: self.id,
-            locations: &self.record.locations,
-            chunk_len: self.record.chunk_len,
-            priority: self.priority,
-        }
+        Assembly { writes: self.writes, stripe: self.id, record: &self.record, priority: self.priority }
     }
 
     /// Takes note of a write that failed: the chunk may be there, unless the site said that it has not taken it.
@@ -315,6 +354,12 @@ impl<'a> StripeChange<'a> {
         let before: Stripe = self.row.record()?;
         let mut record = self.record.clone();
         let mut replaced = replaced.to_vec();
+        let moved: Vec<usize> = self.changed_since(&before);
+        // What is moved was looked up with the record; the rest of the links is not needed.
+        let links = Links::find(&self.writes.shared.table, self.id, &before, &moved).await?;
+        if !links.agree(self.id, &before) {
+            return Ok(false);
+        }
         match self.entry.and_then(|generation| remove(&mut record, generation)) {
             Some(entry) => replaced.extend(unnamed_of(&record, &entry)),
             None => replaced.extend_from_slice(&self.strays),
@@ -323,6 +368,7 @@ impl<'a> StripeChange<'a> {
         let new = self.writes.ensure_placement(&holders(&record)).await?;
         let mut tx = self.unchanged();
         put_record(&mut tx, self.id, &record, &before);
+        links.carry(&mut tx, &record);
         if old != new {
             tx.delete(keys::reverse(old, self.id));
             tx.put(keys::reverse(new, self.id), Bytes::new());
@@ -335,11 +381,19 @@ impl<'a> StripeChange<'a> {
             Debt::Paid => drop(tx.delete(keys::debt(self.id))),
             Debt::Owed => drop(tx.put(keys::debt(self.id), Bytes::new())),
         }
-        self.writes.shared.table.forget(self.id);
+        let forget =
+            || std::iter::once(self.id).chain(links.ids()).for_each(|id| self.writes.shared.table.forget(id));
+        forget();
         let done = matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
         // Also what was read while it was committed.
-        self.writes.shared.table.forget(self.id);
+        forget();
         Ok(done)
+    }
+
+    /// The chunks that are other files than before, or are none any more.
+    fn changed_since(&self, before: &Stripe) -> Vec<usize> {
+        let of = |index: &usize| !is_same_file(&self.record.locations[*index], &before.locations[*index]);
+        (0..self.record.locations.len()).filter(of).collect()
     }
 
     /// Puts this change on top of the record as it is now. `false` when it cannot be: its entry is gone, the chunks that it
@@ -356,23 +410,31 @@ impl<'a> StripeChange<'a> {
             self.entry = None;
             return Ok(false);
         }
+        let changed = self.changed_since(&before);
         let wanted = std::mem::replace(&mut self.record, now);
         self.row = row;
+        self.learn_links().await?;
         self.learn_racks().await?;
-        let changed: Vec<usize> = (0..wanted.locations.len())
-            .filter(|&index| wanted.locations[index] != before.locations[index])
-            .collect();
-        let is_as_before = |&index: &usize| self.record.locations[index] == before.locations[index];
+        let is_as_before =
+            |&index: &usize| is_same_file(&self.record.locations[index], &before.locations[index]);
         let added: Vec<Copy> =
             wanted.copies.iter().filter(|copy| !before.copies.contains(copy)).copied().collect();
         // What was copied must be what the chunk is.
         let is_true =
             |copy: &Copy| self.record.locations[copy.index as usize].content_version == copy.content_version;
-        let is_possible = changed.iter().all(is_as_before) && added.iter().all(is_true) && {
-            changed.iter().for_each(|&index| self.record.locations[index] = wanted.locations[index]);
-            self.record.copies.extend(added);
-            self.obeys_rule(&changed)
-        };
+        let is_possible = changed.iter().all(is_as_before)
+            && added.iter().all(is_true)
+            && (self.record.wide_state, self.record.dropped) == (before.wide_state, before.dropped)
+            && {
+                for &index in &changed {
+                    let (now, wanted) = (&mut self.record.locations[index], &wanted.locations[index]);
+                    (now.site, now.generation) = (wanted.site, wanted.generation);
+                    (now.crc32c, now.content_version) = (wanted.crc32c, wanted.content_version);
+                }
+                (self.record.wide_state, self.record.dropped) = (wanted.wide_state, wanted.dropped);
+                self.record.copies.extend(added);
+                self.obeys_rule(&changed)
+            };
         if !is_possible {
             self.cancel_entry().await;
         }
@@ -390,8 +452,15 @@ impl<'a> StripeChange<'a> {
             let places = racks.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
             // A site that is not known any more is repair's business.
             let is_admitted = racks[index].as_ref().is_none_or(|rack| rule.admits(index, rack, places));
-            !is_taken && is_admitted
+            !is_taken && is_admitted && self.wide_admits(index, SiteId(site))
         })
+    }
+
+    /// Whether the wide stripe of a chunk, if it is a member of one, lets it go to a site.
+    pub fn wide_admits(&self, index: usize, site: SiteId) -> bool {
+        let racks = self.writes.shared.sites.rack_count();
+        let Some(rack) = self.rack_of(site) else { return true };
+        self.links.admit(index, site, &rack, |site| self.rack_of(site), racks)
     }
 
     async fn cancel_entry(&mut self) {

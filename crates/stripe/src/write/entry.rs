@@ -10,12 +10,13 @@
 use std::time::Duration;
 
 use striate_core::{ChunkId, SiteId, StripeId};
-use striate_meta::records::{Copy, Entry, GarbageChunk, Stripe};
+use striate_meta::records::{Copy, Entry, GarbageChunk, Stripe, WideState};
 use striate_meta::{Commit, LeaseId, Row, Transaction, keys, records};
 
 use super::release::add_garbage;
 use super::writes::Writes;
 use crate::error::StripeError;
+use crate::table::own_locations;
 
 /// So often a cancellation is tried that loses against other changes of the record.
 const ATTEMPTS: usize = 16;
@@ -39,8 +40,9 @@ pub(super) fn unnamed_of(stripe: &Stripe, entry: &Entry) -> Vec<GarbageChunk> {
 }
 
 fn names(stripe: &Stripe, chunk: &GarbageChunk) -> bool {
-    let location = stripe.locations.get(chunk.index as usize);
-    location.is_some_and(|at| (at.site, at.generation) == (chunk.site, chunk.generation))
+    // The members of a wide stripe are files of other stripes.
+    let location = own_locations(stripe).find(|&(index, _)| index == chunk.index as usize);
+    location.is_some_and(|(_, at)| (at.site, at.generation) == (chunk.site, chunk.generation))
         || stripe.copies.iter().any(|copy| garbage_of(copy) == *chunk)
 }
 
@@ -61,14 +63,19 @@ pub(super) fn remove(stripe: &mut Stripe, generation: u32) -> Option<Entry> {
     Some(stripe.entries.remove(at))
 }
 
-/// Adds the record to `tx`, and the rows by which stripes with open entries, and those with copies, are found. `before` is what it
-/// replaces.
+/// Whether something of a stripe is still to be done: a change is under way, or a wide stripe is not all there, or not the only
+/// protection of its members yet.
+pub(super) fn is_in_work(stripe: &Stripe) -> bool {
+    !stripe.entries.is_empty() || !matches!(stripe.wide_state(), WideState::Narrow | WideState::Complete)
+}
+
+/// Adds the record to `tx`, and the rows by which stripes in work, and those with copies, are found. `before` is what it replaces.
 pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, before: &Stripe) {
     tx.put(keys::stripe(id), records::encode(record));
-    match (record.entries.is_empty(), before.entries.is_empty()) {
-        (false, _) => drop(tx.put(keys::change(id), bytes::Bytes::new())),
-        (true, false) => drop(tx.delete(keys::change(id))),
-        (true, true) => {}
+    match (is_in_work(record), is_in_work(before)) {
+        (true, _) => drop(tx.put(keys::change(id), bytes::Bytes::new())),
+        (false, true) => drop(tx.delete(keys::change(id))),
+        (false, false) => {}
     }
     // Also where there were others: the row's revision tells processes that remember the record.
     match record.copies.is_empty() {

@@ -94,8 +94,12 @@ impl Packer {
         Self { writes, names: OnceCell::new() }
     }
 
+    pub(super) fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
     /// Its registration under a lease of its own.
-    async fn names(&self) -> Result<&Writer, StripeError> {
+    pub(super) async fn names(&self) -> Result<&Writer, StripeError> {
         let shared = &self.writes.shared;
         let open = || Writer::open_single(shared.runtime.clone(), shared.table.meta().clone());
         self.names.get_or_try_init(open).await
@@ -147,7 +151,7 @@ impl Packer {
     }
 
     /// Submits a transaction until its outcome is known.
-    async fn submit(&self, tx: &Transaction) -> Result<Commit, MetaError> {
+    pub(super) async fn submit(&self, tx: &Transaction) -> Result<Commit, MetaError> {
         let shared = &self.writes.shared;
         submit(&shared.runtime, shared.table.meta().as_ref(), tx).await
     }
@@ -276,11 +280,15 @@ impl<'a> GroupWriter<'a> {
             .filter(|(coefficient, _)| *coefficient != 0)
             .collect();
         let site = self.sites[index];
+        let record = Stripe {
+            chunk_len: self.partition_len,
+            locations: self.placed.locations.clone(),
+            ..Stripe::default()
+        };
         let assembly = Assembly {
             writes: &self.packer.writes,
             stripe: self.name.id,
-            locations: &self.placed.locations,
-            chunk_len: self.partition_len,
+            record: &record,
             priority: Priority::Background,
         };
         let made = assembly.make(index, FIRST, &assembly.tree(site, &terms, |_| 0.0)).await;

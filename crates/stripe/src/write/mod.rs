@@ -7,6 +7,7 @@
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
 //! - [`entry`]: changes under way, written down before their files exist.
 //! - [`change`]: other places for a stripe's chunks, for repairs and moves.
+//! - `wide`: wide stripes, whose data chunks are those of others.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
 //! - [`submit`](mod@submit): transactions whose outcome must be known.
 
@@ -19,6 +20,7 @@ mod put;
 mod release;
 mod segment;
 mod submit;
+mod wide;
 mod writes;
 
 pub use change::{Debt, StripeChange};
@@ -31,5 +33,7 @@ pub use release::{add_garbage, release_and_leave_debt, release_stripe};
 pub(crate) use release::{release_blocks, release_part, release_segment};
 pub use segment::SegmentWriter;
 pub(crate) use submit::submit;
+pub use wide::{WidePlan, WideStep};
+pub(crate) use wide::{abort, advance};
 pub use writes::SeparateWriter;
 pub(crate) use writes::Writes;

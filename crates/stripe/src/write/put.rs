@@ -346,7 +346,7 @@ pub(super) struct Placed {
 
 impl Placed {
     pub(super) fn new(n: usize, crcs: &[u32]) -> Self {
-        let location = |&crc32c: &u32| Location { site: 0, generation: FIRST.0, crc32c, content_version: 0 };
+        let location = |&crc32c: &u32| Location { generation: FIRST.0, crc32c, ..Location::default() };
         let locations = crcs.iter().map(location).collect();
         Self {
             locations,

@@ -7,9 +7,9 @@ use striate_meta::records::{
 };
 use striate_meta::{Transaction, keys};
 
-use super::entry::{garbage_of, unnamed_of};
+use super::entry::{garbage_of, is_in_work, unnamed_of};
 use crate::error::StripeError;
-use crate::table::{StripeTable, holders, stripe_id};
+use crate::table::{StripeTable, holders, own_locations, stripe_id};
 
 /// See [`crate::Stripes::release_blocks`].
 pub(crate) async fn release_blocks(
@@ -49,7 +49,7 @@ pub fn release_and_leave_debt(tx: &mut Transaction, id: StripeId, stripe: &Strip
     let holders = holders(stripe);
     tx.delete(keys::stripe(id));
     tx.delete(keys::reverse(keys::placement_of(holders), id));
-    let chunks = stripe.locations.iter().enumerate().filter(|(_, location)| location.site != 0);
+    let chunks = own_locations(stripe).filter(|(_, location)| location.site != 0);
     let chunks = chunks.map(|(index, location)| GarbageChunk {
         index: index as u32,
         site: location.site,
@@ -58,7 +58,7 @@ pub fn release_and_leave_debt(tx: &mut Transaction, id: StripeId, stripe: &Strip
     let changing = stripe.entries.iter().flat_map(|entry| unnamed_of(stripe, entry));
     let copies = stripe.copies.iter().map(garbage_of);
     add_garbage(tx, id, chunks.chain(changing).chain(copies).collect());
-    if !stripe.entries.is_empty() {
+    if is_in_work(stripe) {
         tx.delete(keys::change(id));
     }
     if !stripe.copies.is_empty() {

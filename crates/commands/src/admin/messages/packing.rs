@@ -93,6 +93,9 @@ pub struct PackedBucket {
     pub figures: PackFigures,
     /// How long ago.
     pub counted_s_ago: u64,
+    /// What is cold, and sealed; none where nothing is to be.
+    #[serde(default)]
+    pub sealed: Option<SealedState>,
 }
 
 /// What is to be packed at once.
@@ -102,4 +105,28 @@ pub struct PackNow {
     pub bucket: Option<String>,
     /// Also what has not settled, and what fills no group of the usual size.
     pub now: bool,
+    /// Then seal what is cold, where buckets say into what.
+    #[serde(default)]
+    pub cold: bool,
+}
+
+/// What is cold of a bucket, and sealed into wide stripes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedState {
+    /// The profile of its wide stripes.
+    pub profile: String,
+    /// Packed stripes that are cold.
+    pub cold_stripes: u64,
+    /// Of these, stripes of which all partitions are in wide stripes,
+    pub sealed_stripes: u64,
+    /// and some of them.
+    pub half_sealed: u64,
+    /// Cold partitions that wait for others.
+    pub waiting: u64,
+    /// Why they wait.
+    pub held_up: Option<String>,
+    /// Cold objects in stripes of their own.
+    pub not_packed: u64,
+    /// Bytes of these.
+    pub not_packed_bytes: u64,
 }

@@ -2,7 +2,8 @@
 
 use striate_commands::admin::messages::{
     CopiesState, GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, PackFigures,
-    PackedBucket, PackingState, PackingStatus, RepairState, ScrubCounts, ScrubState, SilentState,
+    PackedBucket, PackingState, PackingStatus, RepairState, ScrubCounts, ScrubState, SealedState,
+    SilentState,
 };
 use striate_core::StripeId;
 use striate_meta::{MetaError, ScanRange, keys, records};
@@ -189,6 +190,20 @@ fn packed_bucket(bucket: String, record: records::PackedBucket, now_unix_ms: u64
         reason: Some(record.reason).filter(|reason| !reason.is_empty()),
         figures: pack_figures(record.figures),
         counted_s_ago: seconds_ago(record.counted_unix_ms, now_unix_ms),
+        sealed: record.sealed.map(sealed_state),
+    }
+}
+
+fn sealed_state(figures: records::SealedFigures) -> SealedState {
+    SealedState {
+        profile: figures.profile,
+        cold_stripes: figures.cold_stripes,
+        sealed_stripes: figures.sealed_stripes,
+        half_sealed: figures.half_sealed,
+        waiting: figures.waiting,
+        held_up: Some(figures.held_up).filter(|reason| !reason.is_empty()),
+        not_packed: figures.not_packed,
+        not_packed_bytes: figures.not_packed_bytes,
     }
 }
 

@@ -1,0 +1,205 @@
+//! The checksum of a parity, known before the parity is: from eight checksums of each data chunk.
+//!
+//! CRC-32C is affine over XOR: crc(a + b) = crc(a) + crc(b) + crc(0), where 0 is as many zero bytes. And multiplication in
+//! GF(2^8) is linear over the bits of the coefficient: αD is the sum of 2^b·D over the bits b of α. Hence
+//!
+//! ```text
+//! crc(Σ αⱼDⱼ) = crc(0) + Σⱼ Σ_{b ∈ αⱼ} (crc(2^b·Dⱼ) + crc(0))
+//! ```
+//!
+//! A site computes the eight checksums crc(2^b·D) of a chunk in one local pass ([`MultipleChecksums::of`]) and reports 32
+//! bytes; whoever has those of all data chunks knows the checksum of every parity, of every partial sum, and of what
+//! an update makes of them ([`predict_checksum`], [`predict_updated_checksum`]).
+
+use crate::checksum::{crc32c_append, crc32c_combine};
+use crate::encode::check_count;
+use crate::error::CodecError;
+use crate::kernel::{Coefficients, Kernel, Stores};
+
+/// How many bytes are multiplied at a time: the seven products stay in the L1 cache until their checksums are taken.
+const SLICE_BYTES: usize = 4096;
+
+/// The factors whose products are computed: 2^1 to 2^7.
+const FACTORS: [u8; 7] = [2, 4, 8, 16, 32, 64, 128];
+
+/// The CRC-32C of 2^b · chunk for b = 0 to 7. The first is that of the chunk itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MultipleChecksums(pub [u32; 8]);
+
+impl MultipleChecksums {
+    /// Those of a chunk, in one pass over it.
+    pub fn of(chunk: &[u8]) -> MultipleChecksums {
+        let mut checksums = ChecksumMultiples::default();
+        checksums.append(chunk);
+        checksums.finish()
+    }
+}
+
+/// The same of a chunk that comes in pieces.
+#[derive(Debug, Clone)]
+pub struct ChecksumMultiples {
+    so_far: [u32; 8],
+    factors: Coefficients,
+    products: Vec<u8>,
+}
+
+impl Default for ChecksumMultiples {
+    /// Of no bytes so far.
+    fn default() -> ChecksumMultiples {
+        ChecksumMultiples {
+            so_far: [0; 8],
+            factors: Coefficients::from_rows(FACTORS.len(), 1, &FACTORS),
+            products: vec![0; FACTORS.len() * SLICE_BYTES],
+        }
+    }
+}
+
+impl ChecksumMultiples {
+    /// Takes the next bytes of the chunk, any number.
+    pub fn append(&mut self, bytes: &[u8]) {
+        let [of_bytes, of_products @ ..] = &mut self.so_far;
+        for slice in bytes.chunks(SLICE_BYTES) {
+            let products =
+                self.products.chunks_exact_mut(SLICE_BYTES).map(|product| &mut product[..slice.len()]);
+            let mut products: Vec<&mut [u8]> = products.collect();
+            Kernel::best().dot(&self.factors, &[slice], &mut products, Stores::Cached);
+            *of_bytes = crc32c_append(*of_bytes, slice);
+            for (checksum, product) in of_products.iter_mut().zip(&products) {
+                *checksum = crc32c_append(*checksum, product);
+            }
+        }
+    }
+
+    /// The checksums of all bytes taken.
+    pub fn finish(self) -> MultipleChecksums {
+        MultipleChecksums(self.so_far)
+    }
+}
+
+/// The CRC-32C of Σ coefficient · chunk: `row` are the coefficients, such as [`crate::Code::row`] of a parity, and `of` the
+/// checksums of the chunks, each of `len` bytes.
+///
+/// # Errors
+/// [`CodecError::ChunkCount`] if there are not as many checksums as coefficients.
+pub fn predict_checksum(row: &[u8], of: &[MultipleChecksums], len: u64) -> Result<u32, CodecError> {
+    check_count("checksums", row.len(), of.len())?;
+    let of_zeros = crc32c_of_zeros(len);
+    let terms = row.iter().zip(of).map(|(&coefficient, of)| linear_checksum(coefficient, of, of_zeros));
+    Ok(terms.fold(of_zeros, |sum, term| sum ^ term))
+}
+
+/// What the checksum `of_parity` becomes when a data chunk whose coefficient in that parity is `coefficient` changes from
+/// `old` to `new`. The chunks' length does not matter.
+pub fn predict_updated_checksum(
+    of_parity: u32,
+    coefficient: u8,
+    old: &MultipleChecksums,
+    new: &MultipleChecksums,
+) -> u32 {
+    // crc(0) would cancel.
+    of_parity ^ linear_checksum(coefficient, old, 0) ^ linear_checksum(coefficient, new, 0)
+}
+
+/// Σ (crc(2^b·D) + crc(0)) over the bits b of `coefficient`: what the term adds to the checksum of a sum.
+fn linear_checksum(coefficient: u8, of: &MultipleChecksums, of_zeros: u32) -> u32 {
+    let bits = of.0.iter().enumerate().filter(|(bit, _)| coefficient >> bit & 1 == 1);
+    bits.fold(0, |sum, (_, checksum)| sum ^ checksum ^ of_zeros)
+}
+
+/// The CRC-32C of `len` zero bytes: they only shift the register, which begins as all ones and is inverted at the end.
+fn crc32c_of_zeros(len: u64) -> u32 {
+    crc32c_combine(u32::MAX, u32::MAX, len)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::checksum::crc32c;
+    use crate::code::Code;
+    use crate::gf256;
+
+    fn bytes(seed: u64, len: usize) -> Vec<u8> {
+        let mut random = striate_splitmix::SplitMix64::new(seed);
+        (0..len).map(|_| random.next() as u8).collect()
+    }
+
+    fn lengths() -> impl Strategy<Value = usize> {
+        prop_oneof![1usize..200, 4000usize..4200, 1usize..100_000]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn the_eight_checksums_are_those_of_the_products(len in 0usize..10_000, cut in any::<prop::sample::Index>(), seed: u64) {
+            let chunk = bytes(seed, len);
+            let product = |bit: usize| -> Vec<u8> { chunk.iter().map(|byte| gf256::mul(1 << bit, *byte)).collect() };
+            let expected = MultipleChecksums(std::array::from_fn(|bit| crc32c(&product(bit))));
+            prop_assert_eq!(MultipleChecksums::of(&chunk), expected);
+            let (front, back) = chunk.split_at(cut.index(len + 1));
+            let mut pieces = ChecksumMultiples::default();
+            pieces.append(front);
+            pieces.append(back);
+            prop_assert_eq!(pieces.finish(), expected);
+        }
+
+        #[test]
+        fn zeros_have_the_checksum_that_they_have(len in lengths()) {
+            prop_assert_eq!(crc32c_of_zeros(len as u64), crc32c(&vec![0; len]));
+        }
+
+        #[test]
+        fn the_checksum_of_any_sum_is_predicted(row in prop::collection::vec(any::<u8>(), 0..20), len in lengths(), seed: u64) {
+            let chunks: Vec<Vec<u8>> = (0..row.len()).map(|chunk| bytes(seed ^ chunk as u64, len)).collect();
+            let mut sum = vec![0; len];
+            for (coefficient, chunk) in row.iter().zip(&chunks) {
+                gf256::accumulate_reference(*coefficient, chunk, &mut sum);
+            }
+            let of: Vec<MultipleChecksums> = chunks.iter().map(|chunk| MultipleChecksums::of(chunk)).collect();
+            prop_assert_eq!(predict_checksum(&row, &of, len as u64), Ok(crc32c(&sum)));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Encode, predict all parities; change a chunk, predict them from the old and the new one alone.
+        #[test]
+        fn the_checksums_of_all_parities_are_predicted_before_and_after_an_update(
+            name in prop::sample::select(vec!["wide(128,27,4)", "rs(128,8)", "lrc(6,2,2)", "rs(1,2)", "wide(7,3,3)"]),
+            changed in any::<prop::sample::Index>(), len in lengths(), seed: u64,
+        ) {
+            let code: Code = name.parse().unwrap();
+            let parities = |data: &[Vec<u8>]| {
+                let mut parities = vec![vec![0; len]; code.parity_count()];
+                let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+                code.encode(&data, &mut parities.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>()).unwrap();
+                parities.iter().map(|parity| crc32c(parity)).collect::<Vec<u32>>()
+            };
+            let mut data: Vec<Vec<u8>> = (0..code.k()).map(|chunk| bytes(seed ^ chunk as u64, len)).collect();
+            let of: Vec<MultipleChecksums> = data.iter().map(|chunk| MultipleChecksums::of(chunk)).collect();
+            let rows: Vec<Vec<u8>> = (code.k()..code.n()).map(|parity| code.row(parity)).collect();
+            let predicted: Vec<u32> =
+                rows.iter().map(|row| predict_checksum(row, &of, len as u64).unwrap()).collect();
+            prop_assert_eq!(&predicted, &parities(&data));
+
+            let changed = changed.index(code.k());
+            data[changed] = bytes(!seed, len);
+            let new = MultipleChecksums::of(&data[changed]);
+            let updated: Vec<u32> = rows
+                .iter()
+                .zip(&predicted)
+                .map(|(row, &before)| predict_updated_checksum(before, row[changed], &of[changed], &new))
+                .collect();
+            prop_assert_eq!(updated, parities(&data));
+        }
+    }
+
+    #[test]
+    fn a_coefficient_without_its_checksums_is_refused() {
+        let error = predict_checksum(&[1, 2], &[MultipleChecksums([0; 8])], 10).unwrap_err();
+        assert_eq!(error, CodecError::ChunkCount { what: "checksums", expected: 2, actual: 1 });
+    }
+}

@@ -1,0 +1,373 @@
+//! Sealing what is cold: partitions of packed stripes become members of wide stripes (ECWide; [`striate_stripe::Stripes::advance_wide`]).
+//!
+//! A stripe is cold when no object that lives in it was changed for the time that its bucket says, when it has no copies for heat,
+//! and when little of it is dead: what is worn is repacked first. Its data chunks then wait, by racks, until a wide stripe can be
+//! made of them ([`striate_plan::SealingPool`]). Data chunks stay where they are, and no object's row changes.
+//!
+//! Wide stripes that a process left half made are gone on with first, whoever began them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde::Serialize;
+use striate_core::{Layout, Profile, SiteId, Spread, StripeId, formats};
+use striate_meta::keys;
+use striate_meta::records::{Bucket, Location, Object, Stripe, WideState, object::Body};
+use striate_plan::heat::Partition;
+use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
+use striate_stripe::{Packer, StripeError, Stripes, WidePlan, WideStep, stripe_id, wide_of};
+
+use crate::pack_journal::write_sealed;
+use crate::rows::Rows;
+
+/// Records of stripes read together.
+const PAGE: usize = 300;
+/// Partitions wait for their racks' neighbours so long.
+const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
+/// Of so many positions of a wide stripe one may have no member.
+const POSITIONS_A_HOLE: usize = 16;
+
+/// What is sealed, and into what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SealOptions {
+    /// The wide profile.
+    pub profile: Profile,
+    /// Objects that were not changed for so long are cold.
+    pub cold_after: Duration,
+    /// A stripe of whose objects' bytes more than this share is dead is left to the repacker.
+    pub dead_share: f64,
+    /// A partition of objects that are cold for so long more waits too long: for its sake a wide stripe may have holes, one position
+    /// in 16.
+    pub patience: Duration,
+}
+
+impl SealOptions {
+    /// Into `profile`, as soon as nothing has changed for `cold_after`.
+    pub fn new(profile: Profile, cold_after: Duration) -> Self {
+        Self { profile, cold_after, dead_share: 0.25, patience: PATIENCE }
+    }
+}
+
+/// What sealing has done, and what waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SealReport {
+    /// Wide stripes that were sealed.
+    pub sealed: u64,
+    /// Partitions in them.
+    pub members: u64,
+    /// Of the partitions' bytes.
+    pub bytes: u64,
+    /// Wide stripes that were given up.
+    pub given_up: u64,
+    /// Stripes that are cold.
+    pub cold_stripes: u64,
+    /// Of these, stripes of which all partitions are in wide stripes,
+    pub sealed_stripes: u64,
+    /// and some of them.
+    pub half_sealed: u64,
+    /// Cold partitions that wait.
+    pub waiting: u64,
+    /// Why they wait.
+    pub held_up: Option<String>,
+    /// Objects that are cold and not packed.
+    pub not_packed: u64,
+    /// Bytes of these.
+    pub not_packed_bytes: u64,
+}
+
+/// Told after each wide stripe what was done until then; ends the run by `Break`.
+pub type TellSealed<'a> = &'a mut (dyn FnMut(&SealReport) -> ControlFlow<()> + Send);
+
+/// What lives of a stripe.
+#[derive(Clone, Copy, Debug, Default)]
+struct Living {
+    bytes: u64,
+    newest_ms: u64,
+}
+
+/// Goes on with the wide stripes that are half made; answers what became of each.
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>, StripeError> {
+    let mut done = Vec::new();
+    let mut rows = Rows::with_prefix(keys::CHANGES);
+    while let Some(page) = rows.next(stripes).await? {
+        for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
+            let Some(stripe) = stripes.find(id).await? else { continue };
+            if !matches!(stripe.record.wide_state(), WideState::Narrow | WideState::Complete) {
+                done.push((id, advance(stripes, id).await?.0));
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// Seals what is cold of a bucket.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a profile that is not wide, or where older programs run; when the metadata store fails.
+pub fn seal_bucket<'a>(
+    stripes: &'a Stripes,
+    packer: &'a Packer,
+    bucket: &'a str,
+    options: &'a SealOptions,
+    tell: TellSealed<'a>,
+) -> BoxFuture<'a, Result<SealReport, StripeError>> {
+    Box::pin(async move {
+        check(stripes, options)?;
+        let mut run = Run { stripes, packer, options, report: SealReport::default() };
+        let living = run.walk(bucket).await?;
+        let (pools, cold) = run.pools(living).await?;
+        for (chunk_len, pool) in pools {
+            if run.seal(chunk_len, pool, tell).await?.is_break() {
+                break;
+            }
+        }
+        run.count(&cold).await?;
+        write_sealed(stripes, bucket, options, &run.report).await?;
+        Ok(run.report)
+    })
+}
+
+/// The geometry of a wide profile.
+fn geometry_of(profile: &Profile) -> Result<WideGeometry, StripeError> {
+    let rack_limit = match profile.spread {
+        Spread::Racks(limit) => limit,
+        Spread::Tolerance | Spread::Flat => profile.code.tolerance(),
+    };
+    let geometry = WideGeometry::with_rack_limit(profile.code, rack_limit);
+    geometry.map_err(|error| StripeError::InvalidArgument(error.to_string()))
+}
+
+/// What was taken is open no more, as those that are left of its stripes count.
+fn take_siblings(pool: &mut [OpenPartition], taken: &BTreeSet<Partition>) {
+    let mut of_stripe: BTreeMap<StripeId, usize> = BTreeMap::new();
+    taken.iter().for_each(|&(stripe, _)| *of_stripe.entry(stripe).or_default() += 1);
+    for partition in pool {
+        partition.open_siblings -= of_stripe.get(&partition.partition.0).copied().unwrap_or_default();
+    }
+}
+
+/// What a bucket says of what is cold; `None`: nothing.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a text that is no profile.
+pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>, StripeError> {
+    let Some(cold) = &bucket.cold else { return Ok(None) };
+    let profile = stripes.profiles().parse(&cold.profile)?;
+    Ok(Some(SealOptions::new(profile, Duration::from_secs(cold.after_s))))
+}
+
+/// Whether wide stripes of a profile may be made at all.
+fn check(stripes: &Stripes, options: &SealOptions) -> Result<(), StripeError> {
+    let invalid = |reason: String| Err(StripeError::InvalidArgument(reason));
+    if options.profile.layout != Layout::Wide {
+        return invalid(format!("{} is no wide profile: write wide(128,27,4)", options.profile));
+    }
+    if stripes.formats().records < formats::WIDE {
+        return invalid(
+            "older programs do not read wide stripes; run `striate admin upgrade finalize` first".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+struct Run<'a> {
+    stripes: &'a Stripes,
+    packer: &'a Packer,
+    options: &'a SealOptions,
+    report: SealReport,
+}
+
+impl Run<'_> {
+    /// What lives in each stripe that a bucket's objects share.
+    async fn walk(&mut self, bucket: &str) -> Result<BTreeMap<StripeId, Living>, StripeError> {
+        let mut living: BTreeMap<StripeId, Living> = BTreeMap::new();
+        let mut rows = Rows::with_prefix(&keys::objects(bucket));
+        let before = self.cold_before();
+        while let Some(page) = rows.next(self.stripes).await? {
+            for row in page {
+                let object: Object = row.record()?;
+                match &object.body {
+                    Some(Body::Extent(extent)) => {
+                        let of = living.entry(stripe_id(&extent.stripe)?).or_default();
+                        of.bytes += u64::from(extent.len);
+                        of.newest_ms = of.newest_ms.max(object.modified_unix_ms);
+                    }
+                    Some(Body::Inline(_) | Body::Memory(_)) | None => {}
+                    Some(_) if object.modified_unix_ms <= before => {
+                        self.report.not_packed += 1;
+                        self.report.not_packed_bytes += object.size;
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(living)
+    }
+
+    /// What was changed at this time or before is cold, in milliseconds since the epoch.
+    fn cold_before(&self) -> u64 {
+        let now = self.stripes.runtime().wall_time();
+        now.saturating_sub(self.options.cold_after).as_millis() as u64
+    }
+
+    /// The partitions of cold stripes that are in no wide stripe, by the length of their chunks.
+    async fn pools(
+        &mut self,
+        living: BTreeMap<StripeId, Living>,
+    ) -> Result<(BTreeMap<u32, Vec<OpenPartition>>, Vec<StripeId>), StripeError> {
+        let (before, mut found) = (self.cold_before(), Vec::new());
+        let cold: Vec<(StripeId, Living)> =
+            living.into_iter().filter(|(_, of)| of.newest_ms <= before).collect();
+        let mut pools: BTreeMap<u32, Vec<OpenPartition>> = BTreeMap::new();
+        for page in cold.chunks(PAGE) {
+            let rows_of =
+                |key: fn(StripeId) -> bytes::Bytes| page.iter().map(|&(id, _)| key(id)).collect::<Vec<_>>();
+            let meta = self.stripes.meta();
+            let records = meta.get_many(&rows_of(keys::stripe)).await?;
+            let debts = meta.get_many(&rows_of(keys::debt)).await?;
+            let intents = meta.get_many(&rows_of(|id| keys::intent(id.writer(), id.sequence()))).await?;
+            for (((&(id, living), row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
+                let (Some(row), None, None) = (row, debt, intent) else { continue };
+                let record: Stripe = row.record()?;
+                let Some(waiting) = self.waiting_of(id, &record, living)? else { continue };
+                found.push(id);
+                pools.entry(record.chunk_len).or_default().extend(waiting);
+            }
+        }
+        Ok((pools, found))
+    }
+
+    /// How many of the cold stripes are in wide stripes now.
+    async fn count(&mut self, cold: &[StripeId]) -> Result<(), StripeError> {
+        self.report.cold_stripes = cold.len() as u64;
+        for page in cold.chunks(PAGE) {
+            let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
+            for row in self.stripes.meta().get_many(&keys).await?.into_iter().flatten() {
+                let record: Stripe = row.record()?;
+                let k = self.stripes.code(&self.stripes.profiles().parse(&record.profile)?)?.k();
+                match record.locations[..k].iter().filter(|at| wide_of(at).is_some()).count() {
+                    0 => {}
+                    claimed if claimed == k => self.report.sealed_stripes += 1,
+                    _ => self.report.half_sealed += 1,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The data chunks of a stripe that may become members. `None`: it is not to be sealed.
+    fn waiting_of(
+        &mut self,
+        id: StripeId,
+        record: &Stripe,
+        living: Living,
+    ) -> Result<Option<Vec<OpenPartition>>, StripeError> {
+        let profile = self.stripes.profiles().parse(&record.profile)?;
+        let dead = record.packed_bytes.saturating_sub(living.bytes);
+        let is_worn = dead as f64 > self.options.dead_share * record.packed_bytes as f64;
+        if profile.layout != Layout::Packed || is_worn || !record.copies.is_empty() {
+            return Ok(None);
+        }
+        let k = self.stripes.code(&profile)?.k();
+        let free = |(_, at): &(usize, &Location)| wide_of(at).is_none();
+        let free: Vec<(usize, &Location)> =
+            record.locations.iter().take(k).enumerate().filter(free).collect();
+        let overdue_since = self.cold_before().saturating_sub(self.options.patience.as_millis() as u64);
+        let waiting = free.iter().filter_map(|&(index, at)| {
+            let site = SiteId(at.site);
+            Some(OpenPartition {
+                partition: (id, index as u8),
+                site,
+                rack: self.stripes.site(site)?.rack(),
+                open_siblings: free.len(),
+                dead_share: dead as f64 / record.packed_bytes.max(1) as f64,
+                is_overdue: living.newest_ms <= overdue_since,
+            })
+        });
+        let waiting = waiting.collect();
+        Ok(Some(waiting))
+    }
+
+    /// Seals what fills wide stripes.
+    async fn seal(
+        &mut self,
+        chunk_len: u32,
+        mut pool: Vec<OpenPartition>,
+        tell: TellSealed<'_>,
+    ) -> Result<ControlFlow<()>, StripeError> {
+        let geometry = geometry_of(&self.options.profile)?;
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue() {
+            let (sites, most_holes) = (self.stripes.candidates(), geometry.k() / POSITIONS_A_HOLE);
+            let plan = match plan_sealing(&geometry, &pool, &sites, most_holes) {
+                Ok(plan) => plan,
+                // Fewer than a wide stripe takes wait for more.
+                Err(NotSealed::TooFewPartitions { .. }) => break,
+                Err(why_not) => {
+                    self.report.held_up = Some(why_not.to_string());
+                    break;
+                }
+            };
+            let taken: BTreeSet<Partition> = plan.members.iter().flatten().map(|of| of.partition).collect();
+            pool.retain(|of| !taken.contains(&of.partition));
+            take_siblings(&mut pool, &taken);
+            if !self.seal_one(chunk_len, &plan).await? {
+                break;
+            }
+            flow = tell(&self.report);
+        }
+        self.report.waiting += pool.len() as u64;
+        Ok(flow)
+    }
+
+    /// `false` where none can be made now.
+    async fn seal_one(&mut self, chunk_len: u32, chosen: &SealingPlan) -> Result<bool, StripeError> {
+        let of = |member: &Option<WideMember>| {
+            member.map(|WideMember { partition: (stripe, index), .. }| (stripe, usize::from(index)))
+        };
+        let plan = WidePlan {
+            profile: self.options.profile,
+            chunk_len,
+            members: chosen.members.iter().map(of).collect(),
+        };
+        // Members that have changed since they were looked at are looked at again the next time.
+        let Some(id) = self.packer.begin_wide(&plan).await? else { return Ok(true) };
+        let (step, reason) = advance(self.stripes, id).await?;
+        match step {
+            WideStep::Complete | WideStep::Sealed => {
+                let count = plan.members.iter().flatten().count() as u64;
+                self.report.sealed += 1;
+                self.report.members += count;
+                self.report.bytes += count * u64::from(chunk_len);
+                tracing::info!(wide = %id, members = count, "partitions were sealed");
+                Ok(true)
+            }
+            WideStep::Aborted | WideStep::Gone => {
+                self.report.given_up += 1;
+                self.report.held_up =
+                    Some(reason.unwrap_or_else(|| "a partition has changed meanwhile".to_owned()));
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// Goes on with a wide stripe. One whose parities cannot be made is given up, with the reason: its members stay what they were.
+async fn advance(stripes: &Stripes, id: StripeId) -> Result<(WideStep, Option<String>), StripeError> {
+    match stripes.advance_wide(id).await {
+        Err(StripeError::Meta(error)) => Err(error.into()),
+        Err(error) => {
+            tracing::warn!(wide = %id, %error, "a wide stripe cannot be made now, and is given up");
+            if !stripes.abort_wide(id).await? {
+                return Err(error);
+            }
+            Ok((stripes.advance_wide(id).await?, Some(error.to_string())))
+        }
+        Ok(step) => Ok((step, None)),
+    }
+}

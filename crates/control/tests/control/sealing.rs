@@ -1,0 +1,288 @@
+//! Sealing: partitions become members of wide stripes where they are; what is lost is read and rebuilt from these.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use striate_control::{
+    PackOptions, SealOptions, SealReport, heal, move_chunk, pack_bucket, resume_wide, seal_bucket, verify,
+};
+use striate_core::{ChunkId, RackId, SiteId, StripeId};
+use striate_meta::records::{Stripe, WideState};
+use striate_meta::{ScanRange, keys};
+use striate_plan::movement::ChunkMove;
+use striate_plan::{PlacementRule, check_placement, racks_crossed};
+use striate_site::Site;
+use striate_stripe::{Packer, WidePlan, WideStep, file_of, wide_of};
+
+use crate::cluster::{BUCKET, Cluster, content, go_on};
+
+const OBJECTS: usize = 220;
+/// Two groups of five data chunks with a local parity each in two racks of three, two global parities in a fifth rack.
+const WIDE: &str = "wide(10,5,3)";
+
+struct Sealing {
+    cluster: Cluster,
+    packer: Packer,
+}
+
+impl Sealing {
+    /// Packed objects on six racks of five sites.
+    async fn start() -> Self {
+        let cluster = Cluster::start(30, "rs(4,2)").await;
+        cluster.spread_over_racks(6);
+        for key in 0..OBJECTS {
+            cluster.put(&name(key), &content(key, len(key))).await.unwrap();
+        }
+        let packer = cluster.client.stripes().packer();
+        let options = PackOptions {
+            settled_after: Duration::ZERO,
+            patience: Duration::ZERO,
+            partition_len: 64 << 10,
+            pace: 1.0,
+            ..PackOptions::default()
+        };
+        let default = "rs(4,2)".parse().unwrap();
+        let packed =
+            pack_bucket(cluster.client.stripes(), &packer, BUCKET, &default, &options).await.unwrap();
+        assert!(packed.groups >= 5, "{packed:?}");
+        let this = Self { cluster, packer };
+        this.collect().await;
+        this
+    }
+
+    async fn seal(&self) -> SealReport {
+        let options = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+        let stripes = self.cluster.client.stripes();
+        seal_bucket(stripes, &self.packer, BUCKET, &options, &mut go_on).await.unwrap()
+    }
+
+    async fn collect(&self) {
+        for _ in 0..3 {
+            self.cluster.collect().await;
+        }
+    }
+
+    async fn assert_reads(&self) {
+        for key in 0..OBJECTS {
+            let read =
+                self.cluster.get(&name(key)).await.unwrap_or_else(|error| panic!("object {key}: {error}"));
+            assert_eq!(read, content(key, len(key)), "object {key}");
+        }
+    }
+
+    async fn wide_stripes(&self) -> Vec<(StripeId, Stripe)> {
+        let stripes = self.cluster.stripes().await;
+        stripes.into_iter().filter(|(_, record)| !record.members.is_empty()).collect()
+    }
+
+    fn racks(&self) -> HashMap<SiteId, RackId> {
+        self.cluster.sites.iter().map(|site| (site.id(), site.rack())).collect()
+    }
+
+    /// What the rows say of wide stripes and of their members agrees, the rule holds, and locality is exact. Answers how many members
+    /// there are.
+    async fn assert_whole(&self) -> usize {
+        let (all, racks) = (self.cluster.stripes().await, self.racks());
+        let by_id: BTreeMap<StripeId, &Stripe> = all.iter().map(|(id, record)| (*id, record)).collect();
+        let mut members = 0;
+        for (id, record) in all.iter().filter(|(_, record)| !record.members.is_empty()) {
+            let profile: striate_core::Profile = record.profile.parse().unwrap();
+            let code = profile.code.build().unwrap();
+            let rule = PlacementRule::new(&profile, &code, 6);
+            let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
+            check_placement(&rule, &sites, |site| racks.get(&site)).unwrap();
+            for chunk in 0..code.n() {
+                let crossed = racks_crossed(&rule, &sites, chunk, |site| racks.get(&site));
+                assert!(crossed <= 1, "chunk {chunk} of {id} is repaired from {crossed} racks");
+            }
+            for (position, member) in record.members.iter().enumerate() {
+                let of = StripeId::from_bytes(member.stripe.as_ref().try_into().unwrap());
+                let own = &by_id[&of].locations[member.index as usize];
+                assert_eq!(wide_of(own), Some((*id, position)));
+                let copy = &record.locations[position];
+                assert_eq!((copy.site, copy.generation, copy.crc32c), (own.site, own.generation, own.crc32c));
+                members += 1;
+            }
+        }
+        for (id, record) in &all {
+            for at in record.locations.iter().filter(|at| wide_of(at).is_some()) {
+                assert!(by_id.contains_key(&wide_of(at).unwrap().0), "{id} is claimed by what is gone");
+            }
+        }
+        members
+    }
+
+    async fn rows(&self, prefix: &[u8]) -> usize {
+        self.cluster.meta.scan(ScanRange::prefix(prefix), 100_000).await.unwrap().len()
+    }
+
+    /// A chunk of a site is gone.
+    fn lose(&self, chunk: ChunkId, site: SiteId) {
+        let site = self.cluster.sites.iter().find(|of| of.id() == site).unwrap();
+        assert!(site.chunks.lock().remove(&chunk).is_some(), "{chunk}");
+    }
+
+    async fn heal(&self) {
+        let report = heal(self.cluster.client.stripes(), go_on).await.unwrap();
+        assert!(report.is_whole() && self.cluster.debts().await == 0, "{report:?}");
+    }
+}
+
+fn name(key: usize) -> String {
+    format!("folder/object{key:03}")
+}
+
+fn len(key: usize) -> usize {
+    9_000 + 17 * key
+}
+
+#[tokio::test(start_paused = true)]
+async fn sealing_writes_no_data_chunk_and_no_objects_row_and_parities_go() {
+    let sealing = Sealing::start().await;
+    let rows = |sealing: &Sealing| {
+        let meta = sealing.cluster.meta.clone();
+        async move { meta.scan(ScanRange::prefix(&keys::objects(BUCKET)), 10_000).await.unwrap() }
+    };
+    let before = rows(&sealing).await;
+    let data = |sealing: &Sealing| -> BTreeMap<ChunkId, SiteId> {
+        let of = |site: &std::sync::Arc<crate::cluster::BreakableSite>| {
+            let chunks = site.chunks.lock();
+            chunks.keys().map(|chunk| (*chunk, site.id())).collect::<Vec<_>>()
+        };
+        sealing.cluster.sites.iter().flat_map(of).collect()
+    };
+    let chunks = data(&sealing);
+    let report = sealing.seal().await;
+    assert!(report.sealed >= 2 && report.given_up == 0, "{report:?}");
+    assert_eq!(report.members, report.sealed * 10);
+    assert_eq!(rows(&sealing).await, before, "no object's row has changed");
+    sealing.assert_reads().await;
+    sealing.collect().await;
+    sealing.assert_reads().await;
+    assert_eq!(sealing.assert_whole().await as u64, report.members);
+
+    let after = data(&sealing);
+    let stripes = sealing.cluster.stripes().await;
+    let mut dropped = 0;
+    for (id, record) in stripes.iter().filter(|(_, record)| record.profile.starts_with("packed")) {
+        for index in 0..record.locations.len() {
+            let file = file_of(*id, record, index);
+            match record.dropped && index >= 4 {
+                false => assert_eq!(after.get(&file), chunks.get(&file), "chunk {index} of {id}"),
+                true => assert!(!after.contains_key(&file), "parity {index} of {id}"),
+            }
+        }
+        dropped += u64::from(record.dropped);
+    }
+    assert!(dropped >= 2, "{dropped} stripes have dropped their parities: {report:?}");
+    let wide = sealing.wide_stripes().await;
+    assert!(wide.iter().all(|(_, record)| record.wide_state() == WideState::Complete));
+    assert_eq!(sealing.rows(keys::CHANGES).await, 0);
+    let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
+    // Sealed again: nothing more is there to be sealed.
+    assert_eq!(sealing.seal().await.sealed, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_members_are_read_and_rebuilt_from_their_wide_stripes() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    // Of each wide stripe as many chunks as it may lose, members and parities.
+    for (id, record) in sealing.wide_stripes().await {
+        for position in [0, 7, 12] {
+            let site = SiteId(record.locations[position].site);
+            sealing.lose(file_of(id, &record, position), site);
+        }
+    }
+    sealing.assert_reads().await;
+    let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(verified.progress.damaged > 0 && verified.queued > 0, "{verified:?}");
+    sealing.heal().await;
+    let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(verified.is_clean(), "{verified:?}");
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rack_may_be_lost_and_its_chunks_go_where_locality_stays_exact() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let rack = sealing.cluster.sites[0].rack();
+    let lost: Vec<usize> =
+        (0..sealing.cluster.sites.len()).filter(|&at| sealing.cluster.sites[at].rack() == rack).collect();
+    for &site in &lost {
+        *sealing.cluster.sites[site].down.lock() = true;
+    }
+    sealing.assert_reads().await;
+    for &site in &lost {
+        *sealing.cluster.sites[site].down.lock() = false;
+    }
+    sealing.cluster.runtime.sleep(Duration::from_secs(60)).await;
+    sealing.assert_reads().await;
+    // One site after the other is given up and emptied by repair.
+    for _ in 0..4 {
+        sealing.cluster.retire(0).await;
+        sealing.heal().await;
+        sealing.assert_whole().await;
+        sealing.assert_reads().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_move_with_their_copies_and_only_where_the_wide_stripe_lets_them() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    let (stripes, racks) = (sealing.cluster.client.stripes(), sealing.racks());
+    let (mut moved, mut refused) = (0, 0);
+    for (_, record) in sealing.wide_stripes().await {
+        for (position, member) in record.members.iter().enumerate() {
+            let stripe = StripeId::from_bytes(member.stripe.as_ref().try_into().unwrap());
+            let from = SiteId(record.locations[position].site);
+            for to in sealing.cluster.sites.iter().map(|site| site.id()).filter(|to| *to != from) {
+                let wanted = ChunkMove { stripe, index: member.index as usize, from, to };
+                match move_chunk(stripes, &wanted).await.unwrap() {
+                    striate_control::MoveOutcome::Moved { .. } => {
+                        moved += 1;
+                        assert_eq!(sealing.assert_whole().await % 10, 0);
+                        break;
+                    }
+                    _ => {
+                        // What its wide stripe lets go is in its own rack mostly; other racks are full.
+                        refused += u64::from(racks[&from] != racks[&to]);
+                    }
+                }
+            }
+        }
+    }
+    assert!(moved > 5 && refused > 5, "{moved} moved, {refused} refused");
+    sealing.assert_reads().await;
+    sealing.collect().await;
+    sealing.assert_reads().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wide_stripe_that_was_left_half_made_is_gone_on_with_or_given_up() {
+    let sealing = Sealing::start().await;
+    let stripes = sealing.cluster.client.stripes();
+    let profile = WIDE.parse().unwrap();
+    let packed = sealing.cluster.stripes().await;
+    let packed: Vec<_> =
+        packed.into_iter().filter(|(_, record)| record.profile.starts_with("packed")).collect();
+    // Members wherever they are: the rule does not let them be.
+    let members: Vec<_> =
+        packed.iter().flat_map(|(id, _)| (0..4).map(|index| Some((*id, index)))).take(10).collect();
+    let plan = WidePlan { profile, chunk_len: packed[0].1.chunk_len, members };
+    let id = sealing.packer.begin_wide(&plan).await.unwrap().unwrap();
+    assert!(stripes.abort_wide(id).await.unwrap());
+    assert_eq!(resume_wide(stripes).await.unwrap(), [(id, WideStep::Aborted)]);
+    assert_eq!((sealing.rows(keys::CHANGES).await, sealing.wide_stripes().await.len()), (0, 0));
+    // Those of a real choice, from the first step on.
+    let report = sealing.seal().await;
+    assert!(report.sealed > 0);
+    assert_eq!(sealing.assert_whole().await % 10, 0);
+    sealing.assert_reads().await;
+}

@@ -1,0 +1,230 @@
+//! Sealing: which partitions become members of the next wide stripe, and where its parities go.
+//!
+//! No data chunk moves. So the k members are chosen by the racks that they lie in: z racks each supply the data
+//! chunks of one part of the geometry ([`WideGeometry::parts`]), on distinct sites. Which rack supplies which part is
+//! free, and so is which partition of a site; two members may be of one birth stripe. The greedy rule:
+//!
+//! 1. the fullest racks supply the largest parts, so that none keeps what no other rack has;
+//! 2. within a rack the sites come first that would else be left over: those that must supply a member in each of the
+//!    stripes that the rack has partitions for;
+//! 3. then the partition whose birth stripe has the fewest open ones, so that its narrow parities go soon.
+//!
+//! A change of a member's bytes is sent to the rack of its local parity, unless it is there. So where racks are
+//! equal, those with the most dead bytes, which will be written again, supply parts beside a local parity.
+//!
+//! Holes, positions without a member, are taken only for the sake of a partition that waits too long: taking them
+//! always makes them the rule.
+//!
+//! Cost: O(partitions · log partitions + z · racks).
+
+mod racks;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use striate_core::{RackId, SiteId, StripeId};
+
+use self::racks::{Racks, Wish};
+use crate::check::{PlacementFault, check_placement};
+use crate::heat::Partition;
+use crate::placement::Candidate;
+use crate::placement_rule::PlacementRule;
+use crate::wide::WideGeometry;
+
+/// A partition that is in no wide stripe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenPartition {
+    /// Its birth stripe and index.
+    pub partition: Partition,
+    /// The site that has it.
+    pub site: SiteId,
+    /// The rack of that site.
+    pub rack: RackId,
+    /// Data chunks of its birth stripe that are in no wide stripe, itself among them.
+    pub open_siblings: usize,
+    /// The share of its bytes that nothing names any more, 0 to 1.
+    pub dead_share: f64,
+    /// Whether it waits for too long: only for its sake a stripe may have holes.
+    pub is_overdue: bool,
+}
+
+/// A data chunk of a wide stripe to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WideMember {
+    /// Its birth stripe and index.
+    pub partition: Partition,
+    /// The site that has it, and keeps it.
+    pub site: SiteId,
+}
+
+/// A wide stripe to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealingPlan {
+    /// The members by position, k of them; `None` is a hole.
+    pub members: Vec<Option<WideMember>>,
+    /// Sites of the n − k parities in their order: local ones, then global ones.
+    pub parities: Vec<SiteId>,
+}
+
+/// A rack that has fewer partitions on distinct sites than the geometry asks of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RackLack {
+    /// The rack.
+    pub rack: RackId,
+    /// Members asked of it.
+    pub asked: usize,
+    /// Members that it could supply.
+    pub available: usize,
+}
+
+/// Why no wide stripe can be made now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSealed {
+    /// Partitions do not suffice, wherever they are.
+    #[error("{waiting} partitions wait, a wide stripe takes {needed}")]
+    TooFewPartitions {
+        /// Partitions in no wide stripe.
+        waiting: usize,
+        /// k, less the holes allowed.
+        needed: usize,
+    },
+    /// Racks do not suffice.
+    #[error("partitions and free sites are in {racks} racks, a wide stripe uses {needed}")]
+    TooFewRacks {
+        /// Racks that have partitions or sites.
+        racks: usize,
+        /// z.
+        needed: usize,
+    },
+    /// No rack that is left has enough sites for parities.
+    #[error("no rack has the {parities} free sites that the parities of one rack need")]
+    NoRoom {
+        /// Parities in that rack.
+        parities: usize,
+    },
+    /// Partitions suffice, but lie in the wrong racks.
+    #[error("partitions are spread unevenly over racks: {}", list(.0))]
+    RacksLack(Vec<RackLack>),
+}
+
+/// `rack7 has 2 of 4`, for each.
+fn list(lacking: &[RackLack]) -> String {
+    let each = lacking.iter().map(|of| format!("{} can supply {} of {}", of.rack.0, of.available, of.asked));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+impl SealingPlan {
+    /// The sites of all n chunks in their order; site 0 where there is a hole.
+    pub fn sites(&self) -> Vec<SiteId> {
+        let members = self.members.iter().map(|member| member.map_or(SiteId(0), |of| of.site));
+        members.chain(self.parities.iter().copied()).collect()
+    }
+
+    /// Positions without a member.
+    pub fn holes(&self) -> usize {
+        self.members.iter().filter(|member| member.is_none()).count()
+    }
+
+    /// Whether it has combined locality, judged by the rule for wide stripes and not by how it was chosen.
+    ///
+    /// # Errors
+    /// The first [`PlacementFault`].
+    pub fn check<'a>(
+        &self,
+        geometry: &WideGeometry,
+        rack_of: impl Fn(SiteId) -> Option<&'a RackId>,
+    ) -> Result<(), PlacementFault> {
+        check_placement(&PlacementRule::of_wide(geometry), &self.sites(), rack_of)
+    }
+}
+
+/// Chooses the members and the sites of the parities of the next wide stripe. `pool` has all open partitions that may
+/// be members, and `sites` all sites that can take a parity. At most `most_holes` positions stay without a member
+/// (k/16 is a good bound), and none unless a partition is overdue and no stripe without holes can be made.
+///
+/// # Errors
+/// [`NotSealed`] with what is lacking, counted without holes.
+pub fn plan_sealing(
+    geometry: &WideGeometry,
+    pool: &[OpenPartition],
+    sites: &[Candidate],
+    most_holes: usize,
+) -> Result<SealingPlan, NotSealed> {
+    let is_overdue = pool.iter().any(|of| of.is_overdue);
+    let most_holes = if is_overdue { most_holes } else { 0 };
+    let needed = geometry.k().saturating_sub(most_holes);
+    if pool.len() < needed {
+        return Err(NotSealed::TooFewPartitions { waiting: pool.len(), needed });
+    }
+    let racks = Racks::new(geometry.c(), pool, sites);
+    let refusal = match racks.assign(geometry, Wish::Fullest) {
+        Ok(assigned) if assigned.lacking.is_empty() => {
+            return Ok(choose(geometry, pool, &racks, &assigned.racks, false));
+        }
+        Ok(assigned) => NotSealed::RacksLack(assigned.lacking),
+        Err(refusal) => refusal,
+    };
+    if most_holes == 0 {
+        return Err(refusal);
+    }
+    for wish in [Wish::Overdue, Wish::Fullest] {
+        let Ok(assigned) = racks.assign(geometry, wish) else { continue };
+        let holes: usize = assigned.lacking.iter().map(|of| of.asked - of.available).sum();
+        if holes > most_holes {
+            continue;
+        }
+        let plan = choose(geometry, pool, &racks, &assigned.racks, true);
+        let overdue = |of: &OpenPartition| of.is_overdue.then_some(of.partition);
+        let members: Vec<Partition> = plan.members.iter().flatten().map(|of| of.partition).collect();
+        if pool.iter().filter_map(overdue).any(|partition| members.contains(&partition)) {
+            return Ok(plan);
+        }
+    }
+    Err(refusal)
+}
+
+/// The members that each rack supplies, and the sites of the parities: `assigned` has the rack of each part.
+fn choose(
+    geometry: &WideGeometry,
+    pool: &[OpenPartition],
+    racks: &Racks<'_>,
+    assigned: &[usize],
+    overdue_first: bool,
+) -> SealingPlan {
+    let mut open: HashMap<StripeId, usize> =
+        pool.iter().map(|of| (of.partition.0, of.open_siblings)).collect();
+    let mut free: Vec<usize> = (0..geometry.groups()).map(|group| geometry.group_data(group).start).collect();
+    let mut globals = geometry.global_parities();
+    let mut members = vec![None; geometry.k()];
+    let mut parities = vec![SiteId(0); geometry.n() - geometry.k()];
+    let mut fullest: Vec<usize> = (0..assigned.len()).collect();
+    fullest.sort_by_key(|&part| std::cmp::Reverse(racks.waiting(assigned[part])));
+    let mut supplied = vec![(Vec::new(), Vec::new()); assigned.len()];
+    for part in fullest {
+        let of = geometry.parts()[part];
+        supplied[part] = racks.supply(assigned[part], of.data, of.parities(), &open, overdue_first);
+        for &index in &supplied[part].0 {
+            *open.get_mut(&pool[index].partition.0).expect("of the pool") -= 1;
+        }
+    }
+    for (part, (chosen, sites)) in geometry.parts().iter().zip(supplied) {
+        let mut sites = sites.into_iter();
+        if let Some(group) = part.group {
+            for index in 0..part.data {
+                let member = chosen.get(index).map(|&index| &pool[index]);
+                members[free[group] + index] =
+                    member.map(|of| WideMember { partition: of.partition, site: of.site });
+            }
+            free[group] += part.data;
+            if part.has_local {
+                parities[geometry.local_parity(group) - geometry.k()] =
+                    sites.next().expect("room was checked");
+            }
+        }
+        for (global, site) in globals.by_ref().take(part.globals).zip(sites) {
+            parities[global - geometry.k()] = site;
+        }
+    }
+    SealingPlan { members, parities }
+}

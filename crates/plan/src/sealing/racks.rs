@@ -1,0 +1,270 @@
+//! The pool by racks and sites, which rack holds which part of a wide stripe, and what a rack supplies for its part.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use striate_core::{RackId, SiteId, StripeId};
+
+use super::{NotSealed, OpenPartition, RackLack};
+use crate::placement::Candidate;
+use crate::wide::{RackPart, WideGeometry};
+
+/// Which racks come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Those with the most partitions.
+    Fullest,
+    /// Those with overdue partitions, whether they have many or not.
+    Overdue,
+}
+
+/// The racks that have open partitions or sites for parities.
+pub(super) struct Racks<'a> {
+    pool: &'a [OpenPartition],
+    racks: Vec<Rack<'a>>,
+}
+
+struct Rack<'a> {
+    id: &'a RackId,
+    sites: Vec<Site>,
+    /// Open partitions.
+    waiting: usize,
+    /// Of these, overdue ones.
+    overdue: usize,
+    /// Sites with open partitions that can take no parity, and those that can.
+    only_members: usize,
+    both: usize,
+    /// Sites that can take a parity.
+    takers: usize,
+    /// The sum of the shares that are dead.
+    dead: f64,
+    /// Wide stripes that it has partitions for, at most.
+    rounds: usize,
+}
+
+struct Site {
+    id: SiteId,
+    /// Indices into the pool.
+    partitions: Vec<usize>,
+    /// Free bytes, if it can take a parity.
+    takes: Option<u64>,
+}
+
+/// The rack of each part of the geometry, and what these racks lack.
+pub(super) struct Assigned {
+    pub(super) racks: Vec<usize>,
+    pub(super) lacking: Vec<RackLack>,
+}
+
+impl<'a> Racks<'a> {
+    pub(super) fn new(rack_limit: usize, pool: &'a [OpenPartition], candidates: &'a [Candidate]) -> Self {
+        let mut sites: HashMap<SiteId, (&RackId, Site)> = HashMap::new();
+        for (index, of) in pool.iter().enumerate() {
+            let new = || (&of.rack, Site { id: of.site, partitions: Vec::new(), takes: None });
+            sites.entry(of.site).or_insert_with(new).1.partitions.push(index);
+        }
+        for of in candidates {
+            let new = || (&of.rack, Site { id: of.site, partitions: Vec::new(), takes: None });
+            sites.entry(of.site).or_insert_with(new).1.takes = Some(of.free_bytes);
+        }
+        let mut by_rack: HashMap<&RackId, Vec<Site>> = HashMap::new();
+        sites.into_values().for_each(|(rack, site)| by_rack.entry(rack).or_default().push(site));
+        let of_rack = |(id, sites)| Rack::new(id, sites, pool, rack_limit);
+        let mut racks: Vec<Rack<'a>> = by_rack.into_iter().map(of_rack).collect();
+        racks.sort_by_key(|of| of.id);
+        Self { pool, racks }
+    }
+
+    /// Open partitions in a rack.
+    pub(super) fn waiting(&self, rack: usize) -> usize {
+        self.racks[rack].waiting
+    }
+
+    /// Chooses the rack of each part.
+    pub(super) fn assign(&self, geometry: &WideGeometry, wish: Wish) -> Result<Assigned, NotSealed> {
+        let parts = geometry.parts();
+        if self.racks.len() < parts.len() {
+            return Err(NotSealed::TooFewRacks { racks: self.racks.len(), needed: parts.len() });
+        }
+        let order = self.order(parts, wish);
+        let (data, parities): (Vec<usize>, Vec<usize>) =
+            (0..parts.len()).partition(|&part| parts[part].data > 0);
+        let mut found = self.assign_in_order(geometry, &order, &data, &parities, &[]);
+        if let Err(NotSealed::NoRoom { .. }) = found {
+            // The racks with room for the global parities were taken for members. Set the least full of them aside.
+            let mut by_waiting: Vec<usize> = order.clone();
+            by_waiting.sort_by_key(|&rack| self.racks[rack].waiting);
+            let mut reserved: Vec<usize> = Vec::new();
+            for &part in &parities {
+                let room =
+                    |rack: &usize| !reserved.contains(rack) && self.racks[*rack].has_room(&parts[part]);
+                reserved.extend(by_waiting.iter().copied().find(room));
+            }
+            found = self.assign_in_order(geometry, &order, &data, &parities, &reserved);
+        }
+        let mut racks = found?;
+        self.put_dead_beside_local_parities(parts, &mut racks);
+        let lack = |(part, &rack): (&RackPart, &usize)| {
+            let (asked, available) = (part.data, self.racks[rack].available(part).min(part.data));
+            (available < asked).then(|| RackLack { rack: self.racks[rack].id.clone(), asked, available })
+        };
+        let lacking = parts.iter().zip(&racks).filter_map(lack).collect();
+        Ok(Assigned { racks, lacking })
+    }
+
+    /// Racks in the order in which they are to be used.
+    fn order(&self, parts: &[RackPart], wish: Wish) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.racks.len()).collect();
+        order.sort_by(|&a, &b| {
+            let (a, b) = (&self.racks[a], &self.racks[b]);
+            b.waiting.cmp(&a.waiting).then(a.dead.total_cmp(&b.dead)).then(a.id.cmp(b.id))
+        });
+        if wish == Wish::Overdue {
+            order.sort_by_key(|&rack| Reverse(self.racks[rack].overdue > 0));
+            let supplying = parts.iter().filter(|part| part.data > 0).count();
+            order[..supplying]
+                .sort_by_key(|&rack| Reverse(self.racks[rack].only_members + self.racks[rack].both));
+        }
+        order
+    }
+
+    /// The largest parts get the first racks that can supply them, or those that can supply the most of them.
+    fn assign_in_order(
+        &self,
+        geometry: &WideGeometry,
+        order: &[usize],
+        data: &[usize],
+        parities: &[usize],
+        reserved: &[usize],
+    ) -> Result<Vec<usize>, NotSealed> {
+        let parts = geometry.parts();
+        let mut is_used = vec![false; self.racks.len()];
+        reserved.iter().for_each(|&rack| is_used[rack] = true);
+        let mut racks = vec![0; parts.len()];
+        let mut data = data.to_vec();
+        data.sort_by_key(|&part| Reverse(parts[part].data));
+        for part in data {
+            let of = &parts[part];
+            let free =
+                || order.iter().copied().filter(|&rack| !is_used[rack] && self.racks[rack].has_room(of));
+            let most = || free().rev().max_by_key(|&rack| self.racks[rack].available(of));
+            let rack = free().find(|&rack| self.racks[rack].available(of) >= of.data).or_else(most);
+            let rack = rack.ok_or(NotSealed::NoRoom { parities: of.parities() })?;
+            (racks[part], is_used[rack]) = (rack, true);
+        }
+        for (index, &part) in parities.iter().enumerate() {
+            let of = &parts[part];
+            let free = order.iter().copied().filter(|&rack| !is_used[rack] && self.racks[rack].has_room(of));
+            let roomiest =
+                || free.max_by_key(|&rack| (self.racks[rack].free_bytes(of.parities()), Reverse(rack)));
+            let rack = reserved.get(index).copied().or_else(roomiest);
+            let rack = rack.ok_or(NotSealed::NoRoom { parities: of.parities() })?;
+            (racks[part], is_used[rack]) = (rack, true);
+        }
+        Ok(racks)
+    }
+
+    /// Gives the racks with the most dead bytes to groups whose local parity is with the global ones: their changes
+    /// go there anyway. Only parts of equal size change places.
+    fn put_dead_beside_local_parities(&self, parts: &[RackPart], racks: &mut [usize]) {
+        let is_with_globals = |group: Option<usize>| {
+            parts.iter().any(|of| of.globals > 0 && of.group.is_some() && of.group == group)
+        };
+        let mut full: Vec<usize> =
+            (0..parts.len()).filter(|&part| parts[part].data > 0 && parts[part].parities() == 0).collect();
+        let mut supplying: Vec<usize> = full.iter().map(|&part| racks[part]).collect();
+        full.sort_by_key(|&part| !is_with_globals(parts[part].group));
+        supplying.sort_by(|&a, &b| self.racks[b].dead.total_cmp(&self.racks[a].dead));
+        full.into_iter().zip(supplying).for_each(|(part, rack)| racks[part] = rack);
+    }
+
+    /// What a rack supplies for its part: indices into the pool of partitions on distinct sites, and the sites of
+    /// parities. `open` counts the open partitions of each birth stripe.
+    pub(super) fn supply(
+        &self,
+        rack: usize,
+        data: usize,
+        parities: usize,
+        open: &HashMap<StripeId, usize>,
+        overdue_first: bool,
+    ) -> (Vec<usize>, Vec<SiteId>) {
+        let rack = &self.racks[rack];
+        let key = |index: usize| {
+            let of = &self.pool[index];
+            (!of.is_overdue, open[&of.partition.0], of.partition)
+        };
+        let mut offers: Vec<_> = rack
+            .sites
+            .iter()
+            .filter_map(|site| {
+                let best = site.partitions.iter().copied().min_by_key(|&index| key(index))?;
+                let (is_patient, siblings, partition) = key(best);
+                let would_be_left = site.partitions.len() >= rack.rounds;
+                Some((
+                    (overdue_first && is_patient, !would_be_left, is_patient, siblings, partition),
+                    site,
+                    best,
+                ))
+            })
+            .collect();
+        offers.sort_by_key(|offer| offer.0);
+        let (mut takers, mut members, mut used) = (rack.takers, Vec::new(), Vec::new());
+        for (_, site, best) in offers {
+            if members.len() == data {
+                break;
+            }
+            // Enough sites stay for the parities.
+            if site.takes.is_some() && takers == parities {
+                continue;
+            }
+            takers -= usize::from(site.takes.is_some());
+            members.push(best);
+            used.push(site.id);
+        }
+        let mut rest: Vec<(u64, SiteId)> = rack
+            .sites
+            .iter()
+            .filter(|of| !used.contains(&of.id))
+            .filter_map(|of| Some((of.takes?, of.id)))
+            .collect();
+        rest.sort_by_key(|&(free_bytes, site)| (Reverse(free_bytes), site));
+        (members, rest.into_iter().take(parities).map(|(_, site)| site).collect())
+    }
+}
+
+impl<'a> Rack<'a> {
+    fn new(id: &'a RackId, mut sites: Vec<Site>, pool: &[OpenPartition], rack_limit: usize) -> Self {
+        sites.sort_by_key(|site| site.id);
+        let partitions = || sites.iter().flat_map(|site| &site.partitions).map(|&index| &pool[index]);
+        let waiting = partitions().count();
+        let has = |site: &&Site| !site.partitions.is_empty();
+        Self {
+            id,
+            waiting,
+            overdue: partitions().filter(|of| of.is_overdue).count(),
+            only_members: sites.iter().filter(has).filter(|site| site.takes.is_none()).count(),
+            both: sites.iter().filter(has).filter(|site| site.takes.is_some()).count(),
+            takers: sites.iter().filter(|site| site.takes.is_some()).count(),
+            dead: partitions().map(|of| of.dead_share).sum(),
+            rounds: waiting.div_ceil(rack_limit).max(1),
+            sites,
+        }
+    }
+
+    /// Whether its sites can take the parities of a part.
+    fn has_room(&self, part: &RackPart) -> bool {
+        self.takers >= part.parities()
+    }
+
+    /// Members that it can supply beside the parities of a part.
+    fn available(&self, part: &RackPart) -> usize {
+        self.only_members + self.both.min(self.takers - part.parities())
+    }
+
+    /// Free bytes of the `count` emptiest sites.
+    fn free_bytes(&self, count: usize) -> u64 {
+        let mut free: Vec<u64> = self.sites.iter().filter_map(|site| site.takes).collect();
+        free.sort_unstable_by_key(|&bytes| Reverse(bytes));
+        free.into_iter().take(count).fold(0, u64::saturating_add)
+    }
+}

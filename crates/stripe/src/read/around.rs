@@ -1,0 +1,216 @@
+//! Columns of a data chunk that its own stripe cannot give: the sum that the code of its wide stripe makes of others.
+//!
+//! All terms come from one version of one row, the wide stripe's, whose copy of the chunk's location must say what the chunk's own
+//! stripe says: two versions are never mixed. The sum is added up in the racks (the trees of a repair), so that one slice a rack crosses,
+//! and this process gets the sum alone. What is missing under way is left out of another tree, after both rows were read again.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::StreamExt;
+use striate_codec::accumulate;
+use striate_core::{ChunkId, ChunkRange, RackId, SiteId, StripeId};
+use striate_plan::{CombineTree, repair_by_racks};
+use striate_site::{Priority, ReadRequest, SiteError};
+
+use super::reads::Reads;
+use crate::error::StripeError;
+use crate::table::OpenedStripe;
+use crate::trees::{combination, terms};
+
+/// So many trees are drawn. Each learns of at least one more chunk that cannot be had, or sees a newer record.
+const ATTEMPTS: usize = 6;
+
+/// Chunks that cannot be had, as trees that failed have told.
+#[derive(Default)]
+struct Learned {
+    missing: BTreeSet<ChunkId>,
+    /// Sites that did not answer.
+    silent: BTreeSet<SiteId>,
+    last: Option<String>,
+}
+
+impl Reads {
+    /// Columns of a data chunk, from the wide stripe that it is a member of.
+    ///
+    /// # Errors
+    /// [`StripeError::Unreadable`] where too few of the other chunks can be had; when the metadata store fails.
+    pub(super) async fn read_around(
+        &self,
+        stripe: StripeId,
+        index: usize,
+        columns: Range<u32>,
+    ) -> Result<Bytes, StripeError> {
+        let mut learned = Learned::default();
+        for attempt in 0..ATTEMPTS {
+            let found = self.shared.table.wide_stripe_of(stripe, index).await?;
+            let (wide, position) = found.ok_or_else(|| StripeError::Unreadable {
+                stripe,
+                needed: 1,
+                available: 0,
+                reason: format!("chunk {index} is lost, and in no sealed wide stripe"),
+            })?;
+            let equation = self.equation(&wide, position, &learned)?;
+            let summed = match attempt {
+                // A tree does not always say whose fault it was: asked one by one, each chunk answers for itself.
+                1 => self.sum_here(&wide, &equation, &columns, &mut learned).await,
+                _ => self.sum_by_tree(&wide, position, &equation, &columns, &mut learned).await,
+            };
+            if let Some(sum) = summed {
+                return Ok(sum);
+            }
+        }
+        Err(StripeError::Unreadable {
+            stripe,
+            needed: 1,
+            available: 0,
+            reason: format!(
+                "chunk {index} cannot be computed from its wide stripe: {}",
+                learned.last.unwrap_or_else(|| "their records kept changing".to_owned())
+            ),
+        })
+    }
+
+    /// The chunk at a position as a sum of others that can be had: (coefficient, position).
+    fn equation(
+        &self,
+        wide: &OpenedStripe,
+        position: usize,
+        learned: &Learned,
+    ) -> Result<Vec<(u8, usize)>, StripeError> {
+        let sites = self.shared.sites.snapshot();
+        let cost = |at: usize| {
+            let site = SiteId(wide.record.locations[at].site);
+            // A hole is known without being read.
+            if !wide.has_place(at) {
+                return Some(0.0);
+            }
+            let can_be_had = sites.is_readable(site)
+                && !learned.silent.contains(&site)
+                && !learned.missing.contains(&wide.file(at));
+            can_be_had.then_some(1.0)
+        };
+        let costs: Vec<Option<f64>> =
+            (0..wide.code.n()).map(|at| if at == position { None } else { cost(at) }).collect();
+        let unknown = |site: SiteId| RackId(format!("unknown, of site {site}"));
+        let rack = |site: SiteId| sites.rack(site).unwrap_or_else(|| unknown(site));
+        let home = rack(SiteId(wide.record.locations[position].site));
+        let racks: Vec<RackId> = (0..wide.code.n())
+            .map(|at| match wide.has_place(at) {
+                true => rack(SiteId(wide.record.locations[at].site)),
+                false => home.clone(),
+            })
+            .collect();
+        let racks: Vec<&RackId> = racks.iter().collect();
+        let repair = repair_by_racks(&wide.code, position, &costs, &racks, &home);
+        let repair = repair.map_err(|error| StripeError::Unreadable {
+            stripe: wide.id,
+            needed: wide.code.k(),
+            available: costs.iter().flatten().count(),
+            reason: format!("{error}; {}", learned.last.clone().unwrap_or_default()),
+        })?;
+        let is_file = |&(at, _): &(usize, u8)| wide.has_place(at);
+        Ok(repair.equation.sources.into_iter().filter(is_file).map(|(at, by)| (by, at)).collect())
+    }
+
+    /// Has a site near the lost chunk add up the sum. `None` where it failed; `learned` then says more.
+    async fn sum_by_tree(
+        &self,
+        wide: &OpenedStripe,
+        position: usize,
+        equation: &[(u8, usize)],
+        columns: &Range<u32>,
+        learned: &mut Learned,
+    ) -> Option<Bytes> {
+        if equation.is_empty() {
+            return Some(BytesMut::zeroed(columns.len()).freeze());
+        }
+        let sites = self.shared.sites.snapshot();
+        let cost =
+            |at: usize| sites.cost(SiteId(wide.record.locations[at].site)).map_or(1.0, |cost| cost.asking);
+        let terms = terms(&wide.record, equation, cost, |site| sites.rack(site));
+        let home = sites.rack(SiteId(wide.record.locations[position].site));
+        let root = terms.iter().min_by(|a, b| {
+            let is_away = |term: &striate_plan::CombineTerm| Some(&term.rack) != home.as_ref();
+            (is_away(a), a.cost).partial_cmp(&(is_away(b), b.cost)).unwrap_or(std::cmp::Ordering::Equal)
+        })?;
+        let tree = CombineTree::new(&terms, root.site, &root.rack);
+        let request = combination(wide.id, &wide.record, &tree, columns, Priority::Foreground);
+        let site = self.shared.sites.get(root.site)?;
+        let reading = async {
+            let (mut slices, mut sum) = (site.combine(request), BytesMut::with_capacity(columns.len()));
+            while let Some(slice) = slices.next().await {
+                sum.extend_from_slice(&slice?);
+            }
+            Ok::<_, SiteError>(sum.freeze())
+        };
+        let read = self.shared.runtime.timeout(self.shared.options.read_deadline, reading).await;
+        match read.unwrap_or(Err(SiteError::Deadline)) {
+            Ok(sum) if sum.len() == columns.len() => return Some(sum),
+            Ok(sum) => learned.last = Some(format!("a sum of {} bytes", sum.len())),
+            Err(error) => learned.note(&error, None),
+        }
+        None
+    }
+
+    /// Adds up the sum here, chunk after chunk.
+    async fn sum_here(
+        &self,
+        wide: &OpenedStripe,
+        equation: &[(u8, usize)],
+        columns: &Range<u32>,
+        learned: &mut Learned,
+    ) -> Option<Bytes> {
+        let mut sum = BytesMut::zeroed(columns.len());
+        let mut is_whole = true;
+        for &(coefficient, at) in equation {
+            let site = SiteId(wide.record.locations[at].site);
+            match self.columns_of(wide.file(at), site, columns).await {
+                Ok(bytes) if bytes.len() == columns.len() => accumulate(coefficient, &bytes, &mut sum),
+                Ok(_) => {
+                    learned.silent.insert(site);
+                    is_whole = false;
+                }
+                Err(error) => {
+                    learned.note(&error, Some(site));
+                    is_whole = false;
+                }
+            }
+        }
+        is_whole.then(|| sum.freeze())
+    }
+
+    async fn columns_of(
+        &self,
+        chunk: ChunkId,
+        site: SiteId,
+        columns: &Range<u32>,
+    ) -> Result<Bytes, SiteError> {
+        let site = self.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let range = ChunkRange { chunk, offset: columns.start, len: columns.end - columns.start };
+        let request = ReadRequest { ranges: vec![range], priority: Priority::Foreground, deadline: None };
+        let reading = async { site.read(request).next().await };
+        match self.shared.runtime.timeout(self.shared.options.read_deadline, reading).await {
+            Ok(Some(reply)) => reply.result,
+            Ok(None) => Err(SiteError::Unavailable("it ended its answer early".to_owned())),
+            Err(_) => Err(SiteError::Deadline),
+        }
+    }
+}
+
+impl Learned {
+    /// Takes note of an error: of a chunk that it names, or of the site that was asked for one alone.
+    fn note(&mut self, error: &SiteError, asked: Option<SiteId>) {
+        self.last = Some(error.to_string());
+        match (error, asked) {
+            (SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. }, _) => {
+                self.missing.insert(*chunk);
+            }
+            (_, Some(site)) => {
+                self.silent.insert(site);
+            }
+            (_, None) => {}
+        }
+    }
+}

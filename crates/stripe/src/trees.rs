@@ -1,0 +1,51 @@
+//! Combine trees over a stripe's files: who adds up what (ECWide §4.1), and what the site at the root is asked.
+
+use std::ops::Range;
+
+use striate_core::{RackId, SiteId, StripeId};
+use striate_meta::records::Stripe;
+use striate_plan::{CombineTerm, CombineTree};
+use striate_site::{CombineRequest, CombineSource, Priority};
+
+use crate::table::file_of;
+
+/// Slices that sites send each other.
+pub(crate) const SLICE_LEN: u32 = 256 << 10;
+
+/// The terms of a sum over a stripe's chunks, each with its site: (coefficient, chunk). `cost` says what asking the site of each
+/// chunk costs, `rack_of` where a site is; one that is not known has nobody to add up with.
+pub(crate) fn terms(
+    record: &Stripe,
+    of: &[(u8, usize)],
+    cost: impl Fn(usize) -> f64,
+    rack_of: impl Fn(SiteId) -> Option<RackId>,
+) -> Vec<CombineTerm> {
+    let term = |&(coefficient, chunk): &(u8, usize)| {
+        let site = SiteId(record.locations[chunk].site);
+        let rack = rack_of(site).unwrap_or_else(|| RackId(format!("unknown, of site {site}")));
+        CombineTerm { chunk, coefficient, site, rack, cost: cost(chunk) }
+    };
+    of.iter().map(term).collect()
+}
+
+/// What the site at the root of a tree is asked for these columns of the sum.
+pub(crate) fn combination(
+    id: StripeId,
+    record: &Stripe,
+    tree: &CombineTree,
+    columns: &Range<u32>,
+    priority: Priority,
+) -> CombineRequest {
+    let upstream = tree.upstream.iter().map(|from| CombineSource {
+        site: from.site,
+        request: combination(id, record, from, columns, priority),
+    });
+    CombineRequest {
+        offset: columns.start,
+        len: columns.end - columns.start,
+        slice_len: SLICE_LEN,
+        local: tree.local.iter().map(|&(by, index)| (by, file_of(id, record, index))).collect(),
+        upstream: upstream.collect(),
+        priority,
+    }
+}

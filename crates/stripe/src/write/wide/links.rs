@@ -1,0 +1,158 @@
+//! What a change of a stripe's chunks means for the wide stripes that they are members of.
+//!
+//! A wide stripe's record has a copy of each member's location, so that its trees and degraded reads need one row. Whoever changes
+//! where a member is writes both records in one transaction, and the rules of both hold for the new place.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use striate_core::{RackId, SiteId, StripeId};
+use striate_meta::records::{Location, Stripe};
+use striate_meta::{Transaction, keys};
+
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, StripeTable, inconsistent, wide_of};
+use crate::write::entry::put_record;
+
+/// The wide stripes of some chunks of a stripe, as they were read.
+#[derive(Default)]
+pub(in crate::write) struct Links(BTreeMap<StripeId, Link>);
+
+struct Link {
+    wide: OpenedStripe,
+    /// (chunk of the stripe, position in the wide one).
+    members: Vec<(usize, usize)>,
+}
+
+impl Links {
+    /// Looks up the wide stripes of these chunks of a stripe.
+    ///
+    /// # Errors
+    /// When the metadata store fails, or a wide stripe does not have the member that says so.
+    pub(in crate::write) async fn find(
+        table: &StripeTable,
+        id: StripeId,
+        stripe: &Stripe,
+        chunks: &[usize],
+    ) -> Result<Self, StripeError> {
+        let mut found = Self::default();
+        for &index in chunks {
+            let Some((wide, position)) = wide_of(&stripe.locations[index]) else { continue };
+            let link = match found.0.entry(wide) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(free) => {
+                    let gone =
+                        || inconsistent(id, format!("chunk {index} is a member of {wide}, which is gone"));
+                    let wide = table.find(wide).await?.ok_or_else(gone)?;
+                    free.insert(Link { wide, members: Vec::new() })
+                }
+            };
+            link.members.push((index, position));
+        }
+        Ok(found)
+    }
+
+    /// Whether every copy says of its member what the stripe says of the chunk. Where not, one of both records is newer than the
+    /// other: they are to be read again.
+    pub(in crate::write) fn agree(&self, id: StripeId, stripe: &Stripe) -> bool {
+        self.0.values().all(|link| {
+            link.members.iter().all(|&(index, position)| {
+                is_member(&link.wide.record, position, id, index)
+                    && is_same_file(&link.wide.record.locations[position], &stripe.locations[index])
+            })
+        })
+    }
+
+    /// Adds the copies of what has changed to `tx`, which requires the wide stripes as they were read.
+    pub(in crate::write) fn carry(&self, tx: &mut Transaction, stripe: &Stripe) {
+        for link in self.0.values() {
+            let (id, before) = (link.wide.id, &link.wide.record);
+            let mut record = before.clone();
+            for &(index, position) in &link.members {
+                record.locations[position] = copy_of(&stripe.locations[index]);
+            }
+            tx.require_unchanged(keys::stripe(id), Some(&link.wide.row));
+            put_record(tx, id, &record, before);
+        }
+    }
+
+    /// The wide stripes.
+    pub(in crate::write) fn ids(&self) -> impl Iterator<Item = StripeId> {
+        self.0.keys().copied()
+    }
+
+    /// Whether a member may go to a site, by the rules of its wide stripe: no other chunk is there or on its way there, its rack has
+    /// room, and its group stays in its racks.
+    pub(in crate::write) fn admit(
+        &self,
+        index: usize,
+        site: SiteId,
+        rack: &RackId,
+        rack_of: impl Fn(SiteId) -> Option<RackId>,
+        racks: usize,
+    ) -> bool {
+        let of_chunk = |link: &&Link| link.members.iter().any(|&(member, _)| member == index);
+        self.0.values().filter(of_chunk).all(|link| {
+            let position = link.members.iter().find(|&&(member, _)| member == index).map(|&(_, at)| at);
+            position.is_some_and(|position| admits(&link.wide, position, site, rack, &rack_of, racks))
+        })
+    }
+
+    /// Sites that know themselves in one of the wide stripes: what their racks are must be known.
+    pub(in crate::write) fn sites(&self) -> impl Iterator<Item = SiteId> {
+        let records = self.0.values().map(|link| &link.wide.record);
+        records.flat_map(sites_of).map(SiteId)
+    }
+}
+
+/// Sites of a record: where chunks are, and where changes under way put some.
+fn sites_of(record: &Stripe) -> impl Iterator<Item = u32> {
+    let places = record.entries.iter().flat_map(|entry| &entry.places).map(|place| place.site);
+    record.locations.iter().map(|at| at.site).chain(places).filter(|&site| site != 0)
+}
+
+/// Whether the chunk at `position` of a wide stripe may go to `site`.
+fn admits(
+    wide: &OpenedStripe,
+    position: usize,
+    site: SiteId,
+    rack: &RackId,
+    rack_of: &impl Fn(SiteId) -> Option<RackId>,
+    racks: usize,
+) -> bool {
+    let record = &wide.record;
+    let others = record.locations.iter().enumerate().filter(|&(at, _)| at != position);
+    let entries = record.entries.iter().flat_map(|entry| &entry.places);
+    let expected = entries.filter(|place| place.index as usize != position).map(|place| place.site);
+    if others.map(|(_, at)| at.site).chain(expected.clone()).any(|taken| taken == site.0) {
+        return false;
+    }
+    let of_locations = record.locations.iter().enumerate().map(|(at, location)| (at, location.site));
+    // Chunks that are on their way count beside those that are there.
+    let of_entries = expected.map(|site| (record.locations.len(), site));
+    let places: Vec<(usize, RackId)> = of_locations
+        .chain(of_entries)
+        .filter(|&(_, site)| site != 0)
+        .filter_map(|(at, site)| Some((at, rack_of(SiteId(site))?)))
+        .collect();
+    let rule = striate_plan::PlacementRule::new(&wide.profile, &wide.code, racks);
+    rule.admits(position, rack, places.iter().map(|(at, rack)| (*at, rack)))
+}
+
+/// Whether a wide stripe has a chunk as the member at `position`.
+pub(in crate::write) fn is_member(wide: &Stripe, position: usize, stripe: StripeId, index: usize) -> bool {
+    let is_it = |member: &striate_meta::records::Member| {
+        member.stripe.as_ref() == stripe.to_bytes() && member.index as usize == index
+    };
+    wide.members.get(position).is_some_and(is_it)
+}
+
+/// Whether two locations are of the same file with the same content.
+pub(in crate::write) fn is_same_file(a: &Location, b: &Location) -> bool {
+    (a.site, a.generation, a.crc32c, a.content_version) == (b.site, b.generation, b.crc32c, b.content_version)
+}
+
+/// What a wide stripe's record says of a member.
+pub(in crate::write) fn copy_of(location: &Location) -> Location {
+    Location { wide: bytes::Bytes::new(), position: 0, ..location.clone() }
+}

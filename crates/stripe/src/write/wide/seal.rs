@@ -1,0 +1,532 @@
+//! Sealing: partitions that stay where they are become members of a wide stripe, which gets parities; then the parities of their own
+//! stripes go.
+//!
+//! What is to be done next follows from the record alone, so that any service goes on where another has ended
+//! ([`advance`]):
+//!
+//! | state | what is done | until |
+//! |--|--|--|
+//! | building | members are *claimed*: their own stripes say which wide stripe they belong to; then the parities are made by trees, verified on their media against predicted checksums, and named | sealed |
+//! | sealed | own stripes of which all data chunks are in sealed wide stripes drop their parities | complete |
+//! | aborting | claims are taken back, then the record goes | gone |
+//!
+//! At every step each data chunk is protected in full by its own stripe, by the wide one, or by both.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use striate_codec::{MultipleChecksums, predict_checksum};
+use striate_core::{Profile, RackId, SiteId, StripeId};
+use striate_meta::records::{GarbageChunk, Location, Member, Stripe, WideState};
+use striate_meta::{Commit, Precondition, Row, keys};
+use striate_plan::{PlacementFault, check_placement};
+use striate_site::{Priority, SiteError};
+
+use super::links::{copy_of, is_same_file};
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, holders, inconsistent, is_hole, wide_of};
+use crate::write::change::{Debt, StripeChange};
+use crate::write::entry::{cancel, put_record, unnamed_of};
+use crate::write::group::Packer;
+use crate::write::release::add_garbage;
+use crate::write::writes::Writes;
+
+/// Own stripes that one transaction claims: with the wide one, as many preconditions as a transaction may have.
+const CLAIMED_AT_ONCE: usize = 45;
+/// Data chunks that are read at the same time for their checksums.
+const READ_AT_ONCE: usize = 16;
+/// So often a step is tried again that loses against other changes.
+const ATTEMPTS: usize = 16;
+
+/// What a wide stripe is to be made of.
+#[derive(Clone, Debug)]
+pub struct WidePlan {
+    /// Its profile, of the wide layout.
+    pub profile: Profile,
+    /// Bytes of each chunk.
+    pub chunk_len: u32,
+    /// The k members, by position: a stripe and the index of its data chunk. `None` is a hole.
+    pub members: Vec<Option<(StripeId, usize)>>,
+}
+
+/// What became of a wide stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WideStep {
+    /// It is complete, and nothing is left to be done.
+    Complete,
+    /// Some own stripes keep their parities for now: they are in debt, or others of their data chunks are in no sealed stripe.
+    Sealed,
+    /// It was given up, and is gone.
+    Aborted,
+    /// There is no such stripe.
+    Gone,
+}
+
+impl Packer {
+    /// Names a wide stripe (S1): from now on it is found, and any service goes on with it. `None` where a member cannot be one: it
+    /// is lost or gone, or is a member of another.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn begin_wide(&self, plan: &WidePlan) -> Result<Option<StripeId>, StripeError> {
+        let shared = &self.writes().shared;
+        let code = shared.table.code(&plan.profile)?;
+        let ids: Vec<StripeId> = plan.members.iter().flatten().map(|&(stripe, _)| stripe).collect();
+        let own = Own::read(self.writes(), &ids).await?;
+        let mut record = Stripe {
+            profile: plan.profile.to_string(),
+            chunk_len: plan.chunk_len,
+            locations: vec![Location::default(); code.n()],
+            generation: 0,
+            len: code.k() as u64 * u64::from(plan.chunk_len),
+            ..Stripe::default()
+        };
+        record.set_wide_state(WideState::Building);
+        for (position, member) in plan.members.iter().enumerate() {
+            let Some((stripe, index)) = *member else {
+                record.members.push(Member::default());
+                continue;
+            };
+            let Some(location) = own.free_member(stripe, index, plan.chunk_len) else { return Ok(None) };
+            record.locations[position] = copy_of(location);
+            record.members.push(Member { stripe: stripe.to_bytes().to_vec().into(), index: index as u32 });
+        }
+        let name = self.names().await?.name_stripe().await?;
+        let mut tx = shared.table.transaction();
+        tx.require(Precondition::Exists(name.range.key())).delete(name.range.key());
+        tx.require_unchanged(keys::stripe(name.id), None);
+        put_record(&mut tx, name.id, &record, &Stripe::default());
+        match self.submit(&tx).await? {
+            Commit::Done(_) => Ok(Some(name.id)),
+            Commit::Conflict { .. } => Err(crate::write::put::fenced()),
+        }
+    }
+}
+
+/// The own stripes of members, as they were read.
+struct Own(Vec<(StripeId, Row, Stripe)>);
+
+impl Own {
+    async fn read(writes: &Writes, ids: &[StripeId]) -> Result<Self, StripeError> {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        let keys: Vec<Bytes> = ids.iter().map(|&id| keys::stripe(id)).collect();
+        let mut own = Vec::with_capacity(ids.len());
+        for (id, row) in ids.into_iter().zip(writes.shared.table.meta().get_many(&keys).await?) {
+            if let Some(row) = row {
+                let record = row.record()?;
+                own.push((id, row, record));
+            }
+        }
+        Ok(Self(own))
+    }
+
+    fn location(&self, stripe: StripeId, index: usize) -> Option<(&Stripe, &Location)> {
+        let at = self.0.binary_search_by_key(&stripe, |(id, ..)| *id).ok()?;
+        let record = &self.0[at].2;
+        Some((record, record.locations.get(index)?))
+    }
+
+    /// Where a chunk is that may become a member.
+    fn free_member(&self, stripe: StripeId, index: usize, chunk_len: u32) -> Option<&Location> {
+        let (record, location) = self.location(stripe, index)?;
+        let is_free = location.site != 0 && location.wide.is_empty();
+        (is_free && record.chunk_len == chunk_len && record.members.is_empty()).then_some(location)
+    }
+}
+
+/// Goes on with a wide stripe until nothing is left to be done, or nothing can be now.
+///
+/// # Errors
+/// When the metadata store fails, or parities cannot be made now: [`StripeError::Unreadable`] or [`StripeError::TooFewSites`] say
+/// why.
+pub(crate) async fn advance(writes: &Writes, id: StripeId) -> Result<WideStep, StripeError> {
+    for _ in 0..ATTEMPTS {
+        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(WideStep::Gone) };
+        match stripe.record.wide_state() {
+            WideState::Narrow => return Ok(WideStep::Gone),
+            WideState::Building => match claim(writes, &stripe).await? {
+                Claimed::All => seal(writes, stripe).await?,
+                Claimed::NotNow => {}
+                Claimed::Never => begin_to_abort(writes, &stripe).await?,
+            },
+            WideState::Sealed => {
+                if !drop_narrow_parities(writes, &stripe).await? {
+                    return Ok(WideStep::Sealed);
+                }
+                settle(writes, &stripe).await?;
+            }
+            WideState::Complete => return Ok(WideStep::Complete),
+            WideState::Aborting => {
+                if take_claims_back(writes, &stripe).await? && remove(writes, &stripe).await? {
+                    return Ok(WideStep::Aborted);
+                }
+            }
+        }
+    }
+    Err(StripeError::Busy)
+}
+
+/// Gives a wide stripe up that is being built (A1). `false` when it is not, or not any more.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn abort(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
+    for _ in 0..ATTEMPTS {
+        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(false) };
+        match stripe.record.wide_state() {
+            WideState::Building => begin_to_abort(writes, &stripe).await?,
+            WideState::Aborting => return Ok(true),
+            WideState::Narrow | WideState::Sealed | WideState::Complete => return Ok(false),
+        }
+    }
+    Err(StripeError::Busy)
+}
+
+/// What claiming came to.
+enum Claimed {
+    All,
+    /// Records have changed meanwhile.
+    NotNow,
+    /// A member is lost or gone, or another's, or where the rule does not let it be.
+    Never,
+}
+
+fn members(stripe: &Stripe) -> impl Iterator<Item = (usize, StripeId, usize)> {
+    stripe.members.iter().enumerate().filter_map(|(position, member)| {
+        let id = <[u8; 16]>::try_from(member.stripe.as_ref()).ok()?;
+        Some((position, StripeId::from_bytes(id), member.index as usize))
+    })
+}
+
+/// S2 and S2′: writes into the members' own stripes where they belong to. Copies that are out of date are mended first.
+async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claimed, StripeError> {
+    let all: Vec<(usize, StripeId, usize)> = members(&wide.record).collect();
+    let own = Own::read(writes, &all.iter().map(|&(_, stripe, _)| stripe).collect::<Vec<_>>()).await?;
+    let (mut refreshed, mut unclaimed) = (wide.record.clone(), Vec::new());
+    for (position, stripe, index) in all {
+        let Some((_, location)) = own.location(stripe, index) else { return Ok(Claimed::Never) };
+        match wide_of(location) {
+            Some(at) if at == (wide.id, position) => continue,
+            None if location.site != 0 => unclaimed.push((position, stripe, index)),
+            Some(_) | None => return Ok(Claimed::Never),
+        }
+        if !is_same_file(&refreshed.locations[position], location) {
+            refreshed.locations[position] = copy_of(location);
+        }
+    }
+    if refreshed.locations != wide.record.locations {
+        return refresh(writes, wide, refreshed).await;
+    }
+    if unclaimed.is_empty() {
+        return Ok(Claimed::All);
+    }
+    unclaimed.sort_by_key(|&(_, stripe, _)| stripe);
+    let mut from = 0;
+    while from < unclaimed.len() {
+        let mut stripes = 0;
+        let mut to = from;
+        while to < unclaimed.len() && stripes < CLAIMED_AT_ONCE {
+            let of = unclaimed[to].1;
+            to += unclaimed[to..].iter().take_while(|&&(_, stripe, _)| stripe == of).count();
+            stripes += 1;
+        }
+        if !claim_some(writes, wide, &own, &unclaimed[from..to]).await? {
+            return Ok(Claimed::NotNow);
+        }
+        from = to;
+    }
+    // What was read before the last claim may have changed since.
+    Ok(Claimed::NotNow)
+}
+
+async fn claim_some(
+    writes: &Writes,
+    wide: &OpenedStripe,
+    own: &Own,
+    members: &[(usize, StripeId, usize)],
+) -> Result<bool, StripeError> {
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+    for (id, row, before) in &own.0 {
+        let mut record = before.clone();
+        for &(position, _, index) in members.iter().filter(|(_, stripe, _)| stripe == id) {
+            record.locations[index].wide = wide.id.to_bytes().to_vec().into();
+            record.locations[index].position = position as u32;
+        }
+        if record != *before {
+            tx.require_unchanged(keys::stripe(*id), Some(row));
+            put_record(&mut tx, *id, &record, before);
+        }
+    }
+    let ids: Vec<StripeId> = members.iter().map(|&(_, stripe, _)| stripe).collect();
+    commit(writes, tx, &ids).await
+}
+
+/// S2′: a member has moved before it was claimed.
+async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result<Claimed, StripeError> {
+    let racks = writes.shared.sites.rack_count();
+    let rule = striate_plan::PlacementRule::new(&wide.profile, &wide.code, racks);
+    let views = writes.shared.sites.views();
+    let known: HashMap<SiteId, RackId> =
+        views.iter().map(|view| (view.site.id(), view.site.rack())).collect();
+    let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
+    match check_placement(&rule, &sites, |site| known.get(&site)) {
+        Ok(()) => {}
+        // It may be back soon.
+        Err(PlacementFault::UnknownSite(_)) => return Ok(Claimed::NotNow),
+        Err(_) => return Ok(Claimed::Never),
+    }
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+    put_record(&mut tx, wide.id, &record, &wide.record);
+    commit(writes, tx, &[wide.id]).await?;
+    Ok(Claimed::NotNow)
+}
+
+/// S3 to S5: the parities are made where they will be, verified and named.
+async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> {
+    let (id, k) = (stripe.id, stripe.code.k());
+    let products = products_of_members(writes, &stripe).await?;
+    let mut change = StripeChange::new(writes, stripe, Priority::Background).await?;
+    for index in k..change.code.n() {
+        let mut row = change.code.row(index);
+        let holes = (0..k).filter(|&position| is_hole(&change.record, position));
+        holes.for_each(|position| row[position] = 0);
+        let predicted = predict_checksum(&row, &products, change.record.chunk_len.into());
+        change.record.locations[index].crc32c =
+            predicted.map_err(|error| inconsistent(id, error.to_string()))?;
+    }
+    let parities: Vec<usize> = (k..change.code.n()).collect();
+    let mut candidates = writes.shared.sites.candidates();
+    candidates.retain(|of| change.record.locations.iter().all(|at| at.site != of.site.0));
+    let (racks, mut random) = (change.racks(&parities), writes.shared.runtime.rng());
+    let places = change.rule().draw_parities(&mut random, &candidates, &racks, k);
+    if places.len() < parities.len() {
+        return Err(StripeError::TooFewSites {
+            available: places.len(),
+            needed: parities.len(),
+            reason: format!("the parities of wide stripe {id} have no legal sites"),
+        });
+    }
+    let Some(generation) = change.open(&places).await? else { return Ok(()) };
+    for &(index, site) in &places {
+        if let Err(error) = make_parity(writes, &change, index, site, generation).await {
+            change.give_up(&[], generation).await;
+            return Err(error);
+        }
+    }
+    for &(index, site) in &places {
+        change.replace(index, site, generation);
+    }
+    change.record.set_wide_state(WideState::Sealed);
+    if !change.swap(Vec::new(), Debt::AsItIs).await? {
+        change.give_up(&[], generation).await;
+    }
+    Ok(())
+}
+
+/// One parity: made by its tree, and read back from its medium.
+async fn make_parity(
+    writes: &Writes,
+    change: &StripeChange<'_>,
+    index: usize,
+    site: SiteId,
+    generation: striate_core::Generation,
+) -> Result<(), StripeError> {
+    let row = change.code.row(index);
+    let terms: Vec<(u8, usize)> = (0..change.code.k())
+        .filter(|&position| row[position] != 0 && change.record.locations[position].site != 0)
+        .map(|position| (row[position], position))
+        .collect();
+    let tree = change.combine_tree(site, &terms, |_| 0.0);
+    change.assemble_chunk(index, generation, &tree).await?;
+    let handle = writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+    let chunk = striate_core::ChunkId { stripe: change.id, index: index as u8, generation };
+    let info = handle.verify(chunk).await?;
+    match info.crc32c == change.record.locations[index].crc32c {
+        true => Ok(()),
+        false => Err(inconsistent(change.id, format!("parity {index} is not what it was predicted to be"))),
+    }
+}
+
+/// The checksums of all multiples of each member, as their sites compute them.
+async fn products_of_members(
+    writes: &Writes,
+    stripe: &OpenedStripe,
+) -> Result<Vec<MultipleChecksums>, StripeError> {
+    let len = stripe.record.chunk_len;
+    let of_position = |position: usize| async move {
+        let location = &stripe.record.locations[position];
+        if location.site == 0 {
+            // A hole is no term of any sum.
+            return Ok(MultipleChecksums([0; 8]));
+        }
+        let site = writes.shared.sites.get(SiteId(location.site));
+        let site = site.ok_or(SiteError::Unavailable(format!("site {} is not here", location.site)))?;
+        let products = site.products(stripe.file(position), len).await?;
+        match products.0[0] == location.crc32c {
+            true => Ok(products),
+            false => Err(StripeError::Site(SiteError::Missing(stripe.file(position)))),
+        }
+    };
+    stream::iter(0..stripe.code.k()).map(of_position).buffered(READ_AT_ONCE).try_collect().await
+}
+
+/// S6: whether every own stripe has dropped its parities that may. Those that cannot yet are found again with another wide stripe, or
+/// when their debt is paid.
+async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
+    let mut ids: Vec<StripeId> = members(&wide.record).map(|(_, stripe, _)| stripe).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut are_all = true;
+    for id in ids {
+        are_all &= drop_parities_of(writes, id).await? != Dropped::NotNow;
+    }
+    Ok(are_all)
+}
+
+#[derive(PartialEq, Eq)]
+enum Dropped {
+    Done,
+    /// A data chunk is in no wide stripe, or in one that is not sealed: whoever seals that one comes by again.
+    Later,
+    /// It, or a wide stripe of its, is in debt, or it is being changed all the time.
+    NotNow,
+}
+
+async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, StripeError> {
+    for _ in 0..ATTEMPTS {
+        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(Dropped::Done) };
+        if stripe.record.dropped {
+            return Ok(Dropped::Done);
+        }
+        let k = stripe.code.k();
+        let mut wides: Vec<StripeId> =
+            stripe.record.locations[..k].iter().filter_map(wide_of).map(|(wide, _)| wide).collect();
+        if wides.len() < k {
+            return Ok(Dropped::Later);
+        }
+        wides.sort_unstable();
+        wides.dedup();
+        let keys: Vec<Bytes> = wides.iter().map(|&wide| keys::stripe(wide)).collect();
+        for row in writes.shared.table.meta().get_many(&keys).await? {
+            let state = row.map(|row| row.record::<Stripe>()).transpose()?.map(|record| record.wide_state());
+            if !matches!(state, Some(WideState::Sealed | WideState::Complete)) {
+                return Ok(Dropped::Later);
+            }
+        }
+        let debts: Vec<Bytes> = wides.iter().copied().chain([id]).map(keys::debt).collect();
+        if writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
+            return Ok(Dropped::NotNow);
+        }
+        if drop_once(writes, &stripe, debts).await? {
+            return Ok(Dropped::Done);
+        }
+    }
+    Ok(Dropped::NotNow)
+}
+
+async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) -> Result<bool, StripeError> {
+    let (id, before, k) = (stripe.id, &stripe.record, stripe.code.k());
+    let mut record = before.clone();
+    let of = |(index, at): (usize, &Location)| GarbageChunk {
+        index: index as u32,
+        site: at.site,
+        generation: at.generation,
+    };
+    let named = before.locations.iter().enumerate().skip(k).filter(|(_, at)| at.site != 0).map(of);
+    let mut garbage: Vec<GarbageChunk> = named.collect();
+    record.locations[k..].iter_mut().for_each(|at| at.site = 0);
+    record.dropped = true;
+    // A repair of a parity that closes later would name what nobody keeps.
+    let entries = std::mem::take(&mut record.entries);
+    garbage.extend(entries.iter().flat_map(|entry| unnamed_of(before, entry)));
+    let old = keys::placement_of(holders(before));
+    let new = writes.ensure_placement(&holders(&record)).await?;
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+    for debt in debts {
+        tx.require(Precondition::Absent(debt));
+    }
+    put_record(&mut tx, id, &record, before);
+    if old != new {
+        tx.delete(keys::reverse(old, id)).put(keys::reverse(new, id), Bytes::new());
+    }
+    if !garbage.is_empty() {
+        add_garbage(&mut tx, id, garbage);
+    }
+    commit(writes, tx, &[id]).await
+}
+
+/// S7: nothing is left to be done.
+async fn settle(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
+    let mut record = wide.record.clone();
+    record.set_wide_state(WideState::Complete);
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+    put_record(&mut tx, wide.id, &record, &wide.record);
+    commit(writes, tx, &[wide.id]).await.map(drop)
+}
+
+/// A1: no further claim is made; entries are cancelled.
+async fn begin_to_abort(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
+    for entry in &wide.record.entries {
+        cancel(writes, wide.id, entry.generation).await?;
+    }
+    let Some(stripe) = writes.shared.table.find(wide.id).await? else { return Ok(()) };
+    if stripe.record.wide_state() != WideState::Building || !stripe.record.entries.is_empty() {
+        return Ok(());
+    }
+    let mut record = stripe.record.clone();
+    record.set_wide_state(WideState::Aborting);
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(wide.id), Some(&stripe.row));
+    put_record(&mut tx, wide.id, &record, &stripe.record);
+    commit(writes, tx, &[wide.id]).await.map(drop)
+}
+
+/// A2: whether no own stripe names the wide one any more.
+async fn take_claims_back(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
+    let ids: Vec<StripeId> = members(&wide.record).map(|(_, stripe, _)| stripe).collect();
+    let own = Own::read(writes, &ids).await?;
+    let mut is_done = true;
+    for (id, row, before) in &own.0 {
+        let mut record = before.clone();
+        for location in &mut record.locations {
+            if wide_of(location).is_some_and(|(of, _)| of == wide.id) {
+                *location = copy_of(location);
+            }
+        }
+        if record != *before {
+            let mut tx = writes.shared.table.transaction();
+            tx.require_unchanged(keys::stripe(*id), Some(row));
+            put_record(&mut tx, *id, &record, before);
+            is_done &= commit(writes, tx, &[*id]).await?;
+        }
+    }
+    Ok(is_done)
+}
+
+/// A3.
+async fn remove(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+    tx.delete(keys::stripe(wide.id)).delete(keys::change(wide.id)).delete(keys::debt(wide.id));
+    commit(writes, tx, &[wide.id]).await
+}
+
+/// Commits a change of these stripes' records; `false` when one was changed meanwhile.
+async fn commit(
+    writes: &Writes,
+    tx: striate_meta::Transaction,
+    of: &[StripeId],
+) -> Result<bool, StripeError> {
+    let forget = || of.iter().for_each(|&id| writes.shared.table.forget(id));
+    forget();
+    let done = matches!(writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
+    forget();
+    Ok(done)
+}
