@@ -2,7 +2,7 @@
 //!
 //! A stripe is cold when no object that lives in it was changed for the time that its bucket says, when it has no copies for heat,
 //! and when little of it is dead: what is worn is repacked first. Its data chunks then wait, by racks, until a wide stripe can be
-//! made of them ([`striate_plan::SealingPool`]). Data chunks stay where they are, and no object's row changes.
+//! made of them ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
 //!
 //! Wide stripes that a process left half made are gone on with first, whoever began them.
 

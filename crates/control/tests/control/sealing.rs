@@ -1,12 +1,15 @@
 //! Sealing: partitions become members of wide stripes where they are; what is lost is read and rebuilt from these.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
+use striate_client::Client;
 use striate_control::{
-    PackOptions, SealOptions, SealReport, heal, move_chunk, pack_bucket, resume_wide, seal_bucket, verify,
+    PackOptions, SealOptions, SealReport, collect_abandoned, heal, move_chunk, pack_bucket, resume_wide,
+    seal_bucket, verify,
 };
-use striate_core::{ChunkId, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, Formats, InForce, RackId, SiteId, StripeId};
 use striate_meta::records::{Stripe, WideState};
 use striate_meta::{ScanRange, keys};
 use striate_plan::movement::ChunkMove;
@@ -14,7 +17,8 @@ use striate_plan::{PlacementRule, check_placement, racks_crossed};
 use striate_site::Site;
 use striate_stripe::{Packer, WidePlan, WideStep, file_of, wide_of};
 
-use crate::cluster::{BUCKET, Cluster, content, go_on};
+use crate::cluster::{BUCKET, Cluster, content, go_on, options};
+use crate::dying::{Death, DyingStore};
 
 const OBJECTS: usize = 220;
 /// Two groups of five data chunks with a local parity each in two racks of three, two global parities in a fifth rack.
@@ -120,6 +124,17 @@ impl Sealing {
     fn lose(&self, chunk: ChunkId, site: SiteId) {
         let site = self.cluster.sites.iter().find(|of| of.id() == site).unwrap();
         assert!(site.chunks.lock().remove(&chunk).is_some(), "{chunk}");
+    }
+
+    /// Every object is read while two sites are away.
+    async fn assert_bears_two_losses(&self, seed: usize) {
+        let away = [seed * 7 % 30, (seed * 7 + 11) % 30];
+        let set = |down: bool| away.iter().for_each(|&at| *self.cluster.sites[at].down.lock() = down);
+        set(true);
+        self.assert_reads().await;
+        set(false);
+        self.cluster.runtime.sleep(Duration::from_secs(60)).await;
+        self.assert_reads().await;
     }
 
     async fn heal(&self) {
@@ -285,4 +300,49 @@ async fn a_wide_stripe_that_was_left_half_made_is_gone_on_with_or_given_up() {
     assert!(report.sealed > 0);
     assert_eq!(sealing.assert_whole().await % 10, 0);
     sealing.assert_reads().await;
+}
+
+/// A process that dies before or after any commit while it seals. What is there then bears the loss of two sites; another process goes on,
+/// and nothing is left over.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_dies_at_any_commit_of_sealing_leaves_nothing_wrong() {
+    let mut ended = false;
+    for commits in 0.. {
+        for is_made in [false, true] {
+            let sealing = Sealing::start().await;
+            let meta = DyingStore::new(sealing.cluster.meta.clone());
+            let sites = sealing.cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
+            let mut settings = options("rs(4,2)");
+            settings.stripes.formats = InForce::new(Formats::NEWEST);
+            let dying = Client::open(sealing.cluster.runtime.clone(), meta.clone(), sites, settings);
+            let dying = dying.await.unwrap();
+            *meta.death.lock() = Some(Death { commits, is_made });
+            let packer = dying.stripes().packer();
+            let wide = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+            let mut tell = go_on;
+            let work = seal_bucket(dying.stripes(), &packer, BUCKET, &wide, &mut tell);
+            let killed = sealing.cluster.runtime.timeout(Duration::from_secs(100), work).await;
+            ended |= killed.map(|sealed| sealed.unwrap()).is_ok();
+            drop((packer, dying));
+            sealing.assert_bears_two_losses(commits).await;
+            // Its leases end.
+            sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
+            collect_abandoned(sealing.cluster.client.stripes()).await.unwrap();
+            for (id, step) in resume_wide(sealing.cluster.client.stripes()).await.unwrap() {
+                assert_ne!(step, WideStep::Gone, "{id} after {commits}");
+            }
+            sealing.seal().await;
+            assert_eq!(sealing.assert_whole().await % 10, 0);
+            sealing.collect().await;
+            sealing.assert_reads().await;
+            assert_eq!(sealing.rows(keys::CHANGES).await, 0, "after {commits} commits");
+            let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+            assert!(verified.is_clean(), "after {commits} commits: {verified:?}");
+            assert_eq!((verified.orphans, verified.unexplained), (0, 0), "after {commits} commits");
+        }
+        if ended {
+            assert!(commits > 8, "sealing took only {commits} commits");
+            return;
+        }
+    }
 }
