@@ -242,11 +242,6 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
         BucketCommand::Set { name, pack, cold, keep_cold_as_it_is, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
             let cold = cold.setting();
-            if pack.is_none() && cold.is_none() && !keep_cold_as_it_is {
-                return Err(Failure::refused(
-                    "say what to change: --pack, --cold-profile or --keep-cold-as-it-is",
-                ));
-            }
             let path = format!("/v1/buckets/{name}");
             if let Some(BucketPacking(packing)) = pack {
                 let _set: BucketInfo = server.post(&path, &SetBucket { packing }).await?;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use striate_core::{Packing, PackingError, Profile};
 
 use super::AdminArgs;
@@ -59,7 +59,7 @@ pub enum BucketCommand {
         #[command(flatten)]
         cold: ColdArgs,
         /// Keep its objects in memory only.
-        #[arg(long, conflicts_with_all = ["profile", "pack", "origin"])]
+        #[arg(long, conflicts_with_all = ["profile", "pack", "origin", "cold_profile"])]
         volatile: bool,
         /// With --volatile: so many parities for each block of an object; as many memory sites may then be lost.
         #[arg(long, value_name = "R", default_value_t = 0, requires = "volatile", value_parser = clap::value_parser!(u8).range(0..=10))]
@@ -89,6 +89,7 @@ pub enum BucketCommand {
     },
     /// Change what a bucket says of packing, and of what is cold.
     #[command(
+        group = ArgGroup::new("change").required(true).multiple(true).args(["pack", "cold_profile", "keep_cold_as_it_is"]),
         long_about = "Change what a bucket says of packing, and of what is cold.\n\n\
             With `off` nothing more of the bucket is packed; what is packed stays so, and readable (`striate pack undo` \
             splits it). `default` takes the bucket's own word back: its profile and the store's --pack decide.",
@@ -130,7 +131,7 @@ pub enum BucketCommand {
 #[derive(Clone, Debug, Args)]
 pub struct OriginArgs {
     /// The bucket of another S3 store that this one stands in front of, as s3://NAME.
-    #[arg(long, value_name = "S3-URL", requires = "origin_endpoint", conflicts_with_all = ["profile", "pack", "block_kib", "group"])]
+    #[arg(long, value_name = "S3-URL", requires = "origin_endpoint", conflicts_with_all = ["profile", "pack", "block_kib", "group", "cold_profile"])]
     pub origin: Option<String>,
     /// The URL of that store.
     #[arg(long, value_name = "URL", requires = "origin")]
@@ -151,7 +152,7 @@ pub struct OriginArgs {
 pub struct ColdArgs {
     /// Seal partitions that are cold into wide stripes of this profile: wide(k,r,f), or wide(k=128,f=4,redundancy=1.063). Needs a
     /// rack more than its chunks fill, and five sites in each (`striate plan wide` shows what fits).
-    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["volatile", "origin"])]
+    #[arg(long, value_name = "PROFILE")]
     pub cold_profile: Option<Profile>,
     /// What was not changed for so long is cold (12h, 30d).
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
