@@ -33,6 +33,17 @@ impl MultipleChecksums {
         checksums.append(chunk);
         checksums.finish()
     }
+
+    /// Those of `len` zero bytes.
+    pub fn of_zeros(len: u64) -> MultipleChecksums {
+        MultipleChecksums([crc32c_of_zeros(len); 8])
+    }
+
+    /// Those of the chunk with `count` zero bytes behind it.
+    pub fn followed_by_zeros(self, count: u64) -> MultipleChecksums {
+        let of_zeros = crc32c_of_zeros(count);
+        MultipleChecksums(self.0.map(|checksum| crc32c_combine(checksum, of_zeros, count)))
+    }
 }
 
 /// The same of a chunk that comes in pieces.
@@ -148,6 +159,15 @@ mod tests {
         #[test]
         fn zeros_have_the_checksum_that_they_have(len in lengths()) {
             prop_assert_eq!(crc32c_of_zeros(len as u64), crc32c(&vec![0; len]));
+            prop_assert_eq!(MultipleChecksums::of_zeros(len as u64), MultipleChecksums::of(&vec![0; len]));
+        }
+
+        #[test]
+        fn a_chunk_may_be_filled_up_with_zeros(len in lengths(), more in lengths(), seed: u64) {
+            let mut chunk = bytes(seed, len);
+            let of_chunk = MultipleChecksums::of(&chunk);
+            chunk.resize(len + more, 0);
+            prop_assert_eq!(of_chunk.followed_by_zeros(more as u64), MultipleChecksums::of(&chunk));
         }
 
         #[test]

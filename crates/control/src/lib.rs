@@ -53,6 +53,7 @@ pub mod upkeep;
 pub mod verify;
 
 mod entries;
+mod object_stripes;
 mod pace;
 mod pack_figures;
 mod pack_journal;
@@ -85,7 +86,7 @@ pub use repair::{RepairOutcome, repair_stripe};
 pub use repair_pace::RepairLimits;
 pub use repair_service::{RepairOptions, RepairService};
 pub use scrub::keep_scrubbing;
-pub use sealing::{SealOptions, SealReport, TellSealed, cold_of, resume_wide, seal_bucket};
+pub use sealing::{SealOptions, SealReport, TellSealed, cold_of, leave_dead, resume_wide, seal_bucket};
 pub use statistics::{SiteLoadView, SiteStatistics};
 pub use unpacking::{TellUnpacked, UnpackProgress, UnpackReport, split_packed, unpack_bucket};
 pub use upgrade::{FinalizeError, Gate, GateView, LEADER_ROLE, ProcessReport, Reader};

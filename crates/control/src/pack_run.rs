@@ -17,7 +17,7 @@ use crate::packing::{PackOptions, PackReport};
 use crate::packing_service::default_profile;
 use crate::repacking::{Repacked, repack_marked_while};
 use crate::rows::Rows;
-use crate::sealing::{SealReport, cold_of, resume_wide, seal_bucket};
+use crate::sealing::{SealReport, cold_of, leave_dead, resume_wide, seal_bucket};
 
 /// So many groups that cannot be seen are named.
 const NAMED: usize = 20;
@@ -218,6 +218,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         })
         .await?;
         self.report.sealed.push((bucket.name.clone(), report));
+        leave_dead(self.stripes).await?;
         Ok(flow)
     }
 

@@ -26,7 +26,7 @@ use crate::pack_walk::{Step, Walk};
 use crate::packing::PackOptions;
 use crate::repacking::repack_marked_while;
 use crate::rows::Rows;
-use crate::sealing::{SealOptions, cold_of, resume_wide, seal_bucket};
+use crate::sealing::{SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
 
 /// Pause before the first look.
 const FIRST_LOOK_AFTER: Duration = Duration::from_secs(10);
@@ -223,6 +223,7 @@ impl Looks {
                 busy += self.look_at(bucket, &default, packer, service, stripes).await?;
             }
         }
+        leave_dead(stripes).await?;
         self.counted.retain(|name, _| seen.binary_search(name).is_ok());
         let (sum, now) = (sum(stripes).await?, stripes.runtime().wall_time().as_millis() as u64);
         service.shared.journal.lock().counted(sum, now);

@@ -15,7 +15,7 @@ use striate_core::StripeId;
 use striate_meta::records::{Extent, Stripe};
 use striate_meta::{Commit, Precondition, Row, keys};
 use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, PartitionFooter};
-use striate_stripe::{Packer, Span, Stored, StripeError, Stripes, release_stripe, wide_of};
+use striate_stripe::{Packer, Span, Stored, StripeError, Stripes, release_stripe};
 
 use crate::packing::{Candidate, PackOptions, extent_in};
 use crate::rewriting::Rewriting;
@@ -31,12 +31,10 @@ pub enum Repacked {
     Later,
     /// It is dense enough: the mark is gone.
     Kept,
-    /// Nothing lived: it is garbage.
+    /// Nothing lived: it is garbage, or will be when it has left the wide stripes that it is in.
     Released,
     /// A directory cannot be read: it stays until that is repaired.
     Unreadable,
-    /// Nothing lives, but wide stripes need its bytes: they are to be taken out of these first.
-    Member,
 }
 
 /// How much of packed stripes lives.
@@ -253,9 +251,6 @@ async fn directory(
 
 /// R4: nothing lives. The record must be as it was read, and nothing may have died since: a row may have moved meanwhile.
 async fn release(stripes: &Stripes, id: StripeId, look: Look) -> Result<Repacked, StripeError> {
-    if look.record.locations.iter().any(|at| wide_of(at).is_some()) {
-        return Ok(Repacked::Member);
-    }
     let mut tx = stripes.transaction();
     tx.require_unchanged(look.row.key.clone(), Some(&look.row));
     tx.require_unchanged(look.mark.key.clone(), Some(&look.mark));

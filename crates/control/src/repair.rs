@@ -18,7 +18,7 @@ use striate_meta::records::GarbageChunk;
 use striate_meta::{Commit, keys, records};
 use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair, repair_by_racks};
 use striate_site::{Priority, SiteError};
-use striate_stripe::{OpenedStripe, StripeError, Stripes, is_hole, wide_of};
+use striate_stripe::{OpenedStripe, StripeError, Stripes, has_place, is_hole, wide_of};
 
 use crate::absence::Absent;
 use crate::repair_pace::RepairPace;
@@ -137,7 +137,7 @@ impl<'a> Job<'a> {
         let k = change.code.k();
         let state = |(index, location): (usize, &records::Location)| match SiteId(location.site) {
             SiteId(0) if is_hole(&change.record, index) => ChunkState::Zero,
-            SiteId(0) if change.record.dropped && index >= k => ChunkState::Elsewhere,
+            _ if !has_place(&change.record, k, index) => ChunkState::Elsewhere,
             SiteId(0) => ChunkState::Lost,
             site if absent.gone.contains(&site) => ChunkState::Lost,
             site if absent.awaited.contains(&site) => ChunkState::Unknown,

@@ -12,7 +12,7 @@ use striate_core::{ChunkId, Generation, SiteId};
 use striate_meta::records::Stripe;
 use striate_meta::{Commit, Row, keys};
 use striate_site::{ChunkInfo, SiteError};
-use striate_stripe::{StripeError, Stripes, file_of, own_locations};
+use striate_stripe::{StripeError, Stripes, file_of, has_place, own_locations};
 
 use crate::hot_copies::drop_copies_where;
 use crate::orphans::count_orphans;
@@ -115,9 +115,10 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found
         let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
         let record: Stripe = row.record()?;
         let mut found = Found::default();
+        let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
         // A wide stripe's members are examined with the stripes that they were written in.
         for (index, location) in own_locations(&record) {
-            if record.dropped && location.site == 0 {
+            if !has_place(&record, k, index) {
                 continue;
             }
             let chunk = file_of(id, &record, index);

@@ -131,7 +131,7 @@ impl Making<'_> {
             let record = record.unwrap_or_default();
             let on_gone = record.locations.iter().filter(|at| gone.contains(&SiteId(at.site))).count();
             // Where chunks have no place, none can be told from the record.
-            let is_complete = !record.dropped && record.members.is_empty();
+            let is_complete = !record.dropped && !record.dead && record.members.is_empty();
             let unwritten = record.locations.iter().filter(|at| at.site == 0 && is_complete).count();
             // One that nothing of is known to be lost was found damaged.
             let lost = (on_gone + unwritten).max(on_gone + 1);

@@ -408,6 +408,9 @@ pub struct Stripe {
     /// Its parities are gone: wide stripes protect its data chunks.
     #[prost(bool, tag = "12")]
     pub dropped: bool,
+    /// Nothing names it any more. Its data chunks are still members of wide stripes, and are taken out of these first.
+    #[prost(bool, tag = "13")]
+    pub dead: bool,
 }
 /// A data chunk of another stripe.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -417,6 +420,9 @@ pub struct Member {
     pub stripe: ::prost::bytes::Bytes,
     #[prost(uint32, tag = "2")]
     pub index: u32,
+    /// Length of the chunk in bytes, at most that of the wide stripe's: behind its end it counts as zeros.
+    #[prost(uint32, tag = "3")]
+    pub len: u32,
 }
 /// A copy of a data chunk: a file of its own generation, which has the chunk's index in its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -110,7 +110,7 @@ impl Record for Stripe {
     /// format 4 has, 4 for what only format 6 has.
     fn needs(&self) -> u8 {
         let is_claimed = self.locations.iter().any(|location| !location.wide.is_empty());
-        if is_claimed || self.dropped || !self.members.is_empty() {
+        if is_claimed || self.dropped || self.dead || !self.members.is_empty() {
             return 4;
         }
         if !self.copies.is_empty() {

@@ -356,6 +356,9 @@ pub struct Term {
     pub coefficient: u32,
     #[prost(bytes = "bytes", tag = "2")]
     pub chunk: ::prost::bytes::Bytes,
+    /// Behind its end a chunk counts as zeros. 0: it is as long as what is asked for.
+    #[prost(uint32, tag = "3")]
+    pub len: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Upstream {

@@ -96,12 +96,23 @@ pub struct CombineRequest {
     pub len: u32,
     /// Length in bytes of the slices that are computed and sent on; nothing larger is buffered.
     pub slice_len: u32,
-    /// The site's own chunks with their coefficients over GF(2⁸).
-    pub local: Vec<(u8, ChunkId)>,
+    /// The site's own chunks.
+    pub local: Vec<LocalTerm>,
     /// Other sites' combinations, added as they stream in.
     pub upstream: Vec<CombineSource>,
     /// Its place in the queues.
     pub priority: Priority,
+}
+
+/// A chunk of the site's own in a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalTerm {
+    /// Its coefficient over GF(2⁸).
+    pub by: u8,
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// Its length in bytes: behind its end it counts as zeros.
+    pub len: u32,
 }
 
 /// One inner node of a combine tree.

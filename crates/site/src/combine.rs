@@ -20,8 +20,8 @@ use striate_codec::{accumulate, crc32c_append};
 use striate_core::{ChunkId, ChunkRange, LoadReport, SiteId};
 
 use crate::api::{
-    AssembleRequest, CombineRequest, CombineSource, Priority, ReadRequest, Site, SiteDirectory, SiteError,
-    SliceStream, WriteRequest,
+    AssembleRequest, CombineRequest, CombineSource, LocalTerm, Priority, ReadRequest, Site, SiteDirectory,
+    SiteError, SliceStream, WriteRequest,
 };
 use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_TREE_DEPTH};
 
@@ -130,7 +130,7 @@ fn start(
         .into_iter()
         .map(|source| open(directory.as_deref(), source))
         .collect::<Result<Vec<_>, _>>()?;
-    let terms: Arc<[(u8, ChunkId)]> = local.into();
+    let terms: Arc<[LocalTerm]> = local.into();
     let slices = Slices { offset, end: offset + len, slice_len };
     let own = (!terms.is_empty()).then(|| {
         let read =
@@ -221,26 +221,35 @@ fn add(mut slices: impl Iterator<Item = Result<Bytes, SiteError>>) -> Result<Byt
     Ok(sum.freeze())
 }
 
-/// Σ coefficient · range over the site's own chunks, through its queue.
+/// Σ coefficient · range over the site's own chunks, through its queue. What is shorter is zero from its end on.
 async fn sum_local(
     site: Arc<dyn Site>,
-    terms: Arc<[(u8, ChunkId)]>,
+    terms: Arc<[LocalTerm]>,
     offset: u32,
     len: u32,
     priority: Priority,
 ) -> Result<Bytes, SiteError> {
-    let ranges = terms.iter().map(|(_, chunk)| ChunkRange { chunk: *chunk, offset, len }).collect();
+    let range_of = |term: &LocalTerm| {
+        let len = term.len.saturating_sub(offset).min(len);
+        (len > 0).then_some((term.by, ChunkRange { chunk: term.chunk, offset, len }))
+    };
+    let (factors, ranges): (Vec<u8>, Vec<ChunkRange>) = terms.iter().filter_map(range_of).unzip();
+    if ranges.is_empty() {
+        return Ok(BytesMut::zeroed(len as usize).freeze());
+    }
+    let (first, count) = (ranges[0], ranges.len());
     let mut replies = site.read(ReadRequest { ranges, priority, deadline: None });
-    if let [(1, _)] = *terms {
-        return replies.next().await.map_or_else(|| Err(unanswered(terms[0].1)), |reply| reply.result);
+    if factors == [1] && first.len == len {
+        return replies.next().await.map_or_else(|| Err(unanswered(first.chunk)), |reply| reply.result);
     }
     let mut sum = BytesMut::zeroed(len as usize);
     let mut answered = 0;
     while let Some(reply) = replies.next().await {
-        accumulate(terms[reply.item].0, &reply.result?, &mut sum);
+        let bytes = reply.result?;
+        accumulate(factors[reply.item], &bytes, &mut sum[..bytes.len()]);
         answered += 1;
     }
-    if answered == terms.len() { Ok(sum.freeze()) } else { Err(unanswered(terms[0].1)) }
+    if answered == count { Ok(sum.freeze()) } else { Err(unanswered(first.chunk)) }
 }
 
 fn unanswered(chunk: ChunkId) -> SiteError {

@@ -31,8 +31,8 @@ pub mod transport_conformance;
 
 pub use api::{
     AssembleRequest, BlockKeeper, ChunkPage, CombineRequest, CombineSource, DeleteRequest, LoadStream,
-    Priority, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream,
-    Standing, Tend, TendMatter, Tended, WriteRequest,
+    LocalTerm, Priority, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus,
+    SliceStream, Standing, Tend, TendMatter, Tended, WriteRequest,
 };
 pub use cache::{CacheOptions, CacheStore, CacheView, Eviction};
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};

@@ -34,10 +34,10 @@ pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::{Stripes, WeakStripes};
 pub use table::{
-    OpenedStripe, ProfileTexts, file_of, holders, id16, is_hole, own_locations, stripe_id, wide_of,
+    OpenedStripe, ProfileTexts, file_of, has_place, holders, id16, is_hole, own_locations, stripe_id, wide_of,
 };
 pub use write::{
-    CodingGroup, Debt, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, SeparateWriter,
+    CodingGroup, Debt, Exchange, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, SeparateWriter,
     StoredBlock, StripeChange, Switched, WidePlan, WideStep, add_garbage, is_named, release_and_leave_debt,
     release_stripe,
 };

@@ -21,7 +21,7 @@ use crate::read::{
 };
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
-use crate::write::{Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes};
+use crate::write::{Exchange, Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes};
 
 /// Reads and writes stripes, and changes where their chunks are. One for each process; a cheap handle.
 #[derive(Clone)]
@@ -262,6 +262,32 @@ impl Stripes {
     /// When the metadata store fails, or its parities cannot be made now.
     pub async fn advance_wide(&self, id: StripeId) -> Result<WideStep, StripeError> {
         crate::write::advance(&self.inner.writes, id).await
+    }
+
+    /// Has a dead stripe leave its wide stripes, and go.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn leave_wide(&self, id: StripeId) -> Result<Exchange, StripeError> {
+        crate::write::leave(&self.inner.writes, id).await
+    }
+
+    /// Whether a chunk at `site` may be the member at a position of a wide stripe, by the rule for places.
+    pub fn admits_in_wide(&self, wide: &OpenedStripe, position: usize, site: SiteId) -> bool {
+        crate::write::admits_member(&self.inner.writes, wide, position, site)
+    }
+
+    /// Puts the data chunk `new` at a position of a sealed wide stripe, where there is a hole or a dead member.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn place_in_wide(
+        &self,
+        wide: StripeId,
+        position: usize,
+        new: (StripeId, usize),
+    ) -> Result<Exchange, StripeError> {
+        crate::write::exchange(&self.inner.writes, wide, position, Some(new)).await
     }
 
     /// Gives a wide stripe up that is being built; [`Stripes::advance_wide`] then takes it down. `false` when it is sealed, or gone.

@@ -27,6 +27,7 @@ pub struct StripeTable {
 }
 
 /// A stripe's record with what follows from it.
+#[derive(Clone)]
 pub struct OpenedStripe {
     /// Its name.
     pub id: StripeId,
@@ -218,15 +219,35 @@ impl OpenedStripe {
         file_of(self.id, &self.record, index)
     }
 
-    /// Whether a chunk should be somewhere: not so the parities that a stripe has dropped, and the holes of a wide one.
+    /// See [`has_place`].
     pub fn has_place(&self, index: usize) -> bool {
-        let is_dropped = self.record.dropped && index >= self.code.k();
-        !is_dropped && !is_hole(&self.record, index)
+        has_place(&self.record, self.code.k(), index)
+    }
+
+    /// Length of a chunk in bytes.
+    pub fn len_of(&self, index: usize) -> u32 {
+        len_of(&self.record, index)
     }
 
     /// The wide stripe that protects a chunk, and its position there.
     pub fn wide_of(&self, index: usize) -> Option<(StripeId, usize)> {
         wide_of(self.record.locations.get(index)?)
+    }
+}
+
+/// Whether a chunk should be somewhere: not so the parities that a stripe of `k` data chunks has dropped, the holes of a wide one, and
+/// what no wide stripe needs of a dead one.
+pub fn has_place(stripe: &Stripe, k: usize, index: usize) -> bool {
+    let is_dropped = stripe.dropped && index >= k;
+    let is_unneeded = stripe.dead && wide_of(&stripe.locations[index]).is_none();
+    !is_dropped && !is_unneeded && !is_hole(stripe, index)
+}
+
+/// Length of a stripe's chunk in bytes. A member of a wide stripe may be shorter than its parities.
+pub fn len_of(stripe: &Stripe, index: usize) -> u32 {
+    match stripe.members.get(index) {
+        Some(member) if member.len != 0 => member.len,
+        _ => stripe.chunk_len,
     }
 }
 

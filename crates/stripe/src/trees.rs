@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use striate_core::{RackId, SiteId, StripeId};
+use striate_core::{ChunkId, RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::{CombineTerm, CombineTree};
-use striate_site::{CombineRequest, CombineSource, Priority};
+use striate_site::{CombineRequest, CombineSource, LocalTerm, Priority};
 
-use crate::table::file_of;
+use crate::table::{file_of, len_of};
 
 /// Slices that sites send each other.
 pub(crate) const SLICE_LEN: u32 = 256 << 10;
@@ -28,23 +28,35 @@ pub(crate) fn terms(
     of.iter().map(term).collect()
 }
 
-/// What the site at the root of a tree is asked for these columns of the sum.
+/// Files with their lengths in bytes, by the numbers that a tree has for them.
+pub(crate) type Files<'a> = &'a (dyn Fn(usize) -> (ChunkId, u32) + Sync);
+
+/// The files of a stripe's chunks, with their lengths in bytes, by index.
+pub(crate) fn files_of(id: StripeId, record: &Stripe) -> impl Fn(usize) -> (ChunkId, u32) {
+    move |index| (file_of(id, record, index), len_of(record, index))
+}
+
+/// What the site at the root of a tree is asked for these columns of the sum; `files` has the files of the tree's chunks, and their
+/// lengths in bytes.
 pub(crate) fn combination(
-    id: StripeId,
-    record: &Stripe,
     tree: &CombineTree,
+    files: Files<'_>,
     columns: &Range<u32>,
     priority: Priority,
 ) -> CombineRequest {
-    let upstream = tree.upstream.iter().map(|from| CombineSource {
-        site: from.site,
-        request: combination(id, record, from, columns, priority),
+    let upstream = tree
+        .upstream
+        .iter()
+        .map(|from| CombineSource { site: from.site, request: combination(from, files, columns, priority) });
+    let local = tree.local.iter().map(|&(by, index)| {
+        let (chunk, len) = files(index);
+        LocalTerm { by, chunk, len }
     });
     CombineRequest {
         offset: columns.start,
         len: columns.end - columns.start,
         slice_len: SLICE_LEN,
-        local: tree.local.iter().map(|&(by, index)| (by, file_of(id, record, index))).collect(),
+        local: local.collect(),
         upstream: upstream.collect(),
         priority,
     }

@@ -1,6 +1,6 @@
 //! Sealing: partitions become members of wide stripes where they are; what is lost is read and rebuilt from these.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,28 +10,30 @@ use striate_control::{
     seal_bucket, verify,
 };
 use striate_core::{ChunkId, Formats, InForce, RackId, SiteId, StripeId};
-use striate_meta::records::{Stripe, WideState};
+use striate_meta::records::{Location, Stripe, WideState};
 use striate_meta::{ScanRange, keys};
 use striate_plan::movement::ChunkMove;
 use striate_plan::{PlacementRule, check_placement, racks_crossed};
 use striate_site::Site;
-use striate_stripe::{Packer, WidePlan, WideStep, file_of, wide_of};
+use striate_stripe::{Packer, WidePlan, WideStep, file_of, is_hole, wide_of};
 
 use crate::cluster::{BUCKET, Cluster, content, go_on, options};
 use crate::dying::{Death, DyingStore};
 
-const OBJECTS: usize = 220;
+pub const OBJECTS: usize = 220;
 /// Two groups of five data chunks with a local parity each in two racks of three, two global parities in a fifth rack.
-const WIDE: &str = "wide(10,5,3)";
+pub const WIDE: &str = "wide(10,5,3)";
 
-struct Sealing {
-    cluster: Cluster,
-    packer: Packer,
+pub struct Sealing {
+    pub cluster: Cluster,
+    pub packer: Packer,
+    /// Objects that were deleted, by number.
+    pub deleted: BTreeSet<usize>,
 }
 
 impl Sealing {
     /// Packed objects on six racks of five sites.
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let cluster = Cluster::start(30, "rs(4,2)").await;
         cluster.spread_over_racks(6);
         for key in 0..OBJECTS {
@@ -49,32 +51,32 @@ impl Sealing {
         let packed =
             pack_bucket(cluster.client.stripes(), &packer, BUCKET, &default, &options).await.unwrap();
         assert!(packed.groups >= 5, "{packed:?}");
-        let this = Self { cluster, packer };
+        let this = Self { cluster, packer, deleted: BTreeSet::new() };
         this.collect().await;
         this
     }
 
-    async fn seal(&self) -> SealReport {
+    pub async fn seal(&self) -> SealReport {
         let options = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
         let stripes = self.cluster.client.stripes();
         seal_bucket(stripes, &self.packer, BUCKET, &options, &mut go_on).await.unwrap()
     }
 
-    async fn collect(&self) {
+    pub async fn collect(&self) {
         for _ in 0..3 {
             self.cluster.collect().await;
         }
     }
 
-    async fn assert_reads(&self) {
-        for key in 0..OBJECTS {
+    pub async fn assert_reads(&self) {
+        for key in (0..OBJECTS).filter(|key| !self.deleted.contains(key)) {
             let read =
                 self.cluster.get(&name(key)).await.unwrap_or_else(|error| panic!("object {key}: {error}"));
             assert_eq!(read, content(key, len(key)), "object {key}");
         }
     }
 
-    async fn wide_stripes(&self) -> Vec<(StripeId, Stripe)> {
+    pub async fn wide_stripes(&self) -> Vec<(StripeId, Stripe)> {
         let stripes = self.cluster.stripes().await;
         stripes.into_iter().filter(|(_, record)| !record.members.is_empty()).collect()
     }
@@ -85,7 +87,7 @@ impl Sealing {
 
     /// What the rows say of wide stripes and of their members agrees, the rule holds, and locality is exact. Answers how many members
     /// there are.
-    async fn assert_whole(&self) -> usize {
+    pub async fn assert_whole(&self) -> usize {
         let (all, racks) = (self.cluster.stripes().await, self.racks());
         let by_id: BTreeMap<StripeId, &Stripe> = all.iter().map(|(id, record)| (*id, record)).collect();
         let mut members = 0;
@@ -96,10 +98,17 @@ impl Sealing {
             let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
             check_placement(&rule, &sites, |site| racks.get(&site)).unwrap();
             for chunk in 0..code.n() {
+                if is_hole(record, chunk) {
+                    continue;
+                }
                 let crossed = racks_crossed(&rule, &sites, chunk, |site| racks.get(&site));
                 assert!(crossed <= 1, "chunk {chunk} of {id} is repaired from {crossed} racks");
             }
             for (position, member) in record.members.iter().enumerate() {
+                if is_hole(record, position) {
+                    assert_eq!(record.locations[position], Location::default());
+                    continue;
+                }
                 let of = StripeId::from_bytes(member.stripe.as_ref().try_into().unwrap());
                 let own = &by_id[&of].locations[member.index as usize];
                 assert_eq!(wide_of(own), Some((*id, position)));
@@ -116,18 +125,18 @@ impl Sealing {
         members
     }
 
-    async fn rows(&self, prefix: &[u8]) -> usize {
+    pub async fn rows(&self, prefix: &[u8]) -> usize {
         self.cluster.meta.scan(ScanRange::prefix(prefix), 100_000).await.unwrap().len()
     }
 
     /// A chunk of a site is gone.
-    fn lose(&self, chunk: ChunkId, site: SiteId) {
+    pub fn lose(&self, chunk: ChunkId, site: SiteId) {
         let site = self.cluster.sites.iter().find(|of| of.id() == site).unwrap();
         assert!(site.chunks.lock().remove(&chunk).is_some(), "{chunk}");
     }
 
     /// Every object is read while two sites are away.
-    async fn assert_bears_two_losses(&self, seed: usize) {
+    pub async fn assert_bears_two_losses(&self, seed: usize) {
         let away = [seed * 7 % 30, (seed * 7 + 11) % 30];
         let set = |down: bool| away.iter().for_each(|&at| *self.cluster.sites[at].down.lock() = down);
         set(true);
@@ -137,17 +146,17 @@ impl Sealing {
         self.assert_reads().await;
     }
 
-    async fn heal(&self) {
+    pub async fn heal(&self) {
         let report = heal(self.cluster.client.stripes(), go_on).await.unwrap();
         assert!(report.is_whole() && self.cluster.debts().await == 0, "{report:?}");
     }
 }
 
-fn name(key: usize) -> String {
+pub fn name(key: usize) -> String {
     format!("folder/object{key:03}")
 }
 
-fn len(key: usize) -> usize {
+pub fn len(key: usize) -> usize {
     9_000 + 17 * key
 }
 

@@ -8,7 +8,8 @@ use super::PROTOCOL_VERSION;
 use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
 use super::limits::MAX_TREE_DEPTH;
 use crate::api::{
-    AssembleRequest, CombineRequest, CombineSource, SiteError, SiteStatus, Standing, Tend, TendMatter, Tended,
+    AssembleRequest, CombineRequest, CombineSource, LocalTerm, SiteError, SiteStatus, Standing, Tend,
+    TendMatter, Tended,
 };
 use crate::cache::CacheView;
 use crate::store::{ChunkInfo, StoreStatus};
@@ -280,9 +281,10 @@ fn combine_message(request: &CombineRequest) -> messages::Combine {
 }
 
 fn node_message(request: &CombineRequest) -> messages::CombineNode {
-    let term = |(coefficient, chunk): &(u8, ChunkId)| messages::Term {
-        coefficient: (*coefficient).into(),
-        chunk: chunk_bytes(*chunk),
+    let term = |term: &LocalTerm| messages::Term {
+        coefficient: term.by.into(),
+        chunk: chunk_bytes(term.chunk),
+        len: term.len,
     };
     let upstream = |source: &CombineSource| messages::Upstream {
         site: source.site.0,
@@ -345,9 +347,10 @@ fn decode_node(
 ) -> Result<CombineRequest, String> {
     let levels_left = levels_left.checked_sub(1).ok_or("the tree is too deep")?;
     let term = |term: messages::Term| {
-        let coefficient = u8::try_from(term.coefficient).map_err(|_| "a coefficient is out of range")?;
+        let by = u8::try_from(term.coefficient).map_err(|_| "a coefficient is out of range")?;
         let chunk = ChunkId::from_bytes(&term.chunk).ok_or("a chunk's name has a wrong length")?;
-        Ok::<_, String>((coefficient, chunk))
+        let len = if term.len == 0 { frame.offset.saturating_add(frame.len) } else { term.len };
+        Ok::<_, String>(LocalTerm { by, chunk, len })
     };
     let upstream = |source: messages::Upstream| {
         let node = source.node.ok_or("an upstream site has nothing to do")?;

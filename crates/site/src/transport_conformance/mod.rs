@@ -17,8 +17,8 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch, Generation, LoadReport, St
 use striate_runtime::{JoinHandle, Runtime};
 
 use crate::api::{
-    AssembleRequest, CombineRequest, DeleteRequest, Priority, ReadReply, ReadRequest, Site, SiteError,
-    WriteRequest,
+    AssembleRequest, CombineRequest, DeleteRequest, LocalTerm, Priority, ReadReply, ReadRequest, Site,
+    SiteError, WriteRequest,
 };
 use crate::queue::QueueLimits;
 pub use gated_store::GatedStore;
@@ -55,6 +55,11 @@ where
 /// A chunk's name.
 pub fn chunk(number: u64) -> ChunkId {
     ChunkId { stripe: StripeId::new(1, number), index: (number % 6) as u8, generation: Generation(1) }
+}
+
+/// A chunk of `len` bytes as a term of a sum.
+pub fn term(by: u8, number: u64, len: u32) -> LocalTerm {
+    LocalTerm { by, chunk: chunk(number), len }
 }
 
 /// Bytes that differ from chunk to chunk and from place to place.
@@ -324,21 +329,24 @@ impl Subject {
             offset: 1_000,
             len: 7_777,
             slice_len: 2_000,
-            local: vec![(1, chunk(1)), (7, chunk(2)), (0xa5, chunk(3))],
+            // The last is taken for shorter than it is.
+            local: vec![term(1, 1, 10_000), term(7, 2, 10_000), term(0xa5, 3, 4_444)],
             upstream: Vec::new(),
             priority: Priority::Repair,
         };
         let mut expected = vec![0; 7_777];
-        for (coefficient, chunk) in &request.local {
+        for LocalTerm { by, chunk, len } in &request.local {
             let all = payload(chunk.stripe.sequence(), 10_000);
-            accumulate(*coefficient, &all[1_000..8_777], &mut expected);
+            let end = 8_777.min(*len as usize);
+            accumulate(*by, &all[1_000..end], &mut expected[..end - 1_000]);
         }
         let slices: Vec<_> = self.site.combine(request.clone()).collect().await;
         let slices: Vec<_> = slices.into_iter().map(|slice| slice.expect("the chunks are there")).collect();
         assert_eq!(slices.iter().map(Bytes::len).collect::<Vec<_>>(), [2_000, 2_000, 2_000, 1_777]);
         assert_eq!(slices.concat(), expected);
 
-        let missing = CombineRequest { local: vec![(3, chunk(1)), (2, chunk(8))], ..request.clone() };
+        let missing =
+            CombineRequest { local: vec![term(3, 1, 10_000), term(2, 8, 10_000)], ..request.clone() };
         let slices: Vec<_> = self.site.combine(missing).collect().await;
         assert_eq!(slices, [Err(SiteError::Missing(chunk(8)))]);
         let nothing = CombineRequest { local: Vec::new(), ..request };
@@ -352,7 +360,7 @@ impl Subject {
             offset: 0,
             len: 10_000,
             slice_len: 3_000,
-            local: vec![(1, chunk(1)), (7, chunk(3))],
+            local: vec![term(1, 1, 10_000), term(7, 3, 10_000)],
             upstream: Vec::new(),
             priority: Priority::Repair,
         };
@@ -369,7 +377,7 @@ impl Subject {
         let tail = CombineRequest { offset: 1, len: 9_999, ..request.combination.clone() };
         let tail = AssembleRequest { chunk: chunk(10), combination: tail, ..request.clone() };
         assert!(matches!(self.site.assemble(tail).await, Err(SiteError::BadRequest(_))));
-        let lost = CombineRequest { local: vec![(1, chunk(8))], ..request.combination.clone() };
+        let lost = CombineRequest { local: vec![term(1, 8, 10_000)], ..request.combination.clone() };
         let lost = AssembleRequest { chunk: chunk(10), combination: lost, ..request };
         assert_eq!(self.site.assemble(lost).await.err(), Some(SiteError::Missing(chunk(8))));
         assert_eq!(self.site.verify(chunk(10)).await.err(), Some(SiteError::Missing(chunk(10))));

@@ -17,10 +17,10 @@ use striate_runtime::{JoinHandle, Runtime};
 use striate_site::protocol::frame::{READ_HEAD_LEN, ReadBody, WriteHead};
 use striate_site::protocol::hello::encode_hello;
 use striate_site::protocol::limits::{MAX_CANCELLED, MAX_REQUEST_LEN, ServiceLimits};
-use striate_site::transport_conformance::{self, GatedStore, chunk, payload};
+use striate_site::transport_conformance::{self, GatedStore, chunk, payload, term};
 use striate_site::{
     AssembleRequest, ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, DeleteRequest, Gate,
-    LocalSite, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite, SecureConnector,
+    LocalSite, LocalTerm, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite, SecureConnector,
     Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest, connect, serve_site,
 };
 use striate_trust::{Authority, PeerName, Role, Trust};
@@ -186,7 +186,7 @@ async fn a_combine_tree_over_remote_sites_gives_the_sum_and_names_the_site_that_
         offset: 11,
         len: 250_000,
         slice_len: 64 << 10,
-        local: vec![(number as u8 + 4, chunk(number))],
+        local: vec![term(number as u8 + 4, number, 300_000)],
         upstream,
         priority: Priority::Repair,
     };
@@ -221,7 +221,7 @@ async fn a_chunk_is_made_at_one_remote_site_out_of_those_of_others() {
         priority: Priority::Repair,
     };
     let source = |number: u32| {
-        let term = (number as u8, chunk(number.into()));
+        let term = term(number as u8, number.into(), 300_000);
         CombineSource { site: SiteId(number), request: sum(vec![term], Vec::new()) }
     };
     let mut expected = vec![0; 300_000];
@@ -247,11 +247,12 @@ async fn a_chunk_is_made_at_one_remote_site_out_of_those_of_others() {
 fn tree(terms: &[(SiteId, u8, ChunkId)], choices: &mut impl Iterator<Item = u8>) -> CombineSource {
     let (site, _, _) = terms[0];
     let mut groups: BTreeMap<u8, Vec<(SiteId, u8, ChunkId)>> = BTreeMap::new();
-    let mut local = vec![(terms[0].1, terms[0].2)];
+    let own = |by, chunk| LocalTerm { by, chunk, len: 1_000 };
+    let mut local = vec![own(terms[0].1, terms[0].2)];
     let rest = &terms[1..];
     for term in rest {
         match choices.next().unwrap_or(0) % 4 {
-            0 if term.0 == site => local.push((term.1, term.2)),
+            0 if term.0 == site => local.push(own(term.1, term.2)),
             group => groups.entry(group).or_default().push(*term),
         }
     }

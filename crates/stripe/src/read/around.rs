@@ -17,7 +17,7 @@ use striate_site::{Priority, ReadRequest, SiteError};
 use super::reads::Reads;
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
-use crate::trees::{combination, terms};
+use crate::trees::{combination, files_of, terms};
 
 /// So many trees are drawn. Each learns of at least one more chunk that cannot be had, or sees a newer record.
 const ATTEMPTS: usize = 6;
@@ -136,7 +136,7 @@ impl Reads {
             (is_away(a), a.cost).partial_cmp(&(is_away(b), b.cost)).unwrap_or(std::cmp::Ordering::Equal)
         })?;
         let tree = CombineTree::new(&terms, root.site, &root.rack);
-        let request = combination(wide.id, &wide.record, &tree, columns, Priority::Foreground);
+        let request = combination(&tree, &files_of(wide.id, &wide.record), columns, Priority::Foreground);
         let site = self.shared.sites.get(root.site)?;
         let reading = async {
             let (mut slices, mut sum) = (site.combine(request), BytesMut::with_capacity(columns.len()));
@@ -166,8 +166,15 @@ impl Reads {
         let mut is_whole = true;
         for &(coefficient, at) in equation {
             let site = SiteId(wide.record.locations[at].site);
-            match self.columns_of(wide.file(at), site, columns).await {
-                Ok(bytes) if bytes.len() == columns.len() => accumulate(coefficient, &bytes, &mut sum),
+            // Behind its end a member counts as zeros.
+            let columns = columns.start..columns.end.min(wide.len_of(at));
+            if columns.is_empty() {
+                continue;
+            }
+            match self.columns_of(wide.file(at), site, &columns).await {
+                Ok(bytes) if bytes.len() == columns.len() => {
+                    accumulate(coefficient, &bytes, &mut sum[..bytes.len()]);
+                }
                 Ok(_) => {
                     learned.silent.insert(site);
                     is_whole = false;

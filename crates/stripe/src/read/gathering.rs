@@ -40,6 +40,8 @@ pub(super) struct Asked {
     index: usize,
     /// Its place among the stripe's copies, if it was one that was asked for.
     copy: Option<usize>,
+    /// It is no site that was asked: the columns are computed from the chunk's wide stripe.
+    is_computed: bool,
     columns: Range<u32>,
     state: State,
 }
@@ -66,8 +68,6 @@ pub(super) struct Piece {
     pub(super) error: Option<StripeError>,
     /// It is of a cached form, and others are read in its place.
     pub(super) is_replaced: bool,
-    /// Its columns are being computed from a wide stripe.
-    pub(super) is_read_around: bool,
 }
 
 impl StripeRead {
@@ -150,8 +150,32 @@ impl StripeRead {
             chunk.generation = Generation(self.copies[copy].generation);
         }
         let range = ChunkRange { chunk, offset: columns.start, len: columns.end - columns.start };
-        self.asked.push(Asked { index, copy, columns: columns.clone(), state: State::Awaited });
+        let (columns, state) = (columns.clone(), State::Awaited);
+        self.asked.push(Asked { index, copy, is_computed: false, columns, state });
         Some((self.asked.len() - 1, range))
+    }
+
+    /// The wanted chunks of a piece that its own stripe does not give and wide stripes are to, each with the position of what is
+    /// computed in `asked`. `None` where one is in no wide stripe, or was computed in vain.
+    pub(super) fn compute(&mut self, shape: &PieceShape) -> Option<Vec<(usize, usize)>> {
+        let given = self.covering(&shape.columns).filter(|request| request.is_on_its_way());
+        let given: ChunkSet = given.map(|request| request.index).collect();
+        let missing: Vec<usize> = shape.wanted.difference(&given).iter().collect();
+        let is_in_vain = |request: &Asked| request.is_computed && missing.contains(&request.index);
+        let is_hopeless = self.covering(&shape.columns).any(is_in_vain)
+            || missing.iter().any(|&index| self.stripe.wide_of(index).is_none());
+        if is_hopeless || missing.is_empty() {
+            return None;
+        }
+        let from = self.asked.len();
+        self.asked.extend(missing.iter().map(|&index| Asked {
+            index,
+            copy: None,
+            is_computed: true,
+            columns: shape.columns.clone(),
+            state: State::Awaited,
+        }));
+        Some(missing.into_iter().zip(from..).collect())
     }
 
     /// What came, or why it does not. Bytes of another length are none.
@@ -190,9 +214,10 @@ impl StripeRead {
         }
     }
 
-    /// What came of some chunks led to wrong bytes: it counts as failed.
+    /// What came of some chunks led to wrong bytes, or what was computed is wrong: it counts as failed.
     pub(super) fn distrust(&mut self, is_suspect: impl Fn(usize) -> bool) {
-        for request in self.asked.iter_mut().filter(|request| is_suspect(request.index)) {
+        let is_suspect = |request: &&mut Asked| request.is_computed || is_suspect(request.index);
+        for request in self.asked.iter_mut().filter(is_suspect) {
             if let State::Arrived(_) = request.state {
                 let reason = "the bytes that it led to do not match their checksum".to_owned();
                 request.state = State::Failed(SiteError::Unavailable(reason));
@@ -221,13 +246,12 @@ impl StripeRead {
         self.asked[position].covers(&shape.columns)
     }
 
-    /// The chunks that failed, with the reasons. A copy that fails is no damage.
+    /// The chunks that failed, with the reasons. A copy that fails is no damage, nor is what could not be computed.
     pub(super) fn failures(&self) -> impl Iterator<Item = (usize, &SiteError)> {
-        self.asked.iter().filter(|request| request.copy.is_none()).filter_map(|request| {
-            match &request.state {
-                State::Failed(error) => Some((request.index, error)),
-                _ => None,
-            }
+        let is_chunk = |request: &&Asked| request.copy.is_none() && !request.is_computed;
+        self.asked.iter().filter(is_chunk).filter_map(|request| match &request.state {
+            State::Failed(error) => Some((request.index, error)),
+            _ => None,
         })
     }
 
@@ -256,6 +280,12 @@ impl StripeRead {
     /// Whether wanted chunks that did not come are to be computed from others. With k = 1 every chunk is the block.
     pub(super) fn must_decode(&self, shape: &PieceShape) -> bool {
         self.stripe.code.k() > 1 && !shape.wanted.difference(&self.came(shape)).is_empty()
+    }
+
+    /// Whether some of what a piece needs was computed from wide stripes.
+    pub(super) fn has_computed(&self, shape: &PieceShape) -> bool {
+        let is_there = |request: &Asked| request.is_computed && matches!(request.state, State::Arrived(_));
+        self.covering(&shape.columns).any(is_there)
     }
 
     /// What came of the bytes `range` of the data, and what did not, in order: parts inside one chunk that came, and longer ones that
@@ -364,6 +394,10 @@ impl Asked {
         }
     }
 
+    fn is_on_its_way(&self) -> bool {
+        matches!(self.state, State::Awaited | State::Arrived(_))
+    }
+
     fn has_failed(&self) -> bool {
         matches!(self.state, State::Failed(_))
     }
@@ -380,7 +414,7 @@ fn true_copies(stripe: &OpenedStripe) -> Vec<Copy> {
 
 impl Piece {
     pub(super) fn new(stripe: usize, shape: PieceShape, whole_of: Option<usize>) -> Self {
-        Self { stripe, shape, whole_of, chunks: None, error: None, is_replaced: false, is_read_around: false }
+        Self { stripe, shape, whole_of, chunks: None, error: None, is_replaced: false }
     }
 
     /// It was neither completed nor given up.

@@ -107,7 +107,7 @@ enum Shortage {
     Failed,
 }
 
-type Around<'a> = BoxFuture<'a, (usize, Result<Bytes, StripeError>)>;
+type Around<'a> = BoxFuture<'a, (Wanted, Result<Bytes, StripeError>)>;
 type LookUp<'a> = BoxFuture<'a, (usize, Result<Option<Arc<OpenedStripe>>, StripeError>)>;
 
 /// A query while it is read.
@@ -117,7 +117,7 @@ struct Query<'a, HandOut> {
     located: Located,
     requests: SiteRequests,
     look_ups: FuturesUnordered<LookUp<'a>>,
-    /// Pieces that are read around their stripes: their columns are computed from wide stripes.
+    /// Chunks whose columns are computed from wide stripes.
     arounds: FuturesUnordered<Around<'a>>,
     /// Pieces that are neither complete nor given up.
     open: usize,
@@ -305,8 +305,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                 Some((stripe, found)) = self.look_ups.next(), if !self.look_ups.is_empty() => {
                     self.take_look_up(stripe, found);
                 }
-                Some((piece, read)) = self.arounds.next(), if !self.arounds.is_empty() => {
-                    self.take_around(piece, read);
+                Some((wanted, read)) = self.arounds.next(), if !self.arounds.is_empty() => {
+                    self.take_around(wanted, read);
                 }
                 () = &mut timer => {
                     if self.requests.look_at_clock(&mut self.located) {
@@ -394,8 +394,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Whether a piece is determined; its chunks are then at hand. A block that was decoded must match its checksum, and a
-    /// whole extent in any case: if it does not, other chunks are asked for than those that led to it.
+    /// Whether a piece is determined; its chunks are then at hand. A block of which something was decoded or computed must match its
+    /// checksum, and a whole extent in any case: if it does not, other chunks are asked for than those that led to it.
     fn complete(&mut self, number: usize) -> bool {
         let (runtime, measures) = (&self.reads.shared.runtime, &self.reads.shared.measures);
         let piece = &self.located.pieces[number];
@@ -404,11 +404,12 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             return false;
         }
         let is_decoded = stripe.must_decode(&piece.shape);
+        let has_computed = stripe.has_computed(&piece.shape);
         let began = is_decoded.then(|| runtime.now());
         let span = is_decoded.then(|| debug_span!("decode").entered());
         let Some(chunks) = stripe.complete(&piece.shape, runtime.buffers()) else { return false };
         let is_right = match piece.whole_of {
-            Some(of) if is_decoded || matches!(self.spans[of].of, Stored::Extent(_)) => {
+            Some(of) if is_decoded || has_computed || matches!(self.spans[of].of, Stored::Extent(_)) => {
                 let of = &self.spans[of].of;
                 matches_checksum(of, &trim(chunks.clone(), of.len()))
             }
@@ -423,7 +424,12 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         if !is_right {
             tracing::warn!(stripe = %stripe.stripe.id, is_decoded, "bytes do not match the checksum in their row");
             let (k, wanted) = (stripe.stripe.code.k(), piece.shape.wanted);
-            let is_suspect = |index| if is_decoded { index >= k } else { wanted.contains(index) };
+            // What was computed is suspect in any case, and alone.
+            let is_suspect = |index| match is_decoded {
+                _ if has_computed => false,
+                true => index >= k,
+                false => wanted.contains(index),
+            };
             let stripe = piece.stripe;
             self.located.stripes[stripe].distrust(is_suspect);
             self.shortage = Shortage::Failed;
@@ -440,9 +446,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     fn ask_for_the_rest(&mut self) {
         let why = std::mem::replace(&mut self.shortage, Shortage::None);
         let open: Vec<usize> = self.located.open_pieces().collect();
-        let is_short = |&piece: &usize| {
-            !self.located.pieces[piece].is_read_around && !self.located.for_plan(piece).is_determined()
-        };
+        let is_short = |&piece: &usize| !self.located.for_plan(piece).is_determined();
         let mut short: Vec<usize> = open.into_iter().filter(is_short).collect();
         let (mut plannable, mut hopeless) = (Vec::with_capacity(short.len()), Vec::new());
         for piece in short.drain(..) {
@@ -574,54 +578,34 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Has a piece's columns computed from the wide stripe of the chunk that it wants. `false` where it is in none. It stays open.
+    /// Has the chunks that a piece wants and its stripe does not give computed from their wide stripes. `false` where that cannot
+    /// be, or was in vain.
     fn read_around(&mut self, number: usize) -> bool {
         let piece = &self.located.pieces[number];
-        let stripe = &self.located.stripes[piece.stripe].stripe;
-        let wanted = piece.shape.wanted.iter().next().filter(|_| piece.shape.wanted.len() == 1);
-        let Some(index) = wanted.filter(|&index| stripe.wide_of(index).is_some()) else { return false };
-        if !std::mem::replace(&mut self.located.pieces[number].is_read_around, true) {
-            let (reads, piece) = (self.reads, &self.located.pieces[number]);
-            let (id, columns) = (self.located.stripes[piece.stripe].stripe.id, piece.shape.columns.clone());
-            self.arounds.push(Box::pin(async move { (number, reads.read_around(id, index, columns).await) }));
-            self.stats.planned_again += 1;
+        let (of, columns) = (piece.stripe, piece.shape.columns.clone());
+        let stripe = &mut self.located.stripes[of];
+        let Some(computed) = stripe.compute(&piece.shape) else { return false };
+        let (reads, id, turn) = (self.reads, stripe.stripe.id, stripe.turn);
+        for (index, position) in computed {
+            let (wanted, columns) = (Wanted { stripe: of, position, turn }, columns.clone());
+            self.arounds.push(Box::pin(async move { (wanted, reads.read_around(id, index, columns).await) }));
         }
+        self.stats.planned_again += 1;
         true
     }
 
-    /// Takes columns that were computed. They must match the checksum of what they are all of.
-    fn take_around(&mut self, number: usize, read: Result<Bytes, StripeError>) {
-        let piece = &mut self.located.pieces[number];
-        if !piece.is_open() {
+    /// Takes columns that were computed.
+    fn take_around(&mut self, wanted: Wanted, read: Result<Bytes, StripeError>) {
+        let Wanted { stripe: number, position, turn } = wanted;
+        let stripe = &mut self.located.stripes[number];
+        if stripe.turn != turn {
             return;
         }
-        let (stripe, whole_of) = (piece.stripe, piece.whole_of);
-        let is_right = |bytes: &Bytes| {
-            let of = whole_of.map(|of| &self.spans[of].of);
-            of.is_none_or(|of| matches_checksum(of, &trim(vec![bytes.clone()], of.len())))
-        };
-        self.open -= 1;
-        match read {
-            Ok(bytes) if is_right(&bytes) => {
-                self.stats.decoded_bytes += bytes.len() as u64;
-                piece.chunks = Some(vec![bytes]);
-                for (span, bytes) in self.located.take_complete(stripe) {
-                    (self.hand_out)(span, bytes, self.located.served_from(span, stripe));
-                }
-            }
-            Ok(_) => {
-                let reason = "what its wide stripe gives does not match the checksum in its row".to_owned();
-                let id = self.located.stripes[stripe].stripe.id;
-                piece.error = Some(crate::table::inconsistent(id, reason));
-            }
-            Err(error) => {
-                let may_complete = self.located.stripes[stripe].may_complete(&piece.shape);
-                match may_complete {
-                    // What was late may still come.
-                    true => (piece.is_read_around, self.open) = (false, self.open + 1),
-                    false => piece.error = Some(error),
-                }
-            }
+        self.stats.decoded_bytes += read.as_ref().map_or(0, Bytes::len) as u64;
+        let result = read.map_err(|error| SiteError::Unavailable(error.to_string()));
+        match stripe.answer(position, result) {
+            None => self.complete_pieces_of(number),
+            Some(_) => self.shortage = Shortage::Failed,
         }
     }
 

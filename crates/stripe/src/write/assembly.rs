@@ -12,7 +12,7 @@ use striate_site::{AssembleRequest, Priority, ReadRequest, SiteError};
 
 use super::writes::Writes;
 use crate::table::file_of;
-use crate::trees::{self, SLICE_LEN};
+use crate::trees::{self, Files, SLICE_LEN};
 
 /// Bytes a second that a site is sent at least while it makes a chunk.
 const SLOWEST: u64 = 8 << 20;
@@ -27,6 +27,15 @@ pub(super) struct Assembly<'a> {
     /// Where its chunks are, and under which names.
     pub(super) record: &'a Stripe,
     pub(super) priority: Priority,
+}
+
+/// A file that a site is to make.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    pub(super) chunk: ChunkId,
+    pub(super) crc32c: u32,
+    /// Length in bytes.
+    pub(super) len: u32,
 }
 
 impl Assembly<'_> {
@@ -53,24 +62,25 @@ impl Assembly<'_> {
         tree: &CombineTree,
     ) -> Result<(), SiteError> {
         let chunk = ChunkId { stripe: self.stripe, index: index as u8, generation };
-        self.make_as(chunk, self.record.locations[index].crc32c, tree).await
+        let file = Made { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len };
+        self.make_as(file, tree, &trees::files_of(self.stripe, self.record)).await
     }
 
-    /// Has the site at the root of a tree make a file that has this checksum.
+    /// Has the site at the root of a tree make a file out of `files`, by their numbers in the tree, each with its length in bytes.
     pub(super) async fn make_as(
         &self,
-        chunk: ChunkId,
-        crc32c: u32,
+        file: Made,
         tree: &CombineTree,
+        files: Files<'_>,
     ) -> Result<(), SiteError> {
+        let Made { chunk, crc32c, len } = file;
         let site = self.writes.shared.sites.get(tree.site);
         let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let (columns, priority) = (0..self.record.chunk_len, self.priority);
-        let combination = trees::combination(self.stripe, self.record, tree, &columns, priority);
+        let combination = trees::combination(tree, files, &(0..len), self.priority);
         let options = &self.writes.shared.options;
         // Every sum that comes to one site takes its time.
         let sums = tree.loads().into_iter().map(|(_, chunks)| chunks).max().unwrap_or(1);
-        let sending = Duration::from_secs(u64::from(sums) * u64::from(self.record.chunk_len) / SLOWEST);
+        let sending = Duration::from_secs(u64::from(sums) * u64::from(len) / SLOWEST);
         let deadline = options.read_deadline + options.write_deadline + sending;
         let request = AssembleRequest { chunk, crc32c, combination };
         let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;

@@ -18,21 +18,31 @@ use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::site::State;
 use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
-use striate_plan::{CombineTree, PlacementRule};
+use striate_plan::{CombineTerm, CombineTree, PlacementRule};
 use striate_site::{Priority, SiteError, WriteRequest};
 
-use super::assembly::Assembly;
+use super::assembly::{Assembly, Made};
 use super::entry::{cancel, cancel_in_background, garbage_of, put_record, remove, unnamed_of};
 use super::release::add_garbage;
 use super::wide::{Links, is_same_file};
 use super::writes::Writes;
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, file_of, gone, holders};
+use crate::trees::files_of;
 
 /// The record format that has entries.
 const ENTRIES_SINCE: u32 = 2;
 /// So often a swap is tried that loses against other changes of the record.
 const ATTEMPTS: usize = 8;
+
+/// A file that takes part in a sum.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::write) struct FileAt {
+    pub(in crate::write) chunk: ChunkId,
+    /// Length in bytes.
+    pub(in crate::write) len: u32,
+    pub(in crate::write) site: SiteId,
+}
 
 /// What a swap does to the stripe's debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,9 +294,40 @@ impl<'a> StripeChange<'a> {
         generation: Generation,
         tree: &CombineTree,
     ) -> Result<(), SiteError> {
+        let files = files_of(of.id, &of.record);
+        self.assembly().make_as(self.made(index, generation), tree, &files).await
+    }
+
+    /// As [`StripeChange::assemble_chunk`], of any files: of these (coefficient, file, its site).
+    pub(in crate::write) async fn assemble_sum(
+        &self,
+        (index, site): (usize, SiteId),
+        generation: Generation,
+        terms: &[(u8, FileAt)],
+    ) -> Result<(), SiteError> {
+        let rack =
+            |site: SiteId| self.rack_of(site).unwrap_or_else(|| RackId(format!("unknown, of site {site}")));
+        let of = |(number, &(coefficient, file)): (usize, &(u8, FileAt))| CombineTerm {
+            chunk: number,
+            coefficient,
+            site: file.site,
+            rack: rack(file.site),
+            cost: 0.0,
+        };
+        let numbered: Vec<CombineTerm> = terms.iter().enumerate().map(of).collect();
+        let tree = CombineTree::new(&numbered, site, &rack(site));
+        let files = |number: usize| (terms[number].1.chunk, terms[number].1.len);
+        self.assembly().make_as(self.made(index, generation), &tree, &files).await
+    }
+
+    fn made(&self, index: usize, generation: Generation) -> Made {
         let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
-        let crc32c = self.record.locations[index].crc32c;
-        Assembly { stripe: of.id, record: &of.record, ..self.assembly() }.make_as(chunk, crc32c, tree).await
+        Made { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len }
+    }
+
+    /// The entry was closed in a transaction of its own.
+    pub(in crate::write) fn is_closed(&mut self) {
+        self.entry = None;
     }
 
     fn assembly(&self) -> Assembly<'_> {

@@ -64,9 +64,11 @@ pub(super) fn remove(stripe: &mut Stripe, generation: u32) -> Option<Entry> {
 }
 
 /// Whether something of a stripe is still to be done: a change is under way, or a wide stripe is not all there, or not the only
-/// protection of its members yet.
+/// protection of its members yet, or a dead stripe is still in some.
 pub(super) fn is_in_work(stripe: &Stripe) -> bool {
-    !stripe.entries.is_empty() || !matches!(stripe.wide_state(), WideState::Narrow | WideState::Complete)
+    !stripe.entries.is_empty()
+        || stripe.dead
+        || !matches!(stripe.wide_state(), WideState::Narrow | WideState::Complete)
 }
 
 /// Adds the record to `tx`, and the rows by which stripes in work, and those with copies, are found. `before` is what it replaces.

@@ -7,9 +7,9 @@ use striate_meta::records::{
 };
 use striate_meta::{Transaction, keys};
 
-use super::entry::{garbage_of, is_in_work, unnamed_of};
+use super::entry::{garbage_of, is_in_work, put_record, unnamed_of};
 use crate::error::StripeError;
-use crate::table::{StripeTable, holders, own_locations, stripe_id};
+use crate::table::{StripeTable, holders, own_locations, stripe_id, wide_of};
 
 /// See [`crate::Stripes::release_blocks`].
 pub(crate) async fn release_blocks(
@@ -37,15 +37,34 @@ pub(crate) fn release_segment(tx: &mut Transaction, segment: &ManifestSegment) {
 }
 
 /// Adds to `tx` what takes a stripe down: 4 writes, one more where its chunks are being changed, and one where they have
-/// copies. Such changes are fenced; their files, and the copies, are garbage too.
+/// copies. Such changes are fenced; their files, and the copies, are garbage too. One whose chunks are members of wide stripes is dead
+/// from then on, and goes when it has left these.
 pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     release_and_leave_debt(tx, id, stripe);
-    tx.delete(keys::debt(id));
+    if !is_member(stripe) {
+        tx.delete(keys::debt(id));
+    }
+}
+
+fn is_member(stripe: &Stripe) -> bool {
+    stripe.locations.iter().any(|at| wide_of(at).is_some())
+}
+
+/// The wide stripes need its bytes, and repair keeps them, until they are taken out of the sums.
+fn mark_dead(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
+    let dead = Stripe { dead: true, copies: Vec::new(), ..stripe.clone() };
+    put_record(tx, id, &dead, stripe);
+    if !stripe.copies.is_empty() {
+        add_garbage(tx, id, stripe.copies.iter().map(garbage_of).collect());
+    }
 }
 
 /// As [`release_stripe`], a write less: debt of a stripe that is gone is dropped by who repairs. For many stripes in one
 /// transaction.
 pub fn release_and_leave_debt(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
+    if is_member(stripe) {
+        return mark_dead(tx, id, stripe);
+    }
     let holders = holders(stripe);
     tx.delete(keys::stripe(id));
     tx.delete(keys::reverse(keys::placement_of(holders), id));

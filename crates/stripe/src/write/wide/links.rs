@@ -112,7 +112,7 @@ fn sites_of(record: &Stripe) -> impl Iterator<Item = u32> {
 }
 
 /// Whether the chunk at `position` of a wide stripe may go to `site`.
-fn admits(
+pub(super) fn admits(
     wide: &OpenedStripe,
     position: usize,
     site: SiteId,

@@ -1,11 +1,15 @@
 //! Wide stripes: cold partitions of many stripes under one code (ECWide, FAST'21).
 //!
 //! - [`seal`]: partitions become members, step by step, and their own parities go.
+//! - [`exchange`]: a dead member leaves or is replaced, and a hole is filled.
 //! - [`links`]: what a change of a chunk's place means for the wide stripe that it is a member of.
 
+mod exchange;
 mod links;
 mod seal;
 
+pub use exchange::Exchange;
+pub(crate) use exchange::{admits_member, exchange, leave};
 pub(super) use links::{Links, is_same_file};
 pub use seal::{WidePlan, WideStep};
 pub(crate) use seal::{abort, advance};

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_codec::{MultipleChecksums, predict_checksum};
-use striate_core::{Profile, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Location, Member, Stripe, WideState};
 use striate_meta::{Commit, Precondition, Row, keys};
 use striate_plan::{PlacementFault, check_placement};
@@ -88,9 +88,11 @@ impl Packer {
                 record.members.push(Member::default());
                 continue;
             };
-            let Some(location) = own.free_member(stripe, index, plan.chunk_len) else { return Ok(None) };
+            let Some((of, location)) = own.free_member(stripe, index, plan.chunk_len) else {
+                return Ok(None);
+            };
             record.locations[position] = copy_of(location);
-            record.members.push(Member { stripe: stripe.to_bytes().to_vec().into(), index: index as u32 });
+            record.members.push(member_of(stripe, index, of.chunk_len));
         }
         let name = self.names().await?.name_stripe().await?;
         let mut tx = shared.table.transaction();
@@ -130,11 +132,21 @@ impl Own {
     }
 
     /// Where a chunk is that may become a member.
-    fn free_member(&self, stripe: StripeId, index: usize, chunk_len: u32) -> Option<&Location> {
+    fn free_member(&self, stripe: StripeId, index: usize, chunk_len: u32) -> Option<(&Stripe, &Location)> {
         let (record, location) = self.location(stripe, index)?;
-        let is_free = location.site != 0 && location.wide.is_empty();
-        (is_free && record.chunk_len == chunk_len && record.members.is_empty()).then_some(location)
+        is_free(record, location, chunk_len).then_some((record, location))
     }
+}
+
+/// Whether a chunk may become a member of a wide stripe with chunks of `chunk_len` bytes.
+pub(super) fn is_free(stripe: &Stripe, location: &Location, chunk_len: u32) -> bool {
+    let is_narrow = stripe.members.is_empty() && !stripe.dead;
+    location.site != 0 && location.wide.is_empty() && is_narrow && stripe.chunk_len <= chunk_len
+}
+
+/// A chunk of `len` bytes as a member.
+pub(super) fn member_of(stripe: StripeId, index: usize, len: u32) -> Member {
+    Member { stripe: stripe.to_bytes().to_vec().into(), index: index as u32, len }
 }
 
 /// Goes on with a wide stripe until nothing is left to be done, or nothing can be now.
@@ -194,7 +206,8 @@ enum Claimed {
     Never,
 }
 
-fn members(stripe: &Stripe) -> impl Iterator<Item = (usize, StripeId, usize)> {
+/// The members of a wide stripe: position, own stripe, and index there.
+pub(super) fn members(stripe: &Stripe) -> impl Iterator<Item = (usize, StripeId, usize)> {
     stripe.members.iter().enumerate().filter_map(|(position, member)| {
         let id = <[u8; 16]>::try_from(member.stripe.as_ref()).ok()?;
         Some((position, StripeId::from_bytes(id), member.index as usize))
@@ -207,10 +220,12 @@ async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claimed, StripeEr
     let own = Own::read(writes, &all.iter().map(|&(_, stripe, _)| stripe).collect::<Vec<_>>()).await?;
     let (mut refreshed, mut unclaimed) = (wide.record.clone(), Vec::new());
     for (position, stripe, index) in all {
-        let Some((_, location)) = own.location(stripe, index) else { return Ok(Claimed::Never) };
+        let Some((record, location)) = own.location(stripe, index) else { return Ok(Claimed::Never) };
         match wide_of(location) {
             Some(at) if at == (wide.id, position) => continue,
-            None if location.site != 0 => unclaimed.push((position, stripe, index)),
+            None if is_free(record, location, wide.record.chunk_len) => {
+                unclaimed.push((position, stripe, index))
+            }
             Some(_) | None => return Ok(Claimed::Never),
         }
         if !is_same_file(&refreshed.locations[position], location) {
@@ -334,7 +349,7 @@ async fn make_parity(
     change: &StripeChange<'_>,
     index: usize,
     site: SiteId,
-    generation: striate_core::Generation,
+    generation: Generation,
 ) -> Result<(), StripeError> {
     let row = change.code.row(index);
     let terms: Vec<(u8, usize)> = (0..change.code.k())
@@ -343,9 +358,19 @@ async fn make_parity(
         .collect();
     let tree = change.combine_tree(site, &terms, |_| 0.0);
     change.assemble_chunk(index, generation, &tree).await?;
+    verify_made(writes, change, index, site, generation).await
+}
+
+/// A parity that was made is read back from its medium.
+pub(super) async fn verify_made(
+    writes: &Writes,
+    change: &StripeChange<'_>,
+    index: usize,
+    site: SiteId,
+    generation: Generation,
+) -> Result<(), StripeError> {
     let handle = writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-    let chunk = striate_core::ChunkId { stripe: change.id, index: index as u8, generation };
-    let info = handle.verify(chunk).await?;
+    let info = handle.verify(ChunkId { stripe: change.id, index: index as u8, generation }).await?;
     match info.crc32c == change.record.locations[index].crc32c {
         true => Ok(()),
         false => Err(inconsistent(change.id, format!("parity {index} is not what it was predicted to be"))),
@@ -357,22 +382,34 @@ async fn products_of_members(
     writes: &Writes,
     stripe: &OpenedStripe,
 ) -> Result<Vec<MultipleChecksums>, StripeError> {
-    let len = stripe.record.chunk_len;
     let of_position = |position: usize| async move {
         let location = &stripe.record.locations[position];
-        if location.site == 0 {
-            // A hole is no term of any sum.
-            return Ok(MultipleChecksums([0; 8]));
-        }
-        let site = writes.shared.sites.get(SiteId(location.site));
-        let site = site.ok_or(SiteError::Unavailable(format!("site {} is not here", location.site)))?;
-        let products = site.products(stripe.file(position), len).await?;
-        match products.0[0] == location.crc32c {
-            true => Ok(products),
-            false => Err(StripeError::Site(SiteError::Missing(stripe.file(position)))),
+        match is_hole(&stripe.record, position) {
+            true => Ok(MultipleChecksums::of_zeros(stripe.record.chunk_len.into())),
+            false => {
+                let len = (stripe.len_of(position), stripe.record.chunk_len);
+                products_of(writes, stripe.file(position), location, len).await
+            }
         }
     };
     stream::iter(0..stripe.code.k()).map(of_position).buffered(READ_AT_ONCE).try_collect().await
+}
+
+/// The checksums of all multiples of a chunk, as its site computes them; `len` is its length in bytes and that to which it is filled up
+/// with zeros.
+pub(super) async fn products_of(
+    writes: &Writes,
+    file: ChunkId,
+    location: &Location,
+    (len, to): (u32, u32),
+) -> Result<MultipleChecksums, StripeError> {
+    let site = writes.shared.sites.get(SiteId(location.site));
+    let site = site.ok_or(SiteError::Unavailable(format!("site {} is not here", location.site)))?;
+    let products = site.products(file, len).await?;
+    match products.0[0] == location.crc32c {
+        true => Ok(products.followed_by_zeros(u64::from(to - len))),
+        false => Err(StripeError::Site(SiteError::Missing(file))),
+    }
 }
 
 /// S6: whether every own stripe has dropped its parities that may. Those that cannot yet are found again with another wide stripe, or
@@ -519,7 +556,7 @@ async fn remove(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeErro
 }
 
 /// Commits a change of these stripes' records; `false` when one was changed meanwhile.
-async fn commit(
+pub(super) async fn commit(
     writes: &Writes,
     tx: striate_meta::Transaction,
     of: &[StripeId],

@@ -1,10 +1,17 @@
-//! Sealing what is cold: partitions of packed stripes become members of wide stripes (ECWide; [`striate_stripe::Stripes::advance_wide`]).
+//! Sealing what is cold: data chunks of stripes become members of wide stripes (ECWide; [`striate_stripe::Stripes::advance_wide`]).
 //!
 //! A stripe is cold when no object that lives in it was changed for the time that its bucket says, when it has no copies for heat,
 //! and when little of it is dead: what is worn is repacked first. Its data chunks then wait, by racks, until a wide stripe can be
 //! made of them ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
 //!
-//! Wide stripes that a process left half made are gone on with first, whoever began them.
+//! - [`cold`]: what is cold of a bucket.
+//! - [`vacancies`]: places of dead members, and holes, are given to others.
+//!
+//! Wide stripes that a process left half made are gone on with first, whoever began them. A stripe that is dead leaves its wide stripes
+//! when nothing has taken its places ([`leave_dead`]).
+
+mod cold;
+mod vacancies;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -12,18 +19,18 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use striate_core::{Layout, Profile, SiteId, Spread, StripeId, formats};
+use striate_core::{Layout, Profile, Spread, StripeId, formats};
 use striate_meta::keys;
-use striate_meta::records::{Bucket, Location, Object, Stripe, WideState, object::Body};
+use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
-use striate_stripe::{Packer, StripeError, Stripes, WidePlan, WideStep, stripe_id, wide_of};
+use striate_stripe::{Exchange, Packer, StripeError, Stripes, WidePlan, WideStep};
 
+use self::cold::Cold;
+use self::vacancies::{dead_stripes, fill_vacancies};
 use crate::pack_journal::write_sealed;
 use crate::rows::Rows;
 
-/// Records of stripes read together.
-const PAGE: usize = 300;
 /// Partitions wait for their racks' neighbours so long.
 const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
 /// Of so many positions of a wide stripe one may have no member.
@@ -71,21 +78,25 @@ pub struct SealReport {
     pub waiting: u64,
     /// Why they wait.
     pub held_up: Option<String>,
-    /// Objects that are cold and not packed.
+    /// Dead members whose places others have taken, and holes that were filled.
+    pub replaced: u64,
+    /// Objects that are cold, too small to be sealed, and not packed.
     pub not_packed: u64,
     /// Bytes of these.
     pub not_packed_bytes: u64,
 }
 
+impl SealReport {
+    async fn count(&mut self, stripes: &Stripes, cold: &Cold) -> Result<(), StripeError> {
+        self.cold_stripes = cold.chunk_lens.len() as u64;
+        (self.sealed_stripes, self.half_sealed) = cold.count(stripes).await?;
+        (self.not_packed, self.not_packed_bytes) = (cold.small_objects, cold.small_bytes);
+        Ok(())
+    }
+}
+
 /// Told after each wide stripe what was done until then; ends the run by `Break`.
 pub type TellSealed<'a> = &'a mut (dyn FnMut(&SealReport) -> ControlFlow<()> + Send);
-
-/// What lives of a stripe.
-#[derive(Clone, Copy, Debug, Default)]
-struct Living {
-    bytes: u64,
-    newest_ms: u64,
-}
 
 /// Goes on with the wide stripes that are half made; answers what became of each.
 ///
@@ -105,6 +116,23 @@ pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>,
     Ok(done)
 }
 
+/// Has dead stripes leave the wide stripes that they are members of; their space comes back then. Answers how many have left them all.
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn leave_dead(stripes: &Stripes) -> Result<u64, StripeError> {
+    let mut left = 0;
+    for id in dead_stripes(stripes).await? {
+        match stripes.leave_wide(id).await? {
+            Exchange::Done => left += 1,
+            Exchange::NotNow | Exchange::Unfit => {
+                tracing::debug!(stripe = %id, "a dead stripe cannot leave its wide stripes now")
+            }
+        }
+    }
+    Ok(left)
+}
+
 /// Seals what is cold of a bucket.
 ///
 /// # Errors
@@ -118,15 +146,15 @@ pub fn seal_bucket<'a>(
 ) -> BoxFuture<'a, Result<SealReport, StripeError>> {
     Box::pin(async move {
         check(stripes, options)?;
+        let mut cold = Cold::find(stripes, bucket, options).await?;
         let mut run = Run { stripes, packer, options, report: SealReport::default() };
-        let living = run.walk(bucket).await?;
-        let (pools, cold) = run.pools(living).await?;
-        for (chunk_len, pool) in pools {
-            if run.seal(chunk_len, pool, tell).await?.is_break() {
+        run.report.replaced = fill_vacancies(stripes, &mut cold).await?;
+        for pool in std::mem::take(&mut cold.pools).into_values() {
+            if run.seal(&cold.chunk_lens, pool, tell).await?.is_break() {
                 break;
             }
         }
-        run.count(&cold).await?;
+        run.report.count(stripes, &cold).await?;
         write_sealed(stripes, bucket, options, &run.report).await?;
         Ok(run.report)
     })
@@ -183,120 +211,10 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// What lives in each stripe that a bucket's objects share.
-    async fn walk(&mut self, bucket: &str) -> Result<BTreeMap<StripeId, Living>, StripeError> {
-        let mut living: BTreeMap<StripeId, Living> = BTreeMap::new();
-        let mut rows = Rows::with_prefix(&keys::objects(bucket));
-        let before = self.cold_before();
-        while let Some(page) = rows.next(self.stripes).await? {
-            for row in page {
-                let object: Object = row.record()?;
-                match &object.body {
-                    Some(Body::Extent(extent)) => {
-                        let of = living.entry(stripe_id(&extent.stripe)?).or_default();
-                        of.bytes += u64::from(extent.len);
-                        of.newest_ms = of.newest_ms.max(object.modified_unix_ms);
-                    }
-                    Some(Body::Inline(_) | Body::Memory(_)) | None => {}
-                    Some(_) if object.modified_unix_ms <= before => {
-                        self.report.not_packed += 1;
-                        self.report.not_packed_bytes += object.size;
-                    }
-                    Some(_) => {}
-                }
-            }
-        }
-        Ok(living)
-    }
-
-    /// What was changed at this time or before is cold, in milliseconds since the epoch.
-    fn cold_before(&self) -> u64 {
-        let now = self.stripes.runtime().wall_time();
-        now.saturating_sub(self.options.cold_after).as_millis() as u64
-    }
-
-    /// The partitions of cold stripes that are in no wide stripe, by the length of their chunks.
-    async fn pools(
-        &mut self,
-        living: BTreeMap<StripeId, Living>,
-    ) -> Result<(BTreeMap<u32, Vec<OpenPartition>>, Vec<StripeId>), StripeError> {
-        let (before, mut found) = (self.cold_before(), Vec::new());
-        let cold: Vec<(StripeId, Living)> =
-            living.into_iter().filter(|(_, of)| of.newest_ms <= before).collect();
-        let mut pools: BTreeMap<u32, Vec<OpenPartition>> = BTreeMap::new();
-        for page in cold.chunks(PAGE) {
-            let rows_of =
-                |key: fn(StripeId) -> bytes::Bytes| page.iter().map(|&(id, _)| key(id)).collect::<Vec<_>>();
-            let meta = self.stripes.meta();
-            let records = meta.get_many(&rows_of(keys::stripe)).await?;
-            let debts = meta.get_many(&rows_of(keys::debt)).await?;
-            let intents = meta.get_many(&rows_of(|id| keys::intent(id.writer(), id.sequence()))).await?;
-            for (((&(id, living), row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
-                let (Some(row), None, None) = (row, debt, intent) else { continue };
-                let record: Stripe = row.record()?;
-                let Some(waiting) = self.waiting_of(id, &record, living)? else { continue };
-                found.push(id);
-                pools.entry(record.chunk_len).or_default().extend(waiting);
-            }
-        }
-        Ok((pools, found))
-    }
-
-    /// How many of the cold stripes are in wide stripes now.
-    async fn count(&mut self, cold: &[StripeId]) -> Result<(), StripeError> {
-        self.report.cold_stripes = cold.len() as u64;
-        for page in cold.chunks(PAGE) {
-            let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
-            for row in self.stripes.meta().get_many(&keys).await?.into_iter().flatten() {
-                let record: Stripe = row.record()?;
-                let k = self.stripes.code(&self.stripes.profiles().parse(&record.profile)?)?.k();
-                match record.locations[..k].iter().filter(|at| wide_of(at).is_some()).count() {
-                    0 => {}
-                    claimed if claimed == k => self.report.sealed_stripes += 1,
-                    _ => self.report.half_sealed += 1,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The data chunks of a stripe that may become members. `None`: it is not to be sealed.
-    fn waiting_of(
-        &mut self,
-        id: StripeId,
-        record: &Stripe,
-        living: Living,
-    ) -> Result<Option<Vec<OpenPartition>>, StripeError> {
-        let profile = self.stripes.profiles().parse(&record.profile)?;
-        let dead = record.packed_bytes.saturating_sub(living.bytes);
-        let is_worn = dead as f64 > self.options.dead_share * record.packed_bytes as f64;
-        if profile.layout != Layout::Packed || is_worn || !record.copies.is_empty() {
-            return Ok(None);
-        }
-        let k = self.stripes.code(&profile)?.k();
-        let free = |(_, at): &(usize, &Location)| wide_of(at).is_none();
-        let free: Vec<(usize, &Location)> =
-            record.locations.iter().take(k).enumerate().filter(free).collect();
-        let overdue_since = self.cold_before().saturating_sub(self.options.patience.as_millis() as u64);
-        let waiting = free.iter().filter_map(|&(index, at)| {
-            let site = SiteId(at.site);
-            Some(OpenPartition {
-                partition: (id, index as u8),
-                site,
-                rack: self.stripes.site(site)?.rack(),
-                open_siblings: free.len(),
-                dead_share: dead as f64 / record.packed_bytes.max(1) as f64,
-                is_overdue: living.newest_ms <= overdue_since,
-            })
-        });
-        let waiting = waiting.collect();
-        Ok(Some(waiting))
-    }
-
     /// Seals what fills wide stripes.
     async fn seal(
         &mut self,
-        chunk_len: u32,
+        chunk_lens: &BTreeMap<StripeId, u32>,
         mut pool: Vec<OpenPartition>,
         tell: TellSealed<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
@@ -316,7 +234,7 @@ impl Run<'_> {
             let taken: BTreeSet<Partition> = plan.members.iter().flatten().map(|of| of.partition).collect();
             pool.retain(|of| !taken.contains(&of.partition));
             take_siblings(&mut pool, &taken);
-            if !self.seal_one(chunk_len, &plan).await? {
+            if !self.seal_one(chunk_lens, &plan).await? {
                 break;
             }
             flow = tell(&self.report);
@@ -326,7 +244,14 @@ impl Run<'_> {
     }
 
     /// `false` where none can be made now.
-    async fn seal_one(&mut self, chunk_len: u32, chosen: &SealingPlan) -> Result<bool, StripeError> {
+    async fn seal_one(
+        &mut self,
+        chunk_lens: &BTreeMap<StripeId, u32>,
+        chosen: &SealingPlan,
+    ) -> Result<bool, StripeError> {
+        let lens =
+            || chosen.members.iter().flatten().filter_map(|of| chunk_lens.get(&of.partition.0).copied());
+        let chunk_len = lens().max().unwrap_or_default();
         let of = |member: &Option<WideMember>| {
             member.map(|WideMember { partition: (stripe, index), .. }| (stripe, usize::from(index)))
         };
@@ -343,7 +268,7 @@ impl Run<'_> {
                 let count = plan.members.iter().flatten().count() as u64;
                 self.report.sealed += 1;
                 self.report.members += count;
-                self.report.bytes += count * u64::from(chunk_len);
+                self.report.bytes += lens().map(u64::from).sum::<u64>();
                 tracing::info!(wide = %id, members = count, "partitions were sealed");
                 Ok(true)
             }

@@ -1,0 +1,103 @@
+//! Places in sealed wide stripes that hold nothing of use: of dead members, and holes. A cold partition in the right rack takes one: the
+//! parities change once, and the wide stripe is as full as before.
+
+use std::collections::BTreeSet;
+
+use striate_core::StripeId;
+use striate_meta::keys;
+use striate_meta::records::WideState;
+use striate_plan::OpenPartition;
+use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
+
+use super::advance;
+use super::cold::{Cold, LengthClass};
+use crate::rows::Rows;
+
+/// The stripes that are dead and still members of wide stripes.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(super) async fn dead_stripes(stripes: &Stripes) -> Result<Vec<StripeId>, StripeError> {
+    let (mut dead, mut rows) = (Vec::new(), Rows::with_prefix(keys::CHANGES));
+    while let Some(page) = rows.next(stripes).await? {
+        for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
+            if stripes.find(id).await?.is_some_and(|stripe| stripe.record.dead) {
+                dead.push(id);
+            }
+        }
+    }
+    Ok(dead)
+}
+
+/// Gives vacant places to cold partitions, which are then taken out of their pools. Answers how many places were taken.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(super) async fn fill_vacancies(stripes: &Stripes, cold: &mut Cold) -> Result<u64, StripeError> {
+    let dead: BTreeSet<StripeId> = dead_stripes(stripes).await?.into_iter().collect();
+    let mut wide = std::mem::take(&mut cold.wide);
+    for &id in &dead {
+        let of = stripes.find(id).await?;
+        wide.extend(of.iter().flat_map(|of| &of.record.locations).filter_map(wide_of).map(|(wide, _)| wide));
+    }
+    let mut taken = 0;
+    for id in wide {
+        let Some(of) = stripes.find(id).await? else { continue };
+        let Some(pool) = cold.pools.get_mut(&LengthClass::of(of.record.chunk_len)) else { continue };
+        if matches!(of.record.wide_state(), WideState::Sealed | WideState::Complete) {
+            let filled = fill(stripes, of, pool, &dead).await?;
+            if filled > 0 {
+                // Those that have come in may drop their parities.
+                advance(stripes, id).await?;
+            }
+            taken += filled;
+        }
+    }
+    Ok(taken)
+}
+
+/// Gives the vacant places of one wide stripe away.
+async fn fill(
+    stripes: &Stripes,
+    mut wide: OpenedStripe,
+    pool: &mut Vec<OpenPartition>,
+    dead: &BTreeSet<StripeId>,
+) -> Result<u64, StripeError> {
+    let is_vacant = |position: usize| {
+        let of = <[u8; 16]>::try_from(wide.record.members[position].stripe.as_ref());
+        is_hole(&wide.record, position) || of.is_ok_and(|id| dead.contains(&StripeId::from_bytes(id)))
+    };
+    let vacant: Vec<usize> = (0..wide.code.k()).filter(|&position| is_vacant(position)).collect();
+    let mut taken = 0;
+    for position in vacant {
+        while let Some(at) = candidate(stripes, &wide, position, pool) {
+            let (stripe, index) = pool.swap_remove(at).partition;
+            match stripes.place_in_wide(wide.id, position, (stripe, index.into())).await? {
+                Exchange::Done => {
+                    taken += 1;
+                    tracing::info!(wide = %wide.id, position, %stripe, "a partition has taken a vacant place");
+                    break;
+                }
+                Exchange::NotNow => return Ok(taken),
+                Exchange::Unfit => {}
+            }
+        }
+        match stripes.find(wide.id).await? {
+            Some(now) => wide = now,
+            None => break,
+        }
+    }
+    Ok(taken)
+}
+
+/// A partition that may take a place: of those the one whose stripe has the fewest that wait, so that it is sealed soon.
+fn candidate(
+    stripes: &Stripes,
+    wide: &OpenedStripe,
+    position: usize,
+    pool: &[OpenPartition],
+) -> Option<usize> {
+    let may_come = |(_, of): &(usize, &OpenPartition)| stripes.admits_in_wide(wide, position, of.site);
+    let fit = pool.iter().enumerate().filter(may_come);
+    fit.min_by_key(|(_, of)| of.open_siblings).map(|(at, _)| at)
+}

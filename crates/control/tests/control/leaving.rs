@@ -1,0 +1,191 @@
+//! Members that die: they leave their wide stripes or others take their places, and their space comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use striate_client::{Client, WriteCondition};
+use striate_control::{
+    PackOptions, SealOptions, collect_abandoned, leave_dead, pack_bucket, repack_marked, resume_wide,
+    seal_bucket, verify,
+};
+use striate_core::{Formats, InForce};
+use striate_meta::keys;
+use striate_meta::records::WideState;
+use striate_site::Site;
+use striate_stripe::{is_hole, wide_of};
+
+use crate::cluster::{BUCKET, content, go_on, options};
+use crate::dying::{Death, DyingStore};
+use crate::sealing::{OBJECTS, Sealing, WIDE, len, name};
+
+fn pack_options() -> PackOptions {
+    PackOptions {
+        settled_after: Duration::ZERO,
+        patience: Duration::ZERO,
+        partition_len: 64 << 10,
+        pace: 1.0,
+        ..PackOptions::default()
+    }
+}
+
+impl Sealing {
+    async fn delete(&mut self, keys: impl Iterator<Item = usize>) {
+        for key in keys {
+            let condition = WriteCondition::default();
+            assert!(self.cluster.client.delete(BUCKET, &name(key), condition).await.unwrap());
+            self.deleted.insert(key);
+        }
+    }
+
+    /// Writes what was deleted again, elsewhere.
+    async fn put_again(&mut self) {
+        for key in std::mem::take(&mut self.deleted) {
+            self.cluster.put(&name(key), &content(key, len(key))).await.unwrap();
+        }
+    }
+
+    async fn pack(&self) {
+        let default = "rs(4,2)".parse().unwrap();
+        let stripes = self.cluster.client.stripes();
+        pack_bucket(stripes, &self.packer, BUCKET, &default, &pack_options()).await.unwrap();
+    }
+
+    async fn repack(&self) {
+        repack_marked(self.cluster.client.stripes(), &self.packer, &pack_options()).await.unwrap();
+    }
+
+    async fn leave(&self) -> u64 {
+        leave_dead(self.cluster.client.stripes()).await.unwrap()
+    }
+
+    async fn dead(&self) -> usize {
+        self.cluster.stripes().await.iter().filter(|(_, record)| record.dead).count()
+    }
+
+    async fn holes(&self) -> usize {
+        let of = |record: &_| (0..10).filter(|&position| is_hole(record, position)).count();
+        self.wide_stripes().await.iter().map(|(_, record)| of(record)).sum()
+    }
+
+    async fn assert_clean(&self) {
+        let verified = verify(self.cluster.client.stripes(), go_on).await.unwrap();
+        assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_members_leave_holes_and_their_space_returns() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let before = sealing.cluster.chunk_count();
+    sealing.delete(0..OBJECTS / 2).await;
+    sealing.repack().await;
+    let dead = sealing.dead().await;
+    assert!(dead > 0);
+    // As long as they are members they are kept, and repaired.
+    sealing.collect().await;
+    let (id, record) = sealing.cluster.stripes().await.into_iter().find(|(_, of)| of.dead).unwrap();
+    let index = record.locations.iter().position(|at| wide_of(at).is_some()).unwrap();
+    let site = striate_core::SiteId(record.locations[index].site);
+    sealing.lose(striate_stripe::file_of(id, &record, index), site);
+    assert!(!verify(sealing.cluster.client.stripes(), go_on).await.unwrap().is_clean());
+    assert_eq!(sealing.leave().await as usize, dead - 1, "what is lost is repaired first");
+    sealing.heal().await;
+    assert_eq!(sealing.leave().await, 1);
+    sealing.collect().await;
+    assert_eq!((sealing.dead().await, sealing.rows(keys::CHANGES).await), (0, 0));
+    assert!(sealing.holes().await > 0);
+    assert!(sealing.cluster.chunk_count() < before - 4 * dead, "their data chunks and more are gone");
+    sealing.assert_whole().await;
+    sealing.assert_clean().await;
+    for seed in 0..6 {
+        sealing.assert_bears_two_losses(seed).await;
+    }
+    // All of it dies.
+    sealing.delete(OBJECTS / 2..OBJECTS).await;
+    sealing.repack().await;
+    sealing.leave().await;
+    sealing.collect().await;
+    assert_eq!((sealing.wide_stripes().await.len(), sealing.cluster.chunk_count()), (0, 0));
+    assert_eq!(sealing.rows(keys::STRIPES).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cold_partitions_take_the_places_of_dead_members_and_fill_holes() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.delete(0..OBJECTS / 3).await;
+    sealing.repack().await;
+    sealing.leave().await;
+    let holes = sealing.holes().await;
+    assert!(holes > 0);
+    sealing.delete(OBJECTS / 3..OBJECTS / 2).await;
+    sealing.repack().await;
+    assert!(sealing.dead().await > 0);
+    sealing.put_again().await;
+    sealing.pack().await;
+    let report = sealing.seal().await;
+    assert!(report.replaced > holes as u64 / 2, "{report:?} of {holes} holes and more dead");
+    resume_wide(sealing.cluster.client.stripes()).await.unwrap();
+    sealing.leave().await;
+    let wide = sealing.wide_stripes().await;
+    assert!(wide.iter().all(|(_, record)| record.wide_state() == WideState::Complete));
+    sealing.collect().await;
+    sealing.assert_whole().await;
+    sealing.assert_clean().await;
+    for seed in 0..6 {
+        sealing.assert_bears_two_losses(seed).await;
+    }
+}
+
+/// A process that dies before or after any commit while members leave and others come in. What is there then bears the loss of two
+/// sites; another process goes on, and nothing is left over.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong() {
+    let mut ended = false;
+    for commits in 0.. {
+        for is_made in [false, true] {
+            let mut sealing = Sealing::start().await;
+            sealing.seal().await;
+            sealing.delete(0..OBJECTS / 2).await;
+            sealing.repack().await;
+            sealing.put_again().await;
+            sealing.pack().await;
+            let meta = DyingStore::new(sealing.cluster.meta.clone());
+            let sites = sealing.cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
+            let mut settings = options("rs(4,2)");
+            settings.stripes.formats = InForce::new(Formats::NEWEST);
+            let dying = Client::open(sealing.cluster.runtime.clone(), meta.clone(), sites, settings);
+            let dying = dying.await.unwrap();
+            // The first ones are many and alike: every third is enough.
+            *meta.death.lock() = Some(Death { commits: 3 * commits + usize::from(is_made), is_made });
+            let packer = dying.stripes().packer();
+            let wide = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+            let mut tell = go_on;
+            let work = async {
+                seal_bucket(dying.stripes(), &packer, BUCKET, &wide, &mut tell).await.unwrap();
+                leave_dead(dying.stripes()).await.unwrap();
+            };
+            let killed = sealing.cluster.runtime.timeout(Duration::from_secs(200), work).await;
+            ended |= killed.is_ok();
+            drop((packer, dying));
+            sealing.assert_bears_two_losses(commits).await;
+            // Its leases end.
+            sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
+            collect_abandoned(sealing.cluster.client.stripes()).await.unwrap();
+            resume_wide(sealing.cluster.client.stripes()).await.unwrap();
+            sealing.seal().await;
+            sealing.leave().await;
+            sealing.collect().await;
+            sealing.assert_whole().await;
+            sealing.assert_reads().await;
+            assert_eq!(sealing.rows(keys::CHANGES).await, 0, "after {commits} commits");
+            sealing.assert_clean().await;
+        }
+        if ended {
+            assert!(commits > 8, "it took only {commits} steps");
+            return;
+        }
+    }
+}

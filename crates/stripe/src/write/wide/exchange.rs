@@ -1,0 +1,378 @@
+//! Members of sealed wide stripes that change: a dead one leaves a hole or is replaced, and a hole is filled.
+//!
+//! Each is one change of content. The local parity of the position and all global ones are made anew where they are, and one
+//! transaction names them together with the change of the member: before it the old files are named, after it the new ones. The
+//! difference of old and new member crosses racks once for the global parities, and once more for the local one unless that is in the
+//! member's rack: the first global parity is made by the difference, the others from the first's old and new file, in their rack
+//! (ECWide §4.3).
+
+use striate_codec::{MultipleChecksums, gf256, predict_updated_checksum};
+use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
+use striate_meta::records::{GarbageChunk, Stripe, WideState};
+use striate_meta::{Precondition, Transaction, keys};
+use striate_site::Priority;
+
+use super::links::{admits, copy_of, is_same_file};
+use super::seal::{commit, is_free, member_of, members, products_of, verify_made};
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, wide_of};
+use crate::write::change::{FileAt, StripeChange};
+use crate::write::entry::{put_record, unnamed_of};
+use crate::write::release::{add_garbage, release_stripe};
+use crate::write::writes::Writes;
+
+/// So often a transaction is tried again that loses against other changes.
+const ATTEMPTS: usize = 8;
+
+/// What became of a change of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// It is as was asked.
+    Done,
+    /// It cannot be now: another change is under way, something is to be repaired first, or records have changed meanwhile.
+    NotNow,
+    /// The member that was to come in cannot: it is lost, dead, another's, or the rule does not let it be there.
+    Unfit,
+}
+
+/// Has a dead stripe leave its wide stripes. Its chunks become garbage when it has left the last; those of a wide stripe without
+/// members too.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, StripeError> {
+    for _ in 0..=u8::MAX {
+        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(Exchange::Done) };
+        if !stripe.record.dead {
+            return Ok(Exchange::Done);
+        }
+        let Some((wide, position)) = stripe.record.locations.iter().find_map(wide_of) else {
+            let mut tx = writes.shared.table.transaction();
+            tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+            release_stripe(&mut tx, id, &stripe.record);
+            match commit(writes, tx, &[id]).await? {
+                true => return Ok(Exchange::Done),
+                false => continue,
+            }
+        };
+        match exchange(writes, wide, position, None).await? {
+            Exchange::Done => dissolve(writes, wide).await?,
+            not_yet => return Ok(not_yet),
+        }
+    }
+    Ok(Exchange::NotNow)
+}
+
+/// A sealed wide stripe of which all positions are holes protects nothing.
+async fn dissolve(writes: &Writes, id: StripeId) -> Result<(), StripeError> {
+    let Some(wide) = writes.shared.table.find(id).await? else { return Ok(()) };
+    let is_sealed = matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete);
+    if !is_sealed || members(&wide.record).next().is_some() {
+        return Ok(());
+    }
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(id), Some(&wide.row));
+    release_stripe(&mut tx, id, &wide.record);
+    commit(writes, tx, &[id]).await.map(drop)
+}
+
+/// One chunk that goes out of a wide stripe or comes in.
+struct Moved {
+    stripe: OpenedStripe,
+    index: usize,
+    /// Its multiples' checksums, filled up with zeros to the length of the wide stripe's chunks.
+    products: MultipleChecksums,
+}
+
+impl Moved {
+    fn file(&self) -> FileAt {
+        let site = SiteId(self.stripe.record.locations[self.index].site);
+        FileAt { chunk: self.stripe.file(self.index), len: self.stripe.record.chunk_len, site }
+    }
+}
+
+/// What a change of the member at one position is made of.
+struct Plan {
+    position: usize,
+    old: Option<Moved>,
+    new: Option<Moved>,
+    /// The parities that change, with the position's coefficients in them.
+    parities: Vec<(usize, u8)>,
+}
+
+/// Puts `new`, a stripe and the index of its data chunk, at a position of a sealed wide stripe, or leaves a hole there. What was there
+/// must be dead.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn exchange(
+    writes: &Writes,
+    id: StripeId,
+    position: usize,
+    new: Option<(StripeId, usize)>,
+) -> Result<Exchange, StripeError> {
+    let Some(wide) = writes.shared.table.find(id).await? else { return Ok(Exchange::NotNow) };
+    let plan = match plan(writes, &wide, position, new).await? {
+        Ok(plan) => plan,
+        Err(why_not) => return Ok(why_not),
+    };
+    let mut change = StripeChange::new(writes, wide, Priority::Background).await?;
+    let before = change.record.clone();
+    let site = |index: usize| SiteId(before.locations[index].site);
+    let places: Vec<(usize, SiteId)> = plan.parities.iter().map(|&(index, _)| (index, site(index))).collect();
+    let Some(generation) = change.open(&places).await? else { return Ok(Exchange::NotNow) };
+    if let Err(error) = make_parities(writes, &mut change, &before, &plan, generation).await {
+        tracing::debug!(wide = %id, position, %error, "the parities of a change of members cannot be made now");
+        change.give_up(&[], generation).await;
+        return Ok(Exchange::NotNow);
+    }
+    close(writes, &mut change, &before, &plan, generation).await
+}
+
+/// Looks at what takes part. `Err` has why it cannot be.
+async fn plan(
+    writes: &Writes,
+    wide: &OpenedStripe,
+    position: usize,
+    new: Option<(StripeId, usize)>,
+) -> Result<Result<Plan, Exchange>, StripeError> {
+    let table = &writes.shared.table;
+    let is_sealed = matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete);
+    let of_position = members(&wide.record).find(|&(at, ..)| at == position);
+    // To wait for changes that are under way is a courtesy: what is closed here cancels them.
+    if !is_sealed || !wide.record.entries.is_empty() {
+        return Ok(Err(Exchange::NotNow));
+    }
+    let debts: Vec<_> = new.iter().map(|&(id, _)| id).chain([wide.id]).map(keys::debt).collect();
+    if table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
+        return Ok(Err(Exchange::NotNow));
+    }
+    let len = wide.record.chunk_len;
+    let old = match of_position {
+        None => None,
+        Some((_, id, index)) => match table.find(id).await? {
+            Some(stripe) if is_dead_member(wide, position, &stripe, index) => {
+                let Some(moved) = moved(writes, stripe, index, len).await? else {
+                    return Ok(Err(Exchange::NotNow));
+                };
+                Some(moved)
+            }
+            _ => return Ok(Err(Exchange::NotNow)),
+        },
+    };
+    let new = match new {
+        None => None,
+        Some((id, index)) => {
+            let Some(stripe) = table.find(id).await? else { return Ok(Err(Exchange::Unfit)) };
+            if !may_come_in(writes, wide, position, &stripe, index) {
+                return Ok(Err(Exchange::Unfit));
+            }
+            let Some(moved) = moved(writes, stripe, index, len).await? else {
+                return Ok(Err(Exchange::Unfit));
+            };
+            Some(moved)
+        }
+    };
+    let rows = (wide.code.k()..wide.code.n()).map(|index| (index, wide.code.row(index)[position]));
+    let parities: Vec<(usize, u8)> = rows.filter(|&(_, factor)| factor != 0).collect();
+    let is_lost = |&(index, _): &(usize, u8)| wide.record.locations[index].site == 0;
+    Ok(match parities.iter().any(is_lost) {
+        true => Err(Exchange::NotNow),
+        false => Ok(Plan { position, old, new, parities }),
+    })
+}
+
+fn is_dead_member(wide: &OpenedStripe, position: usize, stripe: &OpenedStripe, index: usize) -> bool {
+    stripe.record.dead
+        && stripe.wide_of(index) == Some((wide.id, position))
+        && is_same_file(&wide.record.locations[position], &stripe.record.locations[index])
+}
+
+/// Whether a chunk may be the member at a position: it is free, where one of the position's racks is, and by the rule for places.
+fn may_come_in(
+    writes: &Writes,
+    wide: &OpenedStripe,
+    position: usize,
+    stripe: &OpenedStripe,
+    index: usize,
+) -> bool {
+    let Some(location) = stripe.record.locations.get(index).filter(|_| index < stripe.code.k()) else {
+        return false;
+    };
+    is_free(&stripe.record, location, wide.record.chunk_len)
+        && admits_member(writes, wide, position, SiteId(location.site))
+}
+
+/// Whether a chunk at `site` may be the member at a position, by the rule for places.
+pub(crate) fn admits_member(writes: &Writes, wide: &OpenedStripe, position: usize, site: SiteId) -> bool {
+    let sites = &writes.shared.sites;
+    let rack_of = |site: SiteId| -> Option<RackId> { sites.get(site).map(|site| site.rack()) };
+    rack_of(site).is_some_and(|rack| admits(wide, position, site, &rack, &rack_of, sites.rack_count()))
+}
+
+/// `None` where its site does not have it, or does not answer.
+async fn moved(
+    writes: &Writes,
+    stripe: OpenedStripe,
+    index: usize,
+    len: u32,
+) -> Result<Option<Moved>, StripeError> {
+    let lens = (stripe.record.chunk_len, len);
+    match products_of(writes, stripe.file(index), &stripe.record.locations[index], lens).await {
+        Ok(products) => Ok(Some(Moved { stripe, index, products })),
+        Err(StripeError::Meta(error)) => Err(error.into()),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Makes the new generation of each parity that changes, and reads it back from its medium. The record then says what they are.
+async fn make_parities(
+    writes: &Writes,
+    change: &mut StripeChange<'_>,
+    before: &Stripe,
+    plan: &Plan,
+    generation: Generation,
+) -> Result<(), StripeError> {
+    let zeros = MultipleChecksums::of_zeros(change.record.chunk_len.into());
+    let products = |of: &Option<Moved>| of.as_ref().map_or(zeros, |of| of.products);
+    let (old, new) = (products(&plan.old), products(&plan.new));
+    let locals = change.code.local_groups().len();
+    let is_local = |index: usize| index < change.code.k() + locals;
+    let first_global = plan.parities.iter().copied().find(|&(index, _)| !is_local(index));
+    let parity = |index: usize, generation: u32| FileAt {
+        chunk: ChunkId { stripe: change.id, index: index as u8, generation: Generation(generation) },
+        len: change.record.chunk_len,
+        site: SiteId(before.locations[index].site),
+    };
+    let mut sums = Vec::new();
+    for &(index, factor) in &plan.parities {
+        let mut terms = vec![(1, parity(index, before.locations[index].generation))];
+        match first_global {
+            Some((first, of_first)) if first != index && !is_local(index) => {
+                let by = gf256::div(factor, of_first);
+                terms.push((by, parity(first, before.locations[first].generation)));
+                terms.push((by, parity(first, generation.0)));
+            }
+            _ => terms.extend([&plan.old, &plan.new].into_iter().flatten().map(|of| (factor, of.file()))),
+        }
+        sums.push((index, factor, terms));
+    }
+    // What the others are made from first.
+    sums.sort_by_key(|&(index, ..)| first_global.is_some_and(|(first, _)| first != index));
+    for (index, factor, terms) in sums {
+        let location = &mut change.record.locations[index];
+        location.crc32c = predict_updated_checksum(before.locations[index].crc32c, factor, &old, &new);
+        let site = SiteId(location.site);
+        change.assemble_sum((index, site), generation, &terms).await?;
+        verify_made(writes, change, index, site, generation).await?;
+    }
+    Ok(())
+}
+
+/// Names the new parities and the new member, in one transaction with the records of both members' own stripes. Every other change of
+/// the wide stripe that is under way is cancelled: its files are made from what was there before.
+async fn close(
+    writes: &Writes,
+    change: &mut StripeChange<'_>,
+    before: &Stripe,
+    plan: &Plan,
+    generation: Generation,
+) -> Result<Exchange, StripeError> {
+    for _ in 0..ATTEMPTS {
+        let now = writes.shared.table.find(change.id).await?;
+        let Some(now) = now.filter(|now| has_entry(&now.record, generation)) else {
+            // Closed by a commit whose answer was lost, or cancelled: nothing is left to be done.
+            change.is_closed();
+            return Ok(Exchange::NotNow);
+        };
+        let is_as_before =
+            |index: usize| is_same_file(&now.record.locations[index], &before.locations[index]);
+        let is_same = now.record.members[plan.position] == before.members[plan.position]
+            && is_as_before(plan.position)
+            && plan.parities.iter().all(|&(index, _)| is_as_before(index))
+            && matches!(now.record.wide_state(), WideState::Sealed | WideState::Complete);
+        if !is_same {
+            break;
+        }
+        let Some(tx) = closing(writes, change, &now, plan, generation).await? else { break };
+        let own = [&plan.old, &plan.new].into_iter().flatten().map(|of| of.stripe.id);
+        let ids: Vec<StripeId> = own.chain([change.id]).collect();
+        if commit(writes, tx, &ids).await? {
+            change.is_closed();
+            return Ok(Exchange::Done);
+        }
+    }
+    change.give_up(&[], generation).await;
+    Ok(Exchange::NotNow)
+}
+
+/// A member's own stripe as it is now, if it still has what was added up.
+async fn own_now(writes: &Writes, of: &Moved) -> Result<Option<OpenedStripe>, StripeError> {
+    let content = |stripe: &OpenedStripe| {
+        let at = &stripe.record.locations[of.index];
+        (at.crc32c, at.content_version)
+    };
+    let now = writes.shared.table.find(of.stripe.id).await?;
+    Ok(now.filter(|now| content(now) == content(&of.stripe)))
+}
+
+fn has_entry(record: &Stripe, generation: Generation) -> bool {
+    record.entries.iter().any(|entry| entry.generation == generation.0)
+}
+
+/// The transaction that closes a change on top of the records as they are now. `None` where it cannot be closed any more.
+async fn closing(
+    writes: &Writes,
+    change: &StripeChange<'_>,
+    now: &OpenedStripe,
+    plan: &Plan,
+    generation: Generation,
+) -> Result<Option<Transaction>, StripeError> {
+    let (id, position) = (now.id, plan.position);
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(id), Some(&now.row));
+    let mut record = now.record.clone();
+    (record.locations[position], record.members[position]) = Default::default();
+    if let Some(old) = &plan.old {
+        let Some(own) = own_now(writes, old).await? else { return Ok(None) };
+        if !own.record.dead || own.wide_of(old.index) != Some((id, position)) {
+            return Ok(None);
+        }
+        let mut left = own.record.clone();
+        left.locations[old.index] = copy_of(&left.locations[old.index]);
+        tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
+        put_record(&mut tx, own.id, &left, &own.record);
+    }
+    if let Some(new) = &plan.new {
+        let Some(own) = own_now(writes, new).await? else { return Ok(None) };
+        // This change expects its parities where they are, and the others are cancelled.
+        let vacant = OpenedStripe { record: Stripe { entries: Vec::new(), ..record.clone() }, ..now.clone() };
+        if !may_come_in(writes, &vacant, position, &own, new.index) {
+            return Ok(None);
+        }
+        let mut claimed = own.record.clone();
+        record.locations[position] = copy_of(&claimed.locations[new.index]);
+        record.members[position] = member_of(own.id, new.index, own.record.chunk_len);
+        claimed.locations[new.index].wide = id.to_bytes().to_vec().into();
+        claimed.locations[new.index].position = position as u32;
+        tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
+        tx.require(Precondition::Absent(keys::debt(own.id)));
+        put_record(&mut tx, own.id, &claimed, &own.record);
+        // Its own stripe may drop its parities now.
+        record.set_wide_state(WideState::Sealed);
+    }
+    let mut garbage = Vec::new();
+    for &(index, _) in &plan.parities {
+        let location = &mut record.locations[index];
+        let (site, old) = (location.site, location.generation);
+        garbage.push(GarbageChunk { index: index as u32, site, generation: old });
+        location.generation = generation.0;
+        location.crc32c = change.record.locations[index].crc32c;
+        location.content_version += 1;
+    }
+    let entries = std::mem::take(&mut record.entries);
+    garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&record, entry)));
+    put_record(&mut tx, id, &record, &now.record);
+    add_garbage(&mut tx, id, garbage);
+    Ok(Some(tx))
+}
