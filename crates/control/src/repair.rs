@@ -193,7 +193,7 @@ impl<'a> Job<'a> {
         match site.verify(self.change.chunk(index)).await {
             Ok(info)
                 if info.crc32c == self.change.record.locations[index].crc32c
-                    && info.len == self.change.record.chunk_len =>
+                    && info.len == self.change.len_of(index) =>
             {
                 state
             }
@@ -422,7 +422,7 @@ impl<'a> Job<'a> {
         for (&index, read) in plan.decode.sources().iter().zip(reads) {
             let bad = match read {
                 Ok(bytes) if crc32c(&bytes) == self.change.record.locations[index].crc32c => {
-                    inputs.push(bytes);
+                    inputs.push(filled_up(bytes, self.change.record.chunk_len));
                     continue;
                 }
                 Ok(_) => ChunkState::Lost,
@@ -551,6 +551,16 @@ impl<'a> Job<'a> {
         });
         format!("missing: {}", text.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// A chunk with as many zeros behind it as it is shorter than `len` bytes.
+fn filled_up(bytes: Bytes, len: u32) -> Bytes {
+    if bytes.len() >= len as usize {
+        return bytes;
+    }
+    let mut filled = BytesMut::from(&bytes[..]);
+    filled.resize(len as usize, 0);
+    filled.freeze()
 }
 
 /// What a failed read or verification says of a chunk.

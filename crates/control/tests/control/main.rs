@@ -6,6 +6,7 @@ mod copies;
 mod dying;
 mod entries;
 mod journal;
+mod large_cold;
 mod leaving;
 mod levelling;
 mod losses;

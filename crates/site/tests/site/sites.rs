@@ -20,8 +20,9 @@ use striate_site::protocol::limits::{MAX_CANCELLED, MAX_REQUEST_LEN, ServiceLimi
 use striate_site::transport_conformance::{self, GatedStore, chunk, payload, term};
 use striate_site::{
     AssembleRequest, ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, DeleteRequest, Gate,
-    LocalSite, LocalTerm, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite, SecureConnector,
-    Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest, connect, serve_site,
+    LocalSite, LocalTerm, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite,
+    SecureConnector, Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest, connect,
+    serve_site,
 };
 use striate_trust::{Authority, PeerName, Role, Trust};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

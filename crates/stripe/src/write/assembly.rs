@@ -11,7 +11,7 @@ use striate_plan::CombineTree;
 use striate_site::{AssembleRequest, Priority, ReadRequest, SiteError};
 
 use super::writes::Writes;
-use crate::table::file_of;
+use crate::table::{file_of, len_of};
 use crate::trees::{self, Files, SLICE_LEN};
 
 /// Bytes a second that a site is sent at least while it makes a chunk.
@@ -92,8 +92,9 @@ impl Assembly<'_> {
     pub(super) async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
         let mut sum = BytesMut::zeroed(self.record.chunk_len as usize);
         for &(coefficient, index) in terms {
-            for offset in (0..self.record.chunk_len).step_by(SLICE_LEN as usize) {
-                let len = SLICE_LEN.min(self.record.chunk_len - offset);
+            let end = len_of(self.record, index);
+            for offset in (0..end).step_by(SLICE_LEN as usize) {
+                let len = SLICE_LEN.min(end - offset);
                 let slice = self.read(index, offset, len).await?;
                 accumulate(coefficient, &slice, &mut sum[offset as usize..(offset + len) as usize]);
             }

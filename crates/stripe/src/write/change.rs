@@ -27,7 +27,7 @@ use super::release::add_garbage;
 use super::wide::{Links, is_same_file};
 use super::writes::Writes;
 use crate::error::StripeError;
-use crate::table::{OpenedStripe, file_of, gone, holders};
+use crate::table::{OpenedStripe, file_of, gone, holders, len_of};
 use crate::trees::files_of;
 
 /// The record format that has entries.
@@ -234,7 +234,12 @@ impl<'a> StripeChange<'a> {
 
     /// The bytes of a whole chunk from its site.
     pub async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
-        self.assembly().read(index, 0, self.record.chunk_len).await
+        self.assembly().read(index, 0, self.len_of(index)).await
+    }
+
+    /// Length of a chunk in bytes.
+    pub fn len_of(&self, index: usize) -> u32 {
+        len_of(&self.record, index)
     }
 
     /// Writes a chunk under a new generation.

@@ -1,0 +1,218 @@
+//! Large objects grow cold: the data chunks of their stripes become members where they are, whatever their lengths.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use striate_client::{
+    CompleteUpload, CompletedPart, CreateBucket, CreateUpload, GetRequest, ObjectAttributes, PutRequest,
+    ReadRange, UploadPartRequest, WriteCondition,
+};
+use striate_control::{SealOptions, SealReport, leave_dead, seal_bucket, verify};
+use striate_core::{Layout, SiteId};
+use striate_meta::records::Stripe;
+use striate_meta::{ScanRange, keys};
+use striate_site::Site;
+use striate_stripe::{Packer, file_of, is_hole};
+
+use crate::cluster::{Cluster, OneShot, content, go_on};
+use crate::sealing::WIDE;
+
+const BUCKET: &str = "large";
+const BLOCK: usize = 1 << 20;
+
+struct Large {
+    cluster: Cluster,
+    packer: Packer,
+    objects: BTreeMap<String, Vec<u8>>,
+}
+
+impl Large {
+    /// Objects of one block each whose lengths differ, of several blocks, of a segment of blocks, and one in parts.
+    async fn start() -> Self {
+        let cluster = Cluster::start(30, "rs(4,2)").await;
+        cluster.spread_over_racks(6);
+        let bucket = CreateBucket {
+            name: BUCKET.to_owned(),
+            block_len: Some(BLOCK as u32),
+            ..CreateBucket::default()
+        };
+        cluster.client.create_bucket(bucket).await.unwrap();
+        let packer = cluster.client.stripes().packer();
+        let mut this = Self { cluster, packer, objects: BTreeMap::new() };
+        for number in 0..16 {
+            this.put(&format!("one/{number:02}"), content(number, 300_000 + 1_777 * number)).await;
+        }
+        this.put("some", content(20, 3 * BLOCK + 500_000)).await;
+        this.put("many", content(21, 9 * BLOCK + 17)).await;
+        this.upload("parts", &[content(22, 5 * BLOCK), content(23, 5 * BLOCK), content(24, 400_001)]).await;
+        this
+    }
+
+    async fn put(&mut self, key: &str, bytes: Vec<u8>) {
+        let request = PutRequest {
+            bucket: BUCKET.to_owned(),
+            key: key.to_owned(),
+            attributes: ObjectAttributes::default(),
+            condition: WriteCondition::default(),
+            profile: None,
+            content_len: None,
+            digests: Default::default(),
+            body: Box::new(OneShot(Some(Ok(Bytes::copy_from_slice(&bytes))))),
+        };
+        self.cluster.client.put(request).await.unwrap();
+        self.objects.insert(key.to_owned(), bytes);
+    }
+
+    async fn upload(&mut self, key: &str, parts: &[Vec<u8>]) {
+        let (bucket, client) = (BUCKET.to_owned(), &self.cluster.client);
+        let create = CreateUpload { bucket: bucket.clone(), key: key.to_owned(), ..CreateUpload::default() };
+        let upload = client.create_upload(create).await.unwrap().id;
+        let mut completed = Vec::new();
+        for (number, bytes) in (1..).zip(parts) {
+            let part = UploadPartRequest {
+                bucket: bucket.clone(),
+                key: key.to_owned(),
+                upload: upload.clone(),
+                number,
+                content_len: None,
+                digests: Default::default(),
+                body: Box::new(OneShot(Some(Ok(Bytes::copy_from_slice(bytes))))),
+            };
+            client.upload_part(part).await.unwrap();
+            completed.push(CompletedPart { number, etag: String::new(), checksums: Vec::new() });
+        }
+        let end = CompleteUpload {
+            bucket,
+            key: key.to_owned(),
+            upload,
+            parts: completed,
+            ..CompleteUpload::default()
+        };
+        client.complete_upload(end).await.unwrap();
+        self.objects.insert(key.to_owned(), parts.concat());
+    }
+
+    async fn seal(&self) -> SealReport {
+        let options = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+        let stripes = self.cluster.client.stripes();
+        seal_bucket(stripes, &self.packer, BUCKET, &options, &mut go_on).await.unwrap()
+    }
+
+    async fn get(&self, key: &str, range: Option<std::ops::Range<u64>>) -> Vec<u8> {
+        let request = GetRequest {
+            bucket: BUCKET.to_owned(),
+            key: key.to_owned(),
+            range: range.map_or(ReadRange::Whole, |range| ReadRange::Bytes {
+                first: range.start,
+                last: Some(range.end - 1),
+            }),
+            ..GetRequest::default()
+        };
+        let mut body = self.cluster.client.get(request).await.unwrap().body;
+        let mut bytes = Vec::new();
+        while let Some(piece) = body.next().await {
+            bytes.extend_from_slice(&piece.unwrap_or_else(|error| panic!("{key}: {error}")));
+        }
+        bytes
+    }
+
+    async fn assert_reads(&self) {
+        for (key, expected) in &self.objects {
+            assert!(self.get(key, None).await == *expected, "{key}");
+            let range = 123_456..234_567u64;
+            let part = self.get(key, Some(range.clone())).await;
+            assert!(part == expected[range.start as usize..range.end as usize], "{key}, a range");
+        }
+    }
+
+    async fn wide_stripes(&self) -> Vec<(striate_core::StripeId, Stripe)> {
+        let stripes = self.cluster.stripes().await;
+        stripes.into_iter().filter(|(_, record)| !record.members.is_empty()).collect()
+    }
+
+    async fn collect(&self) {
+        for _ in 0..3 {
+            self.cluster.collect().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn they_are_sealed_and_no_row_of_an_object_a_block_or_a_part_changes() {
+    let mut large = Large::start().await;
+    let rows = |large: &Large| {
+        let meta = large.cluster.meta.clone();
+        async move {
+            let mut all = Vec::new();
+            for prefix in [&keys::objects(BUCKET)[..], b"k/", b"t/"] {
+                all.extend(meta.scan(ScanRange::prefix(prefix), 10_000).await.unwrap());
+            }
+            all
+        }
+    };
+    let before = rows(&large).await;
+    assert!(before.len() > large.objects.len() + 9, "blocks and parts have rows: {}", before.len());
+    let report = large.seal().await;
+    assert!(report.sealed >= 8 && report.given_up == 0, "{report:?}");
+    assert_eq!(rows(&large).await, before);
+    large.collect().await;
+    let wide = large.wide_stripes().await;
+    let shorter =
+        |record: &Stripe| record.members.iter().filter(|of| (1..record.chunk_len).contains(&of.len)).count();
+    assert!(
+        wide.iter().map(|(_, record)| shorter(record)).sum::<usize>() > 5,
+        "some are shorter than others"
+    );
+    let dropped = large.cluster.stripes().await.iter().filter(|(_, of)| of.dropped).count();
+    assert!(dropped > 10, "{dropped}");
+    large.assert_reads().await;
+
+    // What is lost is read from the wide stripes, also more than one chunk of a block, and rebuilt at its own length.
+    for down in [[3, 14], [7, 22]] {
+        let set = |is: bool| down.iter().for_each(|&at: &usize| *large.cluster.sites[at].down.lock() = is);
+        set(true);
+        large.assert_reads().await;
+        set(false);
+        large.cluster.runtime.sleep(Duration::from_secs(60)).await;
+        large.assert_reads().await;
+    }
+    for (id, record) in &wide {
+        for position in [1, 6, 12].into_iter().filter(|&position| !is_hole(record, position)) {
+            let at = &record.locations[position];
+            let site = large.cluster.sites.iter().find(|site| site.id() == SiteId(at.site)).unwrap();
+            assert!(site.chunks.lock().remove(&file_of(*id, record, position)).is_some());
+        }
+    }
+    large.assert_reads().await;
+    let stripes = large.cluster.client.stripes().clone();
+    let seen = verify(&stripes, go_on).await.unwrap();
+    assert!(seen.progress.damaged > 0, "parities that no read asks for are lost too: {seen:?}");
+    let healed = striate_control::heal(&stripes, go_on).await.unwrap();
+    assert!(healed.is_whole(), "{healed:?}");
+    let verified = verify(&stripes, go_on).await.unwrap();
+    assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
+    large.assert_reads().await;
+
+    // They are deleted and overwritten as others are.
+    let keys: Vec<String> = large.objects.keys().cloned().collect();
+    large.put("many", content(31, 8 * BLOCK + 5)).await;
+    large.put("one/03", content(32, 310_000)).await;
+    for key in keys.iter().filter(|key| *key != "many" && *key != "one/03") {
+        assert!(large.cluster.client.delete(BUCKET, key, WriteCondition::default()).await.unwrap());
+        large.objects.remove(key);
+    }
+    large.collect().await;
+    leave_dead(&stripes).await.unwrap();
+    large.collect().await;
+    large.assert_reads().await;
+    let left = large.cluster.stripes().await;
+    assert!(left.iter().all(|(_, record)| record.members.is_empty() && !record.dead), "all have left");
+    assert_eq!(left.len(), 10, "the blocks of two objects");
+    assert!(left.iter().all(|(_, record)| {
+        record.profile.parse::<striate_core::Profile>().unwrap().layout != Layout::Wide
+    }));
+    let verified = verify(&stripes, go_on).await.unwrap();
+    assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
+}
