@@ -125,6 +125,7 @@ impl HotCopies {
         let least = if is_warm { 0 } else { LEAST_READS };
         let plan = plan(stripes, &known, hottest, budget, least);
         let (made, dropped) = carry_out(stripes, &known, &plan).await?;
+        narrow_again(stripes, &known, &plan).await?;
         let copies = copies_now(&known, made, dropped);
         let work = {
             let mut work = self.work.lock();
@@ -227,6 +228,20 @@ async fn carry_out(
         tracing::info!(made = made.0, dropped = dropped.0, "copies of hot partitions");
     }
     Ok((made, dropped))
+}
+
+/// Sealed stripes that had copies before, and keep them: what stays hot gets parities of its own again, so that few sites are asked where
+/// one is late or lost.
+async fn narrow_again(stripes: &Stripes, known: &Known, plan: &CopyPlan) -> Result<(), StripeError> {
+    let has_cooled = |id: &StripeId| plan.drop.iter().any(|(of, _)| of == id);
+    let stays_hot =
+        |(id, record): &(&StripeId, &Stripe)| record.dropped && !record.copies.is_empty() && !has_cooled(id);
+    for (&id, _) in known.iter().filter(stays_hot).take(MADE_AT_ONCE) {
+        if stripes.narrow_again(id).await? {
+            tracing::info!(stripe = %id, "what is sealed has become hot and gets its own parities again");
+        }
+    }
+    Ok(())
 }
 
 /// Makes a copy of a partition on a site.

@@ -264,6 +264,22 @@ impl Stripes {
         crate::write::advance(&self.inner.writes, id).await
     }
 
+    /// A stripe that is sealed is to have parities of its own again. `false` where it has them, or has changed meanwhile.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn narrow_again(&self, id: StripeId) -> Result<bool, StripeError> {
+        crate::write::narrow_again(&self.inner.writes, id).await
+    }
+
+    /// A stripe drops its own parities, if all its data chunks are in sealed wide stripes and nothing is in debt. `false` where they stay.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn drop_narrow_parities(&self, id: StripeId) -> Result<bool, StripeError> {
+        crate::write::drop_parities(&self.inner.writes, id).await
+    }
+
     /// Has a dead stripe leave its wide stripes, and go.
     ///
     /// # Errors

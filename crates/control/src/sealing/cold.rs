@@ -37,6 +37,8 @@ pub(super) struct Cold {
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
     /// Wide stripes that some are in.
     pub(super) wide: BTreeSet<StripeId>,
+    /// Cold stripes that have parities although all their data chunks are in wide stripes: they were hot.
+    pub(super) cooled: Vec<StripeId>,
     /// Objects that are cold, and not in stripes that are sealed: too small, and not packed.
     pub(super) small_objects: u64,
     /// Their bytes.
@@ -154,6 +156,9 @@ impl Cold {
         self.wide.extend(data.iter().filter_map(wide_of).map(|(wide, _)| wide));
         let free = |(_, at): &(usize, &Location)| wide_of(at).is_none();
         let free: Vec<(usize, &Location)> = data.iter().enumerate().filter(free).collect();
+        if free.is_empty() && !record.dropped {
+            self.cooled.push(id);
+        }
         let waiting = free.iter().filter_map(|&(index, at)| {
             let site = SiteId(at.site);
             Some(OpenPartition {

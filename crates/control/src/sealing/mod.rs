@@ -148,6 +148,9 @@ pub fn seal_bucket<'a>(
         check(stripes, options)?;
         let mut cold = Cold::find(stripes, bucket, options).await?;
         let mut run = Run { stripes, packer, options, report: SealReport::default() };
+        for &id in &cold.cooled {
+            stripes.drop_narrow_parities(id).await?;
+        }
         run.report.replaced = fill_vacancies(stripes, &mut cold).await?;
         for pool in std::mem::take(&mut cold.pools).into_values() {
             if run.seal(&cold.chunk_lens, pool, tell).await?.is_break() {

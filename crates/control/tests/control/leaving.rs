@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use striate_client::{Client, WriteCondition};
 use striate_control::{
-    PackOptions, SealOptions, collect_abandoned, leave_dead, pack_bucket, repack_marked, resume_wide,
-    seal_bucket, verify,
+    HotCopies, HotCopiesOptions, PackOptions, SealOptions, collect_abandoned, leave_dead, pack_bucket,
+    repack_marked, resume_wide, seal_bucket, verify,
 };
 use striate_core::{Formats, InForce};
 use striate_meta::keys;
-use striate_meta::records::WideState;
+use striate_meta::records::{PackingFigures, PackingWork, WideState};
+use striate_plan::heat::PartitionReads;
 use striate_site::Site;
 use striate_stripe::{is_hole, wide_of};
 
@@ -137,6 +138,47 @@ async fn cold_partitions_take_the_places_of_dead_members_and_fill_holes() {
     for seed in 0..6 {
         sealing.assert_bears_two_losses(seed).await;
     }
+}
+
+/// Copies first; what stays hot gets parities of its own again, and drops them when it has cooled.
+#[tokio::test(start_paused = true)]
+async fn what_is_sealed_and_stays_hot_gets_its_own_parities_again() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let stripes = sealing.cluster.client.stripes();
+    let (id, before) = sealing.cluster.stripes().await.into_iter().find(|(_, of)| of.dropped).unwrap();
+    let record = || async { stripes.find(id).await.unwrap().unwrap().record };
+    let work = PackingWork {
+        figures: Some(PackingFigures { partition_bytes: 100 << 20, ..PackingFigures::default() }),
+        ..PackingWork::default()
+    };
+    let mut tx = stripes.transaction();
+    tx.put(keys::packing_work(), striate_meta::records::encode(&work));
+    stripes.meta().commit(tx).await.unwrap();
+    let copies = HotCopies::new(HotCopiesOptions { share: 0.1 });
+    let hottest = [PartitionReads { partition: (id, 1), count: 1_000 }];
+    copies.look(stripes, &hottest, true).await.unwrap();
+    assert_eq!((record().await.copies.len(), record().await.dropped), (1, true), "a copy first");
+    copies.look(stripes, &hottest, true).await.unwrap();
+    assert!(!record().await.dropped && sealing.cluster.debts().await == 1);
+    sealing.heal().await;
+    let narrow = record().await;
+    for index in 4..6 {
+        assert_ne!(narrow.locations[index].site, 0);
+        assert_eq!(narrow.locations[index].crc32c, before.locations[index].crc32c);
+    }
+    sealing.assert_clean().await;
+    sealing.seal().await;
+    assert!(!record().await.dropped, "as long as it has copies");
+    copies.look(stripes, &[], true).await.unwrap();
+    assert!(record().await.copies.is_empty());
+    sealing.seal().await;
+    assert!(record().await.dropped, "it has cooled");
+    sealing.collect().await;
+    sealing.assert_whole().await;
+    sealing.assert_clean().await;
+    sealing.assert_bears_two_losses(1).await;
 }
 
 /// A process that dies before or after any commit while members leave and others come in. What is there then bears the loss of two

@@ -12,4 +12,4 @@ pub use exchange::Exchange;
 pub(crate) use exchange::{admits_member, exchange, leave};
 pub(super) use links::{Links, is_same_file};
 pub use seal::{WidePlan, WideStep};
-pub(crate) use seal::{abort, advance};
+pub(crate) use seal::{abort, advance, drop_parities, narrow_again};

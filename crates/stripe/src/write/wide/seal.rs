@@ -498,6 +498,32 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
     commit(writes, tx, &[id]).await
 }
 
+/// S6 for one stripe, whose data chunks are hot no more. `false` where its parities stay for now.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
+    Ok(drop_parities_of(writes, id).await? == Dropped::Done)
+}
+
+/// N: a stripe is to have its own parities again, since what it holds is read or changed often. From now on they are in debt, and repair
+/// makes them; its wide stripes go on protecting it. `false` where it has not dropped them, or has changed meanwhile.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn narrow_again(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
+    let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(false) };
+    if !stripe.record.dropped || stripe.record.dead {
+        return Ok(false);
+    }
+    let record = Stripe { dropped: false, ..stripe.record.clone() };
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+    put_record(&mut tx, id, &record, &stripe.record);
+    tx.put(keys::debt(id), Bytes::new());
+    commit(writes, tx, &[id]).await
+}
+
 /// S7: nothing is left to be done.
 async fn settle(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
     let mut record = wide.record.clone();
