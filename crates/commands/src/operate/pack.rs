@@ -202,14 +202,14 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
         bucket.sealed.as_ref()?;
     let (name, of) = (printable(&bucket.bucket), bucket.sealed.as_ref()?);
     let mut line = format!(
-        "{name} is sealed as {profile}: of {cold_stripes} cold groups {sealed_stripes} are, {half_sealed} in part; {waiting} partitions wait"
+        "{name} is sealed as {profile}: of {cold_stripes} cold stripes {sealed_stripes} are, {half_sealed} in part; {waiting} partitions wait"
     );
     if let Some(reason) = held_up {
         write!(line, ": {}", printable(reason)).expect("writing to a string");
     }
     if of.not_packed > 0 {
         let bytes = human_bytes(of.not_packed_bytes);
-        write!(line, "; {} cold objects ({bytes}) are not packed", of.not_packed)
+        write!(line, "; {} small cold objects ({bytes}) are not packed", of.not_packed)
             .expect("writing to a string");
     }
     Some(line + "\n")
