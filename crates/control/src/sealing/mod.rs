@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use striate_core::{Layout, Profile, Spread, StripeId, formats};
+use striate_core::{Layout, Profile, SiteId, Spread, StripeId, formats};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
@@ -147,7 +147,7 @@ pub fn seal_bucket<'a>(
     Box::pin(async move {
         check(stripes, options)?;
         let mut cold = Cold::find(stripes, bucket, options).await?;
-        let mut run = Run { stripes, packer, options, report: SealReport::default() };
+        let mut run = Run { stripes, packer, options, report: SealReport::default(), waiting: Vec::new() };
         for &id in &cold.cooled {
             stripes.drop_narrow_parities(id).await?;
         }
@@ -157,6 +157,7 @@ pub fn seal_bucket<'a>(
                 break;
             }
         }
+        packer.partitions_wait(bucket, run.waiting.into_iter());
         run.report.count(stripes, &cold).await?;
         write_sealed(stripes, bucket, options, &run.report).await?;
         Ok(run.report)
@@ -211,6 +212,8 @@ struct Run<'a> {
     packer: &'a Packer,
     options: &'a SealOptions,
     report: SealReport,
+    /// The sites of partitions that wait.
+    waiting: Vec<SiteId>,
 }
 
 impl Run<'_> {
@@ -243,6 +246,7 @@ impl Run<'_> {
             flow = tell(&self.report);
         }
         self.report.waiting += pool.len() as u64;
+        self.waiting.extend(pool.iter().map(|of| of.site));
         Ok(flow)
     }
 

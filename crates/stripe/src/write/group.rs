@@ -24,6 +24,7 @@ use super::intent::{StripeName, Writer};
 use super::put::{FIRST, Placed};
 use super::release::add_garbage;
 use super::submit::submit;
+use super::waiting::Waiting;
 use super::writes::Writes;
 use crate::error::StripeError;
 use crate::partition::PartitionBuilder;
@@ -34,6 +35,7 @@ use crate::table::holders;
 pub struct Packer {
     writes: Writes,
     names: OnceCell<Writer>,
+    waiting: Waiting,
 }
 
 /// A coding group whose chunks are being written.
@@ -91,7 +93,7 @@ pub enum Switched {
 
 impl Packer {
     pub(crate) fn new(writes: Writes) -> Self {
-        Self { writes, names: OnceCell::new() }
+        Self { writes, names: OnceCell::new(), waiting: Waiting::default() }
     }
 
     pub(super) fn writes(&self) -> &Writes {
@@ -103,6 +105,11 @@ impl Packer {
         let shared = &self.writes.shared;
         let open = || Writer::open_single(shared.runtime.clone(), shared.table.meta().clone());
         self.names.get_or_try_init(open).await
+    }
+
+    /// Sealing has left these partitions of a bucket waiting for others, one entry each: new groups go to other racks rather.
+    pub fn partitions_wait(&self, bucket: &str, at: impl Iterator<Item = SiteId>) {
+        self.waiting.were_left(bucket, at);
     }
 
     /// Ends its lease: what it leaves is the collector's.
@@ -121,7 +128,7 @@ impl Packer {
     pub async fn begin(&self, profile: &Profile, partition_len: u32) -> Result<GroupWriter<'_>, StripeError> {
         let profile = Profile { layout: Layout::Packed, ..*profile };
         let code = self.writes.shared.table.code(&profile)?;
-        let mut sites = self.writes.place(&profile, &code, None)?;
+        let mut sites = self.writes.place_group(&profile, &code, &self.waiting)?;
         if sites.len() < code.n() {
             return Err(StripeError::TooFewSites {
                 available: sites.len(),
@@ -130,6 +137,7 @@ impl Packer {
             });
         }
         let spare = sites.split_off(code.n());
+        self.waiting.begin(&sites[..code.k()]);
         let name = self.names().await?.name_stripe().await?;
         let parities = vec![SumChecksum::new(partition_len); code.n() - code.k()];
         let placed = Placed::new(code.n(), &vec![0; code.n()]);

@@ -7,6 +7,7 @@
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
 //! - [`entry`]: changes under way, written down before their files exist.
 //! - [`change`]: other places for a stripe's chunks, for repairs and moves.
+//! - `waiting`: partitions that wait for wide stripes, which new groups go by.
 //! - `wide`: wide stripes, whose data chunks are those of others.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
 //! - [`submit`](mod@submit): transactions whose outcome must be known.
@@ -20,6 +21,7 @@ mod put;
 mod release;
 mod segment;
 mod submit;
+mod waiting;
 mod wide;
 mod writes;
 

@@ -14,12 +14,13 @@ use striate_codec::{ChunkSet, Code, crc32c};
 use striate_core::{ChunkId, FencingEpoch, Generation, Layout, Profile, SiteId, StripeId};
 use striate_meta::records::{Block, GarbageChunk, Location, Stripe};
 use striate_meta::{MetaError, Precondition, Transaction, keys, records};
-use striate_plan::{PlacementRule, chunks_to_write, fewest_sites};
+use striate_plan::{Candidate, PlacementRule, chunks_to_write, fewest_sites};
 use striate_runtime::BufferPool;
 use striate_site::{DeleteRequest, Priority, SiteError, WriteRequest};
 
 use super::intent::StripeName;
 use super::release::add_garbage;
+use super::waiting::Waiting;
 use super::writes::{Folder, Writes};
 use crate::error::StripeError;
 use crate::table::holders;
@@ -281,6 +282,25 @@ impl Writes {
             _ => rule.draw_sites(&mut *rng, &candidates, candidates.len()),
         };
         drop(rng);
+        self.enough(code, sites)
+    }
+
+    /// Sites for the chunks of a coding group, and spare ones behind them, in racks where few partitions wait for wide stripes.
+    pub(super) fn place_group(
+        &self,
+        profile: &Profile,
+        code: &Code,
+        waiting: &Waiting,
+    ) -> Result<Vec<SiteId>, StripeError> {
+        let candidates = self.shared.sites.candidates();
+        let Some(waiting) = waiting.at(&candidates) else { return self.place(profile, code, None) };
+        let rule = PlacementRule::new(profile, code, self.shared.sites.rack_count());
+        let wait = |of: &Candidate| waiting[&of.site];
+        let sites = rule.draw_sites_evenly(&mut *self.shared.rng.lock(), &candidates, candidates.len(), wait);
+        self.enough(code, sites)
+    }
+
+    fn enough(&self, code: &Code, sites: Vec<SiteId>) -> Result<Vec<SiteId>, StripeError> {
         if !self.is_durable(code, &chunks_to_write(code, sites.len())) {
             return Err(StripeError::TooFewSites {
                 available: sites.len(),

@@ -1,0 +1,80 @@
+//! Partitions that wait for wide stripes, by where they are. A wide stripe takes as many from each rack; where new coding groups go to the
+//! racks in which fewest wait, a third as many do (`striate_plan::PlacementRule::draw_sites_evenly`).
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+use striate_core::{RackId, SiteId};
+use striate_plan::Candidate;
+
+/// Those of all buckets, as sealing left them, and of groups that were begun since.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    of_buckets: BTreeMap<String, HashMap<SiteId, usize>>,
+    begun: HashMap<SiteId, usize>,
+}
+
+impl Waiting {
+    /// Sealing has left these partitions of a bucket, one entry each.
+    pub(super) fn were_left(&self, bucket: &str, at: impl Iterator<Item = SiteId>) {
+        let mut of_bucket: HashMap<SiteId, usize> = HashMap::new();
+        at.for_each(|site| *of_bucket.entry(site).or_default() += 1);
+        let mut counts = self.0.lock();
+        // What was begun is among them, or is sealed, or is not cold.
+        counts.begun.clear();
+        counts.of_buckets.insert(bucket.to_owned(), of_bucket);
+    }
+
+    /// The data chunks of a new group go to these sites.
+    pub(super) fn begin(&self, sites: &[SiteId]) {
+        let mut counts = self.0.lock();
+        if !counts.of_buckets.is_empty() {
+            sites.iter().for_each(|site| *counts.begun.entry(*site).or_default() += 1);
+        }
+    }
+
+    /// How many wait in each candidate's rack and on its site. `None` where nothing is sealed.
+    pub(super) fn at(&self, candidates: &[Candidate]) -> Option<HashMap<SiteId, (usize, usize)>> {
+        let counts = self.0.lock();
+        if counts.of_buckets.is_empty() {
+            return None;
+        }
+        let on_site = |site: SiteId| {
+            let maps = counts.of_buckets.values().chain([&counts.begun]);
+            maps.filter_map(|map| map.get(&site)).sum::<usize>()
+        };
+        let mut in_rack: HashMap<&RackId, usize> = HashMap::new();
+        candidates.iter().for_each(|of| *in_rack.entry(&of.rack).or_default() += on_site(of.site));
+        Some(candidates.iter().map(|of| (of.site, (in_rack[&of.rack], on_site(of.site)))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_counted_by_racks_and_sites_until_sealing_counts_again() {
+        let candidate = |site: u32, rack: &str| Candidate {
+            site: SiteId(site),
+            rack: RackId(rack.to_owned()),
+            free_bytes: 1,
+            queue_requests: 0,
+        };
+        let candidates = [candidate(1, "a"), candidate(2, "a"), candidate(3, "b")];
+        let waiting = Waiting::default();
+        waiting.begin(&[SiteId(1)]);
+        assert_eq!(waiting.at(&candidates), None, "nothing is ever sealed here");
+        waiting.were_left("one", [1, 1, 3].map(SiteId).into_iter());
+        waiting.were_left("two", [2].map(SiteId).into_iter());
+        waiting.begin(&[3, 3].map(SiteId));
+        let at = waiting.at(&candidates).unwrap();
+        assert_eq!([1, 2, 3].map(|site| at[&SiteId(site)]), [(3, 2), (3, 1), (3, 3)]);
+        waiting.were_left("one", std::iter::empty());
+        let at = waiting.at(&candidates).unwrap();
+        assert_eq!([1, 2, 3].map(|site| at[&SiteId(site)]), [(1, 0), (1, 1), (0, 0)]);
+    }
+}
