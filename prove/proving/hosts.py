@@ -6,6 +6,7 @@ joins the racks. Needs root, iproute2 and iptables.
 
 import os
 import shutil
+import string
 import subprocess
 
 from .cluster import Cluster
@@ -36,7 +37,7 @@ class Hosts(Cluster):
     """As `Cluster`, with each process on the host of its rack."""
 
     def __init__(self, folder, racks=3, **options):
-        self.racks = "abcdefghij"[:racks]
+        self.racks = string.ascii_lowercase[:racks]
         self.bridge = f"stri{os.getpid() % 100_000}"
         super().__init__(folder, racks=racks, **options)
 

@@ -9,6 +9,7 @@ import random
 import subprocess
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import hosts, tending
@@ -16,13 +17,34 @@ from .cluster import Cluster
 from .servers import striate_binary
 
 MIB = 1 << 20
-BUCKET = "archive"
-RACKS, SITES = 6, 30
+BUCKET, LARGE = "archive", "media"
+PARTITION = MIB
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A cluster, the code that data is written under, and the wide one that it is sealed into."""
+
+    racks: int
+    profile: str
+    n: int
+    k: int
+    # Chunks that cross racks for one wide stripe sealed: one for each local parity from each other rack of its group, and of each rack
+    # with data one for each global parity.
+    sealing_chunks: int
+    narrow: str
+    narrow_k: int
+    narrow_r: int
+
+    @property
+    def sites(self):
+        return 5 * self.racks
+
+
 # Two groups of five data chunks and a local parity in two racks of three each, and two global parities in a fifth rack.
-PROFILE, N, K = "wide(10,5,3)", 14, 10
-NARROW, PARTITION = "rs(4,2)", MIB
-# Chunks that cross racks for one wide stripe sealed: one for each local parity, and of each of four racks one for each global one.
-SEALING_CHUNKS = 10
+SMALL = Shape(6, "wide(10,5,3)", 14, 10, 10, "rs(4,2)", 4, 2)
+# Three groups of fourteen data chunks, three racks of four and one of two and the local parity each; three globals.
+STATED = Shape(13, "wide(42,15,4)", 48, 42, 42, "rs(6,3)", 6, 3)
 # Frames, acknowledgements and what processes tell each other meanwhile.
 FRAMING = 1.10
 # A site that is silent for so long is repaired.
@@ -48,20 +70,22 @@ def prove_plan(ledger):
 class Racks(hosts.Hosts):
     """Sites in racks of their own network; everything else in the first."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, shape):
         os.environ["STRIATE_REPAIR_AFTER"] = REPAIR_AFTER
-        super().__init__(folder, racks=RACKS, gateways=2, sites=SITES)
+        self.shape = shape
+        super().__init__(folder, racks=shape.racks, gateways=2, sites=shape.sites)
 
     def crossing(self):
         """Bytes that have left racks, all together."""
         return sum(int(Path(f"/sys/class/net/{self.bridge}{rack}/statistics/rx_bytes").read_text()) for rack in self.racks)
 
-    def prepare_bucket(self):
-        self.run("bucket", "create", BUCKET, "--profile", f"packed {NARROW}", "--pack", "1MiB", "--cold-profile", PROFILE, "--cold-after", "1s",
+    def prepare_bucket(self, bucket, layout, *flags):
+        self.run("bucket", "create", bucket, "--profile", f"{layout}{self.shape.narrow}", "--cold-profile", self.shape.profile, "--cold-after", "1s", *flags,
                  "--dir", self.folder / "id" / "gateway1")
 
-    def pack(self, *flags):
-        return json.loads(self.run("pack", "run", BUCKET, "--json", "--quiet", *flags, "--dir", self.folder / "id" / "gateway1", timeout_s=900))["report"]
+    def pack(self, bucket, *flags):
+        done = self.run("pack", "run", bucket, "--json", "--quiet", *flags, "--dir", self.folder / "id" / "gateway1", timeout_s=3600)
+        return json.loads(done)["report"]
 
     def payload(self):
         return sum(site["capacity"]["payload_bytes"] for site in self.status()["sites"])
@@ -69,6 +93,8 @@ class Racks(hosts.Hosts):
 
 class Objects:
     """Objects of 4 to 60 KiB, each told from its name."""
+
+    bucket = BUCKET
 
     def __init__(self, seed, count):
         self.pool = random.Random(seed).randbytes(MIB)
@@ -80,15 +106,62 @@ class Objects:
         start = chance.randrange(len(self.pool) - size)
         return name.encode() + self.pool[start:start + size]
 
-    def put(self, client):
-        for name in self.names:
-            answer = client.send("PUT", f"/{BUCKET}/{name}", body=self.body(name))
-            if answer.status != 200:
-                raise RuntimeError(f"PUT {name}: {answer.status} {answer.body[:200]}")
+    def size(self):
+        return sum(len(self.body(name)) for name in self.names)
+
+    def path(self, name):
+        return f"/{self.bucket}/{name}"
+
+    def put(self, client, names=None):
+        for name in names or self.names:
+            client.expect("PUT", self.path(name), body=self.body(name))
+
+    def delete(self, client, names):
+        """They are gone for good."""
+        gone = set(names)
+        for name in names:
+            client.expect("DELETE", self.path(name))
+        self.names = [name for name in self.names if name not in gone]
 
     def wrong(self, client):
         """Names whose bytes are not what they should be."""
-        return [name for name in self.names if client.send("GET", f"/{BUCKET}/{name}").body != self.body(name)]
+        return [name for name in self.names if client.send("GET", self.path(name)).body != self.body(name)]
+
+
+class LargeObjects(Objects):
+    """Objects of some blocks of 1 MiB, of so many that their blocks have rows of their own, and in parts."""
+
+    bucket = LARGE
+
+    def __init__(self, seed, count):
+        super().__init__(seed, 0)
+        kinds = ["blocks", "blocks", "blocks", "segment", "parts"]
+        self.names = [f"{kinds[number % len(kinds)]}/{number:05}" for number in range(count)]
+
+    def body(self, name):
+        blocks = {"blocks": 3, "segment": 9, "parts": 11}[name.split("/")[0]]
+        chance = random.Random(name)
+        starts = [chance.randrange(MIB) for _ in range(blocks)]
+        return b"".join(self.pool[start:] + self.pool[:start] for start in starts)
+
+    def put(self, client, names=None):
+        for name in names or self.names:
+            body = self.body(name)
+            if name.startswith("parts"):
+                self.upload(client, name, [body[:5 * MIB], body[5 * MIB:10 * MIB], body[10 * MIB:]])
+            else:
+                client.expect("PUT", self.path(name), body=body)
+
+    def upload(self, client, name, parts):
+        answer = client.expect("POST", self.path(name), query=[("uploads", "")])
+        upload = answer.body.decode().split("<UploadId>")[1].split("<")[0]
+        done = []
+        for number, part in enumerate(parts, 1):
+            query = [("partNumber", str(number)), ("uploadId", upload)]
+            etag = client.expect("PUT", self.path(name), query=query, body=part).headers["etag"]
+            done.append(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
+        whole = f"<CompleteMultipartUpload>{''.join(done)}</CompleteMultipartUpload>"
+        client.expect("POST", self.path(name), query=[("uploadId", upload)], body=whole.encode())
 
 
 class Reading:
@@ -96,15 +169,16 @@ class Reading:
 
     def __init__(self, objects, client):
         self.objects, self.client, self.stopping = objects, client, threading.Event()
-        self.read, self.wrong = 0, []
+        self.read, self.bytes, self.wrong = 0, 0, []
         self.thread = threading.Thread(target=self.work, daemon=True)
 
     def work(self):
         chance = random.Random(5)
         while not self.stopping.is_set():
             name = chance.choice(self.objects.names)
-            answer = self.client.send("GET", f"/{BUCKET}/{name}")
+            answer = self.client.send("GET", self.objects.path(name))
             self.read += 1
+            self.bytes += len(answer.body)
             if answer.body != self.objects.body(name):
                 self.wrong.append((name, answer.status))
 
@@ -117,48 +191,103 @@ class Reading:
         self.thread.join()
 
 
+class Written(Reading):
+    """Objects that are written meanwhile, beside those that age."""
+
+    def work(self):
+        number = 0
+        while not self.stopping.is_set():
+            name = f"meanwhile/{number:05}"
+            self.client.expect("PUT", self.objects.path(name), body=self.objects.body(name))
+            self.objects.names.append(name)
+            number += 1
+            time.sleep(0.1)
+
+
 def prove_ageing(ledger, folder, full):
     why_not = hosts.missing()
     if why_not:
         ledger.note(f"not run: {why_not}")
         return
-    objects = Objects(1, 20_000 if full else 4_000)
-    size = f"{len(objects.names):,} objects"
-    with Racks(folder) as cluster:
-        client = cluster.client()
-        cluster.prepare_bucket()
-        objects.put(client)
-        packed = cluster.pack("--now")["progress"]["packed"]
+    # Half of the bytes in small objects: 10 GiB in all, or 230 MiB.
+    small, large = (Objects(1, 160_000), LargeObjects(2, 950)) if full else (Objects(1, 4_000), LargeObjects(2, 24))
+    with Racks(folder, STATED if full else SMALL) as cluster:
+        cluster.prepare_bucket(BUCKET, "packed ", "--pack", "1MiB")
+        cluster.prepare_bucket(LARGE, "", "--pack", "off", "--block-kib", "1024")
+        for objects in (small, large):
+            objects.put(cluster.client())
+        packed = cluster.pack(BUCKET, "--now")["progress"]["packed"]
         ledger.note(f"{packed['objects']} objects in {packed['groups']} groups")
-        wait_for_garbage(cluster)
-        before = cluster.payload()
-        with Reading(objects, cluster.client(2)) as reading:
-            crossed = cluster.crossing()
-            reads = reading.read
-            report = cluster.pack("--cold")["sealed"][0][1]
-            crossed = cluster.crossing() - crossed
-            reads = reading.read - reads
-        sealed = report["sealed"]
-        ledger.record("ageing", report)
-        ledger.add(f"{size} age: wide stripes sealed, given up, and reads meanwhile that were wrong",
-                   f"{sealed}, {report['given_up']}, {len(reading.wrong)} of {reading.read} {reading.wrong[:1]}",
-                   sealed > 0 and report["given_up"] == 0 and not reading.wrong, "> 0, 0, 0",
-                   f"{report['sealed_stripes']} groups sealed, {report['half_sealed']} in part, {report['waiting']} partitions wait")
-        # Reads answered meanwhile cross racks too: those of the gateway's own rack aside.
-        answers = reads * 34_000
-        ratio = (crossed - answers) / (sealed * SEALING_CHUNKS * PARTITION)
-        ledger.add("bytes across racks for each wide stripe sealed, over the trees' (reads meanwhile taken off)", f"{ratio:.3f}",
-                   0.95 <= ratio <= FRAMING * 1.1, f"0.95 to {FRAMING * 1.1:.2f}", f"{crossed / MIB:.0f} MiB in all")
-        wait_for_garbage(cluster)
-        after = cluster.payload()
-        narrow = packed["groups"] - report["sealed_stripes"]
-        expected = sealed * N * PARTITION + (report["waiting"] + 2 * narrow) * PARTITION
-        rest = before - packed["groups"] * 6 * PARTITION
-        ledger.add("bytes on disks after sealing, over those of the codes", f"{(after - rest) / expected:.3f}", abs((after - rest) / expected - 1) < 0.02,
-                   "0.98 to 1.02", f"{before / MIB:.0f} MiB before, {after / MIB:.0f} after, {rest / MIB:.1f} of objects that are not packed")
-        wrong = objects.wrong(cluster.client())
-        ledger.add("every byte after sealing", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
-        prove_losses(ledger, cluster, objects)
+        shape = cluster.shape
+        stripes = {BUCKET: packed["groups"], LARGE: sum(len(large.body(name)) for name in large.names) // MIB}
+        chunk = {BUCKET: PARTITION, LARGE: -(-MIB // shape.narrow_k)}
+        for objects in (small, large):
+            prove_sealing(ledger, cluster, objects, stripes[objects.bucket], chunk[objects.bucket])
+        prove_losses(ledger, cluster, [small, large])
+        prove_deletes(ledger, cluster, [small, large])
+        prove_back(ledger, cluster, small)
+
+
+def prove_sealing(ledger, cluster, objects, stripes, chunk):
+    """Seals a bucket of `stripes` narrow stripes of chunks of `chunk` bytes while it is read, and another is written."""
+    shape, what = cluster.shape, f"{len(objects.names):,} objects, {objects.size() / MIB:,.0f} MiB, of {objects.bucket}"
+    wait_for_garbage(cluster)
+    before = cluster.payload()
+    with Reading(objects, cluster.client(2)) as reading:
+        crossed, read = cluster.crossing(), reading.bytes
+        report = cluster.pack(objects.bucket, "--cold")["sealed"][0][1]
+        crossed, read = cluster.crossing() - crossed, reading.bytes - read
+    sealed = report["sealed"]
+    ledger.record(f"ageing {objects.bucket}", report)
+    ledger.add(f"{what} age: wide stripes sealed, given up, and reads meanwhile that were wrong",
+               f"{sealed}, {report['given_up']}, {len(reading.wrong)} of {reading.read} {reading.wrong[:1]}",
+               sealed > 0 and report["given_up"] == 0 and not reading.wrong, "> 0, 0, 0",
+               f"{report['sealed_stripes']} of {stripes} stripes sealed, {report['half_sealed']} in part, {report['waiting']} partitions wait")
+    # Bytes that are read come from any rack to the gateway's, and leave that for the client.
+    ratio = (crossed - (2 - 1 / shape.racks) * read) / (sealed * shape.sealing_chunks * chunk)
+    ledger.add("bytes across racks for each wide stripe sealed, over the trees' (reads meanwhile taken off)", f"{ratio:.3f}",
+               0.95 <= ratio <= FRAMING * 1.1, f"0.95 to {FRAMING * 1.1:.2f}", f"{crossed / MIB:.0f} MiB in all")
+    wait_for_garbage(cluster)
+    after = cluster.payload()
+    narrow = stripes - report["sealed_stripes"]
+    expected = (sealed * shape.n + report["waiting"] + shape.narrow_r * narrow) * chunk
+    rest = before - stripes * (shape.narrow_k + shape.narrow_r) * chunk
+    ratio = (after - rest) / expected
+    ledger.add("bytes on disks after sealing, over those of the codes", f"{ratio:.3f}", abs(ratio - 1) < 0.02, "0.98 to 1.02",
+               f"{before / MIB:.0f} MiB before, {after / MIB:.0f} after, {rest / MIB:.1f} of others")
+    wrong = objects.wrong(cluster.client())
+    ledger.add("every byte after sealing", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
+
+
+def prove_deletes(ledger, cluster, all_objects):
+    """A third of what is sealed is deleted: its space comes back."""
+    wait_for_garbage(cluster)
+    before, lived = cluster.payload(), sum(objects.size() for objects in all_objects)
+    replaced = 0
+    for objects in all_objects:
+        objects.delete(cluster.client(), objects.names[: len(objects.names) // 3])
+    with Reading(all_objects[0], cluster.client(2)) as reading:
+        # What is rewritten by the first run may take places of dead members in the second.
+        for objects in all_objects * 2:
+            replaced += cluster.pack(objects.bucket, "--now", "--cold")["sealed"][0][1]["replaced"]
+    wait_for_garbage(cluster)
+    after, lives = cluster.payload(), sum(objects.size() for objects in all_objects)
+    ratio = (after / lives) / (before / lived)
+    ledger.add("a third is deleted: bytes on disks for each living byte, over those before", f"{ratio:.3f}", ratio <= 1.1, "<= 1.10",
+               f"{before / MIB:.0f} MiB before, {after / MIB:.0f} after, {replaced} dead members replaced or holes filled")
+    wrong = [name for objects in all_objects for name in objects.wrong(cluster.client())] + reading.wrong
+    ledger.add("every byte that is left, and reads meanwhile", f"{len(wrong)} wrong of {reading.read} and the rest", not wrong, "0 wrong")
+
+
+def prove_back(ledger, cluster, objects):
+    """From wide back to split, while others are written."""
+    cluster.run("bucket", "set", objects.bucket, "--keep-cold-as-it-is", "--dir", cluster.folder / "id" / "gateway1")
+    with Written(objects, cluster.client(2)):
+        cluster.run("pack", "undo", objects.bucket, "--quiet", "--dir", cluster.folder / "id" / "gateway1", timeout_s=3600)
+    wrong = objects.wrong(cluster.client())
+    ledger.add("back to split under writes: every byte", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
+    verify = cluster.run("verify", "--quiet", "--dir", cluster.folder / "id" / "gateway1", timeout_s=900)
+    ledger.add("verify finds no damage after all this", verify.strip().splitlines()[-1], True, "exit status 0")
 
 
 def wait_for_garbage(cluster):
@@ -173,12 +302,17 @@ def wait_for_garbage(cluster):
         time.sleep(75)
 
 
-def prove_losses(ledger, cluster, objects):
+def prove_losses(ledger, cluster, all_objects):
     """A site is away, and repaired by the store itself; another is emptied."""
+    count = sum(len(objects.names) for objects in all_objects)
+
+    def wrong_of_all():
+        return [name for objects in all_objects for name in objects.wrong(cluster.client())]
+
     cluster.kill("site3")
     time.sleep(3)
-    wrong = objects.wrong(cluster.client())
-    ledger.add("reads with a site away, its members computed in their wide stripes", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
+    wrong = wrong_of_all()
+    ledger.add("reads with a site away, its members computed in their wide stripes", f"{len(wrong)} of {count} wrong", not wrong, "0 wrong")
     crossed = cluster.crossing()
     whole = cluster.wait_until(lambda: tending.is_whole(cluster), PATIENCE_S)
     ledger.add("the store repairs what the site had: every chunk is verified", "whole" if whole is not None else "not whole", whole is not None, "whole",
@@ -188,17 +322,17 @@ def prove_losses(ledger, cluster, objects):
     cluster.run("admin", "site", "drain", drained, "--control", cluster.at("control"), "--identity", cluster.folder / "id" / "admin")
     took = cluster.wait_until(lambda: tending.chunks(cluster, drained) == 0, PATIENCE_S)
     ledger.add("a site that drains is emptied, its members with their copies", f"{tending.chunks(cluster, drained)} of {had} chunks left", took is not None, "0")
-    wrong = objects.wrong(cluster.client())
-    ledger.add("every byte after both", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
+    wrong = wrong_of_all()
+    ledger.add("every byte after both", f"{len(wrong)} of {count} wrong", not wrong, "0 wrong")
 
 
 def prove_kills(ledger, folder, kills):
     """Kills the process that seals, at random moments."""
     objects = Objects(2, 1_500)
     chance = random.Random(kills)
-    with Cluster(folder, gateways=2, sites=SITES, racks=RACKS) as cluster:
-        cluster.run("bucket", "create", BUCKET, "--profile", f"packed {NARROW}", "--pack", "1MiB", "--cold-profile", PROFILE, "--cold-after", "1s",
-                    "--dir", cluster.folder / "id" / "gateway1")
+    with Cluster(folder, gateways=2, sites=SMALL.sites, racks=SMALL.racks) as cluster:
+        cluster.run("bucket", "create", BUCKET, "--profile", f"packed {SMALL.narrow}", "--pack", "1MiB", "--cold-profile", SMALL.profile,
+                    "--cold-after", "1s", "--dir", cluster.folder / "id" / "gateway1")
         objects.put(cluster.client())
         command = ["pack", "run", BUCKET, "--now", "--cold", "--quiet", "--json", "--dir", cluster.folder / "id" / "gateway2"]
         for _ in range(kills):

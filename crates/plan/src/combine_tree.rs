@@ -10,11 +10,12 @@
 //! | chain | repairers pass their sums on from rack to rack | one sum a rack | one, and a rack's own |
 //!
 //! Sources in the destination's own rack send to the destination in every shape. A chain spares the destination's
-//! downlink, and takes longer to begin. It is drawn for whoever asks for it; [`CombineTree::new`] draws a star or racks.
+//! downlink, and takes longer to begin. [`CombineTree::new`] draws a star or racks, as repairs want it, of which many share the links;
+//! [`CombineTree::quickest`] a chain where that pays.
 //!
 //! Cost: O(m log m) for m sources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use striate_core::{RackId, SiteId};
 
@@ -68,6 +69,20 @@ impl CombineTree {
         }
         let shape = if in_rack.values().any(|&count| count > 1) { TreeShape::Racks } else { TreeShape::Star };
         Self::draw(shape, terms, site, rack)
+    }
+
+    /// The tree that makes a sum of `len` bytes soonest where links between racks are what takes time, and racks do nothing else: a chain,
+    /// unless what it takes to begin, a slice of `slice_len` bytes for each hop, is more than what the destination's downlink takes
+    /// with a sum from each rack (ECWide §4.2, where the nodes of one rack stand in a chain).
+    pub fn quickest(terms: &[CombineTerm], site: SiteId, rack: &RackId, len: u32, slice_len: u32) -> Self {
+        let elsewhere = terms.iter().filter(|term| term.rack != *rack && term.site != site);
+        let racks = elsewhere.map(|term| &term.rack).collect::<BTreeSet<_>>().len() as u64;
+        let chains = racks.div_ceil(LONGEST_CHAIN as u64).max(1);
+        let by_chain = chains * u64::from(len) + racks.div_ceil(chains) * u64::from(slice_len.min(len));
+        match by_chain < racks * u64::from(len) {
+            true => Self::draw(TreeShape::Chain, terms, site, rack),
+            false => Self::new(terms, site, rack),
+        }
     }
 
     /// A tree of this shape that makes the sum of `terms` at `site`.
@@ -280,6 +295,18 @@ mod tests {
     fn a_move_is_a_tree_of_one_source() {
         let tree = CombineTree::new(&terms(&[1]), SiteId(99), &rack(1));
         assert_eq!((tree.depth(), tree.terms(), tree.loads().len()), (2, vec![(1, 0)], 2));
+    }
+
+    #[test]
+    fn the_quickest_tree_is_a_chain_where_racks_are_many_and_the_chunk_is_long() {
+        let of_racks = |count: u32| terms(&(0..4 * count).map(|chunk| chunk / 4).collect::<Vec<_>>());
+        let into_root = |racks: u32, len: u32| {
+            CombineTree::quickest(&of_racks(racks), SiteId(900), &rack(99), len, 1 << 18).upstream.len()
+        };
+        assert_eq!(into_root(33, 64 << 20), 2, "two chains: one would be too long");
+        assert_eq!(into_root(6, 64 << 20), 1);
+        assert_eq!(into_root(1, 64 << 20), 1);
+        assert_eq!(into_root(6, 1 << 18), 6, "a chunk of one slice goes through no faster in a chain");
     }
 
     #[test]

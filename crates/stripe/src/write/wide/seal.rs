@@ -356,7 +356,7 @@ async fn make_parity(
         .filter(|&position| row[position] != 0 && change.record.locations[position].site != 0)
         .map(|position| (row[position], position))
         .collect();
-    let tree = change.combine_tree(site, &terms, |_| 0.0);
+    let tree = change.quickest_tree(site, &terms);
     change.assemble_chunk(index, generation, &tree).await?;
     verify_made(writes, change, index, site, generation).await
 }
