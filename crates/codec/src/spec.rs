@@ -198,7 +198,10 @@ fn parse(text: &str) -> Result<CodeSpec, String> {
         ("rs", &[data, parity]) => Ok(CodeSpec::Rs { data, parity }),
         ("lrc", &[data, local, global]) => Ok(CodeSpec::Lrc { data, local, global }),
         ("wide", &[data, locality, tolerance]) => Ok(CodeSpec::Wide { data, locality, tolerance }),
-        ("replica" | "rs" | "lrc" | "wide", _) => Err("the number of parameters is wrong".to_owned()),
+        ("lrc-r", &[data, locality, global]) => Ok(CodeSpec::Wide { data, locality, tolerance: global + 1 }),
+        ("replica" | "rs" | "lrc" | "wide" | "lrc-r", _) => {
+            Err("the number of parameters is wrong".to_owned())
+        }
         (other, _) => Err(format!("there is no code named {other:?}")),
     }
 }

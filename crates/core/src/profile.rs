@@ -4,7 +4,9 @@
 //! profile = [ "cache" ] [ "split" | "packed" | "wide" ] code [ "spread" ( "tolerance" | "flat" | "racks(" c ")" ) ]
 //! code    = "none" | "replica(" n ")" | "rs(" k "," r ")" | "lrc(" k "," l "," g ")" | "wide(" k "," r "," f ")"
 //! ```
-//! A wide code is also read as `wide(k=128,f=4,redundancy=1.063)`, and written as `wide(128,27,4)`. What is left out is
+//! A wide code is also read as `wide(k=128,f=4,redundancy=1.063)`, and written as `wide(128,27,4)`. Objects are written under the same
+//! codes without combined locality too: `lrc-r(128,15,3) spread flat`, Azure's LRC with r data chunks and a parity in a group and g global
+//! parities, is written as `split wide(128,15,4) spread flat`. What is left out is
 //! the default: disks, split (of `wide(…)`: wide), spread by tolerance. [`Profile`]'s `Display` leaves defaults out, so that
 //! every profile has one text, and those of release 0.1.0 have the text that they had there.
 
@@ -14,7 +16,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use striate_codec::{CodeSpec, CodecError};
 
-use crate::formats::{Formats, NOT_ON_DISKS, PACKED};
+use crate::formats::{Formats, NOT_ON_DISKS, PACKED, WIDE};
 
 /// How objects become chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -131,8 +133,14 @@ impl Profile {
             Self { layout: Layout::Packed, .. } if formats.records < PACKED => {
                 "older programs do not read packed objects; run `striate admin upgrade finalize` first"
             }
-            Self { layout: Layout::Wide, .. } | Self { code: CodeSpec::Wide { .. }, .. } => {
-                "it does not make wide stripes"
+            Self { layout: Layout::Wide, .. } => {
+                "wide stripes are made of what is cold (`striate bucket create --cold-profile`)"
+            }
+            Self { layout: Layout::Packed, code: CodeSpec::Wide { .. }, .. } => {
+                "what is packed comes under a wide code when it is cold"
+            }
+            Self { code: CodeSpec::Wide { .. }, .. } if formats.records < WIDE => {
+                "older programs do not know its code; run `striate admin upgrade finalize` first"
             }
             Self { spread: Spread::Racks(_) | Spread::Flat, .. } if formats.records < 2 => {
                 "release 0.1 does not read its spread; run `striate admin upgrade finalize` first"
@@ -235,7 +243,8 @@ fn parse(text: &str) -> Result<Profile, String> {
         CodecError::Syntax { reason, .. } => reason,
         other => other.to_string(),
     })?;
-    let layout = layout.map_or(usual_layout(code), |(layout, _)| layout);
+    let usual = if rest.trim_start().starts_with("lrc-r") { Layout::Split } else { usual_layout(code) };
+    let layout = layout.map_or(usual, |(layout, _)| layout);
     Ok(Profile { code, layout, spread, tier })
 }
 
@@ -324,11 +333,10 @@ mod tests {
                 ..profile
             } && !matches!(profile.code, CodeSpec::Wide { .. });
             prop_assert_eq!(profile.check_supported(Formats::OLDEST).is_ok(), is_one_of_0_1_0);
-            let with_spread = Profile { spread: profile.spread, ..Profile::from(profile.code) };
-            let packed = Profile { layout: Layout::Packed, ..with_spread };
-            let is_packed = profile == packed && !matches!(profile.code, CodeSpec::Replica { .. });
-            let is_wide = matches!(profile.code, CodeSpec::Wide { .. });
-            let is_stored = (profile == with_spread || is_packed) && !is_wide;
+            let on_disks = Profile { tier: Tier::Disk, ..profile };
+            let is_packed = profile.layout == Layout::Packed
+                && !matches!(profile.code, CodeSpec::Replica { .. } | CodeSpec::Wide { .. });
+            let is_stored = profile == on_disks && (profile.layout == Layout::Split || is_packed);
             let in_memory = Profile { tier: Tier::Memory, ..Profile::from(profile.code) };
             let is_kept = profile == in_memory && matches!(profile.code, CodeSpec::Rs { .. });
             prop_assert_eq!(profile.check_supported(Formats::NEWEST).is_ok(), is_stored || is_kept);
@@ -374,6 +382,9 @@ mod tests {
             "wide(128,27,4) spread racks(4)"
         );
         assert_eq!(parse("wide rs(128,4)"), Profile { layout: Layout::Wide, ..rs(128, 4) });
+        let flat = parse("lrc-r(128,15,3) spread flat");
+        assert_eq!(flat.to_string(), "split wide(128,15,4) spread flat");
+        assert_eq!((flat.layout, flat.spread, flat.code.tolerance()), (Layout::Split, Spread::Flat, 4));
     }
 
     #[test]

@@ -21,3 +21,4 @@ mod scrubbing;
 mod sealing;
 mod statistics;
 mod unpacking;
+mod wide_codes;
