@@ -35,8 +35,8 @@ struct Row {
     scheme: &'static str,
     /// As the literature writes it: (n,k), (n,k,r), (n,k,z) or (n,k,r,z).
     code: String,
-    /// What a bucket's profile would say; `None` for a placement that profiles do not name.
-    profile: Option<String>,
+    /// What a bucket's profile, or its cold profile, would say.
+    profile: String,
     redundancy: f64,
     /// Chunks that cross racks to repair a data chunk, at most, and any chunk on average.
     repair_chunks: usize,
@@ -95,15 +95,17 @@ impl Row {
     fn new(scheme: &Scheme, args: &WideArgs) -> Self {
         let (n, k) = (scheme.chunks(), scheme.data());
         let (name, code, profile) = match scheme {
-            Scheme::Rs { .. } => {
-                ("rs", format!("({n},{k})"), Some(format!("{} spread racks(1)", scheme.code())))
+            Scheme::Rs { .. } => ("rs", format!("({n},{k})"), format!("{} spread racks(1)", scheme.code())),
+            Scheme::Lrc { locality, .. } => {
+                let globals = n - k - k.div_ceil(*locality);
+                let profile = format!("lrc-r({k},{locality},{globals}) spread racks(1)");
+                ("lrc", format!("({n},{k},{locality})"), profile)
             }
-            Scheme::Lrc { locality, .. } => ("lrc", format!("({n},{k},{locality})"), None),
             Scheme::Topology { .. } => {
-                ("topology", format!("({n},{k},{})", scheme.racks()), Some(scheme.code().to_string()))
+                ("topology", format!("({n},{k},{})", scheme.racks()), scheme.code().to_string())
             }
             Scheme::Combined(geometry) => {
-                ("combined", format!("({n},{k},{},{})", geometry.r(), geometry.z()), Some(geometry.profile()))
+                ("combined", format!("({n},{k},{},{})", geometry.r(), geometry.z()), geometry.profile())
             }
         };
         let model = StripeModel::from(scheme);
@@ -131,7 +133,7 @@ impl Row {
         let mut row = vec![
             self.scheme.to_owned(),
             self.code.clone(),
-            self.profile.clone().unwrap_or_else(|| "-".to_owned()),
+            self.profile.clone(),
             format!("{:.4}", self.redundancy),
             self.repair_chunks.to_string(),
             format!("{:.2}", self.mean_repair_chunks),
@@ -161,7 +163,7 @@ fn text(of: &Comparison) -> String {
     );
     text.push_str(&rows(&of.codes));
     for row in of.codes.iter().filter(|row| row.scheme == "combined") {
-        let profile = row.profile.as_deref().unwrap_or_default();
+        let profile = &row.profile;
         match &row.lacking {
             Some(lacking) => write!(text, "\n{profile} does not fit: {lacking}.\n"),
             None => write!(
