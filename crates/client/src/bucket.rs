@@ -7,20 +7,19 @@
 //! locked. A bucket that was seen empty behind its mark can only be deleted: every step requires the marked
 //! row, so that a deleter that was overtaken aborts no upload of a bucket that lives on.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use striate_core::formats::{NOT_ON_DISKS, PACKED, WIDE};
-use striate_core::{Layout, Packing, Profile, RackId, Spread, Tier};
-use striate_meta::records::{Bucket, Cold, Upload, encode};
+use striate_core::formats::{NOT_ON_DISKS, PACKED};
+use striate_core::{Packing, Profile, Tier};
+use striate_meta::records::{Bucket, Upload, encode};
 use striate_meta::store::prefix_end;
 use striate_meta::{Row, ScanRange, keys};
-use striate_plan::WideGeometry;
 use striate_stripe::id16;
 
+use crate::bucket_profiles::{change_classes, cold_record};
 use crate::commit::{CommitFailure, abandon_parts};
 use crate::record::check_supported;
-use crate::{Client, ClientError, ColdSetting, CreateBucket};
+use crate::{Client, ClientError, CreateBucket};
 
 /// Attempts of an optimistic change of a bucket.
 const MAX_ATTEMPTS: u32 = 64;
@@ -54,10 +53,6 @@ pub fn check_bucket_name(name: &str) -> Result<(), ClientError> {
         return Ok(());
     };
     Err(ClientError::InvalidBucketName { name: name.to_owned(), reason: reason.to_owned() })
-}
-
-fn cold_record(cold: &ColdSetting) -> Cold {
-    Cold { profile: cold.profile.to_string(), after_s: cold.after.as_secs() }
 }
 
 impl Client {
@@ -94,6 +89,10 @@ impl Client {
         if let Some(cold) = &request.cold {
             self.check_cold(cold)?;
         }
+        let is_here = request.origin.is_none() && request.profile.is_none_or(|of| of.tier == Tier::Disk);
+        let mut classes = Vec::new();
+        self.check_classes(&request.classes, is_here)?;
+        change_classes(&mut classes, &request.classes);
         let bucket = Bucket {
             name: request.name.clone(),
             created_unix_ms: self.now_unix_ms(),
@@ -105,6 +104,7 @@ impl Client {
             packing: request.packing.map(|packing| packing.to_string()).unwrap_or_default(),
             origin: request.origin,
             cold: request.cold.as_ref().map(cold_record),
+            classes,
             ..Bucket::default()
         };
         let key = keys::bucket(&request.name);
@@ -143,58 +143,6 @@ impl Client {
         Err(ClientError::InvalidArgument(reason.to_owned()))
     }
 
-    /// Checks that what is cold may be sealed so on the racks that there are.
-    fn check_cold(&self, cold: &ColdSetting) -> Result<(), ClientError> {
-        let invalid = |reason: String| Err(ClientError::InvalidArgument(reason));
-        let stripes = &self.inner.stripes;
-        if stripes.formats().records < WIDE {
-            return invalid(
-                "older programs do not read wide stripes; run `striate admin upgrade finalize` first"
-                    .to_owned(),
-            );
-        }
-        if cold.profile.layout != Layout::Wide || cold.profile.tier != Tier::Disk {
-            return invalid(format!("{} is no wide profile: write wide(128,27,4)", cold.profile));
-        }
-        let rack_limit = match cold.profile.spread {
-            Spread::Racks(limit) => limit,
-            Spread::Tolerance | Spread::Flat => cold.profile.code.tolerance(),
-        };
-        let geometry = WideGeometry::with_rack_limit(cold.profile.code, rack_limit)
-            .map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
-        let mut sites: BTreeMap<RackId, usize> = BTreeMap::new();
-        stripes.sites().iter().for_each(|view| *sites.entry(view.site.rack()).or_default() += 1);
-        let enough = |count: &&usize| **count >= geometry.sites_per_rack_needed();
-        let roomy = sites.values().filter(enough).count();
-        let spare = usize::from(!cold.without_spare_rack);
-        match roomy >= geometry.z() + spare {
-            true => Ok(()),
-            false => {
-                let fewest = sites.values().copied().min().unwrap_or_default();
-                let misfit = geometry.check_fits(sites.len(), fewest).err();
-                let reason = misfit.map_or_else(
-                    || format!("{roomy} racks have {} sites", geometry.sites_per_rack_needed()),
-                    |misfit| misfit.to_string(),
-                );
-                let has_all = roomy == geometry.z();
-                let hint = "; with --allow-no-spare-rack it takes all racks, and a lost one cannot be rebuilt before it is back";
-                invalid(format!("{reason}{}", if has_all { hint } else { "" }))
-            }
-        }
-    }
-
-    /// Says of a bucket what becomes of what is cold; `None`: nothing more is sealed. What is sealed stays so.
-    ///
-    /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] where wide stripes of that profile do not fit.
-    pub async fn set_cold(&self, name: &str, cold: Option<ColdSetting>) -> Result<(), ClientError> {
-        if let Some(cold) = &cold {
-            self.check_cold(cold)?;
-        }
-        let record = cold.as_ref().map(cold_record);
-        self.update_bucket(name, |bucket| bucket.cold.clone_from(&record)).await.map(drop)
-    }
-
     /// Says of a bucket whether its small objects are packed; `None`: as its profile says, or else the store. Answers what it
     /// said before.
     ///
@@ -203,7 +151,7 @@ impl Client {
     pub async fn set_packing(&self, name: &str, packing: Option<Packing>) -> Result<String, ClientError> {
         let bucket = self.bucket(name).await?;
         if let Some(packing) = packing {
-            self.check_packing(packing, &self.profile_for(None, &bucket)?)?;
+            self.check_packing(packing, &self.profile_of_bucket(&bucket)?)?;
         }
         let text = packing.map(|packing| packing.to_string()).unwrap_or_default();
         if bucket.packing != text {

@@ -1,6 +1,8 @@
-//! Copies (design.md §10.13): bytes are copied, except by a self-copy that changes metadata only.
+//! Copies (design.md §10.13): bytes are copied, except by a self-copy that changes metadata only. One that changes the storage class
+//! writes the bytes anew where the bucket gives the new class another profile.
 
 use futures::StreamExt;
+use striate_core::StorageClass;
 use striate_meta::Revision;
 use striate_meta::records::{Object, checksum::Algorithm, encode};
 
@@ -28,9 +30,9 @@ impl PutBody for StoredBody {
 }
 
 impl Client {
-    /// Copies an object inside the store. A self-copy with new attributes changes metadata only. New
-    /// attributes leave the tags alone, and new tags the attributes: each is replaced where the request has
-    /// its own.
+    /// Copies an object inside the store. A self-copy with new attributes changes metadata only, unless its new storage class has
+    /// another profile. New attributes leave the tags alone, and new tags the attributes: each is replaced where the request has its
+    /// own.
     ///
     /// A copy is a single put: its ETag is the MD5 of the bytes, also when the source was uploaded in parts.
     ///
@@ -40,8 +42,12 @@ impl Client {
     pub async fn copy(&self, request: CopyRequest) -> Result<ObjectInfo, ClientError> {
         check_key(&request.key)?;
         let same = request.source_bucket == request.bucket && request.source_key == request.key;
-        if same && request.profile.is_none() && request.checksum.is_none() {
-            return self.describe_anew(request).await;
+        if same
+            && request.profile.is_none()
+            && request.checksum.is_none()
+            && let Some(info) = self.describe_anew(&request).await?
+        {
+            return Ok(info);
         }
         for _ in 0..MAX_RESTARTS {
             let failure = match self.copy_bytes(&request).await {
@@ -88,6 +94,9 @@ impl Client {
         let source = self.get_with(source, Budget::Readers, None, check_source).await;
         let source = source.map_err(|error| (None, error))?;
         let revision = source.revision;
+        // A copy onto itself never takes the place of what was written meanwhile.
+        let same = request.source_bucket == request.bucket && request.source_key == request.key;
+        let replaces = same.then_some(source.info.version);
         if source.info.size > MAX_PUT_LEN {
             let reason = format!("a copy has at most {MAX_PUT_LEN} bytes; copy this object in parts");
             return Err((None, ClientError::InvalidRequest(reason)));
@@ -111,11 +120,12 @@ impl Client {
             digests,
             body: Box::new(StoredBody(source.body)),
         };
-        self.put_over(current, put, 2).await.map_err(|error| (Some(revision), error))
+        self.put_replacing(replaces, current, put, 2).await.map_err(|error| (Some(revision), error))
     }
 
-    /// A self-copy: the object's description is replaced, its bytes stay where they are.
-    async fn describe_anew(&self, request: CopyRequest) -> Result<ObjectInfo, ClientError> {
+    /// A self-copy: the object's description is replaced, its bytes stay where they are. `None`: nothing was changed, since its bytes
+    /// are to come under another profile.
+    async fn describe_anew(&self, request: &CopyRequest) -> Result<Option<ObjectInfo>, ClientError> {
         let copied =
             request.tags.is_none() && request.storage_class.is_none() && request.website_redirect.is_none();
         if request.attributes.is_none() && copied {
@@ -125,7 +135,8 @@ impl Client {
             ));
         }
         let (version, modified_unix_ms) = (self.new_version().to_vec(), self.now_unix_ms());
-        let mut described = None;
+        let class = StorageClass::of_row(class_of_copy(request));
+        let (mut described, mut is_recoded) = (None, false);
         let commit = self.commit_object(&request.bucket, &request.key, None, |_, now| {
             let old = now.object.clone().ok_or_else(|| ClientError::NoSuchKey(request.source_key.clone()))?;
             let open = |object| {
@@ -133,6 +144,10 @@ impl Client {
             };
             check_source(&request.source_condition, &open(old.clone())?.0)?;
             check_write(&request.condition, &request.key, now.etag())?;
+            is_recoded = self.is_recoded(&now.bucket, &old, class)?;
+            if is_recoded {
+                return Ok(Change::Keep);
+            }
             let mut new = match &request.attributes {
                 Some(attributes) => record::described(attributes.clone()),
                 None => Object {
@@ -158,9 +173,18 @@ impl Client {
             Ok(Change::Describe(row))
         });
         match commit.await.map_err(CommitFailure::into_error)? {
-            Committed::Done => described.ok_or(ClientError::Conflict),
+            Committed::Done if is_recoded => Ok(None),
+            Committed::Done => described.map(Some).ok_or(ClientError::Conflict),
             Committed::Fenced => Err(ClientError::Conflict),
         }
+    }
+}
+
+/// The storage class that a copy asks for.
+fn class_of_copy(request: &CopyRequest) -> &str {
+    match &request.attributes {
+        Some(attributes) => &attributes.storage_class,
+        None => request.storage_class.as_deref().unwrap_or_default(),
     }
 }
 

@@ -12,6 +12,7 @@ pub mod object;
 
 mod blocks;
 mod bucket;
+mod bucket_profiles;
 mod client;
 mod commit;
 mod condition;

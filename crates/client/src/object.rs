@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use striate_core::{Packing, Profile};
+use striate_core::{Packing, Profile, StorageClass};
 use striate_meta::Revision;
 use striate_meta::records::{self, Checksum, checksum::Algorithm};
 use striate_stripe::StripeOptions;
@@ -166,7 +166,7 @@ pub struct PutRequest {
     pub attributes: ObjectAttributes,
     /// Conditions.
     pub condition: WriteCondition,
-    /// Another profile than the bucket's.
+    /// Another profile than that of its storage class, or of the bucket.
     pub profile: Option<Profile>,
     /// The body's length in bytes, if it was announced; verified.
     pub content_len: Option<u64>,
@@ -232,7 +232,7 @@ pub struct CopyRequest {
     pub condition: WriteCondition,
     /// A checksum to compute and keep; otherwise the source's full-object checksums are kept.
     pub checksum: Option<Algorithm>,
-    /// Another profile than the destination bucket's.
+    /// Another profile than that of its storage class, or of the destination bucket.
     pub profile: Option<Profile>,
     /// Access key of the owner of the copy.
     pub owner: String,
@@ -273,7 +273,7 @@ pub struct CreateUpload {
     pub key: String,
     /// What is said of the object to be.
     pub attributes: ObjectAttributes,
-    /// Another profile than the bucket's.
+    /// Another profile than that of its storage class, or of the bucket.
     pub profile: Option<Profile>,
     /// The checksum algorithm, if one was named.
     pub checksum: Option<Algorithm>,
@@ -437,6 +437,8 @@ pub struct CreateBucket {
     pub origin: Option<records::Origin>,
     /// What becomes of what is cold; `None`: nothing.
     pub cold: Option<ColdSetting>,
+    /// Storage classes that have profiles of their own.
+    pub classes: Vec<ClassSetting>,
 }
 
 /// Into which wide stripes a bucket's cold partitions are sealed.
@@ -447,6 +449,17 @@ pub struct ColdSetting {
     /// What was not changed for so long is cold.
     pub after: Duration,
     /// It may ask for all racks that there are: then a lost one cannot be rebuilt before it is back.
+    pub without_spare_rack: bool,
+}
+
+/// What profile a storage class has in a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassSetting {
+    /// The class.
+    pub class: StorageClass,
+    /// Its profile, wide or not; `None`: it has none of its own.
+    pub profile: Option<Profile>,
+    /// A wide one may ask for all racks that there are, as in [`ColdSetting`].
     pub without_spare_rack: bool,
 }
 

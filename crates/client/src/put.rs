@@ -3,14 +3,14 @@
 //! One read of the bucket's and the object's rows, the chunks, one commit. Very small objects live in the
 //! metadata itself, where that takes less space ([`inline_limit`]).
 
-use striate_core::{Profile, Tier};
+use striate_core::{Profile, StorageClass, Tier};
 use striate_meta::records::{Bucket, Object};
 use striate_stripe::Neighbours;
 
 use crate::commit::{Change, Committed, Current, NewVersion, fenced};
 use crate::condition::check_write;
 use crate::ingest::{Ingest, Ingested};
-use crate::record::{self, ShowParts, check_key, check_supported};
+use crate::record::{self, ShowParts, check_key};
 use crate::{Client, ClientError, ObjectInfo, PutRequest, WriteCondition};
 
 /// The most that is ever kept inline, in bytes: LIST reads inline bodies along with the rows.
@@ -63,9 +63,24 @@ impl Client {
         request: PutRequest,
         shares: usize,
     ) -> Result<ObjectInfo, ClientError> {
+        self.put_replacing(None, current, request, shares).await
+    }
+
+    /// As [`Client::put_over`]; where `replaces` names a version, only that one is replaced.
+    ///
+    /// # Errors
+    /// [`ClientError::Inconsistent`] when another version is there.
+    pub(crate) async fn put_replacing(
+        &self,
+        replaces: Option<[u8; 16]>,
+        current: Current,
+        request: PutRequest,
+        shares: usize,
+    ) -> Result<ObjectInfo, ClientError> {
         // A condition that fails already spares the body; those that hold are evaluated again by the commit.
         check_write(&request.condition, &request.key, current.etag())?;
-        let profile = self.profile_for(request.profile, &current.bucket)?;
+        let class = StorageClass::of_row(&request.attributes.storage_class);
+        let profile = self.profile_for(request.profile, class, &current.bucket)?;
         let how = Ingest {
             profile,
             block_len: self.block_len_for(&current.bucket),
@@ -83,35 +98,10 @@ impl Client {
             bucket: request.bucket,
             key: request.key,
             condition: request.condition,
+            replaces,
             object,
         };
         self.finish_regardless(commit.run(current, ingested)).await
-    }
-
-    /// The profile of a new object: the request's, the bucket's, or the cluster's.
-    ///
-    /// # Errors
-    /// [`ClientError::InvalidArgument`] for a text that is no profile, or one that this program does not store.
-    pub(crate) fn profile_for(&self, wish: Option<Profile>, bucket: &Bucket) -> Result<Profile, ClientError> {
-        let profile = match (wish, bucket.profile.as_str()) {
-            (Some(profile), text) => {
-                let of_bucket = if text.is_empty() {
-                    Tier::Disk
-                } else {
-                    self.inner.stripes.profiles().parse(text)?.tier
-                };
-                if profile.tier != of_bucket {
-                    let reason =
-                        "objects are in memory only in buckets that are volatile, and nowhere else there";
-                    return Err(ClientError::InvalidArgument(reason.to_owned()));
-                }
-                profile
-            }
-            (None, "") => self.default_profile(),
-            (None, text) => self.inner.stripes.profiles().parse(text)?,
-        };
-        check_supported(&profile, self.inner.stripes.formats())?;
-        Ok(profile)
     }
 
     /// The block length of a new object.
@@ -146,19 +136,33 @@ impl Client {
     }
 }
 
+/// Checks that the version is there that a put may replace.
+fn check_replaced(replaces: Option<[u8; 16]>, key: &str, now: &Current) -> Result<(), ClientError> {
+    let Some(version) = replaces else { return Ok(()) };
+    match &now.object {
+        Some(object) if object.version == version[..] => Ok(()),
+        _ => Err(ClientError::Inconsistent {
+            what: format!("object {key:?}"),
+            reason: "it was replaced while it was copied onto itself".to_owned(),
+        }),
+    }
+}
+
 /// The last step of a put.
 struct PutCommit {
     client: Client,
     bucket: String,
     key: String,
     condition: WriteCondition,
+    /// The only version that it may replace, if there is one.
+    replaces: Option<[u8; 16]>,
     /// What is said of the object.
     object: Object,
 }
 
 impl PutCommit {
     async fn run(self, current: Current, ingested: Ingested) -> Result<ObjectInfo, ClientError> {
-        let Self { client, bucket, key, condition, mut object } = self;
+        let Self { client, bucket, key, condition, replaces, mut object } = self;
         let mut stored = ingested.stored;
         object.version = client.new_version().to_vec().into();
         object.etag = ingested.digests.etag(&object.version);
@@ -170,6 +174,7 @@ impl PutCommit {
         let new = NewVersion::of(&object);
         let commit = client.commit_object(&bucket, &key, Some(current), |tx, now| {
             check_write(&condition, &key, now.etag())?;
+            check_replaced(replaces, &key, now)?;
             stored.name(tx);
             Ok(Change::Replace(new.clone()))
         });

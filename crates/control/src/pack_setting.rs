@@ -3,7 +3,7 @@
 use std::fmt;
 
 use striate_core::packing::FEWEST_SITES;
-use striate_core::{Layout, Packing, Profile, formats};
+use striate_core::{Layout, Packing, Profile, StorageClass, formats};
 use striate_meta::keys;
 use striate_meta::records::Bucket;
 use striate_stripe::{StripeError, Stripes};
@@ -64,6 +64,24 @@ pub(crate) fn profile_of(
     match bucket.profile.as_str() {
         "" => Ok(*default),
         text => stripes.profiles().parse(text),
+    }
+}
+
+/// The profile under which objects of a class are kept before they are cold: the class's own where it has one that is not wide, else
+/// the bucket's, or the store's.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a text that is no profile.
+pub(crate) fn profile_of_class(
+    stripes: &Stripes,
+    bucket: &Bucket,
+    default: &Profile,
+    class: StorageClass,
+) -> Result<Profile, StripeError> {
+    let own = bucket.profile_of_class(class).map(|text| stripes.profiles().parse(text)).transpose()?;
+    match own.filter(|profile| profile.layout != Layout::Wide) {
+        Some(profile) => Ok(profile),
+        None => profile_of(stripes, bucket, default),
     }
 }
 
@@ -132,9 +150,19 @@ pub(crate) fn impossible(
     bucket: &Bucket,
     default: &Profile,
 ) -> Result<Option<WhyNot>, StripeError> {
-    let code = stripes.code(&profile_of(stripes, bucket, default)?)?;
+    if bucket.deleting {
+        return Ok(Some(WhyNot::Deleting));
+    }
+    unpackable(stripes, &profile_of(stripes, bucket, default)?)
+}
+
+/// Why what has this profile cannot be packed; `None` where it can.
+///
+/// # Errors
+/// When the profile's code cannot be made.
+pub(crate) fn unpackable(stripes: &Stripes, profile: &Profile) -> Result<Option<WhyNot>, StripeError> {
+    let code = stripes.code(profile)?;
     let reasons = [
-        (bucket.deleting, WhyNot::Deleting),
         (code.k() == 1, WhyNot::Whole),
         (stripes.formats().records < formats::PACKED, WhyNot::Formats),
         (code.n() > stripes.sites().len(), WhyNot::WideCode),

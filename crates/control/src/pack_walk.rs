@@ -1,13 +1,15 @@
 //! A walk over a bucket's objects in the order of their keys: small ones that have settled are packed, group after group, and all
-//! are counted.
+//! are counted. Those of each storage class are gathered by themselves, and packed under its profile.
 //!
 //! What does not fill a group stays as it is, until it has waited for [`PackOptions::patience`].
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use striate_core::{Profile, formats};
+use striate_core::{Profile, StorageClass, formats};
 use striate_meta::records::{Bucket, Object, PackingFigures};
 use striate_meta::{Row, keys};
 use striate_runtime::Processors;
@@ -15,7 +17,7 @@ use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::pace::Pace;
 use crate::pack_figures::Tally;
-use crate::pack_setting::{impossible, profile_of};
+use crate::pack_setting::{impossible, profile_of, profile_of_class, unpackable};
 use crate::packing::{Candidate, PackOptions, PackReport, pack_group};
 use crate::rows::Rows;
 
@@ -71,15 +73,14 @@ pub(crate) type Tell<'a> = &'a mut (dyn FnMut(&Step) -> ControlFlow<()> + Send);
 pub(crate) struct Walk<'a> {
     stripes: &'a Stripes,
     bucket: Bucket,
-    profile: Profile,
+    /// The data chunks of a group of the bucket's own profile.
     k: usize,
+    default: Profile,
     options: &'a PackOptions,
     /// The length of partitions; `None`: objects are only counted.
     partition_len: Option<u32>,
-    /// Candidates that have settled, the room that they take, and the age of the oldest.
-    waiting: Vec<Candidate>,
-    room: usize,
-    oldest_ms: u64,
+    /// What waits of each class; `None`: it cannot be packed.
+    waiting: BTreeMap<StorageClass, Option<Waiting>>,
     seen: u64,
     tally: Tally,
     /// What was packed.
@@ -90,6 +91,47 @@ pub(crate) struct Walk<'a> {
     processors: Processors,
     /// Why no further group can be stored now.
     pub(crate) held_up: Option<String>,
+}
+
+/// Candidates of one storage class.
+struct Waiting {
+    /// The profile of their group, and its data chunks.
+    profile: Profile,
+    k: usize,
+    /// Those that have settled, the room that they take, and the age of the oldest.
+    settled: Vec<Candidate>,
+    room: usize,
+    oldest_ms: u64,
+}
+
+impl Waiting {
+    /// None of a class yet; `None` where the class has a code of its own that cannot be packed. Whether the bucket's can is known before
+    /// a walk packs.
+    fn of(
+        stripes: &Stripes,
+        bucket: &Bucket,
+        default: &Profile,
+        class: StorageClass,
+    ) -> Result<Option<Self>, StripeError> {
+        let profile = profile_of_class(stripes, bucket, default, class)?;
+        if profile != profile_of(stripes, bucket, default)? && unpackable(stripes, &profile)?.is_some() {
+            return Ok(None);
+        }
+        let k = stripes.code(&profile)?.k();
+        Ok(Some(Self { profile, k, settled: Vec::new(), room: 0, oldest_ms: 0 }))
+    }
+
+    fn add(&mut self, candidate: Candidate, age_ms: u64) {
+        self.room += candidate.room();
+        self.oldest_ms = self.oldest_ms.max(age_ms);
+        self.settled.push(candidate);
+    }
+
+    /// What it has; nothing waits any more.
+    fn take(&mut self) -> Vec<Candidate> {
+        (self.room, self.oldest_ms) = (0, 0);
+        std::mem::take(&mut self.settled)
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -105,13 +147,11 @@ impl<'a> Walk<'a> {
         Ok(Self {
             stripes,
             bucket,
-            profile,
             k,
+            default: *default,
             options,
             partition_len: None,
-            waiting: Vec::new(),
-            room: 0,
-            oldest_ms: 0,
+            waiting: BTreeMap::new(),
             seen: 0,
             tally: Tally::default(),
             report: PackReport::default(),
@@ -151,10 +191,11 @@ impl<'a> Walk<'a> {
             while let Some(page) = rows.next(self.stripes).await? {
                 let now = self.stripes.runtime().wall_time().as_millis() as u64;
                 for row in &page {
-                    self.see(row, now)?;
+                    let class = self.see(row, now)?;
                     let Some(len) = self.partition_len else { continue };
-                    if self.room >= self.k * len as usize
-                        && self.write_group(packer, len, tell).await?.is_break()
+                    let Some(Some(waiting)) = self.waiting.get(&class) else { continue };
+                    if waiting.room >= waiting.k * len as usize
+                        && self.write_group(packer, class, len, tell).await?.is_break()
                     {
                         return Ok(ControlFlow::Break(()));
                     }
@@ -163,16 +204,31 @@ impl<'a> Walk<'a> {
                     return Ok(ControlFlow::Break(()));
                 }
             }
-            let options = self.options;
-            let has_waited =
-                u128::from(self.oldest_ms) >= (options.settled_after + options.patience).as_millis();
-            if let Some(most) = self.partition_len.filter(|_| has_waited)
-                && let Some(len) = largest_filled(self.room / self.k, options.smallest_partition, most)
-            {
-                return self.write_group(packer, len, tell).await;
-            }
-            Ok(ControlFlow::Continue(()))
+            self.write_smaller(packer, tell).await
         })
+    }
+
+    /// Writes groups of smaller partitions of what has waited for long.
+    async fn write_smaller(
+        &mut self,
+        packer: &Packer,
+        tell: Tell<'_>,
+    ) -> Result<ControlFlow<()>, StripeError> {
+        let options = self.options;
+        for class in StorageClass::ALL {
+            let (Some(most), Some(Some(waiting))) = (self.partition_len, self.waiting.get(&class)) else {
+                continue;
+            };
+            let has_waited =
+                u128::from(waiting.oldest_ms) >= (options.settled_after + options.patience).as_millis();
+            if has_waited
+                && let Some(len) = largest_filled(waiting.room / waiting.k, options.smallest_partition, most)
+                && self.write_group(packer, class, len, tell).await?.is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// What was counted.
@@ -187,32 +243,39 @@ impl<'a> Walk<'a> {
         Step { seen: self.seen, packed: self.report }
     }
 
-    /// Counts a row, and keeps it where it can be packed.
-    fn see(&mut self, row: &Row, now_unix_ms: u64) -> Result<(), StripeError> {
+    /// Counts a row, and keeps it where it can be packed. Answers its storage class.
+    fn see(&mut self, row: &Row, now_unix_ms: u64) -> Result<StorageClass, StripeError> {
         let object: Object = row.record()?;
+        let class = object.class();
         self.seen += 1;
         self.tally.see(&object)?;
-        let Some(candidate) = Candidate::of_row(row, &object, self.options.object_max) else { return Ok(()) };
+        let Some(candidate) = Candidate::of_row(row, &object, self.options.object_max) else {
+            return Ok(class);
+        };
+        let waiting = match self.waiting.entry(class) {
+            Entry::Occupied(of) => of.into_mut(),
+            Entry::Vacant(of) => of.insert(Waiting::of(self.stripes, &self.bucket, &self.default, class)?),
+        };
+        let Some(waiting) = waiting else { return Ok(class) };
         let age_ms = now_unix_ms.saturating_sub(object.modified_unix_ms);
         let has_settled = u128::from(age_ms) >= self.options.settled_after.as_millis();
         self.tally.see_waiting(candidate.stored.len().into(), has_settled);
         if has_settled && self.partition_len.is_some() {
-            self.room += candidate.room();
-            self.oldest_ms = self.oldest_ms.max(age_ms);
-            self.waiting.push(candidate);
+            waiting.add(candidate, age_ms);
         }
-        Ok(())
+        Ok(class)
     }
 
-    /// Writes a group of what waits, if that may be done now. What may not be packed any more is only counted from then on.
+    /// Writes a group of what waits of a class, if that may be done now. What may not be packed any more is only counted from then on.
     async fn write_group(
         &mut self,
         packer: &Packer,
+        class: StorageClass,
         partition_len: u32,
         tell: Tell<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
-        (self.room, self.oldest_ms) = (0, 0);
-        let group = std::mem::take(&mut self.waiting);
+        let Some(Some(waiting)) = self.waiting.get_mut(&class) else { return Ok(ControlFlow::Continue(())) };
+        let (profile, group) = (waiting.profile, waiting.take());
         let began = self.stripes.runtime().now();
         let may_yield = || self.stripes.runtime().now() - began < LONGEST_YIELD;
         while self.options.yields && self.others_wait() && may_yield() {
@@ -223,21 +286,28 @@ impl<'a> Walk<'a> {
         }
         self.held_up = self.lacks_space();
         if self.held_up.is_some() || !self.is_wanted().await? {
-            self.partition_len = None;
+            self.stop();
             return Ok(ControlFlow::Continue(()));
         }
         let pace = Pace::new(self.stripes, &self.processors, self.options);
-        match pack_group(self.stripes, packer, &self.profile, partition_len, group, pace).await {
+        match pack_group(self.stripes, packer, &profile, partition_len, group, pace).await {
             Ok(packed) => self.report.add(packed),
             // Sites are away or full. What there is is counted all the same.
             Err(error @ (StripeError::TooFewSites { .. } | StripeError::NoSpace(_))) => {
-                (self.partition_len, self.held_up) = (None, Some(error.to_string()));
+                self.stop();
+                self.held_up = Some(error.to_string());
             }
             Err(error) => return Err(error),
         }
         self.processors = Processors::new(self.stripes.runtime().clone());
         self.busy += self.stripes.runtime().now() - began;
         Ok(tell(&self.step()))
+    }
+
+    /// Packs nothing more.
+    fn stop(&mut self) {
+        self.partition_len = None;
+        self.waiting.values_mut().flatten().for_each(|waiting| drop(waiting.take()));
     }
 
     /// Whether the bucket is still there, and says of packing what it said at the beginning.
@@ -247,8 +317,8 @@ impl<'a> Walk<'a> {
         };
         let now: Bucket = row.record()?;
         Ok(now.created_unix_ms == self.bucket.created_unix_ms
-            && (now.deleting, &now.packing, &now.profile)
-                == (self.bucket.deleting, &self.bucket.packing, &self.bucket.profile)
+            && (now.deleting, &now.packing, &now.profile, &now.classes)
+                == (self.bucket.deleting, &self.bucket.packing, &self.bucket.profile, &self.bucket.classes)
             && self.stripes.formats().records >= formats::PACKED)
     }
 

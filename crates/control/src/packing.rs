@@ -1,4 +1,5 @@
-//! Packing: small objects that have settled are rewritten, in key order, into partitions that they share (Hu et al., SoCC'17).
+//! Packing: small objects that have settled are rewritten, in key order, into partitions that they share (Hu et al., SoCC'17). Objects
+//! of different storage classes share none, so that what becomes of a class becomes of whole partitions.
 //!
 //! A coding group is written first and its record committed; then rows are switched to it in batches, each only if it is as it
 //! was read. A client that overwrites or deletes an object meanwhile wins: the entry is then dead from the beginning, and the
@@ -12,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 use striate_core::packing::PARTITION_LEN;
-use striate_core::{Profile, StripeId};
+use striate_core::{Profile, StorageClass, StripeId};
 use striate_meta::Row;
 use striate_meta::records::{Extent, Object, object::Body};
 use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes};
@@ -102,6 +103,8 @@ pub(crate) struct Candidate {
     pub(crate) key: Bytes,
     /// Where its bytes are now.
     pub(crate) stored: Stored,
+    /// Its storage class: groups are not shared by several.
+    pub(crate) class: StorageClass,
 }
 
 impl Candidate {
@@ -115,7 +118,7 @@ impl Candidate {
         let Some(Body::Blocks(list)) = &object.body else { return None };
         let [block] = list.blocks.as_slice() else { return None };
         let stored = block.clone().into();
-        (object.size <= object_max).then(|| Self { key: row.key.clone(), stored })
+        (object.size <= object_max).then(|| Self { key: row.key.clone(), stored, class: object.class() })
     }
 }
 
@@ -269,11 +272,12 @@ async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Option<Vec<Byt
     found
 }
 
-/// The extent that a row names in a stripe, if it does.
-pub(crate) fn extent_in(row: &Row, stripe: StripeId) -> Result<Option<Extent>, StripeError> {
+/// The extent that a row names in a stripe, if it does, and the object's storage class.
+pub(crate) fn extent_in(row: &Row, stripe: StripeId) -> Result<Option<(Extent, StorageClass)>, StripeError> {
     let object: Object = row.record()?;
+    let class = object.class();
     match object.body {
-        Some(Body::Extent(extent)) if extent.stripe == stripe.to_bytes()[..] => Ok(Some(extent)),
+        Some(Body::Extent(extent)) if extent.stripe == stripe.to_bytes()[..] => Ok(Some((extent, class))),
         _ => Ok(None),
     }
 }

@@ -208,15 +208,15 @@ async fn find_live(
             }
             for entry in page {
                 let extent = rows.get(&entry.key).map(|row| extent_in(row, id)).transpose()?.flatten();
-                let extent = extent.filter(|named| (named.index, named.offset) == (index, entry.offset));
-                let Some(extent) = extent else {
+                let extent = extent.filter(|(named, _)| (named.index, named.offset) == (index, entry.offset));
+                let Some((extent, class)) = extent else {
                     found.dead_objects += 1;
                     found.dead_bytes += u64::from(entry.len);
                     continue;
                 };
                 found.live_objects += 1;
                 found.live_bytes += u64::from(entry.len);
-                live.push(Candidate { key: entry.key.clone(), stored: extent.into() });
+                live.push(Candidate { key: entry.key.clone(), stored: extent.into(), class });
             }
         }
     }

@@ -1,9 +1,10 @@
 //! What lives in worn groups is rewritten together: as many of a bucket's as fill a group, so that little of many groups becomes
-//! one dense group and not many small ones.
+//! one dense group and not many small ones. Objects of different storage classes part: those of one class whose group was made before
+//! they entered it come together here.
 
 use std::collections::BTreeMap;
 
-use striate_core::StripeId;
+use striate_core::{StorageClass, StripeId};
 use striate_meta::keys;
 use striate_runtime::Processors;
 use striate_stripe::{Packer, StripeError, Stripes};
@@ -13,15 +14,17 @@ use crate::pack_setting::longest_partition;
 use crate::pack_walk::within_memory;
 use crate::packing::{Candidate, PackOptions, pack_group};
 
-/// What was gathered, by bucket and profile.
+/// What is to be gathered together: objects of a bucket, a profile and a storage class.
+type Together = (String, String, StorageClass);
+
+/// What was gathered.
 pub(crate) struct Rewriting<'a> {
     stripes: &'a Stripes,
     packer: &'a Packer,
     options: &'a PackOptions,
     /// This machine's, since the last group.
     processors: Processors,
-    /// By bucket and profile.
-    gathered: BTreeMap<(String, String), Gathered>,
+    gathered: BTreeMap<Together, Gathered>,
 }
 
 #[derive(Default)]
@@ -53,7 +56,23 @@ impl<'a> Rewriting<'a> {
         profile: &str,
         live: Vec<Candidate>,
     ) -> Result<Rewritten, StripeError> {
-        let key = (bucket_of(&live), profile.to_owned());
+        let mut by_class: BTreeMap<StorageClass, Vec<Candidate>> = BTreeMap::new();
+        live.into_iter().for_each(|of| by_class.entry(of.class).or_default().push(of));
+        let mut done = Vec::new();
+        for (class, live) in by_class {
+            let key = (bucket_of(&live), profile.to_owned(), class);
+            done.extend(self.add_of_class(id, key, live).await?);
+        }
+        Ok(done)
+    }
+
+    async fn add_of_class(
+        &mut self,
+        id: StripeId,
+        key: Together,
+        live: Vec<Candidate>,
+    ) -> Result<Rewritten, StripeError> {
+        let profile = &*key.1;
         let room: usize = live.iter().map(Candidate::room).sum();
         let before = self.gathered.remove(&key).unwrap_or_default();
         let (mut gathered, mut done) = (before, Vec::new());
@@ -75,7 +94,7 @@ impl<'a> Rewriting<'a> {
     /// As [`Rewriting::add`].
     pub(crate) async fn finish(&mut self) -> Result<Rewritten, StripeError> {
         let mut done = Vec::new();
-        while let Some(((_, profile), gathered)) = self.gathered.pop_first() {
+        while let Some(((_, profile, _), gathered)) = self.gathered.pop_first() {
             done.extend(self.write(&profile, gathered).await?);
         }
         Ok(done)
@@ -143,6 +162,7 @@ mod tests {
         let candidate = |number: usize| Candidate {
             key: format!("o/bucket\0object{number:04}").into(),
             stored: Extent { len: 1_000 + (number as u32 * 7_919) % 30_000, ..Extent::default() }.into(),
+            class: StorageClass::Standard,
         };
         for count in [1, 2, 3, 4, 5, 7, 40, 333] {
             let candidates: Vec<Candidate> = (0..count).map(candidate).collect();

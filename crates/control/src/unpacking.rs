@@ -19,7 +19,7 @@ use striate_stripe::{Neighbours, SeparateWriter, Span, Stored, StripeError, Stri
 
 use crate::pack_journal::{sum_again, write_bucket};
 use crate::pack_run::{PackWish, Told};
-use crate::pack_setting::{decide_packing, profile_of};
+use crate::pack_setting::{decide_packing, profile_of_class};
 use crate::pack_walk::Walk;
 use crate::packing_service::default_profile;
 use crate::rows::Rows;
@@ -247,7 +247,8 @@ impl Unpacking<'_> {
             let source = stored.stripe()?;
             let _share = self.stripes.memory_for(extent.len as usize).await;
             let bytes = self.read(stored, extent).await?;
-            let profile = profile_of(self.stripes, self.bucket, self.default)?;
+            let mut object: Object = row.record()?;
+            let profile = profile_of_class(self.stripes, self.bucket, self.default, object.class())?;
             let profile = Profile { layout: Layout::Split, ..profile };
             let neighbours = Neighbours::new(&self.bucket.name, key, self.group_len);
             let mut session = self.writer.begin_put();
@@ -258,7 +259,6 @@ impl Unpacking<'_> {
                     return Err(error);
                 }
             };
-            let mut object: Object = row.record()?;
             object.body = Some(Body::Blocks(BlockList { blocks: vec![block.block.clone()] }));
             object.profile = profile.to_string();
             let mut tx = self.stripes.transaction();

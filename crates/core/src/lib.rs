@@ -13,6 +13,7 @@ pub mod id;
 pub mod load;
 pub mod packing;
 pub mod profile;
+pub mod storage_class;
 
 pub use chunk::{ChunkId, ChunkRange, GRANULE_LEN, SMALL_GRANULE_LEN};
 pub use formats::{Formats, InForce, NeedsNewerProgram};
@@ -20,4 +21,5 @@ pub use id::{ClusterId, FencingEpoch, Generation, RackId, SiteId, StripeId};
 pub use load::LoadReport;
 pub use packing::{Packing, PackingError};
 pub use profile::{Layout, Profile, ProfileError, Spread, Tier, UnsupportedProfile};
+pub use storage_class::{StorageClass, StorageClassError};
 pub use striate_codec::CodeSpec;

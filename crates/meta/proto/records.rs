@@ -48,6 +48,19 @@ pub struct Bucket {
     /// What becomes of what is cold. Needs schema version 3 of the bucket.
     #[prost(message, optional, tag = "14")]
     pub cold: ::core::option::Option<Cold>,
+    /// Profiles of storage classes, each class at most once. Needs schema version 3 of the bucket.
+    #[prost(message, repeated, tag = "15")]
+    pub classes: ::prost::alloc::vec::Vec<ClassProfile>,
+}
+/// How objects of a storage class are kept.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClassProfile {
+    /// S3's name of the class, e.g. "STANDARD_IA".
+    #[prost(string, tag = "1")]
+    pub class: ::prost::alloc::string::String,
+    /// A profile's text. Objects are written under it; a wide one is the cold profile of the class, whose objects are cold at once.
+    #[prost(string, tag = "2")]
+    pub profile: ::prost::alloc::string::String,
 }
 /// Into which wide stripes a bucket's cold partitions are sealed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -10,7 +10,7 @@
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use striate_core::Formats;
+use striate_core::{Formats, StorageClass};
 
 use crate::store::{MetaError, Row};
 
@@ -61,14 +61,28 @@ of_schema_1!(
 impl Record for Bucket {
     const SCHEMA: u8 = 3;
 
-    /// 2 for a bucket whose objects are elsewhere: who does not know that would put them here. 3 where what is cold is sealed: who
-    /// does not know that would drop the setting.
+    /// 2 for a bucket whose objects are elsewhere: who does not know that would put them here. 3 where what is cold is sealed, or
+    /// classes have profiles: who does not know that would drop the setting.
     fn needs(&self) -> u8 {
-        match (&self.cold, &self.origin) {
-            (Some(_), _) => 3,
-            (None, Some(_)) => 2,
-            (None, None) => 1,
+        if self.cold.is_some() || !self.classes.is_empty() {
+            return 3;
         }
+        if self.origin.is_some() { 2 } else { 1 }
+    }
+}
+
+impl Bucket {
+    /// The text of the profile that a storage class has of its own.
+    pub fn profile_of_class(&self, class: StorageClass) -> Option<&str> {
+        let named = self.classes.iter().find(|of| of.class == class.name());
+        named.map(|of| of.profile.as_str())
+    }
+}
+
+impl Object {
+    /// The object's storage class.
+    pub fn class(&self) -> StorageClass {
+        StorageClass::of_row(&self.storage_class)
     }
 }
 
@@ -271,6 +285,13 @@ mod tests {
         let packed = Object { body: Some(object::Body::Extent(extent)), ..Object::default() };
         assert_eq!(encode(&packed)[0], 2);
         assert_eq!(decode::<Object>(&encode(&packed)).unwrap(), packed);
+        let class = ClassProfile { class: "STANDARD_IA".to_owned(), profile: "wide(42,15,4)".to_owned() };
+        let with_class = Bucket { classes: vec![class], ..Bucket::default() };
+        let with_cold = Bucket { cold: Some(Cold::default()), ..Bucket::default() };
+        for bucket in [with_class, with_cold] {
+            assert_eq!(encode(&bucket)[0], 3);
+            assert_eq!(decode::<Bucket>(&encode(&bucket)).unwrap(), bucket);
+        }
         let mut cluster = Cluster::default();
         cluster.set_formats(Formats::OLDEST);
         assert_eq!(encode(&cluster)[0], 1);

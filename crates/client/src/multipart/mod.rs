@@ -69,7 +69,7 @@ impl Client {
         for attempt in 0..MAX_ATTEMPTS {
             let now = self.read_current(&request.bucket, &request.key).await?;
             let mut template = record::described(request.attributes.clone());
-            template.profile = self.profile_for(request.profile, &now.bucket)?.to_string();
+            template.profile = self.profile_for(request.profile, template.class(), &now.bucket)?.to_string();
             let upload = Upload {
                 id: id.to_vec().into(),
                 created_unix_ms: self.now_unix_ms(),

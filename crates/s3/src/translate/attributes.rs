@@ -123,22 +123,13 @@ fn http_date(time: &Timestamp) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Any of S3's classes is kept as a label; all are stored alike.
+/// A class as rows have it: the standard one has no name there. Buckets say what a class means.
 pub(super) fn storage_class(class: Option<StorageClass>) -> Result<String, Refusal> {
-    const KNOWN: [&str; 5] =
-        ["STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING"];
-    match class {
-        None => Ok(String::new()),
-        Some(class) if class.as_str() == "STANDARD" => Ok(String::new()),
-        Some(class) if KNOWN.contains(&class.as_str()) => Ok(class.as_str().to_owned()),
-        Some(class) => Err(Refusal::bad(
-            "InvalidStorageClass",
-            format!(
-                "The storage class {:?} is not available; use one of {}.",
-                class.as_str(),
-                KNOWN.join(", ")
-            ),
-        )),
+    let Some(class) = class else { return Ok(String::new()) };
+    match class.as_str().parse() {
+        Ok(striate_core::StorageClass::Standard) => Ok(String::new()),
+        Ok(class) => Ok(class.to_string()),
+        Err(error) => Err(Refusal::bad("InvalidStorageClass", format!("{error}."))),
     }
 }
 

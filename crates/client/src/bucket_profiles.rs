@@ -1,0 +1,222 @@
+//! Profiles of a bucket besides its own: the cold profile, and those of storage classes.
+//!
+//! A class's profile is one that objects are written under, or a wide one. Objects of a class with a wide profile are written under the
+//! bucket's, and sealed into wide stripes of that profile (`striate_control::seal_bucket`).
+
+use std::collections::BTreeMap;
+
+use striate_core::formats::WIDE;
+use striate_core::{Layout, Profile, RackId, Spread, StorageClass, Tier};
+use striate_meta::records::{Bucket, ClassProfile, Cold, Object};
+use striate_plan::WideGeometry;
+
+use crate::record::check_supported;
+use crate::{ClassSetting, Client, ClientError, ColdSetting};
+
+fn invalid<T>(reason: impl Into<String>) -> Result<T, ClientError> {
+    Err(ClientError::InvalidArgument(reason.into()))
+}
+
+pub(crate) fn cold_record(cold: &ColdSetting) -> Cold {
+    Cold { profile: cold.profile.to_string(), after_s: cold.after.as_secs() }
+}
+
+/// Makes a bucket's classes what `settings` say of them; in the order of the classes.
+pub(crate) fn change_classes(classes: &mut Vec<ClassProfile>, settings: &[ClassSetting]) {
+    for &ClassSetting { class, profile, .. } in settings {
+        classes.retain(|of| of.class != class.name());
+        let record =
+            |profile: Profile| ClassProfile { class: class.name().to_owned(), profile: profile.to_string() };
+        classes.extend(profile.map(record));
+    }
+    classes.sort_by_key(|of| StorageClass::of_row(&of.class));
+}
+
+impl Client {
+    /// Says of a bucket what becomes of what is cold; `None`: nothing more is sealed. What is sealed stays so.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] where wide stripes of that profile do not fit.
+    pub async fn set_cold(&self, name: &str, cold: Option<ColdSetting>) -> Result<(), ClientError> {
+        if let Some(cold) = &cold {
+            self.check_cold(cold)?;
+        }
+        let record = cold.as_ref().map(cold_record);
+        self.update_bucket(name, |bucket| bucket.cold.clone_from(&record)).await.map(drop)
+    }
+
+    /// Says of a bucket what profiles storage classes have; other classes stay as they are. Objects that are there keep their profiles
+    /// until they are copied.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for a profile that does not fit the store, and for a
+    /// bucket whose objects are not on the store's disks.
+    pub async fn set_classes(&self, name: &str, settings: &[ClassSetting]) -> Result<(), ClientError> {
+        let bucket = self.bucket(name).await?;
+        let is_here = bucket.origin.is_none() && self.profile_of_bucket(&bucket)?.tier == Tier::Disk;
+        self.check_classes(settings, is_here)?;
+        self.update_bucket(name, |bucket| change_classes(&mut bucket.classes, settings)).await.map(drop)
+    }
+
+    /// Checks that what is cold may be sealed so on the racks that there are.
+    pub(crate) fn check_cold(&self, cold: &ColdSetting) -> Result<(), ClientError> {
+        self.check_formats()?;
+        if cold.profile.layout != Layout::Wide {
+            return invalid(format!("{} is no wide profile: write wide(128,27,4)", cold.profile));
+        }
+        self.check_wide(&cold.profile, cold.without_spare_rack)
+    }
+
+    /// Checks that classes may have such profiles in a bucket whose objects are on the store's disks, or not.
+    pub(crate) fn check_classes(&self, settings: &[ClassSetting], is_here: bool) -> Result<(), ClientError> {
+        if settings.is_empty() {
+            return Ok(());
+        }
+        self.check_formats()?;
+        if !is_here {
+            return invalid(
+                "storage classes have profiles where a bucket's objects are on the store's disks",
+            );
+        }
+        let mut named = BTreeMap::new();
+        for &ClassSetting { class, profile, without_spare_rack } in settings {
+            if named.insert(class, ()).is_some() {
+                return invalid(format!("{class} is named twice"));
+            }
+            let Some(profile) = profile else { continue };
+            let checked = match profile.layout {
+                Layout::Wide => self.check_wide(&profile, without_spare_rack),
+                Layout::Split => self.check_narrow(&profile),
+                Layout::Packed => {
+                    invalid("the bucket says whether small objects are packed: leave the word out")
+                }
+            };
+            checked.map_err(|error| match error {
+                ClientError::InvalidArgument(reason) => {
+                    ClientError::InvalidArgument(format!("{class}: {reason}"))
+                }
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_formats(&self) -> Result<(), ClientError> {
+        if self.inner.stripes.formats().records < WIDE {
+            return invalid(
+                "older programs do not read wide stripes and classes' profiles; run `striate admin upgrade finalize` first",
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that objects can be written under a class's profile.
+    fn check_narrow(&self, profile: &Profile) -> Result<(), ClientError> {
+        if profile.tier != Tier::Disk {
+            return invalid(format!("{profile} keeps objects in memory only: a bucket of its own does that"));
+        }
+        check_supported(profile, self.inner.stripes.formats())?;
+        let (chunks, sites) = (profile.code.chunk_count(), self.inner.stripes.sites().len());
+        match chunks <= sites {
+            true => Ok(()),
+            false => invalid(format!("{profile} needs {chunks} sites, there are {sites}")),
+        }
+    }
+
+    /// Checks that wide stripes of a profile fit the racks that there are.
+    fn check_wide(&self, profile: &Profile, without_spare_rack: bool) -> Result<(), ClientError> {
+        if profile.tier != Tier::Disk {
+            return invalid(format!("{profile} is no wide profile: write wide(128,27,4)"));
+        }
+        let rack_limit = match profile.spread {
+            Spread::Racks(limit) => limit,
+            Spread::Tolerance | Spread::Flat => profile.code.tolerance(),
+        };
+        let geometry = WideGeometry::with_rack_limit(profile.code, rack_limit)
+            .map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
+        let mut sites: BTreeMap<RackId, usize> = BTreeMap::new();
+        let all = self.inner.stripes.sites();
+        all.iter().for_each(|view| *sites.entry(view.site.rack()).or_default() += 1);
+        let enough = |count: &&usize| **count >= geometry.sites_per_rack_needed();
+        let roomy = sites.values().filter(enough).count();
+        if roomy >= geometry.z() + usize::from(!without_spare_rack) {
+            return Ok(());
+        }
+        let fewest = sites.values().copied().min().unwrap_or_default();
+        let misfit = geometry.check_fits(sites.len(), fewest).err();
+        let reason = misfit.map_or_else(
+            || format!("{roomy} racks have {} sites", geometry.sites_per_rack_needed()),
+            |misfit| misfit.to_string(),
+        );
+        let has_all = roomy == geometry.z();
+        let hint = "; with --allow-no-spare-rack it takes all racks, and a lost one cannot be rebuilt before it is back";
+        invalid(format!("{reason}{}", if has_all { hint } else { "" }))
+    }
+
+    /// The profile of a new object: the request's, that of its storage class unless it is wide, the bucket's, or the cluster's.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidArgument`] for a text that is no profile, or one that this program does not store.
+    pub(crate) fn profile_for(
+        &self,
+        wish: Option<Profile>,
+        class: StorageClass,
+        bucket: &Bucket,
+    ) -> Result<Profile, ClientError> {
+        let of_bucket = self.profile_of_bucket(bucket)?;
+        let Some(profile) = wish else {
+            let profile = self.profile_of_class(class, bucket)?.unwrap_or(of_bucket);
+            check_supported(&profile, self.inner.stripes.formats())?;
+            return Ok(profile);
+        };
+        if profile.tier != of_bucket.tier {
+            return invalid(
+                "objects are in memory only in buckets that are volatile, and nowhere else there",
+            );
+        }
+        check_supported(&profile, self.inner.stripes.formats())?;
+        Ok(profile)
+    }
+
+    /// The bucket's own profile, or the cluster's.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidArgument`] for a text that is no profile.
+    pub(crate) fn profile_of_bucket(&self, bucket: &Bucket) -> Result<Profile, ClientError> {
+        match bucket.profile.as_str() {
+            "" => Ok(self.default_profile()),
+            text => Ok(self.inner.stripes.profiles().parse(text)?),
+        }
+    }
+
+    /// The profile under which objects of a class are written, where the class has one of its own that is not wide.
+    fn profile_of_class(&self, class: StorageClass, bucket: &Bucket) -> Result<Option<Profile>, ClientError> {
+        let Some(text) = bucket.profile_of_class(class) else { return Ok(None) };
+        let profile = self.inner.stripes.profiles().parse(text)?;
+        Ok(Some(profile).filter(|of| of.layout != Layout::Wide))
+    }
+
+    /// Whether a copy of an object onto itself is to write its data anew: the class that it enters, or the one that it leaves, has a
+    /// profile of its own to write under, and objects of the one that it enters are written under another profile than it is.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidArgument`] for a text that is no profile.
+    pub(crate) fn is_recoded(
+        &self,
+        bucket: &Bucket,
+        old: &Object,
+        class: StorageClass,
+    ) -> Result<bool, ClientError> {
+        let (before, after) =
+            (self.profile_of_class(old.class(), bucket)?, self.profile_of_class(class, bucket)?);
+        let leaves = before.filter(|_| old.class() != class);
+        if leaves.or(after).is_none() {
+            return Ok(false);
+        }
+        let to_be = self.profile_for(None, class, bucket)?;
+        let is = self.inner.stripes.profiles().parse(&old.profile)?;
+        // An object that was packed has the profile that it would be packed under again.
+        let split = |profile| Profile { layout: Layout::Split, ..profile };
+        Ok(split(is) != split(to_be))
+    }
+}
