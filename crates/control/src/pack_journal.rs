@@ -1,7 +1,7 @@
 //! What packing has seen and done, written down where people see it from every process.
 
 use bytes::Bytes;
-use striate_core::StripeId;
+use striate_core::{Profile, StripeId};
 use striate_meta::records::{PackedBucket, PackingFigures, PackingWork, SealedFigures};
 use striate_meta::{Row, keys, records};
 use striate_runtime::Instant;
@@ -69,7 +69,7 @@ pub(crate) async fn write_sealed(
     let row = stripes.meta().get(&key).await?;
     let mut record: PackedBucket = row.map(|row| row.record()).transpose()?.unwrap_or_default();
     record.sealed = Some(SealedFigures {
-        profile: options.profile.to_string(),
+        profile: options.profiles().iter().map(Profile::to_string).collect::<Vec<_>>().join(", "),
         cold_stripes: report.cold_stripes,
         sealed_stripes: report.sealed_stripes,
         half_sealed: report.half_sealed,

@@ -2,17 +2,19 @@
 //!
 //! Partitions of packed stripes and data chunks of the stripes of large objects are sealed alike: both keep their names and places, so
 //! that no row of an object, a block or a part changes. Members of one wide stripe should be about as long as each other, since the
-//! shorter ones count as zeros behind their ends: a pool has the partitions whose lengths differ by an eighth at most.
+//! shorter ones count as zeros behind their ends: a pool has the partitions that go under one profile and whose lengths differ by an
+//! eighth at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use striate_core::{SiteId, StripeId};
+use striate_core::{Profile, SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{Location, Object, Stripe, object::Body};
 use striate_plan::OpenPartition;
 use striate_stripe::{StripeError, Stripes, wide_of};
 
 use super::SealOptions;
+use super::target::{Living, Target};
 use crate::object_stripes::stripes_of;
 use crate::rows::Rows;
 
@@ -21,18 +23,29 @@ const PAGE: usize = 300;
 /// Shorter chunks are not sealed: their rows would cost more than their parities. The packer makes partitions of small objects.
 const SHORTEST: u32 = 64 << 10;
 
-/// What lives of a stripe.
-#[derive(Clone, Copy, Debug, Default)]
-struct Living {
-    bytes: u64,
-    newest_ms: u64,
+/// Partitions that may share a wide stripe.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Alike {
+    /// The text of the wide profile.
+    pub(super) profile: String,
+    /// Their lengths.
+    pub(super) lens: LengthClass,
+}
+
+/// A stripe that is cold: the wide profile that its data chunks come under, and since when it is cold.
+#[derive(Clone, Copy)]
+struct ColdStripe {
+    id: StripeId,
+    living_bytes: u64,
+    profile: Profile,
+    since_ms: u64,
 }
 
 /// The cold part of a bucket.
 #[derive(Default)]
 pub(super) struct Cold {
-    /// Partitions that are in no wide stripe, by their lengths' classes.
-    pub(super) pools: BTreeMap<LengthClass, Vec<OpenPartition>>,
+    /// Partitions that are in no wide stripe, by those that may share one.
+    pub(super) pools: BTreeMap<Alike, Vec<OpenPartition>>,
     /// The lengths in bytes of the chunks of cold stripes.
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
     /// Wide stripes that some are in.
@@ -67,15 +80,17 @@ impl Cold {
         bucket: &str,
         options: &SealOptions,
     ) -> Result<Self, StripeError> {
-        let now = stripes.runtime().wall_time();
-        let before = now.saturating_sub(options.cold_after).as_millis() as u64;
+        let now_ms = stripes.runtime().wall_time().as_millis() as u64;
         let mut cold = Self::default();
-        let living = cold.walk(stripes, bucket, before).await?;
-        let of_cold: Vec<(StripeId, Living)> =
-            living.into_iter().filter(|(_, of)| of.newest_ms <= before).collect();
-        let overdue = before.saturating_sub(options.patience.as_millis() as u64);
+        let living = cold.walk(stripes, bucket, options, now_ms).await?;
+        let is_cold = |(id, of): (StripeId, Living)| {
+            let (profile, since_ms) = of.sealed_as(options, now_ms)?;
+            Some(ColdStripe { id, living_bytes: of.bytes, profile, since_ms })
+        };
+        let of_cold: Vec<ColdStripe> = living.into_iter().filter_map(is_cold).collect();
+        let overdue_ms = now_ms.saturating_sub(options.patience.as_millis() as u64);
         for page in of_cold.chunks(PAGE) {
-            cold.look_at(stripes, page, options, overdue).await?;
+            cold.look_at(stripes, page, options, overdue_ms).await?;
         }
         Ok(cold)
     }
@@ -85,7 +100,8 @@ impl Cold {
         &mut self,
         stripes: &Stripes,
         bucket: &str,
-        before: u64,
+        options: &SealOptions,
+        now_ms: u64,
     ) -> Result<BTreeMap<StripeId, Living>, StripeError> {
         let mut living: BTreeMap<StripeId, Living> = BTreeMap::new();
         let mut rows = Rows::with_prefix(&keys::objects(bucket));
@@ -93,15 +109,15 @@ impl Cold {
             for row in page {
                 let object: Object = row.record()?;
                 let Some(body) = &object.body else { continue };
-                let (newest_ms, is_cold) = (object.modified_unix_ms, object.modified_unix_ms <= before);
+                let target = Target::of(&object, options);
+                let is_cold = target.is_cold(now_ms);
                 // What is not cold keeps the others warm that share its stripe; large objects share none.
                 if !is_cold && !matches!(body, Body::Extent(_)) {
                     continue;
                 }
                 let mut add = |id: StripeId, len: u32| {
-                    let of = living.entry(id).or_default();
-                    of.bytes += u64::from(len);
-                    of.newest_ms = of.newest_ms.max(newest_ms);
+                    let of = living.entry(id).and_modify(|of| of.add(len, &object, target));
+                    of.or_insert_with(|| Living::new(len, &object, target));
                 };
                 stripes_of(stripes, body, &mut add).await?;
                 if is_cold && matches!(body, Body::Blocks(_)) && object.size < u64::from(SHORTEST) {
@@ -116,21 +132,21 @@ impl Cold {
     async fn look_at(
         &mut self,
         stripes: &Stripes,
-        page: &[(StripeId, Living)],
+        page: &[ColdStripe],
         options: &SealOptions,
-        overdue: u64,
+        overdue_ms: u64,
     ) -> Result<(), StripeError> {
         let rows_of =
-            |key: fn(StripeId) -> bytes::Bytes| page.iter().map(|&(id, _)| key(id)).collect::<Vec<_>>();
+            |key: fn(StripeId) -> bytes::Bytes| page.iter().map(|of| key(of.id)).collect::<Vec<_>>();
         let meta = stripes.meta();
         let records = meta.get_many(&rows_of(keys::stripe)).await?;
         let debts = meta.get_many(&rows_of(keys::debt)).await?;
         let intents = meta.get_many(&rows_of(|id| keys::intent(id.writer(), id.sequence()))).await?;
-        for (((&(id, living), row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
+        for (((of, row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
             let (Some(row), None, None) = (row, debt, intent) else { continue };
             let record: Stripe = row.record()?;
             if record.chunk_len >= SHORTEST && !record.dead && record.members.is_empty() {
-                self.add(stripes, id, &record, living, (options, overdue))?;
+                self.add(stripes, of, &record, (options, overdue_ms))?;
             }
         }
         Ok(())
@@ -140,12 +156,11 @@ impl Cold {
     fn add(
         &mut self,
         stripes: &Stripes,
-        id: StripeId,
+        &ColdStripe { id, living_bytes, profile, since_ms }: &ColdStripe,
         record: &Stripe,
-        living: Living,
-        (options, overdue): (&SealOptions, u64),
+        (options, overdue_ms): (&SealOptions, u64),
     ) -> Result<(), StripeError> {
-        let dead = record.packed_bytes.saturating_sub(living.bytes);
+        let dead = record.packed_bytes.saturating_sub(living_bytes);
         let is_worn = dead as f64 > options.dead_share * record.packed_bytes as f64;
         if is_worn || !record.copies.is_empty() {
             return Ok(());
@@ -167,10 +182,11 @@ impl Cold {
                 rack: stripes.site(site)?.rack(),
                 open_siblings: free.len(),
                 dead_share: dead as f64 / record.packed_bytes.max(1) as f64,
-                is_overdue: living.newest_ms <= overdue,
+                is_overdue: since_ms <= overdue_ms,
             })
         });
-        self.pools.entry(LengthClass::of(record.chunk_len)).or_default().extend(waiting);
+        let alike = Alike { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
+        self.pools.entry(alike).or_default().extend(waiting);
         Ok(())
     }
 

@@ -1,9 +1,10 @@
 //! Sealing what is cold: data chunks of stripes become members of wide stripes (ECWide; [`striate_stripe::Stripes::advance_wide`]).
 //!
-//! A stripe is cold when no object that lives in it was changed for the time that its bucket says, when it has no copies for heat,
-//! and when little of it is dead: what is worn is repacked first. Its data chunks then wait, by racks, until a wide stripe can be
+//! A stripe is cold when no object that lives in it was changed for the time that its bucket says, or all are of storage classes that are
+//! cold at once; when it has no copies for heat; and when little of it is dead: what is worn is repacked first. Its data chunks then wait, by racks, until a wide stripe can be
 //! made of them ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
 //!
+//! - [`target`]: into which wide stripes, and when: by storage classes and by age.
 //! - [`cold`]: what is cold of a bucket.
 //! - [`vacancies`]: places of dead members, and holes, are given to others.
 //!
@@ -11,6 +12,7 @@
 //! when nothing has taken its places ([`leave_dead`]).
 
 mod cold;
+mod target;
 mod vacancies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use striate_core::{Layout, Profile, SiteId, Spread, StripeId, formats};
+use striate_core::{Layout, Profile, SiteId, Spread, StorageClass, StripeId, formats};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
@@ -33,16 +35,20 @@ use crate::rows::Rows;
 
 /// Partitions wait for their racks' neighbours so long.
 const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
+/// A stripe of whose objects' bytes more than this share is dead is repacked first.
+const DEAD_SHARE: f64 = 0.25;
 /// Of so many positions of a wide stripe one may have no member.
 const POSITIONS_A_HOLE: usize = 16;
 
 /// What is sealed, and into what.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SealOptions {
-    /// The wide profile.
-    pub profile: Profile,
+    /// The wide profile of what is cold by its age; `None`: only classes are sealed.
+    pub cold_profile: Option<Profile>,
     /// Objects that were not changed for so long are cold.
     pub cold_after: Duration,
+    /// Wide profiles of storage classes. Their objects are cold at once, and do not follow the cold profile.
+    pub classes: BTreeMap<StorageClass, Profile>,
     /// A stripe of whose objects' bytes more than this share is dead is left to the repacker.
     pub dead_share: f64,
     /// A partition of objects that are cold for so long more waits too long: for its sake a wide stripe may have holes, one position
@@ -53,7 +59,25 @@ pub struct SealOptions {
 impl SealOptions {
     /// Into `profile`, as soon as nothing has changed for `cold_after`.
     pub fn new(profile: Profile, cold_after: Duration) -> Self {
-        Self { profile, cold_after, dead_share: 0.25, patience: PATIENCE }
+        let classes = BTreeMap::new();
+        Self { cold_profile: Some(profile), cold_after, classes, dead_share: DEAD_SHARE, patience: PATIENCE }
+    }
+
+    /// The same, and objects of `class` at once into `profile`.
+    pub fn with_class(mut self, class: StorageClass, profile: Profile) -> Self {
+        self.classes.insert(class, profile);
+        self
+    }
+
+    /// The wide profiles, each once: the cold one first.
+    pub(crate) fn profiles(&self) -> Vec<Profile> {
+        let mut profiles: Vec<Profile> = Vec::new();
+        for &profile in self.cold_profile.iter().chain(self.classes.values()) {
+            if !profiles.contains(&profile) {
+                profiles.push(profile);
+            }
+        }
+        profiles
     }
 }
 
@@ -147,13 +171,14 @@ pub fn seal_bucket<'a>(
     Box::pin(async move {
         check(stripes, options)?;
         let mut cold = Cold::find(stripes, bucket, options).await?;
-        let mut run = Run { stripes, packer, options, report: SealReport::default(), waiting: Vec::new() };
+        let mut run = Run { stripes, packer, report: SealReport::default(), waiting: Vec::new() };
         for &id in &cold.cooled {
             stripes.drop_narrow_parities(id).await?;
         }
         run.report.replaced = fill_vacancies(stripes, &mut cold).await?;
-        for pool in std::mem::take(&mut cold.pools).into_values() {
-            if run.seal(&cold.chunk_lens, pool, tell).await?.is_break() {
+        for (of, pool) in std::mem::take(&mut cold.pools) {
+            let profile = stripes.profiles().parse(&of.profile)?;
+            if run.seal(profile, &cold.chunk_lens, pool, tell).await?.is_break() {
                 break;
             }
         }
@@ -183,21 +208,31 @@ fn take_siblings(pool: &mut [OpenPartition], taken: &BTreeSet<Partition>) {
     }
 }
 
-/// What a bucket says of what is cold; `None`: nothing.
+/// What a bucket says of what is cold, by its age and by its storage class; `None`: nothing.
 ///
 /// # Errors
 /// [`StripeError::InvalidArgument`] for a text that is no profile.
 pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>, StripeError> {
-    let Some(cold) = &bucket.cold else { return Ok(None) };
-    let profile = stripes.profiles().parse(&cold.profile)?;
-    Ok(Some(SealOptions::new(profile, Duration::from_secs(cold.after_s))))
+    let mut classes = BTreeMap::new();
+    for of in &bucket.classes {
+        let profile = stripes.profiles().parse(&of.profile)?;
+        if profile.layout == Layout::Wide {
+            classes.insert(StorageClass::of_row(&of.class), profile);
+        }
+    }
+    let cold = bucket.cold.as_ref();
+    let cold_profile = cold.map(|cold| stripes.profiles().parse(&cold.profile)).transpose()?;
+    let cold_after = Duration::from_secs(cold.map_or(0, |cold| cold.after_s));
+    let options =
+        SealOptions { cold_profile, cold_after, classes, dead_share: DEAD_SHARE, patience: PATIENCE };
+    Ok((!options.profiles().is_empty()).then_some(options))
 }
 
 /// Whether wide stripes of a profile may be made at all.
 fn check(stripes: &Stripes, options: &SealOptions) -> Result<(), StripeError> {
     let invalid = |reason: String| Err(StripeError::InvalidArgument(reason));
-    if options.profile.layout != Layout::Wide {
-        return invalid(format!("{} is no wide profile: write wide(128,27,4)", options.profile));
+    if let Some(profile) = options.profiles().into_iter().find(|profile| profile.layout != Layout::Wide) {
+        return invalid(format!("{profile} is no wide profile: write wide(128,27,4)"));
     }
     if stripes.formats().records < formats::WIDE {
         return invalid(
@@ -210,21 +245,21 @@ fn check(stripes: &Stripes, options: &SealOptions) -> Result<(), StripeError> {
 struct Run<'a> {
     stripes: &'a Stripes,
     packer: &'a Packer,
-    options: &'a SealOptions,
     report: SealReport,
     /// The sites of partitions that wait.
     waiting: Vec<SiteId>,
 }
 
 impl Run<'_> {
-    /// Seals what fills wide stripes.
+    /// Seals what fills wide stripes of a profile.
     async fn seal(
         &mut self,
+        profile: Profile,
         chunk_lens: &BTreeMap<StripeId, u32>,
         mut pool: Vec<OpenPartition>,
         tell: TellSealed<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
-        let geometry = geometry_of(&self.options.profile)?;
+        let geometry = geometry_of(&profile)?;
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue() {
             let (sites, most_holes) = (self.stripes.candidates(), geometry.k() / POSITIONS_A_HOLE);
@@ -233,14 +268,14 @@ impl Run<'_> {
                 // Fewer than a wide stripe takes wait for more.
                 Err(NotSealed::TooFewPartitions { .. }) => break,
                 Err(why_not) => {
-                    self.report.held_up = Some(why_not.to_string());
+                    self.report.held_up = Some(format!("{profile}: {why_not}"));
                     break;
                 }
             };
             let taken: BTreeSet<Partition> = plan.members.iter().flatten().map(|of| of.partition).collect();
             pool.retain(|of| !taken.contains(&of.partition));
             take_siblings(&mut pool, &taken);
-            if !self.seal_one(chunk_lens, &plan).await? {
+            if !self.seal_one(profile, chunk_lens, &plan).await? {
                 break;
             }
             flow = tell(&self.report);
@@ -253,6 +288,7 @@ impl Run<'_> {
     /// `false` where none can be made now.
     async fn seal_one(
         &mut self,
+        profile: Profile,
         chunk_lens: &BTreeMap<StripeId, u32>,
         chosen: &SealingPlan,
     ) -> Result<bool, StripeError> {
@@ -262,11 +298,7 @@ impl Run<'_> {
         let of = |member: &Option<WideMember>| {
             member.map(|WideMember { partition: (stripe, index), .. }| (stripe, usize::from(index)))
         };
-        let plan = WidePlan {
-            profile: self.options.profile,
-            chunk_len,
-            members: chosen.members.iter().map(of).collect(),
-        };
+        let plan = WidePlan { profile, chunk_len, members: chosen.members.iter().map(of).collect() };
         // Members that have changed since they were looked at are looked at again the next time.
         let Some(id) = self.packer.begin_wide(&plan).await? else { return Ok(true) };
         let (step, reason) = advance(self.stripes, id).await?;

@@ -1,5 +1,5 @@
-//! Places in sealed wide stripes that hold nothing of use: of dead members, and holes. A cold partition in the right rack takes one: the
-//! parities change once, and the wide stripe is as full as before.
+//! Places in sealed wide stripes that hold nothing of use: of dead members, and holes. A cold partition in the right rack that is to come
+//! under the same profile takes one: the parities change once, and the wide stripe is as full as before.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use striate_plan::OpenPartition;
 use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
 
 use super::advance;
-use super::cold::{Cold, LengthClass};
+use super::cold::{Alike, Cold, LengthClass};
 use crate::rows::Rows;
 
 /// The stripes that are dead and still members of wide stripes.
@@ -43,7 +43,8 @@ pub(super) async fn fill_vacancies(stripes: &Stripes, cold: &mut Cold) -> Result
     let mut taken = 0;
     for id in wide {
         let Some(of) = stripes.find(id).await? else { continue };
-        let Some(pool) = cold.pools.get_mut(&LengthClass::of(of.record.chunk_len)) else { continue };
+        let alike = Alike { profile: of.record.profile.clone(), lens: LengthClass::of(of.record.chunk_len) };
+        let Some(pool) = cold.pools.get_mut(&alike) else { continue };
         if matches!(of.record.wide_state(), WideState::Sealed | WideState::Complete) {
             let filled = fill(stripes, of, pool, &dead).await?;
             if filled > 0 {

@@ -1,0 +1,134 @@
+//! Into which wide stripes a stripe's data chunks go, and when: as the objects say that live in it.
+//!
+//! An object of a class with a wide profile goes there at once; any other one follows the cold profile, when it was not changed for
+//! so long as that says. Where the objects of a stripe say different things, all of them follow the cold profile.
+
+use striate_core::Profile;
+use striate_meta::records::Object;
+
+use super::SealOptions;
+
+/// Where an object goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// The wide profile; `None`: it stays.
+    profile: Option<Profile>,
+    /// It is cold from then on, in milliseconds since the Unix epoch.
+    cold_at_ms: u64,
+}
+
+impl Target {
+    pub(super) fn of(object: &Object, options: &SealOptions) -> Self {
+        let modified_ms = object.modified_unix_ms;
+        if let Some(&profile) = options.classes.get(&object.class()) {
+            return Self { profile: Some(profile), cold_at_ms: modified_ms };
+        }
+        Self { profile: options.cold_profile, cold_at_ms: cold_at_ms(modified_ms, options) }
+    }
+
+    pub(super) fn is_cold(&self, now_ms: u64) -> bool {
+        self.profile.is_some() && self.cold_at_ms <= now_ms
+    }
+}
+
+/// When what was changed at `modified_ms` is cold by its age.
+fn cold_at_ms(modified_ms: u64, options: &SealOptions) -> u64 {
+    modified_ms.saturating_add(options.cold_after.as_millis() as u64)
+}
+
+/// What lives of a stripe.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Living {
+    /// Bytes of its objects.
+    pub(super) bytes: u64,
+    newest_ms: u64,
+    /// Where all of its objects go, and when the last of them is cold; `None`: they go to different places.
+    target: Option<Target>,
+}
+
+impl Living {
+    pub(super) fn new(len: u32, object: &Object, target: Target) -> Self {
+        Self { bytes: len.into(), newest_ms: object.modified_unix_ms, target: Some(target) }
+    }
+
+    /// Adds another object of the stripe, or more of the same.
+    pub(super) fn add(&mut self, len: u32, object: &Object, target: Target) {
+        self.bytes += u64::from(len);
+        self.newest_ms = self.newest_ms.max(object.modified_unix_ms);
+        self.target = self
+            .target
+            .filter(|of| of.profile == target.profile)
+            .map(|of| Target { cold_at_ms: of.cold_at_ms.max(target.cold_at_ms), ..of });
+    }
+
+    /// The wide profile that the stripe's data chunks come under, and since when; `None`: they stay as they are now.
+    pub(super) fn sealed_as(&self, options: &SealOptions, now_ms: u64) -> Option<(Profile, u64)> {
+        let by_age =
+            Target { profile: options.cold_profile, cold_at_ms: cold_at_ms(self.newest_ms, options) };
+        let Target { profile, cold_at_ms } = self.target.unwrap_or(by_age);
+        profile.filter(|_| cold_at_ms <= now_ms).map(|profile| (profile, cold_at_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use striate_core::StorageClass;
+
+    use super::*;
+
+    const COLD: &str = "wide(42,15,4)";
+    const ARCHIVE: &str = "wide(128,27,4)";
+
+    fn options() -> SealOptions {
+        let classes = [(StorageClass::GlacierIr, ARCHIVE), (StorageClass::StandardIa, COLD)];
+        classes.into_iter().fold(
+            SealOptions::new(COLD.parse().unwrap(), Duration::from_millis(100)),
+            |options, (class, profile)| options.with_class(class, profile.parse().unwrap()),
+        )
+    }
+
+    /// What becomes at time 1000 of a stripe of objects of these classes and times.
+    fn sealed_as(options: &SealOptions, objects: &[(&str, u64)]) -> Option<(String, u64)> {
+        let object = |&(class, modified_unix_ms): &(&str, u64)| {
+            let object = Object { storage_class: class.to_owned(), modified_unix_ms, ..Object::default() };
+            (Target::of(&object, options), object)
+        };
+        let mut objects = objects.iter().map(object);
+        let (target, first) = objects.next().unwrap();
+        let mut living = Living::new(10, &first, target);
+        objects.for_each(|(target, object)| living.add(10, &object, target));
+        let sealed = living.sealed_as(options, 1_000);
+        sealed.map(|(profile, since)| (profile.to_string(), since))
+    }
+
+    #[test]
+    fn a_class_is_cold_at_once_and_the_rest_by_its_age() {
+        let of = |objects: &[(&str, u64)]| sealed_as(&options(), objects);
+        let as_cold = |since| Some((COLD.to_owned(), since));
+        let as_archive = |since| Some((ARCHIVE.to_owned(), since));
+        assert_eq!(of(&[("", 900)]), as_cold(1_000));
+        assert_eq!(of(&[("", 901)]), None);
+        assert_eq!(of(&[("ONEZONE_IA", 901)]), None, "a class without a profile is no class");
+        assert_eq!(of(&[("GLACIER_IR", 999)]), as_archive(999));
+        assert_eq!(of(&[("GLACIER_IR", 5), ("GLACIER_IR", 999)]), as_archive(999));
+        // What goes to the same place goes there when the last of it is cold.
+        assert_eq!(of(&[("STANDARD_IA", 999), ("", 850)]), as_cold(999));
+        assert_eq!(of(&[("STANDARD_IA", 5), ("", 901)]), None);
+    }
+
+    #[test]
+    fn objects_that_differ_follow_the_cold_profile_or_stay() {
+        let mixed = [("GLACIER_IR", 5), ("", 850), ("GLACIER_IR", 6)];
+        assert_eq!(sealed_as(&options(), &mixed), Some((COLD.to_owned(), 950)));
+        // By the age of all.
+        assert_eq!(sealed_as(&options(), &[("GLACIER_IR", 950), ("", 850)]), None);
+        assert_eq!(sealed_as(&options(), &[("GLACIER_IR", 5), ("STANDARD_IA", 5)]).unwrap().0, COLD);
+        let classes_alone = SealOptions { cold_profile: None, ..options() };
+        assert_eq!(sealed_as(&classes_alone, &mixed), None);
+        assert_eq!(sealed_as(&classes_alone, &mixed[1..2]), None);
+        assert_eq!(sealed_as(&classes_alone, &mixed[..1]), Some((ARCHIVE.to_owned(), 5)));
+        assert_eq!(sealed_as(&classes_alone, &[("GLACIER_IR", 5), ("STANDARD_IA", 5)]), None);
+    }
+}
