@@ -220,6 +220,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
                 packing: pack,
                 origin: new_origin(origin)?,
                 cold: cold.setting(),
+                classes: cold.classes(),
             };
             let made: BucketInfo = AdminClient::find(runtime, &admin)?.post("/v1/buckets", &wish).await?;
             match &made.origin {
@@ -241,13 +242,16 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
         }
         BucketCommand::Set { name, pack, cold, keep_cold_as_it_is, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
-            let cold = cold.setting();
+            let (cold, classes) = (cold.setting(), cold.classes());
             let path = format!("/v1/buckets/{name}");
             if let Some(BucketPacking(packing)) = pack {
                 let _set: BucketInfo = server.post(&path, &SetBucket { packing }).await?;
             }
             if cold.is_some() || keep_cold_as_it_is {
                 let _set: BucketInfo = server.post(&format!("{path}/cold"), &cold).await?;
+            }
+            if !classes.is_empty() {
+                let _set: BucketInfo = server.post(&format!("{path}/classes"), &classes).await?;
             }
             print!("{}", report::bucket(&server.get::<BucketInfo>(&path).await?));
         }

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use striate_client::ReadExplained;
-use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile};
+use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile, StorageClass};
 
 pub use self::cache::{CacheState, MemorySiteState, OriginState, ServedState};
 pub use self::packing::{
@@ -340,6 +340,21 @@ pub struct NewBucket {
     /// What becomes of what is cold; none: nothing.
     #[serde(default)]
     pub cold: Option<ColdBucket>,
+    /// Storage classes with profiles of their own.
+    #[serde(default)]
+    pub classes: Vec<ClassOfBucket>,
+}
+
+/// What profile a storage class has in a bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassOfBucket {
+    /// The class.
+    pub class: StorageClass,
+    /// Its profile; none: it has none of its own any more.
+    pub profile: Option<Profile>,
+    /// A wide one may ask for all racks that there are.
+    #[serde(default)]
+    pub without_spare_rack: bool,
 }
 
 /// Into which wide stripes a bucket's cold partitions are sealed.
@@ -424,6 +439,9 @@ pub struct BucketInfo {
     /// What becomes of what is cold; none: nothing.
     #[serde(default)]
     pub cold: Option<ColdBucket>,
+    /// Storage classes with profiles of their own.
+    #[serde(default)]
+    pub classes: Vec<ClassOfBucket>,
 }
 
 /// Objects whose read is to be explained.

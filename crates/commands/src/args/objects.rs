@@ -4,11 +4,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
-use striate_core::{Packing, PackingError, Profile};
+use striate_core::{Packing, PackingError, Profile, ProfileError, StorageClass, StorageClassError};
 
 use super::AdminArgs;
 use super::upkeep::time;
-use crate::admin::messages::ColdBucket;
+use crate::admin::messages::{ClassOfBucket, ColdBucket};
 
 /// `striate bucket …`.
 #[derive(Clone, Debug, Subcommand)]
@@ -26,7 +26,11 @@ pub enum BucketCommand {
             what others write there within --ttl. The key for the other store is read from STRIATE_ORIGIN_ACCESS_KEY and \
             STRIATE_ORIGIN_SECRET_KEY; without them requests are not signed.\n\n\
             With --volatile the bucket's objects are in memory only, as in a cache: a restart, an eviction or the loss of a memory \
-            site takes them away. Memory sites are `striate server --cache-mib` or `striate site --memory-mib`.",
+            site takes them away. Memory sites are `striate server --cache-mib` or `striate site --memory-mib`.\n\n\
+            With --class a storage class means something: clients choose a profile with `x-amz-storage-class`, which every S3 tool \
+            sends. Objects of a class with a profile such as rs(6,2) are written under it. Objects of a class with a wide profile are \
+            written as others are and are cold at once: they are sealed into wide stripes of that profile at the next look. The \
+            other objects wait for --cold-after. To move an object to another class, copy it onto itself with the new class.",
         after_long_help = "Examples:\n  \
             striate bucket create photos\n  \
             striate bucket create --profile 'rs(4,2)' archive\n  \
@@ -36,7 +40,8 @@ pub enum BucketCommand {
             striate bucket create --origin s3://their-photos --origin-endpoint https://s3.eu-central-1.amazonaws.com \
             --origin-region eu-central-1 photos\n  \
             striate bucket create --volatile kv-cache\n  \
-            striate bucket create --pack auto --cold-profile 'wide(42,15,4)' --cold-after 30d archive"
+            striate bucket create --pack auto --cold-profile 'wide(42,15,4)' --cold-after 30d archive\n  \
+            striate bucket create --class STANDARD_IA='wide(42,15,4)' --class REDUCED_REDUNDANCY='rs(6,2)' backups"
     )]
     Create {
         /// The bucket's name: 3 to 63 characters, lower case, digits, dots and hyphens.
@@ -59,7 +64,7 @@ pub enum BucketCommand {
         #[command(flatten)]
         cold: ColdArgs,
         /// Keep its objects in memory only.
-        #[arg(long, conflicts_with_all = ["profile", "pack", "origin", "cold_profile"])]
+        #[arg(long, conflicts_with_all = ["profile", "pack", "origin", "cold_profile", "class"])]
         volatile: bool,
         /// With --volatile: so many parities for each block of an object; as many memory sites may then be lost.
         #[arg(long, value_name = "R", default_value_t = 0, requires = "volatile", value_parser = clap::value_parser!(u8).range(0..=10))]
@@ -87,18 +92,23 @@ pub enum BucketCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Change what a bucket says of packing, and of what is cold.
+    /// Change what a bucket says of packing, of what is cold, and of storage classes.
     #[command(
-        group = ArgGroup::new("change").required(true).multiple(true).args(["pack", "cold_profile", "keep_cold_as_it_is"]),
-        long_about = "Change what a bucket says of packing, and of what is cold.\n\n\
+        group = ArgGroup::new("change").required(true).multiple(true)
+            .args(["pack", "cold_profile", "keep_cold_as_it_is", "class"]),
+        long_about = "Change what a bucket says of packing, of what is cold, and of storage classes.\n\n\
             With `off` nothing more of the bucket is packed; what is packed stays so, and readable (`striate pack undo` \
-            splits it). `default` takes the bucket's own word back: its profile and the store's --pack decide.",
+            splits it). `default` takes the bucket's own word back: its profile and the store's --pack decide.\n\n\
+            --class NAME=PROFILE gives a storage class a profile, --class NAME= takes it away; classes that are not named stay \
+            as they are. Objects that are there keep their code until they are copied onto themselves with the class. What has a \
+            wide profile is sealed at the next look, and what is sealed stays so.",
         after_long_help = "Examples:\n  \
             striate bucket set photos --pack auto\n  \
             striate bucket set sessions --pack off\n  \
             striate bucket set photos --pack default\n  \
             striate bucket set archive --cold-profile 'wide(42,15,4)' --cold-after 90d\n  \
-            striate bucket set archive --keep-cold-as-it-is"
+            striate bucket set archive --keep-cold-as-it-is\n  \
+            striate bucket set backups --class GLACIER_IR='wide(128,27,4)' --class STANDARD_IA="
     )]
     Set {
         /// The bucket's name.
@@ -131,7 +141,7 @@ pub enum BucketCommand {
 #[derive(Clone, Debug, Args)]
 pub struct OriginArgs {
     /// The bucket of another S3 store that this one stands in front of, as s3://NAME.
-    #[arg(long, value_name = "S3-URL", requires = "origin_endpoint", conflicts_with_all = ["profile", "pack", "block_kib", "group", "cold_profile"])]
+    #[arg(long, value_name = "S3-URL", requires = "origin_endpoint", conflicts_with_all = ["profile", "pack", "block_kib", "group", "cold_profile", "class"])]
     pub origin: Option<String>,
     /// The URL of that store.
     #[arg(long, value_name = "URL", requires = "origin")]
@@ -147,8 +157,9 @@ pub struct OriginArgs {
     pub cache_block_mib: u32,
 }
 
-/// Into which wide stripes what is cold is sealed.
+/// Into which wide stripes what is cold is sealed, and what storage classes mean.
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("further_profiles").multiple(true).args(["cold_profile", "class"]))]
 pub struct ColdArgs {
     /// Seal partitions that are cold into wide stripes of this profile: wide(k,r,f), or wide(k=128,f=4,redundancy=1.063). Needs a
     /// rack more than its chunks fill, and five sites in each (`striate plan wide` shows what fits).
@@ -157,9 +168,37 @@ pub struct ColdArgs {
     /// What was not changed for so long is cold (12h, 30d).
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
     pub cold_after: Duration,
-    /// Let it ask for all racks that there are: a lost rack cannot then be rebuilt before it is back.
-    #[arg(long, requires = "cold_profile")]
+    /// What a storage class means (repeatable): objects with `x-amz-storage-class: NAME` are written under PROFILE, or, where it is
+    /// wide, are cold at once and sealed into wide stripes of it. NAME is STANDARD, REDUCED_REDUNDANCY, STANDARD_IA, ONEZONE_IA,
+    /// INTELLIGENT_TIERING or GLACIER_IR.
+    #[arg(long, value_name = "NAME=PROFILE")]
+    pub class: Vec<ClassArg>,
+    /// Let wide profiles ask for all racks that there are: a lost rack cannot then be rebuilt before it is back.
+    #[arg(long, requires = "further_profiles")]
     pub allow_no_spare_rack: bool,
+}
+
+/// A storage class, and the profile that it is to have; `None`: none of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassArg {
+    class: StorageClass,
+    profile: Option<Profile>,
+}
+
+impl FromStr for ClassArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((class, profile)) = text.split_once('=') else {
+            return Err("write NAME=PROFILE, as in STANDARD_IA='wide(42,15,4)'".to_owned());
+        };
+        let class = class.parse().map_err(|error: StorageClassError| error.to_string())?;
+        let profile = match profile {
+            "" => None,
+            text => Some(text.parse().map_err(|error: ProfileError| error.to_string())?),
+        };
+        Ok(Self { class, profile })
+    }
 }
 
 impl ColdArgs {
@@ -167,6 +206,14 @@ impl ColdArgs {
     pub fn setting(&self) -> Option<ColdBucket> {
         let (after_s, without_spare_rack) = (self.cold_after.as_secs(), self.allow_no_spare_rack);
         self.cold_profile.map(|profile| ColdBucket { profile, after_s, without_spare_rack })
+    }
+
+    /// What the bucket is told of storage classes.
+    pub fn classes(&self) -> Vec<ClassOfBucket> {
+        let without_spare_rack = self.allow_no_spare_rack;
+        let of =
+            |&ClassArg { class, profile }: &ClassArg| ClassOfBucket { class, profile, without_spare_rack };
+        self.class.iter().map(of).collect()
     }
 }
 

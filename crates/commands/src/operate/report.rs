@@ -4,12 +4,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::Value;
+use striate_core::Layout;
 use time::OffsetDateTime;
 
 use super::number;
 use crate::admin::messages::{
-    BucketInfo, ImbalanceSample, KeyShown, MovementState, MovesState, PlacementState, RepairState,
-    ScrubState, Status,
+    BucketInfo, ClassOfBucket, ImbalanceSample, KeyShown, MovementState, MovesState, PlacementState,
+    RepairState, ScrubState, Status,
 };
 use crate::transfer::progress::human_bytes;
 
@@ -396,6 +397,16 @@ fn cold(bucket: &BucketInfo) -> String {
     }
 }
 
+/// What a bucket says of a storage class.
+fn class_of(of: &ClassOfBucket) -> Option<Vec<String>> {
+    let profile = of.profile?;
+    let what = match profile.layout {
+        Layout::Wide => format!("sealed as {profile} at once"),
+        Layout::Split | Layout::Packed => format!("written as {profile}"),
+    };
+    Some(vec![of.class.to_string(), what])
+}
+
 /// `striate bucket info`.
 pub fn bucket(bucket: &BucketInfo) -> String {
     let block = match bucket.block_len {
@@ -426,16 +437,18 @@ pub fn bucket(bucket: &BucketInfo) -> String {
         true => format!("{} (volatile: in memory only)", bucket.profile),
         false => bucket.profile.clone(),
     };
-    table(&[
+    let mut rows = vec![
         cells(["bucket", &bucket.name]),
         cells(["profile", &profile]),
         cells(["largest block", &block]),
         cells(["groups", &group]),
         cells(["packing", bucket.packing.as_deref().unwrap_or("as its profile and the store say")]),
         cells(["what is cold", &cold(bucket)]),
-        cells(["owner", &bucket.owner]),
-        cells(["created", &date(bucket.created_unix_ms)]),
-    ])
+    ];
+    rows.extend(bucket.classes.iter().filter_map(class_of));
+    rows.push(cells(["owner", &bucket.owner]));
+    rows.push(cells(["created", &date(bucket.created_unix_ms)]));
+    table(&rows)
 }
 
 /// `striate admin keys list`.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use http::{Method, Response};
 use hyper::body::Incoming;
-use striate_client::{ColdSetting, CreateBucket};
+use striate_client::{ClassSetting, ColdSetting, CreateBucket};
 use striate_commands::admin::messages::{
-    BucketInfo, ColdBucket, NewBucket, NewOrigin, OriginInfo, SetBucket,
+    BucketInfo, ClassOfBucket, ColdBucket, NewBucket, NewOrigin, OriginInfo, SetBucket,
 };
 use striate_commands::failure::Failure;
-use striate_core::{Profile, Tier};
+use striate_core::{Layout, Profile, Tier};
 use striate_meta::records;
 use zeroize::Zeroizing;
 
@@ -45,6 +45,13 @@ impl AdminService {
                 let bucket = client.bucket(name).await.map_err(Failure::failed)?;
                 Ok(ok(&self.bucket_info(bucket)))
             }
+            (Method::POST, [name, "classes"]) => {
+                let wish: Vec<ClassOfBucket> = read(body).await?;
+                let settings = self.class_settings(wish).await?;
+                client.set_classes(name, &settings).await.map_err(Failure::failed)?;
+                let bucket = client.bucket(name).await.map_err(Failure::failed)?;
+                Ok(ok(&self.bucket_info(bucket)))
+            }
             (Method::DELETE, [name]) => {
                 client.delete_bucket(name).await.map_err(Failure::failed)?;
                 Ok(ok(&serde_json::json!({})))
@@ -69,10 +76,27 @@ impl AdminService {
             group_len: wish.group_len,
             packing: wish.packing,
             cold: wish.cold.map(cold_setting),
+            classes: self.class_settings(wish.classes).await?,
             ..CreateBucket::default()
         };
         let bucket = self.shared.cluster.client().create_bucket(request).await.map_err(Failure::failed)?;
         Ok(ok(&self.bucket_info(bucket)))
+    }
+
+    /// What classes are to mean. The metadata is made to survive as many losses as objects of these classes do.
+    async fn class_settings(&self, wish: Vec<ClassOfBucket>) -> Result<Vec<ClassSetting>, Failure> {
+        for profile in wish.iter().filter_map(|of| of.profile) {
+            // What is wide is written under the bucket's own profile.
+            if profile.layout != Layout::Wide {
+                self.shared.cluster.support(&profile).await?;
+            }
+        }
+        let setting = |ClassOfBucket { class, profile, without_spare_rack }| ClassSetting {
+            class,
+            profile,
+            without_spare_rack,
+        };
+        Ok(wish.into_iter().map(setting).collect())
     }
 
     /// Makes sure that an origin answers before a bucket depends on it.
@@ -108,6 +132,7 @@ impl AdminService {
     fn bucket_info(&self, bucket: records::Bucket) -> BucketInfo {
         let default_profile = bucket.profile.is_empty();
         let volatile = bucket.profile.parse().is_ok_and(|profile: Profile| profile.tier == Tier::Memory);
+        let classes = bucket.classes.iter().filter_map(class_shown).collect();
         let origin = bucket.origin.map(|origin| OriginInfo {
             endpoint: origin.endpoint,
             bucket: origin.bucket,
@@ -134,8 +159,14 @@ impl AdminService {
                 let profile = cold.profile.parse().ok()?;
                 Some(ColdBucket { profile, after_s: cold.after_s, without_spare_rack: false })
             }),
+            classes,
         }
     }
+}
+
+fn class_shown(of: &records::ClassProfile) -> Option<ClassOfBucket> {
+    let (class, profile) = (of.class.parse().ok()?, of.profile.parse().ok()?);
+    Some(ClassOfBucket { class, profile: Some(profile), without_spare_rack: false })
 }
 
 fn cold_setting(cold: ColdBucket) -> ColdSetting {
