@@ -1,6 +1,7 @@
 //! The object API over the metadata engine in memory and sites in memory.
 
 mod buckets;
+mod classes;
 mod cluster;
 mod engine;
 mod failures;

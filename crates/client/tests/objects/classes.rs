@@ -1,0 +1,246 @@
+//! Storage classes with profiles of their own: what is written, and what copies do.
+
+use striate_client::{
+    ClassSetting, ClientError, ClientOptions, CompleteUpload, CompletedPart, CopyRequest, CreateBucket,
+    CreateUpload, UploadPartRequest,
+};
+use striate_core::formats::WIDE;
+use striate_core::{Formats, InForce, Profile, StorageClass};
+use striate_meta::records::{ClassProfile, Object, Stripe};
+use striate_meta::{ScanRange, keys};
+use striate_runtime::Runtime;
+use striate_stripe::StripeOptions;
+
+use crate::cluster::{BUCKET, Cluster, Frames, get, in_virtual_time, noise, options, put};
+use crate::invariants;
+
+const RRS: &str = "REDUCED_REDUNDANCY";
+const IA: &str = "STANDARD_IA";
+
+fn setting(class: StorageClass, profile: &str) -> ClassSetting {
+    let profile = (!profile.is_empty()).then(|| profile.parse().unwrap());
+    ClassSetting { class, profile, without_spare_rack: true }
+}
+
+/// A bucket of rs(4,2) whose reduced redundancy is rs(3,1), and whose infrequent access is sealed as wide(42,15,4).
+async fn open(runtime: Runtime) -> Cluster {
+    let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
+    let formats = InForce::new(Formats::NEWEST);
+    let options = options();
+    let stripes = StripeOptions { formats, ..options.stripes.clone() };
+    let cluster = Cluster::open_with(runtime, meta, ClientOptions { stripes, ..options }).await;
+    let reduced = setting(StorageClass::ReducedRedundancy, "rs(3,1)");
+    cluster.client.set_classes(BUCKET, &[reduced]).await.unwrap();
+    // The racks of this cluster would have no room for it.
+    let wide = ClassProfile { class: IA.to_owned(), profile: "wide(42,15,4)".to_owned() };
+    cluster.client.update_bucket(BUCKET, |bucket| bucket.classes.push(wide.clone())).await.unwrap();
+    cluster
+}
+
+async fn write(cluster: &Cluster, key: &str, class: &str, profile: Option<&str>) -> Vec<u8> {
+    let bytes = noise(3_500, key.len() as u64);
+    let mut request = put(key, &bytes);
+    request.attributes.storage_class = class.to_owned();
+    request.profile = profile.map(|text| text.parse().unwrap());
+    cluster.client.put(request).await.unwrap();
+    bytes
+}
+
+/// What the object's row says, and the profiles of its stripes' records.
+async fn profiles(cluster: &Cluster, key: &str) -> (Object, Vec<String>) {
+    let row = cluster.meta.get(&keys::object(BUCKET, key)).await.unwrap().unwrap();
+    let object: Object = row.record().unwrap();
+    let Some(striate_meta::records::object::Body::Blocks(list)) = &object.body else {
+        panic!("{key} has no blocks")
+    };
+    let mut profiles = Vec::new();
+    for block in &list.blocks {
+        let id = striate_core::StripeId::from_bytes(block.stripe.as_ref().try_into().unwrap());
+        let stripe: Stripe = cluster.meta.get(&keys::stripe(id)).await.unwrap().unwrap().record().unwrap();
+        profiles.push(stripe.profile);
+    }
+    profiles.dedup();
+    (object, profiles)
+}
+
+async fn assert_profile(cluster: &Cluster, key: &str, expected: &str) {
+    let (object, of_stripes) = profiles(cluster, key).await;
+    assert_eq!((object.profile.as_str(), of_stripes), (expected, vec![expected.to_owned()]), "{key}");
+}
+
+fn copy(source: &str, key: &str, class: Option<&str>) -> CopyRequest {
+    CopyRequest {
+        source_bucket: BUCKET.to_owned(),
+        source_key: source.to_owned(),
+        bucket: BUCKET.to_owned(),
+        key: key.to_owned(),
+        storage_class: class.map(str::to_owned),
+        ..CopyRequest::default()
+    }
+}
+
+#[test]
+fn an_object_is_written_under_the_requests_profile_or_the_classs_or_the_buckets() {
+    in_virtual_time(31, async |runtime| {
+        let cluster = open(runtime).await;
+        for (key, class, profile, expected) in [
+            ("plain", "", None, "rs(4,2)"),
+            ("reduced", RRS, None, "rs(3,1)"),
+            ("own", RRS, Some("rs(2,1)"), "rs(2,1)"),
+            ("unnamed", "ONEZONE_IA", None, "rs(4,2)"),
+            // What is wide is sealed later.
+            ("cold", IA, None, "rs(4,2)"),
+        ] {
+            let bytes = write(&cluster, key, class, profile).await;
+            assert_profile(&cluster, key, expected).await;
+            assert_eq!(cluster.read(key).await.unwrap(), bytes);
+            let info = cluster.client.head(get(BUCKET, key)).await.unwrap().0;
+            assert_eq!(info.attributes.storage_class, class);
+        }
+        // A class without a profile any more is written as the others.
+        cluster.client.set_classes(BUCKET, &[setting(StorageClass::ReducedRedundancy, "")]).await.unwrap();
+        write(&cluster, "later", RRS, None).await;
+        assert_profile(&cluster, "later", "rs(4,2)").await;
+        assert_eq!(cluster.client.bucket(BUCKET).await.unwrap().classes.len(), 1);
+        invariants::check(&cluster).await;
+    });
+}
+
+#[test]
+fn parts_of_an_upload_are_written_under_the_profile_of_its_class() {
+    in_virtual_time(32, async |runtime| {
+        let cluster = open(runtime).await;
+        let mut create =
+            CreateUpload { bucket: BUCKET.to_owned(), key: "parts".to_owned(), ..CreateUpload::default() };
+        create.attributes.storage_class = RRS.to_owned();
+        let upload = cluster.client.create_upload(create).await.unwrap().id;
+        let bytes = noise(4_200, 5);
+        let part = UploadPartRequest {
+            bucket: BUCKET.to_owned(),
+            key: "parts".to_owned(),
+            upload: upload.clone(),
+            number: 1,
+            content_len: None,
+            digests: Default::default(),
+            body: Frames::whole(&bytes),
+        };
+        cluster.client.upload_part(part).await.unwrap();
+        let end = CompleteUpload {
+            bucket: BUCKET.to_owned(),
+            key: "parts".to_owned(),
+            upload,
+            parts: vec![CompletedPart { number: 1, etag: String::new(), checksums: Vec::new() }],
+            ..CompleteUpload::default()
+        };
+        let info = cluster.client.complete_upload(end).await.unwrap();
+        assert_eq!(info.profile.map(|of: Profile| of.to_string()).as_deref(), Some("rs(3,1)"));
+        assert_eq!(cluster.read("parts").await.unwrap(), bytes);
+        let rows = cluster.meta.scan(ScanRange::prefix(keys::STRIPES), 100).await.unwrap();
+        assert!(rows.len() >= 5);
+        assert!(rows.iter().all(|row| row.record::<Stripe>().unwrap().profile == "rs(3,1)"));
+        invariants::check(&cluster).await;
+    });
+}
+
+#[test]
+fn a_copy_onto_itself_writes_the_data_anew_only_where_the_code_differs() {
+    in_virtual_time(33, async |runtime| {
+        let cluster = open(runtime).await;
+        let bytes = write(&cluster, "key", "", None).await;
+        // To and from a class of its own code; to a wide one and to one without a profile only the row changes.
+        for (class, expected, is_recoded) in [
+            (Some(IA), "rs(4,2)", false),
+            (Some("ONEZONE_IA"), "rs(4,2)", false),
+            (Some(RRS), "rs(3,1)", true),
+            (Some(RRS), "rs(3,1)", false),
+            (Some(IA), "rs(4,2)", true),
+            (Some(RRS), "rs(3,1)", true),
+            (Some("STANDARD"), "rs(4,2)", true),
+        ] {
+            let before = profiles(&cluster, "key").await.0;
+            let info = cluster.client.copy(copy("key", "key", class)).await.unwrap();
+            let after = profiles(&cluster, "key").await.0;
+            assert_eq!(before.body != after.body, is_recoded, "to {class:?}");
+            assert_ne!(before.version, after.version);
+            assert_eq!(info.attributes.storage_class, class.unwrap_or_default());
+            assert_eq!((&before.etag, before.size), (&after.etag, after.size));
+            assert_profile(&cluster, "key", expected).await;
+            assert_eq!(cluster.read("key").await.unwrap(), bytes);
+        }
+        // New metadata name the class too.
+        let mut replacing = copy("key", "key", None);
+        let mut attributes = cluster.client.head(get(BUCKET, "key")).await.unwrap().0.attributes;
+        attributes.storage_class = RRS.to_owned();
+        attributes.content_type = "text/x".to_owned();
+        replacing.attributes = Some(attributes);
+        let info = cluster.client.copy(replacing).await.unwrap();
+        assert_eq!(info.attributes.content_type, "text/x");
+        assert_profile(&cluster, "key", "rs(3,1)").await;
+        // Elsewhere a copy has the code of its own class.
+        cluster.client.copy(copy("key", "other", None)).await.unwrap();
+        assert_profile(&cluster, "other", "rs(4,2)").await;
+        cluster.client.copy(copy("other", "third", Some(RRS))).await.unwrap();
+        assert_profile(&cluster, "third", "rs(3,1)").await;
+        invariants::check(&cluster).await;
+    });
+}
+
+/// The copy has read the old bytes when others come: it must not bring these back.
+#[test]
+fn a_copy_that_writes_the_data_anew_never_replaces_what_was_written_meanwhile() {
+    in_virtual_time(34, async |runtime| {
+        let cluster = open(runtime.clone()).await;
+        for round in 0..40u64 {
+            write(&cluster, "key", "", None).await;
+            let newer = noise(2_000, 900 + round);
+            let overwrite = async {
+                for _ in 0..round * 3 {
+                    tokio::task::yield_now().await;
+                }
+                cluster.put("key", &newer).await.unwrap()
+            };
+            let (copied, _) =
+                futures::future::join(cluster.client.copy(copy("key", "key", Some(RRS))), overwrite).await;
+            copied.unwrap();
+            assert_eq!(cluster.read("key").await.unwrap(), newer, "round {round}");
+        }
+        invariants::check(&cluster).await;
+    });
+}
+
+#[test]
+fn profiles_of_classes_that_do_not_fit_are_refused() {
+    in_virtual_time(35, async |runtime| {
+        let cluster = open(runtime.clone()).await;
+        let spare =
+            |class, profile: &str| ClassSetting { without_spare_rack: false, ..setting(class, profile) };
+        let standard = StorageClass::Standard;
+        for (settings, reason) in [
+            (vec![setting(standard, "rs(6,2)")], "STANDARD: rs(6,2) needs 8 sites, there are 6"),
+            (vec![setting(standard, "packed rs(4,2)")], "leave the word out"),
+            (vec![setting(standard, "cache rs(4,2)")], "in memory only"),
+            (vec![setting(standard, "rs(2,1)"), setting(standard, "rs(3,1)")], "named twice"),
+            (vec![spare(StorageClass::GlacierIr, "wide(128,27,4)")], "GLACIER_IR: "),
+        ] {
+            let error = cluster.client.set_classes(BUCKET, &settings).await.unwrap_err();
+            assert!(matches!(error, ClientError::InvalidArgument(_)), "{error}");
+            assert!(error.to_string().contains(reason), "{error}");
+            let request = CreateBucket { name: "new".to_owned(), classes: settings, ..Default::default() };
+            let error = cluster.client.create_bucket(request).await.unwrap_err();
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+        let volatile = CreateBucket {
+            name: "volatile".to_owned(),
+            profile: Some("cache rs(2,1)".parse().unwrap()),
+            ..CreateBucket::default()
+        };
+        cluster.client.create_bucket(volatile).await.unwrap();
+        let error = cluster.client.set_classes("volatile", &[setting(standard, "rs(2,1)")]).await;
+        assert!(error.unwrap_err().to_string().contains("on the store's disks"));
+
+        let old = Cluster::open(runtime).await;
+        assert!(old.client.stripes().formats().records < WIDE);
+        let error = old.client.set_classes(BUCKET, &[setting(standard, "rs(2,1)")]).await.unwrap_err();
+        assert!(error.to_string().contains("finalize"), "{error}");
+    });
+}
