@@ -191,7 +191,7 @@ fn a_copy_that_writes_the_data_anew_never_replaces_what_was_written_meanwhile() 
     in_virtual_time(34, async |runtime| {
         let cluster = open(runtime.clone()).await;
         for round in 0..40u64 {
-            write(&cluster, "key", "", None).await;
+            cluster.put("key", &noise(60_000, round)).await.unwrap();
             let newer = noise(2_000, 900 + round);
             let overwrite = async {
                 for _ in 0..round * 3 {
@@ -202,7 +202,7 @@ fn a_copy_that_writes_the_data_anew_never_replaces_what_was_written_meanwhile() 
             let (copied, _) =
                 futures::future::join(cluster.client.copy(copy("key", "key", Some(RRS))), overwrite).await;
             copied.unwrap();
-            assert_eq!(cluster.read("key").await.unwrap(), newer, "round {round}");
+            assert!(cluster.read("key").await.unwrap() == newer, "round {round}");
         }
         invariants::check(&cluster).await;
     });
