@@ -1,5 +1,6 @@
 //! Heal, verify and collection on a cluster in memory whose sites can be broken on purpose, in virtual time.
 
+mod classes;
 mod cluster;
 mod collection;
 mod copies;
