@@ -51,6 +51,8 @@ pub enum Command {
     PackedBatches(PackedBatchesArgs),
     /// Reproduce the figures of EC-Cache (OSDI'16), and the store's own way beside them.
     Caching(CachingArgs),
+    /// Reproduce the figures of ECWide (FAST'21) with the store's own codes and trees.
+    Wide(WideArgs),
     /// Try the store under random faults.
     Faults(FaultsArgs),
     /// Run one site with a modelled medium: what `reality` starts.
@@ -442,6 +444,32 @@ pub struct CachingArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub reads: u64,
     /// The first placement.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `striate-lab wide`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Reproduce the figures of ECWide (FAST'21) with the store's own codes and trees.\n\n\
+        A model of flows over disks, cards and the links of racks. Two rates were fitted, each on one repair time of topology \
+        locality; every other value that the paper's text states is predicted, and misses are shown. See docs/src/ecwide.md.",
+    after_long_help = "Examples:\n  striate-lab wide\n  striate-lab wide --rounds 3 --chunks 600 --json"
+)]
+pub struct WideArgs {
+    /// Seeds of what is random.
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    pub rounds: u64,
+    /// Chunks of 64 MiB of the node that fails in a cluster of 1,000 sites; 5,960 are 400 GB.
+    #[arg(long, value_name = "COUNT", default_value_t = 5_960)]
+    pub chunks: usize,
+    /// Updates and reads of each workload.
+    #[arg(long, value_name = "COUNT", default_value_t = 50_000)]
+    pub operations: usize,
+    /// The first seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Print JSON.

@@ -17,6 +17,7 @@
 //! - [`directing`]: the experiment of Hu et al., as a queueing model.
 //! - [`packed_batches`]: batch reads of packed objects, as a queueing model.
 //! - [`caching`]: EC-Cache's experiments, as a model of flows.
+//! - [`wide`]: ECWide's experiments, as a model of flows.
 //! - [`reality`]: the same workload on real sites, to hold the lab against.
 //! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.
 //! - [`speed`]: how fast the lab itself is.
@@ -48,6 +49,7 @@ pub mod repair;
 pub mod resources;
 pub mod speed;
 pub mod store;
+pub mod wide;
 pub mod world;
 
 pub use striate_workload::{self as workload, latency};

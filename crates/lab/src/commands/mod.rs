@@ -13,6 +13,7 @@ mod reality;
 mod repair;
 mod site;
 mod site_processes;
+mod wide;
 
 use std::path::Path;
 use std::time::Duration;
@@ -45,6 +46,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Directing(args) => runtime.run_blocking(move || directing::run(&clock, &args)).await,
         Command::PackedBatches(args) => runtime.run_blocking(move || packed_batches::run(&args)).await,
         Command::Caching(args) => runtime.run_blocking(move || caching::run(&args)).await,
+        Command::Wide(args) => runtime.run_blocking(move || wide::run(&args)).await,
         Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
         Command::Site(args) => site::run(&runtime, args).await,
     }

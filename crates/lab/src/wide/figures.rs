@@ -1,0 +1,473 @@
+//! The paper's figures beside what comes out here, and what the paper does not show.
+//!
+//! Only values that its text states are compared; bars of its plots are not read off.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use striate_codec::CodecError;
+use striate_core::SiteId;
+use striate_plan::{Scheme, TreeShape};
+
+use super::cluster::{Cluster, GBIT, Setting};
+use super::encoding::{Encoding, OWN_LOSS, PUBLISHED_LOSS};
+use super::layout::Layout;
+use super::repair::{Repairs, Selection};
+use super::sealing;
+use super::simulation::{self, Seen};
+use super::updates::{self, Load, Way};
+
+/// How far a value may be from the paper's, as a share of it.
+pub const BAR: f64 = 0.20;
+
+/// One value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The figure, or `beyond` if the paper has none.
+    pub figure: &'static str,
+    /// What was set, and how.
+    pub set: String,
+    /// What the value is.
+    pub what: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What came out: the mean over the rounds,
+    pub value: f64,
+    /// the least of them,
+    pub least: f64,
+    /// and the most.
+    pub most: f64,
+    /// What the paper's text says.
+    pub paper: Option<f64>,
+    /// Whether a rate was chosen so that it comes out.
+    pub is_fitted: bool,
+}
+
+impl Row {
+    /// How far it is from the paper's value, as a share of that.
+    pub fn deviation(&self) -> Option<f64> {
+        self.paper.map(|paper| self.value / paper - 1.0)
+    }
+
+    /// Whether it is within [`BAR`] of the paper's.
+    pub fn is_within_bar(&self) -> Option<bool> {
+        self.deviation().map(|deviation| deviation.abs() <= BAR)
+    }
+}
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Extent {
+    /// The first seed.
+    pub seed: u64,
+    /// Seeds of what is random.
+    pub rounds: u64,
+    /// Chunks of the node of 1,000 sites that fails.
+    pub chunks: usize,
+    /// Updates and reads of each point of Fig. 13.
+    pub operations: usize,
+}
+
+/// Collects rows, and tells of each.
+struct Table<'a> {
+    extent: Extent,
+    rows: Vec<Row>,
+    done: &'a mut dyn FnMut(&Row),
+}
+
+/// Where a row is, what it is, and its unit.
+type Name<'a> = (&'static str, &'a str, &'a str, &'static str);
+
+impl Table<'_> {
+    fn add(&mut self, name: Name<'_>, values: &[f64], paper: Option<f64>) {
+        self.push(name, values, paper, false);
+    }
+
+    fn push(
+        &mut self,
+        (figure, set, what, unit): Name<'_>,
+        values: &[f64],
+        paper: Option<f64>,
+        is_fitted: bool,
+    ) {
+        let row = Row {
+            figure,
+            set: set.to_owned(),
+            what: what.to_owned(),
+            unit,
+            value: values.iter().sum::<f64>() / values.len() as f64,
+            least: values.iter().copied().fold(f64::INFINITY, f64::min),
+            most: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            paper,
+            is_fitted,
+        };
+        (self.done)(&row);
+        self.rows.push(row);
+    }
+
+    fn seeds(&self) -> std::ops::Range<u64> {
+        self.extent.seed..self.extent.seed + self.extent.rounds
+    }
+}
+
+/// Runs all of them; `done` hears of each row.
+///
+/// # Errors
+/// None with the codes that are named here.
+pub fn run(extent: Extent, mut done: impl FnMut(&Row)) -> Result<Vec<Row>, CodecError> {
+    let mut table = Table { extent, rows: Vec::new(), done: &mut done };
+    single_chunks_of_cold_data(&mut table)?;
+    full_nodes(&mut table, "9f", &Setting::cold(1.0), 11, 0)?;
+    faster_gateways(&mut table)?;
+    encoding(&mut table);
+    single_chunks_of_hot_data(&mut table)?;
+    full_nodes(&mut table, "12f", &Setting::hot(20.0), 7, 8)?;
+    changes(&mut table)?;
+    a_thousand_sites(&mut table)?;
+    Ok(table.rows)
+}
+
+/// A percentage by which `one` is less than `other`.
+fn less(one: f64, other: f64) -> f64 {
+    100.0 * (1.0 - one / other)
+}
+
+/// Mean seconds to repair one data chunk where it was, on a quiet network.
+pub fn single_chunk_s(layout: &Layout, setting: &Setting) -> Result<f64, CodecError> {
+    let cluster = Cluster::new(layout.parts(), layout.rule.rack_limit(), setting);
+    let sites = layout.fixed(&cluster);
+    let mut repairs = Repairs::new(&cluster, layout, setting, TreeShape::Racks, Selection::new(true, 0));
+    let k = layout.code.k();
+    let jobs = (0..k).map(|lost| repairs.job(&sites, lost, &[])).collect::<Result<Vec<_>, _>>()?;
+    Ok(simulation::run(&cluster.links, jobs.into_iter(), 1).job_s.iter().sum::<f64>() / k as f64)
+}
+
+/// What each scheme takes with the same k and f: CL and LRC for each r, then TL.
+struct Rivals {
+    combined: Vec<f64>,
+    lrc: Vec<f64>,
+    topology: f64,
+}
+
+fn rivals(k: usize, f: usize, localities: &[usize], setting: &Setting) -> Result<Rivals, CodecError> {
+    let combined = |r: &usize| single_chunk_s(&Layout::combined(&format!("wide({k},{r},{f})"))?, setting);
+    let lrc = |r: &usize| single_chunk_s(&Layout::lrc(k, *r, f)?, setting);
+    Ok(Rivals {
+        combined: localities.iter().map(combined).collect::<Result<_, _>>()?,
+        lrc: localities.iter().map(lrc).collect::<Result<_, _>>()?,
+        topology: single_chunk_s(&Layout::topology(k, f)?, setting)?,
+    })
+}
+
+/// One line for each scheme.
+fn add_rivals(
+    table: &mut Table<'_>,
+    figure: &'static str,
+    set: &str,
+    localities: &[usize],
+    of: &Rivals,
+    unit: &'static str,
+) {
+    let scale = if unit == "ms" { 1e3 } else { 1.0 };
+    for (at, r) in localities.iter().enumerate() {
+        table.add((figure, set, &format!("CL r={r}"), unit), &[scale * of.combined[at]], None);
+        table.add((figure, set, &format!("LRC r={r}"), unit), &[scale * of.lrc[at]], None);
+    }
+    table.add((figure, set, "TL", unit), &[scale * of.topology], None);
+}
+
+/// The schemes of a panel whose values the text states: CL, LRC, TL with the first r, and the reductions by CL.
+fn add_stated(
+    table: &mut Table<'_>,
+    figure: &'static str,
+    set: &str,
+    of: &Rivals,
+    unit: &'static str,
+    stated: [f64; 5],
+    fits: bool,
+) {
+    let scale = if unit == "ms" { 1e3 } else { 1.0 };
+    let (combined, lrc, topology) = (of.combined[0], of.lrc[0], of.topology);
+    table.add((figure, set, "CL", unit), &[scale * combined], Some(stated[0]));
+    table.add((figure, set, "LRC", unit), &[scale * lrc], Some(stated[1]));
+    table.push((figure, set, "TL", unit), &[scale * topology], Some(stated[2]), fits);
+    table.add((figure, set, "CL below LRC", "%"), &[less(combined, lrc)], Some(stated[3]));
+    table.add((figure, set, "CL below TL", "%"), &[less(combined, topology)], Some(stated[4]));
+}
+
+fn single_chunks_of_cold_data(table: &mut Table<'_>) -> Result<(), CodecError> {
+    let stated = rivals(64, 4, &[7], &Setting::cold(1.0))?;
+    add_stated(table, "9c", "k=64 f=4 r=7, 1 Gb/s", &stated, "s", [0.8, 3.9, 9.0, 79.5, 91.1], false);
+    let slower = rivals(64, 4, &[7], &Setting::cold(0.5))?;
+    let reduction = less(slower.combined[0], slower.lrc[0]);
+    table.add(("9c", "k=64 f=4 r=7, 0.5 Gb/s", "CL below LRC", "%"), &[reduction], Some(82.1));
+    let localities = [7, 11];
+    for (k, f) in
+        [(16, 4), (32, 4), (64, 4), (96, 4), (128, 4), (64, 3), (16, 2), (32, 2), (64, 2), (96, 2), (128, 2)]
+    {
+        for gbit in [1.0, 0.5] {
+            let set = format!("k={k} f={f}, {gbit} Gb/s");
+            let of = rivals(k, f, &localities, &Setting::cold(gbit))?;
+            add_rivals(table, "9a–e", &set, &localities, &of, "s");
+        }
+    }
+    let pipelined = Setting { slices: 64, ..Setting::cold(1.0) };
+    let of = rivals(64, 4, &localities, &pipelined)?;
+    add_rivals(table, "beyond", "k=64 f=4, 1 Gb/s, 64 slices", &localities, &of, "s");
+    Ok(())
+}
+
+fn faster_gateways(table: &mut Table<'_>) -> Result<(), CodecError> {
+    let fastest = rivals(64, 4, &[7], &Setting::cold(10.0))?;
+    add_stated(table, "10a", "k=64 f=4 r=7, 10 Gb/s", &fastest, "s", [0.34, 0.49, 1.11, 30.6, 69.4], true);
+    for gbit in [1.0, 2.0, 5.0, 10.0] {
+        let set = format!("k=64 f=4, {gbit} Gb/s");
+        add_rivals(table, "10a", &set, &[7], &rivals(64, 4, &[7], &Setting::cold(gbit))?, "s");
+        full_node_of(table, ("10b", &format!("{set}, r=11")), &Setting::cold(gbit), [64, 11, 4], 0, None)?;
+    }
+    Ok(())
+}
+
+fn single_chunks_of_hot_data(table: &mut Table<'_>) -> Result<(), CodecError> {
+    let heavy = rivals(128, 4, &[27], &Setting::hot(80.0))?;
+    add_stated(table, "12c", "k=128 f=4 r=27, heavy", &heavy, "ms", [10.3, 85.5, 108.4, 87.9, 90.5], true);
+    for (k, f, r) in [(64, 4, 7), (96, 4, 15), (128, 4, 27), (128, 3, 26), (128, 2, 27)] {
+        for (load, clients) in [("light", 20.0), ("heavy", 80.0)] {
+            let set = format!("k={k} f={f}, {load}");
+            add_rivals(table, "12a–e", &set, &[r], &rivals(k, f, &[r], &Setting::hot(clients))?, "ms");
+        }
+    }
+    Ok(())
+}
+
+/// Chunks that a full node has in §6.1: one of each of 64 stripes.
+const ERASED: usize = 64;
+
+/// Repairs 64 chunks of a node at once, each stripe on all nodes in the same way, and made by nodes of the racks that are read: the
+/// paper's clusters have no other. Bytes a second.
+pub fn full_node_rate(
+    layout: &Layout,
+    setting: &Setting,
+    is_lrs: bool,
+    clients: usize,
+    seed: u64,
+) -> Result<f64, CodecError> {
+    let servers = layout.rule.rack_limit();
+    let cluster = Cluster::new(layout.parts(), servers + clients, setting);
+    let sites = layout.fixed(&cluster);
+    let selection = Selection::new(is_lrs, seed);
+    let mut repairs = Repairs::new(&cluster, layout, setting, TreeShape::Racks, selection);
+    let first = if clients == 0 { 0 } else { servers };
+    let near = repairs.near(&sites, 0, first)?;
+    let jobs = (0..ERASED).map(|_| repairs.job(&sites, 0, &near)).collect::<Result<Vec<_>, _>>()?;
+    let seen = simulation::run(&cluster.links, jobs.into_iter(), ERASED);
+    Ok(ERASED as f64 * setting.chunk / seen.all_s)
+}
+
+/// The rates of a panel for f = 2, 3, 4.
+fn full_nodes(
+    table: &mut Table<'_>,
+    figure: &'static str,
+    setting: &Setting,
+    r: usize,
+    clients: usize,
+) -> Result<(), CodecError> {
+    let stated = if clients == 0 { 14.1 } else { 29.7 };
+    for f in [2, 3, 4] {
+        let set = format!("k=64 r={r} f={f}");
+        full_node_of(table, (figure, &set), setting, [64, r, f], clients, (f == 4).then_some(stated))?;
+    }
+    Ok(())
+}
+
+fn full_node_of(
+    table: &mut Table<'_>,
+    (figure, set): (&'static str, &str),
+    setting: &Setting,
+    [k, r, f]: [usize; 3],
+    clients: usize,
+    stated: Option<f64>,
+) -> Result<(), CodecError> {
+    let combined = Layout::combined(&format!("wide({k},{r},{f})"))?;
+    let rate = |layout: &Layout, is_lrs, seed| {
+        full_node_rate(layout, setting, is_lrs, clients, seed).map(|rate| rate / 1e6)
+    };
+    let with = rate(&combined, true, 0)?;
+    let without = table.seeds().map(|seed| rate(&combined, false, seed)).collect::<Result<Vec<_>, _>>()?;
+    table.add((figure, set, "CL, LRS", "MB/s"), &[with], None);
+    table.add((figure, set, "CL without LRS", "MB/s"), &without, None);
+    for (name, layout) in [("LRC, LRS", Layout::lrc(k, r, f)?), ("TL, LRS", Layout::topology(k, f)?)] {
+        table.add((figure, set, name, "MB/s"), &[rate(&layout, true, 0)?], None);
+    }
+    // More by the means, as the paper compares averages; the spread is that of the rounds.
+    let gains: Vec<f64> = without.iter().map(|without| 100.0 * (with / without - 1.0)).collect();
+    table.add((figure, set, "LRS over none", "%"), &gains, stated);
+    Ok(())
+}
+
+fn encoding(table: &mut Table<'_>) {
+    let (setting, nodes) = (Setting::cold(1.0), 4);
+    let published = Encoding { data: 64, parities: 3, nodes, loss: PUBLISHED_LOSS };
+    let single = Encoding { nodes: 1, ..published };
+    let seconds = |of: Encoding| of.seconds(&setting);
+    table.add(("11a", "k=64 f=4", "single node", "s"), &[seconds(single)], None);
+    table.add(("11a", "k=64 f=4", "four nodes", "s"), &[seconds(published)], None);
+    table.add(
+        ("11a", "k=64 f=4", "four nodes below one", "%"),
+        &[less(seconds(published), seconds(single))],
+        Some(84.0),
+    );
+    for data in [4, 8, 16, 32, 64] {
+        let set = format!("k={data} f=4");
+        table.add(
+            ("11b", &set, "single node", "MB/s"),
+            &[Encoding { data, ..single }.rate(&setting) / 1e6],
+            None,
+        );
+        table.add(
+            ("11b", &set, "four nodes", "MB/s"),
+            &[Encoding { data, ..published }.rate(&setting) / 1e6],
+            None,
+        );
+    }
+    let sliced = Setting { slices: 64, ..setting };
+    let memory = |setting: Setting| Setting { disk: 100e9, ..setting };
+    let own = Encoding { loss: OWN_LOSS, ..published };
+    for (set, of, setting) in [
+        ("whole chunks", published, setting),
+        ("64 slices, our coder", own, sliced),
+        ("64 slices, data in memory, our coder", own, memory(sliced)),
+    ] {
+        let gain = less(of.seconds(&setting), Encoding { nodes: 1, ..of }.seconds(&setting));
+        table.add(("beyond", set, "four nodes below one, k=64", "%"), &[gain], None);
+        let from = of.pays_from(&setting).map_or(f64::INFINITY, |from| from as f64);
+        table.add(("beyond", set, "four nodes pay from k", ""), &[from], None);
+    }
+}
+
+fn changes(table: &mut Table<'_>) -> Result<(), CodecError> {
+    let layout = Layout::combined("wide(128,27,4)")?;
+    let setting = Setting::hot(20.0);
+    let ways = [
+        ("global in the rack", Way { inner_global: true, ..Way::DELTAS }, Some(33.2)),
+        ("local in the rack", Way { inner_local: true, ..Way::DELTAS }, Some(14.4)),
+        ("both in the rack", Way { inner_global: true, inner_local: true, ..Way::DELTAS }, Some(47.6)),
+    ];
+    for (set, share) in [("95:5", 0.05), ("50:50", 0.5)] {
+        let means = |way| -> Vec<f64> {
+            let load = |seed| Load {
+                stripes: 1_000,
+                operations: table.extent.operations,
+                clients: 20,
+                updates: share,
+                seed,
+            };
+            table
+                .seeds()
+                .map(|seed| 1e3 * updates::mean_update_s(&layout, &setting, way, &load(seed)))
+                .collect()
+        };
+        let deltas = means(Way::DELTAS);
+        let rewritten = means(Way { reads_parities: true, ..Way::DELTAS });
+        let others: Vec<Vec<f64>> = ways.iter().map(|&(_, way, _)| means(way)).collect();
+        table.add(("13", set, "each parity rewritten", "ms"), &rewritten, None);
+        table.add(("13", set, "each parity its delta", "ms"), &deltas, None);
+        for ((name, _, stated), of) in ways.iter().zip(&others) {
+            table.add(("13", set, name, "ms"), of, None);
+            let reductions: Vec<f64> =
+                of.iter().zip(&deltas).map(|(one, other)| less(*one, *other)).collect();
+            // "By up to": the paper's is the better of both workloads.
+            table.add(("13", set, &format!("{name}, below deltas"), "%"), &reductions, *stated);
+        }
+    }
+    Ok(())
+}
+
+/// Racks of the large cluster, and sites in each.
+const RACKS: usize = 40;
+const SITES_PER_RACK: usize = 25;
+/// Repairs that run at once there.
+const AT_ONCE: usize = 128;
+
+/// A node of 400 GB in a cluster of 1,000 sites, with slices: disks of 200 MB/s, cards and rack links of 10 Gb/s.
+pub fn large_setting() -> Setting {
+    Setting { disk: 200e6, gateway: 10.0 * GBIT, slices: 64, writes: true, ..Setting::cold(10.0) }
+}
+
+/// Repairs all chunks of a node of the large cluster, each where the store's rule admits it.
+pub fn repair_large(
+    layout: &Layout,
+    shape: TreeShape,
+    is_lrs: bool,
+    chunks: usize,
+    seed: u64,
+) -> Result<(Cluster, Seen), CodecError> {
+    let setting = large_setting();
+    let cluster = Cluster::new(RACKS, SITES_PER_RACK, &setting);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut repairs = Repairs::new(&cluster, layout, &setting, shape, Selection::new(is_lrs, !seed));
+    let failed = SiteId(1);
+    let mut failure = None;
+    let jobs = std::iter::from_fn(|| {
+        let lost = rng.random_range(0..layout.code.n());
+        let sites = layout.around(&cluster, lost, failed, &mut rng);
+        let admitted = repairs.admitted(&sites, lost);
+        repairs.job(&sites, lost, &admitted).map_err(|error| failure = Some(error)).ok()
+    });
+    let seen = simulation::run(&cluster.links, jobs.take(chunks), AT_ONCE);
+    match failure {
+        Some(error) => Err(error),
+        None => Ok((cluster, seen)),
+    }
+}
+
+fn a_thousand_sites(table: &mut Table<'_>) -> Result<(), CodecError> {
+    let combined = Layout::combined("wide(128,27,4)")?;
+    let topology = Layout::topology(128, 4)?;
+    let chunks = table.extent.chunks;
+    for (name, layout, shape, is_lrs) in [
+        ("CL, racks, LRS", &combined, TreeShape::Racks, true),
+        ("CL, racks, no LRS", &combined, TreeShape::Racks, false),
+        ("CL, chain, LRS", &combined, TreeShape::Chain, true),
+        ("CL, chain, no LRS", &combined, TreeShape::Chain, false),
+        ("TL, racks, LRS", &topology, TreeShape::Racks, true),
+        ("TL, chain, LRS", &topology, TreeShape::Chain, true),
+    ] {
+        let set =
+            format!("1,000 sites, 40 racks, {:.0} GB: {name}", chunks as f64 * large_setting().chunk / 1e9);
+        let (cluster, seen) = repair_large(layout, shape, is_lrs, chunks, table.extent.seed)?;
+        let of_racks = |link: fn(&Cluster, usize) -> usize| -> (f64, f64) {
+            let loads = (0..RACKS).map(|rack| seen.carried[link(&cluster, rack)]);
+            let (sum, most) = loads.fold((0.0, 0.0f64), |(sum, most), load| (sum + load, most.max(load)));
+            (sum, most * RACKS as f64 / sum)
+        };
+        let (across, uplinks) = of_racks(Cluster::uplink);
+        let (_, downlinks) = of_racks(Cluster::downlink);
+        table.add(("beyond", &set, "full node", "min"), &[seen.all_s / 60.0], None);
+        table.add(
+            ("beyond", &set, "sums across racks a chunk", ""),
+            &[across / (chunks as f64 * large_setting().chunk)],
+            None,
+        );
+        table.add(("beyond", &set, "uplinks, max/mean", ""), &[uplinks], None);
+        table.add(("beyond", &set, "downlinks, max/mean", ""), &[downlinks], None);
+    }
+    sealed(table, &combined)
+}
+
+fn sealed(table: &mut Table<'_>, layout: &Layout) -> Result<(), CodecError> {
+    let Scheme::Combined(geometry) = &layout.scheme else { return Ok(()) };
+    let cluster = Cluster::new(RACKS, SITES_PER_RACK, &large_setting());
+    let plan = sealing::plan(geometry, &cluster);
+    let sums = plan.map_or(f64::NAN, |plan| {
+        let rack_of = |site| cluster.rack_id(site).clone();
+        sealing::sums_across_racks(layout, &plan.sites(), rack_of) as f64
+    });
+    table.add(("beyond", "wide(128,27,4) sealed", "chunks across racks", ""), &[sums], None);
+    table.add(
+        ("beyond", "wide(128,27,4) sealed", "chunks across racks, by arithmetic", ""),
+        &[geometry.sealing_chunks() as f64],
+        None,
+    );
+    Ok(())
+}

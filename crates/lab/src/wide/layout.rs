@@ -1,0 +1,114 @@
+//! Which chunk of a stripe shares a rack with which, and where stripes lie in a cluster.
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::index::sample;
+use striate_codec::{Code, CodeSpec, CodecError};
+use striate_core::SiteId;
+use striate_plan::{PlacementRule, Scheme, WideGeometry};
+
+use super::cluster::Cluster;
+
+/// A code, and how its chunks lie in racks.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// What it is in the paper.
+    pub scheme: Scheme,
+    /// The code.
+    pub code: Code,
+    /// Of each chunk, which of the stripe's racks it is in.
+    pub part_of: Vec<usize>,
+    /// Where a chunk may be made.
+    pub rule: PlacementRule,
+}
+
+impl Layout {
+    /// Combined locality, of a code such as `wide(64,7,4)`.
+    ///
+    /// # Errors
+    /// For names of other codes.
+    pub fn combined(name: &str) -> Result<Self, CodecError> {
+        let spec: CodeSpec = name.parse()?;
+        let geometry = WideGeometry::new(spec)
+            .map_err(|reason| CodecError::Syntax { text: name.to_owned(), reason: reason.to_string() })?;
+        let rule = PlacementRule::of_wide(&geometry);
+        let part_of = parts_of_chunks(&geometry);
+        Ok(Self { code: spec.build()?, part_of, rule, scheme: Scheme::Combined(geometry) })
+    }
+
+    /// An Azure-LRC with a rack for each chunk.
+    ///
+    /// # Errors
+    /// Where the numbers are not those of a code.
+    pub fn lrc(data: usize, locality: usize, tolerance: usize) -> Result<Self, CodecError> {
+        Self::filling_racks(Scheme::Lrc { data, locality, tolerance })
+    }
+
+    /// Topology locality: Reed–Solomon, with f chunks in each rack.
+    ///
+    /// # Errors
+    /// Where the numbers are not those of a code.
+    pub fn topology(data: usize, tolerance: usize) -> Result<Self, CodecError> {
+        Self::filling_racks(Scheme::Topology { data, tolerance })
+    }
+
+    fn filling_racks(scheme: Scheme) -> Result<Self, CodecError> {
+        let (code, limit) = (scheme.code().build()?, scheme.rack_limit());
+        let part_of = (0..code.n()).map(|chunk| chunk / limit).collect();
+        let rule = PlacementRule::at_most(limit, code.n());
+        Ok(Self { scheme, code, part_of, rule })
+    }
+
+    /// Racks of a stripe.
+    pub fn parts(&self) -> usize {
+        self.scheme.racks()
+    }
+
+    /// A stripe whose racks are the cluster's first, on their first sites.
+    pub fn fixed(&self, cluster: &Cluster) -> Vec<SiteId> {
+        let mut used = vec![0; self.parts()];
+        let place = |&part: &usize| {
+            used[part] += 1;
+            cluster.site(part, used[part] - 1)
+        };
+        self.part_of.iter().map(place).collect()
+    }
+
+    /// A stripe on random racks and sites that has chunk `lost` at `failed`.
+    pub fn around(&self, cluster: &Cluster, lost: usize, failed: SiteId, rng: &mut SmallRng) -> Vec<SiteId> {
+        let mut racks = sample(rng, cluster.racks.len(), self.parts()).into_vec();
+        let (own, home) = (self.part_of[lost], cluster.rack_of(failed));
+        match racks.iter().position(|&rack| rack == home) {
+            Some(other) => racks.swap(other, own),
+            None => racks[own] = home,
+        }
+        let mut sites = vec![failed; self.code.n()];
+        for (part, &rack) in racks.iter().enumerate() {
+            let chunks: Vec<usize> =
+                (0..sites.len()).filter(|&chunk| self.part_of[chunk] == part && chunk != lost).collect();
+            let mut free: Vec<SiteId> = cluster.sites_of(rack).filter(|&site| site != failed).collect();
+            for chunk in chunks {
+                sites[chunk] = free.swap_remove(rng.random_range(0..free.len()));
+            }
+        }
+        sites
+    }
+}
+
+/// The rack of each chunk: data in their order, local parities beside the last of their group, global ones last.
+fn parts_of_chunks(geometry: &WideGeometry) -> Vec<usize> {
+    let mut part_of = vec![0; geometry.n()];
+    let mut next: Vec<usize> = (0..geometry.groups()).map(|group| geometry.group_data(group).start).collect();
+    let mut globals = geometry.global_parities();
+    for (number, part) in geometry.parts().iter().enumerate() {
+        if let Some(group) = part.group {
+            part_of[next[group]..next[group] + part.data].fill(number);
+            next[group] += part.data;
+            if part.has_local {
+                part_of[geometry.local_parity(group)] = number;
+            }
+        }
+        globals.by_ref().take(part.globals).for_each(|global| part_of[global] = number);
+    }
+    part_of
+}

@@ -1,0 +1,151 @@
+//! Flows over links, at max–min fair rates.
+//!
+//! A flow uses each of its links with a weight: what is cut into slices and flows through a whole tree at once is one flow that
+//! uses a link as often as the tree does. Rates rise together; those over a full link stay where they are.
+
+/// A link's number.
+pub type LinkId = usize;
+
+/// A card's direction, a rack's uplink or downlink, a disk, or a coder.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Bytes a second.
+    pub rate: f64,
+    /// Others' flows that are there at all times and share it.
+    pub background: f64,
+}
+
+/// The flows under way.
+#[derive(Clone, Debug)]
+pub struct Network {
+    links: Vec<Link>,
+    flows: Vec<Flow>,
+    is_stale: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Flow {
+    id: usize,
+    uses: Vec<(LinkId, f64)>,
+    /// Bytes to come.
+    left: f64,
+    rate: f64,
+}
+
+/// What is left of a link while rates are shared out.
+#[derive(Clone, Debug, Default)]
+struct Share {
+    rate: f64,
+    /// The weights of flows without a rate, and of the background.
+    weight: f64,
+    flows: Vec<usize>,
+}
+
+/// Fewer bytes than these are none.
+const NOTHING: f64 = 1e-6;
+
+impl Network {
+    /// No flows yet.
+    pub fn new(links: Vec<Link>) -> Self {
+        Self { links, flows: Vec::new(), is_stale: false }
+    }
+
+    /// Begins a flow of so many bytes.
+    pub fn begin(&mut self, id: usize, uses: Vec<(LinkId, f64)>, bytes: f64) {
+        self.flows.push(Flow { id, uses, left: bytes, rate: 0.0 });
+        self.is_stale = true;
+    }
+
+    /// Lets time pass until the next flows end. Answers the seconds and who ended; `None` if there are no flows.
+    pub fn pass(&mut self) -> Option<(f64, Vec<usize>)> {
+        if std::mem::take(&mut self.is_stale) {
+            self.share();
+        }
+        let seconds = self.flows.iter().map(|flow| flow.left / flow.rate).min_by(f64::total_cmp)?;
+        let mut ended = Vec::new();
+        self.flows.retain_mut(|flow| {
+            // Those that end together, but for rounding, do so in one step.
+            let is_over = flow.left <= flow.rate * seconds * (1.0 + 1e-9) + NOTHING;
+            flow.left -= flow.rate * seconds;
+            if is_over {
+                ended.push(flow.id);
+            }
+            !is_over
+        });
+        self.is_stale = true;
+        Some((seconds, ended))
+    }
+
+    fn share(&mut self) {
+        let mut shares: Vec<Share> = self.links.iter().map(Share::of).collect();
+        for (index, flow) in self.flows.iter_mut().enumerate() {
+            flow.rate = 0.0;
+            for &(link, weight) in &flow.uses {
+                shares[link].weight += weight;
+                shares[link].flows.push(index);
+            }
+        }
+        let mut used: Vec<LinkId> =
+            (0..shares.len()).filter(|&link| !shares[link].flows.is_empty()).collect();
+        while let Some((level, link)) = fullest(&shares, &used) {
+            for index in std::mem::take(&mut shares[link].flows) {
+                let flow = &mut self.flows[index];
+                if flow.rate > 0.0 {
+                    continue;
+                }
+                flow.rate = level;
+                for &(link, weight) in &flow.uses {
+                    shares[link].rate -= weight * level;
+                    shares[link].weight -= weight;
+                }
+            }
+            let flows = &self.flows;
+            used.retain(|&link| shares[link].flows.iter().any(|&index| flows[index].rate == 0.0));
+        }
+    }
+}
+
+impl Share {
+    fn of(link: &Link) -> Self {
+        Self { rate: link.rate, weight: link.background, flows: Vec::new() }
+    }
+}
+
+/// The link that is full first, and the rate of its flows then.
+fn fullest(shares: &[Share], used: &[LinkId]) -> Option<(f64, LinkId)> {
+    let level = |link: LinkId| (shares[link].rate / shares[link].weight).max(1e-3);
+    used.iter().map(|&link| (level(link), link)).min_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn links(rates: &[f64]) -> Vec<Link> {
+        rates.iter().map(|&rate| Link { rate, background: 0.0 }).collect()
+    }
+
+    #[test]
+    fn flows_share_the_narrowest_link_and_take_what_others_leave() {
+        let mut network = Network::new(links(&[90.0, 100.0]));
+        network.begin(0, vec![(0, 1.0)], 300.0);
+        network.begin(1, vec![(0, 1.0)], 300.0);
+        network.begin(2, vec![(0, 1.0), (1, 1.0)], 60.0);
+        network.begin(3, vec![(1, 1.0)], 700.0);
+        // Three at 30; the fourth has the other 70.
+        assert_eq!(network.pass(), Some((2.0, vec![2])));
+        assert_eq!(network.pass().unwrap().1, [0, 1]);
+        assert_eq!(network.pass().unwrap().1, [3]);
+        assert_eq!(network.pass(), None);
+    }
+
+    #[test]
+    fn a_flow_that_uses_a_link_twice_is_half_as_fast_and_background_takes_its_share() {
+        let mut network = Network::new(links(&[100.0]));
+        network.begin(0, vec![(0, 2.0)], 100.0);
+        assert_eq!(network.pass(), Some((2.0, vec![0])));
+        let mut network = Network::new(vec![Link { rate: 100.0, background: 3.0 }]);
+        network.begin(0, vec![(0, 1.0)], 100.0);
+        assert_eq!(network.pass(), Some((4.0, vec![0])));
+    }
+}

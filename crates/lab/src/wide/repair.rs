@@ -1,0 +1,210 @@
+//! Repairs of lost chunks: the store's equations and trees, as tasks over the cluster's links.
+
+use std::collections::HashMap;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::IteratorRandom;
+use striate_codec::CodecError;
+use striate_core::{RackId, SiteId};
+use striate_plan::{CombineTerm, CombineTree, LeastRecentlySelected, TreeShape, repair_by_racks};
+
+use super::cluster::{Cluster, Setting};
+use super::layout::Layout;
+use super::simulation::Job;
+
+/// Who makes chunks and adds up those of a rack.
+#[derive(Clone, Debug)]
+pub enum Selection {
+    /// Who did so least recently (§4.1).
+    LeastRecently(LeastRecentlySelected<SiteId>),
+    /// Anyone.
+    AtRandom(SmallRng),
+}
+
+impl Selection {
+    /// With LRS or without.
+    pub fn new(is_lrs: bool, seed: u64) -> Self {
+        match is_lrs {
+            true => Self::LeastRecently(LeastRecentlySelected::default()),
+            false => Self::AtRandom(SmallRng::seed_from_u64(seed)),
+        }
+    }
+
+    /// One of `sites`; of several that were never selected LRS takes the first.
+    fn among(&mut self, sites: &[SiteId]) -> Option<SiteId> {
+        match self {
+            Self::LeastRecently(order) => order.select_among(sites.iter().copied()),
+            Self::AtRandom(rng) => sites.iter().copied().choose(rng),
+        }
+    }
+}
+
+/// (chunk, coefficient) of each source, by the lost chunk and the rack of the stripe where it is made, if it is one of these.
+type Equations = HashMap<(usize, Option<usize>), Vec<(usize, u8)>>;
+
+/// Makes the jobs of repairs.
+#[derive(Debug)]
+pub struct Repairs<'a> {
+    cluster: &'a Cluster,
+    layout: &'a Layout,
+    setting: &'a Setting,
+    shape: TreeShape,
+    /// Who is chosen.
+    pub selection: Selection,
+    equations: Equations,
+}
+
+impl<'a> Repairs<'a> {
+    /// Of stripes of this layout, by trees of this shape.
+    pub fn new(
+        cluster: &'a Cluster,
+        layout: &'a Layout,
+        setting: &'a Setting,
+        shape: TreeShape,
+        selection: Selection,
+    ) -> Self {
+        Self { cluster, layout, setting, shape, selection, equations: HashMap::new() }
+    }
+
+    /// The equation for chunk `lost` of a stripe on `sites`, made at `at`. Which sites of a rack they are makes no difference.
+    ///
+    /// # Errors
+    /// When the others do not determine it.
+    pub fn equation(
+        &mut self,
+        sites: &[SiteId],
+        lost: usize,
+        at: SiteId,
+    ) -> Result<&[(usize, u8)], CodecError> {
+        let rack_of = |chunk: usize| self.cluster.rack_of(sites[chunk]);
+        let home = (0..sites.len()).find(|&chunk| rack_of(chunk) == self.cluster.rack_of(at));
+        let key = (lost, home.map(|chunk| self.layout.part_of[chunk]));
+        if !self.equations.contains_key(&key) {
+            let racks: Vec<&RackId> = sites.iter().map(|&site| self.cluster.rack_id(site)).collect();
+            let costs = vec![Some(1.0); sites.len()];
+            let repair = repair_by_racks(&self.layout.code, lost, &costs, &racks, self.cluster.rack_id(at))?;
+            self.equations.insert(key, repair.equation.sources);
+        }
+        Ok(&self.equations[&key])
+    }
+
+    /// Sites that may have chunk `lost`, by the store's rule: none that has a chunk of the stripe.
+    pub fn admitted(&self, sites: &[SiteId], lost: usize) -> Vec<SiteId> {
+        let at = || sites.iter().enumerate().filter(|&(chunk, _)| chunk != lost);
+        let racks = at().map(|(chunk, &site)| (chunk, self.cluster.rack_id(site)));
+        let is_admitted =
+            |rack: &usize| self.layout.rule.admits(lost, &self.cluster.racks[*rack], racks.clone());
+        let admitted = (0..self.cluster.racks.len()).filter(is_admitted);
+        admitted.flat_map(|rack| self.cluster.sites_of(rack)).filter(|site| !sites.contains(site)).collect()
+    }
+
+    /// Sites in the racks that the repair reads from, the lost chunk's own one aside: where the paper's clusters of n nodes can
+    /// make it. `first` is the first place in a rack that does such work.
+    ///
+    /// # Errors
+    /// As [`Self::equation`].
+    pub fn near(&mut self, sites: &[SiteId], lost: usize, first: usize) -> Result<Vec<SiteId>, CodecError> {
+        let cluster = self.cluster;
+        let sources = self.equation(sites, lost, sites[lost])?;
+        let mut racks: Vec<usize> = sources.iter().map(|&(chunk, _)| cluster.rack_of(sites[chunk])).collect();
+        racks.sort_unstable();
+        racks.dedup();
+        let in_rack =
+            |rack: usize| (first..cluster.sites_per_rack).map(move |place| cluster.site(rack, place));
+        Ok(racks.into_iter().flat_map(in_rack).filter(|&site| site != sites[lost]).collect())
+    }
+
+    /// The repair of chunk `lost` at one of `requestors`.
+    ///
+    /// # Errors
+    /// As [`Self::equation`].
+    pub fn job(&mut self, sites: &[SiteId], lost: usize, requestors: &[SiteId]) -> Result<Job, CodecError> {
+        let at = self.selection.among(requestors).unwrap_or(sites[lost]);
+        let tree = self.tree(sites, lost, at)?;
+        let mut job = Job::default();
+        match self.setting.slices {
+            0 | 1 => {
+                self.add_whole(&mut job, &tree, sites);
+            }
+            slices => {
+                let mut uses = Vec::new();
+                self.add_uses(&mut uses, &tree, sites);
+                // The last slice begins when those before it have gone, and passes every hop by itself.
+                let filling = 1.0 + (tree.depth() - 1) as f64 / slices as f64;
+                job.add(merge(uses), self.setting.chunk * filling, &[]);
+            }
+        }
+        Ok(job)
+    }
+
+    /// Who adds up what.
+    fn tree(&mut self, sites: &[SiteId], lost: usize, at: SiteId) -> Result<CombineTree, CodecError> {
+        let sources = self.equation(sites, lost, at)?.to_vec();
+        let mut in_rack: HashMap<usize, Vec<SiteId>> = HashMap::new();
+        for &(chunk, _) in &sources {
+            in_rack.entry(self.cluster.rack_of(sites[chunk])).or_default().push(sites[chunk]);
+        }
+        let mut racks: Vec<usize> =
+            in_rack.keys().copied().filter(|&rack| rack != self.cluster.rack_of(at)).collect();
+        racks.sort_unstable();
+        let chosen: Vec<Option<SiteId>> =
+            racks.iter().map(|rack| self.selection.among(&in_rack[rack])).collect();
+        let term = |&(chunk, coefficient): &(usize, u8)| {
+            let site = sites[chunk];
+            let cost = match chosen.iter().position(|&one| one == Some(site)) {
+                Some(turn) => turn as f64,
+                None => sites.len() as f64,
+            };
+            CombineTerm { chunk, coefficient, site, rack: self.cluster.rack_id(site).clone(), cost }
+        };
+        let terms: Vec<CombineTerm> = sources.iter().map(term).collect();
+        let rack = self.cluster.rack_id(at);
+        Ok(match self.shape {
+            TreeShape::Chain => CombineTree::draw(self.shape, &terms, at, rack),
+            TreeShape::Star | TreeShape::Racks => CombineTree::new(&terms, at, rack),
+        })
+    }
+
+    /// Whole chunks: who adds up waits for all that it adds. Answers the last tasks.
+    fn add_whole(&self, job: &mut Job, tree: &CombineTree, sites: &[SiteId]) -> Vec<usize> {
+        let chunk = self.setting.chunk;
+        let mut tasks = Vec::new();
+        for &(_, source) in &tree.local {
+            tasks.push(job.add(vec![(self.cluster.disk(sites[source]), 1.0)], chunk, &[]));
+        }
+        for from in &tree.upstream {
+            let before = self.add_whole(job, from, sites);
+            tasks.push(job.add(self.cluster.send(from.site, tree.site), chunk, &before));
+        }
+        tasks
+    }
+
+    /// All links that a tree uses at once, and its root's disk if that is written to.
+    fn add_uses(&self, uses: &mut Vec<(usize, f64)>, tree: &CombineTree, sites: &[SiteId]) {
+        if self.setting.writes {
+            uses.push((self.cluster.disk(tree.site), 1.0));
+        }
+        let mut trees = vec![tree];
+        while let Some(tree) = trees.pop() {
+            uses.extend(tree.local.iter().map(|&(_, source)| (self.cluster.disk(sites[source]), 1.0)));
+            for from in &tree.upstream {
+                uses.extend(self.cluster.send(from.site, tree.site));
+                trees.push(from);
+            }
+        }
+    }
+}
+
+/// Each link once, with the sum of its weights.
+fn merge(mut uses: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
+    uses.sort_by_key(|&(link, _)| link);
+    uses.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            kept.1 += next.1;
+        }
+        is_same
+    });
+    uses
+}

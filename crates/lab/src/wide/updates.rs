@@ -1,0 +1,160 @@
+//! Updates of 4 KiB chunks in memory (§4.3, Fig. 13): a client reads a chunk and writes it back, and its site sends the difference to
+//! the parities.
+//!
+//! | way | across racks, beside the chunk itself |
+//! |--|--|
+//! | each parity is read, changed and written by the data's site | two for each global parity and for the local one |
+//! | each parity is sent the difference | one for each |
+//! | global parities pass it on in their rack | one for all global ones |
+//! | the local parity is where its group is updated most | none for the local one, mostly |
+
+use std::collections::HashMap;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use striate_core::SiteId;
+use striate_plan::{Scheme, WideGeometry};
+use striate_workload::keys::{KeyDistribution, Keys};
+
+use super::cluster::{Cluster, Setting};
+use super::layout::Layout;
+use super::simulation::{self, Job};
+
+/// How parities follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Parities are read and written back, instead of sent the difference.
+    pub reads_parities: bool,
+    /// One global parity passes the difference on to the others.
+    pub inner_global: bool,
+    /// Local parities have moved to the racks of their groups that are updated most.
+    pub inner_local: bool,
+}
+
+impl Way {
+    /// The difference for each parity: what the paper compares with.
+    pub const DELTAS: Self = Self { reads_parities: false, inner_global: false, inner_local: false };
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Stripes.
+    pub stripes: usize,
+    /// Operations of which updates are counted; as many before them show which racks are updated most.
+    pub operations: usize,
+    /// Clients, each with one operation at a time.
+    pub clients: usize,
+    /// The share of updates.
+    pub updates: f64,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// An operation on data chunk `chunk` of a stripe, by a client in a rack.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    stripe: usize,
+    chunk: usize,
+    client: SiteId,
+    is_update: bool,
+}
+
+/// The mean seconds of an update.
+pub fn mean_update_s(layout: &Layout, setting: &Setting, way: Way, load: &Load) -> f64 {
+    let Scheme::Combined(geometry) = &layout.scheme else { return f64::NAN };
+    // One site more in each rack is a client.
+    let cluster = Cluster::new(layout.parts(), geometry.c() + 1, setting);
+    let store = Store { cluster: &cluster, layout, geometry, chunk: setting.chunk, way };
+    let keys = KeyDistribution::ScrambledZipf { exponent: 0.99 };
+    let keys = Keys::new(keys, (load.stripes * geometry.k()) as u64);
+    let mut rng = SmallRng::seed_from_u64(load.seed);
+    let draw = |_| {
+        let key = keys.draw(&mut rng) as usize;
+        let client = cluster.site(rng.random_range(0..layout.parts()), geometry.c());
+        let is_update = rng.random_bool(load.updates);
+        Operation { stripe: key / geometry.k(), chunk: key % geometry.k(), client, is_update }
+    };
+    let operations: Vec<Operation> = (0..2 * load.operations).map(draw).collect();
+    let (before, counted) = operations.split_at(load.operations);
+    let hottest = store.hottest(before);
+    let jobs = counted.iter().map(|operation| store.job(operation, &hottest));
+    let seen = simulation::run(&cluster.links, jobs, load.clients);
+    let of_updates = counted.iter().zip(&seen.job_s).filter(|(operation, _)| operation.is_update);
+    let (sum, count) = of_updates.fold((0.0, 0usize), |(sum, count), (_, s)| (sum + s, count + 1));
+    sum / count as f64
+}
+
+struct Store<'a> {
+    cluster: &'a Cluster,
+    layout: &'a Layout,
+    geometry: &'a WideGeometry,
+    chunk: f64,
+    way: Way,
+}
+
+impl Store<'_> {
+    /// The rack of a chunk: the parts of each stripe begin in another rack.
+    fn rack(&self, stripe: usize, chunk: usize) -> usize {
+        (self.layout.part_of[chunk] + stripe) % self.layout.parts()
+    }
+
+    fn site(&self, stripe: usize, chunk: usize) -> SiteId {
+        self.cluster.site(self.rack(stripe, chunk), chunk % self.geometry.c())
+    }
+
+    /// The rack that is updated most, of each group of each stripe.
+    fn hottest(&self, operations: &[Operation]) -> HashMap<(usize, usize), usize> {
+        let mut counts: HashMap<(usize, usize), HashMap<usize, usize>> = HashMap::new();
+        for of in operations.iter().filter(|of| of.is_update) {
+            let group = of.chunk / self.geometry.r();
+            *counts
+                .entry((of.stripe, group))
+                .or_default()
+                .entry(self.rack(of.stripe, of.chunk))
+                .or_default() += 1;
+        }
+        let most = |of: HashMap<usize, usize>| of.into_iter().max_by_key(|&(rack, count)| (count, rack));
+        counts.into_iter().filter_map(|(group, of)| Some((group, most(of)?.0))).collect()
+    }
+
+    /// The site of the local parity for a chunk.
+    fn local_parity(&self, of: &Operation, hottest: &HashMap<(usize, usize), usize>) -> SiteId {
+        let group = of.chunk / self.geometry.r();
+        let original = self.geometry.local_parity(group);
+        let moved = hottest.get(&(of.stripe, group)).filter(|_| self.way.inner_local);
+        match moved {
+            // It has changed places with a data chunk there, which is not the one that is updated.
+            Some(&rack) => self.cluster.site(rack, (of.chunk + 1) % self.geometry.c()),
+            None => self.site(of.stripe, original),
+        }
+    }
+
+    fn job(&self, of: &Operation, hottest: &HashMap<(usize, usize), usize>) -> Job {
+        let mut job = Job::default();
+        let data = self.site(of.stripe, of.chunk);
+        let mut send = |from, to, after: &[usize]| job.add(self.cluster.send(from, to), self.chunk, after);
+        let read = send(data, of.client, &[]);
+        if !of.is_update {
+            return job;
+        }
+        let written = send(of.client, data, &[read]);
+        let globals: Vec<SiteId> =
+            self.geometry.global_parities().map(|global| self.site(of.stripe, global)).collect();
+        let local = self.local_parity(of, hottest);
+        let direct = if self.way.inner_global { &globals[..1] } else { &globals[..] };
+        for &parity in direct.iter().chain([&local]).filter(|&&parity| parity != data) {
+            let before = match self.way.reads_parities {
+                true => send(parity, data, &[written]),
+                false => written,
+            };
+            let changed = send(data, parity, &[before]);
+            if self.way.inner_global && parity == globals[0] {
+                globals[1..].iter().for_each(|&other| {
+                    send(parity, other, &[changed]);
+                });
+            }
+        }
+        job
+    }
+}
