@@ -2,7 +2,8 @@
 
 use crate::args::WideArgs;
 use crate::failure::{Failure, Outcome};
-use crate::wide::figures::{self, Extent, Row};
+use crate::wide::figures;
+use crate::wide::rows::{Extent, Row};
 
 /// Runs the figures of ECWide and prints what came out.
 pub(super) fn run(args: &WideArgs) -> Outcome {

@@ -13,14 +13,21 @@
 //! - [`encoding`]: one node or several make the parities.
 //! - [`updates`]: changes of a chunk, and of its parities.
 //! - [`sealing`]: what a wide stripe costs to make.
-//! - [`figures`]: the paper's figures, and what they do not show.
+//! - [`rows`]: values, and the paper's beside them.
+//! - [`figures`]: the paper's figures.
+//! - [`large`]: 1,000 sites, which the paper does not show.
 
 pub mod cluster;
 pub mod encoding;
 pub mod figures;
+pub mod large;
 pub mod layout;
 pub mod network;
 pub mod repair;
+pub mod rows;
 pub mod sealing;
 pub mod simulation;
 pub mod updates;
+
+#[cfg(test)]
+mod tests;

@@ -13,30 +13,54 @@ use super::cluster::{Cluster, Setting};
 use super::layout::Layout;
 use super::simulation::Job;
 
-/// Who makes chunks and adds up those of a rack.
+/// In which order sites are chosen.
 #[derive(Clone, Debug)]
-pub enum Selection {
-    /// Who did so least recently (§4.1).
+enum Order {
     LeastRecently(LeastRecentlySelected<SiteId>),
-    /// Anyone.
     AtRandom(SmallRng),
 }
 
-impl Selection {
-    /// With LRS or without.
-    pub fn new(is_lrs: bool, seed: u64) -> Self {
-        match is_lrs {
-            true => Self::LeastRecently(LeastRecentlySelected::default()),
-            false => Self::AtRandom(SmallRng::seed_from_u64(seed)),
-        }
-    }
-
+impl Order {
     /// One of `sites`; of several that were never selected LRS takes the first.
     fn among(&mut self, sites: &[SiteId]) -> Option<SiteId> {
         match self {
             Self::LeastRecently(order) => order.select_among(sites.iter().copied()),
             Self::AtRandom(rng) => sites.iter().copied().choose(rng),
         }
+    }
+}
+
+/// Who makes chunks, and who adds up those of a rack.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    requestors: Order,
+    /// `None`: in the same order.
+    repairers: Option<Order>,
+}
+
+impl Selection {
+    /// Those who did so least recently (§4.1), requestors and repairers each by themselves.
+    pub fn least_recently() -> Self {
+        let order = || Order::LeastRecently(LeastRecentlySelected::default());
+        Self { requestors: order(), repairers: Some(order()) }
+    }
+
+    /// The same with one list for both, as the paper draws it.
+    pub fn least_recently_in_one_list() -> Self {
+        Self { repairers: None, ..Self::least_recently() }
+    }
+
+    /// Anyone.
+    pub fn at_random(seed: u64) -> Self {
+        Self { requestors: Order::AtRandom(SmallRng::seed_from_u64(seed)), repairers: None }
+    }
+
+    fn requestor(&mut self, sites: &[SiteId]) -> Option<SiteId> {
+        self.requestors.among(sites)
+    }
+
+    fn repairer(&mut self, sites: &[SiteId]) -> Option<SiteId> {
+        self.repairers.as_mut().unwrap_or(&mut self.requestors).among(sites)
     }
 }
 
@@ -50,8 +74,7 @@ pub struct Repairs<'a> {
     layout: &'a Layout,
     setting: &'a Setting,
     shape: TreeShape,
-    /// Who is chosen.
-    pub selection: Selection,
+    selection: Selection,
     equations: Equations,
 }
 
@@ -120,7 +143,7 @@ impl<'a> Repairs<'a> {
     /// # Errors
     /// As [`Self::equation`].
     pub fn job(&mut self, sites: &[SiteId], lost: usize, requestors: &[SiteId]) -> Result<Job, CodecError> {
-        let at = self.selection.among(requestors).unwrap_or(sites[lost]);
+        let at = self.selection.requestor(requestors).unwrap_or(sites[lost]);
         let tree = self.tree(sites, lost, at)?;
         let mut job = Job::default();
         match self.setting.slices {
@@ -132,7 +155,8 @@ impl<'a> Repairs<'a> {
                 self.add_uses(&mut uses, &tree, sites);
                 // The last slice begins when those before it have gone, and passes every hop by itself.
                 let filling = 1.0 + (tree.depth() - 1) as f64 / slices as f64;
-                job.add(merge(uses), self.setting.chunk * filling, &[]);
+                let task = job.add(merge(uses), self.setting.chunk, &[]);
+                job.tasks[task].filling = filling;
             }
         }
         Ok(job)
@@ -149,7 +173,7 @@ impl<'a> Repairs<'a> {
             in_rack.keys().copied().filter(|&rack| rack != self.cluster.rack_of(at)).collect();
         racks.sort_unstable();
         let chosen: Vec<Option<SiteId>> =
-            racks.iter().map(|rack| self.selection.among(&in_rack[rack])).collect();
+            racks.iter().map(|rack| self.selection.repairer(&in_rack[rack])).collect();
         let term = |&(chunk, coefficient): &(usize, u8)| {
             let site = sites[chunk];
             let cost = match chosen.iter().position(|&one| one == Some(site)) {

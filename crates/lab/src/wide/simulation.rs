@@ -9,6 +9,8 @@ pub struct Task {
     pub uses: Vec<(LinkId, f64)>,
     /// Bytes.
     pub bytes: f64,
+    /// How much longer it takes than its bytes do, as a factor: until the first slice has passed a tree.
+    pub filling: f64,
     /// Earlier tasks of the job.
     pub after: Vec<usize>,
 }
@@ -23,7 +25,7 @@ pub struct Job {
 impl Job {
     /// Adds a task; answers its number.
     pub fn add(&mut self, uses: Vec<(LinkId, f64)>, bytes: f64, after: &[usize]) -> usize {
-        self.tasks.push(Task { uses, bytes, after: after.to_vec() });
+        self.tasks.push(Task { uses, bytes, filling: 1.0, after: after.to_vec() });
         self.tasks.len() - 1
     }
 }
@@ -91,9 +93,9 @@ impl Simulation {
 
     fn begin_task(&mut self, number: usize, task: usize) {
         let Some(running) = &mut self.running[number] else { return };
-        let Task { uses, bytes, .. } = &mut running.job.tasks[task];
+        let Task { uses, bytes, filling, .. } = &mut running.job.tasks[task];
         uses.iter().for_each(|&(link, weight)| self.seen.carried[link] += weight * *bytes);
-        self.network.begin(self.flows.len(), std::mem::take(uses), *bytes);
+        self.network.begin(self.flows.len(), std::mem::take(uses), *bytes * *filling);
         self.flows.push((number, task));
     }
 
