@@ -467,7 +467,7 @@ pub struct WideArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 5_960)]
     pub chunks: usize,
     /// Updates and reads of each workload.
-    #[arg(long, value_name = "COUNT", default_value_t = 50_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
     pub operations: usize,
     /// The first seed.
     #[arg(long, default_value_t = 1)]

@@ -21,6 +21,8 @@ pub struct Network {
     links: Vec<Link>,
     flows: Vec<Flow>,
     is_stale: bool,
+    /// Empty but while rates are shared out.
+    shares: Vec<Share>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ struct Share {
     /// The weights of flows without a rate, and of the background.
     weight: f64,
     flows: Vec<usize>,
+    /// How many of them have no rate.
+    open: usize,
 }
 
 /// Fewer bytes than these are none.
@@ -47,7 +51,8 @@ const NOTHING: f64 = 1e-6;
 impl Network {
     /// No flows yet.
     pub fn new(links: Vec<Link>) -> Self {
-        Self { links, flows: Vec::new(), is_stale: false }
+        let shares = links.iter().map(Share::of).collect();
+        Self { links, flows: Vec::new(), is_stale: false, shares }
     }
 
     /// Begins a flow of so many bytes.
@@ -77,19 +82,24 @@ impl Network {
     }
 
     fn share(&mut self) {
-        let mut shares: Vec<Share> = self.links.iter().map(Share::of).collect();
-        for (index, flow) in self.flows.iter_mut().enumerate() {
+        let Self { links, flows, shares, .. } = self;
+        let mut used: Vec<LinkId> = Vec::new();
+        for (index, flow) in flows.iter_mut().enumerate() {
             flow.rate = 0.0;
             for &(link, weight) in &flow.uses {
-                shares[link].weight += weight;
-                shares[link].flows.push(index);
+                let share = &mut shares[link];
+                if share.flows.is_empty() {
+                    used.push(link);
+                }
+                share.weight += weight;
+                share.open += 1;
+                share.flows.push(index);
             }
         }
-        let mut used: Vec<LinkId> =
-            (0..shares.len()).filter(|&link| !shares[link].flows.is_empty()).collect();
-        while let Some((level, link)) = fullest(&shares, &used) {
+        let all = used.clone();
+        while let Some((level, link)) = fullest(shares, &used) {
             for index in std::mem::take(&mut shares[link].flows) {
-                let flow = &mut self.flows[index];
+                let flow = &mut flows[index];
                 if flow.rate > 0.0 {
                     continue;
                 }
@@ -97,17 +107,18 @@ impl Network {
                 for &(link, weight) in &flow.uses {
                     shares[link].rate -= weight * level;
                     shares[link].weight -= weight;
+                    shares[link].open -= 1;
                 }
             }
-            let flows = &self.flows;
-            used.retain(|&link| shares[link].flows.iter().any(|&index| flows[index].rate == 0.0));
+            used.retain(|&link| shares[link].open > 0);
         }
+        all.into_iter().for_each(|link| shares[link] = Share::of(&links[link]));
     }
 }
 
 impl Share {
     fn of(link: &Link) -> Self {
-        Self { rate: link.rate, weight: link.background, flows: Vec::new() }
+        Self { rate: link.rate, weight: link.background, flows: Vec::new(), open: 0 }
     }
 }
 
