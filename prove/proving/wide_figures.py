@@ -50,9 +50,10 @@ def prove_orders(ledger, rows):
         ledger.add(f"Fig. {figure}: CL is faster than LRC and TL", f"{sum(ahead)} of {len(ahead)} panels", all(ahead), "all")
     for figure in ("9f", "10b", "12f"):
         sets = rows.sets(figure)
-        ahead = [set for set in sets if rows.of(figure, set, "CL, LRS") > max(rows.of(figure, set, "LRC"), rows.of(figure, set, "TL"))]
-        ledger.add(f"Fig. {figure}: a full node's CL with LRS is faster than LRC and TL", f"{len(ahead)} of {len(sets)}: {'; '.join(ahead)}",
-                   len(ahead) == len(sets), "all")
+        for name, rivals, bar in (("without", ("LRC", "TL"), True), ("with LRS too", ("LRC, LRS", "TL, LRS"), None)):
+            ahead = [rows.of(figure, set, "CL, LRS") > max(rows.of(figure, set, rival) for rival in rivals) for set in sets]
+            ledger.add(f"Fig. {figure}: a full node's CL with LRS is faster than LRC and TL {name}", f"{sum(ahead)} of {len(ahead)} points",
+                       bar and all(ahead), "all" if bar else "")
     for figure, r in (("9f", 11), ("12f", 7)):
         rates = [rows.of(figure, f"k=64 r={r} f={f}", "CL, LRS") for f in (2, 3, 4)]
         # Equal but for rounding counts as risen.

@@ -7,6 +7,7 @@ use striate_plan::TreeShape;
 
 use super::cluster::{Cluster, Setting};
 use super::encoding::{Encoding, OWN_LOSS, PUBLISHED_LOSS};
+use super::full_node;
 use super::large;
 use super::layout::Layout;
 use super::repair::{Repairs, Selection};
@@ -24,11 +25,11 @@ pub const SLICES: usize = 256;
 pub fn run(extent: Extent, mut done: impl FnMut(&Row)) -> Result<Vec<Row>, CodecError> {
     let mut table = Table { extent, rows: Vec::new(), done: &mut done };
     single_chunks_of_cold_data(&mut table)?;
-    full_nodes(&mut table, "9f", &Setting::cold(1.0), 11, 0)?;
+    full_node::panel(&mut table, "9f", &Setting::cold(1.0), 11, 0)?;
     faster_gateways(&mut table)?;
     encoding(&mut table);
     single_chunks_of_hot_data(&mut table)?;
-    full_nodes(&mut table, "12f", &Setting::hot(20.0), 7, 8)?;
+    full_node::panel(&mut table, "12f", &Setting::hot(20.0), 7, 8)?;
     changes(&mut table)?;
     large::figures(&mut table)?;
     Ok(table.rows)
@@ -130,7 +131,14 @@ fn faster_gateways(table: &mut Table<'_>) -> Result<(), CodecError> {
     for gbit in [1.0, 2.0, 5.0, 10.0] {
         let set = format!("k=64 f=4, {gbit} Gb/s");
         add_rivals(table, "10a", &set, &[7], &rivals(64, 4, &[7], &Setting::cold(gbit))?, "s");
-        full_node_of(table, ("10b", &format!("{set}, r=11")), &Setting::cold(gbit), [64, 11, 4], 0, None)?;
+        full_node::of_code(
+            table,
+            ("10b", &format!("{set}, r=11")),
+            &Setting::cold(gbit),
+            [64, 11, 4],
+            0,
+            None,
+        )?;
     }
     Ok(())
 }
@@ -144,73 +152,6 @@ fn single_chunks_of_hot_data(table: &mut Table<'_>) -> Result<(), CodecError> {
             add_rivals(table, "12a–e", &set, &[r], &rivals(k, f, &[r], &Setting::hot(clients))?, "ms");
         }
     }
-    Ok(())
-}
-
-/// Chunks that a full node has in §6.1: one of each of 64 stripes.
-const ERASED: usize = 64;
-
-/// Repairs 64 chunks of a node at once, each stripe on all nodes in the same way, and made by nodes of the racks that are read: the
-/// paper's clusters have no other. Bytes a second.
-pub fn full_node_rate(
-    layout: &Layout,
-    setting: &Setting,
-    selection: Selection,
-    clients: usize,
-) -> Result<f64, CodecError> {
-    let servers = layout.rule.rack_limit();
-    let cluster = Cluster::new(layout.parts(), servers + clients, setting);
-    let sites = layout.fixed(&cluster);
-    let mut repairs = Repairs::new(&cluster, layout, setting, TreeShape::Racks, selection);
-    let first = if clients == 0 { 0 } else { servers };
-    let near = repairs.near(&sites, 0, first)?;
-    let jobs = (0..ERASED).map(|_| repairs.job(&sites, 0, &near)).collect::<Result<Vec<_>, _>>()?;
-    let seen = simulation::run(&cluster.links, jobs.into_iter(), ERASED);
-    Ok(ERASED as f64 * setting.chunk / seen.all_s)
-}
-
-/// The rates of a panel for f = 2, 3, 4.
-fn full_nodes(
-    table: &mut Table<'_>,
-    figure: &'static str,
-    setting: &Setting,
-    r: usize,
-    clients: usize,
-) -> Result<(), CodecError> {
-    let stated = if clients == 0 { 14.1 } else { 29.7 };
-    for f in [2, 3, 4] {
-        let set = format!("k=64 r={r} f={f}");
-        full_node_of(table, (figure, &set), setting, [64, r, f], clients, (f == 4).then_some(stated))?;
-    }
-    Ok(())
-}
-
-fn full_node_of(
-    table: &mut Table<'_>,
-    (figure, set): (&'static str, &str),
-    setting: &Setting,
-    [k, r, f]: [usize; 3],
-    clients: usize,
-    stated: Option<f64>,
-) -> Result<(), CodecError> {
-    let combined = Layout::combined(&format!("wide({k},{r},{f})"))?;
-    let rate = |layout: &Layout, selection| {
-        full_node_rate(layout, setting, selection, clients).map(|rate| rate / 1e6)
-    };
-    let with = rate(&combined, Selection::least_recently())?;
-    let of_seed = |seed| rate(&combined, Selection::at_random(seed));
-    let without = table.seeds().map(of_seed).collect::<Result<Vec<_>, _>>()?;
-    table.add((figure, set, "CL, LRS", "MB/s"), &[with], None);
-    let in_one_list = rate(&combined, Selection::least_recently_in_one_list())?;
-    table.add((figure, set, "CL, LRS, one list", "MB/s"), &[in_one_list], None);
-    table.add((figure, set, "CL without LRS", "MB/s"), &without, None);
-    for (name, layout) in [("LRC", Layout::lrc(k, r, f)?), ("TL", Layout::topology(k, f)?)] {
-        let of_seed = |seed| rate(&layout, Selection::at_random(seed));
-        let rates = table.seeds().map(of_seed).collect::<Result<Vec<_>, _>>()?;
-        table.add((figure, set, name, "MB/s"), &rates, None);
-    }
-    let gains: Vec<f64> = without.iter().map(|without| 100.0 * (with / without - 1.0)).collect();
-    table.add((figure, set, "LRS over none", "%"), &gains, stated);
     Ok(())
 }
 

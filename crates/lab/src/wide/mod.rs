@@ -14,12 +14,14 @@
 //! - [`updates`]: changes of a chunk, and of its parities.
 //! - [`sealing`]: what a wide stripe costs to make.
 //! - [`rows`]: values, and the paper's beside them.
-//! - [`figures`]: the paper's figures.
+//! - [`figures`]: the paper's figures,
+//! - [`full_node`]: and those of full nodes.
 //! - [`large`]: 1,000 sites, which the paper does not show.
 
 pub mod cluster;
 pub mod encoding;
 pub mod figures;
+pub mod full_node;
 pub mod large;
 pub mod layout;
 pub mod network;

@@ -3,7 +3,8 @@ use striate_plan::{Scheme, TreeShape, check_placement};
 
 use super::cluster::{Cluster, GBIT, Setting};
 use super::encoding::{Encoding, OWN_LOSS};
-use super::figures::{full_node_rate, single_chunk_s};
+use super::figures::single_chunk_s;
+use super::full_node::{self, Requestors};
 use super::large::{large_setting, repair_large};
 use super::layout::Layout;
 use super::repair::{Repairs, Selection};
@@ -63,7 +64,8 @@ fn both_fitted_rates_give_the_times_that_they_were_fitted_on() {
 #[test]
 fn two_lists_spread_requestors_and_one_list_does_not() {
     let layout = Layout::combined("wide(24,11,4)").unwrap();
-    let rate = |selection| full_node_rate(&layout, &Setting::cold(1.0), selection, 0).unwrap();
+    let anywhere = Requestors { clients: 0, is_at_home: false };
+    let rate = |selection| full_node::rate(&layout, &Setting::cold(1.0), selection, anywhere).unwrap();
     let two = rate(Selection::least_recently());
     assert!(
         two > 1.5 * rate(Selection::least_recently_in_one_list()),
