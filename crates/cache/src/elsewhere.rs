@@ -92,7 +92,8 @@ impl Cache {
                 true if self.inner.wait_for_fill(&question, &live, WAIT_FOR_FETCH).await.is_some() => {
                     Looked::There
                 }
-                true => Looked::Absent,
+                // Whoever was to fill it did not; its home may have said that it is this process's turn.
+                true => self.grant(question, &live).map_or(Looked::Absent, Looked::Granted),
                 false => Looked::OnItsWay,
             };
         }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
-use striate_cache::{Cache, CacheSettings, Keeper, Served};
+use striate_cache::{Cache, CacheSettings, Keeper, Looked, Served};
 use striate_client::{
     Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes,
     ObjectInfo, PutBody, PutRequest, ReadOrder, ReadRange, WriteCondition,
@@ -19,7 +19,7 @@ use striate_runtime::Runtime;
 use striate_site::{
     CacheOptions, CacheStore, ChunkStore, LocalSite, MemoryStore, QueueLimits, Site, SiteIdentity,
 };
-use striate_stripe::{Span, StripeOptions};
+use striate_stripe::{MemoryBlock, Span, StripeOptions};
 
 const MIB: usize = 1 << 20;
 const BUCKET: &str = "bucket";
@@ -477,6 +477,30 @@ fn a_volatile_bucket_is_in_memory_alone_and_bears_as_many_losses_as_it_has_parit
         gateway.client.delete(VOLATILE, "1", WriteCondition::default()).await.unwrap();
         let gone = gateway.get_in(VOLATILE, "1", ReadRange::Whole).await.unwrap_err();
         assert!(matches!(gone, ClientError::NoSuchKey(_)), "{gone}");
+    });
+}
+
+/// Otherwise the block is filled by nobody, and everybody waits for it.
+#[test]
+fn who_waits_for_a_process_that_has_died_fetches_in_its_place() {
+    in_virtual_time(29, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let (dead, one, other) = (sites.gateway().await, sites.gateway().await, sites.gateway().await);
+        let block = [MemoryBlock { content: 7 << 64, len: MIB as u32, crc32c: None, placed: None }];
+        let granted = dead.cache.look(&block, true).await.pop();
+        assert!(matches!(granted, Some(Looked::Granted(_))));
+        // It never says that it gave up.
+        std::mem::forget(granted);
+        runtime.sleep(Duration::from_secs(1)).await;
+        let Some(Looked::Granted(fill)) = one.cache.look(&block, true).await.pop() else {
+            panic!("the right passes on")
+        };
+        let bytes = noise(MIB, 1);
+        let share = one.client.stripes().budget().acquire(MIB).await.unwrap();
+        fill.fill(vec![bytes.clone().into()], share);
+        assert!(matches!(other.cache.look(&block, true).await[..], [Looked::There]));
+        let read = other.cache.read(&block[0], 0..MIB as u32).await.unwrap();
+        assert_eq!(read.blocks[0].concat(), bytes);
     });
 }
 

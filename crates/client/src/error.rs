@@ -139,6 +139,14 @@ pub enum ClientError {
         /// What it said, or why there was no answer.
         reason: String,
     },
+    /// The store that has a bucket's objects does not let one be read or written with the bucket's key.
+    #[error("the origin {endpoint} does not allow it: {reason}")]
+    OriginDenied {
+        /// The store.
+        endpoint: String,
+        /// What it said.
+        reason: String,
+    },
     /// What cannot be asked of another store.
     #[error("{0}")]
     NotForwarded(String),

@@ -45,3 +45,4 @@ pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplained, ReadExplained};
 pub use many::{ObjectHead, ObjectPart, PartStream, ReadOrder};
 pub use object::*;
 pub use put::{MAX_INLINE_LEN, inline_limit};
+pub use record::check_key;

@@ -19,7 +19,7 @@ pub(crate) fn check_supported(profile: &Profile, formats: Formats) -> Result<(),
 ///
 /// # Errors
 /// [`ClientError::KeyTooLong`], or [`ClientError::InvalidArgument`] for an empty key or one with a NUL.
-pub(crate) fn check_key(key: &str) -> Result<(), ClientError> {
+pub fn check_key(key: &str) -> Result<(), ClientError> {
     if key.len() > MAX_KEY_LEN {
         return Err(ClientError::KeyTooLong(key.len()));
     }

@@ -30,7 +30,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 const PAGE: usize = 1_000;
 
 /// What a read must know before it uses anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Of the last write; 0 where there is none that matters.
     pub(crate) epoch: u64,
@@ -68,13 +68,29 @@ impl Fences {
         bucket: &str,
         key: &str,
     ) -> Result<(Option<Origin>, Standing), ClientError> {
-        let rows = [keys::bucket(bucket), keys::fence(bucket, key)];
+        let (origin, standings) = self.look_many(bucket, [key]).await?;
+        Ok((origin, standings.into_iter().next().unwrap_or_default()))
+    }
+
+    /// As [`Fences::look`], of many objects in their order; all in one read.
+    ///
+    /// # Errors
+    /// As [`Fences::look`].
+    pub(crate) async fn look_many(
+        &self,
+        bucket: &str,
+        objects: impl IntoIterator<Item = &str, IntoIter: Send>,
+    ) -> Result<(Option<Origin>, Vec<Standing>), ClientError> {
+        let fences = objects.into_iter().map(|key| keys::fence(bucket, key));
+        let rows: Vec<Bytes> = std::iter::once(keys::bucket(bucket)).chain(fences).collect();
         let mut rows = self.stripes.meta().get_many(&rows).await?.into_iter();
-        let (of_bucket, fence) = (rows.next().flatten(), rows.next().flatten());
-        let of_bucket = of_bucket.ok_or_else(|| ClientError::NoSuchBucket(bucket.to_owned()))?;
+        let of_bucket = rows.next().flatten().ok_or_else(|| ClientError::NoSuchBucket(bucket.to_owned()))?;
         let record: Bucket = of_bucket.record()?;
-        let fence: Fence = fence.as_ref().map(Row::record).transpose()?.unwrap_or_default();
-        Ok((record.origin, Standing { epoch: fence.epoch, is_written: !fence.writes.is_empty() }))
+        let standing = |row: Option<Row>| {
+            let fence: Fence = row.as_ref().map(Row::record).transpose()?.unwrap_or_default();
+            Ok::<_, MetaError>(Standing { epoch: fence.epoch, is_written: !fence.writes.is_empty() })
+        };
+        Ok((record.origin, rows.map(standing).collect::<Result<_, _>>()?))
     }
 
     /// Notes a write of objects.

@@ -107,6 +107,15 @@ impl Head {
         }
     }
 
+    /// As answers of batches describe it.
+    pub(crate) fn described(&self, key: &str) -> ObjectInfo {
+        let headers = self.headers(false);
+        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let mut info = self.info(key);
+        info.attributes.content_type = content_type.unwrap_or_default().to_owned();
+        info
+    }
+
     /// Bytes that it takes, about.
     pub(crate) fn footprint(&self) -> u64 {
         (self.headers.len() + self.etag.len()) as u64 + 200

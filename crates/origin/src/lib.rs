@@ -8,16 +8,20 @@
 //! - [`buckets`]: which buckets these are; [`opened`]: one of them.
 //! - [`upstream`]: requests to origins.
 //! - [`head`]: what an origin says of an object; [`known`]: what is known of objects; [`fences`]: what makes it void.
-//! - [`get`]: reads of objects; [`reading`]: an object's bytes, from memory and from the origin.
+//! - [`asked`]: what a read asks for; [`finding`]: what answers it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]: many objects; [`reading`]: an object's bytes, from memory and from the origin.
 //! - [`explain`]: what a read would do.
 //! - [`forward`]: everything else is passed on.
 //!
 //! What this crate does not know: sites, and how blocks lie in memory.
 
+mod asked;
+mod batch;
+mod batch_put;
 mod buckets;
 mod counts;
 mod explain;
 mod fences;
+mod finding;
 mod forward;
 mod get;
 mod head;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 use s3s::Body;
 use striate_cache::Cache;
-use striate_client::{Client, ClientError};
+use striate_client::{Client, ClientError, GetRequest, ObjectInfo, PartStream, PutRequest, ReadOrder};
 use striate_meta::records::Origin;
 use striate_s3::{Elsewhere, ElsewhereBody, ElsewhereRequest, KeyStore};
 
@@ -108,16 +108,33 @@ impl Elsewhere for Origins {
             // It was made anew, here. The next request finds it.
             return Err(ClientError::Busy);
         };
-        if request.query.split('&').any(|parameter| parameter.split('=').next() == Some("batch")) {
-            let reason = "batches are not read from another store; GET each object";
-            return Err(ClientError::NotForwarded(reason.to_owned()));
-        }
         let is_read = matches!(request.method, Method::GET | Method::HEAD) && !request.key.is_empty();
         if is_read && !is_about(&request.query) {
             request.body = ElsewhereBody::Held(Bytes::new());
             return shared.get(&origin, request, standing).await;
         }
         shared.forward(origin, request).await
+    }
+
+    fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
+        self.shared.clone().read_many(bucket, requests, order)
+    }
+
+    async fn sizes_of(
+        &self,
+        bucket: &str,
+        keys: Vec<String>,
+        until_gap: bool,
+    ) -> Result<Vec<Option<u64>>, ClientError> {
+        self.shared.clone().sizes_of(bucket, keys, until_gap).await
+    }
+
+    async fn create_many(
+        &self,
+        bucket: &str,
+        requests: Vec<PutRequest>,
+    ) -> Vec<Result<ObjectInfo, ClientError>> {
+        self.shared.clone().create_many(bucket, requests).await
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use striate_client::ClientError;
@@ -187,7 +188,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// What an origin says with an error, in short.
-pub(crate) async fn explanation(answer: Response<Incoming>) -> String {
+pub(crate) async fn explanation<B: Body>(answer: Response<B>) -> String {
     let status = answer.status();
     let text = match answer.into_body().collect().await {
         Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),

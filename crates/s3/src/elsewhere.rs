@@ -7,12 +7,13 @@ use std::pin::Pin;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::Stream;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, header};
 use s3s::{Body, StdError};
-use striate_client::{ClientError, RunningChecksum};
+use striate_client::{
+    ClientError, GetRequest, ObjectInfo, PartStream, PutRequest, ReadOrder, RunningChecksum,
+};
 use striate_meta::records::Checksum;
 use striate_meta::records::checksum::Algorithm;
 
@@ -64,6 +65,28 @@ pub trait Elsewhere: Send + Sync {
     /// # Errors
     /// Those of the store's own buckets; [`ClientError::Origin`] and [`ClientError::NotForwarded`].
     async fn answer(&self, request: ElsewhereRequest) -> Result<Response<Body>, ClientError>;
+
+    /// Reads many objects of a bucket, as [`striate_client::Client::read_many`] does.
+    fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream;
+
+    /// The sizes of many objects of a bucket, as [`striate_client::Client::sizes_of`] says them.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::Origin`].
+    async fn sizes_of(
+        &self,
+        bucket: &str,
+        keys: Vec<String>,
+        until_gap: bool,
+    ) -> Result<Vec<Option<u64>>, ClientError>;
+
+    /// Creates many objects of a bucket, as [`striate_client::Client::put_many`] does; those that exist stay as they are, whatever the
+    /// requests' conditions.
+    async fn create_many(
+        &self,
+        bucket: &str,
+        requests: Vec<PutRequest>,
+    ) -> Vec<Result<ObjectInfo, ClientError>>;
 }
 
 /// A request that goes elsewhere, as the front hands it on.
@@ -80,8 +103,9 @@ pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static st
             Method::GET if has("uploads") => Some(("ListMultipartUploads", "s3:ListBucketMultipartUploads")),
             Method::GET if has("versions") => Some(("ListObjectVersions", "s3:ListBucketVersions")),
             Method::GET if query_names(parts).all(is_of_listing) => Some(("ListObjects", "s3:ListBucket")),
+            // Rights and items are looked at one by one, where batches are read.
+            Method::POST if has("batch") => None,
             Method::POST if has("delete") => Some(("DeleteObjects", "s3:DeleteObject")),
-            Method::POST if has("batch") => Some(("Batch", "s3:GetObject")),
             _ => None,
         };
     }
@@ -171,7 +195,6 @@ pub(crate) async fn request(
 
 /// Reads a body that should be empty to its end.
 async fn ended(body: Body) -> Result<Bytes, ClientError> {
-    use futures::StreamExt;
     let mut body = body;
     match body.next().await {
         None => Ok(Bytes::new()),
@@ -261,12 +284,28 @@ impl Elsewhere for AllHere {
     async fn answer(&self, request: ElsewhereRequest) -> Result<Response<Body>, ClientError> {
         Err(ClientError::NoSuchBucket(request.bucket))
     }
+
+    fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, _: ReadOrder) -> PartStream {
+        let bucket = bucket.to_owned();
+        let none = move |position| (position, Err(ClientError::NoSuchBucket(bucket.clone())));
+        stream::iter((0..requests.len()).map(none)).boxed()
+    }
+
+    async fn sizes_of(&self, bucket: &str, _: Vec<String>, _: bool) -> Result<Vec<Option<u64>>, ClientError> {
+        Err(ClientError::NoSuchBucket(bucket.to_owned()))
+    }
+
+    async fn create_many(
+        &self,
+        bucket: &str,
+        requests: Vec<PutRequest>,
+    ) -> Vec<Result<ObjectInfo, ClientError>> {
+        requests.iter().map(|_| Err(ClientError::NoSuchBucket(bucket.to_owned()))).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures::StreamExt;
-
     use super::*;
 
     fn operation_of(method: &str, key: &str, query: &str) -> Option<&'static str> {
@@ -288,6 +327,7 @@ mod tests {
             ("DELETE", "", "", None),
             ("HEAD", "", "", None),
             ("POST", "", "delete", Some("DeleteObjects")),
+            ("POST", "", "batch=put", None),
             ("GET", "k", "", Some("GetObject")),
             ("GET", "k", "tagging", Some("GetObjectSubresource")),
             ("PUT", "k", "partNumber=1&uploadId=x", Some("UploadPart")),

@@ -58,6 +58,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
         E::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage"),
         E::NotForwarded(_) => (StatusCode::NOT_IMPLEMENTED, "NotImplemented"),
         E::Origin { .. } => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+        E::OriginDenied { .. } => (StatusCode::FORBIDDEN, "AccessDenied"),
         E::Busy | E::Overloaded | E::Elsewhere(_) => (StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN),
         // A quota of the metadata is raised or space made by operators; clients try again meanwhile.
         E::Meta(

@@ -109,7 +109,11 @@ impl Gateway {
         hooks: Hooks,
     ) -> Result<Self, GatewayError> {
         let domains = Domains::new(&options.domains).map_err(GatewayError::Domain)?;
-        let translator = Translator { client: client.clone(), region: options.region.clone() };
+        let translator = Translator {
+            client: client.clone(),
+            elsewhere: Arc::clone(&hooks.elsewhere),
+            region: options.region.clone(),
+        };
         let mut builder = S3ServiceBuilder::new(translator.clone());
         builder.set_route(translator);
         let mut config = S3Config::default();

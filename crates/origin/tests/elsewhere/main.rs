@@ -1,5 +1,6 @@
 //! Gateways before a store elsewhere, which counts what it is asked and fails as it is told.
 
+mod batches;
 mod store;
 
 use std::sync::Arc;
@@ -34,6 +35,8 @@ struct World {
     memory: Vec<Arc<dyn Site>>,
     store: Store,
     block_len: usize,
+    /// Bytes of bodies in a gateway's memory, where they are not as usual.
+    in_flight_bytes: Option<usize>,
 }
 
 struct Gateway {
@@ -64,6 +67,7 @@ impl World {
             memory: memory.collect(),
             store: Store::start(&runtime).await,
             block_len: MIB,
+            in_flight_bytes: None,
             caches,
             runtime,
         }
@@ -71,7 +75,9 @@ impl World {
 
     /// A gateway; the first one makes the bucket.
     async fn gateway(&self, ttl: Duration) -> Gateway {
-        let stripes = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        let mut stripes =
+            StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        stripes.in_flight_bytes = self.in_flight_bytes.unwrap_or(stripes.in_flight_bytes);
         let options = ClientOptions { stripes, ..ClientOptions::default() };
         let client =
             Client::open(self.runtime.clone(), self.meta.clone(), Vec::new(), options).await.unwrap();

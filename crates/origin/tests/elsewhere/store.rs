@@ -38,6 +38,9 @@ struct State {
     gets: AtomicU64,
     heads: AtomicU64,
     sent: AtomicU64,
+    /// Requests that are being answered, and the most that were at the same time.
+    open: AtomicU64,
+    most_open: AtomicU64,
 }
 
 /// What goes wrong, or slowly.
@@ -51,6 +54,10 @@ pub struct Faults {
     pub unavailable: u32,
     /// Pause before a write happens.
     pub slow_write: Duration,
+    /// Pause before any answer.
+    pub slow: Duration,
+    /// Requests about keys that begin with this are answered 403.
+    pub denied: Option<&'static str>,
 }
 
 impl Store {
@@ -64,6 +71,8 @@ impl Store {
             gets: AtomicU64::new(0),
             heads: AtomicU64::new(0),
             sent: AtomicU64::new(0),
+            open: AtomicU64::new(0),
+            most_open: AtomicU64::new(0),
         };
         let this = Self { endpoint, state: Arc::new(state) };
         runtime.spawn(this.clone().serve(listener));
@@ -104,7 +113,22 @@ impl Store {
         self.state.sent.load(Ordering::Relaxed)
     }
 
+    /// The most requests that were answered at the same time.
+    pub fn most_open(&self) -> u64 {
+        self.state.most_open.load(Ordering::Relaxed)
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let open = self.state.open.fetch_add(1, Ordering::Relaxed) + 1;
+        self.state.most_open.fetch_max(open, Ordering::Relaxed);
+        let slow = self.state.faults.lock().slow;
+        self.state.runtime.sleep(slow).await;
+        let answer = self.answer_now(request).await;
+        self.state.open.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+
+    async fn answer_now(&self, request: Request<Incoming>) -> Response<Body> {
         let key = request.uri().path().trim_start_matches("/theirs").trim_start_matches('/').to_owned();
         {
             let mut faults = self.state.faults.lock();
@@ -112,16 +136,27 @@ impl Store {
                 faults.unavailable -= 1;
                 return status(StatusCode::SERVICE_UNAVAILABLE);
             }
+            if faults.denied.is_some_and(|prefix| key.starts_with(prefix)) {
+                return status(StatusCode::FORBIDDEN);
+            }
         }
         match *request.method() {
             Method::PUT => {
+                let only_creates = request.headers().contains_key(header::IF_NONE_MATCH);
                 let Ok(body) = request.into_body().collect().await else {
                     return status(StatusCode::BAD_REQUEST);
                 };
                 let pause = self.state.faults.lock().slow_write;
                 self.state.runtime.sleep(pause).await;
-                self.put(&key, body.to_bytes());
-                status(StatusCode::OK)
+                let body = body.to_bytes();
+                let mut answer = status(StatusCode::OK);
+                answer.headers_mut().insert(header::ETAG, etag_of(&body).parse().unwrap());
+                let mut objects = self.state.objects.lock();
+                if only_creates && objects.contains_key(&key) {
+                    return status(StatusCode::PRECONDITION_FAILED);
+                }
+                objects.insert(key, body);
+                answer
             }
             Method::DELETE => {
                 self.state.objects.lock().remove(&key);
@@ -138,11 +173,7 @@ impl Store {
         let counter = if is_head { &self.state.heads } else { &self.state.gets };
         counter.fetch_add(1, Ordering::Relaxed);
         let Some(bytes) = self.get(key) else { return status(StatusCode::NOT_FOUND) };
-        let etag = format!(
-            "\"{:016x}\"",
-            bytes.iter().fold(bytes.len() as u64, |sum, byte| (sum ^ u64::from(*byte))
-                .wrapping_mul(0x0100_0000_01b3))
-        );
+        let etag = etag_of(&bytes);
         let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         if text(header::IF_MATCH).is_some_and(|wanted| wanted != etag) {
             return status(StatusCode::PRECONDITION_FAILED);
@@ -188,6 +219,11 @@ impl Store {
         });
         StreamBody::new(frames).boxed_unsync()
     }
+}
+
+fn etag_of(bytes: &[u8]) -> String {
+    let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("\"{:016x}\"", bytes.iter().fold(bytes.len() as u64, mix))
 }
 
 fn empty() -> Body {

@@ -80,13 +80,14 @@ impl Translator {
         let Sorted { items, refused, positions, requests } = sorted;
         let (content_type, body) = match asked.format {
             Format::Frames => {
-                let parts = logged(self.client.read_many(requests, ReadOrder::Completion), &entered);
+                let parts = self.read_many(&bucket, requests, ReadOrder::Completion);
+                let parts = logged(parts, &entered);
                 let frames = frames::Frames::new(items, &refused, parts, positions);
                 let frames = frames.map(|bytes| Ok::<_, StdError>(Frame::data(bytes)));
                 (frames::CONTENT_TYPE, Body::http_body_unsync(StreamBody::new(frames)))
             }
             Format::Tar => {
-                let parts = logged(self.client.read_many(requests, ReadOrder::Requests), &entered);
+                let parts = logged(self.read_many(&bucket, requests, ReadOrder::Requests), &entered);
                 let archive = archive::archive(items, refused, parts);
                 let archive = archive.map(|bytes| bytes.map(Frame::data));
                 (archive::CONTENT_TYPE, Body::http_body_unsync(StreamBody::new(archive)))
@@ -124,7 +125,10 @@ impl Translator {
                 Err(refusal) => refused.push_back((position, refusal)),
             }
         }
-        let outcomes = self.client.put_many(requests).await;
+        let outcomes = match self.elsewhere.has(&bucket) {
+            true => self.elsewhere.create_many(&bucket, requests).await,
+            false => self.client.put_many(requests).await,
+        };
         turns.end().await.map_err(|broken| entered.fail_broken(broken))?;
         let mut answer = Outcomes::default();
         let mut outcomes = outcomes.into_iter();
@@ -148,8 +152,18 @@ impl Translator {
         for key in &keys.0 {
             authorize("s3:GetObject", Resource::Object(&bucket, key), Some(&entered.identity))?;
         }
-        let sizes = self.client.sizes_of(&bucket, &keys.0, until_gap).await;
+        let sizes = match self.elsewhere.has(&bucket) {
+            true => self.elsewhere.sizes_of(&bucket, keys.0, until_gap).await,
+            false => self.client.sizes_of(&bucket, &keys.0, until_gap).await,
+        };
         json_answer(&Existing::from(sizes.map_err(|error| entered.fail(error))?))
+    }
+
+    fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
+        match self.elsewhere.has(bucket) {
+            true => self.elsewhere.read_many(bucket, requests, order),
+            false => self.client.read_many(requests, order),
+        }
     }
 }
 

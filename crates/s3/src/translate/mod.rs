@@ -27,6 +27,7 @@ use striate_core::Profile;
 
 use crate::authorize::{ACCOUNT_ID, Identity, Resource, authorize};
 use crate::body::Trailers;
+use crate::elsewhere::Elsewhere;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
@@ -45,6 +46,8 @@ const NULL_VERSION: &str = "null";
 #[derive(Clone)]
 pub(crate) struct Translator {
     pub client: Client,
+    /// Answers batches for buckets whose objects are in other stores.
+    pub elsewhere: Arc<dyn Elsewhere>,
     pub region: String,
 }
 

@@ -1,6 +1,10 @@
 //! Batch reads through the gateway: who may, how much, and what is told of them.
 
-use striate_s3::Limits;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use striate_client::{ClientError, GetRequest, ObjectInfo, PartStream, PutRequest, ReadOrder};
+use striate_s3::{Elsewhere, ElsewhereRequest, Limits};
 
 use crate::fixture::{ACCESS, Fixture, limits};
 use crate::wire::{Request, Signer};
@@ -238,4 +242,58 @@ async fn existence_is_answered_for_all_keys_or_for_the_first_without_a_gap() {
     assert_eq!(json(&none), serde_json::json!({"prefix": 0, "sizes": [null]}));
     assert_eq!(ask(r#"{"keys": ["a"]}"#, "/no-bucket?batch=exists").await.error(), (404, "NoSuchBucket"));
     assert_eq!(ask(r#"{"items": []}"#, "/bucket?batch=exists").await.error(), (400, "InvalidRequest"));
+}
+
+/// Knows that the bucket is elsewhere, and what it is asked for.
+struct Far;
+
+#[async_trait::async_trait]
+impl Elsewhere for Far {
+    fn has(&self, bucket: &str) -> bool {
+        bucket == "bucket"
+    }
+
+    async fn answer(&self, _: ElsewhereRequest) -> Result<http::Response<s3s::Body>, ClientError> {
+        panic!("a batch is no request to be passed on")
+    }
+
+    fn read_many(&self, _: &str, requests: Vec<GetRequest>, _: ReadOrder) -> PartStream {
+        let error = |reason| ClientError::OriginDenied { endpoint: "far".to_owned(), reason };
+        let denied = requests.into_iter().map(move |request| Err(error(request.key))).enumerate();
+        futures::stream::iter(denied.collect::<Vec<_>>()).boxed()
+    }
+
+    async fn sizes_of(
+        &self,
+        _: &str,
+        keys: Vec<String>,
+        until_gap: bool,
+    ) -> Result<Vec<Option<u64>>, ClientError> {
+        assert!(until_gap);
+        Ok(keys.iter().map(|key| Some(key.len() as u64)).collect())
+    }
+
+    async fn create_many(&self, _: &str, requests: Vec<PutRequest>) -> Vec<Result<ObjectInfo, ClientError>> {
+        let mut outcomes = Vec::new();
+        for mut request in requests {
+            while request.body.next().await.is_some() {}
+            outcomes.push(Err(ClientError::PreconditionFailed("If-None-Match")));
+        }
+        outcomes
+    }
+}
+
+#[tokio::test]
+async fn batches_on_a_bucket_elsewhere_are_answered_from_there_item_by_item() {
+    let fixture = Fixture::open_before(Arc::new(Far)).await;
+    let mut asked = request(THREE);
+    fixture.signer().sign(&mut asked);
+    let found = frames(&body_of(&fixture, asked).await);
+    assert_eq!(found, [(0, 403, 3), (1, 403, 3), (2, 403, 3), (3, 200, 4)]);
+    let ask =
+        Request::new("POST", "/bucket?batch=exists").body(br#"{"keys": ["a", "bb"], "until_gap": true}"#);
+    assert_eq!(fixture.send(ask).await.body, br#"{"prefix":2,"sizes":[1,2]}"#);
+    let answer = fixture.send(put_request(&put_body(&[("a", b"0123")]))).await;
+    let outcomes = json(&answer);
+    assert_eq!((&outcomes["existing"], &outcomes["items"][0]["status"]), (&1.into(), &412.into()));
 }

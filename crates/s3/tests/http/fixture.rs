@@ -14,8 +14,8 @@ use striate_meta::{
 };
 use striate_runtime::Runtime;
 use striate_s3::{
-    AuditEntry, AuditSink, Certificates, Credentials, Gateway, GatewayOptions, Hooks, KeyStore, Limits,
-    RequestMetrics, SealingKey, serve,
+    AuditEntry, AuditSink, Certificates, Credentials, Elsewhere, Gateway, GatewayOptions, Hooks, KeyStore,
+    Limits, RequestMetrics, SealingKey, serve,
 };
 use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
 use tokio::net::TcpListener;
@@ -97,17 +97,30 @@ impl Fixture {
     }
 
     pub async fn open_with(limits: Limits, domains: &[&str]) -> Self {
-        let fixture = Self::start(limits, domains, None).await;
+        let fixture = Self::start(limits, domains, None, Hooks::default()).await;
+        assert_eq!(fixture.send(Request::new("PUT", "/bucket")).await.status, 200);
+        fixture
+    }
+
+    /// With somebody who knows buckets that are elsewhere.
+    pub async fn open_before(elsewhere: Arc<dyn Elsewhere>) -> Self {
+        let hooks = Hooks { elsewhere, ..Hooks::default() };
+        let fixture = Self::start(limits(), &[], None, hooks).await;
         assert_eq!(fixture.send(Request::new("PUT", "/bucket")).await.status, 200);
         fixture
     }
 
     /// With TLS, and without a bucket.
     pub async fn open_secure(limits: Limits, certificates: Certificates) -> Self {
-        Self::start(limits, &[], Some(certificates)).await
+        Self::start(limits, &[], Some(certificates), Hooks::default()).await
     }
 
-    async fn start(limits: Limits, domains: &[&str], certificates: Option<Certificates>) -> Self {
+    async fn start(
+        limits: Limits,
+        domains: &[&str],
+        certificates: Option<Certificates>,
+        hooks: Hooks,
+    ) -> Self {
         let runtime = Runtime::real();
         let meta =
             Arc::new(CountingMeta { inner: MemoryStore::new(runtime.clone()), calls: AtomicU64::new(0) });
@@ -121,7 +134,7 @@ impl Fixture {
         let domains = domains.iter().map(|domain| (*domain).to_owned()).collect();
         let options = GatewayOptions { domains, limits, ..GatewayOptions::default() };
         let metrics = Arc::new(Counted::default());
-        let hooks = Hooks { audit: audit.clone(), metrics: metrics.clone(), ..Hooks::default() };
+        let hooks = Hooks { audit: audit.clone(), metrics: metrics.clone(), ..hooks };
         let gateway = Gateway::new(runtime.clone(), client, keys.clone(), options, hooks).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,0 +1,142 @@
+//! What a read of an object asks for.
+
+use http::{HeaderMap, HeaderValue, Method, header};
+use striate_client::{ReadCondition, ReadRange};
+use striate_s3::ElsewhereRequest;
+
+use crate::upstream::decode;
+
+/// What a request wants of an object.
+pub(crate) struct Asked {
+    pub(crate) is_head: bool,
+    pub(crate) range: ReadRange,
+    pub(crate) condition: ReadCondition,
+    pub(crate) wants_checksums: bool,
+    /// Headers that the answer is to have instead of the object's.
+    pub(crate) instead: HeaderMap,
+}
+
+impl Asked {
+    /// `None` for what cannot be answered from memory.
+    pub(crate) fn of(request: &ElsewhereRequest) -> Option<Self> {
+        let headers = &request.headers;
+        let has_key_of_customer =
+            headers.keys().any(|name| name.as_str().starts_with("x-amz-server-side-encryption-customer"));
+        if has_key_of_customer || headers.contains_key("x-amz-expected-bucket-owner") {
+            return None;
+        }
+        let mut instead = HeaderMap::new();
+        for parameter in request.query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match name.strip_prefix("response-") {
+                Some(name) => {
+                    let name = http::HeaderName::try_from(name).ok()?;
+                    instead.insert(name, HeaderValue::try_from(decode(value)).ok()?);
+                }
+                None if name == "x-id" => {}
+                None => return None,
+            }
+        }
+        let text = |name: header::HeaderName| headers.get(name)?.to_str().ok();
+        let range = match text(header::RANGE) {
+            None => ReadRange::Whole,
+            Some(text) => match s3s::dto::Range::parse(text) {
+                Ok(s3s::dto::Range::Int { first, last }) => ReadRange::Bytes { first, last },
+                Ok(s3s::dto::Range::Suffix { length }) => ReadRange::Suffix { len: length },
+                Err(_) => ReadRange::Whole,
+            },
+        };
+        let date = |name| {
+            let date = httpdate::parse_http_date(text(name)?).ok()?;
+            Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs())
+        };
+        let condition = ReadCondition {
+            if_match: text(header::IF_MATCH).map(etags),
+            if_none_match: text(header::IF_NONE_MATCH).map(etags),
+            if_modified_since: date(header::IF_MODIFIED_SINCE),
+            if_unmodified_since: date(header::IF_UNMODIFIED_SINCE),
+        };
+        let mode = headers.get("x-amz-checksum-mode").and_then(|mode| mode.to_str().ok());
+        let wants_checksums = mode.is_some_and(|mode| mode.eq_ignore_ascii_case("enabled"));
+        Some(Self { is_head: request.method == Method::HEAD, range, condition, wants_checksums, instead })
+    }
+
+    /// What an item of a batch wants.
+    pub(crate) fn of_item(range: ReadRange, condition: ReadCondition) -> Self {
+        Self { is_head: false, range, condition, wants_checksums: false, instead: HeaderMap::new() }
+    }
+
+    /// The object's head alone.
+    pub(crate) fn head() -> Self {
+        Self { is_head: true, ..Self::of_item(ReadRange::Whole, ReadCondition::default()) }
+    }
+
+    /// What a GET of an object of which nothing is known asks for, from the start of a block on; `None` if its head must be known first.
+    pub(crate) fn first_range(&self, block_len: u64) -> Option<(u64, Option<u64>)> {
+        if self.is_head || self.condition != ReadCondition::default() {
+            return None;
+        }
+        match self.range {
+            ReadRange::Whole => Some((0, None)),
+            ReadRange::Bytes { first, last } => {
+                let end = |last: u64| (last / block_len + 1).saturating_mul(block_len);
+                Some((first / block_len * block_len, last.map(end)))
+            }
+            ReadRange::Suffix { .. } | ReadRange::Part(_) => None,
+        }
+    }
+}
+
+/// The ETags of a condition, without quotes.
+fn etags(text: &str) -> Vec<String> {
+    let etag = |etag: &str| etag.trim().trim_start_matches("W/").trim_matches('"').to_owned();
+    text.split(',').map(etag).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_s3::ElsewhereBody;
+
+    use super::*;
+
+    fn asked(query: &str, headers: &[(&'static str, &'static str)]) -> Option<Asked> {
+        let headers = headers
+            .iter()
+            .map(|&(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
+        Asked::of(&ElsewhereRequest {
+            bucket: "b".to_owned(),
+            key: "k".to_owned(),
+            method: Method::GET,
+            query: query.to_owned(),
+            headers: headers.collect(),
+            body: ElsewhereBody::Held(bytes::Bytes::new()),
+        })
+    }
+
+    #[test]
+    fn what_memory_cannot_answer_passes_by() {
+        assert!(asked("", &[]).is_some() && asked("x-id=GetObject", &[]).is_some());
+        for query in ["versionId=1", "partNumber=2", "tagging"] {
+            assert!(asked(query, &[]).is_none(), "{query}");
+        }
+        assert!(asked("", &[("x-amz-server-side-encryption-customer-key", "k")]).is_none());
+        let overridden = asked("response-content-type=text%2Fplain", &[]).unwrap();
+        assert_eq!(overridden.instead["content-type"], "text/plain");
+    }
+
+    #[test]
+    fn a_first_read_asks_for_whole_blocks() {
+        let first = |range| asked("", &[("range", range)]).unwrap().first_range(100);
+        assert_eq!(asked("", &[]).unwrap().first_range(100), Some((0, None)));
+        assert_eq!(first("bytes=150-160"), Some((100, Some(200))));
+        assert_eq!(first("bytes=99-100"), Some((0, Some(200))));
+        assert_eq!(first("bytes=250-"), Some((200, None)));
+        assert_eq!(first("bytes=-5"), None, "where it is depends on the size");
+        assert_eq!(asked("", &[("if-none-match", "\"a\"")]).unwrap().first_range(100), None);
+    }
+
+    #[test]
+    fn etags_of_conditions_lose_their_quotes() {
+        assert_eq!(etags("\"a\", W/\"b\",*"), ["a", "b", "*"]);
+    }
+}

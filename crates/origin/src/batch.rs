@@ -1,0 +1,360 @@
+//! Many objects in one request: reading them, and asking which exist.
+//!
+//! Each item is found as a GET finds it, after a look at its fence, and fails by itself. Fences are looked at in windows, just before their
+//! items. Small items are read to their end by a few tasks at the same time. Of a larger one only the head is looked up there, and perhaps a
+//! request to the origin opened; its bytes are read when its turn comes, as the receiver takes them.
+//!
+//! So nobody waits in a circle for memory: what is read ahead is small and holds no share of the budget once it is there, and a larger item
+//! holds one only for what it hands out next.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http_body::Body;
+use http_body_util::BodyExt;
+use striate_client::{
+    ClientError, GetRequest, ObjectHead, ObjectPart, ObjectStream, PartStream, ReadOrder, ReadRange,
+    check_key, check_read, resolve_range,
+};
+use tokio::task::AbortHandle;
+
+use crate::asked::Asked;
+use crate::counts::add;
+use crate::fences::Standing;
+use crate::finding::{Begun, Found, Wanted};
+use crate::head::Head;
+use crate::service::Shared;
+use crate::upstream::{Ask, explanation, failed};
+
+/// Items whose fences are looked at together.
+const LOOKED_AT_ONCE: usize = 128;
+/// Items that are found at the same time.
+const FOUND_AT_ONCE: usize = 16;
+/// An item of at most so many bytes is read when it is found.
+const SMALL: u64 = 128 << 10;
+/// Larger items that are read at the same time where order does not matter, if the budget allows.
+const LARGE_AT_ONCE: u64 = 4;
+
+/// An item with its position, and how its object stands.
+pub(crate) struct Item<T> {
+    position: usize,
+    pub(crate) of: T,
+    pub(crate) looked: Result<(Wanted, Standing), ClientError>,
+}
+
+/// An item that is read in its turn.
+enum Later {
+    Found {
+        wanted: Wanted,
+        asked: Asked,
+        standing: Standing,
+        begun: Begun,
+    },
+    /// Its bytes are on their way, past the cache.
+    Open(ObjectHead, ObjectStream),
+}
+
+/// What has become of an item.
+enum Step {
+    /// All of it, or why there is nothing.
+    Done(Result<ObjectPart, ClientError>),
+    Later(Box<Later>),
+}
+
+/// A task that ends when nobody waits for it any more.
+struct Awaited(AbortHandle);
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Shared {
+    /// Reads many objects or ranges of a bucket, each as a GET does. See [`striate_client::Client::read_many`].
+    pub(crate) fn read_many(
+        self: Arc<Self>,
+        bucket: &str,
+        requests: Vec<GetRequest>,
+        order: ReadOrder,
+    ) -> PartStream {
+        let at_once = self.large_at_once(bucket);
+        let items = self.clone().looked_at(bucket, requests, |request| &request.key);
+        let this = self.clone();
+        let steps = items.map(move |item| {
+            let this = this.clone();
+            async move {
+                let step = this.clone().in_task(this.step(item.of, item.looked)).await;
+                (item.position, step.unwrap_or_else(|error| Step::Done(Err(error))))
+            }
+        });
+        let parts = move |(position, step)| match step {
+            Step::Done(part) => stream::iter([part]).map(move |part| (position, part)).boxed(),
+            Step::Later(later) => self.clone().take_later(*later).map(move |part| (position, part)).boxed(),
+        };
+        match order {
+            ReadOrder::Requests => steps.buffered(FOUND_AT_ONCE).flat_map(parts).boxed(),
+            ReadOrder::Completion => {
+                steps.buffer_unordered(FOUND_AT_ONCE).flat_map_unordered(at_once, parts).boxed()
+            }
+        }
+    }
+
+    /// The size of each key's object, `None` where there is none that may be read. With `until_gap` the answer ends before the first of
+    /// these.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::Origin`].
+    pub(crate) async fn sizes_of(
+        self: Arc<Self>,
+        bucket: &str,
+        keys: Vec<String>,
+        until_gap: bool,
+    ) -> Result<Vec<Option<u64>>, ClientError> {
+        let items = self.clone().looked_at(bucket, keys, |key| key);
+        let sizes = items.map(|item| {
+            let this = self.clone();
+            async move {
+                match item.looked {
+                    Ok((wanted, standing)) => this.size_of(&wanted, standing).await,
+                    Err(ClientError::KeyTooLong(_) | ClientError::InvalidArgument(_)) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+        });
+        let sizes = sizes.buffered(FOUND_AT_ONCE);
+        sizes.try_take_while(|size| std::future::ready(Ok(size.is_some() || !until_gap))).try_collect().await
+    }
+
+    /// The size of an object, `None` where there is none that may be read.
+    pub(crate) async fn size_of(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        standing: Standing,
+    ) -> Result<Option<u64>, ClientError> {
+        let Wanted { origin, key, .. } = wanted;
+        let answer = match self.find(wanted, &Asked::head(), standing, None, None).await? {
+            Found::Object { head, .. } | Found::Larger((head, _)) => return Ok(Some(head.size)),
+            Found::Answer(answer, _) => answer,
+            Found::PassBy => {
+                add(&self.upstream.counts.passed_by, 1);
+                self.ask_head(origin, key, None).await?
+            }
+        };
+        let status = answer.status();
+        match answer.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok()) {
+            Some(size) if status.is_success() => Ok(Some(size)),
+            _ if matches!(status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN) => Ok(None),
+            _ => Err(failed(origin, explanation(answer).await)),
+        }
+    }
+
+    /// Items, each with what is to be known before anything of it is used.
+    pub(crate) fn looked_at<T: Send + 'static>(
+        self: Arc<Self>,
+        bucket: &str,
+        items: Vec<T>,
+        key_of: fn(&T) -> &String,
+    ) -> impl Stream<Item = Item<T>> + Send + 'static {
+        let (bucket, mut items) = (Arc::<str>::from(bucket), items.into_iter().enumerate());
+        let windows = std::iter::from_fn(move || {
+            let window: Vec<_> = items.by_ref().take(LOOKED_AT_ONCE).collect();
+            (!window.is_empty()).then_some(window)
+        });
+        let looked = stream::iter(windows).then(move |window| {
+            let (this, bucket) = (self.clone(), bucket.clone());
+            async move { stream::iter(this.look_at_window(&bucket, window, key_of).await) }
+        });
+        looked.flatten()
+    }
+
+    async fn look_at_window<T: Send>(
+        &self,
+        bucket: &Arc<str>,
+        window: Vec<(usize, T)>,
+        key_of: fn(&T) -> &String,
+    ) -> Vec<Item<T>> {
+        let keys: Vec<Arc<str>> = window.iter().map(|(_, of)| key_of(of).as_str().into()).collect();
+        let looked = self.fences.look_many(bucket, keys.iter().map(|key| &**key)).await;
+        let looked = looked.and_then(|(origin, standings)| {
+            let origin = self.buckets.note(bucket, origin.as_ref())?;
+            // One that was made anew, here, is found there by the next request.
+            Ok((origin.ok_or(ClientError::Busy)?, standings))
+        });
+        let item = |(number, ((position, of), key)): (usize, ((usize, T), Arc<str>))| {
+            let looked = check_key(&key).and_then(|()| {
+                let (origin, standings) = looked.as_ref().map_err(ClientError::clone)?;
+                let wanted = Wanted { origin: origin.clone(), bucket: bucket.clone(), key };
+                Ok((wanted, standings[number]))
+            });
+            Item { position, of, looked }
+        };
+        window.into_iter().zip(keys).enumerate().map(item).collect()
+    }
+
+    /// Finds an item, and reads it if it is small.
+    async fn step(
+        self: Arc<Self>,
+        request: GetRequest,
+        looked: Result<(Wanted, Standing), ClientError>,
+    ) -> Step {
+        match self.find_item(request, looked).await {
+            Ok(Later::Open(head, bytes)) if head.range.end - head.range.start <= SMALL => {
+                let (head, pieces) = (Some(Box::new(head)), bytes.try_collect().await);
+                Step::Done(pieces.map(|pieces| ObjectPart { head, pieces, is_last: true }))
+            }
+            Ok(later) => Step::Later(Box::new(later)),
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+
+    async fn find_item(
+        self: &Arc<Self>,
+        request: GetRequest,
+        looked: Result<(Wanted, Standing), ClientError>,
+    ) -> Result<Later, ClientError> {
+        let (wanted, standing) = looked?;
+        let asked = Asked::of_item(request.range, request.condition);
+        Ok(match self.find(&wanted, &asked, standing, None, Some(SMALL)).await? {
+            Found::Larger(begun) => Later::Found { wanted, asked, standing, begun },
+            found => self.opened(&wanted, &asked, found).await?,
+        })
+    }
+
+    /// The bytes of what was found, from wherever they come.
+    async fn opened(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        asked: &Asked,
+        found: Found,
+    ) -> Result<Later, ClientError> {
+        match found {
+            Found::Object { head, range, bytes, .. } => {
+                Ok(Later::Open(ObjectHead { info: head.described(&wanted.key), range }, bytes))
+            }
+            Found::Answer(answer, _) if !answer.status().is_success() => Err(refused(wanted, answer).await),
+            Found::Answer(..) | Found::PassBy | Found::Larger(_) => self.open_past(wanted, asked).await,
+        }
+    }
+
+    /// Asks the origin for an item beside the cache.
+    async fn open_past(&self, wanted: &Wanted, asked: &Asked) -> Result<Later, ClientError> {
+        let Wanted { origin, key, .. } = wanted;
+        add(&self.upstream.counts.passed_by, 1);
+        let mut headers = HeaderMap::new();
+        let range = match asked.range {
+            ReadRange::Bytes { first, last } => {
+                let last = last.map(|last| last.to_string()).unwrap_or_default();
+                Some(format!("bytes={first}-{last}"))
+            }
+            ReadRange::Suffix { len } => Some(format!("bytes=-{len}")),
+            ReadRange::Whole | ReadRange::Part(_) => None,
+        };
+        if let Some(Ok(range)) = range.map(HeaderValue::try_from) {
+            headers.insert(header::RANGE, range);
+        }
+        let answer = self.upstream.read(origin, Ask { method: Method::GET, key, query: "", headers }).await?;
+        let Some(head) = Head::of(answer.status(), answer.headers()) else {
+            return Err(refused(wanted, answer).await);
+        };
+        let info = head.described(key);
+        check_read(&asked.condition, &info)?;
+        let range = resolve_range(asked.range, &info)?;
+        if answer.status() == StatusCode::OK && range != (0..head.size) {
+            return Err(failed(origin, "it does not answer ranges".to_owned()));
+        }
+        self.cache.passed_by(range.end - range.start);
+        let (of, this) = (origin.clone(), self.upstream.counts.clone());
+        let bytes = answer.into_body().into_data_stream().map(move |bytes| {
+            let bytes = bytes.map_err(|error| failed(&of, format!("its answer broke off: {error}")))?;
+            add(&this.bytes, bytes.len() as u64);
+            Ok(bytes)
+        });
+        Ok(Later::Open(ObjectHead { info, range }, bytes.boxed()))
+    }
+
+    /// The parts of an item whose turn it is.
+    fn take_later(
+        self: Arc<Self>,
+        later: Later,
+    ) -> impl Stream<Item = Result<ObjectPart, ClientError>> + Send + 'static {
+        let opening = async move {
+            let found = match later {
+                Later::Open(head, bytes) => return Ok((head, bytes)),
+                Later::Found { wanted, asked, standing, begun } => {
+                    let found = self.find(&wanted, &asked, standing, Some(begun), None).await?;
+                    self.opened(&wanted, &asked, found).await?
+                }
+            };
+            match found {
+                Later::Open(head, bytes) => Ok((head, bytes)),
+                Later::Found { .. } => Err(ClientError::Busy),
+            }
+        };
+        stream::once(opening).flat_map(|opened| match opened {
+            Ok((head, bytes)) => parts(head, bytes).boxed(),
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        })
+    }
+
+    /// Does something in a task of its own, so that it goes on while the receiver pauses, and ends when nobody waits for it.
+    pub(crate) async fn in_task<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let task = self.client.runtime().spawn(work);
+        let _awaited = Awaited(task.abort_handle());
+        task.await.map_err(|_| ClientError::Busy)
+    }
+
+    /// Larger items that are read at the same time: together they hold a quarter of the budget for what is handed out next.
+    fn large_at_once(&self, bucket: &str) -> usize {
+        let block_len = self.buckets.get(bucket).map_or(1, |origin| origin.block_len.max(1));
+        let budget = self.client.stripes().budget().total() as u64;
+        (budget / 4 / block_len).clamp(1, LARGE_AT_ONCE) as usize
+    }
+}
+
+/// An object's bytes as they come, with its head before the first of them.
+fn parts(
+    head: ObjectHead,
+    bytes: ObjectStream,
+) -> impl Stream<Item = Result<ObjectPart, ClientError>> + Send {
+    let left = head.range.end - head.range.start;
+    stream::unfold(Some((Some(Box::new(head)), bytes, left)), |state| async move {
+        let (head, mut bytes, left) = state?;
+        let piece = match bytes.next().await {
+            Some(Ok(piece)) => piece,
+            Some(Err(error)) => return Some((Err(error), None)),
+            None => Bytes::new(),
+        };
+        let Some(left) = left.checked_sub(piece.len() as u64).filter(|left| *left == 0 || !piece.is_empty())
+        else {
+            let reason = "an object has not the length that its origin said".to_owned();
+            return Some((Err(ClientError::Inconsistent { what: "an answer".to_owned(), reason }), None));
+        };
+        let part = ObjectPart { head, pieces: vec![piece], is_last: left == 0 };
+        Some((Ok(part), (left > 0).then_some((None, bytes, left))))
+    })
+}
+
+/// An origin's refusal, as an item's error.
+pub(crate) async fn refused<B: Body>(wanted: &Wanted, answer: Response<B>) -> ClientError {
+    let Wanted { origin, key, .. } = wanted;
+    let (status, headers) = (answer.status(), answer.headers());
+    let size = headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok()?.rsplit_once('/'));
+    let size = size.and_then(|(_, size)| size.parse().ok()).unwrap_or(0);
+    match status {
+        StatusCode::PRECONDITION_FAILED => return ClientError::PreconditionFailed("If-Match"),
+        StatusCode::RANGE_NOT_SATISFIABLE => return ClientError::InvalidRange { size },
+        _ => {}
+    }
+    let reason = explanation(answer).await;
+    match status {
+        StatusCode::NOT_FOUND if !reason.contains("NoSuchBucket") => ClientError::NoSuchKey(key.to_string()),
+        StatusCode::FORBIDDEN => ClientError::OriginDenied { endpoint: origin.endpoint.clone(), reason },
+        _ => failed(origin, reason),
+    }
+}

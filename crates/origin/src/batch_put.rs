@@ -1,0 +1,178 @@
+//! Creating many objects at an origin: each by a PUT of its own with `If-None-Match: *`, fenced as every write is.
+//!
+//! What exists, as far as a GET would find, is not sent: that saves its bytes, and not every store knows `If-None-Match`. The bodies
+//! come one after the other from one connection. A small one is gathered before it is sent, so that it does not keep the next one waiting.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use s3s::StdError;
+use striate_client::{ClientError, ObjectInfo, ObjectStream, PutBody, PutRequest};
+use striate_s3::{ElsewhereBody, ElsewhereRequest};
+use striate_stripe::Share;
+
+use crate::batch::refused;
+use crate::fences::Standing;
+use crate::finding::Wanted;
+use crate::service::Shared;
+
+/// Objects that are created at the same time.
+const CREATED_AT_ONCE: usize = 16;
+/// A body of at most so many bytes is gathered.
+const GATHERED: u64 = 1 << 20;
+
+impl Shared {
+    /// Creates many objects of a bucket. See [`striate_client::Client::put_many`].
+    pub(crate) async fn create_many(
+        self: Arc<Self>,
+        bucket: &str,
+        requests: Vec<PutRequest>,
+    ) -> Vec<Result<ObjectInfo, ClientError>> {
+        let items = self.clone().looked_at(bucket, requests, |request| &request.key);
+        let created = items.map(move |item| {
+            let this = self.clone();
+            async move {
+                let (wanted, standing) = item.looked?;
+                this.clone().in_task(this.create(wanted, standing, item.of)).await?
+            }
+        });
+        created.buffered(CREATED_AT_ONCE).collect().await
+    }
+
+    async fn create(
+        self: Arc<Self>,
+        wanted: Wanted,
+        standing: Standing,
+        request: PutRequest,
+    ) -> Result<ObjectInfo, ClientError> {
+        let exists = ClientError::PreconditionFailed("If-None-Match");
+        if self.size_of(&wanted, standing).await?.is_some() {
+            return Err(exists);
+        }
+        let PutRequest { key, attributes, content_len, body, .. } = request;
+        let unknown = || ClientError::InvalidRequest("the length of a body must be said".to_owned());
+        let len = content_len.ok_or_else(unknown)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::IF_NONE_MATCH, HeaderValue::from_static("*"));
+        if !attributes.content_type.is_empty() {
+            let value = HeaderValue::try_from(&attributes.content_type);
+            let value = value.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
+            headers.insert(header::CONTENT_TYPE, value);
+        }
+        let (body, _share) = self.outgoing(body, len).await?;
+        let (bucket, query) = (wanted.bucket.to_string(), String::new());
+        let outbound = ElsewhereRequest { bucket, key, method: Method::PUT, query, headers, body };
+        let answer = self.forward(wanted.origin.clone(), outbound).await?;
+        match answer.status() {
+            status if status.is_success() => {
+                let etag = answer.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok());
+                Ok(created(&wanted, etag.unwrap_or_default(), len))
+            }
+            StatusCode::PRECONDITION_FAILED => Err(exists),
+            StatusCode::CONFLICT => Err(ClientError::Conflict),
+            _ => Err(refused(&wanted, answer).await),
+        }
+    }
+
+    /// A body as it is sent, with its share of the budget where it was gathered.
+    async fn outgoing(
+        &self,
+        body: Box<dyn PutBody>,
+        len: u64,
+    ) -> Result<(ElsewhereBody, Option<Share>), ClientError> {
+        let mut bytes = measured(body, len);
+        if len > GATHERED {
+            // Its turn has come when its first bytes have: no connection waits for those before it.
+            let first = bytes.next().await;
+            let bytes = stream::iter(first).chain(bytes).map_err(|error| StdError::from(error.to_string()));
+            return Ok((ElsewhereBody::Streamed { bytes: bytes.boxed(), len }, None));
+        }
+        let first = bytes.try_next().await?.unwrap_or_default();
+        let share = self.client.stripes().budget().acquire(len as usize).await?;
+        let mut gathered = Vec::with_capacity(len as usize);
+        gathered.extend_from_slice(&first);
+        while let Some(piece) = bytes.try_next().await? {
+            gathered.extend_from_slice(&piece);
+        }
+        Ok((ElsewhereBody::Held(gathered.into()), Some(share)))
+    }
+}
+
+/// The bytes of a body, of which the last come when all of it is verified; an error where these are not `expected` ones.
+fn measured(body: Box<dyn PutBody>, expected: u64) -> ObjectStream {
+    struct State {
+        body: Box<dyn PutBody>,
+        got: u64,
+        held: Option<Bytes>,
+        has_ended: bool,
+    }
+    let state = State { body, got: 0, held: None, has_ended: false };
+    let pieces = stream::try_unfold(state, move |mut state| async move {
+        while !state.has_ended {
+            let piece = state.body.next().await.transpose()?;
+            state.got += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+            state.has_ended = piece.is_none();
+            if state.got > expected || state.has_ended && state.got < expected {
+                return Err(ClientError::IncompleteBody { expected, got: state.got });
+            }
+            if let Some(piece) = piece
+                && let Some(held) = state.held.replace(piece)
+            {
+                return Ok(Some((held, state)));
+            }
+        }
+        Ok(state.held.take().map(|last| (last, state)))
+    });
+    pieces.boxed()
+}
+
+fn created(wanted: &Wanted, etag: &str, size: u64) -> ObjectInfo {
+    ObjectInfo {
+        key: wanted.key.to_string(),
+        version: [0; 16],
+        size,
+        modified_unix_ms: 0,
+        etag: etag.trim_matches('"').to_owned(),
+        attributes: striate_client::ObjectAttributes::default(),
+        checksums: Vec::new(),
+        parts: Vec::new(),
+        profile: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pieces(Vec<Result<Bytes, ClientError>>);
+
+    #[async_trait::async_trait]
+    impl PutBody for Pieces {
+        async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+            (!self.0.is_empty()).then(|| self.0.remove(0))
+        }
+    }
+
+    async fn sent(pieces: Vec<Result<&'static str, ClientError>>, len: u64) -> (String, bool) {
+        let pieces = pieces.into_iter().map(|piece| piece.map(|text| Bytes::from_static(text.as_bytes())));
+        let mut bytes = measured(Box::new(Pieces(pieces.collect())), len);
+        let mut all = String::new();
+        while let Some(piece) = bytes.next().await {
+            let Ok(piece) = piece else { return (all, false) };
+            all.push_str(std::str::from_utf8(&piece).unwrap());
+        }
+        (all, true)
+    }
+
+    #[tokio::test]
+    async fn the_last_bytes_of_a_body_go_out_when_it_is_verified_and_has_its_length() {
+        assert_eq!(sent(vec![Ok("ab"), Ok("c")], 3).await, ("abc".to_owned(), true));
+        assert_eq!(sent(vec![], 0).await, (String::new(), true));
+        let broken = ClientError::Body("wrong checksum".to_owned());
+        assert_eq!(sent(vec![Ok("ab"), Ok("c"), Err(broken)], 3).await, ("ab".to_owned(), false));
+        assert_eq!(sent(vec![Ok("ab")], 3).await, (String::new(), false), "too short");
+        assert_eq!(sent(vec![Ok("ab"), Ok("cd")], 3).await, (String::new(), false), "too long");
+    }
+}

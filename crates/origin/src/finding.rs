@@ -1,0 +1,231 @@
+//! Finding an object: what is known of it and still holds, or else what its origin says; and its bytes.
+//!
+//! GET, HEAD and the items of batches are all answered from here. Of an object of which nothing is known a read asks its origin for the bytes
+//! at once; what is in memory all the same is read there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use hyper::body::Incoming;
+use striate_client::{ClientError, ObjectStream, check_read, resolve_range};
+use striate_runtime::Instant;
+
+use crate::asked::Asked;
+use crate::counts::add;
+use crate::fences::Standing;
+use crate::head::Head;
+use crate::known::{Known, ObjectName, Turn};
+use crate::opened::Opened;
+use crate::reading::{Object, ReadError, Reading, Run};
+use crate::service::Shared;
+use crate::upstream::Ask;
+
+/// How often a read begins anew because the object was replaced under it.
+const MAX_RESTARTS: usize = 4;
+
+/// An object of a bucket that is elsewhere.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) origin: Arc<Opened>,
+    /// The bucket as it is called here.
+    pub(crate) bucket: Arc<str>,
+    pub(crate) key: Arc<str>,
+}
+
+/// What is known of an object when its bytes are yet to be read, and perhaps these on their way.
+pub(crate) type Begun = (Arc<Head>, Option<Run>);
+
+/// What a read has found.
+pub(crate) enum Found {
+    Object {
+        head: Arc<Head>,
+        /// The bytes that are wanted.
+        range: Range<u64>,
+        bytes: ObjectStream,
+        /// Whether the first bytes came from memory; `None` where only the head was asked for.
+        is_hit: Option<bool>,
+    },
+    /// More bytes than the caller takes at once.
+    Larger(Begun),
+    /// Something that cannot be cached: an error, or an answer without an ETag. Said whether it answers a GET or HEAD itself.
+    Answer(Response<Incoming>, bool),
+    /// The object is being written: the origin is to be asked beside the cache.
+    PassBy,
+}
+
+/// What an origin was found to have.
+enum Learned {
+    /// This, and perhaps its bytes on their way.
+    Object(Arc<Head>, Option<Run>),
+    /// Something that cannot be cached: an error, or an answer without an ETag. Said whether it answers the request itself.
+    Answer(Response<Incoming>, bool),
+}
+
+impl Shared {
+    /// Finds an object, from what was `begun` if that is said. Of one of which more than `most` bytes are wanted nothing is read.
+    ///
+    /// # Errors
+    /// Those of conditions and ranges; [`ClientError::Origin`].
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        asked: &Asked,
+        mut standing: Standing,
+        mut begun: Option<Begun>,
+        most: Option<u64>,
+    ) -> Result<Found, ClientError> {
+        let Wanted { origin, bucket, key } = wanted;
+        let name = ObjectName::new(origin, key);
+        for _ in 0..MAX_RESTARTS {
+            if standing.is_written {
+                return Ok(Found::PassBy);
+            }
+            let (head, run) = match begun.take() {
+                Some(begun) => begun,
+                None => match self.learn(origin, key, &name, standing.epoch, asked).await? {
+                    Learned::Object(head, run) => (head, run),
+                    Learned::Answer(answer, is_final) => return Ok(Found::Answer(answer, is_final)),
+                },
+            };
+            let info = head.info(key);
+            check_read(&asked.condition, &info)?;
+            let range = resolve_range(asked.range, &info)?;
+            if asked.is_head {
+                return Ok(Found::Object { head, range, bytes: stream::empty().boxed(), is_hit: None });
+            }
+            if most.is_some_and(|most| range.end - range.start > most) {
+                return Ok(Found::Larger((head, run)));
+            }
+            let blocks = origin.blocks(key, &head);
+            let object = Object { origin: origin.clone(), key: key.clone(), head: head.clone(), blocks };
+            match Reading::new(self.clone(), object, range.clone(), run).open().await {
+                Ok((bytes, is_hit)) => {
+                    return Ok(Found::Object { head, range, bytes, is_hit: Some(is_hit) });
+                }
+                Err(ReadError::Failed(error)) => return Err(error),
+                Err(ReadError::Changed) => {
+                    add(&self.upstream.counts.changes, 1);
+                    self.known.forget(&name);
+                    standing = self.fences.look(bucket, key).await?.1;
+                }
+            }
+        }
+        Err(ClientError::Busy)
+    }
+
+    /// What is known of an object, or its origin says.
+    async fn learn(
+        self: &Arc<Self>,
+        origin: &Arc<Opened>,
+        key: &str,
+        name: &ObjectName,
+        epoch: u64,
+        asked: &Asked,
+    ) -> Result<Learned, ClientError> {
+        let runtime = self.client.runtime();
+        let mut has_waited = false;
+        let _asker = loop {
+            let now = runtime.now();
+            let holds = |known: &Known| {
+                known.epoch == epoch && now.saturating_duration_since(known.asked_at) < origin.ttl
+            };
+            if let Some(known) = self.known.get(name).filter(holds) {
+                return Ok(Learned::Object(known.head, None));
+            }
+            // With a ttl of zero every request asks for itself.
+            if origin.ttl.is_zero() {
+                break None;
+            }
+            match self.known.turn(name, epoch) {
+                Turn::Ask(asker) => break Some(asker),
+                Turn::Wait(_) if has_waited => break None,
+                Turn::Wait(mut done) => {
+                    has_waited = true;
+                    // The sender never sends: this ends when it is dropped.
+                    let _ = done.changed().await;
+                }
+            }
+        };
+        let (stale, asked_at) = (self.known.get(name), runtime.now());
+        let first = asked.first_range(origin.block_len).filter(|_| stale.is_none());
+        let answer = self.ask_head(origin, key, first).await?;
+        if stale.is_some() {
+            add(&self.upstream.counts.revalidations, 1);
+        }
+        let (status, headers) = (answer.status(), answer.headers());
+        let Some(head) = Head::of(status, headers).map(Arc::new) else {
+            // A range that is outside, or no object, or nothing that can be cached.
+            self.known.forget(name);
+            return match first {
+                Some(_) if status == StatusCode::RANGE_NOT_SATISFIABLE => self.learn_head(origin, key).await,
+                Some(_) => Ok(Learned::Answer(answer, !status.is_success())),
+                None => Ok(Learned::Answer(answer, asked.is_head)),
+            };
+        };
+        if stale.is_some_and(|stale| stale.head.etag != head.etag) {
+            add(&self.upstream.counts.changes, 1);
+        }
+        let run = match first {
+            Some((from, _)) => self.first_run(origin, key, &head, from, answer).await,
+            None => None,
+        };
+        self.note(name, &head, epoch, asked_at);
+        Ok(Learned::Object(head, run))
+    }
+
+    fn note(&self, name: &ObjectName, head: &Arc<Head>, epoch: u64, asked_at: Instant) {
+        self.known.learn(name.clone(), Known { head: head.clone(), epoch, asked_at });
+    }
+
+    /// Asks for an object's head, or for its bytes from the start of a block on.
+    pub(crate) async fn ask_head(
+        &self,
+        origin: &Opened,
+        key: &str,
+        first: Option<(u64, Option<u64>)>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
+        let range = match first {
+            Some((from, Some(until))) => Some(format!("bytes={from}-{}", until - 1)),
+            Some((from, None)) if from > 0 => Some(format!("bytes={from}-")),
+            _ => None,
+        };
+        if let Some(Ok(range)) = range.map(HeaderValue::try_from) {
+            headers.insert(header::RANGE, range);
+        }
+        let method = if first.is_some() { Method::GET } else { Method::HEAD };
+        self.upstream.read(origin, Ask { method, key, query: "", headers }).await
+    }
+
+    /// An object's head alone, to say that a range is outside.
+    async fn learn_head(&self, origin: &Opened, key: &str) -> Result<Learned, ClientError> {
+        let answer = self.ask_head(origin, key, None).await?;
+        Ok(match Head::of(answer.status(), answer.headers()) {
+            Some(head) => Learned::Object(Arc::new(head), None),
+            None => Learned::Answer(answer, false),
+        })
+    }
+
+    /// The bytes that came with the first answer, unless memory has them or somebody fetches them already.
+    async fn first_run(
+        self: &Arc<Self>,
+        origin: &Arc<Opened>,
+        key: &str,
+        head: &Arc<Head>,
+        from: u64,
+        answer: Response<Incoming>,
+    ) -> Option<Run> {
+        let from = if answer.status() == StatusCode::OK { 0 } else { from };
+        let sent = answer.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok()?;
+        let object = Object {
+            origin: origin.clone(),
+            key: key.into(),
+            head: head.clone(),
+            blocks: origin.blocks(key, head),
+        };
+        Run::new(answer.into_body(), from..from + sent).settle(self, &object).await
+    }
+}
