@@ -1,16 +1,14 @@
 //! Opening an object: one read of its row, conditions, range, and its first block ([`crate::reader`]), so that an
 //! object that cannot be read is an error and not an answer that breaks off.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use striate_core::SiteId;
 use striate_meta::records::{Object, UploadPart, object::Body};
 use striate_meta::{Row, keys};
-use striate_stripe::{Phase, Sample, SampledObject, id16};
+use striate_stripe::{Phase, Sample, SampledObject, id16, is_gone_from_memory, remove_gone_from_memory};
 use tracing::{Instrument, debug_span};
 
 use crate::blocks::{BlockWalk, gone};
@@ -138,7 +136,13 @@ impl Client {
             error => return error,
         }
         let mut tx = self.transaction();
-        tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key);
+        let removed = row
+            .record()
+            .map_err(ClientError::from)
+            .and_then(|object| remove_gone_from_memory(&mut tx, &row, &object).map_err(ClientError::from));
+        if let Err(error) = removed {
+            return error;
+        }
         let client = self.clone();
         self.inner.runtime.spawn(async move {
             // Who fails here leaves it to the next reader.
@@ -150,17 +154,8 @@ impl Client {
     /// Whether an object was in the memory of sites that have left the cluster.
     async fn was_on_sites_that_left(&self, row: &Row) -> bool {
         let Ok(Object { body: Some(Body::Memory(list)), .. }) = row.record() else { return false };
-        // One inside its gateway's process has no row, and always answers.
-        let sites = list.blocks.iter().flat_map(|block| &block.sites).filter(|site| **site != u32::MAX);
-        let sites: BTreeSet<u32> = sites.copied().filter(|site| *site != 0).collect();
-        let rows: Vec<_> = sites.iter().map(|site| keys::memory_site(SiteId(*site))).collect();
-        let Ok(rows) = self.inner.meta.get_many(&rows).await else { return false };
-        let left: BTreeSet<u32> =
-            sites.iter().zip(rows).filter(|(_, row)| row.is_none()).map(|(site, _)| *site).collect();
-        list.blocks.iter().any(|block| {
-            let lost = block.sites.iter().filter(|site| **site == 0 || left.contains(site)).count();
-            block.sites.len() - lost < block.splits as usize
-        })
+        let Ok(left) = self.inner.stripes.memory_sites_that_left(&list.blocks).await else { return false };
+        list.blocks.iter().any(|block| is_gone_from_memory(block, |_, site| left.contains(&site)))
     }
 
     /// The record of a key's current object.

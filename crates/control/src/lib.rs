@@ -9,6 +9,7 @@
 //! - [`garbage`]: removes chunks that nothing names, after a grace.
 //! - [`abandoned`]: collects what writers left behind that are gone.
 //! - [`parts`]: takes down the parts of multipart uploads and objects that are gone.
+//! - [`volatile`]: removes the rows of objects that were in memory only and are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
 //! - [`packing`]: rewrites small objects into partitions that they share; [`repacking`] gives the space of dead ones back;
 //!   [`packing_service`] does both by itself, [`pack_run`] for somebody who waits, and [`unpacking`] undoes it.
@@ -51,6 +52,7 @@ pub mod unpacking;
 pub mod upgrade;
 pub mod upkeep;
 pub mod verify;
+pub mod volatile;
 
 mod entries;
 mod object_stripes;
@@ -92,3 +94,4 @@ pub use unpacking::{TellUnpacked, UnpackProgress, UnpackReport, split_packed, un
 pub use upgrade::{FinalizeError, Gate, GateView, LEADER_ROLE, ProcessReport, Reader};
 pub use upkeep::{Upkeep, UpkeepOptions};
 pub use verify::{VerifyProgress, VerifyReport, verify};
+pub use volatile::{VolatileReport, sweep_volatile};

@@ -10,6 +10,7 @@ use crate::hot_copies::{HotCopies, HotCopiesOptions};
 use crate::packing_service::{PackingOptions, PackingService};
 use crate::repair_service::{RepairOptions, RepairService};
 use crate::scrub::keep_scrubbing;
+use crate::volatile::keep_sweeping;
 
 /// What the upkeep is told.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,7 +94,9 @@ impl Upkeep {
             };
             let collecting = keep_collecting(stripes.clone(), COLLECT_EVERY);
             let packing = self.packing.run(stripes.clone());
-            futures::future::join4(collecting, self.repair.run(stripes.clone()), scrub, packing).await;
+            let keeping =
+                futures::future::join4(collecting, self.repair.run(stripes.clone()), scrub, packing);
+            futures::future::join(keeping, keep_sweeping(stripes.clone())).await;
         })
     }
 }

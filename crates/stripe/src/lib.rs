@@ -14,6 +14,7 @@ pub mod table;
 mod budget;
 mod holders;
 mod locations;
+mod memory_only;
 mod options;
 mod read;
 mod sites;
@@ -24,6 +25,7 @@ mod write;
 pub use budget::{BudgetView, ByteBudget, Pinned, Share};
 pub use error::StripeError;
 pub use holders::{Holder, Parked, Registered, Shrink};
+pub use memory_only::{OWN_MEMORY, is_gone_from_memory, remove_gone_from_memory};
 pub use options::StripeOptions;
 pub use read::{
     BlockCache, BlockExplained, BlocksRead, ChunkExplained, ExtentExplained, Histogram, HistogramView,

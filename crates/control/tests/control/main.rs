@@ -22,4 +22,5 @@ mod scrubbing;
 mod sealing;
 mod statistics;
 mod unpacking;
+mod volatile;
 mod wide_codes;

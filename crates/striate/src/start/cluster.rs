@@ -31,7 +31,7 @@ use striate_origin::Origins;
 use striate_runtime::{Instant, JoinHandle, Runtime};
 use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, Site, SiteIdentity, StoreStatus};
-use striate_stripe::StripeOptions;
+use striate_stripe::{OWN_MEMORY, StripeOptions};
 
 use super::directories::{Found, inspect};
 use super::lock::{DirectoryLock, LOCK_FILE};
@@ -379,9 +379,6 @@ impl std::fmt::Debug for Cluster {
         f.debug_struct("Cluster").field("id", &self.id()).finish_non_exhaustive()
     }
 }
-
-/// The number of a memory site in the process of its gateway, which nobody else sees.
-const OWN_MEMORY: SiteId = SiteId(u32::MAX);
 
 /// Makes a memory site in this process, which is the whole tier.
 fn memory_site(

@@ -10,7 +10,7 @@ use striate_plan::{Policy, QueryPiece, QueryPlan};
 
 use super::cached::ServedFrom;
 use super::gathering::{Piece, StripeRead, trim};
-use super::span::Span;
+use super::span::{MemoryBlock, Span, Stored};
 use crate::error::StripeError;
 use crate::sites::Sites;
 use crate::table::{OpenedStripe, StripeTable};
@@ -305,6 +305,14 @@ impl Located {
     }
 }
 
+/// A block whose row says where in memory it is, and of which nobody can be asked: it is not known to be gone.
+fn out_of_reach(of: &Stored) -> Option<StripeError> {
+    let Stored::Memory(MemoryBlock { content, placed: Some(placed), .. }) = of else { return None };
+    let (stripe, needed) = (StripeId(*content), placed.splits);
+    let reason = "no memory site answers".to_owned();
+    Some(StripeError::Unreadable { stripe, needed, available: 0, reason })
+}
+
 /// The stripes of spans, each once, and of every span which it is: its cached form where there is one.
 fn stripes_of(
     spans: &[Span],
@@ -312,7 +320,7 @@ fn stripes_of(
 ) -> Result<(Vec<StripeId>, Vec<usize>), StripeError> {
     let id_of = |number: usize| match cached.get(number) {
         Some(Some(cached)) => Ok(cached.id),
-        _ => spans[number].of.stripe(),
+        _ => spans[number].of.stripe().map_err(|error| out_of_reach(&spans[number].of).unwrap_or(error)),
     };
     if spans.len() == 1 {
         return Ok((vec![id_of(0)?], vec![0]));
