@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
+use striate_codec::ChunkSet;
 use striate_core::{SiteId, StripeId, cached};
 use striate_meta::records::Block;
 use striate_plan::MemorySite;
@@ -30,6 +31,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::fill::{self, split_len};
 use crate::known::{Due, KnownBlocks, NameHasher, Sites, code};
 use crate::names::name;
+use crate::refill::Pace;
 use crate::view::{CacheCounts, Served};
 
 /// A home that has not answered by then is not waited for.
@@ -52,12 +54,19 @@ pub struct CacheSettings {
     pub split_bytes: u64,
     /// Whether writes fill the cache, as reads do.
     pub fills_writes: bool,
+    /// Bytes of blocks a second of which lost splits are written again; 0: none.
+    pub refill_bytes_per_s: u64,
 }
 
 impl Default for CacheSettings {
-    /// 16 MiB on their way, splits of 1 MiB, of what is read.
+    /// 16 MiB on their way, splits of 1 MiB, of what is read; 64 MiB a second are filled again.
     fn default() -> Self {
-        Self { fill_bytes: 16 << 20, split_bytes: SPLIT_BYTES, fills_writes: false }
+        Self {
+            fill_bytes: 16 << 20,
+            split_bytes: SPLIT_BYTES,
+            fills_writes: false,
+            refill_bytes_per_s: 64 << 20,
+        }
     }
 }
 
@@ -79,6 +88,7 @@ pub(crate) struct Inner {
     pub(crate) on_the_way: Semaphore,
     pub(crate) split_bytes: u64,
     fills_writes: bool,
+    pub(crate) refill_pace: Pace,
     pub(crate) counts: CacheCounts,
 }
 
@@ -133,6 +143,7 @@ impl Cache {
             on_the_way: Semaphore::new(kib_on_the_way as usize),
             split_bytes: settings.split_bytes,
             fills_writes: settings.fills_writes,
+            refill_pace: Pace::new(settings.refill_bytes_per_s),
             counts: CacheCounts::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -423,12 +434,19 @@ impl Inner {
             return self.counts.served(Served::Bypass, len, 0);
         };
         match from {
-            ServedFrom::Cache => {
+            ServedFrom::Cache { missing } => {
                 self.counts.served(Served::Hit, len, len);
+                if !missing.is_empty() {
+                    let (of, whole) = (span.of.clone(), span.is_whole().then(|| bytes.to_vec()));
+                    let live = live.clone();
+                    self.spawn(|this| async move {
+                        this.refill(question, of, whole, missing, &live).await;
+                    });
+                }
                 let due = self.known.note_read(question.name, self.runtime.now());
                 if due != Due::default() {
-                    let whole = span.is_whole().then(|| bytes.to_vec());
-                    self.spawn(|this| async move { this.follow(question, due, whole, &live).await });
+                    let (of, whole) = (span.of.clone(), span.is_whole().then(|| bytes.to_vec()));
+                    self.spawn(|this| async move { this.follow(question, of, due, whole, &live).await });
                 }
             }
             ServedFrom::Both { cached } => {
@@ -463,15 +481,24 @@ impl Inner {
     }
 
     /// Tells a block's home of reads, and makes it as many parities as the home says.
-    async fn follow(&self, question: Question, due: Due, whole: Option<Vec<Bytes>>, live: &Sites) {
+    async fn follow(
+        &self,
+        question: Question,
+        of: Stored,
+        due: Due,
+        whole: Option<Vec<Bytes>>,
+        live: &Sites,
+    ) {
         let name = question.name;
         if let Some(reads) = due.tell {
             let tended = self.tell(question.home, vec![question.tend(reads, TendMatter::Look)]).await;
             match tended.first() {
                 Some(tended) if tended.standing == Standing::Granted => {
-                    // The block was evicted. Forget it, so that the next read asks its home and fills it again.
-                    self.known.forget(name);
+                    // Its home does not have the first split. The others may be there; if not, the next read fills the block again.
                     self.tell(question.home, vec![question.tend(0, TendMatter::GaveUp)]).await;
+                    if !self.refill(question, of, whole, ChunkSet::first(1), live).await {
+                        self.known.forget(name);
+                    }
                     return;
                 }
                 Some(tended) => {

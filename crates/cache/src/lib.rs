@@ -8,6 +8,7 @@
 //! - [`elsewhere`]: blocks of objects that are kept elsewhere.
 //! - [`known`]: what a gateway knows of cached blocks.
 //! - [`fill`]: blocks that were read elsewhere are split, coded and written to the tier.
+//! - [`refill`]: splits that memory sites have lost are written again.
 //! - [`volatile`]: blocks that are in memory only.
 //! - [`keeper`]: the side of a block's *home*, the site of its first split: who fills it, and how many parities it should have.
 //!
@@ -19,6 +20,7 @@ mod fill;
 mod keeper;
 mod known;
 mod names;
+mod refill;
 mod view;
 mod volatile;
 

@@ -35,6 +35,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
             memory: None,
             fills_writes: args.listen.cache_writes,
             split_kib: Some(args.listen.cache_split_kib),
+            refill_mib: Some(args.listen.cache_refill_mib),
             origin_ca: args.listen.origin_ca.clone(),
         },
     };

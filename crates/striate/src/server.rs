@@ -73,6 +73,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
             memory: args.cache(),
             fills_writes: args.listen.cache_writes,
             split_kib: Some(args.listen.cache_split_kib),
+            refill_mib: Some(args.listen.cache_refill_mib),
             origin_ca: args.listen.origin_ca.clone(),
         },
     };

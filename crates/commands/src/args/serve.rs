@@ -142,6 +142,11 @@ pub struct ListenArgs {
     #[arg(long, value_name = "KIB", default_value_t = 1_024, env = "STRIATE_CACHE_SPLIT_KIB")]
     pub cache_split_kib: u32,
 
+    /// MiB of cached blocks a second of which splits are written again that a memory site has lost, as when it restarts: blocks that are
+    /// read, from what other memory sites have of them. 0: none; they are read around until a further loss.
+    #[arg(long, value_name = "MIB", default_value_t = 64, env = "STRIATE_CACHE_REFILL_MIB")]
+    pub cache_refill_mib: u32,
+
     /// A PEM file with certificates of those who may vouch for S3 stores elsewhere (`striate bucket create --origin`), besides those that
     /// the system trusts.
     #[arg(long, value_name = "FILE", env = "STRIATE_ORIGIN_CA")]

@@ -67,6 +67,8 @@ pub struct Caching {
     pub fills_writes: bool,
     /// KiB of a split; 0: blocks are not cut.
     pub split_kib: Option<u32>,
+    /// MiB a second of blocks of which lost splits are written again.
+    pub refill_mib: Option<u32>,
     /// Who else may vouch for origins: a PEM file.
     pub origin_ca: Option<PathBuf>,
 }
@@ -81,7 +83,8 @@ impl Caching {
             Some(0) => u64::MAX,
             Some(kib) => u64::from(kib) << 10,
         };
-        CacheSettings { fill_bytes, fills_writes: self.fills_writes, split_bytes }
+        let refill_bytes_per_s = self.refill_mib.map_or(usual.refill_bytes_per_s, |mib| u64::from(mib) << 20);
+        CacheSettings { fill_bytes, fills_writes: self.fills_writes, split_bytes, refill_bytes_per_s }
     }
 
     fn origins(&self, client: &Client, cache: &Cache, keys: &Arc<KeyStore>) -> Outcome<Origins> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use striate_codec::ChunkSet;
 use striate_core::Tier;
 use striate_meta::records::Block;
 
@@ -58,7 +59,10 @@ pub(crate) enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServedFrom {
     /// All of them from its cached form.
-    Cache,
+    Cache {
+        /// Data splits that their sites said they do not have.
+        missing: ChunkSet,
+    },
     /// So many of them from its cached form, of which splits were missing.
     Both {
         /// Bytes.

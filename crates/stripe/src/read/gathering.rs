@@ -266,6 +266,12 @@ impl StripeRead {
         n - missing.len() < self.stripe.code.k()
     }
 
+    /// The data chunks that their sites do not have, by their own words.
+    pub(super) fn missing_data(&self) -> ChunkSet {
+        let missing = self.failures().filter(|(_, error)| matches!(error, SiteError::Missing(_)));
+        missing.map(|(index, _)| index).filter(|index| *index < self.stripe.code.k()).collect()
+    }
+
     /// The chunks whose columns came.
     fn came(&self, shape: &PieceShape) -> ChunkSet {
         let came = self.covering(&shape.columns).filter(|request| matches!(request.state, State::Arrived(_)));

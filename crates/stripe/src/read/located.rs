@@ -137,7 +137,9 @@ impl Located {
             PartBytes::Pieces(_) => None,
         };
         match self.parts_of[span].iter().filter_map(had).sum() {
-            _ if self.stripes[stripe].stripe.is_cached() => ServedFrom::Cache,
+            _ if self.stripes[stripe].stripe.is_cached() => {
+                ServedFrom::Cache { missing: self.stripes[stripe].missing_data() }
+            }
             0 => ServedFrom::Store,
             cached => ServedFrom::Both { cached },
         }

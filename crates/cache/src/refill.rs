@@ -1,0 +1,135 @@
+//! Splits that a memory site has lost, when it came back empty, while the others still determine the block.
+//!
+//! Reads find them, those of popular blocks first, and decode around them. Whoever has read such a block so writes the data splits that
+//! are missing from the bytes at hand, which came from the peers of the site. Where a part was read, the block is read as any is: from its peers,
+//! and what they do not have from where it is kept. All of it is bounded in bytes a second; what is beyond that waits for the next read. One
+//! gateway of the cluster does it for each block: its home grants it, as it grants fills.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_codec::ChunkSet;
+use striate_core::cached;
+use striate_plan::splits::places;
+use striate_runtime::Instant;
+use striate_site::{Priority, Standing, TendMatter};
+use striate_stripe::{Span, Stored};
+
+use crate::cache::{Inner, Question};
+use crate::fill;
+use crate::known::Sites;
+
+/// So much of a second may be used at once.
+const BURST: Duration = Duration::from_secs(1);
+
+/// Bytes that may be refilled, a second.
+pub(crate) struct Pace {
+    bytes_per_s: u64,
+    /// When all that was taken has been paid for.
+    paid_at: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    pub(crate) fn new(bytes_per_s: u64) -> Self {
+        Self { bytes_per_s, paid_at: Mutex::default() }
+    }
+
+    /// Takes `len` bytes, if they are there now.
+    pub(crate) fn take(&self, len: u64, now: Instant) -> bool {
+        if self.bytes_per_s == 0 {
+            return false;
+        }
+        let mut paid_at = self.paid_at.lock();
+        let from = paid_at.map_or(now, |paid_at| paid_at.max(now));
+        let is_there = from <= now + BURST;
+        if is_there {
+            *paid_at = Some(from + Duration::from_secs_f64(len as f64 / self.bytes_per_s as f64));
+        }
+        is_there
+    }
+}
+
+impl Inner {
+    /// Writes data splits that a cached block lacks, if it is this process's turn. `false`: there was no room in the bound.
+    pub(crate) async fn refill(
+        &self,
+        question: Question,
+        of: Stored,
+        whole: Option<Vec<Bytes>>,
+        missing: ChunkSet,
+        live: &Sites,
+    ) -> bool {
+        if !self.refill_pace.take(question.len.into(), self.runtime.now()) {
+            return false;
+        }
+        let pieces = match (whole, self.stripes.upgrade()) {
+            (Some(pieces), _) => pieces,
+            // If it finds splits missing itself, one of the two is granted to write them.
+            (None, Some(stripes)) => match stripes.read_spans(&[Span::whole(of)]).await {
+                Ok(mut read) => read.blocks.swap_remove(0),
+                Err(_) => return true,
+            },
+            (None, None) => return true,
+        };
+        let tended = self.tell(question.home, vec![question.tend(0, TendMatter::Lost)]).await;
+        let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
+            return true;
+        };
+        let parities = self.known.parities(question.name);
+        self.learn(&question, *tended, live);
+        if self.begin_fill(question.name).is_some() {
+            let filled = self.write_missing(&question, &pieces, missing, live).await.then_some(parities);
+            self.end_fill(question, filled.flatten(), live).await;
+        }
+        true
+    }
+
+    /// Whether all that was missing is there now.
+    async fn write_missing(
+        &self,
+        question: &Question,
+        pieces: &[Bytes],
+        missing: ChunkSet,
+        live: &Sites,
+    ) -> bool {
+        let splits = cached::splits(question.name);
+        let Ok(_on_the_way) = self.on_the_way.try_acquire_many(self.kib_of_fill(question, 0)) else {
+            return false;
+        };
+        let places = places(question.name, &live.sites, splits);
+        let data = fill::cut(pieces, question.len, splits);
+        for index in missing.iter() {
+            let split = vec![data[index].clone()];
+            let site = |site| self.site(site);
+            let written = fill::write(question.name, index, split, &places, Priority::Background, site).await;
+            if written.iter().any(Result::is_err) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_runtime::Runtime;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_is_taken_than_its_rate_allows() {
+        let runtime = Runtime::deterministic(1, Duration::ZERO);
+        let pace = Pace::new(10 << 20);
+        let mut taken = 0;
+        for _ in 0..100 {
+            taken += if pace.take(1 << 20, runtime.now()) { 1 } else { 0 };
+            runtime.sleep(Duration::from_millis(50)).await;
+        }
+        assert!(
+            (50..=61).contains(&taken),
+            "{taken} MiB in five seconds, at ten a second and one second's more"
+        );
+        assert!(!Pace::new(0).take(1, runtime.now()));
+    }
+}
