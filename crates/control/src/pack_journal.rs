@@ -77,6 +77,7 @@ pub(crate) async fn write_sealed(
         held_up: report.held_up.clone().unwrap_or_default(),
         not_packed: report.not_packed,
         not_packed_bytes: report.not_packed_bytes,
+        warnings: report.warnings.clone(),
     });
     put(stripes, key, records::encode(&record)).await;
     Ok(())

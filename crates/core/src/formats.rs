@@ -41,7 +41,11 @@ pub const RECORDS: &[Format] = &[
         release: "0.4.0",
         brings: "buckets of S3 stores elsewhere, and buckets in memory only",
     },
-    Format { number: 6, release: "0.5.0", brings: "wide stripes of cold partitions, and profiles of storage classes" },
+    Format {
+        number: 6,
+        release: "0.5.0",
+        brings: "wide stripes of cold partitions, and profiles of storage classes",
+    },
 ];
 
 /// The format of records from which on objects may be packed.

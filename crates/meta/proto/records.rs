@@ -992,11 +992,14 @@ pub struct SealedFigures {
     pub waiting: u64,
     #[prost(string, tag = "6")]
     pub held_up: ::prost::alloc::string::String,
-    /// Cold objects in stripes of their own, and their bytes.
+    /// Cold objects that are too small to be sealed, and not packed, and their bytes.
     #[prost(uint64, tag = "7")]
     pub not_packed: u64,
     #[prost(uint64, tag = "8")]
     pub not_packed_bytes: u64,
+    /// What racks lack for the profile, in words.
+    #[prost(string, repeated, tag = "9")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PackingFigures {

@@ -14,6 +14,7 @@ use striate_plan::OpenPartition;
 use striate_stripe::{StripeError, Stripes, wide_of};
 
 use super::SealOptions;
+use super::balance::InRacks;
 use super::target::{Living, Target};
 use crate::object_stripes::stripes_of;
 use crate::rows::Rows;
@@ -46,6 +47,8 @@ struct ColdStripe {
 pub(super) struct Cold {
     /// Partitions that are in no wide stripe, by those that may share one.
     pub(super) pools: BTreeMap<Alike, Vec<OpenPartition>>,
+    /// Data chunks that are cold, sealed or not, by profile and rack.
+    pub(super) in_racks: BTreeMap<String, InRacks>,
     /// The lengths in bytes of the chunks of cold stripes.
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
     /// Wide stripes that some are in.
@@ -169,6 +172,10 @@ impl Cold {
         let data = &record.locations[..k];
         self.chunk_lens.insert(id, record.chunk_len);
         self.wide.extend(data.iter().filter_map(wide_of).map(|(wide, _)| wide));
+        let in_racks = self.in_racks.entry(profile.to_string()).or_default();
+        for site in data.iter().filter_map(|at| stripes.site(SiteId(at.site))) {
+            *in_racks.entry(site.rack()).or_default() += 1;
+        }
         let free = |(_, at): &(usize, &Location)| wide_of(at).is_none();
         let free: Vec<(usize, &Location)> = data.iter().enumerate().filter(free).collect();
         if free.is_empty() && !record.dropped {

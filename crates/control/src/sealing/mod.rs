@@ -1,9 +1,10 @@
 //! Sealing what is cold: data chunks of stripes become members of wide stripes (ECWide; [`striate_stripe::Stripes::advance_wide`]).
 //!
 //! A stripe is cold when no object that lives in it was changed for the time that its bucket says, or all are of storage classes that are
-//! cold at once; when it has no copies for heat; and when little of it is dead: what is worn is repacked first. Its data chunks then wait, by racks, until a wide stripe can be
-//! made of them ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
+//! cold at once; when it has no copies for heat; and when little of it is dead: what is worn is repacked first. Its data chunks then wait,
+//! by racks, until a wide stripe can be made of them ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
 //!
+//! - [`balance`]: whether racks suit the profiles.
 //! - [`target`]: into which wide stripes, and when: by storage classes and by age.
 //! - [`cold`]: what is cold of a bucket.
 //! - [`vacancies`]: places of dead members, and holes, are given to others.
@@ -11,6 +12,7 @@
 //! Wide stripes that a process left half made are gone on with first, whoever began them. A stripe that is dead leaves its wide stripes
 //! when nothing has taken its places ([`leave_dead`]).
 
+mod balance;
 mod cold;
 mod target;
 mod vacancies;
@@ -28,6 +30,7 @@ use striate_plan::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
 use striate_stripe::{Exchange, Packer, StripeError, Stripes, WidePlan, WideStep};
 
+use self::balance::warnings;
 use self::cold::Cold;
 use self::vacancies::{dead_stripes, fill_vacancies};
 use crate::pack_journal::write_sealed;
@@ -102,6 +105,8 @@ pub struct SealReport {
     pub waiting: u64,
     /// Why they wait.
     pub held_up: Option<String>,
+    /// What racks lack for the profiles, in words.
+    pub warnings: Vec<String>,
     /// Dead members whose places others have taken, and holes that were filled.
     pub replaced: u64,
     /// Objects that are cold, too small to be sealed, and not packed.
@@ -184,6 +189,10 @@ pub fn seal_bucket<'a>(
         }
         packer.partitions_wait(bucket, run.waiting.into_iter());
         run.report.count(stripes, &cold).await?;
+        for (profile, in_racks) in &cold.in_racks {
+            let geometry = geometry_of(&stripes.profiles().parse(profile)?)?;
+            run.report.warnings.extend(warnings(&geometry, stripes.rack_count(), in_racks));
+        }
         write_sealed(stripes, bucket, options, &run.report).await?;
         Ok(run.report)
     })

@@ -125,8 +125,11 @@ pub struct SealedState {
     pub waiting: u64,
     /// Why they wait.
     pub held_up: Option<String>,
-    /// Cold objects in stripes of their own.
+    /// Cold objects that are too small to be sealed, and not packed.
     pub not_packed: u64,
     /// Bytes of these.
     pub not_packed_bytes: u64,
+    /// What racks lack for the profile, in words.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }

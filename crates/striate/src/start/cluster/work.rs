@@ -204,6 +204,7 @@ fn sealed_state(figures: records::SealedFigures) -> SealedState {
         held_up: Some(figures.held_up).filter(|reason| !reason.is_empty()),
         not_packed: figures.not_packed,
         not_packed_bytes: figures.not_packed_bytes,
+        warnings: figures.warnings,
     }
 }
 
