@@ -35,7 +35,7 @@ mod tests {
     use futures::TryStreamExt;
     use striate_core::{ChunkId, Generation, StripeId};
     use striate_runtime::Runtime;
-    use striate_site::{CombineRequest, CombineSource, Priority, WriteRequest};
+    use striate_site::{CombineRequest, CombineSource, LocalTerm, Priority, WriteRequest};
 
     use striate_control::UpkeepOptions;
     use striate_stripe::StripeOptions;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn sum(number: u32, upstream: Vec<CombineSource>) -> CombineRequest {
-        let local = vec![(1, chunk(number))];
+        let local = vec![LocalTerm { by: 1, chunk: chunk(number), len: 1000 }];
         CombineRequest { offset: 0, len: 1000, slice_len: 4096, local, upstream, priority: Priority::Repair }
     }
 
