@@ -66,6 +66,7 @@ KINDS = {"striate": Striate, "minio": MinIO, "front": Front, "volatile": Volatil
 def pytest_configure(config):
     config.addinivalue_line("markers", "minio_differs(why): MinIO answers otherwise, so the test is for Striate only")
     config.addinivalue_line("markers", "front_differs(why): a bucket that is elsewhere answers otherwise")
+    config.addinivalue_line("markers", "volatile_differs(why): a bucket in memory only answers otherwise")
 
 
 def pytest_collection_modifyitems(items):

@@ -33,7 +33,6 @@ def test_classes_are_kept_and_shown(s3, bucket):
 
 
 @pytest.mark.minio_differs("it knows two classes")
-@pytest.mark.front_differs("it forwards no copies")
 def test_copies_have_the_class_that_they_ask_for(s3, bucket, body):
     data = body(300_000)
     s3.put_object(Bucket=bucket, Key="a", Body=data, StorageClass="STANDARD_IA", Metadata={"of": "a"})
@@ -49,7 +48,7 @@ def test_copies_have_the_class_that_they_ask_for(s3, bucket, body):
 
 def profile(server, bucket, key):
     explained = json.loads(server.run("explain", f"s3://{bucket}/{key}", "--json"))
-    return {block["profile"] for thing in explained["objects"] for block in thing["blocks"]}
+    return {block["profile"] for block in explained["query"]["blocks"]}
 
 
 @pytest.mark.minio_differs("its buckets have no profiles")
