@@ -63,6 +63,8 @@ pub struct Cluster {
     pub memory: Option<MemoryTier>,
     shape: Shape,
     code: Code,
+    /// Profiles and codes by the texts in records.
+    profiles: Mutex<BTreeMap<String, (Profile, Code)>>,
     read_policy: ReadPolicy,
     sites: RwLock<Vec<Arc<SiteMachine>>>,
     rng: Mutex<SmallRng>,
@@ -143,6 +145,7 @@ impl Cluster {
             packed: Packed::default(),
             mutation,
             code: shape.profile.parse().expect("shapes have codes that exist"),
+            profiles: Mutex::default(),
             shape,
             read_policy,
         });
@@ -230,6 +233,26 @@ impl Cluster {
         self.shape.profile.parse().expect("shapes have profiles that exist")
     }
 
+    /// What cold partitions are sealed into, if they are.
+    pub fn wide_profile(&self) -> Option<Profile> {
+        self.shape.wide.map(|text| text.parse().expect("shapes have profiles that exist"))
+    }
+
+    /// The profile of a stripe, and its code.
+    pub fn profile_of(&self, record: &records::Stripe) -> (Profile, Code) {
+        let parse = || {
+            let profile: Profile = record.profile.parse().expect("records have profiles that exist");
+            (profile, profile.code.build().expect("records have codes that exist"))
+        };
+        self.profiles.lock().entry(record.profile.clone()).or_insert_with(parse).clone()
+    }
+
+    /// The rule for the places of a stripe's chunks.
+    pub fn rule_of(&self, record: &records::Stripe) -> PlacementRule {
+        let (profile, code) = self.profile_of(record);
+        PlacementRule::new(&profile, &code, self.racks())
+    }
+
     /// How gateways are set up.
     pub fn client_options(&self) -> ClientOptions {
         ClientOptions {
@@ -268,7 +291,14 @@ impl Cluster {
             *in_racks.entry(site.machine.rack).or_default() += 1;
         }
         let limit = self.rack_limit();
-        in_racks.values().map(|&sites| sites.min(limit)).sum::<usize>() >= self.code.n()
+        let has_room = in_racks.values().map(|&sites| sites.min(limit)).sum::<usize>() >= self.code.n();
+        has_room && in_racks.values().all(|&sites| sites > self.taken_in_rack())
+    }
+
+    /// Where there are wide stripes a chunk stays in its rack: so many sites of it may have others of the chunk's two stripes.
+    fn taken_in_rack(&self) -> usize {
+        let Some(wide) = self.wide_profile() else { return 0 };
+        (wide.code.tolerance() - 1) + (self.rack_limit() - 1)
     }
 
     /// The profile's code.
@@ -276,10 +306,14 @@ impl Cluster {
         &self.code
     }
 
-    /// Chunks of a stripe that one rack may hold.
+    /// Racks that have sites.
+    fn racks(&self) -> usize {
+        self.sites().iter().map(|site| site.machine.rack).collect::<BTreeSet<u32>>().len()
+    }
+
+    /// Chunks of a narrow stripe that one rack may hold.
     pub fn rack_limit(&self) -> usize {
-        let racks: BTreeSet<u32> = self.sites().iter().map(|site| site.machine.rack).collect();
-        PlacementRule::new(&self.profile(), &self.code, racks.len()).rack_limit()
+        PlacementRule::new(&self.profile(), &self.code, self.racks()).rack_limit()
     }
 
     /// Disks that may lose chunks at a time, whatever writes under way leave out: what is acknowledged decodes after any

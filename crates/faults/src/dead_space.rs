@@ -3,7 +3,7 @@
 //!
 //! A mark that was lost, or a stripe that was forgotten when its object was packed, shows nowhere else: all chunks are there,
 //! and a record names them. That a mark goes too early is seen at once, by the rows of what was packed: by the end of a run
-//! another death would have put it back.
+//! another death would have put it back. Stripes with members of wide ones keep what is dead in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,7 @@ use striate_meta::{Revision, Row, Transaction, Write, keys};
 use super::cluster::Cluster;
 use super::invariants::{self, Invariant};
 use super::packing;
+use super::wide;
 
 const OBJECTS: &[u8] = b"o/";
 
@@ -26,12 +27,15 @@ const OBJECTS: &[u8] = b"o/";
 pub async fn unaccounted(cluster: &Cluster, client: &Client) -> Option<Vec<String>> {
     let (named, packed) = named(cluster)?;
     let mut left = Vec::new();
-    for (id, _) in invariants::committed(cluster)? {
-        if !named.contains(&id) {
+    for (id, record) in invariants::committed(cluster)? {
+        if !named.contains(&id) && !wide::is_bound(&record) {
             left.push(format!("stripe {id}, which no row names"));
         }
     }
     for id in packed {
+        if wide::is_member(cluster, id)? {
+            continue;
+        }
         let found = liveness(client.stripes(), id).await.ok()?;
         let share = found.map_or(0.0, |found| found.dead_share());
         if share > packing::OPTIONS.dead_share {

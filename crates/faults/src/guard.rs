@@ -10,6 +10,7 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch, Generation, SiteId};
 use striate_meta::keys;
 use striate_meta::records::Stripe;
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, DiskStore, SiteError, StoreStatus};
+use striate_stripe::own_locations;
 
 use super::engine::EngineMachine;
 use super::invariants::{Broken, Invariant};
@@ -45,7 +46,9 @@ impl Guard {
         let row = self.engine.peek(&keys::stripe(chunk.stripe)).flatten();
         let record: Option<Stripe> = row.and_then(|row| row.record().ok());
         let Some(record) = record else { return Vec::new() };
-        let location = record.locations.get(usize::from(chunk.index)).map(|at| (at.site, at.generation));
+        // The members of a wide stripe are files of other stripes.
+        let location = own_locations(&record).find(|(index, _)| *index == usize::from(chunk.index));
+        let location = location.map(|(_, at)| (at.site, at.generation));
         let copies = record.copies.iter().filter(|copy| copy.index == u32::from(chunk.index));
         let files = location.into_iter().chain(copies.map(|copy| (copy.site, copy.generation)));
         let here = files.filter(|(site, _)| *site == self.site.0);

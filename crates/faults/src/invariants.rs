@@ -13,7 +13,9 @@
 //! | I11 | at every commit, and every survey | generations grow, and a new place has the newest one |
 //! | I12 | always | an operation ends in time |
 //! | I13 | at the end | the services make everything whole, and empty the sites that drain, in time |
-//! | Orphans | at the end | the collectors leave nothing that no stripe names ([`super::orphans`]) |
+//! | Orphans | at the end, and at every commit that ends a change | the collectors leave nothing that no stripe names ([`super::orphans`]); where a change wrote is named or garbage |
+//! | Members | at every commit of a stripe's record, and every survey | wide stripes and their members' own stripes agree ([`super::wide`]) |
+//! | Protected | the same | parities are dropped only where sealed wide stripes protect all that they protected |
 //! | I14 | two runs of one seed | the hash of all events |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,16 +24,17 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use parking_lot::Mutex;
-use striate_codec::ChunkSet;
-use striate_core::{ChunkId, Generation, SiteId, StripeId};
-use striate_meta::records::{Location, Stripe};
+use striate_codec::{ChunkSet, Code};
+use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
+use striate_meta::records::{Entry, Garbage, GarbageChunk, Location, Member, Stripe, WideState};
 use striate_meta::{Revision, Row, Transaction, Write, keys};
 use striate_plan::is_durable;
 use striate_site::{ChunkStore, SiteError};
-use striate_stripe::StripeOptions;
+use striate_stripe::{StripeOptions, file_of, is_hole, own_locations};
 
 use super::cluster::Cluster;
 use super::site::SiteMachine;
+use super::wide;
 
 /// The invariants' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +69,10 @@ pub enum Invariant {
     I14,
     /// What nothing names any more is collected: no invariant of reliability.md, but the design's (§4.5).
     Orphans,
+    /// A wide stripe's record says of its members what their own stripes say, and these say that they are its members.
+    Members,
+    /// No parity is dropped before a sealed wide stripe protects what it protected.
+    Protected,
 }
 
 impl fmt::Display for Invariant {
@@ -84,13 +91,39 @@ pub struct Broken {
 /// What never changes of a stripe, and what only grows.
 #[derive(Debug)]
 struct Remembered {
+    /// Of a wide stripe: what its encoding is of.
+    members: Vec<Member>,
     crcs: Vec<u32>,
     chunk_len: u32,
     generation: u32,
     /// Site and generation of each chunk.
     named: Vec<(u32, u32)>,
+    entries: Vec<Entry>,
     /// Of the row.
     revision: Revision,
+}
+
+impl Remembered {
+    fn of(stripe: &Stripe, revision: Revision) -> Self {
+        Self {
+            members: stripe.members.clone(),
+            crcs: stripe.locations.iter().map(|at| at.crc32c).collect(),
+            chunk_len: stripe.chunk_len,
+            generation: stripe.generation,
+            named: stripe.locations.iter().map(|at| (at.site, at.generation)).collect(),
+            entries: stripe.entries.clone(),
+            revision,
+        }
+    }
+
+    /// Whether the encoding is the same. The parities of a wide stripe have none before they are made.
+    fn is_same_encoding(&self, now: &Self) -> bool {
+        let k = self.members.len();
+        let is_new = |index: usize| k > 0 && index >= k && self.crcs[index] == 0;
+        let is_same = |index: &usize| self.crcs[*index] == now.crcs[*index] || is_new(*index);
+        self.members != now.members
+            || (self.chunk_len == now.chunk_len && (0..self.crcs.len()).all(|index| is_same(&index)))
+    }
 }
 
 impl Broken {
@@ -106,42 +139,75 @@ impl Broken {
 
     /// I10 and I11: compares a stripe's record with what it was before. Answers which chunks are in a new place, and
     /// whether the stripe is new. Of a commit that was answered once more, or after a later one, there is nothing to say.
+    /// The members of a wide stripe are files of other stripes.
     fn compare(&self, id: StripeId, stripe: &Stripe, revision: Revision) -> (Vec<usize>, bool) {
-        let crcs: Vec<u32> = stripe.locations.iter().map(|at| at.crc32c).collect();
-        let named: Vec<(u32, u32)> = stripe.locations.iter().map(|at| (at.site, at.generation)).collect();
-        let generations = || named.iter().map(|&(_, generation)| generation);
+        let now = Remembered::of(stripe, revision);
+        let own = || now.named.iter().enumerate().skip(stripe.members.len());
+        let generations = || own().map(|(_, &(_, generation))| generation);
         let mut stripes = self.stripes.lock();
-        if stripes.get(&id).is_some_and(|before| before.revision > revision) {
+        let before = stripes.get(&id);
+        if before.is_some_and(|before| before.revision > revision) {
             return (Vec::new(), false);
         }
-        let mut is_placed_anew: Vec<bool> = named.iter().map(|&(site, _)| site != 0).collect();
         if generations().any(|generation| generation > stripe.generation) {
             self.report(Invariant::I11, format!("stripe {id} has a chunk of a generation yet to come"));
         }
-        // A put names all its chunks under the generation that it took.
-        let mut is_new = generations().all(|generation| generation == stripe.generation);
-        if let Some(before) = stripes.get(&id) {
-            if before.crcs != crcs || before.chunk_len != stripe.chunk_len {
-                self.report(Invariant::I10, format!("the encoding of stripe {id} has changed"));
-            }
-            for (place, (before, now)) in is_placed_anew.iter_mut().zip(before.named.iter().zip(&named)) {
-                if now.1 < before.1 || (now.0 != before.0 && now.0 != 0 && now.1 == before.1) {
-                    let what = format!("a generation of stripe {id} has gone back, or has two places");
-                    self.report(Invariant::I11, what);
-                }
-                *place &= before != now;
-            }
-            if stripe.generation < before.generation {
-                self.report(Invariant::I11, format!("the generation of stripe {id} has gone back"));
-            }
-            is_new = false;
+        if let Some(before) = before {
+            self.compare_with(id, before, &now, stripe.members.len());
         }
-        let anew = is_placed_anew.iter().enumerate().filter(|(_, anew)| **anew).map(|(index, _)| index);
-        let anew = anew.collect();
-        let (generation, chunk_len) = (stripe.generation, stripe.chunk_len);
-        stripes.insert(id, Remembered { crcs, chunk_len, generation, named, revision });
+        let is_anew = |&(index, at): &(usize, &(u32, u32))| {
+            at.0 != 0 && before.is_none_or(|before| before.named[index] != *at)
+        };
+        let anew = own().filter(is_anew).map(|(index, _)| index).collect();
+        // A put names all its chunks under the generation that it took.
+        let is_put =
+            stripe.members.is_empty() && generations().all(|generation| generation == stripe.generation);
+        let is_new = before.is_none() && is_put;
+        stripes.insert(id, now);
         (anew, is_new)
     }
+
+    fn compare_with(&self, id: StripeId, before: &Remembered, now: &Remembered, members: usize) {
+        if !before.is_same_encoding(now) {
+            self.report(Invariant::I10, format!("the encoding of stripe {id} has changed"));
+        }
+        for (before, now) in before.named.iter().zip(&now.named).skip(members) {
+            if now.1 < before.1 || (now.0 != before.0 && now.0 != 0 && now.1 == before.1) {
+                let what = format!("a generation of stripe {id} has gone back, or has two places");
+                self.report(Invariant::I11, what);
+            }
+        }
+        if now.generation < before.generation {
+            self.report(Invariant::I11, format!("the generation of stripe {id} has gone back"));
+        }
+    }
+
+    /// Orphans: the places of entries that a commit removes are named, or garbage in the same commit.
+    fn check_entries(&self, id: StripeId, stripe: &Stripe, garbage: &[GarbageChunk], revision: Revision) {
+        let stripes = self.stripes.lock();
+        let Some(before) = stripes.get(&id).filter(|before| before.revision < revision) else { return };
+        let is_open = |entry: &&Entry| stripe.entries.iter().any(|open| open.generation == entry.generation);
+        for entry in before.entries.iter().filter(|entry| !is_open(entry)) {
+            for place in &entry.places {
+                let file =
+                    GarbageChunk { index: place.index, site: place.site, generation: entry.generation };
+                if !garbage.contains(&file) && !names(stripe, &file) {
+                    let what = format!(
+                        "{file:?} of stripe {id} is neither named nor garbage when its change has ended"
+                    );
+                    self.report(Invariant::Orphans, what);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a record names a file of its stripe: as a chunk, or as a copy of one.
+pub fn names(stripe: &Stripe, file: &GarbageChunk) -> bool {
+    let at = own_locations(stripe).find(|(index, _)| *index == file.index as usize);
+    let is_chunk = at.is_some_and(|(_, at)| (at.site, at.generation) == (file.site, file.generation));
+    let of = |copy: &striate_meta::records::Copy| (copy.index, copy.site, copy.generation);
+    is_chunk || stripe.copies.iter().any(|copy| of(copy) == (file.index, file.site, file.generation))
 }
 
 /// Has every record of a stripe checked when it is committed, and every mark that goes: I6, I7, I10 and I11.
@@ -150,8 +216,11 @@ pub fn watch_commits(cluster: &Arc<Cluster>) {
     cluster.engine.observe(move |transaction, revision| {
         let Some(cluster) = weak.upgrade() else { return };
         for (id, record) in stripes_of(transaction) {
+            let garbage = garbage_of(transaction, id);
+            cluster.broken.check_entries(id, &record, &garbage, revision);
             check_commit(&cluster, id, &record, revision);
         }
+        wide::check_commit(&cluster, transaction);
         cluster.packed.observe(&cluster, transaction, revision);
     });
 }
@@ -167,6 +236,17 @@ fn stripes_of(transaction: &Transaction) -> Vec<(StripeId, Stripe)> {
     transaction.writes.iter().filter_map(record).collect()
 }
 
+/// What a transaction makes garbage of a stripe.
+fn garbage_of(transaction: &Transaction, id: StripeId) -> Vec<GarbageChunk> {
+    let garbage = |write: &Write| {
+        let Write::Put(key, value) = write else { return None };
+        let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
+        let garbage: Garbage = key.starts_with(keys::GARBAGE).then(|| row.record().ok())??;
+        (garbage.stripe == id.to_bytes().as_slice()).then_some(garbage.chunks)
+    };
+    transaction.writes.iter().filter_map(garbage).flatten().collect()
+}
+
 fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe, revision: Revision) {
     check_placement(cluster, id, record);
     let (anew, is_new) = cluster.broken.compare(id, record, revision);
@@ -174,19 +254,19 @@ fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe, revision: Revi
         check_debt(cluster, id, record);
     }
     for index in anew {
-        check_stored(cluster, id, index, &record.locations[index], record.chunk_len);
+        check_stored(cluster, file_of(id, record, index), &record.locations[index], record.chunk_len);
     }
     for copy in &record.copies {
         let index = copy.index as usize;
         let as_location =
             Location { site: copy.site, generation: copy.generation, ..record.locations[index].clone() };
-        check_stored(cluster, id, index, &as_location, record.chunk_len);
+        let file = ChunkId { stripe: id, index: copy.index as u8, generation: Generation(copy.generation) };
+        check_stored(cluster, file, &as_location, record.chunk_len);
     }
 }
 
 /// I7 of one file that a record names.
-fn check_stored(cluster: &Cluster, id: StripeId, index: usize, at: &Location, chunk_len: u32) {
-    let chunk = chunk_of(id, index, at);
+fn check_stored(cluster: &Cluster, chunk: ChunkId, at: &Location, chunk_len: u32) {
     let Some(site) = cluster.site(SiteId(at.site)) else { return };
     if cluster.ledger.is_hurt(site.id(), chunk) {
         return;
@@ -219,6 +299,8 @@ pub enum Condition {
     Debt,
     /// Its site is down, or no member any more.
     Away,
+    /// It is to be nowhere: a parity that was dropped or is not made yet, and a hole.
+    NoPlace,
     /// Missing or damaged, and how.
     Bad(String),
 }
@@ -230,30 +312,41 @@ pub struct Surveyed {
     pub id: StripeId,
     /// Its record.
     pub record: Stripe,
+    /// Its code.
+    pub code: Code,
     /// Its chunks.
     pub chunks: Vec<Condition>,
 }
 
 impl Surveyed {
-    /// The name of one of its chunks.
+    /// The file of one of its chunks.
     pub fn chunk(&self, index: usize) -> ChunkId {
-        chunk_of(self.id, index, &self.record.locations[index])
+        file_of(self.id, &self.record, index)
     }
 
-    /// The chunks that are good.
+    /// The chunks that are good. A hole is as good as one.
     pub fn good(&self) -> ChunkSet {
-        let is_good = |(index, chunk): (usize, &Condition)| (*chunk == Condition::Good).then_some(index);
-        self.chunks.iter().enumerate().filter_map(is_good).collect()
+        let is_good = |(index, chunk): &(usize, &Condition)| match chunk {
+            Condition::Good => true,
+            Condition::NoPlace => is_hole(&self.record, *index),
+            _ => false,
+        };
+        self.chunks.iter().enumerate().filter(is_good).map(|(index, _)| index).collect()
     }
 
     /// Whether all chunks are good.
     pub fn is_whole(&self) -> bool {
-        self.chunks.iter().all(|chunk| *chunk == Condition::Good)
+        self.chunks.iter().all(|chunk| matches!(chunk, Condition::Good | Condition::NoPlace))
     }
-}
 
-fn chunk_of(id: StripeId, index: usize, location: &Location) -> ChunkId {
-    ChunkId { stripe: id, index: index as u8, generation: Generation(location.generation) }
+    /// Whether it protects its chunks: not so a stripe that has dropped its parities, and a wide one that is not sealed.
+    pub fn protects(&self) -> bool {
+        match self.record.wide_state() {
+            WideState::Narrow => !self.record.dropped,
+            WideState::Sealed | WideState::Complete => true,
+            WideState::Building | WideState::Aborting => false,
+        }
+    }
 }
 
 /// All committed stripes at this instant; `None` when the metadata cannot be read now.
@@ -275,17 +368,29 @@ pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
     let surveyed = stripes.into_iter().map(|(id, record, revision)| {
         check_placement(cluster, id, &record);
         cluster.broken.compare(id, &record, revision);
+        let (_, code) = cluster.profile_of(&record);
         let condition = |(index, location): (usize, &Location)| match SiteId(location.site) {
+            _ if !has_place(&record, code.k(), index) => Condition::NoPlace,
             SiteId(0) => Condition::Debt,
             site => match cluster.site(site) {
                 None => Condition::Away,
-                Some(site) => look(&site, chunk_of(id, index, location), location, record.chunk_len),
+                Some(site) => look(&site, file_of(id, &record, index), location, record.chunk_len),
             },
         };
         let chunks = record.locations.iter().enumerate().map(condition).collect();
-        Surveyed { id, record, chunks }
+        Surveyed { id, record, code, chunks }
     });
-    Some(surveyed.collect())
+    let surveyed: Vec<Surveyed> = surveyed.collect();
+    wide::check_all(cluster, surveyed.iter().map(|stripe| (stripe.id, &stripe.record)));
+    Some(surveyed)
+}
+
+/// Whether a chunk should be somewhere. Of a wide stripe that is not sealed only the members' own stripes say so.
+fn has_place(record: &Stripe, k: usize, index: usize) -> bool {
+    match record.wide_state() {
+        WideState::Building | WideState::Aborting => false,
+        _ => !is_hole(record, index) && !(record.dropped && index >= k),
+    }
 }
 
 /// I6.
@@ -296,13 +401,18 @@ fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
     if distinct.len() < held.len() {
         cluster.broken.report(Invariant::I6, format!("stripe {id} has two chunks on one site: {held:?}"));
     }
-    let mut in_racks: BTreeMap<u32, usize> = BTreeMap::new();
-    for site in held.iter().filter_map(|&site| cluster.site(SiteId(site))) {
-        *in_racks.entry(site.machine.rack).or_default() += 1;
+    // What a wide stripe that is not sealed says of its members may be out of date.
+    if matches!(record.wide_state(), WideState::Building | WideState::Aborting) {
+        return;
     }
-    let limit = cluster.rack_limit();
-    if let Some((rack, count)) = in_racks.into_iter().find(|(_, count)| *count > limit) {
-        let what = format!("stripe {id} has {count} chunks in rack {rack}, {limit} are allowed: {held:?}");
+    let racks: BTreeMap<SiteId, RackId> =
+        cluster.sites().iter().map(|site| (site.id(), RackId(site.machine.rack.to_string()))).collect();
+    let known = |at: &Location| Some(SiteId(at.site)).filter(|site| racks.contains_key(site));
+    let sites: Vec<SiteId> = record.locations.iter().map(|at| known(at).unwrap_or(SiteId(0))).collect();
+    if let Err(fault) =
+        striate_plan::check_placement(&cluster.rule_of(record), &sites, |site| racks.get(&site))
+    {
+        let what = format!("stripe {id}, {}: {fault}: {held:?}", record.profile);
         cluster.broken.report(Invariant::I6, what);
     }
 }
@@ -333,14 +443,15 @@ fn look(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32)
 
 /// Whether no committed stripe names a site; `false` when the metadata cannot be read now.
 pub fn is_empty(cluster: &Cluster, site: SiteId) -> bool {
-    let is_named = |(_, record): &(StripeId, Stripe)| record.locations.iter().any(|at| at.site == site.0);
+    let is_named = |(_, record): &(StripeId, Stripe)| own_locations(record).any(|(_, at)| at.site == site.0);
     committed(cluster).is_some_and(|stripes| !stripes.iter().any(is_named))
 }
 
 /// Whether every stripe is readable with one chunk less, and none can come to name a chunk that was taken.
 pub fn can_spare_one(cluster: &Cluster) -> bool {
     survey(cluster).is_some_and(|stripes| {
-        stripes.iter().all(|stripe| cluster.code().survives(&stripe.good(), 1))
+        let survives = |stripe: &Surveyed| stripe.code.survives(&stripe.good(), 1);
+        stripes.iter().all(|stripe| !stripe.protects() || survives(stripe))
             && !may_name_what_was_taken(cluster, &stripes)
     })
 }
@@ -370,9 +481,8 @@ pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[Surveyed]) -> bool 
 pub fn check_site(cluster: &Cluster, site: &SiteMachine) {
     let Some(stripes) = committed(cluster) else { return };
     for (id, record) in stripes {
-        for (index, location) in record.locations.iter().enumerate().filter(|(_, at)| at.site == site.id().0)
-        {
-            let chunk = chunk_of(id, index, location);
+        for (index, location) in own_locations(&record).filter(|(_, at)| at.site == site.id().0) {
+            let chunk = file_of(id, &record, index);
             if cluster.ledger.is_hurt(site.id(), chunk) {
                 continue;
             }

@@ -10,12 +10,13 @@
 //! - [`site`], [`engine`]: machines with the real chunk store and the real metadata engine on simulated disks.
 //! - [`gateway`]: processes with a client service, which are killed and started again.
 //! - [`services`]: control processes, of which one leads and runs repair, scrub, collectors and movers; [`optimising`]: the
-//!   mover that goes by what is asked for; [`packing`]: small objects into shared partitions, and their space back; [`steps`]: what all these ask, step by step, and where they may die; [`following`]: which
+//!   mover that goes by what is asked for; [`packing`]: small objects into shared partitions, and their space back; [`sealing`]: their partitions into wide stripes; [`steps`]: what all these ask, step by step, and where they may die; [`following`]: which
 //!   sites a process knows.
 //! - [`shape`]: what a seed's cluster is made of. [`cluster`]: all of them on one network.
 //! - [`operation`], [`reading`], [`worker`]: what is asked, and by whom.
 //! - [`injector`], [`ledger`]: the faults, and how many of them the cluster must bear.
-//! - [`invariants`], [`guard`], [`orphans`]: I1 to I14 of reliability.md as code, and that nothing is left behind.
+//! - [`invariants`], [`wide`], [`guard`], [`orphans`]: I1 to I14 of reliability.md as code, what holds of wide stripes, and that
+//!   nothing is left behind.
 //! - [`run`], [`settling`], [`campaign`]: one seed, its end, and many.
 //! - [`mutation`]: defects planted on purpose, which a run must find.
 
@@ -39,9 +40,11 @@ pub mod orphans;
 pub mod packing;
 pub mod reading;
 pub mod run;
+pub mod sealing;
 pub mod services;
 pub mod settling;
 pub mod shape;
 pub mod site;
 pub mod steps;
+pub mod wide;
 pub mod worker;

@@ -66,11 +66,13 @@ pub enum Kind {
     Collect,
     /// A step of the packing service.
     Pack,
+    /// A step of sealing what is packed and cold.
+    Seal,
 }
 
 impl Kind {
     /// All, in the order of the table.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Put,
         Self::Overwrite,
         Self::ConditionalPut,
@@ -93,6 +95,7 @@ impl Kind {
         Self::Optimise,
         Self::Collect,
         Self::Pack,
+        Self::Seal,
     ];
 
     /// Its name in the table.
@@ -120,6 +123,7 @@ impl Kind {
             Self::Optimise => "optimise",
             Self::Collect => "collect",
             Self::Pack => "pack",
+            Self::Seal => "seal",
         }
     }
 }

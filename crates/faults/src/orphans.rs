@@ -4,7 +4,7 @@
 //! and what is overwritten or deleted leaves rows of garbage. An operator's look for orphans finds the first, the collectors of
 //! the process that leads remove all of it when their graces and the leases of dead writers have ended. Then every chunk on every site is one that a committed stripe
 //! names there, under this generation, and no row speaks of garbage, of segments that nobody finished, or of writers
-//! that are gone (design.md §4.5, §10.3).
+//! that are gone (design.md §4.5, §10.3). No change is under way any more, and every wide stripe is complete.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use striate_control::collect_orphans;
 use striate_core::{ChunkId, SiteId};
-use striate_meta::records::{Garbage, Intent, Stripe};
+use striate_meta::records::{Garbage, GarbageChunk, Intent, Stripe};
 use striate_meta::{LeaseId, MetaStore, keys};
 use striate_site::ChunkStore;
 
@@ -20,6 +20,7 @@ use super::cluster::Cluster;
 use super::dead_space;
 use super::gateway::Gateway;
 use super::invariants::{self, Invariant};
+use super::wide;
 
 /// By when all is collected after the last fault: leases and graces, one after the other and several times over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(240);
@@ -72,10 +73,8 @@ async fn left(cluster: &Cluster) -> Option<Vec<String>> {
 }
 
 fn names(record: &Stripe, chunk: ChunkId, site: SiteId) -> bool {
-    let location = record.locations.get(usize::from(chunk.index)).map(|at| (at.site, at.generation));
-    let copies = record.copies.iter().filter(|copy| copy.index == u32::from(chunk.index));
-    let mut files = location.into_iter().chain(copies.map(|copy| (copy.site, copy.generation)));
-    files.any(|file| file == (site.0, chunk.generation.0))
+    let file = GarbageChunk { index: chunk.index.into(), site: site.0, generation: chunk.generation.0 };
+    invariants::names(record, &file)
 }
 
 /// Rows that the collectors have yet to consume.
@@ -86,8 +85,13 @@ async fn rows_left(cluster: &Cluster) -> Option<Vec<String>> {
         ("abandoned parts", keys::ABANDONED),
         ("pending", keys::PENDING),
         ("marks", keys::MARKS),
+        ("changes", keys::CHANGES),
     ] {
         for row in cluster.engine.peek_all(prefix)? {
+            // Of what has members of wide stripes nothing is released: its mark waits for them.
+            if prefix == keys::MARKS && wide::is_member(cluster, keys::stripe_of(&row.key)?)? {
+                continue;
+            }
             let garbage = row.record::<Garbage>().ok().filter(|_| prefix == keys::GARBAGE);
             let of = garbage.map(|garbage| (garbage.chunks, garbage.segment));
             left.push(format!("a row of {name}, {}, {of:?}", row.key.escape_ascii()));

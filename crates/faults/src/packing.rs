@@ -1,5 +1,6 @@
 //! The packing service of the process that leads: whatever has stood for a second is packed into partitions of some kilobytes, and
-//! marks are followed until nothing is marked any more. Sometimes part of what is packed is split again.
+//! marks are followed until nothing is marked any more. Sometimes part of what is packed is split again. Where there are wide stripes
+//! what is packed is soon sealed ([`super::sealing`]).
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -13,12 +14,16 @@ use striate_stripe::StripeError;
 
 use super::cluster::Cluster;
 use super::operation::BUCKET;
+use super::sealing::{resume, seal};
 
 /// The longest pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(2);
 /// In one round of so many objects are split again, up to so many of them.
 const SPLIT_IN: u64 = 5;
 const MOST_SPLIT: u64 = 40;
+/// The same where there are wide stripes, whose partitions should stay packed for a while.
+const SEALED_SPLIT_IN: u64 = 15;
+const MOST_SEALED_SPLIT: u64 = 8;
 /// What is packed, and when what is dead must go.
 pub const OPTIONS: PackOptions = PackOptions {
     object_max: 256 << 10,
@@ -31,19 +36,26 @@ pub const OPTIONS: PackOptions = PackOptions {
     yields: true,
 };
 
+/// Where there are wide stripes: small objects only, in partitions of one length, which make members of one pool.
+const SMALL: PackOptions =
+    PackOptions { object_max: 7 << 10, partition_len: 8 << 10, smallest_partition: 8 << 10, ..OPTIONS };
+
 /// Packs until the faults end, and gives the space of what is dead back until the run ends.
 pub async fn keep_packing(cluster: &Cluster, client: &Client) {
     let stripes = client.stripes();
     let profile = cluster.client_options().profile;
+    let options = if cluster.wide_profile().is_some() { &SMALL } else { &OPTIONS };
     let mut packer = None;
     loop {
         cluster.runtime.sleep(cluster.draw_time(Duration::from_millis(100), PAUSE)).await;
         let of_round = &*packer.get_or_insert_with(|| stripes.packer());
         let round = async {
-            repack_marked(stripes, of_round, &OPTIONS).await?;
+            resume(cluster, stripes).await?;
+            repack_marked(stripes, of_round, options).await?;
             if cluster.moves_chunks() {
-                pack_bucket(stripes, of_round, BUCKET, &profile, &OPTIONS).await?;
+                pack_bucket(stripes, of_round, BUCKET, &profile, options).await?;
                 split_some(cluster, client, &profile).await?;
+                seal(cluster, stripes, of_round).await?;
             }
             Ok::<_, StripeError>(())
         };
@@ -58,10 +70,14 @@ pub async fn keep_packing(cluster: &Cluster, client: &Client) {
 
 /// Splits some of what is packed, now and then.
 async fn split_some(cluster: &Cluster, client: &Client, profile: &Profile) -> Result<(), StripeError> {
-    if cluster.draw(SPLIT_IN) != 0 {
+    let (split_in, most) = match cluster.wide_profile() {
+        Some(_) => (SEALED_SPLIT_IN, MOST_SEALED_SPLIT),
+        None => (SPLIT_IN, MOST_SPLIT),
+    };
+    if cluster.draw(split_in) != 0 {
         return Ok(());
     }
-    let (stripes, most) = (client.stripes(), 1 + cluster.draw(MOST_SPLIT));
+    let (stripes, most) = (client.stripes(), 1 + cluster.draw(most));
     let Some(row) = stripes.meta().get(&keys::bucket(BUCKET)).await? else { return Ok(()) };
     let bucket: Bucket = row.record()?;
     let until = &mut |progress: &striate_control::UnpackProgress| match progress.objects < most {

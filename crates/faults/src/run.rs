@@ -132,6 +132,7 @@ async fn give_up(cluster: &Cluster) {
 async fn under_faults(shared: &Arc<Shared>, injector: &Arc<Injector>, options: RunOptions) {
     let cluster = &shared.cluster;
     let runtime = &cluster.runtime;
+    shared.fill(&cluster.gateways[0]).await;
     let mut clients = Vec::new();
     for gateway in &cluster.gateways {
         for _ in 0..CLIENTS {

@@ -27,6 +27,7 @@ use super::mutation;
 use super::operation::Kind;
 use super::optimising::keep_optimising;
 use super::packing::keep_packing;
+use super::sealing::keep_interfering;
 use super::steps::{SteppedMeta, Steps, Traps, as_service};
 
 /// A site that is silent for so long counts as lost.
@@ -144,6 +145,7 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
         as_service(Kind::Scrub, keep_scrubbing(stripes.clone(), SCRUB_CYCLE)),
         as_service(Kind::Collect, keep_collecting(stripes.clone(), COLLECT_EVERY)),
         as_service(Kind::Pack, keep_packing(&cluster, &client)),
+        as_service(Kind::Seal, keep_interfering(&cluster, &client)),
         as_service(Kind::Rebalance, rebalancer.run(stripes.clone())),
         as_service(Kind::Move, keep_moving(&cluster, &client)),
         as_service(Kind::Optimise, keep_optimising(&cluster, &client)),

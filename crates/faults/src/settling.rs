@@ -1,22 +1,25 @@
 //! The end of a run: the faults have stopped, and the services must make everything whole and clean by themselves.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use striate_client::ReadRange;
 use striate_control::{HealReport, heal, verify};
+use striate_core::{ChunkId, SiteId};
 use striate_history::{Outcome, Violation};
 use striate_meta::keys;
 
 use super::cluster::Cluster;
 use super::gateway::{self, Gateway};
-use super::invariants::{self, Invariant, Surveyed};
+use super::invariants::{self, Condition, Invariant, Surveyed};
 use super::ledger::MESSAGES_ARRIVE;
 use super::operation::Operation;
 use super::orphans;
-use super::site::flip_chunk;
-use super::worker::{KEYS, Shared, key};
+use super::services::WAIT;
+use super::site::{Crash, flip_chunk};
+use super::worker::{Shared, key};
 
 /// One of so many seeds ends with losses of exactly r chunks of every stripe, and then of more.
 const LOSSES_EVERY: u64 = 4;
@@ -43,6 +46,9 @@ pub async fn settle(shared: &Arc<Shared>, seed: u64) {
     read_all(shared, &gateway, "after everything was made whole").await;
     check_history(shared);
     orphans::collect_all(cluster, &gateway).await;
+    if cluster.wide_profile().is_some() && !lose_rack(shared, &gateway).await {
+        return;
+    }
     if (seed / LOSSES_EVERY + seed).is_multiple_of(LOSSES_EVERY) {
         lose_chunks(shared, &gateway).await;
     }
@@ -95,7 +101,7 @@ fn left_to_do(cluster: &Cluster) -> Option<Vec<String>> {
 async fn read_all(shared: &Shared, gateway: &Gateway, when: &str) {
     let client = gateway.client().expect("it was started");
     let number = shared.new_client();
-    for prefix in ["a/", "c/"] {
+    for prefix in ["a/", "c/", "w/"] {
         let mut after = String::new();
         loop {
             let list = Operation::List { prefix: prefix.to_owned(), after: after.clone() };
@@ -111,7 +117,7 @@ async fn read_all(shared: &Shared, gateway: &Gateway, when: &str) {
             }
         }
     }
-    for number_of_key in 0..KEYS {
+    for number_of_key in shared.keys() {
         let get = Operation::Get { key: key(number_of_key), range: ReadRange::Whole };
         let answer = get.clone().run(&client).await;
         if let Some(error) = answer.error.filter(|_| answer.outcomes == [Outcome::NotApplied]) {
@@ -135,12 +141,33 @@ fn check_history(shared: &Shared) {
     }
 }
 
+/// A rack is away, for a moment or until repair has made its chunks elsewhere; everything reads, and becomes whole again.
+async fn lose_rack(shared: &Shared, gateway: &Gateway) -> bool {
+    let cluster = &shared.cluster;
+    let sites = cluster.sites();
+    let Some(rack) = cluster.choose(&sites).map(|site| site.machine.rack) else { return true };
+    let lost: Vec<_> = sites.iter().filter(|site| site.machine.rack == rack).collect();
+    lost.iter().for_each(|site| site.crash(Crash::Kill));
+    let away = [Duration::ZERO, WAIT / 2, 2 * WAIT, 5 * WAIT];
+    cluster.runtime.sleep(cluster.choose(&away).expect("there are some")).await;
+    read_all(shared, gateway, "with a rack away").await;
+    for site in lost {
+        while site.start().is_err() {
+            cluster.runtime.sleep(LOOK).await;
+        }
+    }
+    let is_whole = become_whole(cluster).await;
+    if is_whole {
+        orphans::collect_all(cluster, gateway).await;
+    }
+    is_whole
+}
+
 /// The third part: first exactly r chunks of every stripe are damaged, which everything survives; then more of some,
 /// which must be an error, and nothing may be deleted for it.
 async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
     let cluster = &shared.cluster;
-    let tolerance = cluster.code().tolerance();
-    damage(cluster, |_| tolerance);
+    damage(cluster, |_, stripe| stripe.code.tolerance());
     read_all(shared, gateway, "with as many chunks of each stripe damaged as may be").await;
     if !become_whole(cluster).await {
         return;
@@ -148,10 +175,10 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
     let client = gateway.client().expect("it was started");
     let get = |number| Operation::Get { key: key(number), range: ReadRange::Whole };
     let mut present = Vec::new();
-    for number in 0..KEYS {
+    for number in shared.keys() {
         present.push(get(number).run(&client).await.outcomes != [Outcome::Read(None)]);
     }
-    damage(cluster, |stripe| if stripe % 2 == 0 { tolerance + 1 } else { tolerance });
+    damage(cluster, |number, stripe| stripe.code.tolerance() + usize::from(number.is_multiple_of(2)));
     let Some(damaged) = invariants::survey(cluster) else { return };
     for (number, present) in present.into_iter().enumerate() {
         let answer = get(number).run(&client).await;
@@ -174,10 +201,16 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
 /// A heal names every stripe that cannot be repaired, and leaves everything that these still have.
 fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealReport>) {
     let Some(after) = invariants::survey(cluster) else { return };
-    let is_hopeless = |stripe: &&Surveyed| !cluster.code().is_sufficient_set(&stripe.good());
+    let is_hopeless =
+        |stripe: &&Surveyed| stripe.protects() && !stripe.code.is_sufficient_set(&stripe.good());
     let hopeless = after.iter().filter(is_hopeless).count();
     let named = healed.as_ref().map_or(0, |report| report.unrepairable as usize);
-    if named != hopeless {
+    // A member that its wide stripe cannot give back is named with its own one, and one of both may be mended by the other later.
+    let is_right = match cluster.wide_profile() {
+        Some(_) => named > 0 || hopeless == 0,
+        None => named == hopeless,
+    };
+    if !is_right {
         let what = format!("{hopeless} stripes cannot be repaired, heal names {named}: {healed:?}");
         cluster.broken.report(Invariant::I1, what);
     }
@@ -190,16 +223,35 @@ fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealRep
     }
 }
 
-/// Flips a bit of so many chunks of every stripe, on sites that the stripe's number draws.
-fn damage(cluster: &Cluster, count: impl Fn(usize) -> usize) {
+/// Flips a bit of so many chunks of every stripe, on sites that the stripe's number draws. A member of a wide stripe counts for both
+/// of its stripes, if both protect it.
+fn damage(cluster: &Cluster, count: impl Fn(usize, &Surveyed) -> usize) {
     let Some(stripes) = invariants::survey(cluster) else { return };
-    for (number, stripe) in stripes.iter().enumerate() {
+    let mut protecting: BTreeMap<ChunkId, Vec<usize>> = BTreeMap::new();
+    for (number, stripe) in stripes.iter().enumerate().filter(|(_, stripe)| stripe.protects()) {
+        let places = (0..stripe.chunks.len()).filter(|&index| has_place(stripe, index));
+        places.for_each(|index| protecting.entry(stripe.chunk(index)).or_default().push(number));
+    }
+    let mut left: Vec<usize> =
+        stripes.iter().enumerate().map(|(number, stripe)| count(number, stripe)).collect();
+    let mut damaged = BTreeSet::new();
+    for (number, stripe) in stripes.iter().enumerate().filter(|(_, stripe)| stripe.protects()) {
         let n = stripe.chunks.len();
         let first = cluster.draw(n as u64) as usize;
-        for index in (0..count(number)).map(|step| (first + step) % n) {
+        for index in (0..n).map(|step| (first + step) % n).filter(|&index| has_place(stripe, index)) {
+            let chunk = stripe.chunk(index);
+            let of = &protecting[&chunk];
+            if left[number] == 0 || of.iter().any(|&number| left[number] == 0) || !damaged.insert(chunk) {
+                continue;
+            }
+            of.iter().for_each(|&number| left[number] -= 1);
             let location = &stripe.record.locations[index];
-            let Some(site) = cluster.site(striate_core::SiteId(location.site)) else { continue };
-            flip_chunk(&site, stripe.chunk(index), stripe.record.chunk_len, cluster.draw(1 << 40));
+            let Some(site) = cluster.site(SiteId(location.site)) else { continue };
+            flip_chunk(&site, chunk, stripe.record.chunk_len, cluster.draw(1 << 40));
         }
     }
+}
+
+fn has_place(stripe: &Surveyed, index: usize) -> bool {
+    stripe.chunks[index] != Condition::NoPlace
 }

@@ -3,6 +3,9 @@
 //! Codes of every family, because they differ in what may be lost: of an LRC it depends on which chunks; `none` bears no
 //! loss at all. Racks of several sites, because a stripe may have at most f chunks in one (I6). Long blocks, so that
 //! chunks have several granules.
+//!
+//! A fifth of the seeds has *wide stripes*: racks as their codes ask for, and small objects that are packed and then sealed. In each
+//! rack a lost chunk finds a site, whatever else of its two stripes is there, also while one site of the rack is away for good.
 
 use std::fmt;
 
@@ -19,11 +22,13 @@ pub enum Family {
     Replica,
     /// No redundancy.
     None,
+    /// Small objects of Reed–Solomon codes and LRCs, whose partitions become members of wide stripes.
+    Wide,
 }
 
 impl Family {
     /// All, in the order of the table.
-    pub const ALL: [Self; 4] = [Self::Rs, Self::Lrc, Self::Replica, Self::None];
+    pub const ALL: [Self; 5] = [Self::Rs, Self::Lrc, Self::Replica, Self::None, Self::Wide];
 
     /// Its name in the table.
     pub fn name(self) -> &'static str {
@@ -32,6 +37,7 @@ impl Family {
             Self::Lrc => "lrc",
             Self::Replica => "replica",
             Self::None => "none",
+            Self::Wide => "wide",
         }
     }
 
@@ -59,9 +65,29 @@ impl Family {
                 &[("replica(3)", 5, 0), ("replica(3)", 6, 3), ("replica(2)", 4, 0), ("replica(2)", 4, 2)]
             }
             Self::None => &[("none", 3, 0), ("none", 4, 2)],
+            Self::Wide => &[
+                ("rs(2,2)", 20, 5),
+                ("rs(4,2)", 20, 5),
+                ("lrc(4,2,1)", 20, 5),
+                ("rs(2,2)", 24, 6),
+                ("rs(4,2)", 24, 6),
+                ("rs(4,2)", 30, 6),
+            ],
         }
     }
 }
+
+/// The wide profile for clusters of so many sites.
+fn wide_profile(sites: u32) -> &'static str {
+    match sites {
+        20 => "wide(4,2,2)",
+        24 => "wide(6,3,2)",
+        _ => "wide(10,5,3)",
+    }
+}
+
+/// One in so many seeds has wide stripes.
+const WIDE_EVERY: u64 = 5;
 
 /// What a cluster is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +96,8 @@ pub struct Shape {
     pub family: Family,
     /// Its profile.
     pub profile: &'static str,
+    /// What cold partitions are sealed into, if they are.
+    pub wide: Option<&'static str>,
     /// Its sites at the beginning.
     pub sites: u32,
     /// Its racks, which sites fill in turn; 0: each site has one of its own.
@@ -86,12 +114,15 @@ impl Shape {
     /// Lengths of blocks.
     const BLOCK_LENS: [u32; 5] = [8 << 10, 16 << 10, 16 << 10, 64 << 10, 256 << 10];
 
-    /// The shape of a seed's cluster: of ten four are Reed–Solomon, three LRCs, two copies, and one has no redundancy.
+    /// The shape of a seed's cluster: one in five has wide stripes. Of ten others four are Reed–Solomon, three LRCs, two copies, and
+    /// one has no redundancy.
     pub fn of(seed: u64) -> Self {
         // Other properties of a run go through the seed's last bits; the shape depends on none of them.
+        let is_wide = hash(hash(seed)).is_multiple_of(WIDE_EVERY);
         let mut random = SplitMix64::new(hash(seed));
         let mut draw = |end: usize| (random.next() % end as u64) as usize;
         let family = match draw(10) {
+            _ if is_wide => Family::Wide,
             0..4 => Family::Rs,
             4..7 => Family::Lrc,
             7..9 => Family::Replica,
@@ -101,7 +132,8 @@ impl Shape {
         let (profile, sites, racks) = members[draw(members.len())];
         let gateways = 2 + draw(2) as u32;
         let block_len = Self::BLOCK_LENS[draw(5)];
-        Self { family, profile, sites, racks, gateways, block_len, has_memory: draw(3) == 0 }
+        let wide = is_wide.then(|| wide_profile(sites));
+        Self { family, profile, wide, sites, racks, gateways, block_len, has_memory: draw(3) == 0 }
     }
 
     /// The rack of a machine with a site.
@@ -113,7 +145,8 @@ impl Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { profile, sites, racks, gateways, block_len, has_memory, .. } = self;
-        write!(f, "{profile} on {sites} sites in ")?;
+        let sealed = self.wide.map(|wide| format!(" and {wide}"));
+        write!(f, "{profile}{} on {sites} sites in ", sealed.unwrap_or_default())?;
         match racks {
             0 => write!(f, "racks of their own")?,
             racks => write!(f, "{racks} racks")?,
@@ -128,7 +161,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use striate_core::Profile;
-    use striate_plan::PlacementRule;
+    use striate_plan::{PlacementRule, WideGeometry};
 
     use super::*;
 
@@ -152,6 +185,21 @@ mod tests {
             assert!(limit <= code.tolerance().max(1), "{profile} on {racks} racks");
             let in_rack = |rack: u32| limit.min((1..=*sites).filter(|site| site % racks == rack).count());
             assert!((0..racks).map(in_rack).sum::<usize>() >= code.n(), "{profile} on {racks} racks");
+        }
+    }
+    #[test]
+    fn a_fifth_of_the_seeds_has_wide_stripes_with_a_spare_rack_and_spare_sites_in_each() {
+        let wide: Vec<Shape> = (1..=1_000).map(Shape::of).filter(|shape| shape.wide.is_some()).collect();
+        assert!((150..250).contains(&wide.len()), "{}", wide.len());
+        for shape in wide {
+            let (narrow, wide): (Profile, Profile) =
+                (shape.profile.parse().unwrap(), shape.wide.unwrap().parse().unwrap());
+            let geometry = WideGeometry::new(wide.code).unwrap();
+            let rule = PlacementRule::new(&narrow, &narrow.code.build().unwrap(), shape.racks as usize);
+            assert!(shape.racks as usize > geometry.z() && rule.tolerates_rack_loss(), "{shape}");
+            // Others of the wide stripe and of its own one, the lost chunk, and a site that is away.
+            let taken = geometry.c() - 1 + rule.rack_limit() - 1;
+            assert!((shape.sites / shape.racks) as usize >= taken + 2, "{shape}");
         }
     }
 }

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
+use striate_codec::MultipleChecksums;
 use striate_core::{ChunkId, LoadReport, RackId, SiteId};
 use striate_meta::records::site::State;
 use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
@@ -23,7 +24,7 @@ use striate_site::{
 use super::cluster::Cluster;
 use super::operation::Kind;
 
-/// One of so many transactions of the packing service comes late, by this time at most.
+/// One of so many transactions of packing and sealing comes late, by this time at most.
 const LATE_EVERY: u64 = 4;
 const LATE_BY: Duration = Duration::from_millis(1_500);
 /// Pause between two looks whether it is decided if a site dies.
@@ -168,10 +169,11 @@ impl Steps {
         output
     }
 
-    /// A process that is busy: between what the packing service reads and its transaction others overwrite, delete, move
+    /// A process that is busy: between what packing or sealing reads and its transaction others overwrite, delete, move
     /// and repair. At its usual pace they would hardly ever come between.
     async fn hesitate(&self, kind: Option<Kind>) {
-        let Some(cluster) = self.cluster.upgrade().filter(|_| kind == Some(Kind::Pack)) else { return };
+        let is_late = matches!(kind, Some(Kind::Pack | Kind::Seal));
+        let Some(cluster) = self.cluster.upgrade().filter(|_| is_late) else { return };
         if cluster.draw(LATE_EVERY) == 0 {
             cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LATE_BY)).await;
         }
@@ -266,6 +268,10 @@ impl Site for SteppedSite {
         let kinds = source.map_or_else(|| vec![kind], |source| self.steps.kinds_of_read(kind, source));
         let begun = self.steps.begin(kinds, source).await;
         self.steps.take(Some(begun.kinds[0]), Some(self.id()), self.site.assemble(request)).await
+    }
+
+    async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {
+        self.steps.take(current(), Some(self.id()), self.site.products(chunk, len)).await
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

@@ -18,13 +18,21 @@ use super::invariants::Invariant;
 use super::operation::{Answer, Kind, LONGEST, Made, Operation, Upload};
 
 /// Keys that all clients contend for.
-pub const KEYS: usize = 16;
+const KEYS: usize = 16;
+/// The folders that they are in,
+const FOLDERS: [&str; 3] = ["a", "a/b", "c"];
+/// and that of the small objects that are seldom written.
+const COLD: &str = "w";
 /// Longest pause between two operations of a client, most often,
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 /// and sometimes: so that a run lasts longer than leases and waits, and keys are contended for all the same.
 const LONGEST_REST: Duration = Duration::from_millis(3_000);
 /// How often that is: once in so many pauses.
 const REST_EVERY: u32 = 4;
+/// Small objects beside them that are seldom written, where there are wide stripes: what is packed and sealed.
+const COLD_KEYS: usize = 80;
+/// Of so many writes there one is of such an object, and half of the reads.
+const COLD_WRITE: u64 = 10;
 /// Keys that are only ever read, and never there.
 const MISSING_KEYS: usize = 2;
 /// Objects and ranges of one batch, at most.
@@ -217,21 +225,45 @@ impl Shared {
         self.next_value.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The numbers of all keys that may be there.
+    pub fn keys(&self) -> std::ops::Range<usize> {
+        0..KEYS + if self.cluster.wide_profile().is_some() { COLD_KEYS } else { 0 }
+    }
+
+    /// Puts all objects that are seldom written.
+    pub async fn fill(&self, gateway: &Gateway) {
+        let client = self.new_client();
+        for number in self.keys().skip(KEYS) {
+            let put = self.put(key(number));
+            self.operate(client, gateway, put).await;
+        }
+    }
+
+    /// A key, or one of the small objects' where there are any: those once in `cold` times.
+    fn draw_key(&self, cold: u64) -> String {
+        let all = self.keys();
+        let number = match all.len() > KEYS && self.cluster.draw(cold) == 0 {
+            true => KEYS + self.cluster.draw((all.len() - KEYS) as u64) as usize,
+            false => self.cluster.draw(KEYS as u64) as usize,
+        };
+        key(number)
+    }
+
     fn choose(&self, rng: &mut SmallRng) -> Operation {
-        let key = || key(self.cluster.draw(KEYS as u64) as usize);
+        let (key, read_key) = (|| self.draw_key(COLD_WRITE), || self.draw_key(2));
         match rng.random_range(0..100) {
             0..28 => self.put(key()),
             28..36 => self.conditional_put(key(), rng),
-            36..48 => Operation::Get { key: key(), range: ReadRange::Whole },
-            48..54 => Operation::Get { key: key(), range: range(rng) },
-            54..60 => read_many(rng),
+            36..48 => Operation::Get { key: read_key(), range: ReadRange::Whole },
+            48..54 => Operation::Get { key: read_key(), range: range(rng) },
+            54..60 => self.read_many(rng),
             60..69 => {
                 let key = key();
                 Operation::Delete { condition: self.if_match(&key, rng.random_range(0..4) == 0), key }
             }
             69..74 => list(rng),
             74..94 => self.upload_step(key(), rng),
-            _ => self.copy(key(), key()),
+            _ => self.copy(read_key(), key()),
         }
     }
 
@@ -242,7 +274,7 @@ impl Shared {
 
     fn put(&self, key: String) -> Operation {
         let kind = if self.state.lock().etags.contains_key(&key) { Kind::Overwrite } else { Kind::Put };
-        let value = Value { id: self.new_value_id(), len: self.len() };
+        let value = Value { id: self.new_value_id(), len: self.len(&key) };
         Operation::Put { key, value, condition: Condition::None, kind }
     }
 
@@ -251,7 +283,7 @@ impl Shared {
             Condition::None => Condition::IfNoneMatch,
             condition => condition,
         };
-        let value = Value { id: self.new_value_id(), len: self.len() };
+        let value = Value { id: self.new_value_id(), len: self.len(&key) };
         Operation::Put { key, value, condition, kind: Kind::ConditionalPut }
     }
 
@@ -262,14 +294,30 @@ impl Shared {
         }
     }
 
-    /// Inline, one block, a few, and as many as need a segment.
-    fn len(&self) -> u64 {
+    /// Inline, one block, a few, and as many as need a segment; for the objects that are seldom written, small ones.
+    fn len(&self, key: &str) -> u64 {
         match self.cluster.draw(12) {
+            _ if key.starts_with(COLD) => 1_500 + self.cluster.draw(4_500),
             0..3 => 16 + self.cluster.draw(300),
             3..8 => 2_000 + self.cluster.draw(14_000),
             8..11 => 17_000 + self.cluster.draw(40_000),
             _ => 110_000 + self.cluster.draw(50_000),
         }
+    }
+
+    /// Objects, ranges and keys that are not there, in either order.
+    fn read_many(&self, rng: &mut SmallRng) -> Operation {
+        let order = if rng.random() { ReadOrder::Requests } else { ReadOrder::Completion };
+        let len = rng.random_range(2..=LONGEST_BATCH);
+        let mut item = || {
+            let key = match rng.random_range(0..KEYS + MISSING_KEYS).checked_sub(KEYS) {
+                Some(missing) => missing_key(missing),
+                None => self.draw_key(2),
+            };
+            let range = if rng.random_range(0..3) == 0 { range(rng) } else { ReadRange::Whole };
+            (key, range)
+        };
+        Operation::ReadMany { items: (0..len).map(|_| item()).collect(), order }
     }
 
     /// The next step of some upload, or a new one.
@@ -306,19 +354,15 @@ impl Shared {
 
 /// A key by its number: some are prefixes of others.
 pub fn key(number: usize) -> String {
-    format!("{}/{number:02}", ["a", "a/b", "c"][number % 3])
+    match number < KEYS {
+        true => format!("{}/{number:02}", FOLDERS[number % FOLDERS.len()]),
+        false => format!("{COLD}/{number:02}"),
+    }
 }
 
-/// Objects, ranges and keys that are not there, in either order.
-fn read_many(rng: &mut SmallRng) -> Operation {
-    let order = if rng.random() { ReadOrder::Requests } else { ReadOrder::Completion };
-    let len = rng.random_range(2..=LONGEST_BATCH);
-    let mut item = || {
-        let key = key(rng.random_range(0..KEYS + MISSING_KEYS));
-        let range = if rng.random_range(0..3) == 0 { range(rng) } else { ReadRange::Whole };
-        (key, range)
-    };
-    Operation::ReadMany { items: (0..len).map(|_| item()).collect(), order }
+/// A key that is never there.
+fn missing_key(number: usize) -> String {
+    format!("{}/{:02}", FOLDERS[number % FOLDERS.len()], KEYS + number)
 }
 
 fn range(rng: &mut SmallRng) -> ReadRange {

@@ -95,7 +95,8 @@ impl Injector {
         self.give_back(&site);
     }
 
-    /// All sites of a rack die at once, those that have a fault already apart, and come back one after the other.
+    /// All sites of a rack die at once, those that have a fault already apart, and come back one after the other. Where there are
+    /// wide stripes, whose racks may be lost, half of the time only after repair has made their chunks elsewhere.
     pub(super) async fn crash_rack(&self, kind: FaultKind) {
         let Some(first) = self.take_site() else { return };
         let rack = first.machine.rack;
@@ -108,6 +109,9 @@ impl Injector {
             site.crash(crash);
         }
         self.pause(100, 4_000).await;
+        if self.cluster.wide_profile().is_some() && self.cluster.draw(2) == 0 {
+            self.pause(4_000, 14_000).await;
+        }
         for site in &sites {
             self.bring_back(site).await;
             self.give_back(site);

@@ -29,6 +29,9 @@ use striate_virtual_network::Event;
 /// Pause between two looks whether it is time for the next fault.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Where there are wide stripes one of so many faults is the loss of a rack.
+const RACKS_EVERY: u64 = 12;
+
 /// Faults of a run.
 #[derive(Debug)]
 pub struct Injector {
@@ -63,7 +66,7 @@ impl Injector {
                 self.cluster.runtime.sleep(LOOK).await;
                 continue;
             }
-            let kind = self.cluster.choose(&FaultKind::ALL).expect("there are some");
+            let kind = self.draw_kind();
             let before = self.injected();
             let task = self.cluster.runtime.spawn(Arc::clone(&self).inject(kind));
             // It has begun, or found that it may not, before anything else happens.
@@ -75,6 +78,15 @@ impl Injector {
         }
         for ended in join_all(tasks).await {
             ended.expect("a fault does not panic");
+        }
+    }
+
+    /// Any, and racks more often where wide stripes are.
+    fn draw_kind(&self) -> FaultKind {
+        let is_wide = self.cluster.wide_profile().is_some();
+        match is_wide && self.cluster.draw(RACKS_EVERY) == 0 {
+            true => FaultKind::RackLoss,
+            false => self.cluster.choose(&FaultKind::ALL).expect("there are some"),
         }
     }
 

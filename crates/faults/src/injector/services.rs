@@ -24,7 +24,11 @@ impl Injector {
             return;
         }
         self.begin(kind, u64::from(leader.machine.number));
-        let services = [None, Some(Kind::Move), Some(Kind::Move), Some(Kind::Repair), Some(Kind::Collect)];
+        let mut services =
+            vec![None, Some(Kind::Move), Some(Kind::Move), Some(Kind::Repair), Some(Kind::Collect)];
+        if self.cluster.wide_profile().is_some() {
+            services.extend([Some(Kind::Seal); 3]);
+        }
         let service = self.cluster.choose(&services).expect("there are some");
         leader.traps.set(Trap::Process, service, 1 + self.cluster.draw(24));
         let deadline = self.cluster.runtime.now() + Duration::from_secs(6);

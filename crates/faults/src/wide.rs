@@ -1,0 +1,200 @@
+//! What holds of wide stripes at every commit of a record, and at every survey.
+//!
+//! | | |
+//! |--|--|
+//! | Members | a chunk that says that it is a member of a wide stripe is one, and that stripe's copy of its location is of the same file; a sealed wide stripe has no other members |
+//! | Protected | all data chunks of a stripe that has dropped its parities are members of sealed wide stripes |
+//!
+//! While a wide stripe is built, or given up, its copies of members that are not claimed may be out of date.
+
+use std::collections::BTreeMap;
+
+use striate_core::StripeId;
+use striate_meta::records::{Location, Member, Stripe, WideState};
+use striate_meta::{Transaction, Write, keys};
+use striate_stripe::wide_of;
+
+use super::cluster::Cluster;
+use super::invariants::{self, Broken, Invariant};
+
+/// Judges the stripes whose records a transaction has written or removed, as they are now.
+pub fn check_commit(cluster: &Cluster, transaction: &Transaction) {
+    if cluster.wide_profile().is_none() {
+        return;
+    }
+    let mut is_removed = false;
+    let mut written = Vec::new();
+    for write in &transaction.writes {
+        match write {
+            Write::Put(key, _) if key.starts_with(keys::STRIPES) => written.extend(keys::stripe_of(key)),
+            Write::Delete(key) => is_removed |= key.starts_with(keys::STRIPES),
+            Write::Put(..) => {}
+        }
+    }
+    if is_removed {
+        let Some(all) = invariants::committed(cluster) else { return };
+        return check_all(cluster, all.iter().map(|(id, record)| (*id, record)));
+    }
+    let find = |id| record_of(cluster, id);
+    for id in written {
+        if let Some(Some(record)) = find(id) {
+            check(&cluster.broken, id, &record, k_of(cluster, &record), find);
+        }
+    }
+}
+
+/// Judges all stripes.
+pub fn check_all<'a>(cluster: &Cluster, all: impl Iterator<Item = (StripeId, &'a Stripe)>) {
+    if cluster.wide_profile().is_none() {
+        return;
+    }
+    let all: BTreeMap<StripeId, &Stripe> = all.collect();
+    let find = |id| Some(all.get(&id).map(|record| (*record).clone()));
+    for (id, record) in &all {
+        check(&cluster.broken, *id, record, k_of(cluster, record), find);
+    }
+}
+
+/// Whether a stripe has members of wide ones, or is one: what is dead of it stays for now.
+pub fn is_bound(record: &Stripe) -> bool {
+    !record.members.is_empty() || record.locations.iter().any(|at| wide_of(at).is_some())
+}
+
+/// Whether a stripe has members of wide ones; `None` when the metadata cannot be read now.
+pub fn is_member(cluster: &Cluster, id: StripeId) -> Option<bool> {
+    Some(record_of(cluster, id)?.is_some_and(|record| is_bound(&record)))
+}
+
+/// The record of a stripe as it is now; `None` in the outer sense when the metadata cannot be read.
+fn record_of(cluster: &Cluster, id: StripeId) -> Option<Option<Stripe>> {
+    let row = cluster.engine.peek(&keys::stripe(id))?;
+    row.map(|row| row.record().ok()).map_or(Some(None), |record| record.map(Some))
+}
+
+fn k_of(cluster: &Cluster, record: &Stripe) -> usize {
+    cluster.profile_of(record).1.k()
+}
+
+/// Judges one stripe. `find` looks others up; `None` when they cannot be read now.
+fn check(
+    broken: &Broken,
+    id: StripeId,
+    record: &Stripe,
+    k: usize,
+    find: impl Fn(StripeId) -> Option<Option<Stripe>>,
+) {
+    let report = |invariant, what: String| broken.report(invariant, format!("{what} ({id})"));
+    for (index, chunk) in record.locations.iter().enumerate() {
+        let claim = wide_of(chunk);
+        let Some(wide) = claim.map_or(Some(None), |(wide, _)| find(wide)) else { return };
+        let is_sealed = wide.as_ref().is_some_and(is_sealed);
+        if record.dropped && index < k && !is_sealed {
+            report(
+                Invariant::Protected,
+                format!("chunk {index} is in no sealed wide stripe, and its parities are gone"),
+            );
+        }
+        let Some((of, position)) = claim else { continue };
+        match wide {
+            None => report(Invariant::Members, format!("chunk {index} is a member of {of}, which is gone")),
+            Some(wide) if !has_member(&wide, position, id, index) => {
+                report(Invariant::Members, format!("chunk {index} is no member of {of} at {position}"));
+            }
+            Some(wide) if file(&wide.locations[position]) != file(chunk) => {
+                let copy = &wide.locations[position];
+                report(Invariant::Members, format!("chunk {index} is {chunk:?}, and {of} has {copy:?}"));
+            }
+            Some(_) => {}
+        }
+    }
+    for (position, (of, index)) in members(record).filter(|_| is_sealed(record)) {
+        let Some(own) = find(of) else { return };
+        let claim = own.as_ref().and_then(|own| wide_of(own.locations.get(index)?));
+        if claim != Some((id, position)) {
+            report(
+                Invariant::Members,
+                format!("member {position}, chunk {index} of {of}, says that it is {claim:?}"),
+            );
+        }
+    }
+}
+
+fn is_sealed(wide: &Stripe) -> bool {
+    matches!(wide.wide_state(), WideState::Sealed | WideState::Complete)
+}
+
+/// The members of a wide stripe by position.
+fn members(wide: &Stripe) -> impl Iterator<Item = (usize, (StripeId, usize))> {
+    let of = |member: &Member| {
+        let id = <[u8; 16]>::try_from(member.stripe.as_ref()).ok()?;
+        Some((StripeId::from_bytes(id), member.index as usize))
+    };
+    wide.members.iter().enumerate().filter_map(move |(position, member)| Some((position, of(member)?)))
+}
+
+fn has_member(wide: &Stripe, position: usize, stripe: StripeId, index: usize) -> bool {
+    members(wide).any(|member| member == (position, (stripe, index)))
+}
+
+/// What tells a file, and its content, from others of a chunk.
+fn file(at: &Location) -> (u32, u32, u32, u32) {
+    (at.site, at.generation, at.crc32c, at.content_version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Stripe {
+        let location = |site: u32, position: u32| Location {
+            site,
+            generation: 1,
+            wide: StripeId::new(9, 9).to_bytes().to_vec().into(),
+            position,
+            ..Location::default()
+        };
+        let parity = Location { generation: 1, ..Location::default() };
+        Stripe { locations: vec![location(1, 0), location(2, 1), parity], dropped: true, ..Stripe::default() }
+    }
+
+    fn wide() -> Stripe {
+        let member = |index| Member { stripe: StripeId::new(1, 1).to_bytes().to_vec().into(), index };
+        let location = |site| Location { site, generation: 1, ..Location::default() };
+        let mut wide = Stripe {
+            members: vec![member(0), member(1)],
+            locations: [1, 2, 3].map(location).to_vec(),
+            ..Stripe::default()
+        };
+        wide.set_wide_state(WideState::Sealed);
+        wide
+    }
+
+    /// What is found first in these two records.
+    fn found(own: &Stripe, wide: Option<&Stripe>) -> Option<Invariant> {
+        let broken = Broken::default();
+        let find = |id| Some(if id == StripeId::new(9, 9) { wide.cloned() } else { Some(own.clone()) });
+        check(&broken, StripeId::new(1, 1), own, 2, find);
+        if let Some(wide) = wide {
+            check(&broken, StripeId::new(9, 9), wide, 2, find);
+        }
+        broken.first().map(|(invariant, _)| invariant)
+    }
+
+    #[test]
+    fn records_that_disagree_and_chunks_that_nothing_protects_are_found() {
+        assert_eq!(found(&own(), Some(&wide())), None);
+        assert_eq!(found(&Stripe { dropped: false, ..own() }, None), Some(Invariant::Members));
+        assert_eq!(found(&own(), None), Some(Invariant::Protected));
+        let mut moved = own();
+        (moved.locations[1].site, moved.locations[1].generation) = (7, 2);
+        assert_eq!(found(&moved, Some(&wide())), Some(Invariant::Members));
+        let mut building = wide();
+        building.set_wide_state(WideState::Building);
+        assert_eq!(found(&own(), Some(&building)), Some(Invariant::Protected));
+        assert_eq!(found(&Stripe { dropped: false, ..own() }, Some(&building)), None);
+        let mut unclaimed = Stripe { dropped: false, ..own() };
+        unclaimed.locations[0].wide = bytes::Bytes::new();
+        assert_eq!(found(&unclaimed, Some(&wide())), Some(Invariant::Members));
+        assert_eq!(found(&unclaimed, Some(&building)), None);
+    }
+}
