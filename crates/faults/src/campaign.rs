@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::coverage::Table;
 use super::mutation::Mutation;
 use super::run::{Report, RunOptions, run};
+use super::shape::{Family, Shape};
+use super::wide::Sealing;
 
 /// Which seeds, and of what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub struct Campaign {
     pub from: u64,
     /// How many.
     pub seeds: u64,
+    /// Only those of them whose clusters have such profiles; `None`: all.
+    pub family: Option<Family>,
     /// Operations of each, at least.
     pub operations: u64,
     /// Faults of each.
@@ -35,8 +39,8 @@ pub struct Campaign {
     pub program: String,
 }
 
-/// A seed and what became of it; the text of a panic where it has panicked.
-type Ran = (u64, Result<Report, String>);
+/// A seed and what became of it; the text of a panic where it has panicked. `None`: its cluster is none of those wanted.
+type Ran = (u64, Option<Result<Report, String>>);
 
 /// A seed that broke an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +68,8 @@ pub struct Shown {
     pub operations: u64,
     /// Faults injected.
     pub faults: u64,
+    /// What has become of wide stripes.
+    pub sealing: Sealing,
     table: String,
 }
 
@@ -73,8 +79,9 @@ impl Shown {
         Table::from_text(&self.table)
     }
 
-    fn add(&mut self, seed: u64, result: Result<Report, String>) {
+    fn add(&mut self, seed: u64, result: Option<Result<Report, String>>) {
         self.next = seed + 1;
+        let Some(result) = result else { return };
         let broken = match result {
             Ok(report) => {
                 let mut table = self.table();
@@ -82,6 +89,7 @@ impl Shown {
                 self.table = table.to_text();
                 self.operations += report.operations;
                 self.faults += report.faults;
+                self.sealing.add(&report.sealing);
                 report.broken.map(|(invariant, what)| (invariant.to_string(), what))
             }
             Err(panic) => Some(("panic".to_owned(), panic)),
@@ -95,9 +103,10 @@ impl Shown {
 
 impl Campaign {
     fn code(&self) -> String {
-        let Self { from, operations, faults, mutation, program, .. } = self;
+        let Self { from, family, operations, faults, mutation, program, .. } = self;
+        let family = family.map_or("all", Family::name);
         format!(
-            "program {program}, from seed {from}, {operations} operations, {faults} faults, mutation {mutation}"
+            "program {program}, from seed {from}, {family}, {operations} operations, {faults} faults, mutation {mutation}"
         )
     }
 
@@ -164,8 +173,12 @@ impl Campaign {
     fn work(&self, next: &AtomicU64, is_over: &AtomicBool, sender: Sender<Ran>) {
         while !is_over.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= self.from + self.seeds || sender.send((seed, run_caught(self.options(seed)))).is_err()
-            {
+            if seed >= self.from + self.seeds {
+                return;
+            }
+            let is_wanted = self.family.is_none_or(|family| Shape::of(seed).family == family);
+            let ran = is_wanted.then(|| run_caught(self.options(seed)));
+            if sender.send((seed, ran)).is_err() {
                 return;
             }
         }
@@ -200,6 +213,7 @@ mod tests {
         let campaign = Campaign {
             from: 5,
             seeds: 10,
+            family: None,
             operations: 500,
             faults: 20,
             mutation: Mutation::None,
@@ -209,7 +223,7 @@ mod tests {
         };
         let mut shown = campaign.resume().unwrap();
         assert_eq!(shown.next, 5);
-        shown.add(5, Err("as intended".to_owned()));
+        shown.add(5, Some(Err("as intended".to_owned())));
         campaign.keep(&shown).unwrap();
         assert_eq!(campaign.resume().unwrap(), shown);
         assert_eq!((shown.next, shown.failed.len(), shown.clean), (6, 1, 0));
@@ -225,6 +239,7 @@ mod tests {
         let campaign = |jobs| Campaign {
             from: 1,
             seeds: 5,
+            family: None,
             operations: 60,
             faults: 4,
             mutation: Mutation::None,

@@ -13,16 +13,23 @@ use super::invariants;
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 /// One in so many is dropped.
 const DROPPED: u64 = 4;
+/// So many times as long, and as many dropped as made, where there are wide stripes: what has copies is not sealed.
+const SELDOM: u32 = 6;
+const SELDOM_DROPPED: u64 = 2;
 
 /// Makes and drops copies until the faults end.
 pub async fn keep_copying(cluster: &Cluster, client: &Client) {
     let stripes = client.stripes();
+    let (pause, dropped) = match cluster.wide_profile() {
+        Some(_) => (LONGEST_PAUSE * SELDOM, SELDOM_DROPPED),
+        None => (LONGEST_PAUSE, DROPPED),
+    };
     while cluster.moves_chunks() {
-        cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LONGEST_PAUSE)).await;
+        cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, pause)).await;
         let packed = invariants::committed(cluster).unwrap_or_default();
         let packed: Vec<_> = packed.into_iter().filter(|(_, record)| record.packed_objects > 0).collect();
         let Some((id, record)) = cluster.choose(&packed).filter(|_| cluster.moves_chunks()) else { continue };
-        let copied = cluster.choose(&record.copies).filter(|_| cluster.draw(DROPPED) == 0);
+        let copied = cluster.choose(&record.copies).filter(|_| cluster.draw(dropped) == 0);
         // Refused or out of date as often as not, and a failing store fails it.
         if let Some(copy) = copied {
             let _ = drop_copies(stripes, id, copy.index as u8).await;

@@ -26,7 +26,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use striate_codec::{ChunkSet, Code};
 use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
-use striate_meta::records::{Entry, Garbage, GarbageChunk, Location, Member, Stripe, WideState};
+use striate_meta::records::{Entry, Garbage, GarbageChunk, Location, Stripe, WideState};
 use striate_meta::{Revision, Row, Transaction, Write, keys};
 use striate_plan::is_durable;
 use striate_site::{ChunkStore, SiteError};
@@ -34,7 +34,7 @@ use striate_stripe::{StripeOptions, file_of, is_hole, own_locations};
 
 use super::cluster::Cluster;
 use super::site::SiteMachine;
-use super::wide;
+use super::wide::{self, Sealing};
 
 /// The invariants' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,44 +86,30 @@ impl fmt::Display for Invariant {
 pub struct Broken {
     found: Mutex<Vec<(Invariant, String)>>,
     stripes: Mutex<BTreeMap<StripeId, Remembered>>,
+    sealing: Mutex<Sealing>,
 }
 
-/// What never changes of a stripe, and what only grows.
+/// A stripe's record as it was committed last.
 #[derive(Debug)]
 struct Remembered {
-    /// Of a wide stripe: what its encoding is of.
-    members: Vec<Member>,
-    crcs: Vec<u32>,
-    chunk_len: u32,
-    generation: u32,
-    /// Site and generation of each chunk.
-    named: Vec<(u32, u32)>,
-    entries: Vec<Entry>,
+    record: Stripe,
     /// Of the row.
     revision: Revision,
 }
 
-impl Remembered {
-    fn of(stripe: &Stripe, revision: Revision) -> Self {
-        Self {
-            members: stripe.members.clone(),
-            crcs: stripe.locations.iter().map(|at| at.crc32c).collect(),
-            chunk_len: stripe.chunk_len,
-            generation: stripe.generation,
-            named: stripe.locations.iter().map(|at| (at.site, at.generation)).collect(),
-            entries: stripe.entries.clone(),
-            revision,
-        }
-    }
+/// Whether two records of a stripe are of one encoding. The parities of a wide stripe have none before they are made, and other
+/// members make another one.
+fn is_same_encoding(before: &Stripe, now: &Stripe) -> bool {
+    let k = before.members.len();
+    let mut both = before.locations.iter().zip(&now.locations).enumerate();
+    let is_same = |(index, (before, now)): (usize, (&Location, &Location))| {
+        before.crc32c == now.crc32c || (k > 0 && index >= k && before.crc32c == 0)
+    };
+    before.members != now.members || (before.chunk_len == now.chunk_len && both.all(is_same))
+}
 
-    /// Whether the encoding is the same. The parities of a wide stripe have none before they are made.
-    fn is_same_encoding(&self, now: &Self) -> bool {
-        let k = self.members.len();
-        let is_new = |index: usize| k > 0 && index >= k && self.crcs[index] == 0;
-        let is_same = |index: &usize| self.crcs[*index] == now.crcs[*index] || is_new(*index);
-        self.members != now.members
-            || (self.chunk_len == now.chunk_len && (0..self.crcs.len()).all(|index| is_same(&index)))
-    }
+fn place(at: &Location) -> (u32, u32) {
+    (at.site, at.generation)
 }
 
 impl Broken {
@@ -141,38 +127,38 @@ impl Broken {
     /// whether the stripe is new. Of a commit that was answered once more, or after a later one, there is nothing to say.
     /// The members of a wide stripe are files of other stripes.
     fn compare(&self, id: StripeId, stripe: &Stripe, revision: Revision) -> (Vec<usize>, bool) {
-        let now = Remembered::of(stripe, revision);
-        let own = || now.named.iter().enumerate().skip(stripe.members.len());
-        let generations = || own().map(|(_, &(_, generation))| generation);
+        let own = || own_locations(stripe);
         let mut stripes = self.stripes.lock();
         let before = stripes.get(&id);
         if before.is_some_and(|before| before.revision > revision) {
             return (Vec::new(), false);
         }
-        if generations().any(|generation| generation > stripe.generation) {
+        let before = before.map(|before| &before.record);
+        if own().any(|(_, at)| at.generation > stripe.generation) {
             self.report(Invariant::I11, format!("stripe {id} has a chunk of a generation yet to come"));
         }
         if let Some(before) = before {
-            self.compare_with(id, before, &now, stripe.members.len());
+            self.compare_with(id, before, stripe);
         }
-        let is_anew = |&(index, at): &(usize, &(u32, u32))| {
-            at.0 != 0 && before.is_none_or(|before| before.named[index] != *at)
+        self.sealing.lock().count(before, stripe);
+        let is_anew = |&(index, at): &(usize, &Location)| {
+            at.site != 0 && before.is_none_or(|before| place(&before.locations[index]) != place(at))
         };
         let anew = own().filter(is_anew).map(|(index, _)| index).collect();
         // A put names all its chunks under the generation that it took.
-        let is_put =
-            stripe.members.is_empty() && generations().all(|generation| generation == stripe.generation);
+        let is_put = stripe.members.is_empty() && own().all(|(_, at)| at.generation == stripe.generation);
         let is_new = before.is_none() && is_put;
-        stripes.insert(id, now);
+        stripes.insert(id, Remembered { record: stripe.clone(), revision });
         (anew, is_new)
     }
 
-    fn compare_with(&self, id: StripeId, before: &Remembered, now: &Remembered, members: usize) {
-        if !before.is_same_encoding(now) {
+    fn compare_with(&self, id: StripeId, before: &Stripe, now: &Stripe) {
+        if !is_same_encoding(before, now) {
             self.report(Invariant::I10, format!("the encoding of stripe {id} has changed"));
         }
-        for (before, now) in before.named.iter().zip(&now.named).skip(members) {
-            if now.1 < before.1 || (now.0 != before.0 && now.0 != 0 && now.1 == before.1) {
+        for ((_, before), (_, now)) in own_locations(before).zip(own_locations(now)) {
+            let is_elsewhere = now.site != before.site && now.site != 0;
+            if now.generation < before.generation || (is_elsewhere && now.generation == before.generation) {
                 let what = format!("a generation of stripe {id} has gone back, or has two places");
                 self.report(Invariant::I11, what);
             }
@@ -182,12 +168,17 @@ impl Broken {
         }
     }
 
+    /// What has become of wide stripes.
+    pub fn sealing(&self) -> Sealing {
+        *self.sealing.lock()
+    }
+
     /// Orphans: the places of entries that a commit removes are named, or garbage in the same commit.
     fn check_entries(&self, id: StripeId, stripe: &Stripe, garbage: &[GarbageChunk], revision: Revision) {
         let stripes = self.stripes.lock();
         let Some(before) = stripes.get(&id).filter(|before| before.revision < revision) else { return };
         let is_open = |entry: &&Entry| stripe.entries.iter().any(|open| open.generation == entry.generation);
-        for entry in before.entries.iter().filter(|entry| !is_open(entry)) {
+        for entry in before.record.entries.iter().filter(|entry| !is_open(entry)) {
             for place in &entry.places {
                 let file =
                     GarbageChunk { index: place.index, site: place.site, generation: entry.generation };

@@ -36,15 +36,15 @@ pub const OPTIONS: PackOptions = PackOptions {
     yields: true,
 };
 
-/// Where there are wide stripes: small objects only, in partitions of one length, which make members of one pool.
-const SMALL: PackOptions =
-    PackOptions { object_max: 7 << 10, partition_len: 8 << 10, smallest_partition: 8 << 10, ..OPTIONS };
+/// Where there are wide stripes: partitions of one length, the shortest that there is, whose members are of one pool.
+const ONE_POOL: PackOptions =
+    PackOptions { object_max: 40 << 10, partition_len: 64 << 10, smallest_partition: 64 << 10, ..OPTIONS };
 
 /// Packs until the faults end, and gives the space of what is dead back until the run ends.
 pub async fn keep_packing(cluster: &Cluster, client: &Client) {
     let stripes = client.stripes();
     let profile = cluster.client_options().profile;
-    let options = if cluster.wide_profile().is_some() { &SMALL } else { &OPTIONS };
+    let options = if cluster.wide_profile().is_some() { &ONE_POOL } else { &OPTIONS };
     let mut packer = None;
     loop {
         cluster.runtime.sleep(cluster.draw_time(Duration::from_millis(100), PAUSE)).await;

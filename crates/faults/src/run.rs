@@ -18,6 +18,7 @@ use super::mutation::Mutation;
 use super::operation::{Kind, LONGEST};
 use super::settling::settle;
 use super::shape::Shape;
+use super::wide::Sealing;
 use super::worker::{Answered, Shared, work};
 
 /// Clients of each gateway.
@@ -68,6 +69,8 @@ pub struct Report {
     pub answered: Answered,
     /// Faults injected.
     pub faults: u64,
+    /// What has become of wide stripes.
+    pub sealing: Sealing,
     /// The hash of all events.
     pub digest: Digest,
     /// How long it took in virtual time.
@@ -114,6 +117,7 @@ pub fn run(options: RunOptions) -> Report {
             operations: shared.begun.load(std::sync::atomic::Ordering::Relaxed),
             answered: *shared.answered.lock(),
             faults: injector.injected(),
+            sealing: shared.cluster.broken.sealing(),
             digest: shared.cluster.trace.digest(),
             virtual_time: shared.cluster.runtime.uptime(),
         }

@@ -19,7 +19,7 @@ const COLD_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 /// Longest pause between two looks of the operator.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Of so many wide stripes that the operator finds unfinished one is given up.
-const GIVEN_UP: u64 = 3;
+const GIVEN_UP: u64 = 10;
 
 /// Goes on with wide stripes that were left half made.
 ///
@@ -46,7 +46,10 @@ pub async fn seal(cluster: &Cluster, stripes: &Stripes, packer: &Packer) -> Resu
         true => std::ops::ControlFlow::Continue(()),
         false => std::ops::ControlFlow::Break(()),
     };
-    as_service(Kind::Seal, seal_bucket(stripes, packer, BUCKET, &options, goes_on)).await.map(drop)
+    let r = as_service(Kind::Seal, seal_bucket(stripes, packer, BUCKET, &options, goes_on)).await;
+    if std::env::var("SEALDBG").is_ok() {
+eprintln!("{:?} SEAL {r:?}", cluster.runtime.uptime()); }
+    r.map(drop)
 }
 
 /// The operator, until the faults end.

@@ -25,6 +25,8 @@ use super::worker::{Shared, key};
 const LOSSES_EVERY: u64 = 4;
 /// By when everything is whole after the last fault (I13).
 const WHOLE_WITHIN: Duration = Duration::from_secs(600);
+/// A gateway knows again after this time that a site answers.
+const BACK_WITHIN: Duration = Duration::from_secs(15);
 /// Pause between two looks whether it is.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the services run where they cannot repair everything: two cycles of the scrub.
@@ -147,7 +149,9 @@ async fn lose_rack(shared: &Shared, gateway: &Gateway) -> bool {
     let sites = cluster.sites();
     let Some(rack) = cluster.choose(&sites).map(|site| site.machine.rack) else { return true };
     let lost: Vec<_> = sites.iter().filter(|site| site.machine.rack == rack).collect();
-    lost.iter().for_each(|site| site.crash(Crash::Kill));
+    for site in &lost {
+        site.crash(Crash::Kill);
+    }
     let away = [Duration::ZERO, WAIT / 2, 2 * WAIT, 5 * WAIT];
     cluster.runtime.sleep(cluster.choose(&away).expect("there are some")).await;
     read_all(shared, gateway, "with a rack away").await;
@@ -156,6 +160,8 @@ async fn lose_rack(shared: &Shared, gateway: &Gateway) -> bool {
             cluster.runtime.sleep(LOOK).await;
         }
     }
+    // The gateway takes a while to see that they are back.
+    cluster.runtime.sleep(BACK_WITHIN).await;
     let is_whole = become_whole(cluster).await;
     if is_whole {
         orphans::collect_all(cluster, gateway).await;

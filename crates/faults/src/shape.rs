@@ -41,6 +41,11 @@ impl Family {
         }
     }
 
+    /// The family with this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.name() == name)
+    }
+
     /// Profiles with sites and racks; 0 racks: each site in one of its own.
     fn members(self) -> &'static [(&'static str, u32, u32)] {
         match self {
@@ -131,7 +136,8 @@ impl Shape {
         let members = family.members();
         let (profile, sites, racks) = members[draw(members.len())];
         let gateways = 2 + draw(2) as u32;
-        let block_len = Self::BLOCK_LENS[draw(5)];
+        // What is packed is of one block.
+        let block_len = if is_wide { 64 << 10 } else { Self::BLOCK_LENS[draw(5)] };
         let wide = is_wide.then(|| wide_profile(sites));
         Self { family, profile, wide, sites, racks, gateways, block_len, has_memory: draw(3) == 0 }
     }

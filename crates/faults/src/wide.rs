@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use striate_core::StripeId;
 use striate_meta::records::{Location, Member, Stripe, WideState};
 use striate_meta::{Transaction, Write, keys};
@@ -16,6 +17,46 @@ use striate_stripe::wide_of;
 
 use super::cluster::Cluster;
 use super::invariants::{self, Broken, Invariant};
+
+/// What has become of wide stripes, as commits tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealing {
+    /// Wide stripes that were begun,
+    pub begun: u64,
+    /// sealed,
+    pub sealed: u64,
+    /// and given up.
+    pub given_up: u64,
+    /// Stripes that have dropped their parities.
+    pub dropped: u64,
+    /// Members that were moved or repaired while their wide stripes were sealed.
+    pub placed_anew: u64,
+}
+
+impl Sealing {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        self.begun += other.begun;
+        self.sealed += other.sealed;
+        self.given_up += other.given_up;
+        self.dropped += other.dropped;
+        self.placed_anew += other.placed_anew;
+    }
+
+    /// Counts what a commit has changed of a stripe.
+    pub fn count(&mut self, before: Option<&Stripe>, now: &Stripe) {
+        let of = |record: &Stripe| (record.wide_state(), record.dropped);
+        let (before_of, now_of) = (before.map(of).unwrap_or_default(), of(now));
+        let comes_to = |state: WideState| u64::from(now_of.0 == state && before_of.0 != state);
+        self.begun += comes_to(WideState::Building);
+        self.sealed += comes_to(WideState::Sealed);
+        self.given_up += comes_to(WideState::Aborting);
+        self.dropped += u64::from(now_of.1 && !before_of.1);
+        let Some(before) = before.filter(|before| is_sealed(before)) else { return };
+        let both = before.locations.iter().zip(&now.locations).take(now.members.len());
+        self.placed_anew += both.filter(|(before, now)| file(before) != file(now)).count() as u64;
+    }
+}
 
 /// Judges the stripes whose records a transaction has written or removed, as they are now.
 pub fn check_commit(cluster: &Cluster, transaction: &Transaction) {

@@ -297,7 +297,7 @@ impl Shared {
     /// Inline, one block, a few, and as many as need a segment; for the objects that are seldom written, small ones.
     fn len(&self, key: &str) -> u64 {
         match self.cluster.draw(12) {
-            _ if key.starts_with(COLD) => 1_500 + self.cluster.draw(4_500),
+            _ if key.starts_with(COLD) => 9_000 + self.cluster.draw(26_000),
             0..3 => 16 + self.cluster.draw(300),
             3..8 => 2_000 + self.cluster.draw(14_000),
             8..11 => 17_000 + self.cluster.draw(40_000),

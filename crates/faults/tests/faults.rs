@@ -8,6 +8,7 @@ fn campaign(from: u64, seeds: u64, mutation: Mutation) -> Campaign {
     Campaign {
         from,
         seeds,
+        family: None,
         operations: 500,
         faults: 20,
         mutation,

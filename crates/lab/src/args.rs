@@ -502,6 +502,9 @@ pub struct FaultsArgs {
     /// Only this seed, with every operation and fault on standard error.
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Only those seeds whose clusters have such profiles: rs, lrc, replica, none, or wide.
+    #[arg(long)]
+    pub family: Option<String>,
     /// Plants a defect, which the first seeds must find; `all` for one after the other.
     #[arg(long)]
     pub mutation: Option<String>,
