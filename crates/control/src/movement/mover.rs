@@ -156,6 +156,9 @@ async fn carry(
 /// The destination takes chunks, holds none of the stripe, and its rack not too many (I6).
 fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
     let to = wanted.to;
+    if wanted.index < change.record.members.len() {
+        return Err("a member of a wide stripe moves with the stripe that it was written in".to_owned());
+    }
     let candidates = stripes.candidates();
     let candidate = candidates.iter().find(|candidate| candidate.site == to);
     let rack = &candidate.ok_or(format!("site {to} takes no chunks"))?.rack;

@@ -262,10 +262,18 @@ async fn members_move_with_their_copies_and_only_where_the_wide_stripe_lets_them
     sealing.seal().await;
     let (stripes, racks) = (sealing.cluster.client.stripes(), sealing.racks());
     let (mut moved, mut refused) = (0, 0);
-    for (_, record) in sealing.wide_stripes().await {
+    for (wide, record) in sealing.wide_stripes().await {
         for (position, member) in record.members.iter().enumerate() {
             let stripe = StripeId::from_bytes(member.stripe.as_ref().try_into().unwrap());
             let from = SiteId(record.locations[position].site);
+            // Under the wide stripe's name it is no file.
+            for to in
+                sealing.cluster.sites.iter().map(|site| site.id()).filter(|to| racks[to] == racks[&from])
+            {
+                let wanted = ChunkMove { stripe: wide, index: position, from, to };
+                let outcome = move_chunk(stripes, &wanted).await.unwrap();
+                assert!(matches!(outcome, striate_control::MoveOutcome::Refused(_)), "{outcome:?}");
+            }
             for to in sealing.cluster.sites.iter().map(|site| site.id()).filter(|to| *to != from) {
                 let wanted = ChunkMove { stripe, index: member.index as usize, from, to };
                 match move_chunk(stripes, &wanted).await.unwrap() {
@@ -296,11 +304,30 @@ async fn a_wide_stripe_that_was_left_half_made_is_gone_on_with_or_given_up() {
     let packed = sealing.cluster.stripes().await;
     let packed: Vec<_> =
         packed.into_iter().filter(|(_, record)| record.profile.starts_with("packed")).collect();
+    let all: Vec<_> = packed
+        .iter()
+        .flat_map(|(id, record)| (0..4).map(move |index| (*id, index, &record.locations[index])))
+        .collect();
+    let begin = async |members: Vec<_>| {
+        let plan = WidePlan { profile, chunk_len: packed[0].1.chunk_len, members };
+        sealing.packer.begin_wide(&plan).await.unwrap()
+    };
     // Members wherever they are: the rule does not let them be.
-    let members: Vec<_> =
-        packed.iter().flat_map(|(id, _)| (0..4).map(|index| Some((*id, index)))).take(10).collect();
-    let plan = WidePlan { profile, chunk_len: packed[0].1.chunk_len, members };
-    let id = sealing.packer.begin_wide(&plan).await.unwrap().unwrap();
+    let anywhere = all.iter().map(|&(id, index, _)| Some((id, index))).take(10).collect();
+    assert_eq!(begin(anywhere).await, None);
+    // Two members of each group in one rack, the others are holes.
+    let mut members = vec![None; 10];
+    let racks = sealing.racks();
+    let in_rack = |rack: &RackId| -> Vec<(StripeId, usize)> {
+        let mut sites = BTreeSet::new();
+        let here = all.iter().filter(|(_, _, at)| racks[&SiteId(at.site)] == *rack && sites.insert(at.site));
+        here.map(|&(id, index, _)| (id, index)).take(2).collect()
+    };
+    for (group, site) in [0, 1].into_iter().enumerate() {
+        let of = in_rack(&sealing.cluster.sites[site].rack());
+        of.into_iter().enumerate().for_each(|(at, member)| members[5 * group + at] = Some(member));
+    }
+    let id = begin(members).await.unwrap();
     assert!(stripes.abort_wide(id).await.unwrap());
     assert_eq!(resume_wide(stripes).await.unwrap(), [(id, WideStep::Aborted)]);
     assert_eq!((sealing.rows(keys::CHANGES).await, sealing.wide_stripes().await.len()), (0, 0));

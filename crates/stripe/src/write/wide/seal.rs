@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use striate_codec::{MultipleChecksums, predict_checksum};
+use striate_codec::{Code, MultipleChecksums, predict_checksum};
 use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Location, Member, Stripe, WideState};
 use striate_meta::{Commit, Precondition, Row, keys};
@@ -65,7 +65,7 @@ pub enum WideStep {
 
 impl Packer {
     /// Names a wide stripe (S1): from now on it is found, and any service goes on with it. `None` where a member cannot be one: it
-    /// is lost or gone, or is a member of another.
+    /// is lost or gone, or is a member of another, or has moved to where the rule does not let it be.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -93,6 +93,10 @@ impl Packer {
             };
             record.locations[position] = copy_of(location);
             record.members.push(member_of(stripe, index, of.chunk_len));
+        }
+        // Claims require what is read here, or what is checked again.
+        if check_places(self.writes(), &plan.profile, &code, &record).is_err() {
+            return Ok(None);
         }
         let name = self.names().await?.name_stripe().await?;
         let mut tx = shared.table.transaction();
@@ -280,15 +284,25 @@ async fn claim_some(
     commit(writes, tx, &ids).await
 }
 
-/// S2′: a member has moved before it was claimed.
-async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result<Claimed, StripeError> {
+/// Whether the members are where the rule lets them be, as this process knows the sites.
+fn check_places(
+    writes: &Writes,
+    profile: &Profile,
+    code: &Code,
+    record: &Stripe,
+) -> Result<(), PlacementFault> {
     let racks = writes.shared.sites.rack_count();
-    let rule = striate_plan::PlacementRule::new(&wide.profile, &wide.code, racks);
+    let rule = striate_plan::PlacementRule::new(profile, code, racks);
     let views = writes.shared.sites.views();
     let known: HashMap<SiteId, RackId> =
         views.iter().map(|view| (view.site.id(), view.site.rack())).collect();
     let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
-    match check_placement(&rule, &sites, |site| known.get(&site)) {
+    check_placement(&rule, &sites, |site| known.get(&site))
+}
+
+/// S2′: a member has moved before it was claimed.
+async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result<Claimed, StripeError> {
+    match check_places(writes, &wide.profile, &wide.code, &record) {
         Ok(()) => {}
         // It may be back soon.
         Err(PlacementFault::UnknownSite(_)) => return Ok(Claimed::NotNow),
