@@ -14,8 +14,8 @@ use striate_meta::records::{Location, Stripe, WideState};
 use striate_meta::{ScanRange, keys};
 use striate_plan::movement::ChunkMove;
 use striate_plan::{PlacementRule, check_placement, racks_crossed};
-use striate_site::Site;
-use striate_stripe::{Packer, WidePlan, WideStep, file_of, is_hole, wide_of};
+use striate_site::{Priority, Site};
+use striate_stripe::{Debt, Packer, WidePlan, WideStep, file_of, is_hole, wide_of};
 
 use crate::cluster::{BUCKET, Cluster, content, go_on, options};
 use crate::dying::{Death, DyingStore};
@@ -292,6 +292,47 @@ async fn members_move_with_their_copies_and_only_where_the_wide_stripe_lets_them
     }
     assert!(moved > 5 && refused > 5, "{moved} moved, {refused} refused");
     sealing.assert_reads().await;
+    sealing.collect().await;
+    sealing.assert_reads().await;
+}
+
+/// Two members that are on their way to one site: neither is told of in the wide stripe's record, and the second finds the first there.
+#[tokio::test(start_paused = true)]
+async fn of_two_members_that_move_to_one_site_at_the_same_time_one_stays() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    let (stripes, racks) = (sealing.cluster.client.stripes(), sealing.racks());
+    let all: BTreeMap<StripeId, Stripe> = sealing.cluster.stripes().await.into_iter().collect();
+    let mut tried = 0;
+    for (_, wide) in sealing.wide_stripes().await {
+        let of = |position: usize| {
+            let member = &wide.members[position];
+            let stripe = StripeId::from_bytes(member.stripe.as_ref().try_into().unwrap());
+            (stripe, member.index as usize, SiteId(wide.locations[position].site))
+        };
+        // The first group's members in its first rack.
+        let ((one, index, from), (other, other_index, other_from)) = (of(0), of(1));
+        let is_free = |to: &SiteId| {
+            let holds = |record: &Stripe| record.locations.iter().any(|at| at.site == to.0);
+            racks[to] == racks[&from] && ![&wide, &all[&one], &all[&other]].into_iter().any(holds)
+        };
+        let to = sealing.cluster.sites.iter().map(|site| site.id()).find(is_free);
+        let Some(to) = to.filter(|_| one != other && racks[&from] == racks[&other_from]) else { continue };
+        let mut change = stripes.change(one, Priority::Background).await.unwrap().unwrap();
+        let generation = change.open(&[(index, to)]).await.unwrap().unwrap();
+        let payload = change.read_chunk(index).await.unwrap();
+        change.write_chunk(index, to, generation, payload).await.unwrap();
+        let wanted = ChunkMove { stripe: other, index: other_index, from: other_from, to };
+        let outcome = move_chunk(stripes, &wanted).await.unwrap();
+        assert!(matches!(outcome, striate_control::MoveOutcome::Moved { .. }), "{outcome:?}");
+        let replaced = change.replace(index, to, generation).into_iter().collect();
+        assert!(!change.swap(replaced, Debt::AsItIs).await.unwrap());
+        drop(change);
+        sealing.assert_whole().await;
+        tried += 1;
+    }
+    assert!(tried > 0);
+    assert_eq!(sealing.rows(keys::CHANGES).await, 0, "the change that lost was cancelled");
     sealing.collect().await;
     sealing.assert_reads().await;
 }

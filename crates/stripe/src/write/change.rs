@@ -400,17 +400,12 @@ impl<'a> StripeChange<'a> {
         Ok(false)
     }
 
-    /// `false` when the record is not what it was when it was read last.
+    /// `false` when the record, or that of a wide stripe of what is moved, is not what it was when it was read last.
     async fn try_swap(&self, replaced: &[GarbageChunk], debt: Debt) -> Result<bool, StripeError> {
         let before: Stripe = self.row.record()?;
         let mut record = self.record.clone();
         let mut replaced = replaced.to_vec();
         let moved: Vec<usize> = self.changed_since(&before);
-        // What is moved was looked up with the record; the rest of the links is not needed.
-        let links = Links::find(&self.writes.shared.table, self.id, &before, &moved).await?;
-        if !links.agree(self.id, &before) {
-            return Ok(false);
-        }
         match self.entry.and_then(|generation| remove(&mut record, generation)) {
             Some(entry) => replaced.extend(unnamed_of(&record, &entry)),
             None => replaced.extend_from_slice(&self.strays),
@@ -419,7 +414,8 @@ impl<'a> StripeChange<'a> {
         let new = self.writes.ensure_placement(&holders(&record)).await?;
         let mut tx = self.unchanged();
         put_record(&mut tx, self.id, &record, &before);
-        links.carry(&mut tx, &record);
+        // Their wide stripes must be as they were when the new places were found legal: the rules hold for the rows that are swapped.
+        self.links.carry(&mut tx, &record, &moved);
         if old != new {
             tx.delete(keys::reverse(old, self.id));
             tx.put(keys::reverse(new, self.id), Bytes::new());
@@ -432,8 +428,8 @@ impl<'a> StripeChange<'a> {
             Debt::Paid => drop(tx.delete(keys::debt(self.id))),
             Debt::Owed => drop(tx.put(keys::debt(self.id), Bytes::new())),
         }
-        let forget =
-            || std::iter::once(self.id).chain(links.ids()).for_each(|id| self.writes.shared.table.forget(id));
+        let changed: Vec<StripeId> = std::iter::once(self.id).chain(self.links.ids_of(&moved)).collect();
+        let forget = || changed.iter().for_each(|&id| self.writes.shared.table.forget(id));
         forget();
         let done = matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
         // Also what was read while it was committed.
@@ -455,17 +451,18 @@ impl<'a> StripeChange<'a> {
             self.entry = None;
             return Ok(false);
         };
-        let (before, now): (Stripe, Stripe) = (self.row.record()?, row.record()?);
-        if !now.entries.iter().any(|entry| Some(entry.generation) == self.entry) {
+        let before: Stripe = self.row.record()?;
+        let changed = self.changed_since(&before);
+        let wanted = std::mem::replace(&mut self.record, row.record()?);
+        self.row = row;
+        // These may read the record once more.
+        self.learn_links().await?;
+        self.learn_racks().await?;
+        if !self.record.entries.iter().any(|entry| Some(entry.generation) == self.entry) {
             // Closed by a commit whose answer was lost, or cancelled: then what was written is garbage already.
             self.entry = None;
             return Ok(false);
         }
-        let changed = self.changed_since(&before);
-        let wanted = std::mem::replace(&mut self.record, now);
-        self.row = row;
-        self.learn_links().await?;
-        self.learn_racks().await?;
         let is_as_before =
             |&index: &usize| is_same_file(&self.record.locations[index], &before.locations[index]);
         let added: Vec<Copy> =

@@ -63,12 +63,12 @@ impl Links {
         })
     }
 
-    /// Adds the copies of what has changed to `tx`, which requires the wide stripes as they were read.
-    pub(in crate::write) fn carry(&self, tx: &mut Transaction, stripe: &Stripe) {
-        for link in self.0.values() {
+    /// Adds the copies of the `moved` chunks to `tx`, which requires their wide stripes as they were read.
+    pub(in crate::write) fn carry(&self, tx: &mut Transaction, stripe: &Stripe, moved: &[usize]) {
+        for link in self.of(moved) {
             let (id, before) = (link.wide.id, &link.wide.record);
             let mut record = before.clone();
-            for &(index, position) in &link.members {
+            for &(index, position) in link.members.iter().filter(|(index, _)| moved.contains(index)) {
                 record.locations[position] = copy_of(&stripe.locations[index]);
             }
             tx.require_unchanged(keys::stripe(id), Some(&link.wide.row));
@@ -76,9 +76,14 @@ impl Links {
         }
     }
 
-    /// The wide stripes.
-    pub(in crate::write) fn ids(&self) -> impl Iterator<Item = StripeId> {
-        self.0.keys().copied()
+    fn of(&self, chunks: &[usize]) -> impl Iterator<Item = &Link> {
+        let has_some = |link: &&Link| link.members.iter().any(|(index, _)| chunks.contains(index));
+        self.0.values().filter(has_some)
+    }
+
+    /// The wide stripes of these chunks.
+    pub(in crate::write) fn ids_of(&self, chunks: &[usize]) -> impl Iterator<Item = StripeId> {
+        self.of(chunks).map(|link| link.wide.id)
     }
 
     /// Whether a member may go to a site, by the rules of its wide stripe: no other chunk is there or on its way there, its rack has
