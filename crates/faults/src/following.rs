@@ -14,6 +14,7 @@ use striate_site::Site;
 use striate_virtual_network::Machine;
 
 use super::cluster::Cluster;
+use super::mutation;
 use super::steps::{SteppedSite, Steps};
 
 /// Pause between two looks.
@@ -60,7 +61,10 @@ impl KnownSites {
     fn handle(&self, cluster: &Cluster, site: SiteId) -> Option<Arc<dyn Site>> {
         let distant: Arc<dyn Site> = Arc::new(cluster.site_from(self.here, site)?);
         Some(match &self.steps {
-            Some(steps) => Arc::new(SteppedSite::new(distant, steps.clone())),
+            Some(steps) => {
+                let seen = mutation::site(cluster.mutation, distant, cluster);
+                Arc::new(SteppedSite::new(seen, steps.clone()))
+            }
             None => distant,
         })
     }

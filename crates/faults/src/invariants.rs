@@ -386,15 +386,15 @@ fn has_place(record: &Stripe, k: usize, index: usize) -> bool {
 
 /// I6.
 fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
+    // What a wide stripe that is not sealed says of its members may be out of date.
+    if matches!(record.wide_state(), WideState::Building | WideState::Aborting) {
+        return;
+    }
     let held: Vec<u32> =
         record.locations.iter().map(|location| location.site).filter(|&site| site != 0).collect();
     let distinct: BTreeSet<u32> = held.iter().copied().collect();
     if distinct.len() < held.len() {
         cluster.broken.report(Invariant::I6, format!("stripe {id} has two chunks on one site: {held:?}"));
-    }
-    // What a wide stripe that is not sealed says of its members may be out of date.
-    if matches!(record.wide_state(), WideState::Building | WideState::Aborting) {
-        return;
     }
     let racks: BTreeMap<SiteId, RackId> =
         cluster.sites().iter().map(|site| (site.id(), RackId(site.machine.rack.to_string()))).collect();

@@ -46,10 +46,7 @@ pub async fn seal(cluster: &Cluster, stripes: &Stripes, packer: &Packer) -> Resu
         true => std::ops::ControlFlow::Continue(()),
         false => std::ops::ControlFlow::Break(()),
     };
-    let r = as_service(Kind::Seal, seal_bucket(stripes, packer, BUCKET, &options, goes_on)).await;
-    if std::env::var("SEALDBG").is_ok() {
-eprintln!("{:?} SEAL {r:?}", cluster.runtime.uptime()); }
-    r.map(drop)
+    as_service(Kind::Seal, seal_bucket(stripes, packer, BUCKET, &options, goes_on)).await.map(drop)
 }
 
 /// The operator, until the faults end.

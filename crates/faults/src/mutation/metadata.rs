@@ -16,6 +16,8 @@ use striate_meta::{
 use striate_runtime::{Instant, Runtime};
 use striate_site::{DeleteRequest, Site};
 
+use super::entries::Opened;
+use super::wide::{self, Remembered};
 use super::{Mutation, packing};
 use crate::operation::BUCKET;
 
@@ -30,6 +32,8 @@ pub(super) struct Mutated {
     runtime: Runtime,
     sites: Vec<Arc<dyn Site>>,
     cache: Mutex<BTreeMap<Bytes, (Instant, Option<Row>)>>,
+    opened: Opened,
+    remembered: Remembered,
 }
 
 impl Mutated {
@@ -39,7 +43,8 @@ impl Mutated {
         runtime: Runtime,
         sites: Vec<Arc<dyn Site>>,
     ) -> Self {
-        Self { mutation, store, runtime, sites, cache: Mutex::default() }
+        let (cache, opened, remembered) = Default::default();
+        Self { mutation, store, runtime, sites, cache, opened, remembered }
     }
 
     /// Deletes what the transaction would make garbage.
@@ -82,6 +87,15 @@ impl Mutated {
         false
     }
 
+    /// A row as a user of the store takes it.
+    fn believed(&self, row: Row) -> Row {
+        match self.mutation {
+            Mutation::CloseWithoutEntry => self.opened.believed(row),
+            Mutation::OldWideRow => self.remembered.first(row),
+            _ => row,
+        }
+    }
+
     fn cached(&self, key: &[u8]) -> Option<Option<Row>> {
         let cache = self.cache.lock();
         let (at, row) = cache.get(key)?;
@@ -112,7 +126,7 @@ impl MetaStore for Mutated {
         if is_cached && let Some(row) = self.cached(key) {
             return Ok(row);
         }
-        let row = self.store.get(key).await?;
+        let row = self.store.get(key).await?.map(|row| self.believed(row));
         if is_cached {
             self.cache.lock().insert(Bytes::copy_from_slice(key), (self.runtime.now(), row.clone()));
         }
@@ -124,7 +138,10 @@ impl MetaStore for Mutated {
             Mutation::RecordCache => {
                 futures::future::try_join_all(keys.iter().map(|key| self.get(key))).await
             }
-            _ => self.store.get_many(keys).await,
+            _ => {
+                let rows = self.store.get_many(keys).await?;
+                Ok(rows.into_iter().map(|row| row.map(|row| self.believed(row))).collect())
+            }
         }
     }
 
@@ -150,8 +167,13 @@ impl MetaStore for Mutated {
                 Err(MetaError::UnknownOutcome(reason)) => Err(MetaError::Corrupt(reason)),
                 result => result,
             },
+            Mutation::CloseWithoutEntry => {
+                let transaction = self.opened.submit(&*self.store, transaction).await;
+                self.store.commit(transaction).await
+            }
             _ => {
                 let transaction = packing::with_defect(self.mutation, &*self.store, transaction).await;
+                let transaction = wide::with_defect(self.mutation, &*self.store, transaction).await;
                 self.store.commit(transaction).await
             }
         }

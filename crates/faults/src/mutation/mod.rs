@@ -5,10 +5,13 @@
 
 mod blurred;
 mod disk;
+mod entries;
 mod generation;
 mod metadata;
 mod mirror;
+mod only_locals;
 mod packing;
+mod wide;
 
 use std::fmt;
 use std::sync::Arc;
@@ -78,6 +81,28 @@ pub enum Mutation {
     CopyDroppedButNamed,
     /// Memory sites take a cached block for another one.
     StaleCache,
+    /// Own stripes drop their parities while their wide stripe is being built.
+    DropWhileBuilding,
+    /// A wide stripe is sealed when its local parities are made, whatever became of the global ones.
+    SealWithoutGlobals,
+    /// A member is claimed without asking whether its own stripe is as it was read.
+    ClaimIgnoresMember,
+    /// Members are claimed without asking whether the wide stripe is as it was read.
+    ClaimIgnoresWide,
+    /// A wide stripe that is given up is deleted before its claims are taken back.
+    AbortDeletesAtOnce,
+    /// A seal that begins again writes under the generation of the one before.
+    SealKeepsGeneration,
+    /// A move or repair of a member does not tell the wide stripe.
+    MoveForgetsCopy,
+    /// Where a member may be is asked when its move or repair begins, and not when it ends.
+    RuleAtOpenOnly,
+    /// A change ends although somebody has cancelled it.
+    CloseWithoutEntry,
+    /// What a cancelled change has written is forgotten.
+    CancelForgetsGarbage,
+    /// Gateways read by the records of wide stripes as they first saw them.
+    OldWideRow,
 }
 
 impl Mutation {
@@ -106,6 +131,17 @@ impl Mutation {
         Self::SwapWithoutComparing,
         Self::CopyDroppedButNamed,
         Self::StaleCache,
+        Self::DropWhileBuilding,
+        Self::SealWithoutGlobals,
+        Self::ClaimIgnoresMember,
+        Self::ClaimIgnoresWide,
+        Self::AbortDeletesAtOnce,
+        Self::SealKeepsGeneration,
+        Self::MoveForgetsCopy,
+        Self::RuleAtOpenOnly,
+        Self::CloseWithoutEntry,
+        Self::CancelForgetsGarbage,
+        Self::OldWideRow,
     ];
 
     /// Its name on the command line.
@@ -135,6 +171,17 @@ impl Mutation {
             Self::SwapWithoutComparing => "swap-without-comparing",
             Self::CopyDroppedButNamed => "copy-dropped-but-named",
             Self::StaleCache => "stale-cache",
+            Self::DropWhileBuilding => "drop-while-building",
+            Self::SealWithoutGlobals => "seal-without-globals",
+            Self::ClaimIgnoresMember => "claim-ignores-member",
+            Self::ClaimIgnoresWide => "claim-ignores-wide",
+            Self::AbortDeletesAtOnce => "abort-deletes-at-once",
+            Self::SealKeepsGeneration => "seal-keeps-generation",
+            Self::MoveForgetsCopy => "move-forgets-copy",
+            Self::RuleAtOpenOnly => "rule-at-open-only",
+            Self::CloseWithoutEntry => "close-without-entry",
+            Self::CancelForgetsGarbage => "cancel-forgets-garbage",
+            Self::OldWideRow => "old-wide-row",
         }
     }
 }
@@ -208,6 +255,7 @@ pub fn metadata(
     };
     let is_planted = match mutation {
         Mutation::CollectorIgnoresLiveUpload => is_collector,
+        Mutation::OldWideRow => !is_collector,
         Mutation::None
         | Mutation::SkipFsync
         | Mutation::WrongChecksumScope
@@ -216,12 +264,21 @@ pub fn metadata(
         | Mutation::RecoveryStopsAtHole
         | Mutation::ForgetGeneration
         | Mutation::AcknowledgeByCount
+        | Mutation::SealWithoutGlobals
         | Mutation::StaleCache => false,
         _ => true,
     };
     match is_planted {
         true => Arc::new(metadata::Mutated::new(mutation, store, cluster.runtime.clone(), sites)),
         false => store,
+    }
+}
+
+/// A site as the services of a control process see it.
+pub fn site(mutation: Mutation, site: Arc<dyn Site>, cluster: &Cluster) -> Arc<dyn Site> {
+    match mutation {
+        Mutation::SealWithoutGlobals => Arc::new(only_locals::OnlyLocals::new(site, cluster)),
+        _ => site,
     }
 }
 

@@ -96,7 +96,7 @@ fn key_of(write: &Write) -> &Bytes {
 }
 
 /// Lets preconditions on rows under `prefix` hold always.
-fn ignore(tx: &mut Transaction, prefix: &[u8]) {
+pub(super) fn ignore(tx: &mut Transaction, prefix: &[u8]) {
     for rule in &mut tx.preconditions {
         if let Precondition::Absent(key) | Precondition::Exists(key) | Precondition::Version(key, _) = rule
             && key.starts_with(prefix)
@@ -107,7 +107,7 @@ fn ignore(tx: &mut Transaction, prefix: &[u8]) {
 }
 
 /// Leaves writes of rows under `prefix` out.
-fn forget(tx: &mut Transaction, prefix: &[u8]) {
+pub(super) fn forget(tx: &mut Transaction, prefix: &[u8]) {
     tx.writes.retain(|write| !key_of(write).starts_with(prefix));
 }
 

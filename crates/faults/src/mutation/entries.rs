@@ -1,0 +1,56 @@
+//! A defect of changes of stripes, planted between them and the metadata store: a change is closed although its entry is gone.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_meta::records::{self, Entry, Stripe, WideState};
+use striate_meta::{MetaStore, Row, Transaction, Write, keys};
+
+use super::wide::{record_now, rewrite, written};
+
+/// The entries that a process has opened and not closed. With R1 left out it believes that they are still there.
+#[derive(Debug, Default)]
+pub(super) struct Opened(Mutex<BTreeMap<Bytes, Vec<Entry>>>);
+
+impl Opened {
+    /// The row of a stripe as the process believes it to be.
+    pub(super) fn believed(&self, row: Row) -> Row {
+        let opened = self.0.lock();
+        let (Some(opened), Ok(mut record)) = (opened.get(&row.key), row.record::<Stripe>()) else {
+            return row;
+        };
+        let is_known =
+            |entry: &Entry, known: &[Entry]| known.iter().any(|of| of.generation == entry.generation);
+        let lacking: Vec<Entry> =
+            opened.iter().filter(|entry| !is_known(entry, &record.entries)).cloned().collect();
+        record.entries.extend(lacking);
+        Row { value: records::encode(&record), ..row }
+    }
+
+    /// The transaction without entries that only the process believes in; remembers what it opens and closes.
+    pub(super) async fn submit(&self, store: &dyn MetaStore, mut tx: Transaction) -> Transaction {
+        for (key, mut record) in written(&tx) {
+            let before = record_now(store, &key).await.map(|(_, before)| before.entries).unwrap_or_default();
+            let mut all = self.0.lock();
+            let opened = all.entry(key.clone()).or_default();
+            let has =
+                |entries: &[Entry], entry: &Entry| entries.iter().any(|of| of.generation == entry.generation);
+            let of = std::mem::take(&mut record.entries);
+            let (known, new): (Vec<Entry>, Vec<Entry>) =
+                of.iter().cloned().partition(|entry| has(opened, entry) || has(&before, entry));
+            opened.retain(|entry| has(&of, entry));
+            opened.extend(new.iter().cloned());
+            record.entries = known.into_iter().filter(|entry| has(&before, entry)).chain(new).collect();
+            drop(all);
+            rewrite(&mut tx, &key, &record);
+            let is_at_rest = matches!(record.wide_state(), WideState::Narrow | WideState::Complete);
+            if let Some(id) = keys::stripe_of(&key).filter(|_| record.entries.is_empty() && is_at_rest) {
+                let row = keys::change(id);
+                tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if *key == row));
+                tx.delete(row);
+            }
+        }
+        tx
+    }
+}

@@ -1,0 +1,182 @@
+//! Defects of sealing, and of changes of what is sealed: transactions of its protocol with a rule left out (docs/src/design.md §10).
+//!
+//! Three defects cannot be planted at these seams, since the code keeps the rule in more than one place: a drop of narrow parities
+//! that spares a repair of one (the repair then sees that they were dropped), a rule for places that is asked of one of the two
+//! stripes only, and parities dropped in spite of debt.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use striate_meta::records::{self, Stripe, WideState};
+use striate_meta::{MetaStore, Precondition, Row, Transaction, Write, keys};
+use striate_stripe::wide_of;
+
+use super::Mutation;
+use super::packing::{forget, ignore};
+
+/// The records of stripes that a transaction writes.
+pub(super) fn written(tx: &Transaction) -> Vec<(Bytes, Stripe)> {
+    let record = |write: &Write| match write {
+        Write::Put(key, value) if key.starts_with(keys::STRIPES) => {
+            Some((key.clone(), records::decode::<Stripe>(value).ok()?))
+        }
+        _ => None,
+    };
+    tx.writes.iter().filter_map(record).collect()
+}
+
+/// Replaces the record that a transaction writes.
+pub(super) fn rewrite(tx: &mut Transaction, of: &Bytes, record: &Stripe) {
+    for write in &mut tx.writes {
+        if let Write::Put(key, value) = write
+            && key == of
+        {
+            *value = records::encode(record);
+        }
+    }
+}
+
+pub(super) async fn record_now(store: &dyn MetaStore, key: &[u8]) -> Option<(Row, Stripe)> {
+    let row = store.get(key).await.ok()??;
+    let record = row.record().ok()?;
+    Some((row, record))
+}
+
+/// The wide stripe that a transaction requires and does not write: it claims members for it (S2).
+fn claimed_for(tx: &Transaction, written: &[(Bytes, Stripe)]) -> Option<Bytes> {
+    let is_written = |key: &Bytes| written.iter().any(|(of, _)| of == key);
+    let required = tx.preconditions.iter().find_map(|rule| match rule {
+        Precondition::Version(key, _) if key.starts_with(keys::STRIPES) && !is_written(key) => {
+            Some(key.clone())
+        }
+        _ => None,
+    });
+    required
+        .filter(|_| written.iter().any(|(_, record)| record.locations.iter().any(|at| wide_of(at).is_some())))
+}
+
+/// The transaction as it would be submitted with the defect.
+pub(super) async fn with_defect(
+    mutation: Mutation,
+    store: &dyn MetaStore,
+    mut tx: Transaction,
+) -> Transaction {
+    let written = written(&tx);
+    match mutation {
+        Mutation::DropWhileBuilding if claimed_for(&tx, &written).is_some() => {
+            written.iter().for_each(|(key, record)| drop_parities(&mut tx, key, record));
+        }
+        Mutation::ClaimIgnoresMember if claimed_for(&tx, &written).is_some() => {
+            written.iter().for_each(|(key, _)| ignore(&mut tx, key));
+        }
+        Mutation::ClaimIgnoresWide => {
+            if let Some(wide) = claimed_for(&tx, &written) {
+                ignore(&mut tx, &wide);
+            }
+        }
+        Mutation::AbortDeletesAtOnce => delete_aborted(&mut tx, &written),
+        Mutation::SealKeepsGeneration | Mutation::CancelForgetsGarbage => {
+            cancel_wrongly(mutation, store, &mut tx, &written).await;
+        }
+        Mutation::MoveForgetsCopy if moves_members(&written) => {
+            let wide =
+                |key: &Bytes| written.iter().any(|(of, record)| of == key && !record.members.is_empty());
+            tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if wide(key)));
+        }
+        Mutation::RuleAtOpenOnly if moves_members(&written) => {
+            for (key, _) in written.iter().filter(|(_, record)| !record.members.is_empty()) {
+                carry_over(store, &mut tx, key, &written).await;
+            }
+        }
+        _ => {}
+    }
+    tx
+}
+
+/// S6 at once: own stripes drop their parities as soon as all of their data chunks are claimed.
+fn drop_parities(tx: &mut Transaction, key: &Bytes, record: &Stripe) {
+    let profile: Option<striate_core::Profile> = record.profile.parse().ok();
+    let Some(code) = profile.and_then(|profile| profile.code.build().ok()) else { return };
+    if record.locations[..code.k()].iter().all(|at| wide_of(at).is_some()) {
+        let mut dropped = Stripe { dropped: true, ..record.clone() };
+        dropped.locations[code.k()..].iter_mut().for_each(|at| at.site = 0);
+        rewrite(tx, key, &dropped);
+    }
+}
+
+/// A1 as A3: the record goes before the claims.
+fn delete_aborted(tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
+    for (key, _) in written.iter().filter(|(_, record)| record.wide_state() == WideState::Aborting) {
+        let Some(id) = keys::stripe_of(key) else { continue };
+        let of = [key.clone(), keys::change(id)];
+        tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if of.contains(key)));
+        for key in of {
+            tx.delete(key);
+        }
+    }
+}
+
+/// An entry that is cancelled gives its generation back, or its files are forgotten.
+async fn cancel_wrongly(
+    mutation: Mutation,
+    store: &dyn MetaStore,
+    tx: &mut Transaction,
+    written: &[(Bytes, Stripe)],
+) {
+    let [(key, record)] = written else { return };
+    let Some((_, before)) = record_now(store, key).await else { return };
+    if before.entries.len() <= record.entries.len() || before.locations != record.locations {
+        return;
+    }
+    match mutation {
+        Mutation::CancelForgetsGarbage => forget(tx, keys::GARBAGE),
+        _ if record.wide_state() == WideState::Building => {
+            rewrite(tx, key, &Stripe { generation: record.generation - 1, ..record.clone() });
+        }
+        _ => {}
+    }
+}
+
+/// Whether own stripes and wide ones are written together: a member has a new place.
+fn moves_members(written: &[(Bytes, Stripe)]) -> bool {
+    let is_wide = |(_, record): &(Bytes, Stripe)| !record.members.is_empty();
+    written.iter().any(is_wide) && !written.iter().all(is_wide)
+}
+
+/// The copies of what has moved are put into the wide stripe's record as it is now, whatever else has changed there.
+async fn carry_over(store: &dyn MetaStore, tx: &mut Transaction, key: &Bytes, written: &[(Bytes, Stripe)]) {
+    let (Some(id), Some((row, mut now))) = (keys::stripe_of(key), record_now(store, key).await) else {
+        return;
+    };
+    for chunk in written.iter().flat_map(|(_, record)| &record.locations) {
+        if let Some((wide, position)) = wide_of(chunk)
+            && wide == id
+        {
+            now.locations[position] = records::Location { wide: Bytes::new(), position: 0, ..chunk.clone() };
+        }
+    }
+    for rule in &mut tx.preconditions {
+        if let Precondition::Version(of, version) = rule
+            && of == key
+        {
+            *version = row.version;
+        }
+    }
+    rewrite(tx, key, &now);
+}
+
+/// The records of wide stripes as a process has read them first.
+#[derive(Debug, Default)]
+pub(super) struct Remembered(Mutex<BTreeMap<Bytes, Row>>);
+
+impl Remembered {
+    pub(super) fn first(&self, row: Row) -> Row {
+        let is_wide = row.key.starts_with(keys::STRIPES)
+            && row.record::<Stripe>().is_ok_and(|record| !record.members.is_empty());
+        if !is_wide {
+            return row;
+        }
+        self.0.lock().entry(row.key.clone()).or_insert(row).clone()
+    }
+}
