@@ -51,6 +51,9 @@ fn planted_defects_are_found() {
         (Mutation::ConditionOutsideTransaction, &["I3", "I4", "I9", "Orphans"]),
         // A packed object that was deleted, and that nobody looks for.
         (Mutation::DeathUnmarked, &["Orphans"]),
+        // A member whose wide stripe would be read where it was; and a partition that nothing protects.
+        (Mutation::MoveForgetsCopy, &["Members"]),
+        (Mutation::DropWhileBuilding, &["Protected"]),
     ] {
         let shown = campaign(1, 200, mutation).run(|_| {}).unwrap();
         let found = shown.failed.first().unwrap_or_else(|| panic!("{mutation} was not found"));
