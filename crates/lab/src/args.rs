@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use striate_core::Profile;
 
 use crate::calibration::Calibration;
+use crate::rack_repair::layout::Scheme;
 
 /// Experiments on a whole Striate cluster in virtual time.
 #[derive(Debug, Parser)]
@@ -55,6 +56,8 @@ pub enum Command {
     Wide(WideArgs),
     /// Try the store under random faults.
     Faults(FaultsArgs),
+    /// Repair a chunk of a wide stripe on real processes in racks.
+    WideRepair(WideRepairArgs),
     /// Run one site with a modelled medium: what `reality` starts.
     #[command(hide = true)]
     Site(SiteArgs),
@@ -548,12 +551,65 @@ pub struct SiteArgs {
     /// The directory of its chunks.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// A file with the other sites: a number, a rack and an address in each line.
+    #[arg(long, value_name = "FILE")]
+    pub peers: Option<PathBuf>,
     /// The calibration, P, A or D, whose disk it is as slow as; without it, no slower than it is.
     #[arg(long, value_name = "CALIBRATION", value_parser = calibration)]
     pub medium: Option<Calibration>,
     /// What the medium's times are drawn from.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub medium_seed: u64,
+}
+
+/// `striate-lab wide-repair`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Repair a chunk of a wide stripe on real processes in racks.\n\n\
+        Each rack is a network namespace that was made before, with all its sites in it. One stripe is written; then its first chunk \
+        is lost and made anew in its rack, by the store's own repair, again and again. Told are the time of each \
+        repetition and what racks have sent and were sent meanwhile, as the links count it.",
+    after_long_help = "Example:\n  \
+        striate-lab wide-repair --code 'wide(20,5,3)' --scheme combined --host rack0,10.77.0.10,veth0 --host …"
+)]
+pub struct WideRepairArgs {
+    /// The code, as a profile is written.
+    #[arg(long, value_name = "PROFILE")]
+    pub code: Profile,
+    /// How chunks are spread over racks.
+    #[arg(long, value_enum)]
+    pub scheme: Scheme,
+    /// A rack: its namespace, its address, and the end of its link that counts bytes here. Given for each, and more may be.
+    #[arg(long = "host", value_name = "NAMESPACE,ADDRESS,LINK", value_parser = rack_host)]
+    pub hosts: Vec<RackHost>,
+    /// MiB of a chunk.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub chunk_mib: u32,
+    /// How often the chunk is lost.
+    #[arg(long, default_value_t = 3)]
+    pub repetitions: u32,
+    /// Where the sites' directories are made, and removed at the end. Default: the system's temporary folder.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// A rack whose sites share a network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RackHost {
+    /// The namespace.
+    pub space: String,
+    /// The address of everything in it.
+    pub address: String,
+    /// The end of its link outside.
+    pub link: String,
+}
+
+fn rack_host(text: &str) -> Result<RackHost, String> {
+    let words: Vec<String> = text.split(',').map(str::to_owned).collect();
+    match <[String; 3]>::try_from(words) {
+        Ok([space, address, link]) => Ok(RackHost { space, address, link }),
+        Err(_) => Err("write NAMESPACE,ADDRESS,LINK".to_owned()),
+    }
 }
 
 fn calibration(name: &str) -> Result<Calibration, String> {

@@ -14,6 +14,7 @@ mod repair;
 mod site;
 mod site_processes;
 mod wide;
+mod wide_repair;
 
 use std::path::Path;
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Caching(args) => runtime.run_blocking(move || caching::run(&args)).await,
         Command::Wide(args) => runtime.run_blocking(move || wide::run(&args)).await,
         Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
+        Command::WideRepair(args) => wide_repair::run(&runtime, args).await,
         Command::Site(args) => site::run(&runtime, args).await,
     }
 }

@@ -13,6 +13,7 @@ use striate_site::{ChunkStore, LocalSite, QueueLimits, SiteIdentity};
 use striate_trust::Trust;
 use tokio::net::TcpListener;
 
+use super::site_processes::Peers;
 use crate::args::SiteArgs;
 use crate::failure::{Failure, Outcome};
 use crate::medium::DelayedStore;
@@ -31,8 +32,12 @@ pub(super) async fn run(runtime: &Runtime, args: SiteArgs) -> Outcome {
         site: SiteId(args.number),
         rack: RackId(args.rack.clone()),
     };
+    let peers = args.peers.as_deref().map(|file| Peers::read(runtime, &trust, file)).transpose()?;
     let (store, limits) = open(runtime, args).await?;
     let site = Arc::new(LocalSite::new(runtime.clone(), identity, store, limits));
+    if let Some(peers) = &peers {
+        site.set_directory(Arc::downgrade(peers));
+    }
     let (gate, limits) = (Arc::new(trust), ServiceLimits::default());
     serve_site(runtime.clone(), listener, gate, site, limits, future::pending()).await;
     Ok(())

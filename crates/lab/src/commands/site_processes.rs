@@ -1,5 +1,7 @@
 //! Sites as processes of their own, `striate-lab site`, and the connections to them.
 
+use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::time::Duration;
 use striate_core::{ClusterId, RackId, SiteId};
 use striate_runtime::Runtime;
 use striate_site::remote::{RemoteOptions, RemoteSite};
-use striate_site::{SecureConnector, Site, SiteIdentity};
+use striate_site::{SecureConnector, Site, SiteDirectory, SiteIdentity};
 use striate_trust::{Authority, Role, Trust};
 
 use crate::failure::{Failure, Outcome};
@@ -22,11 +24,61 @@ const CLUSTER: ClusterId = ClusterId(1);
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 const POLL: Duration = Duration::from_millis(50);
 
+/// The port of site 0 in a namespace.
+const FIRST_PORT: u32 = 7_000;
+/// The name in the certificate that all sites share.
+const SITE_PEER: &str = "site";
+
 /// Where a site's process listens.
+#[derive(Debug)]
 struct Address {
     site: SiteId,
     rack: RackId,
     address: String,
+}
+
+impl Address {
+    fn connect(&self, runtime: &Runtime, trust: &Trust) -> Arc<dyn Site> {
+        let Self { site, rack, address } = self;
+        let identity = SiteIdentity { cluster: CLUSTER, site: *site, rack: rack.clone() };
+        let connector = Arc::new(SecureConnector::new(trust.clone(), Some(SITE_PEER)));
+        Arc::new(RemoteSite::new(runtime.clone(), connector, address, identity, RemoteOptions::default()))
+    }
+}
+
+/// Where a site is to run.
+pub(super) enum Host {
+    /// On this machine's own addresses, in a rack of its own.
+    Here,
+    /// In a network namespace, whose name is that of the rack, at its address.
+    Space(String, String),
+}
+
+/// The sites of a file of lines: number, rack, address.
+#[derive(Debug)]
+pub(super) struct Peers(HashMap<SiteId, Arc<dyn Site>>);
+
+impl Peers {
+    /// Reads the file.
+    pub(super) fn read(runtime: &Runtime, trust: &Trust, file: &Path) -> Outcome<Arc<dyn SiteDirectory>> {
+        let fail = |reason: &dyn std::fmt::Display| Failure::refused(format!("{}: {reason}", file.display()));
+        let text = fs::read_to_string(file).map_err(|error| fail(&error))?;
+        let site = |line: &str| {
+            let mut words = line.split(' ');
+            let (number, rack, address) = (words.next()?, words.next()?, words.next()?);
+            let site = SiteId(number.parse().ok()?);
+            let address = Address { site, rack: RackId(rack.to_owned()), address: address.to_owned() };
+            Some((site, address.connect(runtime, trust)))
+        };
+        let sites: Option<HashMap<_, _>> = text.lines().map(site).collect();
+        Ok(Arc::new(Self(sites.ok_or_else(|| fail(&"write NUMBER RACK ADDRESS in each line"))?)))
+    }
+}
+
+impl SiteDirectory for Peers {
+    fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+        self.0.get(&site).cloned()
+    }
 }
 
 /// Sites as processes on directories of a folder; all of it is gone when this is dropped.
@@ -58,37 +110,66 @@ impl SiteProcesses {
         medium: Option<(&str, u64)>,
         dir: Option<&Path>,
     ) -> Outcome<Self> {
+        let hosts: Vec<Host> = (0..sites).map(|_| Host::Here).collect();
+        Self::start_on(runtime, &hosts, medium, dir).await
+    }
+
+    /// The same with a site on each of these hosts, numbered from 1. They know each other.
+    pub(super) async fn start_on(
+        runtime: &Runtime,
+        hosts: &[Host],
+        medium: Option<(&str, u64)>,
+        dir: Option<&Path>,
+    ) -> Outcome<Self> {
         let base = dir.map_or_else(std::env::temp_dir, Path::to_owned);
         let folder = base.join(format!("striate-reality-{}", std::process::id()));
         let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", folder.display()));
         fs::create_dir_all(&folder).map_err(fail)?;
-        let mut processes = Self { folder: folder.clone(), children: Vec::new(), addresses: Vec::new() };
-        let program = std::env::current_exe().map_err(fail)?;
+        let addresses = addresses(hosts)?;
+        let mut processes = Self { folder: folder.clone(), children: Vec::new(), addresses };
         let authority = Authority::create(runtime, &folder.join("ca"), CLUSTER).map_err(Failure::failed)?;
-        for (role, name) in [(Role::Gateway, "lab"), (Role::Site, "site")] {
+        for (role, name) in [(Role::Gateway, "lab"), (Role::Control, "control"), (Role::Site, SITE_PEER)] {
             let issued = authority.issue(runtime, role, name, CERTIFICATE_LIFE).map_err(Failure::failed)?;
             issued.write(&folder.join(name)).map_err(Failure::failed)?;
         }
-        for number in 1..=sites {
-            let address = format!("127.0.0.1:{}", free_port()?);
-            let (site, rack) = (SiteId(number), RackId(format!("rack-{number}")));
-            let mut command = Command::new(&program);
-            command.args(["site", "--number", &number.to_string(), "--address", &address, "--rack", &rack.0]);
+        let mut peers = String::new();
+        for Address { site, rack, address } in &processes.addresses {
+            let _ = writeln!(peers, "{site} {} {address}", rack.0);
+        }
+        fs::write(folder.join("peers"), peers).map_err(fail)?;
+        for (number, host) in hosts.iter().enumerate() {
+            let mut command = processes.command(number, host).map_err(fail)?;
             if let Some((calibration, seed)) = medium {
                 command.args(["--medium", calibration]);
-                command.args(["--medium-seed", &(seed << 16 | u64::from(number)).to_string()]);
+                command.args(["--medium-seed", &(seed << 16 | (number as u64 + 1)).to_string()]);
             }
-            command.arg("--identity").arg(folder.join("site"));
-            command.arg("--data").arg(folder.join(format!("disk{number}")));
-            let log = fs::File::create(processes.log(number)).map_err(fail)?;
-            // On a machine of its own a site has its cores; here all of them share a few.
-            command.env("TOKIO_WORKER_THREADS", "1");
-            command.stdin(Stdio::null()).stdout(log.try_clone().map_err(fail)?).stderr(log);
             processes.children.push(command.spawn().map_err(fail)?);
-            processes.addresses.push(Address { site, rack, address });
         }
         processes.wait_until_ready(runtime).await?;
         Ok(processes)
+    }
+
+    /// The process of a site, by its place among the addresses.
+    fn command(&self, number: usize, host: &Host) -> std::io::Result<Command> {
+        let Address { site, rack, address } = &self.addresses[number];
+        let program = std::env::current_exe()?;
+        let mut command = match host {
+            Host::Here => Command::new(program),
+            Host::Space(space, _) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", space]).arg(program);
+                command
+            }
+        };
+        command.args(["site", "--number", &site.to_string(), "--address", address, "--rack", &rack.0]);
+        command.arg("--identity").arg(self.folder.join(SITE_PEER));
+        command.arg("--peers").arg(self.folder.join("peers"));
+        command.arg("--data").arg(self.folder.join(format!("disk{site}")));
+        let log = fs::File::create(self.log(site.0))?;
+        // On a machine of its own a site has its cores; here all of them share a few.
+        command.env("TOKIO_WORKER_THREADS", "1");
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        Ok(command)
     }
 
     fn log(&self, number: u32) -> PathBuf {
@@ -101,15 +182,17 @@ impl SiteProcesses {
 
     /// The sites, over connections of their own.
     pub(super) fn connect(&self, runtime: &Runtime) -> Outcome<Vec<Arc<dyn Site>>> {
-        let trust = Trust::load(runtime, &self.folder.join("lab")).map_err(Failure::failed)?;
-        let connect = |Address { site, rack, address }: &Address| {
-            let identity = SiteIdentity { cluster: CLUSTER, site: *site, rack: rack.clone() };
-            let connector = Arc::new(SecureConnector::new(trust.clone(), Some("site")));
-            let site =
-                RemoteSite::new(runtime.clone(), connector, address, identity, RemoteOptions::default());
-            Arc::new(site) as Arc<dyn Site>
-        };
-        Ok(self.addresses.iter().map(connect).collect())
+        self.connect_as(runtime, "lab")
+    }
+
+    /// The same as a control process has them, which may have sites make chunks.
+    pub(super) fn connect_as_control(&self, runtime: &Runtime) -> Outcome<Vec<Arc<dyn Site>>> {
+        self.connect_as(runtime, "control")
+    }
+
+    fn connect_as(&self, runtime: &Runtime, name: &str) -> Outcome<Vec<Arc<dyn Site>>> {
+        let trust = Trust::load(runtime, &self.folder.join(name)).map_err(Failure::failed)?;
+        Ok(self.addresses.iter().map(|address| address.connect(runtime, &trust)).collect())
     }
 
     async fn wait_until_ready(&mut self, runtime: &Runtime) -> Outcome {
@@ -128,10 +211,24 @@ impl SiteProcesses {
     }
 }
 
-/// A port that was free a moment ago. Another program may take it first; then the site says so and ends.
-fn free_port() -> Outcome<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(Failure::failed)
+/// Where the site of each host listens. A port that was free a moment ago may be taken by another program; then the site says so
+/// and ends.
+fn addresses(hosts: &[Host]) -> Outcome<Vec<Address>> {
+    let mut listeners = Vec::new();
+    let mut address = |(number, host): (u32, &Host)| {
+        let (rack, address) = match host {
+            Host::Space(space, address) => (space.clone(), format!("{address}:{}", FIRST_PORT + number)),
+            Host::Here => {
+                let listener = TcpListener::bind("127.0.0.1:0").map_err(Failure::failed)?;
+                let address = listener.local_addr().map_err(Failure::failed)?;
+                // None is given out twice.
+                listeners.push(listener);
+                (format!("rack-{number}"), address.to_string())
+            }
+        };
+        Ok(Address { site: SiteId(number), rack: RackId(rack), address })
+    };
+    (1..).zip(hosts).map(&mut address).collect()
 }
 
 fn last_line(log: &Path) -> String {

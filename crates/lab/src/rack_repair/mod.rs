@@ -1,0 +1,213 @@
+//! The repair of one chunk of a wide stripe on real sites (ECWide, FAST'21, experiment A.1).
+//!
+//! A stripe of real code words is written to sites that stand in racks as a scheme says, and one of its chunks is lost
+//! again and again. The store's own repair makes it anew, in the rack where it was: on a spare site there, whose place the
+//! lost chunk's old site takes for the next repetition.
+//!
+//! - [`layout`]: which rack has which chunk.
+//!
+//! What it does not do: start processes, or limit what links carry.
+
+pub mod layout;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use rand::RngCore;
+use striate_codec::{Code, CodecError, accumulate, crc32c, gf256};
+use striate_control::absence::Absent;
+use striate_control::repair_pace::RepairPace;
+use striate_control::repair_stripe;
+use striate_core::{ChunkId, FencingEpoch, Formats, Generation, InForce, Profile, SiteId, StripeId};
+use striate_meta::records::{Location, Stripe};
+use striate_meta::{MemoryStore, MetaError, MetaStore, Transaction, TxId, keys, records};
+use striate_runtime::Runtime;
+use striate_site::{DeleteRequest, Priority, Site, SiteError, WriteRequest};
+use striate_stripe::{StripeError, StripeOptions, Stripes};
+
+use crate::contents::WRITER;
+
+/// Chunks that are written at the same time.
+const WRITES_IN_FLIGHT: usize = 4;
+
+/// Why a trial ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum RackRepairError {
+    /// The code cannot be built.
+    #[error(transparent)]
+    Code(#[from] CodecError),
+    /// A site does not do what it is asked.
+    #[error("site {site}: {reason}")]
+    Site {
+        /// The site.
+        site: SiteId,
+        /// What it said.
+        reason: SiteError,
+    },
+    /// The record could not be written.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// The stripe service failed.
+    #[error(transparent)]
+    Stripe(#[from] StripeError),
+    /// The chunk was not repaired.
+    #[error("not repaired: {0}")]
+    NotRepaired(String),
+}
+
+/// A stripe on real sites. Site i + 1 has chunk i, and the last one is the spare.
+pub struct RackRepair {
+    runtime: Runtime,
+    stripes: Stripes,
+    stripe: StripeId,
+    sites: Vec<Arc<dyn Site>>,
+    /// The chunk that is lost.
+    lost: usize,
+    /// Where it is, and where it will be.
+    places: [SiteId; 2],
+    generation: Generation,
+    crc32c: u32,
+}
+
+impl RackRepair {
+    /// Writes a stripe with chunks of `chunk_len` bytes to sites numbered from 1. The spare one is in the rack of chunk `lost`.
+    ///
+    /// # Errors
+    /// When the code cannot be built, or a site or the metadata store does not take what is written.
+    pub async fn prepare(
+        runtime: &Runtime,
+        profile: Profile,
+        sites: Vec<Arc<dyn Site>>,
+        lost: usize,
+        chunk_len: u32,
+    ) -> Result<Self, RackRepairError> {
+        let code = profile.code.build()?;
+        assert_eq!(sites.len(), code.n() + 1, "a site for each chunk, and a spare one");
+        let stripe = StripeId::new(WRITER, 0);
+        let checksums = write_chunks(runtime, stripe, &code, &sites, chunk_len).await?;
+        let location = |(index, &crc32c): (usize, &u32)| Location {
+            site: index as u32 + 1,
+            generation: 1,
+            crc32c,
+            ..Location::default()
+        };
+        let record = Stripe {
+            profile: profile.to_string(),
+            chunk_len,
+            locations: checksums.iter().enumerate().map(location).collect(),
+            generation: 1,
+            len: u64::from(chunk_len) * code.k() as u64,
+            ..Stripe::default()
+        };
+        let engine = Arc::new(MemoryStore::new(runtime.clone()));
+        let mut tx = Transaction::new(TxId(u128::from(runtime.random_u64())));
+        tx.put(keys::stripe(stripe), records::encode(&record));
+        engine.commit(tx).await?;
+        let options = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        let stripes = Stripes::open(runtime.clone(), engine, sites.clone(), options).await?;
+        Ok(Self {
+            runtime: runtime.clone(),
+            stripes,
+            stripe,
+            places: [SiteId(lost as u32 + 1), SiteId(sites.len() as u32)],
+            sites,
+            lost,
+            generation: Generation(1),
+            crc32c: checksums[lost],
+        })
+    }
+
+    /// Loses the chunk and has it repaired; how long that took.
+    ///
+    /// # Errors
+    /// When it was not repaired, or what was made is not the chunk that was lost.
+    pub async fn repeat(&mut self) -> Result<Duration, RackRepairError> {
+        let [from, to] = self.places;
+        self.delete(from).await?;
+        let absent = Absent { gone: BTreeSet::from([from]), awaited: BTreeSet::new() };
+        let began = self.runtime.now();
+        let repaired =
+            repair_stripe(&self.stripes, self.stripe, &absent, &RepairPace::unlimited(), false).await?;
+        let took = self.runtime.now() - began;
+        if repaired.chunks != 1 || !repaired.is_whole() {
+            return Err(RackRepairError::NotRepaired(format!("{repaired:?}")));
+        }
+        self.places = [to, from];
+        self.verify().await?;
+        Ok(took)
+    }
+
+    async fn delete(&self, at: SiteId) -> Result<(), RackRepairError> {
+        let request = DeleteRequest { chunks: vec![self.chunk()], epoch: FencingEpoch::NONE };
+        let deleted = self.site(at).delete(request).await;
+        deleted.map(drop).map_err(|reason| RackRepairError::Site { site: at, reason })
+    }
+
+    /// Reads the repaired chunk from its medium, where its record says that it is.
+    async fn verify(&mut self) -> Result<(), RackRepairError> {
+        let gone = || RackRepairError::NotRepaired("the stripe is gone".to_owned());
+        let stripe = self.stripes.find(self.stripe).await?.ok_or_else(gone)?;
+        let location = &stripe.record.locations[self.lost];
+        let at = self.places[0];
+        if location.site != at.0 {
+            return Err(RackRepairError::NotRepaired(format!("it is on site {}, not {at}", location.site)));
+        }
+        self.generation = Generation(location.generation);
+        let info = self.site(at).verify(self.chunk()).await;
+        let info = info.map_err(|reason| RackRepairError::Site { site: at, reason })?;
+        match info.crc32c == self.crc32c {
+            true => Ok(()),
+            false => Err(RackRepairError::NotRepaired("another chunk was made".to_owned())),
+        }
+    }
+
+    fn chunk(&self) -> ChunkId {
+        ChunkId { stripe: self.stripe, index: self.lost as u8, generation: self.generation }
+    }
+
+    fn site(&self, site: SiteId) -> &Arc<dyn Site> {
+        &self.sites[site.0 as usize - 1]
+    }
+}
+
+/// Writes all chunks; their checksums. Data chunks are multiples of one pattern of random bytes, so that each parity is one too
+/// and no more than one chunk at a time is in memory here.
+async fn write_chunks(
+    runtime: &Runtime,
+    stripe: StripeId,
+    code: &Code,
+    sites: &[Arc<dyn Site>],
+    chunk_len: u32,
+) -> Result<Vec<u32>, RackRepairError> {
+    let mut rng = runtime.rng();
+    let mut pattern = vec![0; chunk_len as usize];
+    rng.fill_bytes(&mut pattern);
+    let scalars = scalars(code, &mut rng);
+    let write = async |(index, scalar): (usize, u8)| {
+        let mut payload = vec![0; pattern.len()];
+        accumulate(scalar, &pattern, &mut payload);
+        let crc = crc32c(&payload);
+        let chunk = ChunkId { stripe, index: index as u8, generation: Generation(1) };
+        let payload = Bytes::from(payload);
+        let request = WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Foreground };
+        let site = &sites[index];
+        let written = site.write(request).await;
+        written.map(|_| crc).map_err(|reason| RackRepairError::Site { site: site.id(), reason })
+    };
+    let writes = futures::stream::iter(scalars.into_iter().enumerate()).map(write);
+    let written: Vec<Result<u32, RackRepairError>> = writes.buffered(WRITES_IN_FLIGHT).collect().await;
+    written.into_iter().collect()
+}
+
+/// What each chunk is of the pattern.
+fn scalars(code: &Code, rng: &mut impl RngCore) -> Vec<u8> {
+    let mut data = vec![0; code.k()];
+    rng.fill_bytes(&mut data);
+    let of_data = |(&by, &scalar): (&u8, &u8)| gf256::mul(by, scalar);
+    (0..code.n())
+        .map(|chunk| code.row(chunk).iter().zip(&data).map(of_data).fold(0, |sum, of| sum ^ of))
+        .collect()
+}
