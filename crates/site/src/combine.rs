@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -88,6 +89,36 @@ pub fn evaluate(
     }
 }
 
+/// Where a sum goes, slice after slice.
+#[async_trait]
+pub(crate) trait Sink: Send {
+    /// The next slice.
+    fn append(&mut self, slice: &[u8]);
+
+    /// Stores the sum, which is what it should be.
+    async fn store(self: Box<Self>) -> Result<LoadReport, SiteError>;
+}
+
+/// The sum as a whole, which is then written.
+struct Whole {
+    site: Arc<dyn Site>,
+    chunk: ChunkId,
+    payload: BytesMut,
+    priority: Priority,
+}
+
+#[async_trait]
+impl Sink for Whole {
+    fn append(&mut self, slice: &[u8]) {
+        self.payload.extend_from_slice(slice);
+    }
+
+    async fn store(self: Box<Self>) -> Result<LoadReport, SiteError> {
+        let Self { site, chunk, payload, priority } = *self;
+        site.write(WriteRequest { chunk, payload: payload.freeze(), granule_crcs: None, priority }).await
+    }
+}
+
 /// Evaluates the tree whose root is `site` and stores the sum there, if it is what it should be.
 ///
 /// # Errors
@@ -98,25 +129,50 @@ pub async fn assemble(
     directory: Option<Arc<dyn SiteDirectory>>,
     request: AssembleRequest,
 ) -> Result<LoadReport, SiteError> {
-    let AssembleRequest { chunk, crc32c: expected, combination } = request;
-    let CombineRequest { offset, len, priority, .. } = combination;
+    check_assembled(&request)?;
+    let CombineRequest { len, priority, .. } = request.combination;
+    let payload = BytesMut::with_capacity(len as usize);
+    let sink = Whole { site: Arc::clone(&site), chunk: request.chunk, payload, priority };
+    assemble_into(site, directory, request, Box::new(sink)).await
+}
+
+/// What a request for a chunk must be.
+pub(crate) fn check_assembled(request: &AssembleRequest) -> Result<(), SiteError> {
+    let CombineRequest { offset, len, .. } = request.combination;
     if offset != 0 || len > MAX_CHUNK_LEN {
         let reason = format!("a chunk of {len} bytes from {offset}; allowed are 1 to {MAX_CHUNK_LEN} from 0");
         return Err(SiteError::BadRequest(reason));
     }
-    let (mut payload, mut crc32c) = (BytesMut::with_capacity(len as usize), 0);
-    let mut slices = evaluate(Arc::clone(&site), directory, combination);
+    Ok(())
+}
+
+/// As [`assemble`], with a sink for the sum of a request that was checked.
+pub(crate) async fn assemble_into(
+    site: Arc<dyn Site>,
+    directory: Option<Arc<dyn SiteDirectory>>,
+    request: AssembleRequest,
+    mut sink: Box<dyn Sink>,
+) -> Result<LoadReport, SiteError> {
+    let AssembleRequest { chunk, crc32c: expected, combination } = request;
+    let mut crc32c = 0;
+    let mut slices = evaluate(site, directory, combination);
     while let Some(slice) = slices.next().await {
         let slice = slice?;
         crc32c = crc32c_append(crc32c, &slice);
-        payload.extend_from_slice(&slice);
+        sink.append(&slice);
     }
-    if payload.len() != len as usize || crc32c != expected {
+    if crc32c != expected {
         return Err(SiteError::BadRequest(format!(
             "the sum for chunk {chunk} has not the checksum it must have"
         )));
     }
-    site.write(WriteRequest { chunk, payload: payload.freeze(), granule_crcs: None, priority }).await
+    sink.store().await
+}
+
+/// The most sums and chunks that one site of a tree is sent or reads.
+pub(crate) fn most_terms(request: &CombineRequest) -> usize {
+    let own = request.local.len() + request.upstream.len();
+    request.upstream.iter().map(|from| most_terms(&from.request)).fold(own, usize::max)
 }
 
 fn start(

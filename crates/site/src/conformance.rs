@@ -101,12 +101,33 @@ async fn read(store: &dyn ChunkStore, range: ChunkRange) -> Result<Bytes, SiteEr
 /// Runs every rule, each on a new store.
 pub async fn run<F: FnMut() -> Box<dyn StoreUnderTest>>(mut new: F) {
     ranges_over_granule_borders(&mut *new()).await;
+    chunks_in_pieces(&mut *new()).await;
     names_are_immutable(&mut *new()).await;
     bad_requests_are_refused(&mut *new()).await;
     deletes_and_fencing(&mut *new()).await;
     lists_in_order_by_pages(&mut *new()).await;
     damage_is_found(&mut *new()).await;
     status_counts(&mut *new()).await;
+}
+
+/// A store that takes chunks in pieces stores the same chunks as if they came whole, and nothing of one that is dropped.
+async fn chunks_in_pieces(place: &mut dyn StoreUnderTest) {
+    let store = place.open().await;
+    for (number, piece_len) in [(1u64, 1usize), (2, 4_000), (3, 4_092), (4, 70_000), (5, 200_000)] {
+        let (chunk, bytes) = (chunk_id(number, 0, 1), payload(number, 150_001));
+        let Some(mut dropped) = store.draft(chunk, bytes.len() as u32) else { return };
+        dropped.append(&bytes[..piece_len.min(bytes.len())]);
+        drop(dropped);
+        assert_eq!(store.verify(chunk).await, Err(SiteError::Missing(chunk)));
+        let mut draft = store.draft(chunk, bytes.len() as u32).expect("as before");
+        bytes.chunks(piece_len).for_each(|piece| draft.append(piece));
+        draft.store().await.expect("stored");
+        assert_eq!(store.verify(chunk).await.map(|info| info.crc32c), Ok(crc32c(&bytes)));
+        assert_eq!(read(&*store, range(chunk, 3, 140_000)).await, Ok(bytes.slice(3..140_003)));
+        store.write(chunk, bytes, None).await.expect("it is the same chunk");
+    }
+    let store = place.open().await;
+    assert_eq!(read(&*store, range(chunk_id(2, 0, 1), 0, 150_001)).await, Ok(payload(2, 150_001)));
 }
 
 async fn ranges_over_granule_borders(subject: &mut dyn StoreUnderTest) {

@@ -35,7 +35,7 @@ use crate::identity::SiteIdentity;
 use crate::load::LoadMeter;
 use crate::pushes::Pushes;
 use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
-use crate::store::{ChunkInfo, ChunkStore};
+use crate::store::{ChunkDraft, ChunkInfo, ChunkStore};
 
 /// A read of more bytes than this goes through the queue even when it could be answered at once, so that it
 /// does not hold up the event loop.
@@ -121,6 +121,22 @@ impl Inner {
             ready.push(ReadReply { item, result, load: self.load.report() });
         }
         ready
+    }
+
+    /// Has the store do a write of `len` bytes, if the queue's bounds admit it.
+    async fn store_admitted(
+        &self,
+        priority: Priority,
+        len: u64,
+        write: impl Future<Output = Result<(), SiteError>>,
+    ) -> Result<LoadReport, SiteError> {
+        let permit = self.queue.admit(priority, len)?;
+        let written = {
+            let _operation = self.load.begin_store_operation();
+            write.await
+        };
+        drop(permit);
+        written.map(|()| self.load.report())
     }
 
     /// Queues the ranges from `first` on.
@@ -286,6 +302,26 @@ fn has_passed(deadline: Option<Instant>, runtime: &Runtime) -> bool {
     deadline.is_some_and(|deadline| deadline <= runtime.now())
 }
 
+/// A chunk that is made here, prepared for the store while it comes.
+struct Made {
+    site: LocalSite,
+    draft: Box<dyn ChunkDraft>,
+    len: u32,
+    priority: Priority,
+}
+
+#[async_trait]
+impl combine::Sink for Made {
+    fn append(&mut self, slice: &[u8]) {
+        self.draft.append(slice);
+    }
+
+    async fn store(self: Box<Self>) -> Result<LoadReport, SiteError> {
+        let Self { site, draft, len, priority } = *self;
+        site.inner.store_admitted(priority, len.into(), draft.store()).await
+    }
+}
+
 #[async_trait]
 impl Site for LocalSite {
     fn id(&self) -> SiteId {
@@ -328,13 +364,9 @@ impl Site for LocalSite {
         if request.payload.is_empty() {
             return Err(SiteError::BadRequest(format!("chunk {} has no bytes", request.chunk)));
         }
-        let permit = inner.queue.admit(request.priority, request.payload.len() as u64)?;
-        let written = {
-            let _operation = inner.load.begin_store_operation();
-            inner.store.write(request.chunk, request.payload, request.granule_crcs).await
-        };
-        drop(permit);
-        written.map(|()| inner.load.report())
+        let len = request.payload.len() as u64;
+        let write = inner.store.write(request.chunk, request.payload, request.granule_crcs);
+        inner.store_admitted(request.priority, len, write).await
     }
 
     async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
@@ -361,7 +393,16 @@ impl Site for LocalSite {
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
         let directory = self.inner.directory.get().and_then(Weak::upgrade);
-        combine::assemble(Arc::new(self.clone()), directory, request).await
+        combine::check_assembled(&request)?;
+        let CombineRequest { len, priority, .. } = request.combination;
+        let site = Arc::new(self.clone());
+        match self.inner.store.draft(request.chunk, len) {
+            None => combine::assemble(site, directory, request).await,
+            Some(draft) => {
+                let sink = Made { site: self.clone(), draft, len, priority };
+                combine::assemble_into(site, directory, request, Box::new(sink)).await
+            }
+        }
     }
 
     async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {

@@ -54,6 +54,16 @@ pub(crate) fn fence(seen: &mut FencingEpoch, given: FencingEpoch) -> Result<(), 
     Ok(())
 }
 
+/// A chunk that comes in pieces. Nothing of it is stored before [`ChunkDraft::store`], and nothing stays when it is dropped.
+#[async_trait]
+pub trait ChunkDraft: Send {
+    /// Its next bytes. There must not be more than was told.
+    fn append(&mut self, bytes: &[u8]);
+
+    /// Stores the chunk, all of which has come, as [`ChunkStore::write`] does.
+    async fn store(self: Box<Self>) -> Result<(), SiteError>;
+}
+
 /// Keeps chunks durably. Chunks are immutable.
 #[async_trait]
 pub trait ChunkStore: Send + Sync + Debug {
@@ -65,6 +75,12 @@ pub trait ChunkStore: Send + Sync + Debug {
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
     ) -> Result<(), SiteError>;
+
+    /// Begins a chunk of `len` bytes that come in pieces, so that work is done while they come. `None` where there would be
+    /// nothing to do before all are there; such a chunk is written with [`ChunkStore::write`].
+    fn draft(&self, _chunk: ChunkId, _len: u32) -> Option<Box<dyn ChunkDraft>> {
+        None
+    }
 
     /// The range's bytes, verified granule by granule.
     async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError>;

@@ -21,9 +21,9 @@
 //! of another chunk or place do not pass (design.md §10.12).
 
 use bytes::Bytes;
-use striate_codec::{crc32c, crc32c_combine};
+use striate_codec::{crc32c, crc32c_append, crc32c_combine};
 use striate_core::{ChunkId, GRANULE_LEN, SMALL_GRANULE_LEN};
-use striate_runtime::BufferPool;
+use striate_runtime::{Buffer, BufferPool};
 
 use super::record::{ALIGNMENT, FIXED_LEN};
 use crate::filesystem::DIRECT_ALIGNMENT;
@@ -138,20 +138,62 @@ impl Seal {
 
 /// The pages of a chunk, beginning at a page in memory, and the CRC-32C of its payload.
 pub(super) fn make_pages(chunk: ChunkId, payload: &[u8], buffers: &BufferPool) -> (Bytes, u32) {
-    let seal = Form::Paged.seal(chunk);
-    let stored_len = Form::Paged.stored_len(payload.len() as u32);
-    let mut buffer = buffers.take(stored_len + DIRECT_ALIGNMENT);
-    let start = buffer.as_ptr().align_offset(DIRECT_ALIGNMENT);
-    let pages = buffer[start..start + stored_len].chunks_mut(PAGE);
-    let mut crc = 0;
-    for (number, (granule, page)) in payload.chunks(PAGE_PAYLOAD).zip(pages).enumerate() {
-        let plain = crc32c(granule);
-        let (bytes, kept) = page.split_at_mut(granule.len());
-        bytes.copy_from_slice(granule);
-        kept.copy_from_slice(&seal.of(number, plain, granule.len()).to_le_bytes());
-        crc = crc32c_combine(crc, plain, granule.len() as u64);
+    let mut maker = PageMaker::new(chunk, payload.len() as u32, buffers);
+    maker.append(payload);
+    maker.finish()
+}
+
+/// The pages of a chunk while its payload comes in pieces.
+#[derive(Debug)]
+pub(super) struct PageMaker {
+    seal: Seal,
+    buffer: Buffer,
+    /// Where in the buffer the first page begins: at a page in memory.
+    start: usize,
+    /// Bytes of the payload, and of these the ones that have come.
+    len: usize,
+    at: usize,
+    /// The CRC-32C of what has come of the present granule, and of all before it.
+    of_granule: u32,
+    before: u32,
+}
+
+impl PageMaker {
+    /// Of a chunk whose payload will have `len` bytes.
+    pub fn new(chunk: ChunkId, len: u32, buffers: &BufferPool) -> Self {
+        let buffer = buffers.take(Form::Paged.stored_len(len) + DIRECT_ALIGNMENT);
+        let start = buffer.as_ptr().align_offset(DIRECT_ALIGNMENT);
+        let seal = Form::Paged.seal(chunk);
+        Self { seal, buffer, start, len: len as usize, at: 0, of_granule: 0, before: 0 }
     }
-    (buffer.freeze().slice(start..start + stored_len), crc)
+
+    /// The next bytes of the payload. More than were told of are a mistake of the caller's.
+    pub fn append(&mut self, mut bytes: &[u8]) {
+        assert!(bytes.len() <= self.len - self.at, "a payload longer than was told");
+        while !bytes.is_empty() {
+            let (granule, within) = (self.at / PAGE_PAYLOAD, self.at % PAGE_PAYLOAD);
+            let (part, rest) = bytes.split_at(bytes.len().min(PAGE_PAYLOAD - within));
+            let page = &mut self.buffer[self.start + granule * PAGE..];
+            page[within..within + part.len()].copy_from_slice(part);
+            self.of_granule = crc32c_append(self.of_granule, part);
+            self.at += part.len();
+            let filled = within + part.len();
+            if filled == PAGE_PAYLOAD || self.at == self.len {
+                let plain = std::mem::take(&mut self.of_granule);
+                let kept = self.seal.of(granule, plain, filled).to_le_bytes();
+                page[filled..filled + CHECKSUM_LEN].copy_from_slice(&kept);
+                self.before = crc32c_combine(self.before, plain, filled as u64);
+            }
+            bytes = rest;
+        }
+    }
+
+    /// The pages, and the CRC-32C of the payload, all of which has come.
+    pub fn finish(self) -> (Bytes, u32) {
+        assert_eq!(self.at, self.len, "a payload shorter than was told");
+        let stored = self.start..self.start + Form::Paged.stored_len(self.len as u32);
+        (self.buffer.freeze().slice(stored), self.before)
+    }
 }
 
 /// Verifies `pages`, which are those of `seal`'s chunk from page `first` on.

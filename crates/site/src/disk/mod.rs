@@ -52,6 +52,7 @@ use striate_runtime::Runtime;
 use tokio::sync::oneshot;
 
 use self::compaction::Compaction;
+use self::prepare::PagedDraft;
 use self::read::Source;
 use self::segment::OpenFiles;
 use self::state::State;
@@ -61,7 +62,7 @@ use self::writer::{Change, Request, Writer};
 use crate::api::{ChunkPage, SiteError};
 use crate::filesystem::{self, FileSystem, Lock};
 use crate::identity;
-use crate::store::{ChunkInfo, ChunkStore, StoreStatus};
+use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, StoreStatus};
 
 pub use self::compaction::CompactionStep;
 
@@ -404,6 +405,10 @@ impl ChunkStore for DiskStore {
     ) -> Result<(), SiteError> {
         let (record, stored) = self.shared.prepare(chunk, payload, granule_crcs).await?;
         self.shared.change(Change::Write { record, stored }).await
+    }
+
+    fn draft(&self, chunk: ChunkId, len: u32) -> Option<Box<dyn ChunkDraft>> {
+        PagedDraft::begin(&self.shared, chunk, len).map(|draft| Box::new(draft) as Box<dyn ChunkDraft>)
     }
 
     async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {

@@ -4,14 +4,17 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use striate_core::ChunkId;
 
 use super::Shared;
-use super::form::{Form, make_pages};
+use super::form::{Form, PageMaker, make_pages};
 use super::record::{ChunkRecord, FORMAT_VERSION};
+use super::writer::Change;
 use crate::api::SiteError;
 use crate::granule;
+use crate::store::ChunkDraft;
 
 impl Shared {
     /// The newest record format that may be written.
@@ -20,10 +23,10 @@ impl Shared {
     }
 
     /// The form in which a chunk is written now.
-    fn form_for(&self, payload: &[u8]) -> Form {
+    fn form_for(&self, len: usize) -> Form {
         match self.version_in_force() {
             ..2 => Form::Coarse,
-            _ if payload.len() > self.options.paged_from => Form::Paged,
+            _ if len > self.options.paged_from => Form::Paged,
             _ => Form::Fine,
         }
     }
@@ -36,7 +39,7 @@ impl Shared {
         payload: Bytes,
         given: Option<Arc<[u32]>>,
     ) -> Result<(ChunkRecord, Bytes), SiteError> {
-        let form = self.form_for(&payload);
+        let form = self.form_for(payload.len());
         if form == Form::Paged {
             let shared = Arc::clone(self);
             let page = move || shared.page(chunk, &payload, given.as_deref());
@@ -63,5 +66,36 @@ impl Shared {
             return Err(granule::damaged());
         }
         Ok((ChunkRecord::new(chunk, Form::Paged, len, crc32c, &[]), pages))
+    }
+}
+
+/// A chunk whose pages are made while it comes.
+pub(super) struct PagedDraft {
+    shared: Arc<Shared>,
+    chunk: ChunkId,
+    len: u32,
+    maker: PageMaker,
+}
+
+impl PagedDraft {
+    /// `None` for a chunk that is not paged: it is written from where it lies in memory.
+    pub(super) fn begin(shared: &Arc<Shared>, chunk: ChunkId, len: u32) -> Option<Self> {
+        let maker = || PageMaker::new(chunk, len, shared.runtime.buffers());
+        let is_paged = shared.form_for(len as usize) == Form::Paged;
+        is_paged.then(|| Self { shared: Arc::clone(shared), chunk, len, maker: maker() })
+    }
+}
+
+#[async_trait]
+impl ChunkDraft for PagedDraft {
+    fn append(&mut self, bytes: &[u8]) {
+        self.maker.append(bytes);
+    }
+
+    async fn store(self: Box<Self>) -> Result<(), SiteError> {
+        let Self { shared, chunk, len, maker } = *self;
+        let (stored, crc32c) = maker.finish();
+        let record = ChunkRecord::new(chunk, Form::Paged, len, crc32c, &[]);
+        shared.change(Change::Write { record, stored }).await
     }
 }

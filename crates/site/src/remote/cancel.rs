@@ -5,6 +5,7 @@
 //! not work (the site does not answer at once, or all exchanges are taken), closing the connections does.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -72,7 +73,8 @@ async fn take_back(batch: Vec<Dropped>) -> Result<(), SiteError> {
     }
     let ids: Vec<u64> = batch.iter().map(|dropped| dropped.id).collect();
     let (method, head, payload) = (Method::POST, encode_cancel(&ids), Bytes::new());
-    site.answer(&Call { method, path: CANCEL_PATH, head, payload, is_read: true }).await?;
+    site.answer(&Call { method, path: CANCEL_PATH, head, payload, is_read: true, work: Duration::ZERO })
+        .await?;
     join_all(batch.into_iter().map(|dropped| dropped.frames.drain(site.endpoint()))).await;
     Ok(())
 }

@@ -191,6 +191,8 @@ pub(super) struct Call {
     pub(super) payload: Bytes,
     /// It may be sent again when its outcome is unknown.
     pub(super) is_read: bool,
+    /// What the site has to do before it answers takes so much longer than the wait for other replies.
+    pub(super) work: Duration,
 }
 
 /// Connections to one site.
@@ -295,7 +297,7 @@ impl Pool {
         let body = Outgoing::new(call.head.clone(), call.payload.clone());
         let request = Request::builder().method(&call.method).uri(call.path);
         let request = request.body(body).expect("a request of fixed parts");
-        let limit = endpoint.options.reply_timeout;
+        let limit = endpoint.options.reply_timeout + call.work;
         let sending = async {
             if let Err(error) = connection.sender.ready().await {
                 return Err((error.to_string(), true));

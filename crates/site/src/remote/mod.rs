@@ -49,6 +49,9 @@ use control::{ControlChannel, error_of};
 use read::RemoteRead;
 use replies::Frames;
 
+/// Bytes in a second that come to each site of a combine tree at least. It takes its root so long to answer.
+const SLOWEST_TREE: u64 = 4 << 20;
+
 /// Time-outs and bounds of a client of one site.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
@@ -165,7 +168,8 @@ impl Inner {
 
     async fn open_combine(&self, request: &CombineRequest) -> Result<Frames, SiteError> {
         let (method, head, payload) = (Method::POST, convert::encode_combine(request), Bytes::new());
-        self.open(&Call { method, path: COMBINE_PATH, head, payload, is_read: true }).await
+        self.open(&Call { method, path: COMBINE_PATH, head, payload, is_read: true, work: Duration::ZERO })
+            .await
     }
 
     /// The one frame that answers a write or a cancellation.
@@ -252,7 +256,14 @@ impl Site for RemoteSite {
         let granule_crcs =
             granule_crcs.unwrap_or_else(|| granule::granule_crcs(&payload, GRANULE_LEN)).to_vec();
         let head = WriteHead { chunk, priority, len, granule_crcs }.encode();
-        let call = Call { method: Method::PUT, path: CHUNK_PATH, head, payload, is_read: false };
+        let call = Call {
+            method: Method::PUT,
+            path: CHUNK_PATH,
+            head,
+            payload,
+            is_read: false,
+            work: Duration::ZERO,
+        };
         self.inner.answer(&call).await
     }
 
@@ -323,7 +334,10 @@ impl Site for RemoteSite {
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
         let (head, payload) = (convert::encode_assemble(&request), Bytes::new());
-        let call = Call { method: Method::POST, path: ASSEMBLE_PATH, head, payload, is_read: false };
+        let CombineRequest { len, .. } = request.combination;
+        let sent = combine::most_terms(&request.combination) as u64 * u64::from(len);
+        let work = Duration::from_secs(sent / SLOWEST_TREE);
+        let call = Call { method: Method::POST, path: ASSEMBLE_PATH, head, payload, is_read: false, work };
         self.inner.answer(&call).await
     }
 

@@ -1,6 +1,7 @@
 //! A read of a remote site: one exchange, whose frames come in the order in which the site has them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
@@ -90,7 +91,7 @@ impl RemoteRead {
         let id = runtime.random_u64();
         let body = ReadBody { id, ranges: ranges.clone(), priority: *priority, time_left };
         let (method, head, payload) = (Method::POST, body.encode(), Bytes::new());
-        let call = Call { method, path: READ_PATH, head, payload, is_read: true };
+        let call = Call { method, path: READ_PATH, head, payload, is_read: true, work: Duration::ZERO };
         Ok((id, self.site.open(&call).await?))
     }
 
