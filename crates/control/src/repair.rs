@@ -290,8 +290,8 @@ impl<'a> Job<'a> {
                 && !self.absent.contains(site)
                 && lost.iter().all(|&index| self.change.wide_admits(index, site))
         });
-        let rule = self.change.rule();
-        rule.draw_targets(&mut stripes.runtime().rng(), &candidates, &self.change.racks(lost), lost)
+        let order = self.pace.order(stripes, &candidates);
+        self.change.rule().targets_in_order(&order, &self.change.racks(lost), lost)
     }
 
     /// One round for a chunk that its own stripe cannot give back: its wide stripe does, by a tree.
@@ -315,7 +315,12 @@ impl<'a> Job<'a> {
         };
         let files = equation.sources.iter().filter(|&&(at, _)| wide.has_place(at));
         let terms: Vec<(u8, usize)> = files.map(|&(at, by)| (by, at)).collect();
-        let tree = self.change.tree_over(&wide, target, &terms, |at| costs[at].unwrap_or(f64::MAX));
+        let of_repairer = |at: usize| {
+            let site = SiteId(wide.record.locations[at].site);
+            self.pace.repairer_cost(site, costs[at].unwrap_or(f64::MAX))
+        };
+        let tree = self.change.tree_over(&wide, target, &terms, of_repairer);
+        self.pace.note(&tree);
         let _turn = self.pace.turn(self.stripes, tree.loads(), self.change.record.chunk_len).await;
         let Some(generation) = self.change.open(&[(index, target)]).await? else { return Ok(None) };
         let made = self.change.assemble_from(&wide, index, generation, &tree).await;
@@ -333,11 +338,9 @@ impl<'a> Job<'a> {
 
     /// The rack of each chunk of a wide stripe, and that of the site where one of them is made. A hole counts as there.
     fn racks_in(&self, wide: &OpenedStripe, target: SiteId) -> (Vec<RackId>, RackId) {
-        let unknown = |site: SiteId| RackId(format!("unknown, of site {site}"));
-        let rack = |site: SiteId| self.stripes.site(site).map_or_else(|| unknown(site), |site| site.rack());
-        let home = rack(target);
+        let home = self.rack(target);
         let of = |at: usize| match wide.has_place(at) {
-            true => rack(SiteId(wide.record.locations[at].site)),
+            true => self.rack(SiteId(wide.record.locations[at].site)),
             false => home.clone(),
         };
         ((0..wide.code.n()).map(of).collect(), home)
@@ -357,9 +360,38 @@ impl<'a> Job<'a> {
 
     /// Who adds up what for the one lost chunk at the site that takes it.
     fn tree(&self, plan: &StripeRepair, costs: &[f64]) -> CombineTree {
-        let sources = plan.decode.sources().iter().enumerate();
-        let terms: Vec<_> = sources.map(|(at, &source)| (plan.decode.coefficient(0, at), source)).collect();
-        self.change.combine_tree(plan.targets[0].1, &terms, |chunk| costs[chunk])
+        let (lost, target) = plan.targets[0];
+        let terms = self.terms(lost, target, costs);
+        let site = |chunk: usize| SiteId(self.change.record.locations[chunk].site);
+        let of_repairer = |chunk: usize| self.pace.repairer_cost(site(chunk), costs[chunk]);
+        let tree = self.change.combine_tree(target, &terms, of_repairer);
+        self.pace.note(&tree);
+        tree
+    }
+
+    /// The sum that is the lost chunk, as (coefficient, chunk index): that of the fewest sums across racks. What is known without
+    /// being read is left out.
+    fn terms(&self, lost: usize, target: SiteId, costs: &[f64]) -> Vec<(u8, usize)> {
+        let home = self.rack(target);
+        let is_known = |chunk: usize| matches!(self.states[chunk], ChunkState::Good(_) | ChunkState::Zero);
+        let costs: Vec<Option<f64>> =
+            costs.iter().enumerate().map(|(chunk, &cost)| is_known(chunk).then_some(cost)).collect();
+        let rack = |state: &ChunkState| match state {
+            ChunkState::Good(site) => self.rack(*site),
+            _ => home.clone(),
+        };
+        let racks: Vec<RackId> = self.states.iter().map(rack).collect();
+        let racks: Vec<&RackId> = racks.iter().collect();
+        let repair = repair_by_racks(&self.change.code, lost, &costs, &racks, &home);
+        let equation = repair.expect("the plan says that the good chunks determine it").equation;
+        let is_file = |&(chunk, _): &(usize, u8)| matches!(self.states[chunk], ChunkState::Good(_));
+        equation.sources.into_iter().filter(is_file).map(|(chunk, by)| (by, chunk)).collect()
+    }
+
+    /// A site's rack; one that is not known has none beside it.
+    fn rack(&self, site: SiteId) -> RackId {
+        let unknown = || RackId(format!("unknown, of site {site}"));
+        self.stripes.site(site).map_or_else(unknown, |site| site.rack())
     }
 
     /// The chunks that each site of a plan sends or is sent where they are made here.

@@ -5,13 +5,18 @@
 //! however busy the store is (design.md §6). A repair reserves the time that its bytes take at each of its sites and begins
 //! when all of them are free. What is reserved at a site already makes it dear, as its queue does: plans go to the others,
 //! and the work spreads over all sources and targets.
+//!
+//! Of sites that cost as much, the one that repairs have chosen longest ago is chosen: as the *requestor* that makes a lost
+//! chunk, and as the *repairer* that adds up what its rack has (ECWide §4.1, [`LeastRecentlySelected`]). Repairs that begin
+//! together see no queues yet and would all choose the same site of a rack otherwise. Taking note of a choice is O(1); a choice
+//! compares the sites that may be chosen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use striate_core::SiteId;
-use striate_plan::Candidate;
+use striate_plan::{Candidate, CombineTree, LeastRecentlySelected, draw_order};
 use striate_runtime::Instant;
 use striate_stripe::Stripes;
 
@@ -39,6 +44,18 @@ pub struct RepairPace {
     /// `None`: as fast as it goes.
     limits: Option<RepairLimits>,
     slots: Mutex<BTreeMap<SiteId, Slot>>,
+    choice: RepairChoice,
+    selected: Mutex<LeastRecentlySelected<SiteId>>,
+}
+
+/// Which of several sites that cost as much does the work of a repair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RepairChoice {
+    /// The one chosen longest ago.
+    #[default]
+    LeastRecent,
+    /// Any requestor by chance, and the first repairer: for comparison.
+    Any,
 }
 
 /// One site.
@@ -75,7 +92,43 @@ impl RepairPace {
 
     /// Within limits.
     pub fn limited(limits: RepairLimits) -> Self {
-        Self { limits: Some(limits), slots: Mutex::default() }
+        Self { limits: Some(limits), ..Self::default() }
+    }
+
+    /// The same with another choice among sites that cost as much.
+    pub fn choosing(self, choice: RepairChoice) -> Self {
+        Self { choice, ..self }
+    }
+
+    /// The candidates in the order in which they are to make lost chunks. Sites with less than half the room of the roomiest one
+    /// come last, so that disks fill evenly.
+    pub(crate) fn order<'a>(&self, stripes: &Stripes, candidates: &'a [Candidate]) -> Vec<&'a Candidate> {
+        let mut order = draw_order(&mut stripes.runtime().rng(), candidates);
+        if self.choice == RepairChoice::LeastRecent {
+            let most = candidates.iter().map(|candidate| candidate.free_bytes).max().unwrap_or(0);
+            let selected = self.selected.lock();
+            order.sort_by_cached_key(|candidate| {
+                let is_full = candidate.free_bytes < most / 2;
+                (is_full, candidate.queue_requests, selected.last_selection(&candidate.site))
+            });
+        }
+        order
+    }
+
+    /// What asking a site for its rack's sum costs, where `cost` is what it costs in itself.
+    pub(crate) fn repairer_cost(&self, site: SiteId, cost: f64) -> f64 {
+        match self.choice {
+            RepairChoice::LeastRecent => cost.floor() + self.selected.lock().recency(&site),
+            RepairChoice::Any => cost,
+        }
+    }
+
+    /// Takes note of who does the work of a repair: the root of its tree, and who adds up a rack's sum.
+    pub(crate) fn note(&self, tree: &CombineTree) {
+        let mut selected = self.selected.lock();
+        selected.note(tree.site);
+        let repairers = tree.upstream.iter().filter(|from| !from.upstream.is_empty());
+        repairers.for_each(|from| selected.note(from.site));
     }
 
     /// What reading a chunk of `len` bytes from a site costs, where 1 is a site with nothing to do: 1 more for each

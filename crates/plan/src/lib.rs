@@ -70,7 +70,7 @@ pub use hot_copies::{CopyPlan, HotPartition, plan_copies};
 pub use load_direction::{DirectionProblem, LoadDirection};
 pub use lrs::LeastRecentlySelected;
 pub use parities::{ParityBudget, PopularBlock};
-pub use placement::Candidate;
+pub use placement::{Candidate, draw_order};
 pub use placement_rule::{PlacementRule, Strength};
 pub use rack_repair::{RackRepair, repair_by_racks};
 pub use read::adaptive::Adaptive;

@@ -118,8 +118,18 @@ impl<T: Copy + Eq + Hash> LeastRecentlySelected<T> {
         Some(item)
     }
 
+    /// Takes note of a selection that was made otherwise. O(1).
+    pub fn note(&mut self, item: T) {
+        self.select_this(item);
+    }
+
+    /// How recently it was selected, from 0, never, to below 1.
+    pub fn recency(&self, item: &T) -> f64 {
+        self.last_selection(item) as f64 / (self.selections + 1) as f64
+    }
+
     /// When it was selected last, as the number of that selection; 0 if it never was.
-    fn last_selection(&self, item: &T) -> u64 {
+    pub fn last_selection(&self, item: &T) -> u64 {
         self.at.get(item).map_or(0, |&index| self.entries[index].selected)
     }
 
@@ -226,6 +236,16 @@ mod tests {
             let rest: Vec<u8> = (0..order.len()).filter_map(|_| order.select()).collect();
             prop_assert_eq!(rest, model.0.iter().map(|(item, _)| *item).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn recency_orders_by_the_last_selection_and_stays_below_1() {
+        let mut order: LeastRecentlySelected<u32> = [4, 5, 6].into_iter().collect();
+        order.note(4);
+        let recency = [9, 5, 6, 4].map(|item| order.recency(&item));
+        assert_eq!(recency[0], 0.0, "it was never selected");
+        assert!(recency.is_sorted_by(|a, b| a < b) && recency[3] < 1.0, "{recency:?}");
+        assert_eq!(order.select(), Some(5));
     }
 
     #[test]

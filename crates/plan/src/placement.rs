@@ -77,15 +77,25 @@ impl PlacementRule {
         at: &[Option<RackId>],
         lost: &[usize],
     ) -> Vec<(usize, SiteId)> {
-        let order = draw_order(rng, candidates);
+        self.targets_in_order(&draw_order(rng, candidates), at, lost)
+    }
+
+    /// The same where the candidates come in the order in which they are to be taken.
+    pub fn targets_in_order(
+        &self,
+        order: &[&Candidate],
+        at: &[Option<RackId>],
+        lost: &[usize],
+    ) -> Vec<(usize, SiteId)> {
         if !self.keeps_groups() {
             let mut taken: HashMap<RackId, usize> = HashMap::new();
             let kept = at.iter().enumerate().filter(|(chunk, _)| !lost.contains(chunk));
             kept.filter_map(|(_, rack)| rack.clone()).for_each(|rack| *taken.entry(rack).or_default() += 1);
-            let sites = take_within_racks(order.into_iter(), self.chunks(), self.rack_limit(), &taken);
+            let order = order.iter().copied();
+            let sites = take_within_racks(order, self.chunks(), self.rack_limit(), &taken);
             return lost.iter().copied().zip(sites).collect();
         }
-        self.draw_targets_in_groups(&order, at, lost)
+        self.draw_targets_in_groups(order, at, lost)
     }
 
     /// Sites for the parities of a wide stripe, from the k-th chunk on, whose members are where they are: (chunk, site). Fewer where
@@ -218,8 +228,8 @@ impl<'a> RackRoom<'a> {
     }
 }
 
-/// The candidates in the order of a weighted draw without replacement.
-fn draw_order<'a>(rng: &mut impl Rng, candidates: &'a [Candidate]) -> Vec<&'a Candidate> {
+/// The candidates in the order of a weighted draw without replacement: by free bytes over requests that wait.
+pub fn draw_order<'a>(rng: &mut impl Rng, candidates: &'a [Candidate]) -> Vec<&'a Candidate> {
     let mut drawn: Vec<(f64, &Candidate)> = candidates
         .iter()
         .map(|candidate| {
