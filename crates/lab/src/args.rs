@@ -588,6 +588,18 @@ pub struct WideRepairArgs {
     /// How often the chunk is lost.
     #[arg(long, default_value_t = 3)]
     pub repetitions: u32,
+    /// In place of one chunk, lose one of each of so many stripes on a site, and repair all of them at once.
+    #[arg(long, value_name = "COUNT")]
+    pub stripes: Option<usize>,
+    /// Sites of each rack, for --stripes.
+    #[arg(long, value_name = "COUNT", default_value_t = 6)]
+    pub rack_sites: usize,
+    /// For --stripes: requestors by chance and the first repairer of a rack, in place of those selected longest ago.
+    #[arg(long)]
+    pub any: bool,
+    /// For --stripes: what places are drawn from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
     /// Where the sites' directories are made, and removed at the end. Default: the system's temporary folder.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

@@ -91,6 +91,20 @@ fn ticks_of(pids: &[u32]) -> Outcome<u64> {
     Ok(ticks)
 }
 
+/// Processor seconds of the threads that a process has now, to the nanosecond.
+pub(super) fn seconds_of(pid: u32) -> Outcome<f64> {
+    let path = format!("/proc/{pid}/task");
+    let threads = fs::read_dir(&path).map_err(|error| Failure::failed(format!("{path}: {error}")))?;
+    let mut seconds = 0.0;
+    for thread in threads.flatten() {
+        // A thread may have ended meanwhile.
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        let run_ns = text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
+        seconds += run_ns.unwrap_or(0) as f64 / 1e9;
+    }
+    Ok(seconds)
+}
+
 fn read(path: &str) -> Outcome<String> {
     fs::read_to_string(path).map_err(|error| Failure::failed(format!("{path}: {error}")))
 }

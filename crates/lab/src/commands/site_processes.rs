@@ -15,6 +15,7 @@ use striate_site::remote::{RemoteOptions, RemoteSite};
 use striate_site::{SecureConnector, Site, SiteDirectory, SiteIdentity};
 use striate_trust::{Authority, Role, Trust};
 
+use super::processors;
 use crate::failure::{Failure, Outcome};
 
 /// How long the processes may take to answer.
@@ -178,6 +179,11 @@ impl SiteProcesses {
 
     pub(super) fn pids(&self) -> Vec<u32> {
         self.children.iter().map(Child::id).collect()
+    }
+
+    /// Processor seconds that each of them has taken.
+    pub(super) fn processor_s(&self) -> Outcome<Vec<f64>> {
+        self.children.iter().map(|child| processors::seconds_of(child.id())).collect()
     }
 
     /// The sites, over connections of their own.

@@ -5,17 +5,19 @@
 //! lost chunk's old site takes for the next repetition.
 //!
 //! - [`layout`]: which rack has which chunk.
+//! - [`node`]: all chunks of one site are lost, and repaired together.
 //!
 //! What it does not do: start processes, or limit what links carry.
 
 pub mod layout;
+pub mod node;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use rand::RngCore;
 use striate_codec::{Code, CodecError, accumulate, crc32c, gf256};
 use striate_control::absence::Absent;
@@ -87,27 +89,13 @@ impl RackRepair {
         let code = profile.code.build()?;
         assert_eq!(sites.len(), code.n() + 1, "a site for each chunk, and a spare one");
         let stripe = StripeId::new(WRITER, 0);
-        let checksums = write_chunks(runtime, stripe, &code, &sites, chunk_len).await?;
-        let location = |(index, &crc32c): (usize, &u32)| Location {
-            site: index as u32 + 1,
-            generation: 1,
-            crc32c,
-            ..Location::default()
-        };
-        let record = Stripe {
-            profile: profile.to_string(),
-            chunk_len,
-            locations: checksums.iter().enumerate().map(location).collect(),
-            generation: 1,
-            len: u64::from(chunk_len) * code.k() as u64,
-            ..Stripe::default()
-        };
-        let engine = Arc::new(MemoryStore::new(runtime.clone()));
-        let mut tx = Transaction::new(TxId(u128::from(runtime.random_u64())));
-        tx.put(keys::stripe(stripe), records::encode(&record));
-        engine.commit(tx).await?;
-        let options = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
-        let stripes = Stripes::open(runtime.clone(), engine, sites.clone(), options).await?;
+        let all: Vec<usize> = (0..code.n()).collect();
+        let checksums = write_chunks(runtime, stripe, &code, &sites, &all, chunk_len).await?;
+        let places = (1..=code.n() as u32).map(SiteId).collect();
+        let written = [Written { id: stripe, places, checksums }];
+        let [Written { checksums, .. }] = &written;
+        let crc32c = checksums[lost];
+        let stripes = open(runtime, profile, &code, sites.clone(), &written, chunk_len).await?;
         Ok(Self {
             runtime: runtime.clone(),
             stripes,
@@ -116,7 +104,7 @@ impl RackRepair {
             sites,
             lost,
             generation: Generation(1),
-            crc32c: checksums[lost],
+            crc32c,
         })
     }
 
@@ -173,33 +161,78 @@ impl RackRepair {
     }
 }
 
-/// Writes all chunks; their checksums. Data chunks are multiples of one pattern of random bytes, so that each parity is one too
-/// and no more than one chunk at a time is in memory here.
+/// A stripe on its sites.
+struct Written {
+    id: StripeId,
+    /// The site of each of the n chunks, and the chunk's checksum.
+    places: Vec<SiteId>,
+    checksums: Vec<u32>,
+}
+
+/// The stripe service over these stripes and a metadata store in memory.
+async fn open(
+    runtime: &Runtime,
+    profile: Profile,
+    code: &Code,
+    sites: Vec<Arc<dyn Site>>,
+    written: &[Written],
+    chunk_len: u32,
+) -> Result<Stripes, RackRepairError> {
+    let engine = Arc::new(MemoryStore::new(runtime.clone()));
+    let mut tx = Transaction::new(TxId(u128::from(runtime.random_u64())));
+    for Written { id, places, checksums } in written {
+        let location = |(site, &crc32c): (&SiteId, &u32)| Location {
+            site: site.0,
+            generation: 1,
+            crc32c,
+            ..Location::default()
+        };
+        let record = Stripe {
+            profile: profile.to_string(),
+            chunk_len,
+            locations: places.iter().zip(checksums).map(location).collect(),
+            generation: 1,
+            len: u64::from(chunk_len) * code.k() as u64,
+            ..Stripe::default()
+        };
+        tx.put(keys::stripe(*id), records::encode(&record));
+    }
+    engine.commit(tx).await?;
+    let options = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+    Ok(Stripes::open(runtime.clone(), engine, sites, options).await?)
+}
+
+/// Writes some chunks of a stripe, chunk i to the i-th site; the checksums of all, 0 of what was not written. Data chunks are
+/// multiples of one pattern of random bytes, so that each parity is one too and few chunks at a time are in memory here.
 async fn write_chunks(
     runtime: &Runtime,
     stripe: StripeId,
     code: &Code,
     sites: &[Arc<dyn Site>],
+    which: &[usize],
     chunk_len: u32,
 ) -> Result<Vec<u32>, RackRepairError> {
     let mut rng = runtime.rng();
     let mut pattern = vec![0; chunk_len as usize];
     rng.fill_bytes(&mut pattern);
     let scalars = scalars(code, &mut rng);
-    let write = async |(index, scalar): (usize, u8)| {
+    let write = async |&index: &usize| {
         let mut payload = vec![0; pattern.len()];
-        accumulate(scalar, &pattern, &mut payload);
+        accumulate(scalars[index], &pattern, &mut payload);
         let crc = crc32c(&payload);
         let chunk = ChunkId { stripe, index: index as u8, generation: Generation(1) };
         let payload = Bytes::from(payload);
         let request = WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Foreground };
         let site = &sites[index];
         let written = site.write(request).await;
-        written.map(|_| crc).map_err(|reason| RackRepairError::Site { site: site.id(), reason })
+        written.map(|_| (index, crc)).map_err(|reason| RackRepairError::Site { site: site.id(), reason })
     };
-    let writes = futures::stream::iter(scalars.into_iter().enumerate()).map(write);
-    let written: Vec<Result<u32, RackRepairError>> = writes.buffered(WRITES_IN_FLIGHT).collect().await;
-    written.into_iter().collect()
+    let writes = futures::stream::iter(which).map(write).buffered(WRITES_IN_FLIGHT);
+    let mut checksums = vec![0; code.n()];
+    for (index, crc) in writes.try_collect::<Vec<_>>().await? {
+        checksums[index] = crc;
+    }
+    Ok(checksums)
 }
 
 /// What each chunk is of the pattern.
@@ -207,7 +240,6 @@ fn scalars(code: &Code, rng: &mut impl RngCore) -> Vec<u8> {
     let mut data = vec![0; code.k()];
     rng.fill_bytes(&mut data);
     let of_data = |(&by, &scalar): (&u8, &u8)| gf256::mul(by, scalar);
-    (0..code.n())
-        .map(|chunk| code.row(chunk).iter().zip(&data).map(of_data).fold(0, |sum, of| sum ^ of))
-        .collect()
+    let of_chunk = |chunk: usize| code.row(chunk).iter().zip(&data).map(of_data).fold(0, |sum, of| sum ^ of);
+    (0..code.n()).map(of_chunk).collect()
 }

@@ -1,0 +1,132 @@
+//! The repair of a whole node (ECWide §4.1, Figure 9(f)): one chunk of each of many stripes is lost, and all are repaired at once.
+//!
+//! Stripes are placed by the store's rule on all sites. Of each only the local group of the lost chunk is written: the
+//! repair touches nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use striate_codec::Code;
+use striate_control::absence::Absent;
+use striate_control::repair_pace::{RepairChoice, RepairPace};
+use striate_control::repair_stripe;
+use striate_core::{Profile, RackId, SiteId, StripeId};
+use striate_plan::{Candidate, PlacementRule};
+use striate_runtime::Runtime;
+use striate_site::Site;
+use striate_stripe::Stripes;
+
+use super::{RackRepairError, Written, open, write_chunks};
+use crate::contents::WRITER;
+
+/// The site whose chunks are lost.
+pub const LOST_SITE: SiteId = SiteId(1);
+/// So often a stripe is placed anew until one of its groups has a chunk on the lost site.
+const DRAWS: usize = 10_000;
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct NodeRepaired {
+    /// From the beginning to the last chunk.
+    pub took: Duration,
+    /// Chunks that each site made.
+    pub made: BTreeMap<SiteId, u64>,
+}
+
+/// Stripes that have lost a chunk each.
+pub struct NodeRepair {
+    runtime: Runtime,
+    stripes: Stripes,
+    ids: Vec<StripeId>,
+}
+
+impl NodeRepair {
+    /// Places and writes `count` stripes with chunks of `chunk_len` bytes. The same seed places them the same way.
+    ///
+    /// # Errors
+    /// As [`super::RackRepair::prepare`]; when the sites have no place for a stripe.
+    pub async fn prepare(
+        runtime: &Runtime,
+        profile: Profile,
+        sites: Vec<Arc<dyn Site>>,
+        count: usize,
+        chunk_len: u32,
+        seed: u64,
+    ) -> Result<Self, RackRepairError> {
+        let code = profile.code.build()?;
+        let candidates: Vec<Candidate> = sites.iter().map(candidate).collect();
+        let racks: BTreeSet<RackId> = sites.iter().map(|site| site.rack()).collect();
+        let rule = PlacementRule::new(&profile, &code, racks.len());
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut written = Vec::new();
+        for number in 0..count {
+            let id = StripeId::new(WRITER, number as u64);
+            let (places, group) = draw(&rule, &code, &candidates, &mut rng)?;
+            let there: Vec<Arc<dyn Site>> =
+                places.iter().map(|site| Arc::clone(&sites[site.0 as usize - 1])).collect();
+            let checksums = write_chunks(runtime, id, &code, &there, &group, chunk_len).await?;
+            written.push(Written { id, places, checksums });
+        }
+        let ids = written.iter().map(|stripe| stripe.id).collect();
+        let stripes = open(runtime, profile, &code, sites, &written, chunk_len).await?;
+        Ok(Self { runtime: runtime.clone(), stripes, ids })
+    }
+
+    /// Repairs all of them at once. The lost site is asked for nothing.
+    ///
+    /// # Errors
+    /// When a stripe was not repaired.
+    pub async fn repair(&self, choice: RepairChoice) -> Result<NodeRepaired, RackRepairError> {
+        let absent = Absent { gone: BTreeSet::from([LOST_SITE]), awaited: BTreeSet::new() };
+        let pace = RepairPace::unlimited().choosing(choice);
+        let began = self.runtime.now();
+        let repairs = self.ids.iter().map(|&id| repair_stripe(&self.stripes, id, &absent, &pace, false));
+        let outcomes = try_join_all(repairs).await?;
+        let took = self.runtime.now() - began;
+        if let Some(wrong) = outcomes.iter().find(|outcome| outcome.chunks != 1 || !outcome.is_whole()) {
+            return Err(RackRepairError::NotRepaired(format!("{wrong:?}")));
+        }
+        Ok(NodeRepaired { took, made: self.made().await? })
+    }
+
+    /// Who has the chunks that were made: those of a newer generation than the first.
+    async fn made(&self) -> Result<BTreeMap<SiteId, u64>, RackRepairError> {
+        let mut made = BTreeMap::new();
+        for &id in &self.ids {
+            let gone = || RackRepairError::NotRepaired("a stripe is gone".to_owned());
+            let stripe = self.stripes.find(id).await?.ok_or_else(gone)?;
+            let new = stripe.record.locations.iter().filter(|location| location.generation > 1);
+            new.for_each(|location| *made.entry(SiteId(location.site)).or_default() += 1);
+        }
+        Ok(made)
+    }
+}
+
+fn candidate(site: &Arc<dyn Site>) -> Candidate {
+    Candidate { site: site.id(), rack: site.rack(), free_bytes: 1 << 40, queue_requests: 0 }
+}
+
+/// A place for each chunk, and the chunks of the local group that has one on the lost site.
+fn draw(
+    rule: &PlacementRule,
+    code: &Code,
+    candidates: &[Candidate],
+    rng: &mut SmallRng,
+) -> Result<(Vec<SiteId>, Vec<usize>), RackRepairError> {
+    for _ in 0..DRAWS {
+        let places = rule.draw_sites(rng, candidates, code.n());
+        let lost = places.iter().position(|&site| site == LOST_SITE);
+        let group = lost.and_then(|lost| code.local_group_of(lost));
+        if let Some(group) = group.filter(|_| places.len() == code.n()) {
+            let chunks = (0..code.n()).filter(|&chunk| code.local_group_of(chunk) == Some(group));
+            return Ok((places, chunks.collect()));
+        }
+    }
+    Err(RackRepairError::NotRepaired(
+        "no stripe has a place with a chunk of a local group on site 1".to_owned(),
+    ))
+}
