@@ -190,7 +190,7 @@ prove-cache: build lab ## Prove the memory tier: EC-Cache's figures, memory with
 	cargo build --release --package striate-bench
 	prove/cache $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
-prove-wide: build lab ## Prove what is said of wide stripes, and ECWide's figures in the lab; racks are network namespaces (root; FULL=1: 20,000 objects, 40 kills, 10,000 seeds of faults)
+prove-wide: build lab ## Prove what is said of wide stripes, and ECWide's figures; racks are network namespaces (root; FULL=1: 10 GiB, 40 kills, every repair, 10,000 seeds of faults)
 	@tools/install.sh engines network
 	prove/wide $(if $(FULL),--full)
 

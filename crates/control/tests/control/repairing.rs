@@ -1,5 +1,6 @@
 //! Repair by itself: what is lost for longer than the wait is rebuilt, debt is paid, and the store's users come first.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -352,6 +353,30 @@ async fn a_rack_sends_one_partial_sum_and_the_bytes_are_right() {
     assert!(asked.iter().any(|(to, from)| to != from && rack_of(*to) == rack_of(*from)), "repairers add up");
     assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
     assert_all_read_of(&cluster, OBJECTS, 60_000).await;
+}
+
+/// Of the sites of a rack that have a part of a sum, the one that has added up longest ago does.
+#[tokio::test(start_paused = true)]
+async fn every_site_of_a_rack_takes_its_turn_as_repairer() {
+    let mut cluster = Cluster::start(16, "rs(8,4)").await;
+    cluster.spread_over_racks(4);
+    for key in 0..3 * OBJECTS {
+        cluster.put(&format!("object{key}"), &content(key, 60_000)).await.unwrap();
+    }
+    cluster.retire(0).await;
+    cluster.neighbours.asked.lock().clear();
+    assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
+    let asked = std::mem::take(&mut *cluster.neighbours.asked.lock());
+    let mut sums: BTreeMap<SiteId, usize> = (2..=16).map(|site| (SiteId(site), 0)).collect();
+    for (_, from) in asked.iter().filter(|(to, from)| to.0 % 4 != from.0 % 4) {
+        *sums.entry(*from).or_default() += 1;
+    }
+    for rack in [0, 2, 3] {
+        let of_rack = sums.iter().filter(|(site, _)| site.0 % 4 == rack).map(|(_, &count)| count);
+        let (least, most) =
+            of_rack.fold((usize::MAX, 0), |(least, most), count| (least.min(count), most.max(count)));
+        assert!(least > 0 && most <= 2 * least, "{sums:?}");
+    }
 }
 
 /// A source that is damaged is found out where it is added up, and named to whoever repairs.

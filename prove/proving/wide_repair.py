@@ -1,0 +1,219 @@
+"""Repair in racks on real processes: the experiments of ECWide (FAST'21), section 6.1, by the store's own repair.
+
+Each rack is a network namespace with all its sites in it, behind a link that is limited in both directions. Sites keep their chunks in
+memory, on huge pages: a disk that takes a chunk in some milliseconds, so that the links are what is measured.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+from dataclasses import dataclass
+
+from . import hosts
+from .claims import spread
+from .servers import lab_binary
+
+# Racks that the widest flat code needs: k = 128, r = 27, f = 4.
+RACKS = 136
+MIB = 1 << 20
+# Of the paper's machines, EC2 instances of one placement.
+MTU = 9001
+BUSY = 0.75  # of the processors' time: above it, the processors are taken for the limit
+# A repair may take so much longer than its bytes take on the wire, and links may carry so much more than chunks.
+OVER_WIRE, FRAMING = 1.10, 1.05
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One code in one scheme, and the chunks that the paper says cross racks."""
+
+    name: str
+    code: str
+    scheme: str
+    chunks: int
+
+
+def cells(k, r, f):
+    """CL, LRC and TL of the paper for k, r and f (Table 4; of TL the racks that k chunks take, one less than the table's where racks are full)."""
+    group = -(-(r + 1) // f)
+    return [Cell("CL", f"wide({k},{r},{f})", "combined", group - 1), Cell("LRC", f"wide({k},{r},{f})", "flat", r),
+            Cell("TL", f"rs({k},{f}) spread racks({f})", "topology", -(-(k - f + 1) // f))]
+
+
+class Racks:
+    """Namespaces that a bridge joins, with limited links; a context manager."""
+
+    def __init__(self, folder, count):
+        self.bridge, self.count, self.disk = f"stri{os.getpid() % 10_000}", count, folder / "disk"
+
+    def __enter__(self):
+        try:
+            self.join()
+            return self
+        except BaseException:
+            self.part()
+            raise
+
+    def __exit__(self, *_):
+        self.part()
+
+    def join(self):
+        self.disk.mkdir()
+        hosts.run("mount", "-t", "tmpfs", "-o", "size=16g,huge=always", "tmpfs", str(self.disk))
+        hosts.run("ip", "link", "add", self.bridge, "mtu", str(MTU), "type", "bridge")
+        hosts.run("ip", "address", "add", f"{hosts.NETWORK}.1/24", "dev", self.bridge)
+        hosts.run("ip", "link", "set", self.bridge, "up")
+        for rack in range(self.count):
+            outer, inner, space = self.names(rack)
+            hosts.run("ip", "netns", "add", space)
+            hosts.run("ip", "link", "add", outer, "mtu", str(MTU), "type", "veth", "peer", "name", inner, "mtu", str(MTU), "netns", space)
+            hosts.run("ip", "link", "set", outer, "master", self.bridge, "up")
+            hosts.run("ip", "-n", space, "address", "add", f"{self.address(rack)}/24", "dev", inner)
+            hosts.run("ip", "-n", space, "link", "set", inner, "up")
+            hosts.run("ip", "-n", space, "link", "set", "lo", "up")
+
+    def limit(self, rate):
+        """Every link to so many Mbit/s in each direction."""
+        for rack in range(self.count):
+            outer, inner, space = self.names(rack)
+            shape = ("root", "tbf", "rate", f"{rate}mbit", "burst", f"{max(256, rate // 4)}kb", "latency", "50ms")
+            hosts.run("tc", "qdisc", "replace", "dev", outer, *shape)
+            hosts.run("tc", "-n", space, "qdisc", "replace", "dev", inner, *shape)
+
+    def part(self):
+        for rack in range(self.count):
+            outer, _, space = self.names(rack)
+            subprocess.run(["ip", "link", "del", outer], capture_output=True)
+            subprocess.run(["ip", "netns", "del", space], capture_output=True)
+        subprocess.run(["ip", "link", "del", self.bridge], capture_output=True)
+        subprocess.run(["umount", str(self.disk)], capture_output=True)
+
+    def names(self, rack):
+        return f"{self.bridge}r{rack}", f"up{rack}", f"{self.bridge}-{rack}"
+
+    @staticmethod
+    def address(rack):
+        return f"{hosts.NETWORK}.{10 + rack}"
+
+    def run(self, cell, *options):
+        """What `striate-lab wide-repair` has seen."""
+        command = [lab_binary(), "wide-repair", "--code", cell.code, "--scheme", cell.scheme, "--dir", self.disk, *options]
+        for rack in range(self.count):
+            outer, _, space = self.names(rack)
+            command += ["--host", f"{space},{self.address(rack)},{outer}"]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=1800)
+        if done.returncode:
+            raise RuntimeError(f"{cell}: {done.stderr[-800:]}")
+        return json.loads(done.stdout)
+
+
+def prove_repair(ledger, folder, full):
+    why_not = hosts.missing()
+    if why_not:
+        ledger.note(f"not run: {why_not}")
+        return
+    with Racks(folder, RACKS if full else 77) as racks:
+        prove_one_chunk(ledger, racks, full)
+        prove_node(ledger, racks, full)
+        if full:
+            prove_all_cells(ledger, racks)
+
+
+def measure(ledger, racks, cell, rate, repetitions):
+    """Repetitions of one cell. The first one is to open connections."""
+    seen = racks.run(cell, "--repetitions", repetitions + 1)
+    runs = seen["repetitions"][1:]
+    wire_s = cell.chunks * seen["chunk_bytes"] * 8 / (rate * 1e6)
+    times = [run["seconds"] for run in runs]
+    figures = {
+        "cell": cell.name, "code": cell.code, "rate_mbit": rate, "racks": seen["racks"], "sites": seen["sites"], "wire_s": wire_s, "seconds": times,
+        "crossed": [sum(run["sent"]) / seen["chunk_bytes"] for run in runs],
+        "busy": [run["processor_s"] / run["seconds"] / os.cpu_count() for run in runs],
+    }
+    ledger.note(f"{cell.name} {cell.code} at {rate} Mbit/s: {statistics.median(times):.3f} s, {statistics.median(times) / wire_s:.3f} of the wire, "
+                f"{statistics.median(figures['crossed']):.3f} chunks, processors {statistics.median(figures['busy']):.0%} busy")
+    return figures
+
+
+def add_bytes(ledger, cell, figures):
+    crossed = statistics.median(figures["crossed"])
+    ledger.add(f"chunks across racks to repair one, {cell.name} {cell.code}, by the links' counters", f"{crossed:.3f}",
+               cell.chunks <= crossed <= cell.chunks * FRAMING, f"{cell.chunks} to {cell.chunks * FRAMING:.2f}", spread(figures["crossed"]))
+
+
+def add_time(ledger, cell, figures):
+    """Stated without a bar where the processors are what limits it."""
+    times, wire_s = figures["seconds"], figures["wire_s"]
+    ratios = [seconds / wire_s for seconds in times]
+    is_wire = statistics.median(figures["busy"]) < BUSY
+    holds = statistics.median(ratios) <= OVER_WIRE if is_wire else None
+    ledger.add(f"time of a repair over that of its bytes on the wire, {cell.name} {cell.code} at {figures['rate_mbit']} Mbit/s",
+               f"{statistics.median(ratios):.3f} ({statistics.median(times):.3f} s)", holds, f"<= {OVER_WIRE:.2f}" if is_wire else "",
+               f"{spread(ratios)}; processors {statistics.median(figures['busy']):.0%} busy")
+
+
+def prove_one_chunk(ledger, racks, full):
+    """The cell that the paper tells of: k = 64, r = 7, f = 4 at 1 Gb/s."""
+    rate, found = 1_000, {}
+    racks.limit(rate)
+    for cell in cells(64, 7, 4):
+        figures = found[cell.name] = measure(ledger, racks, cell, rate, 10 if full else 3)
+        add_bytes(ledger, cell, figures)
+        add_time(ledger, cell, figures)
+    ledger.record("repair of one chunk", found)
+    median = {name: statistics.median(figures["seconds"]) for name, figures in found.items()}
+    for name, bar in (("LRC", 5), ("TL", 10)):
+        ratio = median[name] / median["CL"]
+        ledger.add(f"time of {name}'s repair over CL's at 1 Gbit/s", f"{ratio:.2f}", ratio >= bar, f">= {bar}",
+                   f"{median[name]:.2f} s and {median['CL']:.2f} s; the paper: 3.9 s or 9.0 s and 0.8 s")
+
+
+def prove_node(ledger, racks, full):
+    """All chunks of a node at once, with requestors and repairers selected least recently, and otherwise."""
+    racks.limit(1_000)
+    cell = Cell("CL", "wide(64,11,4)", "combined", 2)
+    found = {"least recent": [], "any": []}
+    for seed in range(1, 6 if full else 2):
+        for name, flags in (("least recent", []), ("any", ["--any"])):
+            seen = racks.run(cell, "--stripes", 64, "--chunk-mib", 4, "--seed", seed, *flags)
+            found[name].append({**seen, **level(seen)})
+    ledger.record("repair of a node", found)
+    for name, runs in found.items():
+        mib_per_s = [64 * 4 / run["seconds"] for run in runs]
+        ledger.note(f"{name}: {statistics.median(mib_per_s):.0f} MiB/s, sums crossed {statistics.median(run['crossed'] for run in runs):.2f} a chunk, "
+                    f"variation of uplinks {statistics.median(run['uplinks'] for run in runs):.2f}, of the sites' work in racks {statistics.median(run['work'] for run in runs):.2f}")
+    least, other = (statistics.median(run["work"] for run in found[name]) for name in ("least recent", "any"))
+    ledger.add("variation of the sites' processor time in their racks while a node is repaired, selected least recently, and otherwise",
+               f"{least:.2f} and {other:.2f}", least < other, "less", f"{len(found['any'])} rounds of 64 stripes of wide(64,11,4)")
+    ratio = [other["seconds"] / least["seconds"] for least, other in zip(found["least recent"], found["any"])]
+    ledger.add("rate of a node's repair, selected least recently over otherwise", f"{statistics.median(ratio):.2f}", None, "", f"{spread(ratio)}; the paper: 1.14")
+
+
+def level(seen):
+    """How unlike each other racks' uplinks are, and sites of one rack: coefficients of variation. The lost site's rack makes the chunks."""
+    sites, racks = seen["sites"], seen["racks"]
+    each = sites // racks
+    of_racks = [seen["site_s"][first:first + each] for first in range(each, sites, each)]
+    return {"crossed": sum(seen["sent"]) / seen["chunk_bytes"] / seen["stripes"], "uplinks": variation(seen["sent"][1:]),
+            "work": statistics.mean(variation(seconds) for seconds in of_racks)}
+
+
+def variation(values):
+    return statistics.pstdev(values) / max(1e-9, statistics.mean(values))
+
+
+def prove_all_cells(ledger, racks):
+    """k, f and rates of Figures 9 and 10, and a rate at which nothing but the wire counts."""
+    found = []
+    for rate in (200, 500, 1_000, 10_000):
+        racks.limit(rate)
+        for k, r, f in [(32, 7, 4), (64, 7, 4), (96, 7, 4), (128, 27, 4), (64, 7, 2)]:
+            for cell in cells(k, r, f):
+                if cell.scheme == "flat" and k + -(-k // r) + f - 1 > RACKS:
+                    continue
+                figures = measure(ledger, racks, cell, rate, 3)
+                found.append(figures)
+                add_bytes(ledger, cell, figures)
+                add_time(ledger, cell, figures)
+    ledger.record("repair of one chunk, all cells", found)
