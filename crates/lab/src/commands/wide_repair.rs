@@ -35,6 +35,8 @@ struct Repetition {
     received: Vec<u64>,
     /// Processor seconds of all sites and this process.
     processor_s: f64,
+    /// The share of all processors that other programs took.
+    others: f64,
 }
 
 /// What was seen of a whole node's repair.
@@ -159,7 +161,13 @@ impl<'a> Meter<'a> {
         let links = count(self.hosts)?.into_iter().zip(self.links);
         let (sent, received) = links.map(|(now, then)| (now.0 - then.0, now.1 - then.1)).unzip();
         let usage = Usage::read(&self.processes.pids(), &[])? - self.usage;
-        Ok(Repetition { seconds: took.as_secs_f64(), sent, received, processor_s: usage.own_s })
+        Ok(Repetition {
+            seconds: took.as_secs_f64(),
+            sent,
+            received,
+            processor_s: usage.own_s,
+            others: usage.other_share(),
+        })
     }
 }
 

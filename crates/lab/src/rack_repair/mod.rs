@@ -1,7 +1,7 @@
 //! The repair of one chunk of a wide stripe on real sites (ECWide, FAST'21, experiment A.1).
 //!
-//! A stripe of real code words is written to sites that stand in racks as a scheme says, and one of its chunks is lost
-//! again and again. The store's own repair makes it anew, in the rack where it was: on a spare site there, whose place the
+//! A stripe of real code words is written to sites that stand in racks as a scheme says, as far as the repair may read it, and one of
+//! its chunks is lost again and again. The store's own repair makes it anew, in the rack where it was: on a spare site there, whose place the
 //! lost chunk's old site takes for the next repetition.
 //!
 //! - [`layout`]: which rack has which chunk.
@@ -89,8 +89,8 @@ impl RackRepair {
         let code = profile.code.build()?;
         assert_eq!(sites.len(), code.n() + 1, "a site for each chunk, and a spare one");
         let stripe = StripeId::new(WRITER, 0);
-        let all: Vec<usize> = (0..code.n()).collect();
-        let checksums = write_chunks(runtime, stripe, &code, &sites, &all, chunk_len).await?;
+        let needed = needed(&code, lost);
+        let checksums = write_chunks(runtime, stripe, &code, &sites, &needed, chunk_len).await?;
         let places = (1..=code.n() as u32).map(SiteId).collect();
         let written = [Written { id: stripe, places, checksums }];
         let [Written { checksums, .. }] = &written;
@@ -200,6 +200,12 @@ async fn open(
     engine.commit(tx).await?;
     let options = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
     Ok(Stripes::open(runtime.clone(), engine, sites, options).await?)
+}
+
+/// The chunks that a repair of this one may read, and itself: its local group's, or all where it has none.
+fn needed(code: &Code, lost: usize) -> Vec<usize> {
+    let group = code.local_group_of(lost);
+    (0..code.n()).filter(|&chunk| group.is_none() || code.local_group_of(chunk) == group).collect()
 }
 
 /// Writes some chunks of a stripe, chunk i to the i-th site; the checksums of all, 0 of what was not written. Data chunks are

@@ -20,7 +20,7 @@ use striate_runtime::Runtime;
 use striate_site::Site;
 use striate_stripe::Stripes;
 
-use super::{RackRepairError, Written, open, write_chunks};
+use super::{RackRepairError, Written, needed, open, write_chunks};
 use crate::contents::WRITER;
 
 /// The site whose chunks are lost.
@@ -120,10 +120,9 @@ fn draw(
     for _ in 0..DRAWS {
         let places = rule.draw_sites(rng, candidates, code.n());
         let lost = places.iter().position(|&site| site == LOST_SITE);
-        let group = lost.and_then(|lost| code.local_group_of(lost));
-        if let Some(group) = group.filter(|_| places.len() == code.n()) {
-            let chunks = (0..code.n()).filter(|&chunk| code.local_group_of(chunk) == Some(group));
-            return Ok((places, chunks.collect()));
+        let lost = lost.filter(|&lost| code.local_group_of(lost).is_some() && places.len() == code.n());
+        if let Some(lost) = lost {
+            return Ok((places, needed(code, lost)));
         }
     }
     Err(RackRepairError::NotRepaired(
