@@ -125,10 +125,15 @@ impl RepairPace {
 
     /// Takes note of who does the work of a repair: the root of its tree, and who adds up a rack's sum.
     pub(crate) fn note(&self, tree: &CombineTree) {
+        fn note_repairers(selected: &mut LeastRecentlySelected<SiteId>, tree: &CombineTree) {
+            for from in tree.upstream.iter().filter(|from| !from.upstream.is_empty()) {
+                selected.note(from.site);
+                note_repairers(selected, from);
+            }
+        }
         let mut selected = self.selected.lock();
         selected.note(tree.site);
-        let repairers = tree.upstream.iter().filter(|from| !from.upstream.is_empty());
-        repairers.for_each(|from| selected.note(from.site));
+        note_repairers(&mut selected, tree);
     }
 
     /// What reading a chunk of `len` bytes from a site costs, where 1 is a site with nothing to do: 1 more for each

@@ -10,8 +10,9 @@
 //! | chain | repairers pass their sums on from rack to rack | one sum a rack | one, and a rack's own |
 //!
 //! Sources in the destination's own rack send to the destination in every shape. A chain spares the destination's
-//! downlink, and takes longer to begin. [`CombineTree::new`] draws a star or racks, as repairs want it, of which many share the links;
-//! [`CombineTree::quickest`] a chain where that pays.
+//! downlink, and takes longer to begin. [`CombineTree::new`] draws a star or racks; [`CombineTree::quickest`] a chain where that pays, for
+//! wide stripes: with combined locality all lost chunks of a rack are made in it, and with a sum from each rack its downlink would bound
+//! their repair (docs/src/ecwide.md).
 //!
 //! Cost: O(m log m) for m sources.
 

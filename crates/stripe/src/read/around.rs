@@ -17,7 +17,7 @@ use striate_site::{Priority, ReadRequest, SiteError};
 use super::reads::Reads;
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
-use crate::trees::{combination, files_of, terms};
+use crate::trees::{SLICE_LEN, combination, files_of, terms};
 
 /// So many trees are drawn. Each learns of at least one more chunk that cannot be had, or sees a newer record.
 const ATTEMPTS: usize = 6;
@@ -135,7 +135,8 @@ impl Reads {
             let is_away = |term: &striate_plan::CombineTerm| Some(&term.rack) != home.as_ref();
             (is_away(a), a.cost).partial_cmp(&(is_away(b), b.cost)).unwrap_or(std::cmp::Ordering::Equal)
         })?;
-        let tree = CombineTree::new(&terms, root.site, &root.rack);
+        let len = columns.end - columns.start;
+        let tree = CombineTree::quickest(&terms, root.site, &root.rack, len, SLICE_LEN);
         let request = combination(&tree, &files_of(wide.id, &wide.record), columns, Priority::Foreground);
         let site = self.shared.sites.get(root.site)?;
         let reading = async {

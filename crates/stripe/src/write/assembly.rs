@@ -50,15 +50,11 @@ impl Assembly<'_> {
         let rack_of = |site: SiteId| self.writes.shared.sites.get(site).map(|site| site.rack());
         let terms = trees::terms(self.record, terms, cost, rack_of);
         let rack = rack_of(site).unwrap_or_else(|| RackId(format!("unknown, of site {site}")));
-        CombineTree::new(&terms, site, &rack)
-    }
-
-    /// As [`Assembly::tree`], the one that makes a whole chunk soonest.
-    pub(super) fn quickest_tree(&self, site: SiteId, terms: &[(u8, usize)]) -> CombineTree {
-        let rack_of = |site: SiteId| self.writes.shared.sites.get(site).map(|site| site.rack());
-        let terms = trees::terms(self.record, terms, |_| 0.0, rack_of);
-        let rack = rack_of(site).unwrap_or_else(|| RackId(format!("unknown, of site {site}")));
-        CombineTree::quickest(&terms, site, &rack, self.record.chunk_len, SLICE_LEN)
+        match self.record.members.is_empty() {
+            true => CombineTree::new(&terms, site, &rack),
+            // All chunks of a local group are made in its racks: what comes down their links is what bounds a repair.
+            false => CombineTree::quickest(&terms, site, &rack, self.record.chunk_len, SLICE_LEN),
+        }
     }
 
     /// Has the site at the root of a tree make a chunk of this generation: the sum that the tree adds up. Its location says

@@ -270,11 +270,6 @@ impl<'a> StripeChange<'a> {
         self.assembly().tree(site, terms, cost)
     }
 
-    /// As [`StripeChange::combine_tree`], where the whole chunk is to be made soonest and racks have nothing else to add up.
-    pub fn quickest_tree(&self, site: SiteId, terms: &[(u8, usize)]) -> CombineTree {
-        self.assembly().quickest_tree(site, terms)
-    }
-
     /// Has the site at the root of a tree make a chunk under a new generation: the sum that the tree adds up.
     pub async fn assemble_chunk(
         &self,

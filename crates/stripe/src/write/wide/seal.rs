@@ -370,7 +370,7 @@ async fn make_parity(
         .filter(|&position| row[position] != 0 && change.record.locations[position].site != 0)
         .map(|position| (row[position], position))
         .collect();
-    let tree = change.quickest_tree(site, &terms);
+    let tree = change.combine_tree(site, &terms, |_| 0.0);
     change.assemble_chunk(index, generation, &tree).await?;
     verify_made(writes, change, index, site, generation).await
 }
