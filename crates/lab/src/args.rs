@@ -459,7 +459,7 @@ pub struct CachingArgs {
 #[command(
     long_about = "Reproduce the figures of ECWide (FAST'21) with the store's own codes and trees.\n\n\
         A model of flows over disks, cards and the links of racks. Two rates were fitted, each on one repair time of topology \
-        locality; every other value that the paper's text states is predicted, and misses are shown. See docs/src/ecwide.md.",
+        locality; values that the paper's text states are beside what comes out, and misses are shown. See docs/src/ecwide.md.",
     after_long_help = "Examples:\n  striate-lab wide\n  striate-lab wide --rounds 3 --chunks 600 --json"
 )]
 pub struct WideArgs {

@@ -3,7 +3,8 @@
 //! What is real: the codes, [`striate_plan::repair_by_racks`], [`striate_plan::CombineTree`], [`striate_plan::WideGeometry`],
 //! [`striate_plan::PlacementRule`], [`striate_plan::LeastRecentlySelected`] and [`striate_plan::plan_sealing`]. What is modelled:
 //! disks, coders, cards, and the uplink and downlink of each rack, which flows share max–min fairly. Two rates were fitted, each
-//! on one repair time of topology locality ([`cluster::Setting`]); everything else is from the paper's text or predicted.
+//! on one repair time of topology locality ([`cluster::Setting`]); the other rates are
+//! from the paper's text. Some rules were chosen knowing its figures; docs/src/ecwide.md lists them.
 //!
 //! - [`network`]: flows and their rates.
 //! - [`simulation`]: flows that wait for each other.
