@@ -39,7 +39,7 @@ class Cell:
 def cells(k, r, f):
     """CL, LRC and TL of the paper for k, r and f (Table 4; of TL the racks that k chunks take, one less than the table's where racks are full)."""
     group = -(-(r + 1) // f)
-    return [Cell("CL", f"wide({k},{r},{f})", "combined", group - 1), Cell("LRC", f"wide({k},{r},{f})", "flat", r),
+    return [Cell("CL", f"wide({k},{r},{f})", "combined", group - 1), Cell("LRC", f"lrc-r({k},{r},{f - 1}) spread flat", "flat", r),
             Cell("TL", f"rs({k},{f}) spread racks({f})", "topology", -(-(k - f + 1) // f))]
 
 
@@ -161,7 +161,7 @@ def prove_one_chunk(ledger, racks, full):
     rate, found = 1_000, {}
     racks.limit(rate)
     for cell in cells(64, 7, 4):
-        figures = found[cell.name] = measure(ledger, racks, cell, rate, 10 if full or cell.name == "CL" else 3)
+        figures = found[cell.name] = measure(ledger, racks, cell, rate, 10 if full or cell.name == "CL" else 2)
         add_bytes(ledger, cell, figures)
         add_time(ledger, cell, figures)
     ledger.record("repair of one chunk", found)
@@ -176,14 +176,14 @@ def prove_node(ledger, racks, full):
     """All chunks of a node at once, with requestors and repairers selected least recently, and otherwise."""
     racks.limit(1_000)
     cell = Cell("CL", "wide(64,11,4)", "combined", 2)
-    found = {"least recent": [], "any": []}
+    found, chunk_mib = {"least recent": [], "any": []}, 4 if full else 2
     for seed in range(1, 6 if full else 2):
         for name, flags in (("least recent", []), ("any", ["--any"])):
-            seen = racks.run(cell, "--stripes", 64, "--chunk-mib", 4, "--seed", seed, *flags)
+            seen = racks.run(cell, "--stripes", 64, "--chunk-mib", chunk_mib, "--seed", seed, *flags)
             found[name].append({**seen, **level(seen)})
     ledger.record("repair of a node", found)
     for name, runs in found.items():
-        mib_per_s = [64 * 4 / run["seconds"] for run in runs]
+        mib_per_s = [64 * chunk_mib / run["seconds"] for run in runs]
         ledger.note(f"{name}: {statistics.median(mib_per_s):.0f} MiB/s, sums crossed {statistics.median(run['crossed'] for run in runs):.2f} a chunk, "
                     f"variation of uplinks {statistics.median(run['uplinks'] for run in runs):.2f}, of the sites' work in racks {statistics.median(run['work'] for run in runs):.2f}")
     least, other = (statistics.median(run["work"] for run in found[name]) for name in ("least recent", "any"))
