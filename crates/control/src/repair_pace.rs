@@ -8,8 +8,9 @@
 //!
 //! Of sites that cost as much, the one that repairs have chosen longest ago is chosen: as the *requestor* that makes a lost
 //! chunk, and as the *repairer* that adds up what its rack has (ECWide §4.1, [`LeastRecentlySelected`]). Repairs that begin
-//! together see no queues yet and would all choose the same site of a rack otherwise. Taking note of a choice is O(1); a choice
-//! compares the sites that may be chosen.
+//! together see no queues yet and would all choose the same site of a rack otherwise. Requestors and repairers are lists of their own:
+//! each repair selects a repairer in every rack, and in one list a requestor's rack would stay the same for ever (docs/src/ecwide.md).
+//! Taking note of a choice is O(1); a choice compares the sites that may be chosen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,7 +46,8 @@ pub struct RepairPace {
     limits: Option<RepairLimits>,
     slots: Mutex<BTreeMap<SiteId, Slot>>,
     choice: RepairChoice,
-    selected: Mutex<LeastRecentlySelected<SiteId>>,
+    requestors: Mutex<LeastRecentlySelected<SiteId>>,
+    repairers: Mutex<LeastRecentlySelected<SiteId>>,
 }
 
 /// Which of several sites that cost as much does the work of a repair.
@@ -106,7 +108,7 @@ impl RepairPace {
         let mut order = draw_order(&mut stripes.runtime().rng(), candidates);
         if self.choice == RepairChoice::LeastRecent {
             let most = candidates.iter().map(|candidate| candidate.free_bytes).max().unwrap_or(0);
-            let selected = self.selected.lock();
+            let selected = self.requestors.lock();
             order.sort_by_cached_key(|candidate| {
                 let is_full = candidate.free_bytes < most / 2;
                 (is_full, candidate.queue_requests, selected.last_selection(&candidate.site))
@@ -118,7 +120,7 @@ impl RepairPace {
     /// What asking a site for its rack's sum costs, where `cost` is what it costs in itself.
     pub(crate) fn repairer_cost(&self, site: SiteId, cost: f64) -> f64 {
         match self.choice {
-            RepairChoice::LeastRecent => cost.floor() + self.selected.lock().recency(&site),
+            RepairChoice::LeastRecent => cost.floor() + self.repairers.lock().recency(&site),
             RepairChoice::Any => cost,
         }
     }
@@ -131,9 +133,8 @@ impl RepairPace {
                 note_repairers(selected, from);
             }
         }
-        let mut selected = self.selected.lock();
-        selected.note(tree.site);
-        note_repairers(&mut selected, tree);
+        self.requestors.lock().note(tree.site);
+        note_repairers(&mut self.repairers.lock(), tree);
     }
 
     /// What reading a chunk of `len` bytes from a site costs, where 1 is a site with nothing to do: 1 more for each
