@@ -15,7 +15,7 @@ pub fn run(runtime: Runtime, command: ClientCommand) -> LocalBoxFuture<'static, 
 
 async fn dispatch(runtime: Runtime, command: ClientCommand) -> Outcome {
     match command {
-        ClientCommand::Bucket(command) => operate::bucket(runtime, command).await,
+        ClientCommand::Bucket(command) => operate::bucket(runtime, *command).await,
         ClientCommand::Cp(args) => transfer::cp(runtime, args).await,
         ClientCommand::Ls(args) => transfer::ls(runtime, args).await,
         ClientCommand::Rm(args) => transfer::rm(runtime, args).await,

@@ -108,7 +108,7 @@ pub enum ClientCommand {
             These commands talk to a running server on this machine through its admin socket, so they need no \
             access key. S3 clients can create buckets too, but cannot choose a profile."
     )]
-    Bucket(BucketCommand),
+    Bucket(Box<BucketCommand>),
     /// Copy files to and from a store.
     Cp(CpArgs),
     /// List buckets or objects.

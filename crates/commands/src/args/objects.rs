@@ -336,3 +336,25 @@ pub struct CatArgs {
     #[command(flatten)]
     pub endpoint: EndpointArgs,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_given_a_profile_or_loses_it() {
+        let of = |text: &str| text.parse::<ClassArg>();
+        let wide = ClassArg { class: StorageClass::StandardIa, profile: "wide(42,15,4)".parse().ok() };
+        assert_eq!(of("STANDARD_IA=wide(42,15,4)"), Ok(wide));
+        // The equals signs of a profile are its own.
+        assert_eq!(of("STANDARD_IA=wide(k=42,f=4,redundancy=1.15)").unwrap().class, StorageClass::StandardIa);
+        assert_eq!(of("STANDARD_IA="), Ok(ClassArg { profile: None, ..wide }));
+        for (text, reason) in [
+            ("STANDARD_IA", "NAME=PROFILE"),
+            ("GLACIER=rs(4,2)", "is not a storage class"),
+            ("STANDARD=raid(5)", "is not a profile"),
+        ] {
+            assert!(of(text).unwrap_err().contains(reason), "{text}");
+        }
+    }
+}
