@@ -398,6 +398,7 @@ impl<'a> Job<'a> {
     fn loads(&self, plan: &StripeRepair) -> Vec<(SiteId, u32)> {
         let locations = &self.change.record.locations;
         let sources = plan.decode.sources().iter().map(|&index| (SiteId(locations[index].site), 1));
+        let sources = sources.filter(|&(site, _)| site.0 != 0);
         sources.chain(plan.targets.iter().map(|&(_, site)| (site, 1))).collect()
     }
 
@@ -449,9 +450,18 @@ impl<'a> Job<'a> {
         plan: &StripeRepair,
         learned: &mut Learned,
     ) -> Result<Option<Vec<Bytes>>, StripeError> {
-        let reads = join_all(plan.decode.sources().iter().map(|&index| self.change.read_chunk(index))).await;
+        let chunk_len = self.change.record.chunk_len as usize;
+        let read = async |index: usize| match self.states[index] {
+            ChunkState::Zero => None,
+            _ => Some(self.change.read_chunk(index).await),
+        };
+        let reads = join_all(plan.decode.sources().iter().map(|&index| read(index))).await;
         let mut inputs = Vec::with_capacity(reads.len());
         for (&index, read) in plan.decode.sources().iter().zip(reads) {
+            let Some(read) = read else {
+                inputs.push(Bytes::from(vec![0; chunk_len]));
+                continue;
+            };
             let bad = match read {
                 Ok(bytes) if crc32c(&bytes) == self.change.record.locations[index].crc32c => {
                     inputs.push(filled_up(bytes, self.change.record.chunk_len));
@@ -466,8 +476,7 @@ impl<'a> Job<'a> {
         if inputs.len() < plan.decode.sources().len() {
             return Ok(None);
         }
-        let mut outputs: Vec<BytesMut> =
-            plan.targets.iter().map(|_| BytesMut::zeroed(self.change.record.chunk_len as usize)).collect();
+        let mut outputs: Vec<BytesMut> = plan.targets.iter().map(|_| BytesMut::zeroed(chunk_len)).collect();
         let sources: Vec<&[u8]> = inputs.iter().map(Bytes::as_ref).collect();
         let mut refs: Vec<&mut [u8]> = outputs.iter_mut().map(BytesMut::as_mut).collect();
         plan.decode.apply(&sources, &mut refs).expect("whole chunks of one stripe have one length");

@@ -45,6 +45,8 @@ pub struct BreakableSite {
     pub refuses: Mutex<Vec<u8>>,
     /// Stores chunks and never says so.
     pub mute: Mutex<bool>,
+    /// It cannot reach other sites.
+    pub alone: Mutex<bool>,
     /// Before and after it stores a chunk, and before it reads one, it waits so long.
     pub lag: Mutex<Duration>,
     /// Bytes read from it and written to it.
@@ -104,6 +106,7 @@ impl BreakableSite {
             full: Mutex::default(),
             refuses: Mutex::default(),
             mute: Mutex::default(),
+            alone: Mutex::default(),
             lag: Mutex::default(),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -273,6 +276,9 @@ impl Site for BreakableSite {
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
         self.up()?;
+        if *self.alone.lock() {
+            return Err(SiteError::Unavailable("it reaches no others".to_owned()));
+        }
         let here = self.here.upgrade().expect("it is asked");
         combine::assemble(here, Some(self.directory()), request).await
     }

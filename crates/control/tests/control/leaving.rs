@@ -74,6 +74,29 @@ impl Sealing {
     }
 }
 
+/// Sites that do not reach each other do not make it: its stripe's other chunks are read, and holes count as zeros.
+#[tokio::test(start_paused = true)]
+async fn a_lost_parity_of_a_wide_stripe_with_holes_is_made_where_sites_cannot() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.delete(0..OBJECTS / 2).await;
+    sealing.repack().await;
+    sealing.leave().await;
+    assert!(sealing.holes().await > 0);
+    sealing.collect().await;
+    for (id, record) in sealing.wide_stripes().await {
+        for parity in [10, 11, 12] {
+            let site = striate_core::SiteId(record.locations[parity].site);
+            sealing.lose(striate_stripe::file_of(id, &record, parity), site);
+        }
+    }
+    sealing.cluster.sites.iter().for_each(|site| *site.alone.lock() = true);
+    assert!(!verify(sealing.cluster.client.stripes(), go_on).await.unwrap().is_clean());
+    sealing.heal().await;
+    sealing.assert_whole().await;
+    sealing.assert_clean().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn dead_members_leave_holes_and_their_space_returns() {
     let mut sealing = Sealing::start().await;
