@@ -28,7 +28,8 @@ PACKING_MUTATIONS = ["switch-without-version", "switch-forgets-garbage", "born-u
 # Those of sealing, and of changes of what is sealed: only seeds with wide stripes can find them, one in five.
 WIDE_MUTATIONS = ["drop-while-building", "seal-without-globals", "claim-ignores-member", "claim-ignores-wide",
                   "abort-deletes-at-once", "seal-keeps-generation", "move-forgets-copy", "rule-at-open-only",
-                  "close-without-entry", "cancel-forgets-garbage", "old-wide-row"]
+                  "close-without-entry", "cancel-forgets-garbage", "old-wide-row", "release-ignores-members",
+                  "exchange-forgets-globals"]
 # Those of the memory tier.
 CACHE_MUTATIONS = ["stale-cache"]
 # Two-sided 95% quantiles of Student's t, by the number of seeds.

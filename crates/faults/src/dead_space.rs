@@ -3,7 +3,8 @@
 //!
 //! A mark that was lost, or a stripe that was forgotten when its object was packed, shows nowhere else: all chunks are there,
 //! and a record names them. That a mark goes too early is seen at once, by the rows of what was packed: by the end of a run
-//! another death would have put it back. Stripes with members of wide ones keep what is dead in them.
+//! another death would have put it back. A wide stripe is
+//! named by its members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,14 +29,11 @@ pub async fn unaccounted(cluster: &Cluster, client: &Client) -> Option<Vec<Strin
     let (named, packed) = named(cluster)?;
     let mut left = Vec::new();
     for (id, record) in invariants::committed(cluster)? {
-        if !named.contains(&id) && !wide::is_bound(&record) {
+        if !named.contains(&id) && !wide::has_members(&record) {
             left.push(format!("stripe {id}, which no row names"));
         }
     }
     for id in packed {
-        if wide::is_member(cluster, id)? {
-            continue;
-        }
         let found = liveness(client.stripes(), id).await.ok()?;
         let share = found.map_or(0.0, |found| found.dead_share());
         if share > packing::OPTIONS.dead_share {
@@ -86,7 +84,8 @@ impl Packed {
             transaction.writes.iter().filter_map(key).collect::<Vec<_>>()
         };
         let (released, settles) = (deleted(keys::STRIPES), !deleted(keys::INTENTS).is_empty());
-        for id in deleted(keys::MARKS).into_iter().filter(|id| !released.contains(id)) {
+        let is_dead = |id: &StripeId| released.contains(id) || wide::is_dead(cluster, *id);
+        for id in deleted(keys::MARKS).into_iter().filter(|id| !is_dead(id)) {
             let bound = if settles { 0.0 } else { packing::OPTIONS.dead_share };
             if let Some(share) = self.unmarked_share(cluster, id).filter(|share| *share > bound) {
                 let what = format!("the mark of stripe {id} was taken away, of which {share:.2} is dead");

@@ -27,10 +27,10 @@ use parking_lot::Mutex;
 use striate_codec::{ChunkSet, Code};
 use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::{Entry, Garbage, GarbageChunk, Location, Stripe, WideState};
-use striate_meta::{Revision, Row, Transaction, Write, keys};
+use striate_meta::{Precondition, Revision, Row, Transaction, Write, keys};
 use striate_plan::is_durable;
 use striate_site::{ChunkStore, SiteError};
-use striate_stripe::{StripeOptions, file_of, is_hole, own_locations};
+use striate_stripe::{StripeOptions, file_of, is_hole, len_of, own_locations};
 
 use super::cluster::Cluster;
 use super::site::SiteMachine;
@@ -173,10 +173,19 @@ impl Broken {
         *self.sealing.lock()
     }
 
-    /// Orphans: the places of entries that a commit removes are named, or garbage in the same commit.
-    fn check_entries(&self, id: StripeId, stripe: &Stripe, garbage: &[GarbageChunk], revision: Revision) {
+    /// Orphans: the places of entries that a commit removes are named, or garbage in the same commit. Of a commit whose answer was lost
+    /// nothing is known here, so the record that is replaced must be the one that was seen.
+    fn check_entries(&self, id: StripeId, stripe: &Stripe, transaction: &Transaction) {
         let stripes = self.stripes.lock();
-        let Some(before) = stripes.get(&id).filter(|before| before.revision < revision) else { return };
+        let key = keys::stripe(id);
+        let replaced = transaction.preconditions.iter().find_map(|rule| match rule {
+            Precondition::Version(of, version) if *of == key => Some(*version),
+            _ => None,
+        });
+        let Some(before) = stripes.get(&id).filter(|before| Some(before.revision) == replaced) else {
+            return;
+        };
+        let garbage = garbage_of(transaction, id);
         let is_open = |entry: &&Entry| stripe.entries.iter().any(|open| open.generation == entry.generation);
         for entry in before.record.entries.iter().filter(|entry| !is_open(entry)) {
             for place in &entry.places {
@@ -207,8 +216,7 @@ pub fn watch_commits(cluster: &Arc<Cluster>) {
     cluster.engine.observe(move |transaction, revision| {
         let Some(cluster) = weak.upgrade() else { return };
         for (id, record) in stripes_of(transaction) {
-            let garbage = garbage_of(transaction, id);
-            cluster.broken.check_entries(id, &record, &garbage, revision);
+            cluster.broken.check_entries(id, &record, transaction);
             check_commit(&cluster, id, &record, revision);
         }
         wide::check_commit(&cluster, transaction);
@@ -333,7 +341,7 @@ impl Surveyed {
     /// Whether it protects its chunks: not so a stripe that has dropped its parities, and a wide one that is not sealed.
     pub fn protects(&self) -> bool {
         match self.record.wide_state() {
-            WideState::Narrow => !self.record.dropped,
+            WideState::Narrow => !self.record.dropped && !self.record.dead,
             WideState::Sealed | WideState::Complete => true,
             WideState::Building | WideState::Aborting => false,
         }
@@ -365,7 +373,7 @@ pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
             SiteId(0) => Condition::Debt,
             site => match cluster.site(site) {
                 None => Condition::Away,
-                Some(site) => look(&site, file_of(id, &record, index), location, record.chunk_len),
+                Some(site) => look(&site, file_of(id, &record, index), location, len_of(&record, index)),
             },
         };
         let chunks = record.locations.iter().enumerate().map(condition).collect();
@@ -376,11 +384,12 @@ pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
     Some(surveyed)
 }
 
-/// Whether a chunk should be somewhere. Of a wide stripe that is not sealed only the members' own stripes say so.
+/// Whether a chunk should be somewhere. Of a wide stripe that is not sealed only the members' own stripes say so, and of a dead one
+/// the wide ones.
 fn has_place(record: &Stripe, k: usize, index: usize) -> bool {
     match record.wide_state() {
         WideState::Building | WideState::Aborting => false,
-        _ => !is_hole(record, index) && !(record.dropped && index >= k),
+        _ => striate_stripe::has_place(record, k, index),
     }
 }
 

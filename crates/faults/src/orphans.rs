@@ -20,7 +20,6 @@ use super::cluster::Cluster;
 use super::dead_space;
 use super::gateway::Gateway;
 use super::invariants::{self, Invariant};
-use super::wide;
 
 /// By when all is collected after the last fault: leases and graces, one after the other and several times over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(240);
@@ -88,10 +87,6 @@ async fn rows_left(cluster: &Cluster) -> Option<Vec<String>> {
         ("changes", keys::CHANGES),
     ] {
         for row in cluster.engine.peek_all(prefix)? {
-            // Of what has members of wide stripes nothing is released: its mark waits for them.
-            if prefix == keys::MARKS && wide::is_member(cluster, keys::stripe_of(&row.key)?)? {
-                continue;
-            }
             let garbage = row.record::<Garbage>().ok().filter(|_| prefix == keys::GARBAGE);
             let of = garbage.map(|garbage| (garbage.chunks, garbage.segment));
             left.push(format!("a row of {name}, {}, {of:?}", row.key.escape_ascii()));

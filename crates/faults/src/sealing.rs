@@ -1,11 +1,11 @@
-//! Sealing, in the process that leads: partitions that have stood for some seconds become members of wide stripes. What was left half
-//! made is gone on with until the run ends. An operator looks at wide stripes that are being built, goes on with some beside the
-//! service, and gives some up.
+//! Sealing, in the process that leads: partitions that have stood for some seconds become members of wide stripes, or take the places
+//! of dead ones. What was left half made is gone on with until the run ends, and what is dead leaves its wide stripes. An operator looks at wide stripes that are being built, goes on with some beside the
+//! service, and gives some up; and has some that are sealed get parities of their own again.
 
 use std::time::Duration;
 
 use striate_client::Client;
-use striate_control::{SealOptions, resume_wide, seal_bucket};
+use striate_control::{SealOptions, leave_dead, resume_wide, seal_bucket};
 use striate_meta::records::WideState;
 use striate_stripe::{Packer, StripeError, Stripes};
 
@@ -18,6 +18,10 @@ use super::steps::as_service;
 const COLD_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Longest pause between two looks of the operator.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Dead members leave in one of so many rounds.
+const LEFT: u64 = 4;
+/// In one of so many looks the operator has a sealed stripe get parities of its own again.
+const NARROW_AGAIN: u64 = 6;
 /// Of so many wide stripes that the operator finds unfinished one is given up.
 const GIVEN_UP: u64 = 10;
 
@@ -27,9 +31,18 @@ const GIVEN_UP: u64 = 10;
 /// When the metadata store fails.
 pub async fn resume(cluster: &Cluster, stripes: &Stripes) -> Result<(), StripeError> {
     match cluster.wide_profile() {
-        Some(_) => as_service(Kind::Seal, resume_wide(stripes)).await.map(drop),
+        Some(_) => as_service(Kind::Seal, resume_all(cluster, stripes)).await,
         None => Ok(()),
     }
+}
+
+async fn resume_all(cluster: &Cluster, stripes: &Stripes) -> Result<(), StripeError> {
+    resume_wide(stripes).await?;
+    // Meanwhile others may take the places of what is dead.
+    if !cluster.moves_chunks() || cluster.draw(LEFT) == 0 {
+        leave_dead(stripes).await?;
+    }
+    Ok(())
 }
 
 /// Seals what is cold.
@@ -57,6 +70,12 @@ pub async fn keep_interfering(cluster: &Cluster, client: &Client) {
     while cluster.moves_chunks() {
         cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LONGEST_PAUSE)).await;
         let mut found = invariants::committed(cluster).unwrap_or_default();
+        let dropped: Vec<_> = found.iter().filter(|(_, record)| record.dropped).map(|(id, _)| *id).collect();
+        if cluster.draw(NARROW_AGAIN) == 0
+            && let Some(id) = cluster.choose(&dropped)
+        {
+            let _ = client.stripes().narrow_again(id).await;
+        }
         found.retain(|(_, record)| matches!(record.wide_state(), WideState::Building | WideState::Aborting));
         let Some((id, _)) = cluster.choose(&found).filter(|_| cluster.moves_chunks()) else { continue };
         // It fails as often as everything else.

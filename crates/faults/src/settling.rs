@@ -42,7 +42,7 @@ pub async fn settle(shared: &Arc<Shared>, seed: u64) {
     cluster.runtime.sleep(MESSAGES_ARRIVE).await;
     let gateway = gateway::start_another(cluster).await;
     take_back_drains(cluster).await;
-    if !become_whole(cluster).await {
+    if !become_whole(cluster, &gateway).await {
         return;
     }
     read_all(shared, &gateway, "after everything was made whole").await;
@@ -70,7 +70,7 @@ async fn take_back_drains(cluster: &Cluster) {
 
 /// I13: the services, by themselves, return everything to full redundancy within a bound, and empty the sites that drain;
 /// I7 holds then without exceptions.
-async fn become_whole(cluster: &Cluster) -> bool {
+async fn become_whole(cluster: &Cluster, gateway: &Gateway) -> bool {
     let deadline = cluster.runtime.now() + WHOLE_WITHIN;
     loop {
         let left = left_to_do(cluster);
@@ -78,7 +78,9 @@ async fn become_whole(cluster: &Cluster) -> bool {
             return true;
         }
         if cluster.runtime.now() > deadline {
-            let what = format!("left {WHOLE_WITHIN:?} after the last fault: {left:?}");
+            let client = gateway.client().expect("it was started");
+            let healed = heal(client.stripes(), |_| ControlFlow::Continue(())).await;
+            let what = format!("left {WHOLE_WITHIN:?} after the last fault: {left:?}; {healed:?}");
             cluster.broken.report(Invariant::I13, what);
             return false;
         }
@@ -162,7 +164,7 @@ async fn lose_rack(shared: &Shared, gateway: &Gateway) -> bool {
     }
     // The gateway takes a while to see that they are back.
     cluster.runtime.sleep(BACK_WITHIN).await;
-    let is_whole = become_whole(cluster).await;
+    let is_whole = become_whole(cluster, gateway).await;
     if is_whole {
         orphans::collect_all(cluster, gateway).await;
     }
@@ -175,7 +177,7 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
     let cluster = &shared.cluster;
     damage(cluster, |_, stripe| stripe.code.tolerance());
     read_all(shared, gateway, "with as many chunks of each stripe damaged as may be").await;
-    if !become_whole(cluster).await {
+    if !become_whole(cluster, gateway).await {
         return;
     }
     let client = gateway.client().expect("it was started");

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use striate_core::StripeId;
 use striate_meta::records::{Location, Member, Stripe, WideState};
 use striate_meta::{Transaction, Write, keys};
-use striate_stripe::wide_of;
+use striate_stripe::{has_place, wide_of};
 
 use super::cluster::Cluster;
 use super::invariants::{self, Broken, Invariant};
@@ -31,6 +31,10 @@ pub struct Sealing {
     pub dropped: u64,
     /// Members that were moved or repaired while their wide stripes were sealed.
     pub placed_anew: u64,
+    /// Places in sealed wide stripes that dead members have left, or others have taken.
+    pub exchanged: u64,
+    /// Stripes that have got parities of their own again.
+    pub narrow_again: u64,
 }
 
 impl Sealing {
@@ -41,6 +45,8 @@ impl Sealing {
         self.given_up += other.given_up;
         self.dropped += other.dropped;
         self.placed_anew += other.placed_anew;
+        self.exchanged += other.exchanged;
+        self.narrow_again += other.narrow_again;
     }
 
     /// Counts what a commit has changed of a stripe.
@@ -52,9 +58,15 @@ impl Sealing {
         self.sealed += comes_to(WideState::Sealed);
         self.given_up += comes_to(WideState::Aborting);
         self.dropped += u64::from(now_of.1 && !before_of.1);
+        self.narrow_again += u64::from(before_of.1 && !now_of.1);
         let Some(before) = before.filter(|before| is_sealed(before)) else { return };
-        let both = before.locations.iter().zip(&now.locations).take(now.members.len());
-        self.placed_anew += both.filter(|(before, now)| file(before) != file(now)).count() as u64;
+        let both = before.locations.iter().zip(&now.locations).zip(before.members.iter().zip(&now.members));
+        for (_, (left, came)) in both.filter(|((before, now), _)| file(before) != file(now)) {
+            match left == came {
+                true => self.placed_anew += 1,
+                false => self.exchanged += 1,
+            }
+        }
     }
 }
 
@@ -96,14 +108,14 @@ pub fn check_all<'a>(cluster: &Cluster, all: impl Iterator<Item = (StripeId, &'a
     }
 }
 
-/// Whether a stripe has members of wide ones, or is one: what is dead of it stays for now.
-pub fn is_bound(record: &Stripe) -> bool {
-    !record.members.is_empty() || record.locations.iter().any(|at| wide_of(at).is_some())
+/// Whether a stripe is a wide one that has members.
+pub fn has_members(record: &Stripe) -> bool {
+    members(record).next().is_some()
 }
 
-/// Whether a stripe has members of wide ones; `None` when the metadata cannot be read now.
-pub fn is_member(cluster: &Cluster, id: StripeId) -> Option<bool> {
-    Some(record_of(cluster, id)?.is_some_and(|record| is_bound(&record)))
+/// Whether nothing names a stripe any more, and it is to leave its wide stripes, or has left them.
+pub fn is_dead(cluster: &Cluster, id: StripeId) -> bool {
+    record_of(cluster, id).flatten().is_none_or(|record| record.dead)
 }
 
 /// The record of a stripe as it is now; `None` in the outer sense when the metadata cannot be read.
@@ -129,7 +141,7 @@ fn check(
         let claim = wide_of(chunk);
         let Some(wide) = claim.map_or(Some(None), |(wide, _)| find(wide)) else { return };
         let is_sealed = wide.as_ref().is_some_and(is_sealed);
-        if record.dropped && index < k && !is_sealed {
+        if record.dropped && index < k && !is_sealed && has_place(record, k, index) {
             report(
                 Invariant::Protected,
                 format!("chunk {index} is in no sealed wide stripe, and its parities are gone"),

@@ -36,7 +36,8 @@ pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
 pub use stripes::{Stripes, WeakStripes};
 pub use table::{
-    OpenedStripe, ProfileTexts, file_of, has_place, holders, id16, is_hole, own_locations, stripe_id, wide_of,
+    OpenedStripe, ProfileTexts, file_of, has_place, holders, id16, is_hole, len_of, own_locations, stripe_id,
+    wide_of,
 };
 pub use write::{
     CodingGroup, Debt, Exchange, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, SeparateWriter,

@@ -103,6 +103,10 @@ pub enum Mutation {
     CancelForgetsGarbage,
     /// Gateways read by the records of wide stripes as they first saw them.
     OldWideRow,
+    /// A stripe of which nothing lives is released, although its chunks are members of wide stripes.
+    ReleaseIgnoresMembers,
+    /// When a member leaves or comes in, the local parity is made anew and the global ones stay.
+    ExchangeForgetsGlobals,
 }
 
 impl Mutation {
@@ -142,6 +146,8 @@ impl Mutation {
         Self::CloseWithoutEntry,
         Self::CancelForgetsGarbage,
         Self::OldWideRow,
+        Self::ReleaseIgnoresMembers,
+        Self::ExchangeForgetsGlobals,
     ];
 
     /// Its name on the command line.
@@ -182,6 +188,8 @@ impl Mutation {
             Self::CloseWithoutEntry => "close-without-entry",
             Self::CancelForgetsGarbage => "cancel-forgets-garbage",
             Self::OldWideRow => "old-wide-row",
+            Self::ReleaseIgnoresMembers => "release-ignores-members",
+            Self::ExchangeForgetsGlobals => "exchange-forgets-globals",
         }
     }
 }

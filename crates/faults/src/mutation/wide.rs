@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use striate_meta::records::{self, Stripe, WideState};
+use striate_meta::records::{self, Garbage, Stripe, WideState};
 use striate_meta::{MetaStore, Precondition, Row, Transaction, Write, keys};
-use striate_stripe::wide_of;
+use striate_stripe::{release_stripe, wide_of};
 
 use super::Mutation;
 use super::packing::{forget, ignore};
@@ -89,9 +89,61 @@ pub(super) async fn with_defect(
                 carry_over(store, &mut tx, key, &written).await;
             }
         }
+        Mutation::ReleaseIgnoresMembers => release_dead(store, &mut tx, &written).await,
+        Mutation::ExchangeForgetsGlobals => keep_globals(store, &mut tx, &written).await,
         _ => {}
     }
     tx
+}
+
+/// D without claims: what dies goes at once.
+async fn release_dead(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
+    for (key, record) in written.iter().filter(|(_, record)| record.dead) {
+        let (Some(id), Some((_, before))) = (keys::stripe_of(key), record_now(store, key).await) else {
+            continue;
+        };
+        if before.dead {
+            continue;
+        }
+        tx.writes.retain(|write| !matches!(write, Write::Put(of, _) if of == key || *of == keys::change(id)));
+        let mut released = Stripe { dead: false, ..record.clone() };
+        released.locations.iter_mut().for_each(|at| at.wide = Bytes::new());
+        release_stripe(tx, id, &released);
+    }
+}
+
+/// E, F and X without the global parities: those of before stay named, and the new ones are garbage.
+async fn keep_globals(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
+    for (key, record) in written.iter().filter(|(_, record)| !record.members.is_empty()) {
+        let (Some(id), Some((_, before))) = (keys::stripe_of(key), record_now(store, key).await) else {
+            continue;
+        };
+        let profile: Option<striate_core::Profile> = record.profile.parse().ok();
+        let Some(code) = profile.and_then(|profile| profile.code.build().ok()) else { continue };
+        let is_new = before.members.is_empty() || before.members == record.members;
+        if is_new {
+            continue;
+        }
+        let first = code.k() + code.local_groups().len();
+        let mut kept = record.clone();
+        kept.locations[first..].clone_from_slice(&before.locations[first..]);
+        rewrite(tx, key, &kept);
+        for write in &mut tx.writes {
+            if let Write::Put(key, value) = write
+                && key.starts_with(keys::GARBAGE)
+                && let Ok(mut garbage) = records::decode::<Garbage>(value)
+                && garbage.stripe == id.to_bytes().as_slice()
+            {
+                for chunk in garbage.chunks.iter_mut().filter(|chunk| chunk.index as usize >= first) {
+                    let index = chunk.index as usize;
+                    if chunk.generation == before.locations[index].generation {
+                        chunk.generation = record.locations[index].generation;
+                    }
+                }
+                *value = records::encode(&garbage);
+            }
+        }
+    }
 }
 
 /// S6 at once: own stripes drop their parities as soon as all of their data chunks are claimed.
