@@ -3,8 +3,7 @@
 //!
 //! A mark that was lost, or a stripe that was forgotten when its object was packed, shows nowhere else: all chunks are there,
 //! and a record names them. That a mark goes too early is seen at once, by the rows of what was packed: by the end of a run
-//! another death would have put it back. A wide stripe is
-//! named by its members.
+//! another death would have put it back. A wide stripe is named by its members.
 
 use std::collections::{BTreeMap, BTreeSet};
 

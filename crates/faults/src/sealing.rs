@@ -1,6 +1,7 @@
 //! Sealing, in the process that leads: partitions that have stood for some seconds become members of wide stripes, or take the places
-//! of dead ones. What was left half made is gone on with until the run ends, and what is dead leaves its wide stripes. An operator looks at wide stripes that are being built, goes on with some beside the
-//! service, and gives some up; and has some that are sealed get parities of their own again.
+//! of dead ones. What was left half made is gone on with until the run ends, and what is dead leaves its wide stripes. An operator looks at
+//! wide stripes that are being built, goes on with some beside the service, and gives some up; and has some that are sealed get
+//! parities of their own again.
 
 use std::time::Duration;
 

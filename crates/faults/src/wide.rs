@@ -211,7 +211,8 @@ mod tests {
     }
 
     fn wide() -> Stripe {
-        let member = |index| Member { stripe: StripeId::new(1, 1).to_bytes().to_vec().into(), index };
+        let stripe = || StripeId::new(1, 1).to_bytes().to_vec().into();
+        let member = |index| Member { stripe: stripe(), index, len: 0 };
         let location = |site| Location { site, generation: 1, ..Location::default() };
         let mut wide = Stripe {
             members: vec![member(0), member(1)],
