@@ -44,7 +44,8 @@ impl Opened {
             record.entries = known.into_iter().filter(|entry| has(&before, entry)).chain(new).collect();
             drop(all);
             rewrite(&mut tx, &key, &record);
-            let is_at_rest = matches!(record.wide_state(), WideState::Narrow | WideState::Complete);
+            let is_at_rest =
+                !record.dead && matches!(record.wide_state(), WideState::Narrow | WideState::Complete);
             if let Some(id) = keys::stripe_of(&key).filter(|_| record.entries.is_empty() && is_at_rest) {
                 let row = keys::change(id);
                 tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if *key == row));

@@ -79,12 +79,12 @@ pub(super) async fn with_defect(
         Mutation::SealKeepsGeneration | Mutation::CancelForgetsGarbage => {
             cancel_wrongly(mutation, store, &mut tx, &written).await;
         }
-        Mutation::MoveForgetsCopy if moves_members(&written) => {
+        Mutation::MoveForgetsCopy if moves_members(store, &written).await => {
             let wide =
                 |key: &Bytes| written.iter().any(|(of, record)| of == key && !record.members.is_empty());
             tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if wide(key)));
         }
-        Mutation::RuleAtOpenOnly if moves_members(&written) => {
+        Mutation::RuleAtOpenOnly if moves_members(store, &written).await => {
             for (key, _) in written.iter().filter(|(_, record)| !record.members.is_empty()) {
                 carry_over(store, &mut tx, key, &written).await;
             }
@@ -190,10 +190,16 @@ async fn cancel_wrongly(
     }
 }
 
-/// Whether own stripes and wide ones are written together: a member has a new place.
-fn moves_members(written: &[(Bytes, Stripe)]) -> bool {
-    let is_wide = |(_, record): &(Bytes, Stripe)| !record.members.is_empty();
-    written.iter().any(is_wide) && !written.iter().all(is_wide)
+/// Whether own stripes and wide ones are written together, and these keep their members: some have new places.
+async fn moves_members(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
+    let is_wide = |(_, record): &&(Bytes, Stripe)| !record.members.is_empty();
+    for (key, record) in written.iter().filter(is_wide) {
+        if record_now(store, key).await.is_none_or(|(_, before)| before.members != record.members) {
+            return false;
+        }
+    }
+    let wide = written.iter().filter(is_wide).count();
+    wide > 0 && wide < written.len()
 }
 
 /// The copies of what has moved are put into the wide stripe's record as it is now, whatever else has changed there.
