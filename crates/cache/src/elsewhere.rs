@@ -92,7 +92,7 @@ impl Cache {
                 true if self.inner.wait_for_fill(&question, &live, WAIT_FOR_FETCH).await.is_some() => {
                     Looked::There
                 }
-                // Whoever was to fill it did not; its home may have said that it is this process's turn.
+                // The process that was to fill it has not; its home may have passed the turn to this one.
                 true => self.grant(question, &live).map_or(Looked::Absent, Looked::Granted),
                 false => Looked::OnItsWay,
             };

@@ -1,9 +1,9 @@
 //! Splits that a memory site has lost, when it came back empty, while the others still determine the block.
 //!
-//! Reads find them, those of popular blocks first, and decode around them. Whoever has read such a block so writes the data splits that
-//! are missing from the bytes at hand, which came from the peers of the site. Where a part was read, the block is read as any is: from its peers,
-//! and what they do not have from where it is kept. All of it is bounded in bytes a second; what is beyond that waits for the next read. One
-//! gateway of the cluster does it for each block: its home grants it, as it grants fills.
+//! Reads find the loss, in popular blocks first, and decode around it. The gateway that has read such a block then writes the missing data
+//! splits from the bytes at hand, which came from the site's peers. If it has read a part only, it first reads the rest as any read does: from
+//! the peers, and what they lack from where the block is kept. A bound in bytes a second limits all this; what exceeds it waits for the next
+//! read. One gateway of the cluster refills a block: its home grants that, as it grants fills.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use striate_core::formats::WIDE;
-use striate_core::{Layout, Profile, RackId, Spread, StorageClass, Tier};
+use striate_core::{Layout, Profile, RackId, StorageClass, Tier};
 use striate_meta::records::{Bucket, ClassProfile, Cold, Object};
 use striate_plan::WideGeometry;
 
@@ -128,11 +128,7 @@ impl Client {
         if profile.tier != Tier::Disk {
             return invalid(format!("{profile} is no wide profile: write wide(128,27,4)"));
         }
-        let rack_limit = match profile.spread {
-            Spread::Racks(limit) => limit,
-            Spread::Tolerance | Spread::Flat => profile.code.tolerance(),
-        };
-        let geometry = WideGeometry::with_rack_limit(profile.code, rack_limit)
+        let geometry = WideGeometry::of_profile(profile)
             .map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
         let mut sites: BTreeMap<RackId, usize> = BTreeMap::new();
         let all = self.inner.stripes.sites();
@@ -196,7 +192,7 @@ impl Client {
         Ok(Some(profile).filter(|of| of.layout != Layout::Wide))
     }
 
-    /// Whether a copy of an object onto itself is to write its data anew: the class that it enters, or the one that it leaves, has a
+    /// Whether copying an object onto itself re-encodes it: the class that it enters, or the one that it leaves, has a
     /// profile of its own to write under, and objects of the one that it enters are written under another profile than it is.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! Copies (design.md §10.13): bytes are copied, except by a self-copy that changes metadata only. One that changes the storage class
-//! writes the bytes anew where the bucket gives the new class another profile.
+//! re-encodes the bytes where the bucket gives the new class another profile.
 
 use futures::StreamExt;
 use striate_core::StorageClass;
@@ -45,7 +45,7 @@ impl Client {
         if same
             && request.profile.is_none()
             && request.checksum.is_none()
-            && let Some(info) = self.describe_anew(&request).await?
+            && let Some(info) = self.replace_description(&request).await?
         {
             return Ok(info);
         }
@@ -124,8 +124,8 @@ impl Client {
     }
 
     /// A self-copy: the object's description is replaced, its bytes stay where they are. `None`: nothing was changed, since its bytes
-    /// are to come under another profile.
-    async fn describe_anew(&self, request: &CopyRequest) -> Result<Option<ObjectInfo>, ClientError> {
+    /// must be re-encoded.
+    async fn replace_description(&self, request: &CopyRequest) -> Result<Option<ObjectInfo>, ClientError> {
         let copied =
             request.tags.is_none() && request.storage_class.is_none() && request.website_redirect.is_none();
         if request.attributes.is_none() && copied {

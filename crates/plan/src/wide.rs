@@ -17,6 +17,7 @@
 use std::ops::Range;
 
 use striate_codec::{CodeSpec, CodecError};
+use striate_core::{Profile, Spread};
 
 /// What one rack holds of a wide stripe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +82,17 @@ impl WideGeometry {
     /// [`WideError`] for other codes.
     pub fn new(spec: CodeSpec) -> Result<Self, WideError> {
         Self::with_rack_limit(spec, spec.tolerance())
+    }
+
+    /// The geometry of a wide profile: its code, with as many chunks in a rack as its spread says.
+    ///
+    /// # Errors
+    /// As [`WideGeometry::with_rack_limit`].
+    pub fn of_profile(profile: &Profile) -> Result<Self, WideError> {
+        match profile.spread {
+            Spread::Racks(limit) => Self::with_rack_limit(profile.code, limit),
+            Spread::Tolerance | Spread::Flat => Self::new(profile.code),
+        }
     }
 
     /// The same with at most `rack_limit` chunks in a rack, c.

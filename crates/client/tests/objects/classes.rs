@@ -88,7 +88,7 @@ fn an_object_is_written_under_the_requests_profile_or_the_classs_or_the_buckets(
             ("reduced", RRS, None, "rs(3,1)"),
             ("own", RRS, Some("rs(2,1)"), "rs(2,1)"),
             ("unnamed", "ONEZONE_IA", None, "rs(4,2)"),
-            // What is wide is sealed later.
+            // A wide profile applies only when the object is sealed.
             ("cold", IA, None, "rs(4,2)"),
         ] {
             let bytes = write(&cluster, key, class, profile).await;
@@ -143,7 +143,7 @@ fn parts_of_an_upload_are_written_under_the_profile_of_its_class() {
 }
 
 #[test]
-fn a_copy_onto_itself_writes_the_data_anew_only_where_the_code_differs() {
+fn a_copy_onto_itself_re_encodes_only_where_the_code_differs() {
     in_virtual_time(33, async |runtime| {
         let cluster = open(runtime).await;
         let bytes = write(&cluster, "key", "", None).await;
@@ -187,7 +187,7 @@ fn a_copy_onto_itself_writes_the_data_anew_only_where_the_code_differs() {
 
 /// The copy has read the old bytes when others come: it must not bring these back.
 #[test]
-fn a_copy_that_writes_the_data_anew_never_replaces_what_was_written_meanwhile() {
+fn a_copy_that_re_encodes_never_overwrites_a_newer_version() {
     in_virtual_time(34, async |runtime| {
         let cluster = open(runtime.clone()).await;
         for round in 0..40u64 {

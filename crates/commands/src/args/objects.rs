@@ -157,7 +157,7 @@ pub struct OriginArgs {
     pub cache_block_mib: u32,
 }
 
-/// Into which wide stripes what is cold is sealed, and what storage classes mean.
+/// The wide profile of cold data, and the profiles of storage classes.
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("further_profiles").multiple(true).args(["cold_profile", "class"]))]
 pub struct ColdArgs {

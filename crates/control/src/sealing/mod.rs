@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use striate_core::{Layout, Profile, SiteId, Spread, StorageClass, StripeId, formats};
+use striate_core::{Layout, Profile, SiteId, StorageClass, StripeId, formats};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
@@ -200,12 +200,7 @@ pub fn seal_bucket<'a>(
 
 /// The geometry of a wide profile.
 fn geometry_of(profile: &Profile) -> Result<WideGeometry, StripeError> {
-    let rack_limit = match profile.spread {
-        Spread::Racks(limit) => limit,
-        Spread::Tolerance | Spread::Flat => profile.code.tolerance(),
-    };
-    let geometry = WideGeometry::with_rack_limit(profile.code, rack_limit);
-    geometry.map_err(|error| StripeError::InvalidArgument(error.to_string()))
+    WideGeometry::of_profile(profile).map_err(|error| StripeError::InvalidArgument(error.to_string()))
 }
 
 /// What was taken is open no more, as those that are left of its stripes count.

@@ -1,4 +1,4 @@
-//! Into which wide stripes a stripe's data chunks go, and when: as the objects say that live in it.
+//! The wide profile into which a stripe's data chunks are sealed, and when: the objects that live in it decide.
 //!
 //! An object of a class with a wide profile goes there at once; any other one follows the cold profile, when it was not changed for
 //! so long as that says. Where the objects of a stripe say different things, all of them follow the cold profile.

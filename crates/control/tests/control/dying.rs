@@ -8,7 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use striate_client::Client;
+use striate_core::{Formats, InForce};
 use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
+use striate_site::Site;
+
+use crate::cluster::{Cluster, options};
 
 /// Where it dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,4 +95,12 @@ impl MetaStore for DyingStore {
     async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError> {
         self.inner.watch(prefix).await
     }
+}
+
+/// A client of the cluster's sites over metadata that die as [`DyingStore`] is told.
+pub async fn dying_client(cluster: &Cluster, meta: &Arc<DyingStore>) -> Client {
+    let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
+    let mut settings = options("rs(4,2)");
+    settings.stripes.formats = InForce::new(Formats::NEWEST);
+    Client::open(cluster.runtime.clone(), meta.clone(), sites, settings).await.unwrap()
 }

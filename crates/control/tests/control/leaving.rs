@@ -1,33 +1,20 @@
 //! Members that die: they leave their wide stripes or others take their places, and their space comes back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use striate_client::{Client, WriteCondition};
+use striate_client::WriteCondition;
 use striate_control::{
-    HotCopies, HotCopiesOptions, PackOptions, SealOptions, collect_abandoned, leave_dead, pack_bucket,
-    repack_marked, resume_wide, seal_bucket, verify,
+    HotCopies, HotCopiesOptions, SealOptions, collect_abandoned, leave_dead, pack_bucket, repack_marked,
+    resume_wide, seal_bucket, verify,
 };
-use striate_core::{Formats, InForce};
 use striate_meta::keys;
 use striate_meta::records::{PackingFigures, PackingWork, WideState};
 use striate_plan::heat::PartitionReads;
-use striate_site::Site;
 use striate_stripe::{is_hole, wide_of};
 
-use crate::cluster::{BUCKET, content, go_on, options};
-use crate::dying::{Death, DyingStore};
-use crate::sealing::{OBJECTS, Sealing, WIDE, len, name};
-
-fn pack_options() -> PackOptions {
-    PackOptions {
-        settled_after: Duration::ZERO,
-        patience: Duration::ZERO,
-        partition_len: 64 << 10,
-        pace: 1.0,
-        ..PackOptions::default()
-    }
-}
+use crate::cluster::{BUCKET, content, go_on};
+use crate::dying::{Death, DyingStore, dying_client};
+use crate::sealing::{OBJECTS, Sealing, WIDE, len, name, pack_options};
 
 impl Sealing {
     async fn delete(&mut self, keys: impl Iterator<Item = usize>) {
@@ -218,11 +205,7 @@ async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong()
             sealing.put_again().await;
             sealing.pack().await;
             let meta = DyingStore::new(sealing.cluster.meta.clone());
-            let sites = sealing.cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
-            let mut settings = options("rs(4,2)");
-            settings.stripes.formats = InForce::new(Formats::NEWEST);
-            let dying = Client::open(sealing.cluster.runtime.clone(), meta.clone(), sites, settings);
-            let dying = dying.await.unwrap();
+            let dying = dying_client(&sealing.cluster, &meta).await;
             // The first ones are many and alike: every third is enough.
             *meta.death.lock() = Some(Death { commits: 3 * commits + usize::from(is_made), is_made });
             let packer = dying.stripes().packer();

@@ -1,15 +1,13 @@
 //! Sealing: partitions become members of wide stripes where they are; what is lost is read and rebuilt from these.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
-use striate_client::Client;
 use striate_control::{
     PackOptions, SealOptions, SealReport, collect_abandoned, heal, move_chunk, pack_bucket, resume_wide,
     seal_bucket, verify,
 };
-use striate_core::{ChunkId, Formats, InForce, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe, WideState};
 use striate_meta::{ScanRange, keys};
 use striate_plan::movement::ChunkMove;
@@ -17,8 +15,8 @@ use striate_plan::{PlacementRule, check_placement, racks_crossed};
 use striate_site::{Priority, Site};
 use striate_stripe::{Debt, Packer, WidePlan, WideStep, file_of, is_hole, wide_of};
 
-use crate::cluster::{BUCKET, Cluster, content, go_on, options};
-use crate::dying::{Death, DyingStore};
+use crate::cluster::{BUCKET, Cluster, content, go_on};
+use crate::dying::{Death, DyingStore, dying_client};
 
 pub const OBJECTS: usize = 220;
 /// Two groups of five data chunks with a local parity each in two racks of three, two global parities in a fifth rack.
@@ -40,16 +38,9 @@ impl Sealing {
             cluster.put(&name(key), &content(key, len(key))).await.unwrap();
         }
         let packer = cluster.client.stripes().packer();
-        let options = PackOptions {
-            settled_after: Duration::ZERO,
-            patience: Duration::ZERO,
-            partition_len: 64 << 10,
-            pace: 1.0,
-            ..PackOptions::default()
-        };
         let default = "rs(4,2)".parse().unwrap();
         let packed =
-            pack_bucket(cluster.client.stripes(), &packer, BUCKET, &default, &options).await.unwrap();
+            pack_bucket(cluster.client.stripes(), &packer, BUCKET, &default, &pack_options()).await.unwrap();
         assert!(packed.groups >= 5, "{packed:?}");
         let this = Self { cluster, packer, deleted: BTreeSet::new() };
         this.collect().await;
@@ -149,6 +140,17 @@ impl Sealing {
     pub async fn heal(&self) {
         let report = heal(self.cluster.client.stripes(), go_on).await.unwrap();
         assert!(report.is_whole() && self.cluster.debts().await == 0, "{report:?}");
+    }
+}
+
+/// Everything at once, into small partitions.
+pub fn pack_options() -> PackOptions {
+    PackOptions {
+        settled_after: Duration::ZERO,
+        patience: Duration::ZERO,
+        partition_len: 64 << 10,
+        pace: 1.0,
+        ..PackOptions::default()
     }
 }
 
@@ -388,11 +390,7 @@ async fn a_process_that_dies_at_any_commit_of_sealing_leaves_nothing_wrong() {
         for is_made in [false, true] {
             let sealing = Sealing::start().await;
             let meta = DyingStore::new(sealing.cluster.meta.clone());
-            let sites = sealing.cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
-            let mut settings = options("rs(4,2)");
-            settings.stripes.formats = InForce::new(Formats::NEWEST);
-            let dying = Client::open(sealing.cluster.runtime.clone(), meta.clone(), sites, settings);
-            let dying = dying.await.unwrap();
+            let dying = dying_client(&sealing.cluster, &meta).await;
             *meta.death.lock() = Some(Death { commits, is_made });
             let packer = dying.stripes().packer();
             let wide = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);

@@ -330,8 +330,8 @@ impl<'a> StripeChange<'a> {
         Made { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len }
     }
 
-    /// The entry was closed in a transaction of its own.
-    pub(in crate::write) fn is_closed(&mut self) {
+    /// Takes note that the entry is closed, by a transaction that this change has not made.
+    pub(in crate::write) fn note_closed(&mut self) {
         self.entry = None;
     }
 

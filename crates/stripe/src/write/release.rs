@@ -41,12 +41,13 @@ pub(crate) fn release_segment(tx: &mut Transaction, segment: &ManifestSegment) {
 /// from then on, and goes when it has left these.
 pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     release_and_leave_debt(tx, id, stripe);
-    if !is_member(stripe) {
+    if !is_claimed(stripe) {
         tx.delete(keys::debt(id));
     }
 }
 
-fn is_member(stripe: &Stripe) -> bool {
+/// Whether wide stripes have chunks of it as members.
+fn is_claimed(stripe: &Stripe) -> bool {
     stripe.locations.iter().any(|at| wide_of(at).is_some())
 }
 
@@ -62,7 +63,7 @@ fn mark_dead(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
 /// As [`release_stripe`], a write less: debt of a stripe that is gone is dropped by who repairs. For many stripes in one
 /// transaction.
 pub fn release_and_leave_debt(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
-    if is_member(stripe) {
+    if is_claimed(stripe) {
         return mark_dead(tx, id, stripe);
     }
     let holders = holders(stripe);

@@ -147,31 +147,19 @@ async fn plan(
     if table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
         return Ok(Err(Exchange::NotNow));
     }
-    let len = wide.record.chunk_len;
     let old = match of_position {
         None => None,
-        Some((_, id, index)) => match table.find(id).await? {
-            Some(stripe) if is_dead_member(wide, position, &stripe, index) => {
-                let Some(moved) = moved(writes, stripe, index, len).await? else {
-                    return Ok(Err(Exchange::NotNow));
-                };
-                Some(moved)
-            }
-            _ => return Ok(Err(Exchange::NotNow)),
+        Some((_, id, index)) => match leaving(writes, wide, position, (id, index)).await? {
+            Some(old) => Some(old),
+            None => return Ok(Err(Exchange::NotNow)),
         },
     };
     let new = match new {
         None => None,
-        Some((id, index)) => {
-            let Some(stripe) = table.find(id).await? else { return Ok(Err(Exchange::Unfit)) };
-            if !may_come_in(writes, wide, position, &stripe, index) {
-                return Ok(Err(Exchange::Unfit));
-            }
-            let Some(moved) = moved(writes, stripe, index, len).await? else {
-                return Ok(Err(Exchange::Unfit));
-            };
-            Some(moved)
-        }
+        Some(chunk) => match coming(writes, wide, position, chunk).await? {
+            Some(new) => Some(new),
+            None => return Ok(Err(Exchange::Unfit)),
+        },
     };
     let rows = (wide.code.k()..wide.code.n()).map(|index| (index, wide.code.row(index)[position]));
     let parities: Vec<(usize, u8)> = rows.filter(|&(_, factor)| factor != 0).collect();
@@ -180,6 +168,36 @@ async fn plan(
         true => Err(Exchange::NotNow),
         false => Ok(Plan { position, old, new, parities }),
     })
+}
+
+/// The member at a position, if it is dead and its bytes are there.
+async fn leaving(
+    writes: &Writes,
+    wide: &OpenedStripe,
+    position: usize,
+    (id, index): (StripeId, usize),
+) -> Result<Option<Moved>, StripeError> {
+    match writes.shared.table.find(id).await? {
+        Some(stripe) if is_dead_member(wide, position, &stripe, index) => {
+            moved(writes, stripe, index, wide.record.chunk_len).await
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A chunk that may take a position, if its bytes are there.
+async fn coming(
+    writes: &Writes,
+    wide: &OpenedStripe,
+    position: usize,
+    (id, index): (StripeId, usize),
+) -> Result<Option<Moved>, StripeError> {
+    match writes.shared.table.find(id).await? {
+        Some(stripe) if may_come_in(writes, wide, position, &stripe, index) => {
+            moved(writes, stripe, index, wide.record.chunk_len).await
+        }
+        _ => Ok(None),
+    }
 }
 
 fn is_dead_member(wide: &OpenedStripe, position: usize, stripe: &OpenedStripe, index: usize) -> bool {
@@ -282,7 +300,7 @@ async fn close(
         let now = writes.shared.table.find(change.id).await?;
         let Some(now) = now.filter(|now| has_entry(&now.record, generation)) else {
             // Closed by a commit whose answer was lost, or cancelled: nothing is left to be done.
-            change.is_closed();
+            change.note_closed();
             return Ok(Exchange::NotNow);
         };
         let is_as_before =
@@ -298,7 +316,7 @@ async fn close(
         let own = [&plan.old, &plan.new].into_iter().flatten().map(|of| of.stripe.id);
         let ids: Vec<StripeId> = own.chain([change.id]).collect();
         if commit(writes, tx, &ids).await? {
-            change.is_closed();
+            change.note_closed();
             return Ok(Exchange::Done);
         }
     }
@@ -328,51 +346,87 @@ async fn closing(
     plan: &Plan,
     generation: Generation,
 ) -> Result<Option<Transaction>, StripeError> {
-    let (id, position) = (now.id, plan.position);
     let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(id), Some(&now.row));
-    let mut record = now.record.clone();
-    (record.locations[position], record.members[position]) = Default::default();
-    if let Some(old) = &plan.old {
-        let Some(own) = own_now(writes, old).await? else { return Ok(None) };
-        if !own.record.dead || own.wide_of(old.index) != Some((id, position)) {
-            return Ok(None);
-        }
-        let mut left = own.record.clone();
-        left.locations[old.index] = copy_of(&left.locations[old.index]);
-        tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
-        put_record(&mut tx, own.id, &left, &own.record);
+    tx.require_unchanged(keys::stripe(now.id), Some(&now.row));
+    // This change's own entry is closed, and the others are cancelled.
+    let mut wide = now.clone();
+    let entries = std::mem::take(&mut wide.record.entries);
+    (wide.record.locations[plan.position], wide.record.members[plan.position]) = Default::default();
+    if let Some(old) = &plan.old
+        && !take_out(writes, &mut tx, old, (now.id, plan.position)).await?
+    {
+        return Ok(None);
     }
-    if let Some(new) = &plan.new {
-        let Some(own) = own_now(writes, new).await? else { return Ok(None) };
-        // This change expects its parities where they are, and the others are cancelled.
-        let vacant = OpenedStripe { record: Stripe { entries: Vec::new(), ..record.clone() }, ..now.clone() };
-        if !may_come_in(writes, &vacant, position, &own, new.index) {
-            return Ok(None);
-        }
-        let mut claimed = own.record.clone();
-        record.locations[position] = copy_of(&claimed.locations[new.index]);
-        record.members[position] = member_of(own.id, new.index, own.record.chunk_len);
-        claimed.locations[new.index].wide = id.to_bytes().to_vec().into();
-        claimed.locations[new.index].position = position as u32;
-        tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
-        tx.require(Precondition::Absent(keys::debt(own.id)));
-        put_record(&mut tx, own.id, &claimed, &own.record);
-        // Its own stripe may drop its parities now.
-        record.set_wide_state(WideState::Sealed);
+    if let Some(new) = &plan.new
+        && !put_in(writes, &mut tx, new, &mut wide, plan.position).await?
+    {
+        return Ok(None);
     }
-    let mut garbage = Vec::new();
+    let mut garbage = name_parities(change, &mut wide.record, plan, generation);
+    garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&wide.record, entry)));
+    put_record(&mut tx, now.id, &wide.record, &now.record);
+    add_garbage(&mut tx, now.id, garbage);
+    Ok(Some(tx))
+}
+
+/// The old member's own stripe claims the place no more. `false` where it does not claim it now, or is not dead.
+async fn take_out(
+    writes: &Writes,
+    tx: &mut Transaction,
+    old: &Moved,
+    place: (StripeId, usize),
+) -> Result<bool, StripeError> {
+    let Some(own) = own_now(writes, old).await? else { return Ok(false) };
+    if !own.record.dead || own.wide_of(old.index) != Some(place) {
+        return Ok(false);
+    }
+    let mut left = own.record.clone();
+    left.locations[old.index] = copy_of(&left.locations[old.index]);
+    tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
+    put_record(tx, own.id, &left, &own.record);
+    Ok(true)
+}
+
+/// The new member's own stripe claims the vacant place, and may drop its parities from now on. `false` where the chunk may not be there
+/// any more.
+async fn put_in(
+    writes: &Writes,
+    tx: &mut Transaction,
+    new: &Moved,
+    wide: &mut OpenedStripe,
+    position: usize,
+) -> Result<bool, StripeError> {
+    let Some(own) = own_now(writes, new).await? else { return Ok(false) };
+    if !may_come_in(writes, wide, position, &own, new.index) {
+        return Ok(false);
+    }
+    let mut claimed = own.record.clone();
+    wide.record.locations[position] = copy_of(&claimed.locations[new.index]);
+    wide.record.members[position] = member_of(own.id, new.index, own.record.chunk_len);
+    wide.record.set_wide_state(WideState::Sealed);
+    claimed.locations[new.index].wide = wide.id.to_bytes().to_vec().into();
+    claimed.locations[new.index].position = position as u32;
+    tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
+    tx.require(Precondition::Absent(keys::debt(own.id)));
+    put_record(tx, own.id, &claimed, &own.record);
+    Ok(true)
+}
+
+/// Names the parities that were made; answers the files that were named before.
+fn name_parities(
+    change: &StripeChange<'_>,
+    record: &mut Stripe,
+    plan: &Plan,
+    generation: Generation,
+) -> Vec<GarbageChunk> {
+    let mut replaced = Vec::with_capacity(plan.parities.len());
     for &(index, _) in &plan.parities {
         let location = &mut record.locations[index];
         let (site, old) = (location.site, location.generation);
-        garbage.push(GarbageChunk { index: index as u32, site, generation: old });
+        replaced.push(GarbageChunk { index: index as u32, site, generation: old });
         location.generation = generation.0;
         location.crc32c = change.record.locations[index].crc32c;
         location.content_version += 1;
     }
-    let entries = std::mem::take(&mut record.entries);
-    garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&record, entry)));
-    put_record(&mut tx, id, &record, &now.record);
-    add_garbage(&mut tx, id, garbage);
-    Ok(Some(tx))
+    replaced
 }

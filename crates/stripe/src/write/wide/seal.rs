@@ -512,7 +512,8 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
     commit(writes, tx, &[id]).await
 }
 
-/// S6 for one stripe, whose data chunks are hot no more. `false` where its parities stay for now.
+/// S6 for one stripe that has cooled. `false` where it must keep its parities: one of its chunks is in no sealed wide stripe, or something
+/// is in debt.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -520,8 +521,8 @@ pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool,
     Ok(drop_parities_of(writes, id).await? == Dropped::Done)
 }
 
-/// N: a stripe is to have its own parities again, since what it holds is read or changed often. From now on they are in debt, and repair
-/// makes them; its wide stripes go on protecting it. `false` where it has not dropped them, or has changed meanwhile.
+/// N: a stripe gets its own parities back, since what it holds is read often. They become debt, which repair pays; its wide stripes go on
+/// protecting it. `false` where it has not dropped them, or has changed meanwhile.
 ///
 /// # Errors
 /// When the metadata store fails.
