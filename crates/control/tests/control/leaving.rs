@@ -55,6 +55,21 @@ impl Sealing {
         self.wide_stripes().await.iter().map(|(_, record)| of(record)).sum()
     }
 
+    /// Of each wide stripe three members of one group are lost, as many as it bears: the local parity and two global ones must be right.
+    async fn assert_parities(&self) {
+        for (id, record) in self.wide_stripes().await {
+            let members = (5..10).filter(|&position| !is_hole(&record, position));
+            for position in members.take(3) {
+                let site = striate_core::SiteId(record.locations[position].site);
+                self.lose(striate_stripe::file_of(id, &record, position), site);
+            }
+        }
+        self.assert_reads().await;
+        verify(self.cluster.client.stripes(), go_on).await.unwrap();
+        self.heal().await;
+        self.assert_clean().await;
+    }
+
     async fn assert_clean(&self) {
         let verified = verify(self.cluster.client.stripes(), go_on).await.unwrap();
         assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
@@ -113,6 +128,7 @@ async fn dead_members_leave_holes_and_their_space_returns() {
     for seed in 0..6 {
         sealing.assert_bears_two_losses(seed).await;
     }
+    sealing.assert_parities().await;
     // All of it dies.
     sealing.delete(OBJECTS / 2..OBJECTS).await;
     sealing.repack().await;
@@ -148,6 +164,7 @@ async fn cold_partitions_take_the_places_of_dead_members_and_fill_holes() {
     for seed in 0..6 {
         sealing.assert_bears_two_losses(seed).await;
     }
+    sealing.assert_parities().await;
 }
 
 /// Copies first; what stays hot gets parities of its own again, and drops them when it has cooled.
@@ -230,6 +247,7 @@ async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong()
             sealing.assert_reads().await;
             assert_eq!(sealing.rows(keys::CHANGES).await, 0, "after {commits} commits");
             sealing.assert_clean().await;
+            sealing.assert_parities().await;
         }
         if ended {
             assert!(commits > 8, "it took only {commits} steps");
