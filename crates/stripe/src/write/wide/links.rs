@@ -128,15 +128,18 @@ pub(super) fn admits(
     let record = &wide.record;
     let others = record.locations.iter().enumerate().filter(|&(at, _)| at != position);
     let entries = record.entries.iter().flat_map(|entry| &entry.places);
-    let expected = entries.filter(|place| place.index as usize != position).map(|place| place.site);
-    if others.map(|(_, at)| at.site).chain(expected.clone()).any(|taken| taken == site.0) {
+    // Chunks that are on their way count beside those that are there, for their racks and for their groups.
+    let expected = entries.map(|place| (place.index as usize, place.site)).filter(|&(at, _)| at != position);
+    if others
+        .map(|(_, at)| at.site)
+        .chain(expected.clone().map(|(_, site)| site))
+        .any(|taken| taken == site.0)
+    {
         return false;
     }
     let of_locations = record.locations.iter().enumerate().map(|(at, location)| (at, location.site));
-    // Chunks that are on their way count beside those that are there.
-    let of_entries = expected.map(|site| (record.locations.len(), site));
     let places: Vec<(usize, RackId)> = of_locations
-        .chain(of_entries)
+        .chain(expected)
         .filter(|&(_, site)| site != 0)
         .filter_map(|(at, site)| Some((at, rack_of(SiteId(site))?)))
         .collect();
@@ -160,4 +163,51 @@ pub(in crate::write) fn is_same_file(a: &Location, b: &Location) -> bool {
 /// What a wide stripe's record says of a member.
 pub(in crate::write) fn copy_of(location: &Location) -> Location {
     Location { wide: bytes::Bytes::new(), position: 0, ..location.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::Profile;
+    use striate_meta::records::{Entry, Place};
+    use striate_meta::{Revision, Row};
+
+    use super::*;
+
+    /// Sites stand in six racks in turn.
+    fn rack_of(site: SiteId) -> Option<RackId> {
+        Some(RackId(format!("rack {}", (site.0 - 1) % 6)))
+    }
+
+    fn wide(sites: [u32; 9], expected: &[(u32, u32)]) -> OpenedStripe {
+        let profile: Profile = "wide(6,3,2)".parse().unwrap();
+        let places = expected.iter().map(|&(index, site)| Place { index, site }).collect();
+        let record = Stripe {
+            locations: sites.map(|site| Location { site, ..Location::default() }).into(),
+            entries: vec![Entry { generation: 1, places, ..Entry::default() }],
+            ..Stripe::default()
+        };
+        let row = Row { key: bytes::Bytes::new(), value: bytes::Bytes::new(), version: Revision::default() };
+        OpenedStripe {
+            id: StripeId::from_bytes([1; 16]),
+            row,
+            record,
+            profile,
+            code: profile.code.build().unwrap(),
+        }
+    }
+
+    /// Members 0 to 2 and the local parity at 6 may be in two racks.
+    #[test]
+    fn a_parity_on_its_way_counts_for_its_group() {
+        let sites = [21, 15, 6, 17, 23, 8, 0, 0, 0];
+        let may_go = |wide: &OpenedStripe, site: u32| {
+            admits(wide, 2, SiteId(site), &rack_of(SiteId(site)).unwrap(), &rack_of, 6)
+        };
+        let no_parity_yet = wide(sites, &[]);
+        assert!(may_go(&no_parity_yet, 22));
+        let beside_its_parity = wide(sites, &[(6, 12), (7, 14), (8, 10)]);
+        assert!(may_go(&beside_its_parity, 18), "the rack that its parity is to be in");
+        assert!(!may_go(&beside_its_parity, 22), "a third rack");
+        assert!(!may_go(&beside_its_parity, 12), "the parity's own site");
+    }
 }
