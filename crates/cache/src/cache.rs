@@ -87,7 +87,7 @@ pub(crate) struct Inner {
     kib_on_the_way: u32,
     pub(crate) on_the_way: Semaphore,
     pub(crate) split_bytes: u64,
-    fills_writes: bool,
+    pub(crate) fills_writes: bool,
     pub(crate) refill_pace: Pace,
     pub(crate) counts: CacheCounts,
 }
@@ -305,7 +305,7 @@ impl Inner {
             questions.iter().partition(|question| is_own(question));
         let mut found: HashMap<StripeId, Option<Arc<OpenedStripe>>> = HashMap::new();
         let mut waiting = own;
-        for (question, tended) in others.iter().zip(self.tend(&others, TendMatter::Look).await) {
+        for (question, tended) in others.iter().zip(self.tend(&others, 1, TendMatter::Look).await) {
             match tended {
                 Some(Tended { standing: Standing::Filling, .. }) => waiting.push(*question),
                 Some(tended) => drop(found.insert(question.name, self.learn(question, tended, live))),
@@ -318,8 +318,13 @@ impl Inner {
         questions.iter().map(|question| found.remove(&question.name).flatten()).collect()
     }
 
-    /// Tells homes the same of blocks, each of its own; `None` for those that did not answer in time.
-    pub(crate) async fn tend(&self, questions: &[Question], matter: TendMatter) -> Vec<Option<Tended>> {
+    /// Tells homes the same of blocks, each of its own, that were read `reads` times; `None` for those that did not answer in time.
+    pub(crate) async fn tend(
+        &self,
+        questions: &[Question],
+        reads: u32,
+        matter: TendMatter,
+    ) -> Vec<Option<Tended>> {
         let mut homes: Vec<(SiteId, Vec<usize>)> = Vec::new();
         for (position, question) in questions.iter().enumerate() {
             match homes.iter_mut().find(|(home, _)| *home == question.home) {
@@ -328,7 +333,7 @@ impl Inner {
             }
         }
         let tell = |(home, positions): (SiteId, Vec<usize>)| async move {
-            let tends = positions.iter().map(|&position| questions[position].tend(1, matter)).collect();
+            let tends = positions.iter().map(|&position| questions[position].tend(reads, matter)).collect();
             let answers = self.tell(home, tends).await;
             (positions, answers)
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_core::{StripeId, cached};
 use striate_site::{Standing, TendMatter, Tended};
-use striate_stripe::{BlocksRead, MemoryBlock, Share, Span, Stored, Stripes};
+use striate_stripe::{BlocksRead, MemoryBlock, Span, Stored, Stripes};
 
 use crate::Cache;
 use crate::cache::{Inner, Question};
@@ -73,7 +73,7 @@ impl Cache {
             asked.into_iter().partition(|(_, question)| self.inner.ended(question.name).is_some());
         let questions: Vec<Question> = others.iter().map(|(_, question)| *question).collect();
         let mut under_way = own;
-        let answers = self.inner.tend(&questions, TendMatter::Look).await;
+        let answers = self.inner.tend(&questions, 1, TendMatter::Look).await;
         for ((position, question), tended) in others.into_iter().zip(answers) {
             let Some(tended) = tended else { continue };
             let form = self.inner.learn(&question, tended, &live);
@@ -98,6 +98,29 @@ impl Cache {
             };
         }
         all
+    }
+
+    /// Whether blocks that are written elsewhere are to be cached: writes are, and there are memory sites.
+    pub fn fills_writes(&self) -> bool {
+        let answers = |stripes: Stripes| !self.inner.live(&stripes).sites.is_empty();
+        self.inner.fills_writes && self.inner.stripes.upgrade().is_some_and(answers)
+    }
+
+    /// Asks for the filling of blocks whose bytes the caller has, because it wrote them. None for those that are there, or that somebody
+    /// else fills. Nobody has read them, so they count as not read.
+    pub async fn claim(&self, blocks: &[MemoryBlock]) -> Vec<Option<BlockFill>> {
+        let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
+        let live = self.inner.live(&stripes);
+        let of = |block: &MemoryBlock| self.inner.question(&Stored::Memory(block.clone()), &live);
+        // Without a memory site no block has a home.
+        let questions: Vec<Question> = blocks.iter().filter_map(of).collect();
+        let answers = self.inner.tend(&questions, 0, TendMatter::Look).await;
+        let granted = |(question, tended): (&Question, Option<Tended>)| {
+            let tended = tended.filter(|tended| tended.standing == Standing::Granted)?;
+            self.inner.learn(question, tended, &live);
+            self.grant(*question, &live)
+        };
+        questions.iter().zip(answers).map(granted).collect()
     }
 
     fn grant(&self, question: Question, live: &Arc<Sites>) -> Option<BlockFill> {
@@ -126,7 +149,7 @@ impl Cache {
         // First read the splits that are there: once the block is forgotten, its home must be asked again.
         let parts = splits_of(&stripes, question.name, of).await;
         self.inner.known.forget(question.name);
-        let fill = match self.inner.tend(&[question], TendMatter::Lost).await[..] {
+        let fill = match self.inner.tend(&[question], 1, TendMatter::Lost).await[..] {
             [Some(tended @ Tended { standing: Standing::Granted, .. })] => {
                 self.inner.learn(&question, tended, &live);
                 self.grant(question, &live)
@@ -177,8 +200,8 @@ async fn splits_of(stripes: &Stripes, name: StripeId, of: Stored) -> Vec<(Range<
 }
 
 impl BlockFill {
-    /// Writes the block into the tier, in the background. `share` is the memory that its bytes count in until then.
-    pub fn fill(mut self, pieces: Vec<Bytes>, share: Share) {
+    /// Writes the block into the tier, in the background. `shares` are the memory that its bytes count in until then.
+    pub fn fill(mut self, pieces: Vec<Bytes>, shares: impl Send + 'static) {
         let len: usize = pieces.iter().map(Bytes::len).sum();
         if len != self.question.len as usize {
             tracing::error!(len, of = self.question.len, "what was fetched of a block is not the block");
@@ -188,7 +211,7 @@ impl BlockFill {
         let runtime = self.cache.runtime.clone();
         runtime.spawn(async move {
             let filled = self.write(&pieces).await;
-            drop((pieces, share));
+            drop((pieces, shares));
             self.cache.end_fill(self.question, filled, &self.live).await;
         });
     }

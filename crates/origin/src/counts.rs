@@ -17,6 +17,10 @@ pub struct OriginCounts {
     pub changes: AtomicU64,
     /// Reads beside the cache: while the key was written, or because the request cannot be answered from memory.
     pub passed_by: AtomicU64,
+    /// Writes that were put into memory.
+    pub cached_writes: AtomicU64,
+    /// Writes that were not, because there was no memory to hold them on their way.
+    pub uncached_writes: AtomicU64,
 }
 
 pub(crate) fn add(counter: &AtomicU64, more: u64) {

@@ -46,7 +46,8 @@ impl Origins {
             explained.would = "asks the origin for its bytes".to_owned();
             return Ok(explained);
         };
-        let (blocks, head) = (origin.blocks(key, &known.head), &known.head);
+        let head = &known.head;
+        let blocks = origin.blocks(key, &head.etag, head.size);
         explained.etag = Some(head.etag.clone());
         explained.size = head.size;
         explained.known_for = shared.client.runtime().now().saturating_duration_since(known.asked_at);

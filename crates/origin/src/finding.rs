@@ -98,7 +98,7 @@ impl Shared {
             if most.is_some_and(|most| range.end - range.start > most) {
                 return Ok(Found::Larger((head, run)));
             }
-            let blocks = origin.blocks(key, &head);
+            let blocks = origin.blocks(key, &head.etag, head.size);
             let object = Object { origin: origin.clone(), key: key.clone(), head: head.clone(), blocks };
             match Reading::new(self.clone(), object, range.clone(), run).open().await {
                 Ok((bytes, is_hit)) => {
@@ -224,7 +224,7 @@ impl Shared {
             origin: origin.clone(),
             key: key.into(),
             head: head.clone(),
-            blocks: origin.blocks(key, head),
+            blocks: origin.blocks(key, &head.etag, head.size),
         };
         Run::new(answer.into_body(), from..from + sent).settle(self, &object).await
     }

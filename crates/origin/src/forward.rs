@@ -140,7 +140,7 @@ impl Shared {
                 Ok(answer_of(answer))
             };
         }
-        let (this, of) = (self.clone(), origin.clone());
+        let (this, of, held) = (self.clone(), origin.clone(), self.hold(&origin, &mut request));
         let writing = self.client.runtime().spawn(async move {
             let noted = this.fences.note(&request.bucket, &objects, of.ttl).await?;
             let answer = this.forward_once(&of, request).await;
@@ -152,6 +152,9 @@ impl Shared {
             match is_settled(&read) {
                 true => noted.end().await,
                 false => drop(this.client.runtime().spawn(noted.end_after(UNSETTLED))),
+            }
+            if let (Some(write), Ok(answer)) = (held, &read) {
+                this.cache_written(write, answer);
             }
             read
         });

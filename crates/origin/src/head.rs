@@ -45,11 +45,16 @@ fn is_checksum(name: &HeaderName) -> bool {
     name.as_str().starts_with("x-amz-checksum-")
 }
 
+/// An ETag that stands for an object's bytes, quotes included.
+pub(crate) fn strong_etag(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::ETAG)?.to_str().ok().filter(|etag| !etag.starts_with("W/"))
+}
+
 impl Head {
     /// From an answer to GET or HEAD; `None` where it does not say what is needed: length, and an ETag that stands for the bytes.
     pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let text = |name: HeaderName| headers.get(name)?.to_str().ok();
-        let etag = text(header::ETAG).filter(|etag| !etag.starts_with("W/"))?.to_owned();
+        let etag = strong_etag(headers)?.to_owned();
         let size = match status {
             StatusCode::OK => text(header::CONTENT_LENGTH)?.parse().ok()?,
             StatusCode::PARTIAL_CONTENT => text(header::CONTENT_RANGE)?.rsplit_once('/')?.1.parse().ok()?,

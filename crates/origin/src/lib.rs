@@ -10,7 +10,7 @@
 //! - [`head`]: what an origin says of an object; [`known`]: what is known of objects; [`fences`]: what makes it void.
 //! - [`asked`]: what a read asks for; [`finding`]: what answers it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]: many objects; [`reading`]: an object's bytes, from memory and from the origin.
 //! - [`explain`]: what a read would do.
-//! - [`forward`]: everything else is passed on.
+//! - [`forward`]: everything else is passed on; [`write_through`]: and what is written is cached.
 //!
 //! What this crate does not know: sites, and how blocks lie in memory.
 
@@ -30,6 +30,7 @@ mod opened;
 mod reading;
 mod service;
 mod upstream;
+mod write_through;
 
 pub use counts::OriginCounts;
 pub use explain::ObjectExplained;

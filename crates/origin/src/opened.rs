@@ -9,8 +9,6 @@ use striate_s3::KeyStore;
 use striate_s3_client::Signer;
 use striate_stripe::MemoryBlock;
 
-use crate::head::Head;
-
 /// The least block of an origin, in bytes, where a record says none.
 const USUAL_BLOCK_LEN: u32 = 4 << 20;
 
@@ -63,16 +61,16 @@ impl Opened {
         })
     }
 
-    /// The blocks of one version of an object.
-    pub(crate) fn blocks(&self, key: &str, head: &Head) -> Blocks {
+    /// The blocks of one version of an object, of `size` bytes.
+    pub(crate) fn blocks(&self, key: &str, etag: &str, size: u64) -> Blocks {
         let mut hash = Sha256::new();
         hash.update(self.id);
         hash.update(self.block_len.to_be_bytes());
-        hash.update(head.size.to_be_bytes());
+        hash.update(size.to_be_bytes());
         hash.update((key.len() as u64).to_be_bytes());
         hash.update(key);
-        hash.update(&head.etag);
-        Blocks { content: hash.finalize().into(), len: self.block_len, size: head.size }
+        hash.update(etag);
+        Blocks { content: hash.finalize().into(), len: self.block_len, size }
     }
 }
 
@@ -104,8 +102,6 @@ impl Blocks {
 mod tests {
     use std::collections::BTreeSet;
 
-    use bytes::Bytes;
-
     use super::*;
 
     fn origin(id: u8, block_len: u64) -> Opened {
@@ -120,19 +116,15 @@ mod tests {
         }
     }
 
-    fn head(etag: &str, size: u64) -> Head {
-        Head { etag: etag.to_owned(), size, modified_unix_ms: 0, headers: Bytes::new() }
-    }
-
     #[test]
     fn what_differs_in_anything_has_other_blocks() {
         let blocks = [
-            origin(1, 4).blocks("k", &head("e", 10)),
-            origin(2, 4).blocks("k", &head("e", 10)),
-            origin(1, 5).blocks("k", &head("e", 10)),
-            origin(1, 4).blocks("ke", &head("", 10)),
-            origin(1, 4).blocks("k", &head("f", 10)),
-            origin(1, 4).blocks("k", &head("e", 11)),
+            origin(1, 4).blocks("k", "e", 10),
+            origin(2, 4).blocks("k", "e", 10),
+            origin(1, 5).blocks("k", "e", 10),
+            origin(1, 4).blocks("ke", "", 10),
+            origin(1, 4).blocks("k", "f", 10),
+            origin(1, 4).blocks("k", "e", 11),
         ];
         let names: BTreeSet<u128> =
             blocks.iter().flat_map(|of| [0, 1].map(|number| of.block(number).content)).collect();

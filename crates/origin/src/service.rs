@@ -18,6 +18,7 @@ use crate::fences::Fences;
 use crate::known::KnownObjects;
 use crate::opened::{Opened, sealed_as};
 use crate::upstream::{Ask, Upstream, explanation, failed};
+use crate::write_through::WriteThrough;
 
 /// Buckets whose objects are in other stores. A cheap handle.
 #[derive(Clone)]
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) fences: Fences,
     pub(crate) known: KnownObjects,
     pub(crate) upstream: Upstream,
+    pub(crate) write_through: Arc<WriteThrough>,
     keys: Arc<KeyStore>,
 }
 
@@ -47,11 +49,14 @@ impl Origins {
         keys: Arc<KeyStore>,
         ca_file: Option<&Path>,
     ) -> Result<Self, String> {
+        let upstream = Upstream::new(client.runtime().clone(), ca_file)?;
+        let (runtime, bodies) = (client.runtime().clone(), client.stripes().budget().clone());
         let shared = Shared {
             buckets: Arc::new(Buckets::new(client.clone(), keys.clone())),
             fences: Fences::new(client.stripes().clone()),
             known: KnownObjects::new(),
-            upstream: Upstream::new(client.runtime().clone(), ca_file)?,
+            write_through: WriteThrough::new(runtime, bodies, upstream.counts.clone()),
+            upstream,
             client,
             cache,
             keys,

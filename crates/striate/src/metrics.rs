@@ -297,7 +297,7 @@ mod tests {
                 reads: vec![ServedState { how: "hit".to_owned(), reads: 4, bytes: 8 }],
                 ..CacheState::default()
             }),
-            origins: Some(OriginState { bytes: 5, ..OriginState::default() }),
+            origins: Some(OriginState { bytes: 5, cached_writes: 6, ..OriginState::default() }),
             warnings: Vec::new(),
             capacity: Default::default(),
         };
@@ -330,6 +330,7 @@ mod tests {
         assert!(text.contains("striate_read_phase_seconds_count"));
         assert!(text.contains("striate_cache_read_bytes_total{served=\"hit\"} 8"));
         assert!(text.contains("striate_origin_bytes_total 5"));
+        assert!(text.contains("striate_origin_cached_writes_total 6"));
         assert!(text.contains("striate_memory_site_up{site=\"7\",rack=\"\"} 1"));
         assert!(text.contains("striate_queue_pushes_total 9") && text.contains("striate_watched_sites 4"));
     }

@@ -133,7 +133,8 @@ pub struct ListenArgs {
     #[arg(long, value_name = "POLICY", default_value_t = ReadPolicy::new(Adaptive::default()), env = "STRIATE_READ_POLICY")]
     pub read_policy: ReadPolicy,
 
-    /// Cache in memory what is written too, and not only what is read again. Where there are no memory sites it does nothing.
+    /// Cache in memory what is written too, and not only what is read again. Of buckets in other S3 stores these are objects of up to 16 MiB
+    /// that come by one PUT or in a batch. Where there are no memory sites it does nothing.
     #[arg(long, env = "STRIATE_CACHE_WRITES")]
     pub cache_writes: bool,
 

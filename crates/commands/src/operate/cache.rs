@@ -46,11 +46,16 @@ pub(super) fn line(cache: &CacheState) -> String {
     )
 }
 
-/// `120 requests (2 failed), 56 MiB; 30 revalidations, 1 changed; 4 reads passed by`
+/// `120 requests (2 failed), 56 MiB; 30 revalidations, 1 changed; 4 reads passed by; 17 writes cached, 1 not for lack of memory`
 pub(super) fn origins(origins: &OriginState) -> String {
-    let OriginState { requests, failures, bytes, revalidations, changes, passed_by } = origins;
+    let OriginState { requests, failures, bytes, revalidations, changes, passed_by, .. } = origins;
+    let writes = match (origins.cached_writes, origins.uncached_writes) {
+        (0, 0) => String::new(),
+        (cached, 0) => format!("; {cached} writes cached"),
+        (cached, not) => format!("; {cached} writes cached, {not} not for lack of memory"),
+    };
     format!(
-        "{requests} requests ({failures} failed), {}; {revalidations} revalidations, {changes} changed; {passed_by} reads passed by",
+        "{requests} requests ({failures} failed), {}; {revalidations} revalidations, {changes} changed; {passed_by} reads passed by{writes}",
         human_bytes(*bytes)
     )
 }
@@ -78,6 +83,16 @@ mod tests {
         );
         assert!(text.ends_with("filled, 2 given up"), "{text}");
         assert!(line(&CacheState::default()).starts_with("nothing was read yet"));
+    }
+
+    #[test]
+    fn a_line_says_which_writes_were_cached_where_writes_are() {
+        let line = |cached_writes, uncached_writes| {
+            origins(&OriginState { cached_writes, uncached_writes, ..OriginState::default() })
+        };
+        assert!(line(0, 0).ends_with("0 reads passed by"));
+        assert!(line(17, 0).ends_with("; 17 writes cached"));
+        assert!(line(17, 1).ends_with("; 17 writes cached, 1 not for lack of memory"));
     }
 
     #[test]

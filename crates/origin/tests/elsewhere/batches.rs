@@ -235,7 +235,7 @@ fn put(key: &str, len: u64, pieces: Vec<Result<Bytes, ClientError>>) -> PutReque
     }
 }
 
-fn put_all(key: &str, bytes: &[u8]) -> PutRequest {
+pub(crate) fn put_all(key: &str, bytes: &[u8]) -> PutRequest {
     let pieces = bytes.chunks(100_000).map(|piece| Ok(Bytes::copy_from_slice(piece)));
     put(key, bytes.len() as u64, pieces.collect())
 }

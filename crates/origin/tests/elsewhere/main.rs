@@ -2,6 +2,7 @@
 
 mod batches;
 mod store;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +38,12 @@ struct World {
     block_len: usize,
     /// Bytes of bodies in a gateway's memory, where they are not as usual.
     in_flight_bytes: Option<usize>,
+    fills_writes: bool,
 }
 
 struct Gateway {
     origins: Origins,
+    client: Client,
 }
 
 impl World {
@@ -68,6 +71,7 @@ impl World {
             store: Store::start(&runtime).await,
             block_len: MIB,
             in_flight_bytes: None,
+            fills_writes: false,
             caches,
             runtime,
         }
@@ -81,7 +85,8 @@ impl World {
         let options = ClientOptions { stripes, ..ClientOptions::default() };
         let client =
             Client::open(self.runtime.clone(), self.meta.clone(), Vec::new(), options).await.unwrap();
-        let cache = Cache::new(client.stripes(), CacheSettings::default());
+        let settings = CacheSettings { fills_writes: self.fills_writes, ..CacheSettings::default() };
+        let cache = Cache::new(client.stripes(), settings);
         cache.set_sites(self.memory.iter().map(|site| (site.clone(), 1 << 30)).collect());
         let key_store =
             KeyStore::new(self.runtime.clone(), self.meta.clone(), SealingKey::new(&[7; 32]), None);
@@ -98,7 +103,7 @@ impl World {
         let origin = Some(origins.introduce(origin, "the secret").await.unwrap());
         let bucket = CreateBucket { name: BUCKET.to_owned(), origin, ..CreateBucket::default() };
         let _ = client.create_bucket(bucket).await;
-        Gateway { origins }
+        Gateway { origins, client }
     }
 
     /// Until what is done in the background is done.

@@ -1,12 +1,11 @@
 //! A small S3 store that counts what it is asked, and fails as it is told.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -54,6 +53,10 @@ pub struct Faults {
     pub unavailable: u32,
     /// Pause before a write happens.
     pub slow_write: Duration,
+    /// A connection breaks off when so many bytes of a write have come.
+    pub cut_write: Option<usize>,
+    /// The ETag in answers to writes, where it is not the object's; empty: none.
+    pub etag_of_writes: Option<&'static str>,
     /// Pause before any answer.
     pub slow: Duration,
     /// Requests about keys that begin with this are answered 403.
@@ -84,7 +87,7 @@ impl Store {
             let this = self.clone();
             let service = service_fn(move |request| {
                 let this = this.clone();
-                async move { Ok::<_, Infallible>(this.answer(request).await) }
+                async move { this.answer(request).await }
             });
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             self.state.runtime.spawn(async move { drop(connection.await) });
@@ -118,7 +121,8 @@ impl Store {
         self.state.most_open.load(Ordering::Relaxed)
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    /// An error breaks the connection off.
+    async fn answer(&self, request: Request<Incoming>) -> std::io::Result<Response<Body>> {
         let open = self.state.open.fetch_add(1, Ordering::Relaxed) + 1;
         self.state.most_open.fetch_max(open, Ordering::Relaxed);
         let slow = self.state.faults.lock().slow;
@@ -128,36 +132,20 @@ impl Store {
         answer
     }
 
-    async fn answer_now(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer_now(&self, request: Request<Incoming>) -> std::io::Result<Response<Body>> {
         let key = request.uri().path().trim_start_matches("/theirs").trim_start_matches('/').to_owned();
         {
             let mut faults = self.state.faults.lock();
             if faults.unavailable > 0 {
                 faults.unavailable -= 1;
-                return status(StatusCode::SERVICE_UNAVAILABLE);
+                return Ok(status(StatusCode::SERVICE_UNAVAILABLE));
             }
             if faults.denied.is_some_and(|prefix| key.starts_with(prefix)) {
-                return status(StatusCode::FORBIDDEN);
+                return Ok(status(StatusCode::FORBIDDEN));
             }
         }
-        match *request.method() {
-            Method::PUT => {
-                let only_creates = request.headers().contains_key(header::IF_NONE_MATCH);
-                let Ok(body) = request.into_body().collect().await else {
-                    return status(StatusCode::BAD_REQUEST);
-                };
-                let pause = self.state.faults.lock().slow_write;
-                self.state.runtime.sleep(pause).await;
-                let body = body.to_bytes();
-                let mut answer = status(StatusCode::OK);
-                answer.headers_mut().insert(header::ETAG, etag_of(&body).parse().unwrap());
-                let mut objects = self.state.objects.lock();
-                if only_creates && objects.contains_key(&key) {
-                    return status(StatusCode::PRECONDITION_FAILED);
-                }
-                objects.insert(key, body);
-                answer
-            }
+        Ok(match *request.method() {
+            Method::PUT => self.write(request, key).await?,
             Method::DELETE => {
                 self.state.objects.lock().remove(&key);
                 status(StatusCode::NO_CONTENT)
@@ -165,7 +153,35 @@ impl Store {
             // A listing.
             Method::GET if key.is_empty() => status(StatusCode::OK),
             _ => self.read(&request, &key),
+        })
+    }
+
+    async fn write(&self, request: Request<Incoming>, key: String) -> std::io::Result<Response<Body>> {
+        let faults = *self.state.faults.lock();
+        let only_creates = request.headers().contains_key(header::IF_NONE_MATCH);
+        let copied = request.headers().contains_key("x-amz-copy-source");
+        let (mut body, mut bytes) = (request.into_body(), BytesMut::new());
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return Ok(status(StatusCode::BAD_REQUEST)) };
+            bytes.extend_from_slice(&frame.into_data().unwrap_or_default());
+            if faults.cut_write.is_some_and(|most| bytes.len() >= most) {
+                return Err(std::io::Error::other("cut"));
+            }
         }
+        self.state.runtime.sleep(faults.slow_write).await;
+        let body = if copied { Bytes::from_static(b"a copy") } else { bytes.freeze() };
+        let mut answer = status(StatusCode::OK);
+        let etag = faults.etag_of_writes.map_or_else(|| etag_of(&body), str::to_owned);
+        if !etag.is_empty() {
+            answer.headers_mut().insert(header::ETAG, etag.parse().unwrap());
+        }
+        let mut objects = self.state.objects.lock();
+        if only_creates && objects.contains_key(&key) {
+            *answer.status_mut() = StatusCode::PRECONDITION_FAILED;
+            return Ok(answer);
+        }
+        objects.insert(key, body);
+        Ok(answer)
     }
 
     fn read(&self, request: &Request<Incoming>, key: &str) -> Response<Body> {

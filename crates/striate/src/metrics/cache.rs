@@ -61,6 +61,16 @@ pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
         ),
         ("striate_origin_changes_total", "Of these, those after which it did not.", origins.changes),
         ("striate_origin_passed_by_total", "Reads of objects elsewhere beside the cache.", origins.passed_by),
+        (
+            "striate_origin_cached_writes_total",
+            "Writes of objects elsewhere that were put into memory too.",
+            origins.cached_writes,
+        ),
+        (
+            "striate_origin_uncached_writes_total",
+            "Writes that were to be and were not, for lack of memory for bodies.",
+            origins.uncached_writes,
+        ),
     ] {
         page.head(name, "counter", help);
         page.value(name, &[], value);

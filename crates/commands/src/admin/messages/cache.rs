@@ -38,6 +38,12 @@ pub struct OriginState {
     pub changes: u64,
     /// Reads that passed by the cache.
     pub passed_by: u64,
+    /// Writes that were put into memory too.
+    #[serde(default)]
+    pub cached_writes: u64,
+    /// Writes that were to be and were not: there was no memory to hold them on their way.
+    #[serde(default)]
+    pub uncached_writes: u64,
 }
 
 /// A site of the memory tier.

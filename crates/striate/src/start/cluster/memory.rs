@@ -51,6 +51,8 @@ impl Cluster {
             revalidations: count(&counts.revalidations),
             changes: count(&counts.changes),
             passed_by: count(&counts.passed_by),
+            cached_writes: count(&counts.cached_writes),
+            uncached_writes: count(&counts.uncached_writes),
         };
         (state != OriginState::default()).then_some(state)
     }
