@@ -12,11 +12,14 @@ BUCKET = "judged"
 
 
 class Cached(Cluster):
-    """Two gateways and three memory sites before another store."""
+    """Two gateways and three memory sites before another store. The first gateway caches what is written through it too."""
 
     def __init__(self, folder, origin):
         super().__init__(folder, gateways=2, sites=3, racks=3, memory_sites=3, memory_mib=64)
         self.origin = origin
+
+    def spawn(self, name, *command):
+        super().spawn(name, *command, *(["--cache-writes"] if name == "gateway1" else []))
 
     def make_bucket(self, name):
         for variable, value in (("ACCESS_KEY", self.origin.credentials.access_key), ("SECRET_KEY", self.origin.credentials.secret_key)):
@@ -58,12 +61,15 @@ def judge_kills(ledger, folder, cluster, origin, operations):
     history = drive(cluster.endpoints(), cluster.credentials, BUCKET, folder / "history.jsonl", operations=operations, clients=12,
                     timeout_s=20, during=kill)
     verdict = history.judge()
-    served = {entry["how"]: entry["reads"] for entry in cluster.status()["cache"]["reads"]}
+    status = cluster.status()
+    served = {entry["how"]: entry["reads"] for entry in status["cache"]["reads"]}
     ledger.add(f"keys whose histories fit no order, of {len(KEYS)}: {history.operations} operations through two caching gateways, "
                f"kills of {', '.join(kills)}", f"{len(verdict['illegal'])} illegal, {len(verdict['undecided'])} undecided",
                verdict["illegal"] == [] and verdict["undecided"] == [], "0 and 0",
                f"{history.unknown} outcomes unknown; the first gateway's reads: {served}")
-    ledger.add("   hits among these reads", f"{served['hit']}", served["hit"] > 0, "> 0, or nothing was judged")
+    cached = status["origins"]["cached_writes"]
+    ledger.add("   hits among these reads, and writes that were cached", f"{served['hit']}, {cached}", min(served["hit"], cached) > 0,
+               "> 0, or nothing was judged")
     lost = [key for key, digest in history.kept.items() if not is_kept(cluster, key, digest)]
     ledger.add(f"acknowledged objects that nobody touched again and that do not read back, of {len(history.kept)}", f"{len(lost)}", not lost, "0")
 
