@@ -17,6 +17,7 @@ from .s3 import Client
 MIB = 1 << 20
 BUCKET = "cached"
 BOUND_MIB = 256
+BLOCK_KIB = 4_096
 # Sizes of the churn, in KiB.
 SIZES = [1, 20, 64, 300, 1_024, 4_096, 10_240]
 
@@ -61,6 +62,9 @@ class Churn:
                 self.bodies[key] = random.Random(key).randbytes(min(kib, 64) * 1024)
                 client.put(BUCKET, key, self.body(key, kib))
 
+    def blocks(self):
+        return sum(-(-int(key.partition("/")[0]) // BLOCK_KIB) for key in self.bodies)
+
     def body(self, key, kib):
         return (self.bodies[key] * (kib // min(kib, 64)))[:kib * 1024]
 
@@ -83,6 +87,10 @@ def prove_memory(ledger, folder, seconds):
     [site] = with_cache.cache["sites"]
     ledger.add("what the cache counts at the end, over its bound", f"{site['charged_bytes'] / bound:.3f}",
                site["charged_bytes"] <= bound, "≤ 1", f"{site['splits']} splits; {with_cache.cache['fills']} fills")
+    refills = with_cache.cache["fills"] / with_cache.blocks()
+    hits = with_cache.cache["cached_bytes"] / sum(entry["bytes"] for entry in with_cache.cache["reads"])
+    ledger.add("fills over the blocks that there are: what was evicted is filled again", f"{refills:.1f}", refills > 1, "> 1",
+               f"{hits:.2f} of the bytes came from memory")
     ledger.add("answers of the churn that were not the bytes that were put", f"{without.wrong + with_cache.wrong}",
                without.wrong + with_cache.wrong == 0, "0")
 

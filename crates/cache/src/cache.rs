@@ -455,12 +455,18 @@ impl Inner {
                 }
             }
             ServedFrom::Both { cached } => {
-                self.counts.served(Served::Partial, len, cached);
-                self.known.forget(question.name);
-                let (of, matter) = (span.of.clone(), TendMatter::Lost);
-                self.spawn(
-                    |this| async move { this.fill_if_granted(question, of, None, matter, &live).await },
-                );
+                let served = if cached > 0 { Served::Partial } else { Served::Miss };
+                self.counts.served(served, len, cached);
+                // Of all who find it missing at the same time one asks.
+                if self.known.forget(question.name) {
+                    let (of, whole) = (span.of.clone(), span.is_whole().then(|| bytes.to_vec()));
+                    // A home knows whether a whole block is there by now; of splits others are missing than its own.
+                    let is_whole = cached::splits(question.name) == 1;
+                    let matter = if is_whole { TendMatter::Look } else { TendMatter::Lost };
+                    self.spawn(|this| async move {
+                        this.fill_if_granted(question, of, whole, matter, &live).await;
+                    });
+                }
             }
             ServedFrom::Store => {
                 self.counts.served(Served::Miss, len, 0);

@@ -139,8 +139,9 @@ impl KnownBlocks {
         self.table.lock().get(&name).map(|known| known.parities)
     }
 
-    pub(crate) fn forget(&self, name: StripeId) {
-        self.table.lock().remove(&name);
+    /// Whether it was known.
+    pub(crate) fn forget(&self, name: StripeId) -> bool {
+        self.table.lock().remove(&name).is_some()
     }
 
     /// A block was read.

@@ -359,6 +359,33 @@ fn a_home_that_has_forgotten_a_block_gets_its_split_from_peers() {
 }
 
 #[test]
+fn what_was_evicted_is_filled_again_when_it_is_read() {
+    in_virtual_time(16, async |runtime| {
+        for (memory_sites, len) in [(1, 300_000), (1, 4 * MIB), (6, 300_000), (6, 4 * MIB)] {
+            let sites = Sites::new(&runtime, memory_sites, 64);
+            let gateway = sites.gateway().await;
+            let whole = noise(len, 1);
+            gateway.put("object", &whole).await;
+            gateway.whole("object").await;
+            sites.settle().await;
+            for range in [ReadRange::Whole, from(len / 2, 10)] {
+                let (before, fills) = (gateway.reads(), gateway.fills());
+                for split in sites.cached_splits().await {
+                    sites.remove(split).await;
+                }
+                join_all((0..8).map(|_| gateway.get("object", range))).await;
+                sites.settle().await;
+                let [hits, partial, misses, _] = gateway.reads();
+                assert!(misses > before[2] && partial == before[1]);
+                assert_eq!(gateway.fills(), fills + 1, "one of the eight fills it again");
+                assert_eq!(gateway.whole("object").await, whole);
+                assert_eq!(gateway.reads()[0], hits + 1, "{len} bytes on {memory_sites} sites");
+            }
+        }
+    });
+}
+
+#[test]
 fn an_overwrite_is_seen_at_once_through_every_gateway() {
     in_virtual_time(4, async |runtime| {
         let sites = Sites::new(&runtime, 4, 64);

@@ -63,12 +63,12 @@ pub enum ServedFrom {
         /// Data splits that their sites said they do not have.
         missing: ChunkSet,
     },
-    /// So many of them from its cached form, of which splits were missing.
+    /// So many of them from its cached form, of which splits were missing, or all.
     Both {
         /// Bytes.
         cached: u64,
     },
-    /// From where it is kept.
+    /// From where it is kept: no cached form is known.
     Store,
 }
 

@@ -49,6 +49,8 @@ type Parts = SmallVec<[Part; 1]>;
 struct Members {
     pieces: Positions,
     spans: Positions,
+    /// Whether it gives what cached forms of its spans lack.
+    is_fallback: bool,
 }
 
 /// Mostly one, and rarely more than three.
@@ -136,12 +138,12 @@ impl Located {
             PartBytes::Had(bytes) => Some(bytes.len() as u64),
             PartBytes::Pieces(_) => None,
         };
-        match self.parts_of[span].iter().filter_map(had).sum() {
-            _ if self.stripes[stripe].stripe.is_cached() => {
-                ServedFrom::Cache { missing: self.stripes[stripe].missing_data() }
-            }
-            0 => ServedFrom::Store,
-            cached => ServedFrom::Both { cached },
+        if self.stripes[stripe].stripe.is_cached() {
+            return ServedFrom::Cache { missing: self.stripes[stripe].missing_data() };
+        }
+        match self.members[stripe].is_fallback {
+            true => ServedFrom::Both { cached: self.parts_of[span].iter().filter_map(had).sum() },
+            false => ServedFrom::Store,
         }
     }
 
@@ -158,7 +160,7 @@ impl Located {
     ) -> Result<(usize, usize), StripeError> {
         let (fresh, first) = (self.stripes.len(), self.pieces.len());
         self.stripes.push(kept);
-        self.members.push(Members::default());
+        self.members.push(Members { is_fallback: true, ..Members::default() });
         let waiting = self.members[stripe].spans.iter().copied();
         let waiting: Positions = waiting.filter(|&span| !self.is_handed_out[span]).collect();
         for &span in &waiting {
