@@ -87,7 +87,9 @@ pub use read::policy::{
 pub use read::price::price_plan;
 pub use reliability::{Hardware, Relaxed, StripeModel};
 pub use repair::{ChunkState, StripeRepair, plan_repair};
-pub use sealing::{NotSealed, OpenPartition, RackLack, SealingPlan, WideMember, plan_sealing};
+pub use sealing::{
+    ChangingMember, NotSealed, OpenPartition, RackLack, SealingPlan, WideMember, plan_sealing, swap_due,
+};
 pub use site_load::{LoadWeights, SiteLoad, load_imbalances, site_loads};
 pub use splits::MemorySite;
 pub use trade_off::Scheme;

@@ -306,6 +306,14 @@ impl Stripes {
         crate::write::exchange(&self.inner.writes, wide, position, Some(new)).await
     }
 
+    /// Has the local parity of a position's group change places with the member there, which is in another rack of the group.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn swap_local_parity(&self, wide: StripeId, position: usize) -> Result<Exchange, StripeError> {
+        crate::write::swap_local_parity(&self.inner.writes, wide, position).await
+    }
+
     /// Gives a wide stripe up that is being built; [`Stripes::advance_wide`] then takes it down. `false` when it is sealed, or gone.
     ///
     /// # Errors

@@ -10,13 +10,16 @@
 //! 3. then the partition whose birth stripe has the fewest open ones, so that its narrow parities go soon.
 //!
 //! A change of a member's bytes is sent to the rack of its local parity, unless it is there. So where racks are
-//! equal, those with the most dead bytes, which will be written again, supply parts beside a local parity.
+//! equal, those with the most dead bytes, which will be written again, supply parts beside a local parity. Within a group
+//! a fuller one does, if that takes no whole part from what the other can supply later. When that changes after
+//! sealing, [`swap_due`] says so.
 //!
 //! Holes, positions without a member, are taken only for the sake of a partition that waits too long: taking them
 //! always makes them the rule.
 //!
 //! Cost: O(partitions · log partitions + z · racks).
 
+mod local_parity;
 mod racks;
 #[cfg(test)]
 mod tests;
@@ -25,6 +28,7 @@ use std::collections::HashMap;
 
 use striate_core::{RackId, SiteId, StripeId};
 
+pub use self::local_parity::{ChangingMember, swap_due};
 use self::racks::{Racks, Wish};
 use crate::check::{PlacementFault, check_placement};
 use crate::heat::Partition;

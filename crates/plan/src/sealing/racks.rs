@@ -104,6 +104,7 @@ impl<'a> Racks<'a> {
         }
         let mut racks = found?;
         self.put_dead_beside_local_parities(parts, &mut racks);
+        self.put_local_parities_beside_dead(parts, &mut racks);
         let lack = |(part, &rack): (&RackPart, &usize)| {
             let (asked, available) = (part.data, self.racks[rack].available(part).min(part.data));
             (available < asked).then(|| RackLack { rack: self.racks[rack].id.clone(), asked, available })
@@ -176,6 +177,31 @@ impl<'a> Racks<'a> {
         full.sort_by_key(|&part| !is_with_globals(parts[part].group));
         supplying.sort_by(|&a, &b| self.racks[b].dead.total_cmp(&self.racks[a].dead));
         full.into_iter().zip(supplying).for_each(|(part, rack)| racks[part] = rack);
+    }
+
+    /// Within each group, gives the part with the local parity to the rack with the most dead bytes, where the rack that had it can
+    /// supply the larger part instead and loses no whole part of later wide stripes by that.
+    fn put_local_parities_beside_dead(&self, parts: &[RackPart], racks: &mut [usize]) {
+        let is_local = |part: &usize| parts[*part].has_local && parts[*part].data > 0;
+        for local in (0..parts.len()).filter(is_local) {
+            let is_full =
+                |part: &usize| parts[*part].group == parts[local].group && parts[*part].parities() == 0;
+            let may_change = |part: &usize| {
+                let (hot, other) = (&self.racks[racks[*part]], &self.racks[racks[local]]);
+                let (larger, smaller) = (&parts[*part], &parts[local]);
+                let whole_left = |taken: usize| other.waiting.saturating_sub(taken) / larger.data;
+                hot.has_room(smaller)
+                    && hot.available(smaller) >= smaller.data
+                    && other.available(larger) >= larger.data
+                    && whole_left(larger.data) == whole_left(smaller.data)
+            };
+            let full = (0..parts.len()).filter(is_full).filter(may_change);
+            let dead = |part: usize| self.racks[racks[part]].dead;
+            let hottest = full.max_by(|&a, &b| dead(a).total_cmp(&dead(b)));
+            if let Some(part) = hottest.filter(|&part| dead(part) > dead(local)) {
+                racks.swap(part, local);
+            }
+        }
     }
 
     /// What a rack supplies for its part: indices into the pool of partitions on distinct sites, and the sites of

@@ -268,6 +268,24 @@ fn dead_bytes_lie_where_their_rewriting_crosses_no_rack() {
     assert!(racks(42..44).is_subset(&HashSet::from(most)), "beside the local parities of the other groups");
 }
 
+/// Of four full racks with dead bytes three are of the group whose changes go to the global parities' rack anyway. The fourth keeps a
+/// partition and gets its group's local parity, where that costs no other rack a whole part later.
+#[test]
+fn a_full_rack_with_dead_bytes_gets_the_local_parity_of_its_group() {
+    for (others, gets_it) in [(5, true), (8, true), (7, false)] {
+        let counts: Vec<u32> = (0..12).map(|rack| if rack < 4 { 12 } else { others }).collect();
+        let mut stream = pool_of(&counts, 5);
+        for of in &mut stream.pool {
+            let place = ["rack00", "rack01", "rack02", "rack03"].iter().position(|rack| *rack == of.rack.0);
+            of.dead_share = place.map_or(0.0, |place| 0.9 - 0.1 * place as f64);
+        }
+        let rack_of = stream.rack_of.clone();
+        let sites = stream.seal(0).unwrap().sites();
+        let locals: Vec<&str> = sites[42..44].iter().map(|site| &*rack_of[site].0).collect();
+        assert_eq!(locals.contains(&"rack03"), gets_it, "{others} elsewhere: {locals:?}");
+    }
+}
+
 #[test]
 fn full_sites_keep_their_members_and_get_no_parities() {
     // Each rack has one free site, and rack 3 has five: it must hold the four parities that lie together.

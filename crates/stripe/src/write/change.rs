@@ -77,6 +77,8 @@ pub struct StripeChange<'a> {
     is_entered: bool,
     /// The wide stripes that its chunks are members of.
     links: Links,
+    /// Its wide stripe's record is changed in the same transaction, and says where its chunks are to be: no links are looked up.
+    is_beside_wide: bool,
 }
 
 impl Drop for StripeChange<'_> {
@@ -98,6 +100,28 @@ impl<'a> StripeChange<'a> {
         stripe: OpenedStripe,
         priority: Priority,
     ) -> Result<Self, StripeError> {
+        Self::linked(writes, stripe, priority, false).await
+    }
+
+    /// Of the stripe of a member whose wide stripe has a change of its own, which closes together with this one
+    /// ([`StripeChange::add_swap`]): that one's record has the copies, and is judged by the wide stripe's rule.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(in crate::write) async fn beside_wide(
+        writes: &'a Writes,
+        stripe: OpenedStripe,
+        priority: Priority,
+    ) -> Result<Self, StripeError> {
+        Self::linked(writes, stripe, priority, true).await
+    }
+
+    async fn linked(
+        writes: &'a Writes,
+        stripe: OpenedStripe,
+        priority: Priority,
+        is_beside_wide: bool,
+    ) -> Result<Self, StripeError> {
         let OpenedStripe { id, row, record, profile, code } = stripe;
         let mut this = Self {
             writes,
@@ -112,6 +136,7 @@ impl<'a> StripeChange<'a> {
             entry: None,
             is_entered: false,
             links: Links::default(),
+            is_beside_wide,
         };
         this.learn_links().await?;
         this.learn_racks().await?;
@@ -121,6 +146,9 @@ impl<'a> StripeChange<'a> {
     /// Looks up the wide stripes of its chunks, until their records and this one's agree.
     async fn learn_links(&mut self) -> Result<(), StripeError> {
         let table = &self.writes.shared.table;
+        if self.is_beside_wide {
+            return Ok(());
+        }
         for _ in 0..ATTEMPTS {
             let all: Vec<usize> = (0..self.record.locations.len()).collect();
             self.links = Links::find(table, self.id, &self.record, &all).await?;
@@ -395,29 +423,41 @@ impl<'a> StripeChange<'a> {
         Ok(false)
     }
 
-    /// `false` when the record, or that of a wide stripe of what is moved, is not what it was when it was read last.
-    async fn try_swap(&self, replaced: &[GarbageChunk], debt: Debt) -> Result<bool, StripeError> {
+    /// Adds to `tx`, which then requires the record as it was read last, what closes this change: the record, the reverse index, and
+    /// garbage rows for what was `replaced`. The debt and the links are left to the caller.
+    pub(in crate::write) async fn add_swap(
+        &self,
+        tx: &mut Transaction,
+        replaced: &[GarbageChunk],
+    ) -> Result<(), StripeError> {
         let before: Stripe = self.row.record()?;
         let mut record = self.record.clone();
         let mut replaced = replaced.to_vec();
-        let moved: Vec<usize> = self.changed_since(&before);
         match self.entry.and_then(|generation| remove(&mut record, generation)) {
             Some(entry) => replaced.extend(unnamed_of(&record, &entry)),
             None => replaced.extend_from_slice(&self.strays),
         }
         let old = keys::placement_of(holders(&before));
         let new = self.writes.ensure_placement(&holders(&record)).await?;
-        let mut tx = self.unchanged();
-        put_record(&mut tx, self.id, &record, &before);
-        // Their wide stripes must be as they were when the new places were found legal: the rules hold for the rows that are swapped.
-        self.links.carry(&mut tx, &record, &moved);
+        tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
+        put_record(tx, self.id, &record, &before);
         if old != new {
             tx.delete(keys::reverse(old, self.id));
             tx.put(keys::reverse(new, self.id), Bytes::new());
         }
         if !replaced.is_empty() {
-            add_garbage(&mut tx, self.id, replaced);
+            add_garbage(tx, self.id, replaced);
         }
+        Ok(())
+    }
+
+    /// `false` when the record, or that of a wide stripe of what is moved, is not what it was when it was read last.
+    async fn try_swap(&self, replaced: &[GarbageChunk], debt: Debt) -> Result<bool, StripeError> {
+        let moved: Vec<usize> = self.changed_since(&self.row.record()?);
+        let mut tx = self.writes.shared.table.transaction();
+        self.add_swap(&mut tx, replaced).await?;
+        // Their wide stripes must be as they were when the new places were found legal: the rules hold for the rows that are swapped.
+        self.links.carry(&mut tx, &self.record, &moved);
         match debt {
             Debt::AsItIs => {}
             Debt::Paid => drop(tx.delete(keys::debt(self.id))),
@@ -440,7 +480,7 @@ impl<'a> StripeChange<'a> {
 
     /// Puts this change on top of the record as it is now. `false` when it cannot be: its entry is gone, the chunks that it
     /// replaces are not where they were, or their new places would break the rule. The entry is cancelled then.
-    async fn rebase(&mut self) -> Result<bool, StripeError> {
+    pub(in crate::write) async fn rebase(&mut self) -> Result<bool, StripeError> {
         let row = self.writes.shared.table.meta().get(&keys::stripe(self.id)).await?;
         let Some(row) = row else {
             self.entry = None;
@@ -476,7 +516,7 @@ impl<'a> StripeChange<'a> {
                 }
                 (self.record.wide_state, self.record.dropped) = (wanted.wide_state, wanted.dropped);
                 self.record.copies.extend(added);
-                self.obeys_rule(&changed)
+                self.obeys_rule()?
             };
         if !is_possible {
             self.cancel_entry().await;
@@ -484,19 +524,26 @@ impl<'a> StripeChange<'a> {
         Ok(is_possible)
     }
 
-    /// Whether the new places of these chunks are legal beside the others' and those that other changes expect.
-    fn obeys_rule(&self, changed: &[usize]) -> bool {
-        let (rule, racks, expected) = (self.rule(), self.racks(changed), self.expected_sites(changed));
-        changed.iter().filter(|&&index| self.record.locations[index].site != 0).all(|&index| {
+    /// Whether the places that it gives to chunks are legal beside the others' and those that other changes expect.
+    pub(in crate::write) fn obeys_rule(&self) -> Result<bool, StripeError> {
+        let before: Stripe = self.row.record()?;
+        let changed = self.changed_since(&before);
+        let (rule, racks, expected) = (self.rule(), self.racks(&changed), self.expected_sites(&changed));
+        let is_legal = |&index: &usize| {
             let site = self.record.locations[index].site;
-            let locations = self.record.locations.iter().enumerate();
-            let is_taken = locations.clone().any(|(other, at)| other != index && at.site == site)
+            let mut locations = self.record.locations.iter().enumerate();
+            let is_taken = locations.any(|(other, at)| other != index && at.site == site)
                 || expected.contains(&SiteId(site));
-            let places = racks.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            // A chunk comes from where it was: that a group is in a rack already is not to be said of the new place itself.
+            let from = self.rack_of(SiteId(before.locations[index].site));
+            let beside = |(of, rack)| (of, if of == index { &from } else { rack });
+            let places = racks.iter().enumerate().map(beside);
+            let places = places.filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
             // A site that is not known any more is repair's business.
             let is_admitted = racks[index].as_ref().is_none_or(|rack| rule.admits(index, rack, places));
             !is_taken && is_admitted && self.wide_admits(index, SiteId(site))
-        })
+        };
+        Ok(changed.iter().filter(|&&index| self.record.locations[index].site != 0).all(is_legal))
     }
 
     /// Whether the wide stripe of a chunk, if it is a member of one, lets it go to a site.

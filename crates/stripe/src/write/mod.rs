@@ -36,6 +36,8 @@ pub(crate) use release::{release_blocks, release_part, release_segment};
 pub use segment::SegmentWriter;
 pub(crate) use submit::submit;
 pub use wide::{Exchange, WidePlan, WideStep};
-pub(crate) use wide::{abort, admits_member, advance, drop_parities, exchange, leave, narrow_again};
+pub(crate) use wide::{
+    abort, admits_member, advance, drop_parities, exchange, leave, narrow_again, swap_local_parity,
+};
 pub use writes::SeparateWriter;
 pub(crate) use writes::Writes;

@@ -2,14 +2,17 @@
 //!
 //! - [`seal`]: partitions become members, step by step, and their own parities go.
 //! - [`exchange`]: a dead member leaves or is replaced, and a hole is filled.
+//! - [`swap`]: the local parity of a group goes to the rack that changes most.
 //! - [`links`]: what a change of a chunk's place means for the wide stripe that it is a member of.
 
 mod exchange;
 mod links;
 mod seal;
+mod swap;
 
 pub use exchange::Exchange;
 pub(crate) use exchange::{admits_member, exchange, leave};
 pub(super) use links::{Links, is_same_file};
 pub use seal::{WidePlan, WideStep};
 pub(crate) use seal::{abort, advance, drop_parities, narrow_again};
+pub(crate) use swap::swap_local_parity;

@@ -375,7 +375,7 @@ async fn make_parity(
     verify_made(writes, change, index, site, generation).await
 }
 
-/// A parity that was made is read back from its medium.
+/// A chunk that was made is read back from its medium.
 pub(super) async fn verify_made(
     writes: &Writes,
     change: &StripeChange<'_>,
@@ -387,7 +387,7 @@ pub(super) async fn verify_made(
     let info = handle.verify(ChunkId { stripe: change.id, index: index as u8, generation }).await?;
     match info.crc32c == change.record.locations[index].crc32c {
         true => Ok(()),
-        false => Err(inconsistent(change.id, format!("parity {index} is not what it was predicted to be"))),
+        false => Err(inconsistent(change.id, format!("chunk {index} is not what it was to be"))),
     }
 }
 

@@ -1,0 +1,180 @@
+//! The local parity of a group changes places with a member in another rack of the group.
+//!
+//! What changes in a member is sent to the rack of its local parity, unless it is there. So the local parity belongs into the rack that
+//! changes most ([`striate_plan::swap_due`]; ECWide §4.3). Both chunks are copied, each into the other's rack, under entries in the
+//! records of both stripes, and one transaction names both copies: of two, the first would leave a rack with one chunk more than may be
+//! lost. No content changes, so that changes of other places go on beside it.
+
+use std::cmp::Reverse;
+
+use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
+use striate_meta::records::WideState;
+use striate_site::Priority;
+
+use super::exchange::Exchange;
+use super::links::{copy_of, is_same_file};
+use super::seal::{commit, members, verify_made};
+use crate::error::StripeError;
+use crate::write::change::{FileAt, StripeChange};
+use crate::write::writes::Writes;
+
+/// So often a transaction is tried again that loses against other changes.
+const ATTEMPTS: usize = 8;
+
+/// A chunk that is to go to another place.
+struct Side<'a> {
+    change: StripeChange<'a>,
+    index: usize,
+}
+
+impl Side<'_> {
+    fn site(&self) -> SiteId {
+        SiteId(self.change.record.locations[self.index].site)
+    }
+
+    fn rack(&self) -> Option<RackId> {
+        self.change.racks(&[]).swap_remove(self.index)
+    }
+}
+
+/// Has the local parity of a position's group change places with the member there. [`Exchange::Unfit`] where there is none, both are
+/// in one rack, or no sites of the two racks suit.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn swap_local_parity(
+    writes: &Writes,
+    id: StripeId,
+    position: usize,
+) -> Result<Exchange, StripeError> {
+    let table = &writes.shared.table;
+    let Some(wide) = table.find(id).await? else { return Ok(Exchange::NotNow) };
+    let member = members(&wide.record).find(|&(at, ..)| at == position);
+    let group = wide.code.local_group_of(position);
+    let (Some((_, own, index)), Some(group)) = (member, group) else { return Ok(Exchange::Unfit) };
+    let Some(own) = table.find(own).await? else { return Ok(Exchange::NotNow) };
+    let is_sealed = matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete);
+    let is_claimed = own.wide_of(index) == Some((id, position));
+    // To wait for changes that are under way is a courtesy: this one would be cancelled, or go on beside them.
+    let is_quiet = wide.record.entries.is_empty() && own.record.entries.is_empty();
+    if !is_sealed || !is_quiet || !is_claimed {
+        return Ok(Exchange::NotNow);
+    }
+    let parity = wide.code.k() + group;
+    let local = StripeChange::new(writes, wide, Priority::Background).await?;
+    let member = StripeChange::beside_wide(writes, own, Priority::Background).await?;
+    let copy = &local.record.locations[position];
+    if !is_same_file(copy, &member.record.locations[index]) || copy.site == 0 {
+        return Ok(Exchange::NotNow);
+    }
+    let (local, member) = (Side { change: local, index: parity }, Side { change: member, index });
+    match (local.site().0, places(writes, &local, &member, position)) {
+        (0, _) => Ok(Exchange::NotNow),
+        (_, None) => Ok(Exchange::Unfit),
+        (_, Some(places)) => swap_to(writes, local, member, position, places).await,
+    }
+}
+
+/// Where the local parity and the member may go: sites of each other's racks, the very places of each other where that may be, and
+/// else the emptiest.
+fn places(writes: &Writes, local: &Side<'_>, member: &Side<'_>, position: usize) -> Option<[SiteId; 2]> {
+    let (parity, index) = (local.index, member.index);
+    let racks = (local.rack()?, member.rack()?);
+    if racks.0 == racks.1 {
+        return None;
+    }
+    let is_taken = |change: &StripeChange<'_>, own: &[usize], site: SiteId| {
+        let mut others = change.record.locations.iter().enumerate().filter(|(at, _)| !own.contains(at));
+        others.any(|(_, at)| at.site == site.0) || change.expected_sites(own).contains(&site)
+    };
+    let is_taken_in_wide = |site: SiteId| is_taken(&local.change, &[parity, position], site);
+    let mut candidates = writes.shared.sites.candidates();
+    let mut choose = |rack: &RackId, best: SiteId, is_taken: &dyn Fn(SiteId) -> bool| {
+        candidates.sort_by_key(|of| (of.site != best, Reverse(of.free_bytes), of.site));
+        candidates.iter().find(|of| of.rack == *rack && !is_taken(of.site)).map(|of| of.site)
+    };
+    let of_local = choose(&racks.1, member.site(), &is_taken_in_wide)?;
+    let of_member = choose(&racks.0, local.site(), &|site| {
+        is_taken_in_wide(site) || is_taken(&member.change, &[index], site)
+    })?;
+    Some([of_local, of_member])
+}
+
+async fn swap_to(
+    writes: &Writes,
+    mut local: Side<'_>,
+    mut member: Side<'_>,
+    position: usize,
+    [of_local, of_member]: [SiteId; 2],
+) -> Result<Exchange, StripeError> {
+    let Some(generation) = local.change.open(&[(local.index, of_local)]).await? else {
+        return Ok(Exchange::NotNow);
+    };
+    let generations = match member.change.open(&[(member.index, of_member)]).await? {
+        Some(of_member) => [generation, of_member],
+        None => {
+            local.change.give_up(&[], generation).await;
+            return Ok(Exchange::NotNow);
+        }
+    };
+    let done = copy_and_close(writes, &mut local, &mut member, position, [of_local, of_member], generations);
+    let done = done.await?;
+    if done != Exchange::Done {
+        local.change.give_up(&[], generations[0]).await;
+        member.change.give_up(&[], generations[1]).await;
+    }
+    Ok(done)
+}
+
+/// Copies both and names the copies. Unless that is done, the entries are the caller's to give up.
+async fn copy_and_close(
+    writes: &Writes,
+    local: &mut Side<'_>,
+    member: &mut Side<'_>,
+    position: usize,
+    [of_local, of_member]: [SiteId; 2],
+    [generation, generation_of_member]: [Generation; 2],
+) -> Result<Exchange, StripeError> {
+    for (side, to, generation) in [(&*local, of_local, generation), (member, of_member, generation_of_member)]
+    {
+        if let Err(error) = copy(writes, side, to, generation).await {
+            let stripe = side.change.id;
+            tracing::debug!(%stripe, index = side.index, %error, "a chunk cannot change places with another now");
+            return Ok(Exchange::NotNow);
+        }
+    }
+    let replaced = local.change.replace(local.index, of_local, generation);
+    let of_member = member.change.replace(member.index, of_member, generation_of_member);
+    local.change.record.locations[position] = copy_of(&member.change.record.locations[member.index]);
+    if !local.change.obeys_rule()? || !member.change.obeys_rule()? {
+        return Ok(Exchange::Unfit);
+    }
+    for _ in 0..ATTEMPTS {
+        let mut tx = writes.shared.table.transaction();
+        local.change.add_swap(&mut tx, replaced.as_slice()).await?;
+        member.change.add_swap(&mut tx, of_member.as_slice()).await?;
+        if commit(writes, tx, &[local.change.id, member.change.id]).await? {
+            local.change.note_closed();
+            member.change.note_closed();
+            return Ok(Exchange::Done);
+        }
+        // The wide stripe's record says where both are to be, and is judged as a whole.
+        if !local.change.rebase().await? || !member.change.rebase().await? {
+            break;
+        }
+    }
+    Ok(Exchange::NotNow)
+}
+
+/// A chunk as it is, at another place, and read back from its medium there.
+async fn copy(
+    writes: &Writes,
+    side: &Side<'_>,
+    to: SiteId,
+    generation: Generation,
+) -> Result<(), StripeError> {
+    let chunk: ChunkId = side.change.chunk(side.index);
+    let file = FileAt { chunk, len: side.change.record.chunk_len, site: side.site() };
+    side.change.assemble_sum((side.index, to), generation, &[(1, file)]).await?;
+    verify_made(writes, &side.change, side.index, to, generation).await
+}
