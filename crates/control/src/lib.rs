@@ -88,7 +88,9 @@ pub use repair::{RepairOutcome, repair_stripe};
 pub use repair_pace::RepairLimits;
 pub use repair_service::{RepairOptions, RepairService};
 pub use scrub::keep_scrubbing;
-pub use sealing::{SealOptions, SealReport, TellSealed, cold_of, leave_dead, resume_wide, seal_bucket};
+pub use sealing::{
+    SealOptions, SealReport, TellSealed, cold_of, cold_warnings, leave_dead, resume_wide, seal_bucket,
+};
 pub use statistics::{SiteLoadView, SiteStatistics};
 pub use unpacking::{TellUnpacked, UnpackProgress, UnpackReport, split_packed, unpack_bucket};
 pub use upgrade::{FinalizeError, Gate, GateView, LEADER_ROLE, ProcessReport, Reader};

@@ -1,7 +1,7 @@
 //! What packing has seen and done, written down where people see it from every process.
 
 use bytes::Bytes;
-use striate_core::{Profile, StripeId};
+use striate_core::StripeId;
 use striate_meta::records::{PackedBucket, PackingFigures, PackingWork, SealedFigures};
 use striate_meta::{Row, keys, records};
 use striate_runtime::Instant;
@@ -68,8 +68,9 @@ pub(crate) async fn write_sealed(
     let key = keys::packed_bucket(bucket);
     let row = stripes.meta().get(&key).await?;
     let mut record: PackedBucket = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+    let swapped_before = record.sealed.as_ref().map_or(0, |before| before.swapped);
     record.sealed = Some(SealedFigures {
-        profile: options.profiles().iter().map(Profile::to_string).collect::<Vec<_>>().join(", "),
+        profile: options.profile_texts(),
         cold_stripes: report.cold_stripes,
         sealed_stripes: report.sealed_stripes,
         half_sealed: report.half_sealed,
@@ -78,6 +79,7 @@ pub(crate) async fn write_sealed(
         not_packed: report.not_packed,
         not_packed_bytes: report.not_packed_bytes,
         warnings: report.warnings.clone(),
+        swapped: swapped_before + report.swapped,
     });
     put(stripes, key, records::encode(&record)).await;
     Ok(())

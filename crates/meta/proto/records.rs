@@ -1000,6 +1000,9 @@ pub struct SealedFigures {
     /// What racks lack for the profile, in words.
     #[prost(string, repeated, tag = "9")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Local parities that went to the racks that change most, at all looks until now.
+    #[prost(uint64, tag = "10")]
+    pub swapped: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PackingFigures {

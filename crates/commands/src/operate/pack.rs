@@ -212,6 +212,10 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
         write!(line, "; {} small cold objects ({bytes}) are not packed", of.not_packed)
             .expect("writing to a string");
     }
+    if of.swapped > 0 {
+        write!(line, "; {} local parities went to the racks that change most", of.swapped)
+            .expect("writing to a string");
+    }
     for warning in &of.warnings {
         write!(line, "\n  warning: {}", printable(warning)).expect("writing to a string");
     }
@@ -413,6 +417,7 @@ mod tests {
                 waiting: 8,
                 held_up: Some("rack7 can supply 2 of 4".to_owned()),
                 warnings: vec!["wide(42,15,4) uses all 12 racks".to_owned()],
+                swapped: 3,
                 ..SealedState::default()
             }),
         };
@@ -423,7 +428,8 @@ mod tests {
             "32.0 MiB    128.0 MiB",
             "1.0 KiB (1)",
             "logs is not packed: it is off",
-            "photos is sealed as wide(42,15,4): of 9 cold stripes 7 are, 1 in part; 8 partitions wait: rack7 can supply 2 of 4\n  \
+            "photos is sealed as wide(42,15,4): of 9 cold stripes 7 are, 1 in part; 8 partitions wait: rack7 can supply 2 of 4; \
+             3 local parities went to the racks that change most\n  \
              warning: wide(42,15,4) uses all 12 racks\n",
             "all  ",
             "7-1",

@@ -1,9 +1,15 @@
-//! Whether racks suit a wide profile: what `pack status` warns of, since sealing cannot mend it.
+//! Whether racks suit a wide profile: what `pack status` and `status` warn of, since sealing cannot mend it.
 
 use std::collections::BTreeMap;
 
 use striate_core::RackId;
+use striate_meta::keys;
+use striate_meta::records::{Bucket, PackedBucket};
 use striate_plan::WideGeometry;
+use striate_stripe::{StripeError, Stripes};
+
+use super::{SealOptions, cold_of, geometry_of};
+use crate::rows::Rows;
 
 /// Cold data chunks by the racks that they are in.
 pub(super) type InRacks = BTreeMap<RackId, u64>;
@@ -39,6 +45,44 @@ pub(super) fn warnings(geometry: &WideGeometry, racks: usize, in_racks: &InRacks
         }
     }
     warnings
+}
+
+/// The buckets whose cold data the racks do not suit, and what is amiss, in words: as the last look at what is cold has found it, or,
+/// where there was none under the bucket's profiles yet, whether a spare rack is missing.
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn cold_warnings(stripes: &Stripes) -> Result<BTreeMap<String, Vec<String>>, StripeError> {
+    let mut found = BTreeMap::new();
+    let mut rows = Rows::with_prefix(keys::BUCKETS);
+    while let Some(page) = rows.next(stripes).await? {
+        for row in page {
+            let bucket: Bucket = row.record()?;
+            let Some(options) = cold_of(stripes, &bucket)? else { continue };
+            let warnings = warnings_of(stripes, &bucket.name, &options).await?;
+            if !warnings.is_empty() {
+                found.insert(bucket.name, warnings);
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn warnings_of(
+    stripes: &Stripes,
+    bucket: &str,
+    options: &SealOptions,
+) -> Result<Vec<String>, StripeError> {
+    let row = stripes.meta().get(&keys::packed_bucket(bucket)).await?;
+    let seen: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
+    let seen = seen.and_then(|seen| seen.sealed).filter(|seen| seen.profile == options.profile_texts());
+    if let Some(seen) = seen {
+        return Ok(seen.warnings);
+    }
+    let (racks, nothing) = (stripes.rack_count(), InRacks::new());
+    let of = |profile| Ok(warnings(&geometry_of(profile)?, racks, &nothing));
+    let each: Vec<Vec<String>> = options.profiles().iter().map(of).collect::<Result<_, StripeError>>()?;
+    Ok(each.concat())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use striate_stripe::{StripeError, Stripes, wide_of};
 
 use super::SealOptions;
 use super::balance::InRacks;
+use super::local_parities::Changing;
 use super::target::{Living, Target};
 use crate::object_stripes::stripes_of;
 use crate::rows::Rows;
@@ -53,6 +54,8 @@ pub(super) struct Cold {
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
     /// Wide stripes that some are in.
     pub(super) wide: BTreeSet<StripeId>,
+    /// How much of the members of wide stripes is expected to change.
+    pub(super) changing: Changing,
     /// Cold stripes that have parities although all their data chunks are in wide stripes: they were hot.
     pub(super) cooled: Vec<StripeId>,
     /// Objects that are cold, and not in stripes that are sealed: too small, and not packed.
@@ -165,6 +168,9 @@ impl Cold {
     ) -> Result<(), StripeError> {
         let dead = record.packed_bytes.saturating_sub(living_bytes);
         let is_worn = dead as f64 > options.dead_share * record.packed_bytes as f64;
+        let dead_share = dead as f64 / record.packed_bytes.max(1) as f64;
+        // What is worn is written anew, all of it.
+        self.changing.expect(record, if is_worn { 1.0 } else { dead_share });
         if is_worn || !record.copies.is_empty() {
             return Ok(());
         }
@@ -188,7 +194,7 @@ impl Cold {
                 site,
                 rack: stripes.site(site)?.rack(),
                 open_siblings: free.len(),
-                dead_share: dead as f64 / record.packed_bytes.max(1) as f64,
+                dead_share,
                 is_overdue: since_ms <= overdue_ms,
             })
         });

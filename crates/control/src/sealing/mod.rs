@@ -7,6 +7,7 @@
 //! - [`balance`]: whether racks suit the profiles.
 //! - [`target`]: into which wide stripes, and when: by storage classes and by age.
 //! - [`cold`]: what is cold of a bucket.
+//! - [`local_parities`]: they go to the racks that are expected to change most.
 //! - [`vacancies`]: places of dead members, and holes, are given to others.
 //!
 //! Wide stripes that a process left half made are gone on with first, whoever began them. A stripe that is dead leaves its wide stripes
@@ -14,6 +15,7 @@
 
 mod balance;
 mod cold;
+mod local_parities;
 mod target;
 mod vacancies;
 
@@ -28,10 +30,12 @@ use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
-use striate_stripe::{Exchange, Packer, StripeError, Stripes, WidePlan, WideStep};
+use striate_stripe::{Exchange, OpenedStripe, Packer, StripeError, Stripes, WidePlan, WideStep};
 
+pub use self::balance::cold_warnings;
 use self::balance::warnings;
 use self::cold::Cold;
+use self::local_parities::swap_local_parities;
 use self::vacancies::{dead_stripes, fill_vacancies};
 use crate::pack_journal::write_sealed;
 use crate::rows::Rows;
@@ -82,6 +86,11 @@ impl SealOptions {
         }
         profiles
     }
+
+    /// Their texts, in one.
+    pub(crate) fn profile_texts(&self) -> String {
+        self.profiles().iter().map(Profile::to_string).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// What sealing has done, and what waits.
@@ -109,6 +118,8 @@ pub struct SealReport {
     pub warnings: Vec<String>,
     /// Dead members whose places others have taken, and holes that were filled.
     pub replaced: u64,
+    /// Local parities that went to the rack of their group that is expected to change most.
+    pub swapped: u64,
     /// Objects that are cold, too small to be sealed, and not packed.
     pub not_packed: u64,
     /// Bytes of these.
@@ -151,7 +162,7 @@ pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>,
 /// When the metadata store fails.
 pub async fn leave_dead(stripes: &Stripes) -> Result<u64, StripeError> {
     let mut left = 0;
-    for id in dead_stripes(stripes).await? {
+    for OpenedStripe { id, .. } in dead_stripes(stripes).await? {
         match stripes.leave_wide(id).await? {
             Exchange::Done => left += 1,
             Exchange::NotNow | Exchange::Unfit => {
@@ -180,7 +191,11 @@ pub fn seal_bucket<'a>(
         for &id in &cold.cooled {
             stripes.drop_narrow_parities(id).await?;
         }
-        run.report.replaced = fill_vacancies(stripes, &mut cold).await?;
+        let dead = dead_stripes(stripes).await?;
+        dead.iter().for_each(|of| cold.changing.expect(&of.record, 1.0));
+        // Before what is dead leaves: that is the change that they are to be near.
+        run.report.swapped = swap_local_parities(stripes, &cold.changing).await?;
+        run.report.replaced = fill_vacancies(stripes, &mut cold, &dead).await?;
         for (of, pool) in std::mem::take(&mut cold.pools) {
             let profile = stripes.profiles().parse(&of.profile)?;
             if run.seal(profile, &cold.chunk_lens, pool, tell).await?.is_break() {
@@ -189,9 +204,10 @@ pub fn seal_bucket<'a>(
         }
         packer.partitions_wait(bucket, run.waiting.into_iter());
         run.report.count(stripes, &cold).await?;
-        for (profile, in_racks) in &cold.in_racks {
-            let geometry = geometry_of(&stripes.profiles().parse(profile)?)?;
-            run.report.warnings.extend(warnings(&geometry, stripes.rack_count(), in_racks));
+        for profile in options.profiles() {
+            let in_racks = cold.in_racks.remove(&profile.to_string()).unwrap_or_default();
+            let racks = stripes.rack_count();
+            run.report.warnings.extend(warnings(&geometry_of(&profile)?, racks, &in_racks));
         }
         write_sealed(stripes, bucket, options, &run.report).await?;
         Ok(run.report)

@@ -17,29 +17,29 @@ use crate::rows::Rows;
 ///
 /// # Errors
 /// When the metadata store fails.
-pub(super) async fn dead_stripes(stripes: &Stripes) -> Result<Vec<StripeId>, StripeError> {
+pub(super) async fn dead_stripes(stripes: &Stripes) -> Result<Vec<OpenedStripe>, StripeError> {
     let (mut dead, mut rows) = (Vec::new(), Rows::with_prefix(keys::CHANGES));
     while let Some(page) = rows.next(stripes).await? {
         for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
-            if stripes.find(id).await?.is_some_and(|stripe| stripe.record.dead) {
-                dead.push(id);
-            }
+            dead.extend(stripes.find(id).await?.filter(|stripe| stripe.record.dead));
         }
     }
     Ok(dead)
 }
 
-/// Gives vacant places to cold partitions, which are then taken out of their pools. Answers how many places were taken.
+/// Gives vacant places, those of `dead` stripes among them, to cold partitions, which are then taken out of their pools. Answers how
+/// many places were taken.
 ///
 /// # Errors
 /// When the metadata store fails.
-pub(super) async fn fill_vacancies(stripes: &Stripes, cold: &mut Cold) -> Result<u64, StripeError> {
-    let dead: BTreeSet<StripeId> = dead_stripes(stripes).await?.into_iter().collect();
+pub(super) async fn fill_vacancies(
+    stripes: &Stripes,
+    cold: &mut Cold,
+    dead: &[OpenedStripe],
+) -> Result<u64, StripeError> {
     let mut wide = std::mem::take(&mut cold.wide);
-    for &id in &dead {
-        let of = stripes.find(id).await?;
-        wide.extend(of.iter().flat_map(|of| &of.record.locations).filter_map(wide_of).map(|(wide, _)| wide));
-    }
+    wide.extend(dead.iter().flat_map(|of| &of.record.locations).filter_map(wide_of).map(|(wide, _)| wide));
+    let dead: BTreeSet<StripeId> = dead.iter().map(|of| of.id).collect();
     let mut taken = 0;
     for id in wide {
         let Some(of) = stripes.find(id).await? else { continue };

@@ -8,7 +8,8 @@ use striate_client::{
     ClassSetting, CopyRequest, CreateBucket, ExpectedDigests, ObjectAttributes, PutRequest, WriteCondition,
 };
 use striate_control::{
-    PackReport, SealOptions, SealReport, cold_of, leave_dead, pack_bucket, repack_marked, seal_bucket, verify,
+    PackReport, SealOptions, SealReport, cold_of, cold_warnings, leave_dead, pack_bucket, repack_marked,
+    seal_bucket, verify,
 };
 use striate_core::{StorageClass, StripeId};
 use striate_meta::records::{Bucket, Object, Stripe, object::Body};
@@ -342,4 +343,25 @@ async fn what_a_bucket_says_of_its_classes_is_what_is_sealed() {
     let options = cold_of(stripes, &bucket).unwrap().unwrap();
     assert_eq!(options.cold_profile, None);
     assert_eq!(options.classes, BTreeMap::from([(ARCHIVE, OTHER_WIDE.parse().unwrap())]));
+}
+
+/// Racks may go when a bucket has its profile: what is missing is said before the first look, and then as the last look has found it.
+#[tokio::test(start_paused = true)]
+async fn buckets_whose_cold_data_the_racks_do_not_suit_are_named() {
+    let mut classes = Classes::start().await;
+    let warnings = async |classes: &Classes| cold_warnings(classes.cluster.client.stripes()).await.unwrap();
+    classes.cluster.spread_over_racks(5);
+    assert!(warnings(&classes).await.is_empty(), "no bucket has a wide profile");
+    classes.cluster.spread_over_racks(6);
+    classes.set_classes(&[(IA, WIDE)]).await;
+    assert!(warnings(&classes).await.is_empty());
+    classes.cluster.spread_over_racks(5);
+    let found = warnings(&classes).await;
+    assert!(found.len() == 1 && found[BUCKET][0].contains("uses all 5 racks"), "{found:?}");
+    classes.put_small(IA, 4).await;
+    assert_eq!(classes.seal().await.warnings, found[BUCKET]);
+    assert_eq!(warnings(&classes).await, found);
+    classes.cluster.spread_over_racks(6);
+    classes.seal().await;
+    assert!(warnings(&classes).await.is_empty(), "there is a spare rack again");
 }

@@ -17,7 +17,7 @@ use crate::dying::{Death, DyingStore, dying_client};
 use crate::sealing::{OBJECTS, Sealing, WIDE, len, name, pack_options};
 
 impl Sealing {
-    async fn delete(&mut self, keys: impl Iterator<Item = usize>) {
+    pub async fn delete(&mut self, keys: impl Iterator<Item = usize>) {
         for key in keys {
             let condition = WriteCondition::default();
             assert!(self.cluster.client.delete(BUCKET, &name(key), condition).await.unwrap());
@@ -42,7 +42,7 @@ impl Sealing {
         repack_marked(self.cluster.client.stripes(), &self.packer, &pack_options()).await.unwrap();
     }
 
-    async fn leave(&self) -> u64 {
+    pub async fn leave(&self) -> u64 {
         leave_dead(self.cluster.client.stripes()).await.unwrap()
     }
 
@@ -56,7 +56,7 @@ impl Sealing {
     }
 
     /// Of each wide stripe three members of one group are lost, as many as it bears: the local parity and two global ones must be right.
-    async fn assert_parities(&self) {
+    pub async fn assert_parities(&self) {
         for (id, record) in self.wide_stripes().await {
             let members = (5..10).filter(|&position| !is_hole(&record, position));
             for position in members.take(3) {
@@ -70,7 +70,7 @@ impl Sealing {
         self.assert_clean().await;
     }
 
-    async fn assert_clean(&self) {
+    pub async fn assert_clean(&self) {
         let verified = verify(self.cluster.client.stripes(), go_on).await.unwrap();
         assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
     }

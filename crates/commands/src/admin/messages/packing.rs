@@ -132,4 +132,7 @@ pub struct SealedState {
     /// What racks lack for the profile, in words.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// Local parities that went to the racks that change most, at all looks until now.
+    #[serde(default)]
+    pub swapped: u64,
 }

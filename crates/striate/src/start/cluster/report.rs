@@ -46,6 +46,9 @@ impl Cluster {
         let sites = self.inner.runtime.run_blocking(move || this.site_states(&asked)).await;
         warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
         warnings.extend(packing.as_ref().and_then(unreleasable));
+        // Where the metadata cannot be read that is said already.
+        let unsuited = striate_control::cold_warnings(self.inner.client.stripes()).await.unwrap_or_default();
+        warnings.extend(unsuitable(&unsuited));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.id(),
@@ -244,6 +247,17 @@ fn unreleasable(packing: &PackingState) -> Option<String> {
     })
 }
 
+/// Says of which buckets the racks do not suit what is cold, if there are any, and the way out.
+fn unsuitable(buckets: &BTreeMap<String, Vec<String>>) -> Option<String> {
+    let (name, warnings) = buckets.iter().next()?;
+    let others = match buckets.len() - 1 {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let more = if buckets.len() + warnings.len() > 2 { "; `striate pack status` says more" } else { "" };
+    Some(format!("the racks do not suit what is cold of {name}{others}: {}{more}", warnings.first()?))
+}
+
 fn replace_hint(what: &str, path: &str) -> String {
     format!("{what}; `striate disk replace {path}`")
 }
@@ -280,6 +294,23 @@ fn total_capacity(stores: impl Iterator<Item = StoreStatus>) -> Capacity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buckets_whose_cold_data_the_racks_do_not_suit_are_warned_of_in_one_line() {
+        let of = |name: &str, warnings: &[&str]| {
+            (name.to_owned(), warnings.iter().map(|&warning| warning.to_owned()).collect())
+        };
+        let line = |buckets: Vec<(String, Vec<String>)>| unsuitable(&BTreeMap::from_iter(buckets));
+        assert_eq!(line(Vec::new()), None);
+        let all_racks = "wide(42,15,4) uses all 12 racks; add a rack";
+        let one = line(vec![of("archive", &[all_racks])]).unwrap();
+        assert_eq!(one, format!("the racks do not suit what is cold of archive: {all_racks}"));
+        let more = "; `striate pack status` says more";
+        let two = line(vec![of("archive", &[all_racks, "rack1 holds 50.0%"])]).unwrap();
+        assert_eq!(two, one.clone() + more);
+        let others = line(vec![of("archive", &[all_racks]), of("logs", &[all_racks])]).unwrap();
+        assert!(others.contains("archive and 1 more: wide") && others.ends_with(more), "{others}");
+    }
 
     #[test]
     fn a_shared_file_system_is_counted_once() {

@@ -205,6 +205,7 @@ fn sealed_state(figures: records::SealedFigures) -> SealedState {
         not_packed: figures.not_packed,
         not_packed_bytes: figures.not_packed_bytes,
         warnings: figures.warnings,
+        swapped: figures.swapped,
     }
 }
 

@@ -1,0 +1,67 @@
+//! Local parities change places with members of the racks that are expected to change most ([`striate_plan::swap_due`]): what is
+//! dead of a member will be written again, or leaves, and is then sent to its local parity.
+
+use std::collections::BTreeMap;
+
+use striate_core::{RackId, SiteId, StripeId};
+use striate_meta::records::{Stripe, WideState};
+use striate_plan::{ChangingMember, swap_due};
+use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
+
+/// The shares of members that are expected to change, by wide stripe and position; what is not here stays as it is.
+#[derive(Debug, Default)]
+pub(super) struct Changing(BTreeMap<StripeId, BTreeMap<usize, f64>>);
+
+impl Changing {
+    /// Of a stripe's chunks this share is expected to change, 0 to 1.
+    pub(super) fn expect(&mut self, stripe: &Stripe, share: f64) {
+        if share > 0.0 {
+            for (wide, position) in stripe.locations.iter().filter_map(wide_of) {
+                self.0.entry(wide).or_default().insert(position, share);
+            }
+        }
+    }
+}
+
+/// Brings local parities to where they should be; answers how many.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(super) async fn swap_local_parities(stripes: &Stripes, changing: &Changing) -> Result<u64, StripeError> {
+    let mut swapped = 0;
+    for (&id, shares) in &changing.0 {
+        let Some(wide) = stripes.find(id).await? else { continue };
+        if !matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete) {
+            continue;
+        }
+        for group in 0..wide.code.local_groups().len() {
+            let Some(position) = due(stripes, &wide, group, shares) else { continue };
+            match stripes.swap_local_parity(id, position).await? {
+                Exchange::Done => {
+                    swapped += 1;
+                    tracing::info!(wide = %id, group, position, "a local parity went to the rack that changes most");
+                }
+                not_done => tracing::debug!(wide = %id, group, ?not_done, "a local parity stays where it is"),
+            }
+        }
+    }
+    Ok(swapped)
+}
+
+/// The position of the member with which the local parity of a group should change places.
+fn due(stripes: &Stripes, wide: &OpenedStripe, group: usize, shares: &BTreeMap<usize, f64>) -> Option<usize> {
+    let (k, groups) = (wide.code.k(), wide.code.local_groups().len());
+    let rack = |chunk: usize| -> Option<RackId> {
+        Some(stripes.site(SiteId(wide.record.locations[chunk].site))?.rack())
+    };
+    let globals: Vec<RackId> = (k + groups..wide.code.n()).filter_map(rack).collect();
+    let is_member = |&position: &usize| {
+        wide.code.local_group_of(position) == Some(group) && !is_hole(&wide.record, position)
+    };
+    let member = |position: usize| {
+        let share = shares.get(&position).copied().unwrap_or_default();
+        Some(ChangingMember { position, rack: rack(position)?, share })
+    };
+    let members: Vec<ChangingMember> = (0..k).filter(is_member).filter_map(member).collect();
+    swap_due(&rack(k + group)?, &globals, &members)
+}
