@@ -1,7 +1,7 @@
 //! Sealing, in the process that leads: partitions that have stood for some seconds become members of wide stripes, or take the places
 //! of dead ones. What was left half made is gone on with until the run ends, and what is dead leaves its wide stripes. An operator looks at
 //! wide stripes that are being built, goes on with some beside the service, and gives some up; and has some that are sealed get
-//! parities of their own again.
+//! parities of their own again, or members change places with their local parities, whether that saves anything or not.
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::cluster::Cluster;
 use super::invariants;
 use super::operation::{BUCKET, Kind};
 use super::steps::as_service;
+use super::wide::has_members;
 
 /// What has stood for a time between these is cold.
 const COLD_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
@@ -23,6 +24,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const LEFT: u64 = 4;
 /// In one of so many looks the operator has a sealed stripe get parities of its own again.
 const NARROW_AGAIN: u64 = 6;
+/// In one of so many looks a member of a sealed wide stripe changes places with its group's local parity.
+const SWAPPED: u64 = 3;
 /// Of so many wide stripes that the operator finds unfinished one is given up.
 const GIVEN_UP: u64 = 10;
 
@@ -76,6 +79,13 @@ pub async fn keep_interfering(cluster: &Cluster, client: &Client) {
             && let Some(id) = cluster.choose(&dropped)
         {
             let _ = client.stripes().narrow_again(id).await;
+        }
+        let sealed: Vec<_> = found.iter().filter(|(_, record)| has_members(record)).collect();
+        if cluster.draw(SWAPPED) == 0
+            && let Some((id, record)) = cluster.choose(&sealed)
+        {
+            let position = cluster.draw(record.members.len() as u64) as usize;
+            let _ = client.stripes().swap_local_parity(*id, position).await;
         }
         found.retain(|(_, record)| matches!(record.wide_state(), WideState::Building | WideState::Aborting));
         let Some((id, _)) = cluster.choose(&found).filter(|_| cluster.moves_chunks()) else { continue };

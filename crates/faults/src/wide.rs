@@ -33,6 +33,8 @@ pub struct Sealing {
     pub placed_anew: u64,
     /// Places in sealed wide stripes that dead members have left, or others have taken.
     pub exchanged: u64,
+    /// Local parities that have changed places with a member.
+    pub swapped: u64,
     /// Stripes that have got parities of their own again.
     pub narrow_again: u64,
 }
@@ -46,6 +48,7 @@ impl Sealing {
         self.dropped += other.dropped;
         self.placed_anew += other.placed_anew;
         self.exchanged += other.exchanged;
+        self.swapped += other.swapped;
         self.narrow_again += other.narrow_again;
     }
 
@@ -60,6 +63,10 @@ impl Sealing {
         self.dropped += u64::from(now_of.1 && !before_of.1);
         self.narrow_again += u64::from(before_of.1 && !now_of.1);
         let Some(before) = before.filter(|before| is_sealed(before)) else { return };
+        if swaps_local_parity(before, now) {
+            self.swapped += 1;
+            return;
+        }
         let both = before.locations.iter().zip(&now.locations).zip(before.members.iter().zip(&now.members));
         for (_, (left, came)) in both.filter(|((before, now), _)| file(before) != file(now)) {
             match left == came {
@@ -68,6 +75,16 @@ impl Sealing {
             }
         }
     }
+}
+
+/// Whether a wide stripe's local parity has changed places with a member: nothing else moves both a parity and a member.
+pub fn swaps_local_parity(before: &Stripe, now: &Stripe) -> bool {
+    let k = now.members.len();
+    let places = || before.locations.iter().zip(&now.locations).enumerate();
+    let moves = |of: std::ops::Range<usize>| {
+        places().any(|(at, (before, now))| of.contains(&at) && before.site != now.site)
+    };
+    before.members == now.members && moves(0..k) && moves(k..now.locations.len())
 }
 
 /// Judges the stripes whose records a transaction has written or removed, as they are now.
@@ -232,6 +249,22 @@ mod tests {
             check(&broken, StripeId::new(9, 9), wide, 2, find);
         }
         broken.first().map(|(invariant, _)| invariant)
+    }
+
+    #[test]
+    fn a_swap_is_what_moves_a_parity_and_a_member() {
+        let (before, swaps) = (wide(), |now: &Stripe| swaps_local_parity(&wide(), now));
+        let moved = |chunks: &[usize]| {
+            let mut now = before.clone();
+            chunks.iter().for_each(|&at| now.locations[at].site += 10);
+            now
+        };
+        assert!(swaps(&moved(&[1, 2])) && !swaps(&moved(&[0, 1])) && !swaps(&moved(&[2])));
+        assert!(!swaps(&Stripe { members: wide().members[..1].to_vec(), ..moved(&[1, 2]) }));
+        let mut counts = Sealing::default();
+        counts.count(Some(&before), &moved(&[1, 2]));
+        counts.count(Some(&before), &moved(&[1]));
+        assert_eq!((counts.swapped, counts.placed_anew), (1, 1));
     }
 
     #[test]

@@ -107,6 +107,8 @@ pub enum Mutation {
     ReleaseIgnoresMembers,
     /// When a member leaves or comes in, the local parity is made anew and the global ones stay.
     ExchangeForgetsGlobals,
+    /// A local parity and a member change places in two transactions.
+    SwapInTwoTransactions,
 }
 
 impl Mutation {
@@ -148,6 +150,7 @@ impl Mutation {
         Self::OldWideRow,
         Self::ReleaseIgnoresMembers,
         Self::ExchangeForgetsGlobals,
+        Self::SwapInTwoTransactions,
     ];
 
     /// Its name on the command line.
@@ -190,6 +193,7 @@ impl Mutation {
             Self::OldWideRow => "old-wide-row",
             Self::ReleaseIgnoresMembers => "release-ignores-members",
             Self::ExchangeForgetsGlobals => "exchange-forgets-globals",
+            Self::SwapInTwoTransactions => "swap-in-two-transactions",
         }
     }
 }

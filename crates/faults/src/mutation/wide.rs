@@ -14,6 +14,7 @@ use striate_stripe::{release_stripe, wide_of};
 
 use super::Mutation;
 use super::packing::{forget, ignore};
+use crate::wide::swaps_local_parity;
 
 /// The records of stripes that a transaction writes.
 pub(super) fn written(tx: &Transaction) -> Vec<(Bytes, Stripe)> {
@@ -91,6 +92,7 @@ pub(super) async fn with_defect(
         }
         Mutation::ReleaseIgnoresMembers => release_dead(store, &mut tx, &written).await,
         Mutation::ExchangeForgetsGlobals => keep_globals(store, &mut tx, &written).await,
+        Mutation::SwapInTwoTransactions => keep_local_parity(store, &mut tx, &written).await,
         _ => {}
     }
     tx
@@ -143,6 +145,30 @@ async fn keep_globals(store: &dyn MetaStore, tx: &mut Transaction, written: &[(B
                 *value = records::encode(&garbage);
             }
         }
+    }
+}
+
+/// L in two transactions, of which this is the first: the member is where it is to be, and the local parity goes with the second one.
+async fn keep_local_parity(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
+    for (key, record) in written.iter().filter(|(_, record)| !record.members.is_empty()) {
+        let (Some(id), Some((_, before))) = (keys::stripe_of(key), record_now(store, key).await) else {
+            continue;
+        };
+        if !swaps_local_parity(&before, record) {
+            continue;
+        }
+        let mut first = record.clone();
+        let k = record.members.len();
+        first.locations[k..].clone_from_slice(&before.locations[k..]);
+        first.entries.clone_from(&before.entries);
+        rewrite(tx, key, &first);
+        let is_of_it = |value: &Bytes| {
+            records::decode::<Garbage>(value).is_ok_and(|garbage| garbage.stripe == id.to_bytes().as_slice())
+        };
+        tx.writes.retain(|write| match write {
+            Write::Put(key, value) => !key.starts_with(keys::GARBAGE) || !is_of_it(value),
+            Write::Delete(key) => *key != keys::change(id),
+        });
     }
 }
 
