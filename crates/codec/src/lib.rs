@@ -64,8 +64,6 @@ pub use decode::DecodePlan;
 pub use error::CodecError;
 pub use kernel::{Coefficients, Kernel, Stores};
 pub use partial_sum::{PartialSum, accumulate};
-pub use predicted_checksum::{
-    ChecksumMultiples, MultipleChecksums, predict_checksum, predict_updated_checksum,
-};
+pub use predicted_checksum::{ChecksumChange, ChecksumMultiples, MultipleChecksums, predict_checksum};
 pub use repair::RepairEquation;
 pub use spec::CodeSpec;

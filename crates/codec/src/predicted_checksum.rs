@@ -9,7 +9,7 @@
 //!
 //! A site computes the eight checksums crc(2^b·D) of a chunk in one local pass ([`MultipleChecksums::of`]) and reports 32
 //! bytes; whoever has those of all data chunks knows the checksum of every parity, of every partial sum, and of what
-//! an update makes of them ([`predict_checksum`], [`predict_updated_checksum`]).
+//! an update makes of them ([`predict_checksum`], [`ChecksumChange`]).
 
 use crate::checksum::{crc32c_append, crc32c_combine};
 use crate::encode::check_count;
@@ -99,16 +99,30 @@ pub fn predict_checksum(row: &[u8], of: &[MultipleChecksums], len: u64) -> Resul
     Ok(terms.fold(of_zeros, |sum, term| sum ^ term))
 }
 
-/// What the checksum `of_parity` becomes when a data chunk whose coefficient in that parity is `coefficient` changes from
-/// `old` to `new`. The chunks' length does not matter.
-pub fn predict_updated_checksum(
-    of_parity: u32,
-    coefficient: u8,
-    old: &MultipleChecksums,
-    new: &MultipleChecksums,
-) -> u32 {
-    // crc(0) would cancel.
-    of_parity ^ linear_checksum(coefficient, old, 0) ^ linear_checksum(coefficient, new, 0)
+/// What replacing ranges of a chunk does to checksums: its own, and those of sums that it is a term of. It follows from the old and
+/// the new bytes of the ranges; nobody need read the rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChecksumChange([u32; 8]);
+
+impl ChecksumChange {
+    /// Takes a range into account, of which `old` and `new` are the products' checksums before and after, with `behind` bytes behind it.
+    /// Ranges must not overlap.
+    pub fn replace(&mut self, old: &MultipleChecksums, new: &MultipleChecksums, behind: u64) {
+        for (change, (old, new)) in self.0.iter_mut().zip(old.0.iter().zip(&new.0)) {
+            // What lies before the range cancels, and what lies behind it shifts.
+            *change ^= crc32c_combine(old ^ new, 0, behind);
+        }
+    }
+
+    /// The same of the chunk with `count` zero bytes behind it.
+    pub fn followed_by_zeros(self, count: u64) -> ChecksumChange {
+        ChecksumChange(self.0.map(|change| crc32c_combine(change, 0, count)))
+    }
+
+    /// What the checksum `of_sum` becomes, of a sum in which the chunk has this coefficient; with 1 also that of the chunk itself.
+    pub fn apply(&self, of_sum: u32, coefficient: u8) -> u32 {
+        of_sum ^ linear_checksum(coefficient, &MultipleChecksums(self.0), 0)
+    }
 }
 
 /// Σ (crc(2^b·D) + crc(0)) over the bits b of `coefficient`: what the term adds to the checksum of a sum.
@@ -183,6 +197,32 @@ mod tests {
     }
 
     proptest! {
+        /// Ranges of a chunk are replaced that is shorter than the sum; its own checksum and the sum's follow from the ranges.
+        #[test]
+        fn what_replaced_ranges_do_to_checksums_follows_from_them_alone(
+            len in 1usize..20_000, more in 0usize..300, cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+            coefficient: u8, seed: u64,
+        ) {
+            let (mut chunk, mut sum) = (bytes(seed, len), bytes(!seed, len + more));
+            gf256::accumulate_reference(coefficient, &chunk, &mut sum[..len]);
+            let (own, of_sum) = (crc32c(&chunk), crc32c(&sum));
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(len + 1)).collect();
+            cuts.sort_unstable();
+            let mut change = ChecksumChange::default();
+            gf256::accumulate_reference(coefficient, &chunk, &mut sum[..len]);
+            for range in cuts.chunks_exact(2).map(|cut| cut[0]..cut[1]) {
+                let new = bytes(seed ^ range.start as u64 ^ 7, range.len());
+                let old = MultipleChecksums::of(&chunk[range.clone()]);
+                change.replace(&old, &MultipleChecksums::of(&new), (len - range.end) as u64);
+                chunk[range].copy_from_slice(&new);
+            }
+            gf256::accumulate_reference(coefficient, &chunk, &mut sum[..len]);
+            prop_assert_eq!(change.apply(own, 1), crc32c(&chunk));
+            prop_assert_eq!(change.followed_by_zeros(more as u64).apply(of_sum, coefficient), crc32c(&sum));
+        }
+    }
+
+    proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         /// Encode, predict all parities; change a chunk, predict them from the old and the new one alone.
@@ -208,11 +248,10 @@ mod tests {
             let changed = changed.index(code.k());
             data[changed] = bytes(!seed, len);
             let new = MultipleChecksums::of(&data[changed]);
-            let updated: Vec<u32> = rows
-                .iter()
-                .zip(&predicted)
-                .map(|(row, &before)| predict_updated_checksum(before, row[changed], &of[changed], &new))
-                .collect();
+            let mut change = ChecksumChange::default();
+            change.replace(&of[changed], &new, 0);
+            let updated: Vec<u32> =
+                rows.iter().zip(&predicted).map(|(row, &before)| change.apply(before, row[changed])).collect();
             prop_assert_eq!(updated, parities(&data));
         }
     }

@@ -333,7 +333,8 @@ pub struct Combine {
     #[prost(message, optional, tag = "5")]
     pub root: ::core::option::Option<CombineNode>,
 }
-/// The request for a chunk that a site is to make and store, sent as the body of POST /striate/v1/assemble.
+/// The request for a chunk that a site is to make and store, sent as the body of POST /striate/v1/assemble; with windows at the head
+/// of that of POST /striate/v1/amend.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Assemble {
     #[prost(bytes = "bytes", tag = "1")]
@@ -342,6 +343,21 @@ pub struct Assemble {
     pub crc32c: u32,
     #[prost(message, optional, tag = "3")]
     pub combination: ::core::option::Option<Combine>,
+    /// In the order of their ranges, which do not overlap.
+    #[prost(message, repeated, tag = "4")]
+    pub windows: ::prost::alloc::vec::Vec<Window>,
+}
+/// A range of a chunk that is made, in which it is not the combination alone.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Window {
+    /// Is added to the combination; its offset and length are the range.
+    #[prost(message, optional, tag = "1")]
+    pub sum: ::core::option::Option<Combine>,
+    /// Without a sum: the range. Its bytes follow the message, after those of the windows before.
+    #[prost(uint32, tag = "2")]
+    pub offset: u32,
+    #[prost(uint32, tag = "3")]
+    pub len: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CombineNode {

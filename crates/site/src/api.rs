@@ -134,6 +134,33 @@ pub struct AssembleRequest {
     pub crc32c: u32,
     /// What it is: a combination from its first byte on, as long as the chunk.
     pub combination: CombineRequest,
+    /// Where it is more than that, or something else: in the order of their ranges, which do not overlap. So a changed chunk is made
+    /// of the old one, and what is sent is what has changed.
+    pub windows: Vec<Window>,
+}
+
+/// A range of a chunk that is made, in which it is not the combination alone.
+#[derive(Clone, Debug)]
+pub enum Window {
+    /// The combination of these bytes, with offset and length of the range, is added.
+    Sum(CombineRequest),
+    /// These bytes take the place of the combination's.
+    Bytes {
+        /// Of the first one in the chunk.
+        offset: u32,
+        /// As many as the range has, at least one.
+        bytes: Bytes,
+    },
+}
+
+impl Window {
+    /// Its range in the chunk: offset and length in bytes.
+    pub fn place(&self) -> (u32, u32) {
+        match self {
+            Self::Sum(CombineRequest { offset, len, .. }) => (*offset, *len),
+            Self::Bytes { offset, bytes } => (*offset, u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
+        }
+    }
 }
 
 /// What a gateway tells the home of a cached block, and asks it. The *home* is the site of its first split; see

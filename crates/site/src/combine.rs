@@ -8,9 +8,14 @@
 //! of the next local slices are under way while the children's slices arrive. Dropping the stream drops the
 //! children's streams, which cancels the whole tree.
 //!
+//! A chunk that is *assembled* is the sum of a tree, and more in *windows*: ranges to which the sum of another tree is added, or whose
+//! bytes came with the request. A window's tree is evaluated when the chunk's own slices have come to its range.
+//!
 //! Errors: a missing or damaged chunk is named as it is. Errors of a site (unreachable, full queue) are prefixed with
 //! its number. The stream ends with the first error.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -22,7 +27,7 @@ use striate_core::{ChunkId, ChunkRange, LoadReport, SiteId};
 
 use crate::api::{
     AssembleRequest, CombineRequest, CombineSource, LocalTerm, Priority, ReadRequest, Site, SiteDirectory,
-    SiteError, SliceStream, WriteRequest,
+    SiteError, SliceStream, Window, WriteRequest,
 };
 use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_TREE_DEPTH};
 
@@ -32,6 +37,8 @@ pub const LOCAL_SLICES_AHEAD: usize = 2;
 pub const MAX_SLICE_LEN: u32 = 4 << 20;
 /// Most chunks and inner nodes of one tree.
 pub const MAX_TREE_SIZE: usize = 1024;
+/// Most windows of one chunk.
+pub const MAX_WINDOWS: usize = 1024;
 
 /// Checks the limits above and that all nodes agree on offset, length and slice length.
 ///
@@ -143,6 +150,18 @@ pub(crate) fn check_assembled(request: &AssembleRequest) -> Result<(), SiteError
         let reason = format!("a chunk of {len} bytes from {offset}; allowed are 1 to {MAX_CHUNK_LEN} from 0");
         return Err(SiteError::BadRequest(reason));
     }
+    if request.windows.len() > MAX_WINDOWS {
+        return Err(SiteError::BadRequest(format!("more than {MAX_WINDOWS} windows")));
+    }
+    let mut end = 0;
+    for (offset, window_len) in request.windows.iter().map(Window::place) {
+        let after = offset.checked_add(window_len).filter(|&after| window_len > 0 && after <= len);
+        end = after.filter(|_| offset >= end).ok_or_else(|| {
+            SiteError::BadRequest(format!(
+                "a window of {window_len} bytes from {offset}, behind {end} of {len}"
+            ))
+        })?;
+    }
     Ok(())
 }
 
@@ -153,11 +172,14 @@ pub(crate) async fn assemble_into(
     request: AssembleRequest,
     mut sink: Box<dyn Sink>,
 ) -> Result<LoadReport, SiteError> {
-    let AssembleRequest { chunk, crc32c: expected, combination } = request;
-    let mut crc32c = 0;
-    let mut slices = evaluate(site, directory, combination);
+    let AssembleRequest { chunk, crc32c: expected, combination, windows } = request;
+    let (mut crc32c, mut at) = (0, 0);
+    let opened = windows.into_iter().map(|window| OpenWindow::new(window, &site, directory.as_ref()));
+    let mut windows: VecDeque<OpenWindow> = opened.collect();
+    let mut slices = evaluate(Arc::clone(&site), directory.clone(), combination);
     while let Some(slice) = slices.next().await {
-        let slice = slice?;
+        let slice = apply(&mut windows, at, slice?).await?;
+        at += slice.len() as u32;
         crc32c = crc32c_append(crc32c, &slice);
         sink.append(&slice);
     }
@@ -169,8 +191,79 @@ pub(crate) async fn assemble_into(
     sink.store().await
 }
 
+/// A window whose bytes are taken in their order.
+struct OpenWindow {
+    /// What is left of its range.
+    left: Range<u32>,
+    is_added: bool,
+    pieces: SliceStream,
+    /// Of a piece, what was not taken yet.
+    rest: Bytes,
+}
+
+impl OpenWindow {
+    /// Nothing is asked for before the first byte is taken.
+    fn new(window: Window, site: &Arc<dyn Site>, directory: Option<&Arc<dyn SiteDirectory>>) -> Self {
+        let (offset, len) = window.place();
+        let left = offset..offset + len;
+        match window {
+            Window::Bytes { bytes, .. } => {
+                Self { left, is_added: false, pieces: stream::empty().boxed(), rest: bytes }
+            }
+            Window::Sum(request) => {
+                let (site, directory) = (Arc::clone(site), directory.cloned());
+                let evaluated = stream::once(async move { evaluate(site, directory, request) }).flatten();
+                Self { left, is_added: true, pieces: evaluated.boxed(), rest: Bytes::new() }
+            }
+        }
+    }
+
+    /// Its next bytes, `most` or fewer.
+    async fn take(&mut self, most: usize) -> Result<Bytes, SiteError> {
+        while self.rest.is_empty() {
+            let piece = self.pieces.next().await;
+            self.rest = piece.ok_or_else(|| SiteError::Unavailable("a window ended early".to_owned()))??;
+        }
+        let taken = self.rest.split_to(self.rest.len().min(most));
+        self.left.start += taken.len() as u32;
+        Ok(taken)
+    }
+}
+
+/// A slice of a chunk that begins at `at`, with what the windows make of it. Those that end in it are taken out.
+async fn apply(windows: &mut VecDeque<OpenWindow>, at: u32, slice: Bytes) -> Result<Bytes, SiteError> {
+    let end = at + slice.len() as u32;
+    if windows.front().is_none_or(|window| window.left.start >= end) {
+        return Ok(slice);
+    }
+    let mut made = slice.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    while let Some(window) = windows.front_mut().filter(|window| window.left.start < end) {
+        let from = window.left.start;
+        let bytes = window.take((end.min(window.left.end) - from) as usize).await?;
+        let place = &mut made[(from - at) as usize..][..bytes.len()];
+        match window.is_added {
+            true => accumulate(1, &bytes, place),
+            false => place.copy_from_slice(&bytes),
+        }
+        if window.left.is_empty() {
+            windows.pop_front();
+        }
+    }
+    Ok(made.freeze())
+}
+
+/// Bytes of chunks and sums that the busiest site of a request is sent or reads.
+pub(crate) fn most_bytes(request: &AssembleRequest) -> u64 {
+    let of = |request: &CombineRequest| most_terms(request) as u64 * u64::from(request.len);
+    let windows = request.windows.iter().map(|window| match window {
+        Window::Sum(sum) => of(sum),
+        Window::Bytes { bytes, .. } => bytes.len() as u64,
+    });
+    of(&request.combination) + windows.sum::<u64>()
+}
+
 /// The most sums and chunks that one site of a tree is sent or reads.
-pub(crate) fn most_terms(request: &CombineRequest) -> usize {
+fn most_terms(request: &CombineRequest) -> usize {
     let own = request.local.len() + request.upstream.len();
     request.upstream.iter().map(|from| most_terms(&from.request)).fold(own, usize::max)
 }

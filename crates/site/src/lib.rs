@@ -32,7 +32,7 @@ pub mod transport_conformance;
 pub use api::{
     AssembleRequest, BlockKeeper, ChunkPage, CombineRequest, CombineSource, DeleteRequest, LoadStream,
     LocalTerm, Priority, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus,
-    SliceStream, Standing, Tend, TendMatter, Tended, WriteRequest,
+    SliceStream, Standing, Tend, TendMatter, Tended, Window, WriteRequest,
 };
 pub use cache::{CacheOptions, CacheStore, CacheView, Eviction};
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};

@@ -16,7 +16,7 @@ use striate_core::{ChunkId, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Timer};
 use striate_site::{
     AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, LoadStream, ReadReply, ReadRequest,
-    ReadStream, Site, SiteError, SiteStatus, SliceStream, Tend, Tended, WriteRequest,
+    ReadStream, Site, SiteError, SiteStatus, SliceStream, Tend, Tended, Window, WriteRequest,
 };
 
 use crate::network::{Machine, Network};
@@ -169,7 +169,11 @@ impl Site for DistantSite {
     }
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
-        let load = self.call((0, 0), |site| async move { site.assemble(request).await }).await;
+        let sent = request.windows.iter().map(|window| match window {
+            Window::Sum(_) => 0,
+            Window::Bytes { bytes, .. } => bytes.len() as u64,
+        });
+        let load = self.call((sent.sum(), 0), |site| async move { site.assemble(request).await }).await;
         self.note(&load);
         load
     }

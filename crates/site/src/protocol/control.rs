@@ -8,8 +8,8 @@ use super::PROTOCOL_VERSION;
 use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
 use super::limits::MAX_TREE_DEPTH;
 use crate::api::{
-    AssembleRequest, CombineRequest, CombineSource, LocalTerm, SiteError, SiteStatus, Standing, Tend,
-    TendMatter, Tended,
+    AssembleRequest, CombineRequest, CombineSource, LocalTerm, Priority, SiteError, SiteStatus, Standing,
+    Tend, TendMatter, Tended, Window,
 };
 use crate::cache::CacheView;
 use crate::store::{ChunkInfo, StoreStatus};
@@ -317,27 +317,82 @@ fn combine_request(message: messages::Combine) -> Result<CombineRequest, String>
     decode_node(message.root.ok_or("the tree has no root")?, &frame, MAX_TREE_DEPTH)
 }
 
-/// The request for a chunk that a site is to make, as bytes.
-pub fn encode_assemble(request: &AssembleRequest) -> Bytes {
+/// The request for a chunk that a site is to make, as bytes, and the bytes of its windows, in their order.
+pub fn encode_assemble(request: &AssembleRequest) -> (Bytes, Bytes) {
+    let (mut windows, mut payload) = (Vec::with_capacity(request.windows.len()), Vec::new());
+    for window in &request.windows {
+        let (offset, len) = window.place();
+        windows.push(match window {
+            Window::Sum(sum) => messages::Window { sum: Some(combine_message(sum)), offset: 0, len: 0 },
+            Window::Bytes { .. } => messages::Window { sum: None, offset, len },
+        });
+        if let Window::Bytes { bytes, .. } = window {
+            payload.push(bytes.clone());
+        }
+    }
     let message = messages::Assemble {
         chunk: chunk_bytes(request.chunk),
         crc32c: request.crc32c,
         combination: Some(combine_message(&request.combination)),
+        windows,
     };
-    message.encode_to_vec().into()
+    let payload = match payload.len() {
+        // Long ones mostly come alone.
+        1 => payload.remove(0),
+        _ => payload.concat().into(),
+    };
+    (message.encode_to_vec().into(), payload)
 }
 
-/// The inverse of [`encode_assemble`].
-///
-/// # Errors
-/// A text that says what is wrong.
-pub fn decode_assemble(bytes: &[u8]) -> Result<AssembleRequest, String> {
-    let message = messages::Assemble::decode(bytes).map_err(|error| error.to_string())?;
-    Ok(AssembleRequest {
-        chunk: ChunkId::from_bytes(&message.chunk).ok_or("a chunk's name has a wrong length")?,
-        crc32c: message.crc32c,
-        combination: combine_request(message.combination.ok_or("there is no combination")?)?,
-    })
+/// A request for a chunk, the bytes of whose windows are still to come.
+#[derive(Clone, Debug)]
+pub struct AnnouncedAssemble {
+    request: AssembleRequest,
+    announced: Vec<messages::Window>,
+}
+
+impl AnnouncedAssemble {
+    /// The inverse of [`encode_assemble`], without the bytes of windows.
+    ///
+    /// # Errors
+    /// A text that says what is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let message = messages::Assemble::decode(bytes).map_err(|error| error.to_string())?;
+        let request = AssembleRequest {
+            chunk: ChunkId::from_bytes(&message.chunk).ok_or("a chunk's name has a wrong length")?,
+            crc32c: message.crc32c,
+            combination: combine_request(message.combination.ok_or("there is no combination")?)?,
+            windows: Vec::new(),
+        };
+        Ok(Self { request, announced: message.windows })
+    }
+
+    /// Of the chunk, its length in bytes, and the request's priority.
+    pub fn chunk(&self) -> (u32, Priority) {
+        (self.request.combination.len, self.request.combination.priority)
+    }
+
+    /// How many bytes of windows are still to come.
+    pub fn payload_len(&self) -> u64 {
+        let of_bytes = self.announced.iter().filter(|window| window.sum.is_none());
+        of_bytes.map(|window| u64::from(window.len)).sum()
+    }
+
+    /// The request, with the bytes that came.
+    ///
+    /// # Errors
+    /// A text that says what is wrong.
+    pub fn with_payload(self, mut payload: Bytes) -> Result<AssembleRequest, String> {
+        let Self { mut request, announced } = self;
+        for messages::Window { sum, offset, len } in announced {
+            request.windows.push(match sum {
+                Some(sum) => Window::Sum(combine_request(sum)?),
+                None if len as usize > payload.len() => return Err("a window lacks bytes".to_owned()),
+                None => Window::Bytes { offset, bytes: payload.split_to(len as usize) },
+            });
+        }
+        Ok(request)
+    }
 }
 
 fn decode_node(

@@ -1,7 +1,7 @@
 //! The site protocol, version 2: what [`crate::service`] and [`crate::remote`] speak.
 //!
 //! *One port, two protocols.* Control (status, delete, list, verify, watch) is gRPC over HTTP/2; chunk bytes (read,
-//! write, combine, assemble) travel in pooled HTTP/1.1 connections, because that moves three times as many bytes per
+//! write, combine, assemble, amend) travel in pooled HTTP/1.1 connections, because that moves three times as many bytes per
 //! processor second as gRPC messages do. Both share one listener, so a site has one address, one identity
 //! and one hole in the firewall; the first bytes of a connection tell which of the two it is.
 //!
@@ -13,6 +13,7 @@
 //! | `PUT /striate/v1/chunk` | [`frame::WriteHead`], then the chunk | one frame |
 //! | `POST /striate/v1/combine` | `striate.site.v1.Combine` | a frame for each slice |
 //! | `POST /striate/v1/assemble` | `striate.site.v1.Assemble` | one frame |
+//! | `POST /striate/v1/amend` | length (u32, little-endian), `striate.site.v1.Assemble`, the bytes of its windows | one frame |
 //! | `POST /striate.site.v1.SiteControl/…` | gRPC | gRPC |
 //!
 //! A cancelled read ends its reply early and leaves the connection open; closing the connection cancels its request
@@ -41,3 +42,5 @@ pub const CHUNK_PATH: &str = "/striate/v1/chunk";
 pub const COMBINE_PATH: &str = "/striate/v1/combine";
 /// Path of chunks that a site is to make. A site of 0.1.0 does not know it, and refuses it as a bad request.
 pub const ASSEMBLE_PATH: &str = "/striate/v1/assemble";
+/// Path of chunks that a site is to make with windows. A site of before 0.5.0 does not know it, and refuses it as a bad request.
+pub const AMEND_PATH: &str = "/striate/v1/amend";

@@ -40,7 +40,7 @@ use crate::protocol::control::{self as convert};
 use crate::protocol::frame::WriteHead;
 use crate::protocol::hello::Welcome;
 use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_TENDED_BLOCKS};
-use crate::protocol::{ASSEMBLE_PATH, CHUNK_PATH, COMBINE_PATH};
+use crate::protocol::{AMEND_PATH, ASSEMBLE_PATH, CHUNK_PATH, COMBINE_PATH};
 use crate::store::ChunkInfo;
 use crate::transport::Connector;
 use cancel::Canceller;
@@ -333,11 +333,17 @@ impl Site for RemoteSite {
     }
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
-        let (head, payload) = (convert::encode_assemble(&request), Bytes::new());
-        let CombineRequest { len, .. } = request.combination;
-        let sent = combine::most_terms(&request.combination) as u64 * u64::from(len);
-        let work = Duration::from_secs(sent / SLOWEST_TREE);
-        let call = Call { method: Method::POST, path: ASSEMBLE_PATH, head, payload, is_read: false, work };
+        combine::check_assembled(&request)?;
+        let (message, payload) = convert::encode_assemble(&request);
+        let (path, head) = match request.windows.is_empty() {
+            true => (ASSEMBLE_PATH, message),
+            false => {
+                let len = (message.len() as u32).to_le_bytes();
+                (AMEND_PATH, [&len[..], &message].concat().into())
+            }
+        };
+        let work = Duration::from_secs(combine::most_bytes(&request) / SLOWEST_TREE);
+        let call = Call { method: Method::POST, path, head, payload, is_read: false, work };
         self.inner.answer(&call).await
     }
 

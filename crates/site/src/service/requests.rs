@@ -21,15 +21,17 @@ use tower_service::Service as _;
 use super::control::Control;
 use super::reads::Reads;
 use super::replies::{ReplyBody, refuse};
-use crate::api::{CombineRequest, Priority, ReadRequest, Site, SiteError, WriteRequest};
+use crate::api::{Priority, ReadRequest, Site, SiteError, WriteRequest};
 use crate::granule;
 use crate::local::LocalSite;
 use crate::protocol::control::messages::site_control_server::SiteControlServer;
-use crate::protocol::control::{decode_assemble, decode_combine};
+use crate::protocol::control::{AnnouncedAssemble, decode_combine};
 use crate::protocol::frame::{ReadBody, WRITE_HEAD_LEN, WriteHead, decode_cancel, encode_frame};
 use crate::protocol::hello::{HELLO_LEN, Refusal, Welcome, accept_hello};
 use crate::protocol::limits::{MAX_REQUEST_LEN, ServiceLimits};
-use crate::protocol::{ASSEMBLE_PATH, CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH};
+use crate::protocol::{
+    AMEND_PATH, ASSEMBLE_PATH, CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH,
+};
 
 /// Pause between two lines of the log about peers that were not admitted.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -151,6 +153,9 @@ impl Service {
         if (&parts.method, parts.uri.path()) == (&Method::PUT, CHUNK_PATH) {
             return self.write(body).await;
         }
+        if (&parts.method, parts.uri.path()) == (&Method::POST, AMEND_PATH) {
+            return self.amend(body).await;
+        }
         let bytes = body.whole(MAX_REQUEST_LEN).await?;
         match (&parts.method, parts.uri.path()) {
             (&Method::POST, READ_PATH) => self.read(&bytes),
@@ -194,10 +199,35 @@ impl Service {
     }
 
     async fn assemble(&self, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
-        let request = decode_assemble(bytes).map_err(Refusal::Malformed)?;
-        let CombineRequest { len, priority, .. } = request.combination;
+        let announced = AnnouncedAssemble::decode(bytes).map_err(Refusal::Malformed)?;
+        let (len, priority) = announced.chunk();
+        let request = announced.with_payload(Bytes::new()).map_err(Refusal::Malformed)?;
         let result = match self.reserve_for(priority, len.into()) {
             Ok(_reserved) => self.site.assemble(request).await,
+            Err(error) => Err(error),
+        };
+        Ok(self.outcome(result))
+    }
+
+    /// Reads what is to be made, reserves the memory for the chunk and the bytes that it gets, and only then takes these.
+    async fn amend(&self, mut body: Receiving<'_>) -> Result<Response<ReplyBody>, Refusal> {
+        let head = body.exactly(size_of::<u32>()).await?;
+        let head_len = u32::from_le_bytes(head[..].try_into().expect("the length is right")) as usize;
+        if head_len > MAX_REQUEST_LEN {
+            return Err(Refusal::TooLarge(format!("a request of more than {MAX_REQUEST_LEN} bytes")));
+        }
+        let announced =
+            AnnouncedAssemble::decode(&body.exactly(head_len).await?).map_err(Refusal::Malformed)?;
+        let ((len, priority), payload_len) = (announced.chunk(), announced.payload_len());
+        if payload_len > u64::from(len) {
+            return Err(Refusal::Malformed("its windows have more bytes than the chunk".to_owned()));
+        }
+        let result = match self.reserve_for(priority, u64::from(len) + payload_len) {
+            Ok(_reserved) => {
+                let payload = body.exactly(payload_len as usize).await?;
+                let request = announced.with_payload(payload).map_err(Refusal::Malformed)?;
+                self.site.assemble(request).await
+            }
             Err(error) => Err(error),
         };
         Ok(self.outcome(result))

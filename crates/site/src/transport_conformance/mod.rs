@@ -18,7 +18,7 @@ use striate_runtime::{JoinHandle, Runtime};
 
 use crate::api::{
     AssembleRequest, CombineRequest, DeleteRequest, LocalTerm, Priority, ReadReply, ReadRequest, Site,
-    SiteError, WriteRequest,
+    SiteError, Window, WriteRequest,
 };
 use crate::queue::QueueLimits;
 pub use gated_store::GatedStore;
@@ -50,6 +50,7 @@ where
     subject(2, 100).await.keeps_lists_verifies_and_deletes().await;
     subject(2, 100).await.combines_its_chunks().await;
     subject(2, 100).await.assembles_a_chunk_that_is_what_it_must_be().await;
+    subject(2, 100).await.makes_a_chunk_out_of_another_with_windows().await;
 }
 
 /// A chunk's name.
@@ -366,7 +367,8 @@ impl Subject {
         };
         let mut expected = payload(1, 10_000).to_vec();
         accumulate(7, &payload(3, 10_000), &mut expected);
-        let request = AssembleRequest { chunk: chunk(9), crc32c: crc32c(&expected), combination };
+        let crc32c = crc32c(&expected);
+        let request = AssembleRequest { chunk: chunk(9), crc32c, combination, windows: Vec::new() };
         self.site.assemble(request.clone()).await.expect("it is what it must be");
         let info = self.site.verify(chunk(9)).await.expect("it is there");
         assert_eq!((info.len, info.crc32c), (10_000, request.crc32c));
@@ -380,6 +382,58 @@ impl Subject {
         let lost = CombineRequest { local: vec![term(1, 8, 10_000)], ..request.combination.clone() };
         let lost = AssembleRequest { chunk: chunk(10), combination: lost, ..request };
         assert_eq!(self.site.assemble(lost).await.err(), Some(SiteError::Missing(chunk(8))));
+        assert_eq!(self.site.verify(chunk(10)).await.err(), Some(SiteError::Missing(chunk(10))));
+    }
+
+    async fn makes_a_chunk_out_of_another_with_windows(self) {
+        self.fill(3, 10_000).await;
+        let sum = |offset, len, slice_len, local| CombineRequest {
+            offset,
+            len,
+            slice_len,
+            local,
+            upstream: Vec::new(),
+            priority: Priority::Background,
+        };
+        // Ranges within a slice, over several, and up to the end, with other slices than the chunk's.
+        let added = |offset, len| Window::Sum(sum(offset, len, 700, vec![term(7, 3, 10_000)]));
+        let new = payload(2, 5_000);
+        let windows = vec![
+            added(0, 100),
+            Window::Bytes { offset: 100, bytes: new.slice(..3_500) },
+            added(3_700, 1),
+            added(4_000, 5_000),
+            Window::Bytes { offset: 9_990, bytes: new.slice(..10) },
+        ];
+        let mut expected = payload(1, 10_000).to_vec();
+        for window in &windows {
+            let (offset, len) = window.place();
+            let range = offset as usize..(offset + len) as usize;
+            match window {
+                Window::Sum(_) => accumulate(7, &payload(3, 10_000)[range.clone()], &mut expected[range]),
+                Window::Bytes { bytes, .. } => expected[range].copy_from_slice(bytes),
+            }
+        }
+        let combination = sum(0, 10_000, 3_000, vec![term(1, 1, 10_000)]);
+        let request = AssembleRequest { chunk: chunk(9), crc32c: crc32c(&expected), combination, windows };
+        self.site.assemble(request.clone()).await.expect("it is what it must be");
+        let read = self.read(vec![whole(9, 10_000)]).await.pop().expect("an answer").result;
+        assert_eq!(read, Ok(Bytes::from(expected)));
+
+        let with = |windows| AssembleRequest { chunk: chunk(10), windows, ..request.clone() };
+        let refused = [
+            vec![added(0, 100)],
+            vec![added(0, 100), added(99, 1)],
+            vec![added(9_999, 2)],
+            vec![Window::Bytes { offset: 5, bytes: Bytes::new() }],
+            vec![Window::Bytes { offset: 1, bytes: payload(2, 10_000) }],
+        ];
+        for windows in refused {
+            let error = self.site.assemble(with(windows.clone())).await.err();
+            assert!(matches!(error, Some(SiteError::BadRequest(_))), "{windows:?}: {error:?}");
+        }
+        let lost = Window::Sum(sum(5, 10, 10, vec![term(1, 8, 10_000)]));
+        assert_eq!(self.site.assemble(with(vec![lost])).await.err(), Some(SiteError::Missing(chunk(8))));
         assert_eq!(self.site.verify(chunk(10)).await.err(), Some(SiteError::Missing(chunk(10))));
     }
 }

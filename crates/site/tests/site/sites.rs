@@ -21,8 +21,8 @@ use striate_site::transport_conformance::{self, GatedStore, chunk, payload, term
 use striate_site::{
     AssembleRequest, ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, DeleteRequest, Gate,
     LocalSite, LocalTerm, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite,
-    SecureConnector, Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, WriteRequest, connect,
-    serve_site,
+    SecureConnector, Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, Window, WriteRequest,
+    connect, serve_site,
 };
 use striate_trust::{Authority, PeerName, Role, Trust};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -233,6 +233,7 @@ async fn a_chunk_is_made_at_one_remote_site_out_of_those_of_others() {
         chunk: chunk(7),
         crc32c: crc32c(&expected),
         combination: sum(Vec::new(), vec![source(1), source(2)]),
+        windows: Vec::new(),
     };
     let third = directory.site(SiteId(3)).unwrap();
     third.assemble(request.clone()).await.unwrap();
@@ -242,6 +243,56 @@ async fn a_chunk_is_made_at_one_remote_site_out_of_those_of_others() {
     let again = AssembleRequest { chunk: chunk(8), ..request };
     let error = third.assemble(again).await.unwrap_err().to_string();
     assert!(error.contains("site 2"), "{error}");
+}
+
+/// What an update of a chunk sends is what has changed, and that may be all of the longest chunk.
+#[tokio::test]
+async fn windows_come_from_other_sites_and_with_the_request_up_to_a_whole_chunk() {
+    let runtime = Runtime::real();
+    let (directory, _served) = three_remote_sites(&runtime).await;
+    let sum = |offset, len, local, upstream| CombineRequest {
+        offset,
+        len,
+        slice_len: 64 << 10,
+        local,
+        upstream,
+        priority: Priority::Background,
+    };
+    // A parity at site 3 gets the difference of two chunks elsewhere, in a range.
+    let (offset, len) = (70_001, 100_000);
+    let source = |number: u32| {
+        let term = term(9, number.into(), 300_000);
+        CombineSource { site: SiteId(number), request: sum(offset, len, vec![term], Vec::new()) }
+    };
+    let mut expected = payload(3, 300_000).to_vec();
+    for number in 1..=2u64 {
+        let range = offset as usize..(offset + len) as usize;
+        accumulate(9, &payload(number, 300_000)[range.clone()], &mut expected[range]);
+    }
+    let third = directory.site(SiteId(3)).unwrap();
+    let request = AssembleRequest {
+        chunk: chunk(7),
+        crc32c: crc32c(&expected),
+        combination: sum(0, 300_000, vec![term(1, 3, 300_000)], Vec::new()),
+        windows: vec![Window::Sum(sum(offset, len, Vec::new(), vec![source(1), source(2)]))],
+    };
+    third.assemble(request.clone()).await.unwrap();
+    assert_eq!(third.verify(chunk(7)).await.unwrap().crc32c, request.crc32c);
+    // Without its windows it is another chunk, which is refused: so is what a site makes that does not know them.
+    let without = AssembleRequest { chunk: chunk(8), windows: Vec::new(), ..request };
+    assert!(matches!(third.assemble(without).await, Err(SiteError::BadRequest(_))));
+
+    let longest = Bytes::from(vec![7; 64 << 20]);
+    let (payload, priority) = (Bytes::from(vec![1; 64 << 20]), Priority::Background);
+    third.write(WriteRequest { chunk: chunk(20), payload, granule_crcs: None, priority }).await.unwrap();
+    let replaced = AssembleRequest {
+        chunk: chunk(21),
+        crc32c: crc32c(&longest),
+        combination: sum(0, 64 << 20, vec![term(1, 20, 64 << 20)], Vec::new()),
+        windows: vec![Window::Bytes { offset: 0, bytes: longest.clone() }],
+    };
+    third.assemble(replaced).await.unwrap();
+    assert_eq!(third.verify(chunk(21)).await.unwrap().crc32c, crc32c(&longest));
 }
 
 /// A tree over `terms`, drawn by `choices`: which terms a node keeps, and which go to which child.

@@ -8,8 +8,9 @@ use striate_codec::{accumulate, crc32c, crc32c_append};
 use striate_core::{ChunkId, ChunkRange, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::CombineTree;
-use striate_site::{AssembleRequest, Priority, ReadRequest, SiteError};
+use striate_site::{AssembleRequest, CombineRequest, LocalTerm, Priority, ReadRequest, SiteError, Window};
 
+use super::change::FileAt;
 use super::writes::Writes;
 use crate::table::{file_of, len_of};
 use crate::trees::{self, Files, SLICE_LEN};
@@ -78,15 +79,34 @@ impl Assembly<'_> {
         files: Files<'_>,
     ) -> Result<(), SiteError> {
         let Made { chunk, crc32c, len } = file;
-        let site = self.writes.shared.sites.get(tree.site);
-        let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
         let combination = trees::combination(tree, files, &(0..len), self.priority);
-        let options = &self.writes.shared.options;
         // Every sum that comes to one site takes its time.
         let sums = tree.loads().into_iter().map(|(_, chunks)| chunks).max().unwrap_or(1);
-        let sending = Duration::from_secs(u64::from(sums) * u64::from(len) / SLOWEST);
-        let deadline = options.read_deadline + options.write_deadline + sending;
-        let request = AssembleRequest { chunk, crc32c, combination };
+        let request = AssembleRequest { chunk, crc32c, combination, windows: Vec::new() };
+        self.ask(tree.site, request, u64::from(sums) * u64::from(len)).await
+    }
+
+    /// Has the site of a file make another out of it: the same but for the windows.
+    pub(super) async fn amend(&self, file: Made, old: FileAt, windows: Vec<Window>) -> Result<(), SiteError> {
+        let Made { chunk, crc32c, len } = file;
+        let combination = CombineRequest {
+            offset: 0,
+            len,
+            slice_len: SLICE_LEN,
+            local: vec![LocalTerm { by: 1, chunk: old.chunk, len: old.len }],
+            upstream: Vec::new(),
+            priority: self.priority,
+        };
+        let sent = windows.iter().map(|window| u64::from(window.place().1)).sum::<u64>() + u64::from(len);
+        self.ask(old.site, AssembleRequest { chunk, crc32c, combination, windows }, sent).await
+    }
+
+    /// Asks a site for a chunk; so many bytes come to a site for it.
+    async fn ask(&self, site: SiteId, request: AssembleRequest, sent: u64) -> Result<(), SiteError> {
+        let site = self.writes.shared.sites.get(site);
+        let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let options = &self.writes.shared.options;
+        let deadline = options.read_deadline + options.write_deadline + Duration::from_secs(sent / SLOWEST);
         let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }

@@ -11,6 +11,7 @@
 //! leaves chunks that nothing names.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use bytes::Bytes;
 use striate_codec::Code;
@@ -19,7 +20,7 @@ use striate_meta::records::site::State;
 use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
 use striate_plan::{CombineTerm, CombineTree, PlacementRule};
-use striate_site::{Priority, SiteError, WriteRequest};
+use striate_site::{Priority, SiteError, Window, WriteRequest};
 
 use super::assembly::{Assembly, Made};
 use super::entry::{cancel, cancel_in_background, garbage_of, put_record, remove, unnamed_of};
@@ -28,7 +29,7 @@ use super::wide::{Links, is_same_file};
 use super::writes::Writes;
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, file_of, gone, holders, len_of};
-use crate::trees::files_of;
+use crate::trees::{combination, files_of};
 
 /// The record format that has entries.
 const ENTRIES_SINCE: u32 = 2;
@@ -331,13 +332,24 @@ impl<'a> StripeChange<'a> {
         self.assembly().make_as(self.made(index, generation), tree, &files).await
     }
 
-    /// As [`StripeChange::assemble_chunk`], of any files: of these (coefficient, file, its site).
-    pub(in crate::write) async fn assemble_sum(
+    /// Has the site of a chunk make another generation of it: the same but for the windows. The record says what its checksum will be.
+    pub(in crate::write) async fn amend(
         &self,
-        (index, site): (usize, SiteId),
+        index: usize,
         generation: Generation,
-        terms: &[(u8, FileAt)],
+        old: FileAt,
+        windows: Vec<Window>,
     ) -> Result<(), SiteError> {
+        self.assembly().amend(self.made(index, generation), old, windows).await
+    }
+
+    /// A window that adds to a chunk at `site` the sum of these (coefficient, file) in these columns.
+    pub(in crate::write) fn window(
+        &self,
+        site: SiteId,
+        terms: &[(u8, FileAt)],
+        columns: &Range<u32>,
+    ) -> Window {
         let rack =
             |site: SiteId| self.rack_of(site).unwrap_or_else(|| RackId(format!("unknown, of site {site}")));
         let of = |(number, &(coefficient, file)): (usize, &(u8, FileAt))| CombineTerm {
@@ -350,7 +362,13 @@ impl<'a> StripeChange<'a> {
         let numbered: Vec<CombineTerm> = terms.iter().enumerate().map(of).collect();
         let tree = CombineTree::new(&numbered, site, &rack(site));
         let files = |number: usize| (terms[number].1.chunk, terms[number].1.len);
-        self.assembly().make_as(self.made(index, generation), &tree, &files).await
+        Window::Sum(combination(&tree, &files, columns, self.priority))
+    }
+
+    /// The file of a chunk as the record has it, and where it is.
+    pub(in crate::write) fn file_at(&self, index: usize) -> FileAt {
+        let site = SiteId(self.record.locations[index].site);
+        FileAt { chunk: self.chunk(index), len: self.len_of(index), site }
     }
 
     fn made(&self, index: usize, generation: Generation) -> Made {

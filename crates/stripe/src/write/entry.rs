@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use striate_core::{ChunkId, SiteId, StripeId};
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Copy, Entry, GarbageChunk, Stripe, WideState};
 use striate_meta::{Commit, LeaseId, Row, Transaction, keys, records};
 
@@ -55,6 +55,11 @@ pub(super) fn garbage_of(copy: &Copy) -> GarbageChunk {
 pub fn is_named(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
     let file = GarbageChunk { index: chunk.index.into(), site: site.0, generation: chunk.generation.0 };
     names(stripe, &file) || is_in_entry(stripe, site, chunk)
+}
+
+/// Whether the entry of a generation is there: it was neither closed nor cancelled.
+pub(super) fn has_entry(stripe: &Stripe, generation: Generation) -> bool {
+    stripe.entries.iter().any(|entry| entry.generation == generation.0)
 }
 
 /// Takes the entry of a generation out of a record. `None` if it is not there: it was closed, or somebody cancelled it.

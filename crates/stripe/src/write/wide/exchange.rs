@@ -1,30 +1,29 @@
 //! Members of sealed wide stripes that change: a dead one leaves a hole or is replaced, and a hole is filled.
 //!
-//! Each is one change of content. The local parity of the position and all global ones are made anew where they are, and one
-//! transaction names them together with the change of the member: before it the old files are named, after it the new ones. The
-//! difference of old and new member crosses racks once for the global parities, and once more for the local one unless that is in the
-//! member's rack: the first global parity is made by the difference, the others from the first's old and new file, in their rack
-//! (ECWide §4.3).
+//! Each is one change of content. The local parity of the position and all global ones are made anew where they are
+//! ([`super::parities`]), and one transaction names them together with the change of the member: before it the old files are named,
+//! after it the new ones.
 
-use striate_codec::{MultipleChecksums, gf256, predict_updated_checksum};
-use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
-use striate_meta::records::{GarbageChunk, Stripe, WideState};
+use striate_codec::{ChecksumChange, MultipleChecksums};
+use striate_core::{Generation, RackId, SiteId, StripeId};
+use striate_meta::records::{Stripe, WideState};
 use striate_meta::{Precondition, Transaction, keys};
 use striate_site::Priority;
 
 use super::links::{admits, copy_of, is_same_file};
-use super::seal::{commit, is_free, member_of, members, products_of, verify_made};
+use super::parities::{Difference, make_parities, name_parities, parities_of, places_of};
+use super::seal::{commit, is_free, is_sealed, member_of, members, products_of};
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, wide_of};
 use crate::write::change::{FileAt, StripeChange};
-use crate::write::entry::{put_record, unnamed_of};
+use crate::write::entry::{has_entry, put_record, unnamed_of};
 use crate::write::release::{add_garbage, release_stripe};
 use crate::write::writes::Writes;
 
 /// So often a transaction is tried again that loses against other changes.
 const ATTEMPTS: usize = 8;
 
-/// What became of a change of members.
+/// What became of a change of members, or of what one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// It is as was asked.
@@ -66,8 +65,7 @@ pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, Str
 /// A sealed wide stripe of which all positions are holes protects nothing.
 async fn dissolve(writes: &Writes, id: StripeId) -> Result<(), StripeError> {
     let Some(wide) = writes.shared.table.find(id).await? else { return Ok(()) };
-    let is_sealed = matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete);
-    if !is_sealed || members(&wide.record).next().is_some() {
+    if !is_sealed(&wide.record) || members(&wide.record).next().is_some() {
         return Ok(());
     }
     let mut tx = writes.shared.table.transaction();
@@ -118,10 +116,10 @@ pub(crate) async fn exchange(
     };
     let mut change = StripeChange::new(writes, wide, Priority::Background).await?;
     let before = change.record.clone();
-    let site = |index: usize| SiteId(before.locations[index].site);
-    let places: Vec<(usize, SiteId)> = plan.parities.iter().map(|&(index, _)| (index, site(index))).collect();
+    let places = places_of(&before, &plan.parities);
     let Some(generation) = change.open(&places).await? else { return Ok(Exchange::NotNow) };
-    if let Err(error) = make_parities(writes, &mut change, &before, &plan, generation).await {
+    let difference = difference_of(&plan, before.chunk_len);
+    if let Err(error) = make_parities(writes, &mut change, &before, &difference, generation).await {
         tracing::debug!(wide = %id, position, %error, "the parities of a change of members cannot be made now");
         change.give_up(&[], generation).await;
         return Ok(Exchange::NotNow);
@@ -137,10 +135,9 @@ async fn plan(
     new: Option<(StripeId, usize)>,
 ) -> Result<Result<Plan, Exchange>, StripeError> {
     let table = &writes.shared.table;
-    let is_sealed = matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete);
     let of_position = members(&wide.record).find(|&(at, ..)| at == position);
     // To wait for changes that are under way is a courtesy: what is closed here cancels them.
-    if !is_sealed || !wide.record.entries.is_empty() {
+    if !is_sealed(&wide.record) || !wide.record.entries.is_empty() {
         return Ok(Err(Exchange::NotNow));
     }
     let debts: Vec<_> = new.iter().map(|&(id, _)| id).chain([wide.id]).map(keys::debt).collect();
@@ -161,12 +158,9 @@ async fn plan(
             None => return Ok(Err(Exchange::Unfit)),
         },
     };
-    let rows = (wide.code.k()..wide.code.n()).map(|index| (index, wide.code.row(index)[position]));
-    let parities: Vec<(usize, u8)> = rows.filter(|&(_, factor)| factor != 0).collect();
-    let is_lost = |&(index, _): &(usize, u8)| wide.record.locations[index].site == 0;
-    Ok(match parities.iter().any(is_lost) {
-        true => Err(Exchange::NotNow),
-        false => Ok(Plan { position, old, new, parities }),
+    Ok(match parities_of(wide, position) {
+        None => Err(Exchange::NotNow),
+        Some(parities) => Ok(Plan { position, old, new, parities }),
     })
 }
 
@@ -243,48 +237,15 @@ async fn moved(
     }
 }
 
-/// Makes the new generation of each parity that changes, and reads it back from its medium. The record then says what they are.
-async fn make_parities(
-    writes: &Writes,
-    change: &mut StripeChange<'_>,
-    before: &Stripe,
-    plan: &Plan,
-    generation: Generation,
-) -> Result<(), StripeError> {
-    let zeros = MultipleChecksums::of_zeros(change.record.chunk_len.into());
+/// The difference of the old and the new member, where there are any.
+fn difference_of(plan: &Plan, len: u32) -> Difference {
+    let zeros = MultipleChecksums::of_zeros(len.into());
     let products = |of: &Option<Moved>| of.as_ref().map_or(zeros, |of| of.products);
-    let (old, new) = (products(&plan.old), products(&plan.new));
-    let locals = change.code.local_groups().len();
-    let is_local = |index: usize| index < change.code.k() + locals;
-    let first_global = plan.parities.iter().copied().find(|&(index, _)| !is_local(index));
-    let parity = |index: usize, generation: u32| FileAt {
-        chunk: ChunkId { stripe: change.id, index: index as u8, generation: Generation(generation) },
-        len: change.record.chunk_len,
-        site: SiteId(before.locations[index].site),
-    };
-    let mut sums = Vec::new();
-    for &(index, factor) in &plan.parities {
-        let mut terms = vec![(1, parity(index, before.locations[index].generation))];
-        match first_global {
-            Some((first, of_first)) if first != index && !is_local(index) => {
-                let by = gf256::div(factor, of_first);
-                terms.push((by, parity(first, before.locations[first].generation)));
-                terms.push((by, parity(first, generation.0)));
-            }
-            _ => terms.extend([&plan.old, &plan.new].into_iter().flatten().map(|of| (factor, of.file()))),
-        }
-        sums.push((index, factor, terms));
-    }
-    // What the others are made from first.
-    sums.sort_by_key(|&(index, ..)| first_global.is_some_and(|(first, _)| first != index));
-    for (index, factor, terms) in sums {
-        let location = &mut change.record.locations[index];
-        location.crc32c = predict_updated_checksum(before.locations[index].crc32c, factor, &old, &new);
-        let site = SiteId(location.site);
-        change.assemble_sum((index, site), generation, &terms).await?;
-        verify_made(writes, change, index, site, generation).await?;
-    }
-    Ok(())
+    let mut checksums = ChecksumChange::default();
+    checksums.replace(&products(&plan.old), &products(&plan.new), 0);
+    let files = [&plan.old, &plan.new].into_iter().flatten().map(Moved::file).collect();
+    let ranges = std::iter::once(0..len).collect();
+    Difference { parities: plan.parities.clone(), files, ranges, checksums }
 }
 
 /// Names the new parities and the new member, in one transaction with the records of both members' own stripes. Every other change of
@@ -308,7 +269,7 @@ async fn close(
         let is_same = now.record.members[plan.position] == before.members[plan.position]
             && is_as_before(plan.position)
             && plan.parities.iter().all(|&(index, _)| is_as_before(index))
-            && matches!(now.record.wide_state(), WideState::Sealed | WideState::Complete);
+            && is_sealed(&now.record);
         if !is_same {
             break;
         }
@@ -332,10 +293,6 @@ async fn own_now(writes: &Writes, of: &Moved) -> Result<Option<OpenedStripe>, St
     };
     let now = writes.shared.table.find(of.stripe.id).await?;
     Ok(now.filter(|now| content(now) == content(&of.stripe)))
-}
-
-fn has_entry(record: &Stripe, generation: Generation) -> bool {
-    record.entries.iter().any(|entry| entry.generation == generation.0)
 }
 
 /// The transaction that closes a change on top of the records as they are now. `None` where it cannot be closed any more.
@@ -362,7 +319,7 @@ async fn closing(
     {
         return Ok(None);
     }
-    let mut garbage = name_parities(change, &mut wide.record, plan, generation);
+    let mut garbage = name_parities(change, &mut wide.record, &plan.parities, generation);
     garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&wide.record, entry)));
     put_record(&mut tx, now.id, &wide.record, &now.record);
     add_garbage(&mut tx, now.id, garbage);
@@ -410,23 +367,4 @@ async fn put_in(
     tx.require(Precondition::Absent(keys::debt(own.id)));
     put_record(tx, own.id, &claimed, &own.record);
     Ok(true)
-}
-
-/// Names the parities that were made; answers the files that were named before.
-fn name_parities(
-    change: &StripeChange<'_>,
-    record: &mut Stripe,
-    plan: &Plan,
-    generation: Generation,
-) -> Vec<GarbageChunk> {
-    let mut replaced = Vec::with_capacity(plan.parities.len());
-    for &(index, _) in &plan.parities {
-        let location = &mut record.locations[index];
-        let (site, old) = (location.site, location.generation);
-        replaced.push(GarbageChunk { index: index as u32, site, generation: old });
-        location.generation = generation.0;
-        location.crc32c = change.record.locations[index].crc32c;
-        location.content_version += 1;
-    }
-    replaced
 }

@@ -3,10 +3,12 @@
 //! - [`seal`]: partitions become members, step by step, and their own parities go.
 //! - [`exchange`]: a dead member leaves or is replaced, and a hole is filled.
 //! - [`swap`]: the local parity of a group goes to the rack that changes most.
+//! - [`parities`]: the parities' new generations when a member changes.
 //! - [`links`]: what a change of a chunk's place means for the wide stripe that it is a member of.
 
 mod exchange;
 mod links;
+mod parities;
 mod seal;
 mod swap;
 

@@ -201,6 +201,11 @@ pub(crate) async fn abort(writes: &Writes, id: StripeId) -> Result<bool, StripeE
     Err(StripeError::Busy)
 }
 
+/// Whether a wide stripe's parities are all there: it protects its members.
+pub(super) fn is_sealed(wide: &Stripe) -> bool {
+    matches!(wide.wide_state(), WideState::Sealed | WideState::Complete)
+}
+
 /// What claiming came to.
 enum Claimed {
     All,
