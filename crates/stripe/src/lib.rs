@@ -40,7 +40,7 @@ pub use table::{
     wide_of,
 };
 pub use write::{
-    CodingGroup, Debt, Exchange, GroupWriter, Neighbours, Packer, PutSession, SegmentWriter, SeparateWriter,
-    StoredBlock, StripeChange, Switched, WidePlan, WideStep, add_garbage, is_named, release_and_leave_debt,
-    release_stripe,
+    Besides, CodingGroup, Debt, Exchange, GroupWriter, MemberUpdate, Neighbours, NewBytes, Packer,
+    PutSession, SegmentWriter, SeparateWriter, StoredBlock, StripeChange, Switched, WidePlan, WideStep,
+    add_garbage, is_named, release_and_leave_debt, release_stripe,
 };

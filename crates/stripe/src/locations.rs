@@ -1,7 +1,7 @@
 //! Where stripes' chunks are, as this process last read it.
 //!
 //! A record may be out of date: chunks are named by stripe, index and generation, so a stale location can miss but never
-//! lie (design.md §10.5). Whoever finds a chunk missing looks the stripe up again before it counts as lost, and a stripe of
+//! lie (design.md §10.5); of a chunk that is updated in place, extents say which content version has them. Whoever finds a chunk missing looks the stripe up again before it counts as lost, and a stripe of
 //! which a site is away is looked up anyway: its chunk may have been rebuilt elsewhere. What this process changes itself it
 //! forgets here.
 //!

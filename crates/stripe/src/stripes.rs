@@ -21,7 +21,9 @@ use crate::read::{
 };
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
-use crate::write::{Exchange, Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes};
+use crate::write::{
+    Exchange, MemberUpdate, Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes,
+};
 
 /// Reads and writes stripes, and changes where their chunks are. One for each process; a cheap handle.
 #[derive(Clone)]
@@ -312,6 +314,15 @@ impl Stripes {
     /// When the metadata store fails.
     pub async fn swap_local_parity(&self, wide: StripeId, position: usize) -> Result<Exchange, StripeError> {
         crate::write::swap_local_parity(&self.inner.writes, wide, position).await
+    }
+
+    /// Changes ranges of a sealed member in place. [`Exchange::NotNow`]: nothing has changed; so it is where the stripe has parities of its
+    /// own, the chunk has another content version, or a site that is to take part does not.
+    ///
+    /// # Errors
+    /// When the metadata store fails; it may have changed then or not.
+    pub async fn update_in_wide(&self, update: &MemberUpdate<'_>) -> Result<Exchange, StripeError> {
+        crate::write::update(&self.inner.writes, update).await
     }
 
     /// Gives a wide stripe up that is being built; [`Stripes::advance_wide`] then takes it down. `false` when it is sealed, or gone.

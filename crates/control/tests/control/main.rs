@@ -24,5 +24,6 @@ mod sealing;
 mod statistics;
 mod swapping;
 mod unpacking;
+mod updating;
 mod volatile;
 mod wide_codes;

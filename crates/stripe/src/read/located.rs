@@ -76,6 +76,10 @@ impl Located {
         };
         let known = |&id: &StripeId| Some(StripeRead::new(table.known(id).filter(answers)?, true));
         let mut at_hand: Vec<Option<StripeRead>> = ids.iter().map(known).collect();
+        // A chunk that was updated in place keeps its old file for the grace: a record of before leads to it.
+        for (span, &stripe) in spans.iter().zip(&of_span) {
+            at_hand[stripe].take_if(|read| !span.of.is_in(&read.stripe.record));
+        }
         for (form, &stripe) in cached.iter().zip(&of_span) {
             at_hand[stripe] =
                 form.clone().map(|form| StripeRead::new(form, false)).or(at_hand[stripe].take());

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 use striate_codec::ChunkSet;
 use striate_core::{SiteId, StripeId, cached};
-use striate_meta::records::{self, Block, Extent};
+use striate_meta::records::{self, Block, Extent, Stripe};
 
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, id16, inconsistent, stripe_id};
@@ -100,6 +100,13 @@ impl Stored {
             Self::Extent(extent) => Some(extent.crc32c),
             Self::Memory(block) => block.crc32c,
         }
+    }
+
+    /// Whether a stripe's record is new enough: it names chunks that have them, and not what these were before.
+    pub(super) fn is_in(&self, stripe: &Stripe) -> bool {
+        let Self::Extent(extent) = self else { return true };
+        let location = stripe.locations.get(extent.index as usize);
+        location.is_none_or(|location| location.content_version >= extent.content_version)
     }
 
     /// The stripe that has them.
@@ -241,7 +248,6 @@ impl Span {
 mod tests {
     use proptest::prelude::*;
     use striate_core::StripeId;
-    use striate_meta::records::Stripe;
     use striate_meta::{Revision, Row};
 
     use super::*;

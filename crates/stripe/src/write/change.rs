@@ -261,6 +261,16 @@ impl<'a> StripeChange<'a> {
         tx
     }
 
+    /// Some bytes of a chunk from its site.
+    pub(in crate::write) async fn read(
+        &self,
+        index: usize,
+        offset: u32,
+        len: u32,
+    ) -> Result<Bytes, SiteError> {
+        self.assembly().read(index, offset, len).await
+    }
+
     /// The bytes of a whole chunk from its site.
     pub async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
         self.assembly().read(index, 0, self.len_of(index)).await

@@ -35,9 +35,9 @@ pub use release::{add_garbage, release_and_leave_debt, release_stripe};
 pub(crate) use release::{release_blocks, release_part, release_segment};
 pub use segment::SegmentWriter;
 pub(crate) use submit::submit;
-pub use wide::{Exchange, WidePlan, WideStep};
+pub use wide::{Besides, Exchange, MemberUpdate, NewBytes, WidePlan, WideStep};
 pub(crate) use wide::{
-    abort, admits_member, advance, drop_parities, exchange, leave, narrow_again, swap_local_parity,
+    abort, admits_member, advance, drop_parities, exchange, leave, narrow_again, swap_local_parity, update,
 };
 pub use writes::SeparateWriter;
 pub(crate) use writes::Writes;

@@ -3,6 +3,7 @@
 //! - [`seal`]: partitions become members, step by step, and their own parities go.
 //! - [`exchange`]: a dead member leaves or is replaced, and a hole is filled.
 //! - [`swap`]: the local parity of a group goes to the rack that changes most.
+//! - [`update`](mod@update): ranges of a member change in place.
 //! - [`parities`]: the parities' new generations when a member changes.
 //! - [`links`]: what a change of a chunk's place means for the wide stripe that it is a member of.
 
@@ -11,6 +12,7 @@ mod links;
 mod parities;
 mod seal;
 mod swap;
+mod update;
 
 pub use exchange::Exchange;
 pub(crate) use exchange::{admits_member, exchange, leave};
@@ -18,3 +20,5 @@ pub(super) use links::{Links, is_same_file};
 pub use seal::{WidePlan, WideStep};
 pub(crate) use seal::{abort, advance, drop_parities, narrow_again};
 pub(crate) use swap::swap_local_parity;
+pub(crate) use update::update;
+pub use update::{Besides, MemberUpdate, NewBytes};

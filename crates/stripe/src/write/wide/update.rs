@@ -1,0 +1,273 @@
+//! Ranges of a sealed member that change in place (ECWide §4.3).
+//!
+//! The chunk gets a new generation where it is, and so do the local parity of its group and the global ones
+//! ([`super::parities`]): what is sent is the ranges, not chunks. One transaction names all of them, in the record of the chunk's own
+//! stripe and in that of its wide stripe, and counts the chunk's content version up. Until then the old files are named; afterwards they
+//! stay for the grace, for reads that are under way.
+//!
+//! Entries are opened in both records first, since files of both stripes are made, and the old bytes are read only then: an update that
+//! closes in between takes these entries away. Where the stripe's own parities are alive, too, or the wide stripe is not sealed, nothing is
+//! done: what is read often is not worth it, and what is being sealed soon is.
+
+use bytes::Bytes;
+use striate_codec::{ChecksumChange, ChecksumMultiples, MultipleChecksums};
+use striate_core::{Generation, SiteId, StripeId};
+use striate_meta::records::{Copy, GarbageChunk, Stripe};
+use striate_meta::{Commit, Transaction, keys};
+use striate_site::{Priority, Window};
+
+use super::exchange::Exchange;
+use super::links::{copy_of, is_member, is_same_file};
+use super::parities::{
+    Difference, amend, make_parities, name_content, name_parities, parities_of, places_of,
+};
+use super::seal::is_sealed;
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, wide_of};
+use crate::trees::SLICE_LEN;
+use crate::write::change::StripeChange;
+use crate::write::entry::{garbage_of, has_entry, put_record, unnamed_of};
+use crate::write::release::add_garbage;
+use crate::write::submit::submit;
+use crate::write::writes::Writes;
+
+/// So often the closing transaction is tried that loses against other changes of the records.
+const ATTEMPTS: usize = 8;
+/// What the closing transaction requires itself: both records.
+const OWN_REQUIREMENTS: usize = 2;
+
+/// Other bytes for a range of a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewBytes {
+    /// Of the first one in the chunk.
+    pub offset: u32,
+    /// At least one.
+    pub bytes: Bytes,
+}
+
+/// What changes together with a chunk: in its stripe's record, and in the same transaction.
+pub type Besides<'a> = &'a (dyn Fn(&mut Stripe, &mut Transaction) + Sync);
+
+/// A change of ranges of a sealed member.
+pub struct MemberUpdate<'a> {
+    /// The member's own stripe.
+    pub stripe: StripeId,
+    /// Its index there.
+    pub index: usize,
+    /// The content version in which the ranges are as the caller knows them: a chunk with another is left alone. With the change it gets
+    /// the next one.
+    pub content_version: u32,
+    /// What changes, in order, in ranges that do not overlap.
+    pub new: Vec<NewBytes>,
+    /// May be asked for several times: each transaction that is tried has it. The first of them that fails for what it requires is the
+    /// last.
+    pub besides: Besides<'a>,
+}
+
+/// The changes of both records, under way.
+struct Update<'a, 'w> {
+    of: &'a MemberUpdate<'a>,
+    writes: &'w Writes,
+    position: usize,
+    parities: Vec<(usize, u8)>,
+    own: StripeChange<'w>,
+    wide: StripeChange<'w>,
+    /// The records with their entries.
+    own_before: Stripe,
+    wide_before: Stripe,
+    /// The generations of the chunk and of the parities.
+    of_chunk: Generation,
+    of_parities: Generation,
+}
+
+/// Changes ranges of a member of a sealed wide stripe. [`Exchange::NotNow`]: nothing has changed.
+///
+/// # Errors
+/// When the metadata store fails. It may have changed then or not; the stripe's record tells.
+pub(crate) async fn update(writes: &Writes, of: &MemberUpdate<'_>) -> Result<Exchange, StripeError> {
+    let Some(mut update) = Update::open(writes, of).await? else { return Ok(Exchange::NotNow) };
+    if let Err(error) = update.make().await {
+        tracing::debug!(stripe = %of.stripe, index = of.index, %error, "a chunk cannot be changed in place now");
+        update.give_up().await;
+        return Ok(Exchange::NotNow);
+    }
+    let closed = update.close().await?;
+    if closed == Exchange::NotNow {
+        update.give_up().await;
+    }
+    Ok(closed)
+}
+
+/// Whether the records say that the chunk can be changed: it is as the caller knows it, no other code protects it than that of the wide
+/// stripe, and this is sealed.
+fn is_changeable(of: &MemberUpdate<'_>, own: &Stripe, wide: &Stripe, position: usize) -> bool {
+    let Some(location) = own.locations.get(of.index) else { return false };
+    let is_ours = own.dropped && !own.dead && location.site != 0;
+    is_ours
+        && location.content_version == of.content_version
+        && is_sealed(wide)
+        && is_member(wide, position, of.stripe, of.index)
+        && is_same_file(location, &wide.locations[position])
+}
+
+/// The chunk's own stripe, its wide stripe, and its position there.
+async fn find(
+    writes: &Writes,
+    of: &MemberUpdate<'_>,
+) -> Result<Option<(OpenedStripe, OpenedStripe, usize)>, StripeError> {
+    let table = &writes.shared.table;
+    let Some(own) = table.find(of.stripe).await? else { return Ok(None) };
+    let Some((id, position)) = own.record.locations.get(of.index).and_then(wide_of) else { return Ok(None) };
+    let Some(wide) = table.find(id).await? else { return Ok(None) };
+    Ok(is_changeable(of, &own.record, &wide.record, position).then_some((own, wide, position)))
+}
+
+impl<'a, 'w> Update<'a, 'w> {
+    /// Opens an entry in both records. `None` where the chunk cannot be changed now.
+    async fn open(writes: &'w Writes, of: &'a MemberUpdate<'a>) -> Result<Option<Self>, StripeError> {
+        let Some((own, wide, position)) = find(writes, of).await? else { return Ok(None) };
+        let Some(parities) = parities_of(&wide, position) else { return Ok(None) };
+        // To wait for changes that are under way is a courtesy: what is closed here cancels them.
+        if !own.record.entries.is_empty() || !wide.record.entries.is_empty() {
+            return Ok(None);
+        }
+        let mut own = StripeChange::new(writes, own, Priority::Background).await?;
+        let mut wide = StripeChange::new(writes, wide, Priority::Background).await?;
+        let site = SiteId(own.record.locations[of.index].site);
+        let Some(of_chunk) = own.open(&[(of.index, site)]).await? else { return Ok(None) };
+        let places = places_of(&wide.record, &parities);
+        let Some(of_parities) = wide.open(&places).await? else {
+            own.give_up(&[], of_chunk).await;
+            return Ok(None);
+        };
+        let (own_before, wide_before) = (own.record.clone(), wide.record.clone());
+        let this = Self {
+            of,
+            writes,
+            position,
+            parities,
+            own,
+            wide,
+            own_before,
+            wide_before,
+            of_chunk,
+            of_parities,
+        };
+        Ok(Some(this))
+    }
+
+    /// Makes all new generations, and reads them back from their media.
+    async fn make(&mut self) -> Result<(), StripeError> {
+        let (index, len) = (self.of.index, self.own_before.chunk_len);
+        let change = self.checksums().await?;
+        let old = self.own.file_at(index);
+        let location = &mut self.own.record.locations[index];
+        location.crc32c = change.apply(location.crc32c, 1);
+        let window = |new: &NewBytes| Window::Bytes { offset: new.offset, bytes: new.bytes.clone() };
+        let windows = self.of.new.iter().map(window).collect();
+        amend(self.writes, &self.own, index, self.of_chunk, old, windows).await?;
+        let mut new = old;
+        new.chunk.generation = self.of_chunk;
+        let range = |new: &NewBytes| new.offset..new.offset + new.bytes.len() as u32;
+        let difference = Difference {
+            parities: self.parities.clone(),
+            files: vec![old, new],
+            ranges: self.of.new.iter().map(range).collect(),
+            checksums: change.followed_by_zeros(u64::from(self.wide_before.chunk_len - len)),
+        };
+        make_parities(self.writes, &mut self.wide, &self.wide_before, &difference, self.of_parities).await
+    }
+
+    /// What the change does to checksums. The old bytes are read a slice after the other.
+    async fn checksums(&self) -> Result<ChecksumChange, StripeError> {
+        let mut change = ChecksumChange::default();
+        for NewBytes { offset, bytes } in &self.of.new {
+            let end = offset + bytes.len() as u32;
+            let mut old = ChecksumMultiples::default();
+            for from in (*offset..end).step_by(SLICE_LEN as usize) {
+                let len = SLICE_LEN.min(end - from);
+                old.append(&self.own.read(self.of.index, from, len).await?);
+            }
+            let bytes = bytes.clone();
+            let new = self.writes.shared.runtime.run_blocking(move || MultipleChecksums::of(&bytes)).await;
+            change.replace(&old.finish(), &new, u64::from(self.own_before.chunk_len - end));
+        }
+        Ok(change)
+    }
+
+    /// Names all that was made, in one transaction with what is to change besides.
+    async fn close(&mut self) -> Result<Exchange, StripeError> {
+        let shared = &self.writes.shared;
+        for _ in 0..ATTEMPTS {
+            let (own, wide) = (shared.table.find(self.own.id).await?, shared.table.find(self.wide.id).await?);
+            let (Some(own), Some(wide)) = (own, wide) else { return Ok(Exchange::NotNow) };
+            if !self.can_close(&own.record, &wide.record) {
+                return Ok(Exchange::NotNow);
+            }
+            let tx = self.closing(&own, &wide);
+            let forget = || [own.id, wide.id].into_iter().for_each(|id| shared.table.forget(id));
+            forget();
+            let committed = submit(&shared.runtime, shared.table.meta().as_ref(), &tx).await;
+            // Also what was read while it was committed.
+            forget();
+            match committed? {
+                Commit::Done(_) => {
+                    self.own.note_closed();
+                    self.wide.note_closed();
+                    return Ok(Exchange::Done);
+                }
+                Commit::Conflict { failed } if failed >= OWN_REQUIREMENTS => return Ok(Exchange::NotNow),
+                Commit::Conflict { .. } => {}
+            }
+        }
+        Ok(Exchange::NotNow)
+    }
+
+    /// Whether nobody has cancelled this change, and what was rewritten is all that must be: by the records as they are now.
+    fn can_close(&self, own: &Stripe, wide: &Stripe) -> bool {
+        let is_open = has_entry(own, self.of_chunk) && has_entry(wide, self.of_parities);
+        let is_as_before = |&(index, _): &(usize, u8)| {
+            is_same_file(&wide.locations[index], &self.wide_before.locations[index])
+        };
+        is_open
+            && is_changeable(self.of, own, wide, self.position)
+            && is_same_file(&own.locations[self.of.index], &self.own_before.locations[self.of.index])
+            && self.parities.iter().all(is_as_before)
+    }
+
+    /// The transaction that closes both entries, and cancels all others of both records: their files are made from what was there before.
+    fn closing(&self, own: &OpenedStripe, wide: &OpenedStripe) -> Transaction {
+        let mut tx = self.writes.shared.table.transaction();
+        tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
+        tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+        let (mut of_own, mut of_wide) = (own.record.clone(), wide.record.clone());
+        let index = self.of.index;
+        let made = self.own.record.locations[index].crc32c;
+        let mut garbage = vec![name_content(&mut of_own, index, self.of_chunk, made)];
+        garbage.extend(drop_copies(&mut of_own, index));
+        of_wide.locations[self.position] = copy_of(&of_own.locations[index]);
+        let replaced = name_parities(&self.wide, &mut of_wide, &self.parities, self.of_parities);
+        (self.of.besides)(&mut of_own, &mut tx);
+        for (stripe, mut record, mut garbage) in [(own, of_own, garbage), (wide, of_wide, replaced)] {
+            let entries = std::mem::take(&mut record.entries);
+            garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&record, entry)));
+            put_record(&mut tx, stripe.id, &record, &stripe.record);
+            add_garbage(&mut tx, stripe.id, garbage);
+        }
+        tx
+    }
+
+    /// Cancels both entries.
+    async fn give_up(mut self) {
+        self.own.give_up(&[], self.of_chunk).await;
+        self.wide.give_up(&[], self.of_parities).await;
+    }
+}
+
+/// Un-names the copies of a chunk, which have what it was; answers their files.
+fn drop_copies(record: &mut Stripe, index: usize) -> Vec<GarbageChunk> {
+    let (dropped, kept): (Vec<Copy>, Vec<Copy>) =
+        std::mem::take(&mut record.copies).into_iter().partition(|copy| copy.index as usize == index);
+    record.copies = kept;
+    dropped.iter().map(garbage_of).collect()
+}
