@@ -11,7 +11,7 @@
 //! - [`parts`]: takes down the parts of multipart uploads and objects that are gone.
 //! - [`volatile`]: removes the rows of objects that were in memory only and are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
-//! - [`packing`]: rewrites small objects into partitions that they share; [`repacking`] gives the space of dead ones back;
+//! - [`packing`]: rewrites small objects into partitions that they share; [`repacking`] gives the space of dead ones back, `refilling` that of sealed ones in place;
 //!   [`packing_service`] does both by itself, [`pack_run`] for somebody who waits, and [`unpacking`] undoes it.
 //! - [`hot_copies`]: whole copies of the partitions that are read most.
 //! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
@@ -61,6 +61,7 @@ mod pack_figures;
 mod pack_journal;
 mod pack_walk;
 mod recent;
+mod refilling;
 mod repair_progress;
 mod rows;
 mod switching;
@@ -83,7 +84,7 @@ pub use pack_setting::{PackDecision, WhyNot, decide_packing, own_packing};
 pub use pack_walk::pack_bucket;
 pub use packing::{PackOptions, PackReport};
 pub use packing_service::{PackingHold, PackingOptions, PackingService};
-pub use repacking::{Liveness, Repacked, liveness, repack_marked};
+pub use repacking::{Liveness, Repacked, Repacker, liveness, repack_marked};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use repair_pace::RepairLimits;
 pub use repair_service::{RepairOptions, RepairService};

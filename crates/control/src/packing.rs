@@ -19,11 +19,11 @@ use striate_meta::records::{Extent, Object, object::Body};
 use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes};
 
 use crate::pace::Pace;
-use crate::switching::{Packed, switch};
+use crate::switching::{Home, Packed, switch};
 
 /// Objects read together, and their bytes. More would be read little faster, and others wait longer behind them.
 const READ_TOGETHER: usize = 2;
-const READ_BYTES: usize = 1 << 20;
+pub(crate) const READ_BYTES: usize = 1 << 20;
 /// What an object costs a partition besides its bytes and its key.
 const OVERHEAD: usize = 24;
 
@@ -162,7 +162,7 @@ pub(crate) async fn pack_group(
     let (before, mut rest) = (report.objects, &packed[..]);
     while !rest.is_empty() {
         let began = stripes.runtime().now();
-        match switch(stripes, &group, rest, &text).await {
+        match switch(stripes, &Home::Group(&group), rest, &text).await {
             Ok(step) => {
                 report.objects += step.objects;
                 report.bytes += step.bytes;
@@ -236,7 +236,7 @@ async fn fill(
 }
 
 /// Objects that are read together.
-fn together(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
+pub(crate) fn together(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
     let (mut batches, mut bytes) = (vec![Vec::new()], 0);
     for candidate in candidates {
         let len = candidate.stored.len() as usize;
@@ -252,7 +252,7 @@ fn together(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
 }
 
 /// The bytes of objects; `None` for one that cannot be read, because it was replaced, or that is not what its row says.
-async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Option<Vec<Bytes>>> {
+pub(crate) async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Option<Vec<Bytes>>> {
     let spans: Vec<Span> = candidates.iter().map(|of| Span::whole(of.stored.clone())).collect();
     let mut found = vec![None; spans.len()];
     let hand_out = |position: usize, pieces: Vec<Bytes>| found[position] = Some(pieces);

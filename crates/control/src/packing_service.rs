@@ -24,7 +24,7 @@ use crate::pack_journal::{PackJournal, sum, tell, told, write_bucket};
 use crate::pack_setting::{PackDecision, decide_packing};
 use crate::pack_walk::{Step, Walk};
 use crate::packing::PackOptions;
-use crate::repacking::repack_marked_while;
+use crate::repacking::Repacker;
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
 
@@ -94,6 +94,7 @@ impl Drop for PackingHold {
 /// What the service knows between two looks.
 struct Looks {
     packer: Option<Packer>,
+    repacker: Repacker,
     /// When a bucket was counted, and the longest partition into which it was to be packed.
     counted: BTreeMap<String, (Instant, u32)>,
     /// So many had worked beside it when that was so.
@@ -154,7 +155,8 @@ impl PackingService {
     }
 
     async fn keep_looking(&self, stripes: &Stripes) {
-        let mut looks = Looks { packer: None, counted: BTreeMap::new(), rests: 0 };
+        let mut looks =
+            Looks { packer: None, repacker: Repacker::default(), counted: BTreeMap::new(), rests: 0 };
         let mut pause = FIRST_LOOK_AFTER;
         loop {
             stripes.runtime().sleep(pause).await;
@@ -241,11 +243,11 @@ impl Looks {
             return Ok(());
         }
         let options = &service.shared.options.pack;
-        let done = repack_marked_while(stripes, packer, options, &mut |_| match service.is_held() {
+        let mut tell = |_: &[_]| match service.is_held() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
-        })
-        .await?;
+        };
+        let done = self.repacker.repack_while(stripes, packer, options, &mut tell).await?;
         let released = service.shared.journal.lock().followed(&done);
         if released > 0 {
             tracing::info!(released, "coding groups in which nothing lived were released");

@@ -5,7 +5,7 @@
 //! group's reservation is seen gone nothing of it can come to life, so that “dead when read” stays true (R1 to R4 of the
 //! protocol in design.md §10.15).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, PartitionFooter};
 use striate_stripe::{Packer, Span, Stored, StripeError, Stripes, release_stripe};
 
 use crate::packing::{Candidate, PackOptions, extent_in};
+use crate::refilling::{Quiet, Worn};
 use crate::rewriting::Rewriting;
 use crate::rows::Rows;
 
@@ -61,12 +62,52 @@ impl Liveness {
 pub(crate) type TellDone<'a> = &'a mut (dyn FnMut(&[(StripeId, Repacked)]) -> ControlFlow<()> + Send);
 
 /// What a look found (R1).
-struct Look {
-    mark: Row,
+pub(crate) struct Look {
+    pub(crate) mark: Row,
     row: Row,
-    record: Stripe,
-    live: Vec<Candidate>,
-    found: Liveness,
+    pub(crate) record: Stripe,
+    /// What lives, in the order of the directories, and what is dead, each with its partition.
+    pub(crate) live: Vec<Candidate>,
+    pub(crate) dead: Vec<(u32, PartitionEntry)>,
+    pub(crate) found: Liveness,
+}
+
+/// Follows marks again and again: knows since when nothing has died in a group, and so which ones may be refilled in place.
+#[derive(Debug, Default)]
+pub struct Repacker {
+    quiet: Quiet,
+}
+
+impl Repacker {
+    /// As [`repack_marked`]. Sealed groups that are worn are refilled by what lives in others, when nothing has died in them for the grace.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn repack(
+        &mut self,
+        stripes: &Stripes,
+        packer: &Packer,
+        options: &PackOptions,
+    ) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+        self.repack_while(stripes, packer, options, &mut |_| ControlFlow::Continue(())).await
+    }
+
+    /// As [`Repacker::repack`]; `tell` is told as by [`repack_marked_while`].
+    ///
+    /// # Errors
+    /// When the metadata store fails, or what lives cannot be rewritten.
+    pub(crate) async fn repack_while(
+        &mut self,
+        stripes: &Stripes,
+        packer: &Packer,
+        options: &PackOptions,
+        tell: TellDone<'_>,
+    ) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+        let done = follow_marks(stripes, packer, options, Some(&mut self.quiet), tell).await?;
+        let marked: BTreeSet<StripeId> = done.iter().map(|&(id, _)| id).collect();
+        self.quiet.retain(|id| marked.contains(&id));
+        Ok(done)
+    }
 }
 
 /// Looks at all marked stripes and gives back the space of what is dead. Answers what was done, by stripes.
@@ -91,6 +132,17 @@ pub(crate) async fn repack_marked_while(
     options: &PackOptions,
     tell: TellDone<'_>,
 ) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+    follow_marks(stripes, packer, options, None, tell).await
+}
+
+/// Looks at all marked stripes. Without knowing for how long they were quiet none is refilled.
+async fn follow_marks(
+    stripes: &Stripes,
+    packer: &Packer,
+    options: &PackOptions,
+    mut quiet: Option<&mut Quiet>,
+    tell: TellDone<'_>,
+) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
     let (mut done, mut rewriting) = (Vec::new(), Rewriting::new(stripes, packer, options));
     let mut rows = Rows::with_prefix(keys::MARKS);
     while let Some(page) = rows.next(stripes).await? {
@@ -100,7 +152,17 @@ pub(crate) async fn repack_marked_while(
                     done.push((id, what));
                     Vec::new()
                 }
-                LookedAt::Worn(look) => rewriting.add(id, &look.record.profile, look.live).await?,
+                LookedAt::Worn(look) => {
+                    let judge = |quiet: &mut &mut Quiet| quiet.judge(stripes, id, &look);
+                    match quiet.as_mut().map_or(Worn::Rewritten, judge) {
+                        Worn::Refilled => rewriting.add_refillable(id, look).await?,
+                        Worn::Rewritten => rewriting.add(id, &look.record.profile, look.live).await?,
+                        Worn::Waits => {
+                            done.push((id, Repacked::Later));
+                            Vec::new()
+                        }
+                    }
+                }
             };
             look_again(stripes, rewritten, options, &mut done).await?;
             if tell(&done).is_break() {
@@ -161,6 +223,8 @@ fn look_at<'a>(
             return Ok(LookedAt::Worn(Box::new(look)));
         }
         let mut tx = stripes.transaction();
+        // What was written into it since the look may be dead.
+        tx.require_unchanged(look.row.key.clone(), Some(&look.row));
         tx.require_unchanged(look.mark.key.clone(), Some(&look.mark)).delete(look.mark.key);
         Ok(LookedAt::Done(match stripes.meta().commit(tx).await? {
             Commit::Done(_) => Repacked::Kept,
@@ -176,7 +240,7 @@ fn look_at<'a>(
 pub async fn liveness(stripes: &Stripes, id: StripeId) -> Result<Option<Liveness>, StripeError> {
     let Some(row) = stripes.meta().get(&keys::stripe(id)).await? else { return Ok(None) };
     let record: Stripe = row.record()?;
-    Ok(Some(find_live(stripes, id, &record).await?.1))
+    Ok(Some(find_live(stripes, id, &record).await?.found))
 }
 
 /// R1: the mark, the reservation and the record from one state; then the directories, then their rows. `None` while the
@@ -187,20 +251,23 @@ async fn look(stripes: &Stripes, id: StripeId) -> Result<Option<Look>, StripeErr
     let (mark, intent, row) = (rows.next().flatten(), rows.next().flatten(), rows.next().flatten());
     let (Some(mark), None, Some(row)) = (mark, intent, row) else { return Ok(None) };
     let record: Stripe = row.record()?;
-    let (live, found) = find_live(stripes, id, &record).await?;
-    Ok(Some(Look { mark, row, record, live, found }))
+    let Lives { live, dead, found } = find_live(stripes, id, &record).await?;
+    Ok(Some(Look { mark, row, record, live, dead, found }))
 }
 
-/// What lives in a stripe, in the order of its directories.
-async fn find_live(
-    stripes: &Stripes,
-    id: StripeId,
-    record: &Stripe,
-) -> Result<(Vec<Candidate>, Liveness), StripeError> {
+/// What lives in a stripe and what does not, in the order of its directories.
+#[derive(Default)]
+struct Lives {
+    live: Vec<Candidate>,
+    dead: Vec<(u32, PartitionEntry)>,
+    found: Liveness,
+}
+
+async fn find_live(stripes: &Stripes, id: StripeId, record: &Stripe) -> Result<Lives, StripeError> {
     let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
-    let (mut live, mut found) = (Vec::new(), Liveness::default());
+    let Lives { mut live, mut dead, mut found } = Lives::default();
     for index in 0..k as u32 {
-        for page in directory(stripes, id, index, record.chunk_len).await?.chunks(PAGE) {
+        for page in directory(stripes, id, index, record).await?.chunks(PAGE) {
             let keys: Vec<Bytes> = page.iter().map(|entry| entry.key.clone()).collect();
             let mut rows = HashMap::with_capacity(keys.len());
             for row in stripes.meta().get_many(&keys).await?.into_iter().flatten() {
@@ -212,6 +279,7 @@ async fn find_live(
                 let Some((extent, class)) = extent else {
                     found.dead_objects += 1;
                     found.dead_bytes += u64::from(entry.len);
+                    dead.push((index, entry.clone()));
                     continue;
                 };
                 found.live_objects += 1;
@@ -220,22 +288,23 @@ async fn find_live(
             }
         }
     }
-    Ok((live, found))
+    Ok(Lives { live, dead, found })
 }
 
-/// The objects of one partition.
+/// The objects of one partition, with the content that the record tells of, or a later one: what is remembered may lead to an older file.
 async fn directory(
     stripes: &Stripes,
     id: StripeId,
     index: u32,
-    len: u32,
+    record: &Stripe,
 ) -> Result<Vec<PartitionEntry>, StripeError> {
+    let (len, content_version) = (record.chunk_len, record.locations[index as usize].content_version);
     let damaged = |error: striate_stripe::partition::NoPartition| StripeError::Inconsistent {
         what: format!("chunk {index} of stripe {id}"),
         reason: error.to_string(),
     };
-    let payload: Stored =
-        Extent { stripe: id.to_bytes().to_vec().into(), index, len, ..Extent::default() }.into();
+    let stripe = id.to_bytes().to_vec().into();
+    let payload: Stored = Extent { stripe, index, len, content_version, ..Extent::default() }.into();
     let read = async |from: u32, to: u32| -> Result<Vec<u8>, StripeError> {
         if from == to {
             return Ok(Vec::new());

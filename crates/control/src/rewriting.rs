@@ -1,6 +1,8 @@
 //! What lives in worn groups is rewritten together: as many of a bucket's as fill a group, so that little of many groups becomes
 //! one dense group and not many small ones. Objects of different storage classes part: those of one class whose group was made before
 //! they entered it come together here.
+//!
+//! Sealed groups among them are refilled first, in place ([`crate::refilling`]).
 
 use std::collections::BTreeMap;
 
@@ -13,6 +15,11 @@ use crate::pace::Pace;
 use crate::pack_setting::longest_partition;
 use crate::pack_walk::within_memory;
 use crate::packing::{Candidate, PackOptions, pack_group};
+use crate::refilling::refill;
+use crate::repacking::Look;
+
+/// So many groups of one kind that may be refilled are kept in memory.
+const MOST_REFILLABLE: usize = 8;
 
 /// What is to be gathered together: objects of a bucket, a profile and a storage class.
 type Together = (String, String, StorageClass);
@@ -34,6 +41,16 @@ struct Gathered {
     of: Vec<StripeId>,
     live: Vec<Candidate>,
     room: usize,
+    /// Worn groups into whose dead ranges it is written rather.
+    refillable: Vec<(StripeId, Box<Look>)>,
+}
+
+impl Gathered {
+    fn add(&mut self, id: StripeId, live: Vec<Candidate>) {
+        self.of.push(id);
+        self.room += live.iter().map(Candidate::room).sum::<usize>();
+        self.live.extend(live);
+    }
 }
 
 /// Groups whose live objects were written elsewhere, as far as that could be done: to be looked at again.
@@ -66,6 +83,68 @@ impl<'a> Rewriting<'a> {
         Ok(done)
     }
 
+    /// Adds a group into whose dead ranges others may be written. Objects of several classes part, so that what lives in it is one of
+    /// these if it has some.
+    ///
+    /// # Errors
+    /// As [`Rewriting::add`].
+    pub(crate) async fn add_refillable(
+        &mut self,
+        id: StripeId,
+        look: Box<Look>,
+    ) -> Result<Rewritten, StripeError> {
+        let profile = look.record.profile.clone();
+        let class = look.live[0].class;
+        if look.live.iter().any(|of| of.class != class) {
+            return self.add(id, &profile, look.live).await;
+        }
+        let key = (bucket_of(&look.live), profile, class);
+        let most = self.longest_partition(&key.0).await?;
+        let mut gathered = self.gathered.remove(&key).unwrap_or_default();
+        gathered.most = most;
+        gathered.refillable.push((id, look));
+        let mut done = Rewritten::new();
+        if gathered.refillable.len() == MOST_REFILLABLE {
+            self.refill(&mut gathered, &mut done).await?;
+        }
+        self.gathered.insert(key, gathered);
+        Ok(done)
+    }
+
+    /// Writes what was gathered into the dead ranges of groups, and what lives in the emptiest of these into the others. What does not fit
+    /// stays gathered, with what lives in groups that cannot be refilled.
+    async fn refill(&mut self, gathered: &mut Gathered, done: &mut Rewritten) -> Result<(), StripeError> {
+        gathered.refillable.sort_by(|(_, a), (_, b)| a.found.dead_share().total_cmp(&b.found.dead_share()));
+        loop {
+            if gathered.live.is_empty()
+                && let Some((id, look)) = gathered.refillable.pop()
+            {
+                gathered.add(id, look.live);
+            }
+            if gathered.refillable.is_empty() {
+                return Ok(());
+            }
+            let (id, look) = gathered.refillable.remove(0);
+            let pace = Pace::new(self.stripes, &self.processors, self.options);
+            let refilled = refill(self.stripes, id, &look, std::mem::take(&mut gathered.live), pace).await?;
+            self.processors = Processors::new(self.stripes.runtime().clone());
+            gathered.room = refilled.left.iter().map(Candidate::room).sum();
+            gathered.live = refilled.left;
+            match refilled.partitions {
+                0 => gathered.add(id, look.live),
+                _ => done.push(id),
+            }
+            if gathered.live.is_empty() {
+                done.append(&mut gathered.of);
+            }
+        }
+    }
+
+    async fn longest_partition(&self, bucket: &str) -> Result<u32, StripeError> {
+        let most = longest_partition(self.stripes, bucket, self.options.partition_len).await?;
+        Ok(within_memory(self.stripes, most))
+    }
+
     async fn add_of_class(
         &mut self,
         id: StripeId,
@@ -79,11 +158,8 @@ impl<'a> Rewriting<'a> {
         if gathered.room > 0 && gathered.room + room > self.capacity(profile, gathered.most)? {
             done = self.write(profile, std::mem::take(&mut gathered)).await?;
         }
-        let most = longest_partition(self.stripes, &key.0, self.options.partition_len).await?;
-        gathered.most = within_memory(self.stripes, most);
-        gathered.of.push(id);
-        gathered.live.extend(live);
-        gathered.room += room;
+        gathered.most = self.longest_partition(&key.0).await?;
+        gathered.add(id, live);
         self.gathered.insert(key, gathered);
         Ok(done)
     }
@@ -106,8 +182,13 @@ impl<'a> Rewriting<'a> {
         Ok(self.stripes.code(&profile)?.k() * most as usize)
     }
 
-    async fn write(&mut self, profile: &str, gathered: Gathered) -> Result<Rewritten, StripeError> {
+    async fn write(&mut self, profile: &str, mut gathered: Gathered) -> Result<Rewritten, StripeError> {
+        let mut done = Rewritten::new();
+        self.refill(&mut gathered, &mut done).await?;
         let Gathered { most, of, mut live, .. } = gathered;
+        if live.is_empty() {
+            return Ok(done);
+        }
         live.sort_by(|a, b| a.key.cmp(&b.key));
         let profile = self.stripes.profiles().parse(profile)?;
         // What does not fit is rewritten at the next look.
@@ -117,7 +198,10 @@ impl<'a> Rewriting<'a> {
         self.processors = Processors::new(self.stripes.runtime().clone());
         match packed {
             // Sites may be away or full. Groups in which nothing lives are released all the same.
-            Ok(_) | Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => Ok(of),
+            Ok(_) | Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => {
+                done.extend(of);
+                Ok(done)
+            }
             Err(error) => Err(error),
         }
     }

@@ -1,4 +1,8 @@
 //! Switching objects' rows to the group that has their bytes now (P3): as many in a transaction as it takes.
+//!
+//! A group that is new is protected by its reservation. One that others live in, and whose chunks were changed in place (P6), is
+//! required as it is read, with the contents that the extents name; its mark is put, so that nobody releases or refills it who has looked
+//! before.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +10,7 @@ use bytes::Bytes;
 use striate_core::StripeId;
 use striate_meta::records::{Extent, Garbage, Object, object::Body};
 use striate_meta::store::limits::{MAX_OPERATIONS, MAX_TRANSACTION_BYTES};
-use striate_meta::{Row, Transaction, keys, records};
+use striate_meta::{Commit, Row, Transaction, keys, records};
 use striate_stripe::{CodingGroup, Stored, StripeError, Stripes, Switched};
 
 use crate::packing::Candidate;
@@ -15,8 +19,8 @@ use crate::packing::Candidate;
 const BATCH: usize = 46;
 /// How often a batch is tried against rows that others change.
 const MAX_ATTEMPTS: usize = 3;
-/// What a transaction has besides the objects' rows: the reservation and the garbage, and
-const OTHER_OPERATIONS: usize = 2;
+/// What a transaction has besides the objects' rows: the reservation, or the group's record and its mark, and the garbage; and
+const OTHER_OPERATIONS: usize = 3;
 /// the bytes of these, and of marks.
 const OTHER_BYTES: usize = 16 << 10;
 
@@ -24,6 +28,58 @@ const OTHER_BYTES: usize = 16 << 10;
 pub(crate) struct Packed {
     pub(crate) of: Candidate,
     pub(crate) extent: Extent,
+}
+
+/// The group that has objects' bytes now.
+pub(crate) enum Home<'a> {
+    /// It is new, and reserved.
+    Group(&'a CodingGroup<'a>),
+    /// Chunks of it were changed in place.
+    Refilled(StripeId),
+}
+
+impl Home<'_> {
+    fn id(&self) -> StripeId {
+        match self {
+            Self::Group(group) => group.id(),
+            Self::Refilled(id) => *id,
+        }
+    }
+
+    /// Submits a transaction that names some of these extents.
+    async fn switch(
+        &self,
+        stripes: &Stripes,
+        tx: Transaction,
+        packed: &[Packed],
+    ) -> Result<Switched, StripeError> {
+        match self {
+            Self::Group(group) => group.switch(tx).await,
+            Self::Refilled(id) => switch_in_place(stripes, *id, tx, packed).await,
+        }
+    }
+}
+
+/// As [`CodingGroup::switch`], of a group without a reservation.
+async fn switch_in_place(
+    stripes: &Stripes,
+    id: StripeId,
+    mut tx: Transaction,
+    packed: &[Packed],
+) -> Result<Switched, StripeError> {
+    let Some(stripe) = stripes.find(id).await? else { return Ok(Switched::Conflict) };
+    let has = |Packed { extent, .. }: &Packed| {
+        let location = stripe.record.locations.get(extent.index as usize);
+        location.is_some_and(|location| location.content_version == extent.content_version)
+    };
+    if stripe.record.dead || !packed.iter().all(has) {
+        return Ok(Switched::Conflict);
+    }
+    tx.require_unchanged(keys::stripe(id), Some(&stripe.row)).put(keys::mark(id), Bytes::new());
+    Ok(match stripes.submit(&tx).await? {
+        Commit::Done(_) => Switched::Done,
+        Commit::Conflict { .. } => Switched::Conflict,
+    })
 }
 
 /// What one transaction did.
@@ -42,7 +98,7 @@ pub(crate) struct Step {
 /// When the metadata store fails, or the reservation is gone.
 pub(crate) async fn switch(
     stripes: &Stripes,
-    group: &CodingGroup<'_>,
+    home: &Home<'_>,
     packed: &[Packed],
     profile: &str,
 ) -> Result<Step, StripeError> {
@@ -62,7 +118,8 @@ pub(crate) async fn switch(
             }
         }
         let (objects, bytes) = (switch.objects, switch.bytes);
-        if objects == 0 || group.switch(switch.finish(group)).await? == Switched::Done {
+        let tx = switch.finish(home.id());
+        if objects == 0 || home.switch(stripes, tx, batch).await? == Switched::Done {
             return Ok(Step { taken, objects, bytes });
         }
     }
@@ -117,10 +174,10 @@ impl<'a> Switch<'a> {
     }
 
     /// With what rows named before: it becomes garbage, or is marked.
-    fn finish(self, group: &CodingGroup<'_>) -> Transaction {
+    fn finish(self, home: StripeId) -> Transaction {
         let Self { mut tx, released, sources, .. } = self;
         if !released.is_empty() {
-            let id = group.id().to_bytes();
+            let id = home.to_bytes();
             let garbage = Garbage { stripe: id.to_vec().into(), stripes: released, ..Garbage::default() };
             let key = keys::garbage(&id, tx.id.0);
             tx.put(key, records::encode(&garbage));

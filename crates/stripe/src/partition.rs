@@ -7,6 +7,8 @@
 //! end − 32    magic "STRIPACK" | format u16 | 0 u16 | entries u32 | dir_offset u32 | dir_len u32 | dir_crc32c u32 | footer_crc32c u32
 //! ```
 //!
+//! Objects that were put into the places of dead ones lie anywhere before the directory, which then ends at the footer.
+//!
 //! Numbers are big-endian. `shared` counts the leading bytes that a key has in common with the one before it. A key is that of
 //! a metadata row: the rows decide what lives, the directory only says which to ask. It does not name its stripe.
 
@@ -60,29 +62,86 @@ pub struct PartitionBuilder {
     payload: BytesMut,
     /// Where the next object begins.
     end: usize,
-    directory: BytesMut,
-    entries: u32,
+    directory: Directory,
     /// Bytes of the objects alone.
     object_bytes: u64,
+}
+
+/// A directory as it grows.
+#[derive(Debug, Default)]
+struct Directory {
+    bytes: BytesMut,
+    entries: u32,
     last_key: Bytes,
+}
+
+impl Directory {
+    fn list(&mut self, entry: &PartitionEntry) {
+        let pairs = self.last_key.iter().zip(&entry.key);
+        let shared = pairs.take_while(|(before, now)| before == now).count();
+        let rest = &entry.key[shared..];
+        self.bytes.put_u16(shared as u16);
+        self.bytes.put_u16(rest.len() as u16);
+        self.bytes.put_slice(rest);
+        self.bytes.put_u32(entry.offset);
+        self.bytes.put_u32(entry.len);
+        self.bytes.put_u32(entry.crc32c);
+        self.entries += 1;
+        self.last_key = entry.key.clone();
+    }
+
+    /// The footer of a partition whose directory it is, from `dir_offset` on.
+    fn footer(&self, dir_offset: usize) -> BytesMut {
+        let mut footer = BytesMut::with_capacity(FOOTER_LEN as usize);
+        footer.put_slice(MAGIC);
+        footer.put_u16(FORMAT);
+        footer.put_u16(0);
+        footer.put_u32(self.entries);
+        footer.put_u32(dir_offset as u32);
+        footer.put_u32(self.bytes.len() as u32);
+        footer.put_u32(crc32c(&self.bytes));
+        footer.put_u32(crc32c(&footer));
+        footer
+    }
+}
+
+/// Bytes of a partition that an object's entry takes in its directory at most.
+pub fn entry_room(key: &[u8]) -> usize {
+    ENTRY_LEN + key.len()
+}
+
+/// Where an object may begin that lies behind `end`.
+pub fn object_start(end: u32) -> u32 {
+    end.next_multiple_of(ALIGNMENT as u32)
+}
+
+/// The end of a partition of `len` bytes in which objects lie anywhere: where it begins, and its bytes, which are the directory and the
+/// footer. `None` where an object is in its way.
+pub fn partition_tail(len: u32, entries: &[PartitionEntry]) -> Option<(u32, Bytes)> {
+    let mut directory = Directory::default();
+    entries.iter().for_each(|entry| directory.list(entry));
+    let objects_end = entries.iter().map(|entry| entry.offset as usize + entry.len as usize).max()?;
+    let dir_offset = (len as usize).checked_sub(directory.bytes.len() + FOOTER_LEN as usize)?;
+    let footer = directory.footer(dir_offset);
+    directory.bytes.extend_from_slice(&footer);
+    (objects_end <= dir_offset).then(|| (dir_offset as u32, directory.bytes.freeze()))
 }
 
 impl PartitionBuilder {
     /// An empty partition of `len` bytes, at least [`FOOTER_LEN`].
     pub fn new(len: u32) -> Self {
         let payload = BytesMut::zeroed(len.max(FOOTER_LEN) as usize);
-        let (directory, last_key) = (BytesMut::new(), Bytes::new());
-        Self { payload, end: 0, directory, entries: 0, object_bytes: 0, last_key }
+        Self { payload, end: 0, directory: Directory::default(), object_bytes: 0 }
     }
 
     /// Whether it has no object.
     pub fn is_empty(&self) -> bool {
-        self.entries == 0
+        self.directory.entries == 0
     }
 
     /// How many objects it has, and their bytes.
     pub fn objects(&self) -> (u64, u64) {
-        (self.entries.into(), self.object_bytes)
+        (self.directory.entries.into(), self.object_bytes)
     }
 
     /// Bytes of the objects and their padding.
@@ -92,7 +151,7 @@ impl PartitionBuilder {
 
     /// Whether an object of `len` bytes still fits.
     pub fn fits(&self, key: &[u8], len: usize) -> bool {
-        let directory = self.directory.len() + ENTRY_LEN + key.len();
+        let directory = self.directory.bytes.len() + entry_room(key);
         key.len() <= MAX_KEY_LEN
             && aligned(self.end + len) + directory + FOOTER_LEN as usize <= self.payload.len()
     }
@@ -112,37 +171,15 @@ impl PartitionBuilder {
         self.end = aligned(self.end);
         let entry = PartitionEntry { key, offset: offset as u32, len: len as u32, crc32c };
         self.object_bytes += len as u64;
-        self.list(&entry);
+        self.directory.list(&entry);
         Some(entry)
-    }
-
-    fn list(&mut self, entry: &PartitionEntry) {
-        let pairs = self.last_key.iter().zip(&entry.key);
-        let shared = pairs.take_while(|(before, now)| before == now).count();
-        let rest = &entry.key[shared..];
-        self.directory.put_u16(shared as u16);
-        self.directory.put_u16(rest.len() as u16);
-        self.directory.put_slice(rest);
-        self.directory.put_u32(entry.offset);
-        self.directory.put_u32(entry.len);
-        self.directory.put_u32(entry.crc32c);
-        self.entries += 1;
-        self.last_key = entry.key.clone();
     }
 
     /// The chunk's payload.
     pub fn finish(self) -> Bytes {
-        let Self { mut payload, end, directory, entries, .. } = self;
-        payload[end..end + directory.len()].copy_from_slice(&directory);
-        let mut footer = BytesMut::with_capacity(FOOTER_LEN as usize);
-        footer.put_slice(MAGIC);
-        footer.put_u16(FORMAT);
-        footer.put_u16(0);
-        footer.put_u32(entries);
-        footer.put_u32(end as u32);
-        footer.put_u32(directory.len() as u32);
-        footer.put_u32(crc32c(&directory));
-        footer.put_u32(crc32c(&footer));
+        let Self { mut payload, end, directory, .. } = self;
+        payload[end..end + directory.bytes.len()].copy_from_slice(&directory.bytes);
+        let footer = directory.footer(end);
         let at = payload.len() - FOOTER_LEN as usize;
         payload[at..].copy_from_slice(&footer);
         payload.freeze()
@@ -270,6 +307,28 @@ mod tests {
                 prop_assert_eq!(bytes, &objects[std::str::from_utf8(&entry.key).unwrap()][..]);
                 prop_assert_eq!(crc32c(bytes), entry.crc32c);
                 prop_assert_eq!(entry.offset % 8, 0);
+            }
+        }
+
+        #[test]
+        fn the_end_of_a_partition_lists_objects_that_lie_anywhere(
+            objects in prop::collection::btree_map("[a-c]{1,6}", (0u32..700, 1u32..90), 1..20), len in 32u32..1_200,
+        ) {
+            let entry = |(key, (offset, len)): (String, (u32, u32))| {
+                PartitionEntry { key: key.into(), offset: object_start(offset), len, crc32c: offset }
+            };
+            let objects: Vec<PartitionEntry> = objects.into_iter().map(entry).collect();
+            let room: usize = objects.iter().map(|entry| entry_room(&entry.key)).sum();
+            let end = objects.iter().map(|entry| entry.offset + entry.len).max().unwrap();
+            let fits = end as usize + room + FOOTER_LEN as usize <= len as usize;
+            match partition_tail(len, &objects) {
+                None => prop_assert!(!fits),
+                Some((from, tail)) => {
+                    let mut payload = vec![7; len as usize];
+                    prop_assert!(from >= end);
+                    payload[from as usize..].copy_from_slice(&tail);
+                    prop_assert_eq!(entries(&payload).unwrap(), objects);
+                }
             }
         }
 

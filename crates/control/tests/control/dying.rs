@@ -1,5 +1,5 @@
-//! A process that dies at a commit: before the metadata have it, or before it hears that they do. Or whom the metadata refuse
-//! some rows.
+//! A process that dies at a commit: before the metadata have it, or before it hears that they do. Or that stands still before one; or
+//! whom the metadata refuse some rows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::channel::oneshot;
 use parking_lot::Mutex;
 use striate_client::Client;
 use striate_core::{Formats, InForce};
@@ -24,18 +25,27 @@ pub struct Death {
     pub is_made: bool,
 }
 
+/// Where it stands still, and until when.
+#[derive(Debug)]
+pub struct Stall {
+    /// So many commits come through.
+    pub commits: usize,
+    pub until: oneshot::Receiver<()>,
+}
+
 /// The way of one process to the metadata.
 #[derive(Debug)]
 pub struct DyingStore {
     inner: Arc<dyn MetaStore>,
     pub death: Mutex<Option<Death>>,
+    pub stall: Mutex<Option<Stall>>,
     /// Transactions that write one of these rows are refused.
     pub refused: Mutex<BTreeSet<Bytes>>,
 }
 
 impl DyingStore {
     pub fn new(inner: Arc<dyn MetaStore>) -> Arc<Self> {
-        Arc::new(Self { inner, death: Mutex::default(), refused: Mutex::default() })
+        Arc::new(Self { inner, death: Mutex::default(), stall: Mutex::default(), refused: Mutex::default() })
     }
 }
 
@@ -60,6 +70,15 @@ impl MetaStore for DyingStore {
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
         if transaction.writes.iter().any(|write| self.refused.lock().contains(write.key())) {
             return Err(MetaError::Unavailable("this row is refused".to_owned()));
+        }
+        let stall = {
+            let mut stall = self.stall.lock();
+            let stands_still = stall.take_if(|stall| stall.commits == 0);
+            stall.iter_mut().for_each(|stall| stall.commits -= 1);
+            stands_still
+        };
+        if let Some(Stall { until, .. }) = stall {
+            until.await.expect("it goes on");
         }
         let death = *self.death.lock();
         if let Some(Death { commits: 0, is_made }) = death {

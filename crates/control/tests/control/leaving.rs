@@ -26,19 +26,19 @@ impl Sealing {
     }
 
     /// Writes what was deleted again, elsewhere.
-    async fn put_again(&mut self) {
+    pub async fn put_again(&mut self) {
         for key in std::mem::take(&mut self.deleted) {
             self.cluster.put(&name(key), &content(key, len(key))).await.unwrap();
         }
     }
 
-    async fn pack(&self) {
+    pub async fn pack(&self) {
         let default = "rs(4,2)".parse().unwrap();
         let stripes = self.cluster.client.stripes();
         pack_bucket(stripes, &self.packer, BUCKET, &default, &pack_options()).await.unwrap();
     }
 
-    async fn repack(&self) {
+    pub async fn repack(&self) {
         repack_marked(self.cluster.client.stripes(), &self.packer, &pack_options()).await.unwrap();
     }
 
@@ -46,11 +46,11 @@ impl Sealing {
         leave_dead(self.cluster.client.stripes()).await.unwrap()
     }
 
-    async fn dead(&self) -> usize {
+    pub async fn dead(&self) -> usize {
         self.cluster.stripes().await.iter().filter(|(_, record)| record.dead).count()
     }
 
-    async fn holes(&self) -> usize {
+    pub async fn holes(&self) -> usize {
         let of = |record: &_| (0..10).filter(|&position| is_hole(record, position)).count();
         self.wide_stripes().await.iter().map(|(_, record)| of(record)).sum()
     }

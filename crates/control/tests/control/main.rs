@@ -18,6 +18,7 @@ mod optimising;
 mod orphans;
 mod pack_service;
 mod packing;
+mod refilling;
 mod repairing;
 mod scrubbing;
 mod sealing;

@@ -32,6 +32,37 @@ struct Target {
     extent: Extent,
 }
 
+impl Sealing {
+    /// Every parity of each wide stripe is what the code makes of the members, and has the checksum that its record says.
+    pub async fn assert_encoded(&self) {
+        for (id, record) in self.wide_stripes().await {
+            let code = self.cluster.client.stripes().code(&record.profile.parse().unwrap()).unwrap();
+            let chunks: Vec<Vec<u8>> = (0..code.n()).map(|at| self.chunk_of(id, &record, at)).collect();
+            let mut parities = vec![vec![0; record.chunk_len as usize]; code.parity_count()];
+            let data: Vec<&[u8]> = chunks[..code.k()].iter().map(Vec::as_slice).collect();
+            code.encode(&data, &mut parities.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>()).unwrap();
+            for (at, parity) in (code.k()..).zip(&parities) {
+                assert!(chunks[at] == *parity, "parity {at} of {id}");
+                assert_eq!(record.locations[at].crc32c, crc32c(parity), "parity {at} of {id}");
+            }
+        }
+    }
+
+    /// A chunk as its site has it, filled up with zeros.
+    fn chunk_of(&self, id: StripeId, record: &Stripe, at: usize) -> Vec<u8> {
+        let mut payload = Vec::new();
+        if !is_hole(record, at) {
+            let location = &record.locations[at];
+            let site = self.cluster.sites.iter().find(|site| site.id() == SiteId(location.site));
+            let (found, _) = site.unwrap().chunks.lock()[&file_of(id, record, at)].clone();
+            assert_eq!((found.len() as u32, crc32c(&found)), (len_of(record, at), location.crc32c));
+            payload = found.to_vec();
+        }
+        payload.resize(record.chunk_len as usize, 0);
+        payload
+    }
+}
+
 struct Updating {
     sealing: Sealing,
     /// Objects that have changed, by number.
@@ -124,42 +155,13 @@ impl Updating {
         }
     }
 
-    /// Every parity of each wide stripe is what the code makes of the members, and has the checksum that its record says.
-    async fn assert_parities(&self) {
-        for (id, record) in self.sealing.wide_stripes().await {
-            let code = self.stripes().code(&record.profile.parse().unwrap()).unwrap();
-            let chunks: Vec<Vec<u8>> = (0..code.n()).map(|at| self.chunk_of(id, &record, at)).collect();
-            let mut parities = vec![vec![0; record.chunk_len as usize]; code.parity_count()];
-            let data: Vec<&[u8]> = chunks[..code.k()].iter().map(Vec::as_slice).collect();
-            code.encode(&data, &mut parities.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>()).unwrap();
-            for (at, parity) in (code.k()..).zip(&parities) {
-                assert!(chunks[at] == *parity, "parity {at} of {id}");
-                assert_eq!(record.locations[at].crc32c, crc32c(parity), "parity {at} of {id}");
-            }
-        }
-    }
-
-    /// A chunk as its site has it, filled up with zeros.
-    fn chunk_of(&self, id: StripeId, record: &Stripe, at: usize) -> Vec<u8> {
-        let mut payload = Vec::new();
-        if !is_hole(record, at) {
-            let location = &record.locations[at];
-            let site = self.sealing.cluster.sites.iter().find(|site| site.id() == SiteId(location.site));
-            let (found, _) = site.unwrap().chunks.lock()[&file_of(id, record, at)].clone();
-            assert_eq!((found.len() as u32, crc32c(&found)), (len_of(record, at), location.crc32c));
-            payload = found.to_vec();
-        }
-        payload.resize(record.chunk_len as usize, 0);
-        payload
-    }
-
     async fn assert_clean(&self) {
         self.sealing.collect().await;
         self.sealing.assert_whole().await;
         assert_eq!(self.sealing.rows(keys::CHANGES).await, 0);
         let verified = verify(self.stripes(), go_on).await.unwrap();
         assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
-        self.assert_parities().await;
+        self.sealing.assert_encoded().await;
         self.assert_reads().await;
     }
 }

@@ -7,15 +7,14 @@
 
 use std::cmp::Reverse;
 
-use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
-use striate_meta::records::WideState;
+use striate_core::{Generation, RackId, SiteId, StripeId};
 use striate_site::Priority;
 
 use super::exchange::Exchange;
 use super::links::{copy_of, is_same_file};
-use super::seal::{commit, members, verify_made};
+use super::seal::{commit, is_sealed, members, verify_made};
 use crate::error::StripeError;
-use crate::write::change::{FileAt, StripeChange};
+use crate::write::change::StripeChange;
 use crate::write::writes::Writes;
 
 /// So often a transaction is tried again that loses against other changes.
@@ -53,11 +52,10 @@ pub(crate) async fn swap_local_parity(
     let group = wide.code.local_group_of(position);
     let (Some((_, own, index)), Some(group)) = (member, group) else { return Ok(Exchange::Unfit) };
     let Some(own) = table.find(own).await? else { return Ok(Exchange::NotNow) };
-    let is_sealed = matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete);
     let is_claimed = own.wide_of(index) == Some((id, position));
     // To wait for changes that are under way is a courtesy: this one would be cancelled, or go on beside them.
     let is_quiet = wide.record.entries.is_empty() && own.record.entries.is_empty();
-    if !is_sealed || !is_quiet || !is_claimed {
+    if !is_sealed(&wide.record) || !is_quiet || !is_claimed {
         return Ok(Exchange::NotNow);
     }
     let parity = wide.code.k() + group;
@@ -173,8 +171,7 @@ async fn copy(
     to: SiteId,
     generation: Generation,
 ) -> Result<(), StripeError> {
-    let chunk: ChunkId = side.change.chunk(side.index);
-    let file = FileAt { chunk, len: side.change.record.chunk_len, site: side.site() };
-    side.change.assemble_sum((side.index, to), generation, &[(1, file)]).await?;
+    let tree = side.change.combine_tree(to, &[(1, side.index)], |_| 0.0);
+    side.change.assemble_chunk(side.index, generation, &tree).await?;
     verify_made(writes, &side.change, side.index, to, generation).await
 }
