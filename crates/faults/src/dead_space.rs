@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use striate_client::Client;
 use striate_control::liveness;
 use striate_core::StripeId;
-use striate_meta::records::{Block, Extent, Object, UploadPart, object, upload_part};
+use striate_meta::records::{Block, Extent, Object, Stripe, UploadPart, object, upload_part};
 use striate_meta::{Revision, Row, Transaction, Write, keys};
 
 use super::cluster::Cluster;
@@ -49,6 +49,9 @@ pub struct Packed(Mutex<Seen>);
 #[derive(Debug, Default)]
 struct Seen {
     places: BTreeMap<StripeId, BTreeMap<Place, Entry>>,
+    /// Stripes of which partitions were changed in place: their places are not what rows have named alone, and directories tell at the
+    /// end of the run.
+    refilled: BTreeSet<StripeId>,
     /// Of the transactions.
     newest: u64,
 }
@@ -65,6 +68,9 @@ impl Packed {
         for write in &transaction.writes {
             let Write::Put(key, value) = write else { continue };
             let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
+            if let Some(id) = refilled(&row) {
+                self.0.lock().refilled.insert(id);
+            }
             if let Some(extent) = extent_of(&row) {
                 let Some(id) = id(&extent.stripe) else { continue };
                 let entry = (key.clone(), extent.len);
@@ -109,6 +115,9 @@ impl Packed {
         let rows = cluster.engine.peek_all(OBJECTS)?;
         let rows: BTreeMap<&Bytes, &Row> = rows.iter().map(|row| (&row.key, row)).collect();
         let packed = self.0.lock();
+        if packed.refilled.contains(&id) {
+            return None;
+        }
         let (mut dead, mut all) = (0, 0);
         for (place, (key, len)) in packed.places.get(&id)? {
             let named = rows.get(key).and_then(|row| extent_of(row));
@@ -120,6 +129,14 @@ impl Packed {
         }
         Some(f64::from(dead) / f64::from(all.max(1)))
     }
+}
+
+/// The stripe of a row of which partitions were changed in place.
+fn refilled(row: &Row) -> Option<StripeId> {
+    let id = row.key.starts_with(keys::STRIPES).then(|| keys::stripe_of(&row.key))??;
+    let record: Stripe = row.record().ok()?;
+    let is_refilled = record.locations.iter().any(|location| location.content_version > 0);
+    (is_refilled && record.members.is_empty()).then_some(id)
 }
 
 /// Where the object of a row is packed.

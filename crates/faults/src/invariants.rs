@@ -9,7 +9,7 @@
 //! | I6 | at every commit of a stripe's record, and every survey | sites of a stripe, and racks |
 //! | I7 | at every commit that names a chunk, after every start of a site, and at the end | what is named is stored, but what the injector took; a put leaves out no more than its quorum allows |
 //! | I8 | at every delete, before and after ([`super::guard`]) | no committed stripe names what it removes |
-//! | I10 | at every commit, and every survey | checksums and lengths are those of the stripe's first encoding, and what is newly named has them |
+//! | I10 | at every commit, and every survey | checksums and lengths are those of the stripe's first encoding, or of a later content version, and what is newly named has them |
 //! | I11 | at every commit, and every survey | generations grow, and a new place has the newest one |
 //! | I12 | always | an operation ends in time |
 //! | I13 | at the end | the services make everything whole, and empty the sites that drain, in time |
@@ -103,7 +103,10 @@ fn is_same_encoding(before: &Stripe, now: &Stripe) -> bool {
     let k = before.members.len();
     let mut both = before.locations.iter().zip(&now.locations).enumerate();
     let is_same = |(index, (before, now)): (usize, (&Location, &Location))| {
-        before.crc32c == now.crc32c || (k > 0 && index >= k && before.crc32c == 0)
+        // What is changed in place is another content of the same chunk.
+        before.content_version < now.content_version
+            || (before.content_version == now.content_version
+                && (before.crc32c == now.crc32c || (k > 0 && index >= k && before.crc32c == 0)))
     };
     before.members != now.members || (before.chunk_len == now.chunk_len && both.all(is_same))
 }

@@ -1,12 +1,12 @@
 //! The packing service of the process that leads: whatever has stood for a second is packed into partitions of some kilobytes, and
-//! marks are followed until nothing is marked any more. Sometimes part of what is packed is split again. Where there are wide stripes
+//! marks are followed until nothing is marked any more; sealed groups are refilled when nothing has died in them for a while. Sometimes part of what is packed is split again. Where there are wide stripes
 //! what is packed is soon sealed ([`super::sealing`]).
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use striate_client::Client;
-use striate_control::{PackOptions, pack_bucket, repack_marked, split_packed};
+use striate_control::{PackOptions, Repacker, pack_bucket, split_packed};
 use striate_core::Profile;
 use striate_meta::keys;
 use striate_meta::records::Bucket;
@@ -45,13 +45,13 @@ pub async fn keep_packing(cluster: &Cluster, client: &Client) {
     let stripes = client.stripes();
     let profile = cluster.client_options().profile;
     let options = if cluster.wide_profile().is_some() { &ONE_POOL } else { &OPTIONS };
-    let mut packer = None;
+    let (mut packer, mut repacker) = (None, Repacker::default());
     loop {
         cluster.runtime.sleep(cluster.draw_time(Duration::from_millis(100), PAUSE)).await;
         let of_round = &*packer.get_or_insert_with(|| stripes.packer());
         let round = async {
             resume(cluster, stripes).await?;
-            repack_marked(stripes, of_round, options).await?;
+            repacker.repack(stripes, of_round, options).await?;
             if cluster.moves_chunks() {
                 pack_bucket(stripes, of_round, BUCKET, &profile, options).await?;
                 split_some(cluster, client, &profile).await?;

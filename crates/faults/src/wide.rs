@@ -35,6 +35,8 @@ pub struct Sealing {
     pub exchanged: u64,
     /// Local parities that have changed places with a member.
     pub swapped: u64,
+    /// Members that were changed in place.
+    pub updated: u64,
     /// Stripes that have got parities of their own again.
     pub narrow_again: u64,
 }
@@ -49,6 +51,7 @@ impl Sealing {
         self.placed_anew += other.placed_anew;
         self.exchanged += other.exchanged;
         self.swapped += other.swapped;
+        self.updated += other.updated;
         self.narrow_again += other.narrow_again;
     }
 
@@ -68,10 +71,11 @@ impl Sealing {
             return;
         }
         let both = before.locations.iter().zip(&now.locations).zip(before.members.iter().zip(&now.members));
-        for (_, (left, came)) in both.filter(|((before, now), _)| file(before) != file(now)) {
-            match left == came {
-                true => self.placed_anew += 1,
-                false => self.exchanged += 1,
+        for ((before, now), (left, came)) in both.filter(|((before, now), _)| file(before) != file(now)) {
+            match (left == came, before.content_version == now.content_version) {
+                (true, true) => self.placed_anew += 1,
+                (true, false) => self.updated += 1,
+                (false, _) => self.exchanged += 1,
             }
         }
     }

@@ -216,11 +216,22 @@ async fn cancel_wrongly(
     }
 }
 
+/// Whether a wide stripe has the members that it had, one with another content.
+fn is_updated(before: &Stripe, now: &Stripe) -> bool {
+    let mut of_members = before.locations.iter().zip(&now.locations).take(now.members.len());
+    let is_changed = |(before, now): (&records::Location, &records::Location)| {
+        before.content_version != now.content_version
+    };
+    before.members == now.members && of_members.any(is_changed)
+}
+
 /// Whether own stripes and wide ones are written together, and these keep their members: some have new places.
 async fn moves_members(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
     let is_wide = |(_, record): &&(Bytes, Stripe)| !record.members.is_empty();
     for (key, record) in written.iter().filter(is_wide) {
-        if record_now(store, key).await.is_none_or(|(_, before)| before.members != record.members) {
+        let is_other =
+            |(_, before): (Row, Stripe)| before.members != record.members || is_updated(&before, record);
+        if record_now(store, key).await.is_none_or(is_other) {
             return false;
         }
     }

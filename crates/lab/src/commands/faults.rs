@@ -122,12 +122,12 @@ fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
         shown.operations,
         shown.faults
     );
-    let Sealing { begun, sealed, given_up, dropped, placed_anew, exchanged, swapped, narrow_again } =
+    let Sealing { begun, sealed, given_up, dropped, placed_anew, exchanged, swapped, updated, narrow_again } =
         shown.sealing;
     println!(
         "wide stripes: {begun} begun, {sealed} sealed, {given_up} given up; {dropped} stripes have dropped their parities, {narrow_again} \
          have them again; {placed_anew} members moved or repaired, {exchanged} places left or taken, \
-         {swapped} changed for a local parity's"
+         {swapped} changed for a local parity's, {updated} changed in place"
     );
     let unhit = table.unhit();
     if !unhit.is_empty() && campaign.seeds >= SEEDS_FOR_ALL_CELLS && campaign.family.is_none() {
