@@ -219,6 +219,20 @@ async fn a_member_changes_in_place_with_all_its_parities_and_bears_as_many_losse
 }
 
 #[tokio::test(start_paused = true)]
+async fn parities_that_come_back_after_a_change_are_of_what_is_there_then() {
+    let mut updating = Updating::start().await;
+    let member = updating.a_member().await;
+    let targets = updating.targets(member).await;
+    assert_eq!(updating.update(updating.stripes(), member, 0, &targets).await, Exchange::Done);
+    updating.changed.extend(targets.iter().map(|of| of.key));
+    assert!(updating.stripes().narrow_again(member.0).await.unwrap());
+    updating.sealing.heal().await;
+    let own = updating.stripes().find(member.0).await.unwrap().unwrap();
+    assert!(!own.record.dropped && own.record.locations.iter().all(|at| at.site != 0));
+    updating.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_sites_of_its_group_may_be_away_after_a_change_and_none_that_takes_part() {
     let mut updating = Updating::start().await;
     let member = updating.a_member().await;

@@ -161,8 +161,10 @@ impl<'a, 'w> Update<'a, 'w> {
         let (index, len) = (self.of.index, self.own_before.chunk_len);
         let change = self.checksums().await?;
         let old = self.own.file_at(index);
-        let location = &mut self.own.record.locations[index];
-        location.crc32c = change.apply(location.crc32c, 1);
+        for (index, factor) in self.summands() {
+            let location = &mut self.own.record.locations[index];
+            location.crc32c = change.apply(location.crc32c, factor);
+        }
         let window = |new: &NewBytes| Window::Bytes { offset: new.offset, bytes: new.bytes.clone() };
         let windows = self.of.new.iter().map(window).collect();
         amend(self.writes, &self.own, index, self.of_chunk, old, windows).await?;
@@ -176,6 +178,14 @@ impl<'a, 'w> Update<'a, 'w> {
             checksums: change.followed_by_zeros(u64::from(self.wide_before.chunk_len - len)),
         };
         make_parities(self.writes, &mut self.wide, &self.wide_before, &difference, self.of_parities).await
+    }
+
+    /// The chunk, and the parities of its own stripe with its coefficients in them. These are nowhere now, but will be made again when what
+    /// they protect is read often, and must be what they are then.
+    fn summands(&self) -> impl Iterator<Item = (usize, u8)> + use<> {
+        let (code, index) = (&self.own.code, self.of.index);
+        let parities: Vec<(usize, u8)> = (code.k()..code.n()).map(|at| (at, code.row(at)[index])).collect();
+        std::iter::once((index, 1)).chain(parities).filter(|&(_, factor)| factor != 0)
     }
 
     /// What the change does to checksums. The old bytes are read a slice after the other.
@@ -244,6 +254,11 @@ impl<'a, 'w> Update<'a, 'w> {
         let index = self.of.index;
         let made = self.own.record.locations[index].crc32c;
         let mut garbage = vec![name_content(&mut of_own, index, self.of_chunk, made)];
+        for (parity, _) in self.summands().filter(|&(parity, _)| parity != index) {
+            let location = &mut of_own.locations[parity];
+            location.crc32c = self.own.record.locations[parity].crc32c;
+            location.content_version += 1;
+        }
         garbage.extend(drop_copies(&mut of_own, index));
         of_wide.locations[self.position] = copy_of(&of_own.locations[index]);
         let replaced = name_parities(&self.wide, &mut of_wide, &self.parities, self.of_parities);
