@@ -1,30 +1,20 @@
 """Repair in racks on real processes: the experiments of ECWide (FAST'21), section 6.1, by the store's own repair.
 
-Each rack is a network namespace with all its sites in it, behind a link that is limited in both directions. Sites keep their chunks in
-memory, on huge pages: a disk that takes a chunk in some milliseconds, so that the links are what is measured.
+Each rack is a network namespace with all its sites in it.
 """
 
-import json
 import os
 import statistics
-import subprocess
 from dataclasses import dataclass
 
 from . import hosts
 from .claims import spread
-from .servers import lab_binary
+from .racks import BUSY, FRAMING, Racks
 
-# Beside that of other proofs.
-NETWORK = "10.78.0"
 # Racks that the widest flat code needs: k = 128, r = 27, f = 4.
 RACKS = 136
-MIB = 1 << 20
-# Of the paper's machines, EC2 instances of one placement.
-MTU = 9001
-# Where the work alone, spread over all processors, would take more than this share of the wire's time, the processors are the limit.
-BUSY = 0.75
-# A repair may take so much longer than its bytes take on the wire, and links may carry so much more than chunks.
-OVER_WIRE, FRAMING = 1.10, 1.05
+# A repair may take so much longer than its bytes take on the wire.
+OVER_WIRE = 1.10
 
 
 @dataclass(frozen=True)
@@ -44,73 +34,6 @@ def cells(k, r, f):
             Cell("TL", f"rs({k},{f}) spread racks({f})", "topology", -(-(k - f + 1) // f))]
 
 
-class Racks:
-    """Namespaces that a bridge joins, with limited links; a context manager."""
-
-    def __init__(self, folder, count):
-        self.bridge, self.count, self.disk = f"stri{os.getpid() % 10_000}", count, folder / "disk"
-
-    def __enter__(self):
-        try:
-            self.join()
-            return self
-        except BaseException:
-            self.part()
-            raise
-
-    def __exit__(self, *_):
-        self.part()
-
-    def join(self):
-        self.disk.mkdir()
-        hosts.run("mount", "-t", "tmpfs", "-o", "size=16g,huge=always", "tmpfs", str(self.disk))
-        hosts.run("ip", "link", "add", self.bridge, "mtu", str(MTU), "type", "bridge")
-        hosts.run("ip", "address", "add", f"{NETWORK}.1/24", "dev", self.bridge)
-        hosts.run("ip", "link", "set", self.bridge, "up")
-        for rack in range(self.count):
-            outer, inner, space = self.names(rack)
-            hosts.run("ip", "netns", "add", space)
-            hosts.run("ip", "link", "add", outer, "mtu", str(MTU), "type", "veth", "peer", "name", inner, "mtu", str(MTU), "netns", space)
-            hosts.run("ip", "link", "set", outer, "master", self.bridge, "up")
-            hosts.run("ip", "-n", space, "address", "add", f"{self.address(rack)}/24", "dev", inner)
-            hosts.run("ip", "-n", space, "link", "set", inner, "up")
-            hosts.run("ip", "-n", space, "link", "set", "lo", "up")
-
-    def limit(self, rate):
-        """Every link to so many Mbit/s in each direction."""
-        for rack in range(self.count):
-            outer, inner, space = self.names(rack)
-            shape = ("root", "tbf", "rate", f"{rate}mbit", "burst", f"{max(256, rate // 4)}kb", "latency", "50ms")
-            hosts.run("tc", "qdisc", "replace", "dev", outer, *shape)
-            hosts.run("tc", "-n", space, "qdisc", "replace", "dev", inner, *shape)
-
-    def part(self):
-        for rack in range(self.count):
-            outer, _, space = self.names(rack)
-            subprocess.run(["ip", "link", "del", outer], capture_output=True)
-            subprocess.run(["ip", "netns", "del", space], capture_output=True)
-        subprocess.run(["ip", "link", "del", self.bridge], capture_output=True)
-        subprocess.run(["umount", str(self.disk)], capture_output=True)
-
-    def names(self, rack):
-        return f"{self.bridge}r{rack}", f"up{rack}", f"{self.bridge}-{rack}"
-
-    @staticmethod
-    def address(rack):
-        return f"{NETWORK}.{10 + rack}"
-
-    def run(self, cell, *options):
-        """What `striate-lab wide-repair` has seen."""
-        command = [lab_binary(), "wide-repair", "--code", cell.code, "--scheme", cell.scheme, "--dir", self.disk, *options]
-        for rack in range(self.count):
-            outer, _, space = self.names(rack)
-            command += ["--host", f"{space},{self.address(rack)},{outer}"]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=1800)
-        if done.returncode:
-            raise RuntimeError(f"{cell}: {done.stderr[-800:]}")
-        return json.loads(done.stdout)
-
-
 def prove_repair(ledger, folder, full):
     why_not = hosts.missing()
     if why_not:
@@ -125,7 +48,7 @@ def prove_repair(ledger, folder, full):
 
 def measure(ledger, racks, cell, rate, repetitions):
     """Repetitions of one cell. The first one is to open connections."""
-    seen = racks.run(cell, "--repetitions", repetitions + 1)
+    seen = racks.run("wide-repair", cell.code, "--scheme", cell.scheme, "--repetitions", repetitions + 1)
     runs = seen["repetitions"][1:]
     wire_s = cell.chunks * seen["chunk_bytes"] * 8 / (rate * 1e6)
     times = [run["seconds"] for run in runs]
@@ -185,7 +108,7 @@ def prove_node(ledger, racks, full):
     found, chunk_mib = {"least recent": [], "any": []}, 4 if full else 2
     for seed in range(1, 6 if full else 2):
         for name, flags in (("least recent", []), ("any", ["--any"])):
-            seen = racks.run(cell, "--stripes", 64, "--chunk-mib", chunk_mib, "--seed", seed, *flags)
+            seen = racks.run("wide-repair", cell.code, "--scheme", cell.scheme, "--stripes", 64, "--chunk-kib", chunk_mib << 10, "--seed", seed, *flags)
             found[name].append({**seen, **level(seen)})
     ledger.record("repair of a node", found)
     for name, runs in found.items():

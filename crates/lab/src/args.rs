@@ -58,6 +58,13 @@ pub enum Command {
     Faults(FaultsArgs),
     /// Repair a chunk of a wide stripe on real processes in racks.
     WideRepair(WideRepairArgs),
+    /// Make a wide stripe's global parities on real processes in racks, on one node and on many.
+    WideEncode(WideEncodeArgs),
+    /// Change data chunks of wide stripes on real processes in racks, and the parities with them.
+    WideUpdate(WideUpdateArgs),
+    /// Fetch a stripe's data chunks and encode them: what `wide-encode` starts.
+    #[command(hide = true)]
+    EncodeNode(EncodeNodeArgs),
     /// Run one site with a modelled medium: what `reality` starts.
     #[command(hide = true)]
     Site(SiteArgs),
@@ -560,6 +567,9 @@ pub struct SiteArgs {
     /// What the medium's times are drawn from.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub medium_seed: u64,
+    /// Keep chunks in memory, in place of the directory.
+    #[arg(long, conflicts_with = "medium")]
+    pub memory: bool,
 }
 
 /// `striate-lab wide-repair`.
@@ -579,12 +589,12 @@ pub struct WideRepairArgs {
     /// How chunks are spread over racks.
     #[arg(long, value_enum)]
     pub scheme: Scheme,
-    /// A rack: its namespace, its address, and the end of its link that counts bytes here. Given for each, and more may be.
-    #[arg(long = "host", value_name = "NAMESPACE,ADDRESS,LINK", value_parser = rack_host)]
-    pub hosts: Vec<RackHost>,
-    /// MiB of a chunk.
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub chunk_mib: u32,
+    /// The racks.
+    #[command(flatten)]
+    pub racks: RacksArgs,
+    /// KiB of a chunk.
+    #[arg(long, value_name = "KIB", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub chunk_kib: u32,
     /// How often the chunk is lost.
     #[arg(long, default_value_t = 3)]
     pub repetitions: u32,
@@ -600,9 +610,92 @@ pub struct WideRepairArgs {
     /// For --stripes: what places are drawn from.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// Racks for sites as processes.
+#[derive(Clone, Debug, Args)]
+pub struct RacksArgs {
+    /// A rack: its namespace, its address, and the end of its link that counts bytes here. Given for each, and more may be.
+    #[arg(long = "host", value_name = "NAMESPACE,ADDRESS,LINK", value_parser = rack_host)]
+    pub hosts: Vec<RackHost>,
     /// Where the sites' directories are made, and removed at the end. Default: the system's temporary folder.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Sites keep chunks in memory, and nothing on disk.
+    #[arg(long)]
+    pub memory: bool,
+}
+
+/// `striate-lab wide-encode`.
+#[derive(Clone, Debug, Args)]
+#[command(long_about = "Make the global parities of a wide stripe on real processes in racks.\n\n\
+        The data chunks lie on sites in racks. Two ways take turns: one node in the global parities' rack fetches all data chunks and \
+        encodes them on one core; or sites add the parities up along trees, one parity after the other, as the store seals. Told are \
+        the time of each and what racks have sent and were sent meanwhile, as the links count it.")]
+pub struct WideEncodeArgs {
+    /// The wide code.
+    #[arg(long, value_name = "PROFILE")]
+    pub code: Profile,
+    /// The racks.
+    #[command(flatten)]
+    pub racks: RacksArgs,
+    /// KiB of a chunk.
+    #[arg(long, value_name = "KIB", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub chunk_kib: u32,
+    /// How often each way makes the parities.
+    #[arg(long, default_value_t = 3)]
+    pub repetitions: u32,
+}
+
+/// `striate-lab encode-node`.
+#[derive(Clone, Debug, Args)]
+pub struct EncodeNodeArgs {
+    /// The directory of its certificate.
+    #[arg(long, value_name = "DIR")]
+    pub identity: PathBuf,
+    /// A file with the sites: a number, a rack and an address in each line.
+    #[arg(long, value_name = "FILE")]
+    pub peers: PathBuf,
+    /// The wide code.
+    #[arg(long, value_name = "PROFILE")]
+    pub code: Profile,
+    /// Bytes of a chunk.
+    #[arg(long)]
+    pub chunk_len: u32,
+    /// The generation that it makes.
+    #[arg(long)]
+    pub generation: u32,
+}
+
+/// `striate-lab wide-update`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Change ranges of a wide stripe's data chunks on real processes in racks, and the parities with them.\n\n\
+        Each change is made in five ways, one after the other, each on stripes of its own. This process is the client, in the last of the \
+        racks. Told are the time of each change, the bytes that must cross racks, and those that the links have counted."
+)]
+pub struct WideUpdateArgs {
+    /// The wide code.
+    #[arg(long, value_name = "PROFILE")]
+    pub code: Profile,
+    /// The racks: those of a stripe, and this process's own.
+    #[command(flatten)]
+    pub racks: RacksArgs,
+    /// KiB of a chunk.
+    #[arg(long, value_name = "KIB", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub chunk_kib: u32,
+    /// KiB that a change replaces.
+    #[arg(long, value_name = "KIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub update_kib: u32,
+    /// Stripes whose chunks are changed.
+    #[arg(long, default_value_t = 8)]
+    pub stripes: usize,
+    /// How many changes each way makes.
+    #[arg(long, default_value_t = 20)]
+    pub updates: usize,
+    /// What changes are drawn from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 /// A rack whose sites share a network namespace.

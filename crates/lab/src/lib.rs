@@ -19,7 +19,8 @@
 //! - [`caching`]: EC-Cache's experiments, as a model of flows.
 //! - [`wide`]: ECWide's experiments, as a model of flows.
 //! - [`reality`]: the same workload on real sites, to hold the lab against.
-//! - [`rack_repair`]: a chunk of a wide stripe is repaired on real sites in racks.
+//! - [`rack_repair`], [`rack_encode`], [`rack_update`]: a wide stripe on real sites in racks: a chunk is repaired, the parities are made,
+//!   data chunks change.
 //! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.
 //! - [`speed`]: how fast the lab itself is.
 //! - [`args`], [`commands`], [`failure`], [`program`]: the program, `striate-lab`, whose `faults` are [`striate_faults`].
@@ -45,7 +46,9 @@ pub mod movement;
 pub mod objects;
 pub mod packed_batches;
 pub mod program;
+pub mod rack_encode;
 pub mod rack_repair;
+pub mod rack_update;
 pub mod reality;
 pub mod repair;
 pub mod resources;

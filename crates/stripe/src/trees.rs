@@ -9,8 +9,8 @@ use striate_site::{CombineRequest, CombineSource, LocalTerm, Priority};
 
 use crate::table::{file_of, len_of};
 
-/// Slices that sites send each other.
-pub(crate) const SLICE_LEN: u32 = 256 << 10;
+/// Bytes of the slices that sites send each other.
+pub const SLICE_LEN: u32 = 256 << 10;
 
 /// The terms of a sum over a stripe's chunks, each with its site: (coefficient, chunk). `cost` says what asking the site of each
 /// chunk costs, `rack_of` where a site is; one that is not known has nobody to add up with.
@@ -29,7 +29,7 @@ pub(crate) fn terms(
 }
 
 /// Files with their lengths in bytes, by the numbers that a tree has for them.
-pub(crate) type Files<'a> = &'a (dyn Fn(usize) -> (ChunkId, u32) + Sync);
+pub type Files<'a> = &'a (dyn Fn(usize) -> (ChunkId, u32) + Sync);
 
 /// The files of a stripe's chunks, with their lengths in bytes, by index.
 pub(crate) fn files_of(id: StripeId, record: &Stripe) -> impl Fn(usize) -> (ChunkId, u32) {
@@ -38,7 +38,7 @@ pub(crate) fn files_of(id: StripeId, record: &Stripe) -> impl Fn(usize) -> (Chun
 
 /// What the site at the root of a tree is asked for these columns of the sum; `files` has the files of the tree's chunks, and their
 /// lengths in bytes.
-pub(crate) fn combination(
+pub fn combination(
     tree: &CombineTree,
     files: Files<'_>,
     columns: &Range<u32>,

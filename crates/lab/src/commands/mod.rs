@@ -9,12 +9,15 @@ mod faults;
 mod packed_batches;
 mod packed_reality;
 mod processors;
+mod racks;
 mod reality;
 mod repair;
 mod site;
 mod site_processes;
 mod wide;
+mod wide_encode;
 mod wide_repair;
+mod wide_update;
 
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +53,9 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::Wide(args) => runtime.run_blocking(move || wide::run(&args)).await,
         Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
         Command::WideRepair(args) => wide_repair::run(&runtime, args).await,
+        Command::WideEncode(args) => wide_encode::run(&runtime, &args).await,
+        Command::WideUpdate(args) => wide_update::run(&runtime, &args).await,
+        Command::EncodeNode(args) => wide_encode::encode_node(&runtime, &args).await,
         Command::Site(args) => site::run(&runtime, args).await,
     }
 }

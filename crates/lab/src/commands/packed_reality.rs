@@ -7,7 +7,7 @@ use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 
 use super::awake::Awake;
-use super::site_processes::SiteProcesses;
+use super::site_processes::{Media, SiteProcesses};
 use crate::args::PackedRealityArgs;
 use crate::calibration::Calibration;
 use crate::failure::{Failure, Outcome};
@@ -66,8 +66,8 @@ async fn run_round(
     round: u32,
 ) -> Outcome<Vec<Shown>> {
     let seed = args.seed + u64::from(round);
-    let medium = Some((setting.calibration.name, seed));
-    let processes = SiteProcesses::start(runtime, setting.sites, medium, args.dir.as_deref()).await?;
+    let media = Media::Modelled(setting.calibration.name, seed);
+    let processes = SiteProcesses::start(runtime, setting.sites, media, args.dir.as_deref()).await?;
     let objects = PackedObjects::draw(setting, seed).map_err(Failure::failed)?;
     let rate_per_s = objects.rate_per_s(setting);
     let sites = processes.connect(runtime)?;

@@ -7,7 +7,7 @@ use striate_runtime::Runtime;
 
 use super::awake::Awake;
 use super::processors::Usage;
-use super::site_processes::SiteProcesses;
+use super::site_processes::{Media, SiteProcesses};
 use super::write_file;
 use crate::args::RealityArgs;
 use crate::calibration::Calibration;
@@ -63,7 +63,8 @@ pub async fn run(runtime: &Runtime, args: &RealityArgs) -> Outcome {
 
 /// To sites like those of the runs, without media.
 async fn measure_way(runtime: &Runtime, chunk_len: u32, args: &RealityArgs) -> Outcome<Way> {
-    let processes = SiteProcesses::start(runtime, args.sites, None, args.dir.as_deref()).await?;
+    let processes =
+        SiteProcesses::start(runtime, args.sites, Media::Directories, args.dir.as_deref()).await?;
     let sites = processes.connect(runtime)?;
     way::measure(runtime, &sites, chunk_len).await.map_err(Failure::failed)
 }
@@ -77,8 +78,8 @@ async fn compare(
 ) -> Outcome<Compared> {
     let (mut real, mut usage) = (Vec::new(), Usage::default());
     for seed in args.seed..args.seed + u64::from(args.rounds) {
-        let medium = Some((setting.calibration.name, seed));
-        let sites = SiteProcesses::start(runtime, setting.sites, medium, args.dir.as_deref()).await?;
+        let media = Media::Modelled(setting.calibration.name, seed);
+        let sites = SiteProcesses::start(runtime, setting.sites, media, args.dir.as_deref()).await?;
         let prepared =
             prepare(runtime, &setting, seed, sites.connect(runtime)?).await.map_err(Failure::failed)?;
         let before = Usage::read(&sites.pids(), &awake.pids())?;

@@ -9,7 +9,7 @@ use striate_site::disk::{DiskStore, DiskStoreOptions};
 use striate_site::filesystem::RealFileSystem;
 use striate_site::protocol::limits::ServiceLimits;
 use striate_site::service::serve_site;
-use striate_site::{ChunkStore, LocalSite, QueueLimits, SiteIdentity};
+use striate_site::{ChunkStore, LocalSite, MemoryStore, QueueLimits, SiteDirectory, SiteIdentity};
 use striate_trust::Trust;
 use tokio::net::TcpListener;
 
@@ -32,7 +32,8 @@ pub(super) async fn run(runtime: &Runtime, args: SiteArgs) -> Outcome {
         site: SiteId(args.number),
         rack: RackId(args.rack.clone()),
     };
-    let peers = args.peers.as_deref().map(|file| Peers::read(runtime, &trust, file)).transpose()?;
+    let peers = args.peers.as_deref().map(|file| Peers::open(runtime, &trust, file)).transpose()?;
+    let peers = peers.map(|peers| Arc::new(peers) as Arc<dyn SiteDirectory>);
     let (store, limits) = open(runtime, args).await?;
     let site = Arc::new(LocalSite::new(runtime.clone(), identity, store, limits));
     if let Some(peers) = &peers {
@@ -44,6 +45,9 @@ pub(super) async fn run(runtime: &Runtime, args: SiteArgs) -> Outcome {
 }
 
 async fn open(runtime: &Runtime, args: SiteArgs) -> Outcome<(Arc<dyn ChunkStore>, QueueLimits)> {
+    if args.memory {
+        return Ok((Arc::new(MemoryStore::default()), QueueLimits::default()));
+    }
     let of_store = runtime.clone();
     let opened = runtime.run_blocking(move || {
         std::fs::create_dir_all(&args.data)

@@ -55,13 +55,24 @@ pub(super) enum Host {
     Space(String, String),
 }
 
+/// Where sites keep their chunks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Media<'a> {
+    /// In directories, no slower than those are.
+    Directories,
+    /// In directories, as slow as a calibration's disk, with a seed.
+    Modelled(&'a str, u64),
+    /// In memory.
+    Memory,
+}
+
 /// The sites of a file of lines: number, rack, address.
 #[derive(Debug)]
 pub(super) struct Peers(HashMap<SiteId, Arc<dyn Site>>);
 
 impl Peers {
     /// Reads the file.
-    pub(super) fn read(runtime: &Runtime, trust: &Trust, file: &Path) -> Outcome<Arc<dyn SiteDirectory>> {
+    pub(super) fn open(runtime: &Runtime, trust: &Trust, file: &Path) -> Outcome<Self> {
         let fail = |reason: &dyn std::fmt::Display| Failure::refused(format!("{}: {reason}", file.display()));
         let text = fs::read_to_string(file).map_err(|error| fail(&error))?;
         let site = |line: &str| {
@@ -72,7 +83,14 @@ impl Peers {
             Some((site, address.connect(runtime, trust)))
         };
         let sites: Option<HashMap<_, _>> = text.lines().map(site).collect();
-        Ok(Arc::new(Self(sites.ok_or_else(|| fail(&"write NUMBER RACK ADDRESS in each line"))?)))
+        Ok(Self(sites.ok_or_else(|| fail(&"write NUMBER RACK ADDRESS in each line"))?))
+    }
+
+    /// The sites by their numbers.
+    pub(super) fn in_order(self) -> Vec<Arc<dyn Site>> {
+        let mut sites: Vec<_> = self.0.into_values().collect();
+        sites.sort_by_key(|site| site.id());
+        sites
     }
 }
 
@@ -103,23 +121,22 @@ impl Drop for SiteProcesses {
 }
 
 impl SiteProcesses {
-    /// Sites whose media are as slow as a calibration's, with a seed, or no slower than they are. Their directories are made in
-    /// `dir`, or in the system's temporary folder.
+    /// Sites with such media. Their directories are made in `dir`, or in the system's temporary folder.
     pub(super) async fn start(
         runtime: &Runtime,
         sites: u32,
-        medium: Option<(&str, u64)>,
+        media: Media<'_>,
         dir: Option<&Path>,
     ) -> Outcome<Self> {
         let hosts: Vec<Host> = (0..sites).map(|_| Host::Here).collect();
-        Self::start_on(runtime, &hosts, medium, dir).await
+        Self::start_on(runtime, &hosts, media, dir).await
     }
 
     /// The same with a site on each of these hosts, numbered from 1. They know each other.
     pub(super) async fn start_on(
         runtime: &Runtime,
         hosts: &[Host],
-        medium: Option<(&str, u64)>,
+        media: Media<'_>,
         dir: Option<&Path>,
     ) -> Outcome<Self> {
         let base = dir.map_or_else(std::env::temp_dir, Path::to_owned);
@@ -140,9 +157,15 @@ impl SiteProcesses {
         fs::write(folder.join("peers"), peers).map_err(fail)?;
         for (number, host) in hosts.iter().enumerate() {
             let mut command = processes.command(number, host).map_err(fail)?;
-            if let Some((calibration, seed)) = medium {
-                command.args(["--medium", calibration]);
-                command.args(["--medium-seed", &(seed << 16 | (number as u64 + 1)).to_string()]);
+            match media {
+                Media::Directories => {}
+                Media::Modelled(calibration, seed) => {
+                    command.args(["--medium", calibration]);
+                    command.args(["--medium-seed", &(seed << 16 | (number as u64 + 1)).to_string()]);
+                }
+                Media::Memory => {
+                    command.arg("--memory");
+                }
             }
             processes.children.push(command.spawn().map_err(fail)?);
         }
@@ -153,24 +176,27 @@ impl SiteProcesses {
     /// The process of a site, by its place among the addresses.
     fn command(&self, number: usize, host: &Host) -> std::io::Result<Command> {
         let Address { site, rack, address } = &self.addresses[number];
-        let program = std::env::current_exe()?;
-        let mut command = match host {
-            Host::Here => Command::new(program),
-            Host::Space(space, _) => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", space]).arg(program);
-                command
-            }
-        };
+        let mut command = program_on(host)?;
         command.args(["site", "--number", &site.to_string(), "--address", address, "--rack", &rack.0]);
         command.arg("--identity").arg(self.folder.join(SITE_PEER));
-        command.arg("--peers").arg(self.folder.join("peers"));
+        command.arg("--peers").arg(self.peers());
         command.arg("--data").arg(self.folder.join(format!("disk{site}")));
         let log = fs::File::create(self.log(site.0))?;
-        // On a machine of its own a site has its cores; here all of them share a few.
-        command.env("TOKIO_WORKER_THREADS", "1");
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command)
+    }
+
+    /// This program on a host, as a client that may do what a control process may; its arguments are still to come but for who it is and who
+    /// the sites are.
+    pub(super) fn client(&self, host: &Host, what: &str) -> std::io::Result<Command> {
+        let mut command = program_on(host)?;
+        command.arg(what).arg("--identity").arg(self.folder.join("control"));
+        command.arg("--peers").arg(self.peers()).stdin(Stdio::null());
+        Ok(command)
+    }
+
+    fn peers(&self) -> PathBuf {
+        self.folder.join("peers")
     }
 
     fn log(&self, number: u32) -> PathBuf {
@@ -215,6 +241,22 @@ impl SiteProcesses {
         }
         Ok(())
     }
+}
+
+/// This program on a host.
+fn program_on(host: &Host) -> std::io::Result<Command> {
+    let program = std::env::current_exe()?;
+    let mut command = match host {
+        Host::Here => Command::new(program),
+        Host::Space(space, _) => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", space]).arg(program);
+            command
+        }
+    };
+    // On a machine of its own a process has its cores; here all of them share a few.
+    command.env("TOKIO_WORKER_THREADS", "1");
+    Ok(command)
 }
 
 /// Where the site of each host listens. A port that was free a moment ago may be taken by another program; then the site says so

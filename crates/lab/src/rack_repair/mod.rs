@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use rand::RngCore;
-use striate_codec::{Code, CodecError, accumulate, crc32c, gf256};
+use striate_codec::{Code, CodecError, MultipleChecksums, accumulate, gf256, predict_checksum};
 use striate_control::absence::Absent;
 use striate_control::repair_pace::RepairPace;
 use striate_control::repair_stripe;
@@ -58,6 +58,9 @@ pub enum RackRepairError {
     /// The chunk was not repaired.
     #[error("not repaired: {0}")]
     NotRepaired(String),
+    /// What is asked for does not fit the code or the racks.
+    #[error("{0}")]
+    Unfit(String),
 }
 
 /// A stripe on real sites. Site i + 1 has chunk i, and the last one is the spare.
@@ -208,9 +211,9 @@ fn needed(code: &Code, lost: usize) -> Vec<usize> {
     (0..code.n()).filter(|&chunk| group.is_none() || code.local_group_of(chunk) == group).collect()
 }
 
-/// Writes some chunks of a stripe, chunk i to the i-th site; the checksums of all, 0 of what was not written. Data chunks are
-/// multiples of one pattern of random bytes, so that each parity is one too and few chunks at a time are in memory here.
-async fn write_chunks(
+/// Writes some chunks of a stripe, chunk i to the i-th site; the checksums of all. Data chunks are multiples of one pattern of random
+/// bytes, so that each parity is one too and few chunks at a time are in memory here.
+pub(crate) async fn write_chunks(
     runtime: &Runtime,
     stripe: StripeId,
     code: &Code,
@@ -225,20 +228,18 @@ async fn write_chunks(
     let write = async |&index: &usize| {
         let mut payload = vec![0; pattern.len()];
         accumulate(scalars[index], &pattern, &mut payload);
-        let crc = crc32c(&payload);
         let chunk = ChunkId { stripe, index: index as u8, generation: Generation(1) };
         let payload = Bytes::from(payload);
         let request = WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Foreground };
         let site = &sites[index];
         let written = site.write(request).await;
-        written.map(|_| (index, crc)).map_err(|reason| RackRepairError::Site { site: site.id(), reason })
+        written.map(drop).map_err(|reason| RackRepairError::Site { site: site.id(), reason })
     };
     let writes = futures::stream::iter(which).map(write).buffered(WRITES_IN_FLIGHT);
-    let mut checksums = vec![0; code.n()];
-    for (index, crc) in writes.try_collect::<Vec<_>>().await? {
-        checksums[index] = crc;
-    }
-    Ok(checksums)
+    writes.try_collect::<Vec<()>>().await?;
+    let of_pattern = MultipleChecksums::of(&pattern);
+    let checksum = |&scalar: &u8| predict_checksum(&[scalar], &[of_pattern], chunk_len.into());
+    Ok(scalars.iter().map(checksum).collect::<Result<_, _>>()?)
 }
 
 /// What each chunk is of the pattern.

@@ -1,0 +1,84 @@
+//! `striate-lab wide-update`: data chunks of wide stripes change on real processes in racks, and the parities with them.
+
+use serde::Serialize;
+use striate_runtime::Runtime;
+
+use super::racks::{Meter, Metered, first_racks, print, start};
+use crate::args::WideUpdateArgs;
+use crate::failure::{Failure, Outcome};
+use crate::rack_update::{Load, RackUpdate, WAYS, changes, shape};
+
+/// What was seen.
+#[derive(Debug, Serialize)]
+struct Seen {
+    code: String,
+    /// Those of a stripe; the client has one more.
+    racks: usize,
+    sites: usize,
+    chunk_bytes: u32,
+    range_bytes: u32,
+    ways: Vec<SeenWay>,
+}
+
+#[derive(Debug, Serialize)]
+struct SeenWay {
+    name: &'static str,
+    changes: Vec<SeenChange>,
+}
+
+#[derive(Debug, Serialize)]
+struct SeenChange {
+    /// The data chunk in its stripe.
+    chunk: usize,
+    /// The racks of the chunk and of the parities that follow it, the local one first.
+    racks_of: Vec<usize>,
+    /// Bytes of chunks that had to cross racks.
+    crossed: u64,
+    #[serde(flatten)]
+    metered: Metered,
+}
+
+/// Makes all changes in all ways, in turn, and prints what was seen as JSON.
+///
+/// # Errors
+/// When racks are too few, a process does not start, or a change fails.
+pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
+    let code = args.code.code.build().map_err(Failure::refused)?;
+    let (racks, of_rack) = shape(&code).map_err(Failure::refused)?;
+    let hosts = first_racks(&args.racks, racks + 1)?;
+    let rack_of: Vec<usize> = (0..racks * of_rack).map(|site| site / of_rack).collect();
+    let load = Load {
+        chunk_len: args.chunk_kib << 10,
+        range_len: args.update_kib << 10,
+        stripes: args.stripes,
+        changes: args.updates,
+        seed: args.seed,
+    };
+    let changes = changes(&code, &load).map_err(Failure::refused)?;
+    let processes = start(runtime, &args.racks, hosts, &rack_of).await?;
+    let mut trials = Vec::new();
+    for way in WAYS {
+        let sites = processes.connect_as_control(runtime)?;
+        let prepared = RackUpdate::prepare(runtime, &code, sites, load, way, &changes).await;
+        trials.push(prepared.map_err(Failure::failed)?);
+    }
+    let mut ways: Vec<SeenWay> =
+        WAYS.iter().map(|way| SeenWay { name: way.name, changes: Vec::new() }).collect();
+    for &change in &changes {
+        for (trial, seen) in trials.iter_mut().zip(&mut ways) {
+            let meter = Meter::start(hosts, &processes)?;
+            let changed = trial.change(change).await.map_err(Failure::failed)?;
+            let metered = meter.stop(changed.took)?;
+            let (chunk, racks_of, crossed) = (change.chunk, trial.racks(change), changed.crossed);
+            seen.changes.push(SeenChange { chunk, racks_of, crossed, metered });
+        }
+    }
+    print(&Seen {
+        code: args.code.to_string(),
+        racks,
+        sites: rack_of.len(),
+        chunk_bytes: load.chunk_len,
+        range_bytes: load.range_len,
+        ways,
+    })
+}

@@ -1,0 +1,86 @@
+"""Changes of wide stripes' data chunks on real processes in racks (ECWide, §4.3 and Fig. 13)."""
+
+import statistics
+
+from . import hosts
+from .claims import spread
+from .racks import FRAMING, Racks
+
+DATA, GROUP, IN_RACK = 128, 27, 4
+CODE = f"wide({DATA},{GROUP},{IN_RACK})"
+# Those of a stripe, and the client's.
+RACKS = 35
+CHUNK_KIB = 1_024
+# What the paper says that each way takes less time than a difference for each parity, at most and in percent.
+PAPER = {"global": 33.2, "local": 14.4, "both": 47.6}
+BAR = 0.20
+
+
+def prove_updates(ledger, folder, full):
+    why_not = hosts.missing()
+    if why_not:
+        ledger.note(f"not run: {why_not}")
+        return
+    with Racks(folder, RACKS) as racks:
+        found = [prove_range(ledger, racks, rate, update_kib, full) for rate, update_kib in ((1_000, 4), (1_000, 64), (1_000, 1_024), (100, 1_024))]
+    ledger.record("updates", found)
+
+
+def prove_range(ledger, racks, rate, update_kib, full):
+    racks.limit(rate)
+    seen = racks.run("wide-update", CODE, "--chunk-kib", CHUNK_KIB, "--update-kib", update_kib, "--updates", 100 if full else 20, inside=RACKS - 1)
+    ways = {way["name"]: way["changes"] for way in seen["ways"]}
+    size, name = seen["range_bytes"], f"changes of {update_kib} KiB at {rate} Mbit/s"
+    add_exact(ledger, name, ways, size)
+    add_counted(ledger, name, ways, size)
+    add_savings(ledger, name, ways)
+    return {"rate_mbit": rate, "update_kib": update_kib, "ways": ways}
+
+
+def ranges_of(way, racks_of):
+    """Ranges that must cross racks for a change: the client is in a rack of its own."""
+    data, *parities = racks_of
+    local, *followed = parities
+    if way == "rewrite":
+        return 2 + 2 * len(parities)
+    source = followed[0] if way in ("global", "both") else data
+    return 2 + (data != local) + (data != followed[0]) + sum(source != rack for rack in followed[1:])
+
+
+def is_with_local(chunk):
+    """Whether combined locality, a group's chunks in order and its local parity last, has a data chunk in the local parity's rack."""
+    first = chunk // GROUP * GROUP
+    return (chunk - first) // IN_RACK == min(GROUP, DATA - first) // IN_RACK
+
+
+def add_exact(ledger, name, ways, size):
+    """What must cross racks, change by change: arithmetic on where chunks are, which the way that it went must give."""
+    crossed = {way: [change["crossed"] / size for change in changes] for way, changes in ways.items()}
+    expected = {way: [ranges_of(way, change["racks_of"]) for change in changes] for way, changes in ways.items()}
+    where = all((change["racks_of"][0] == change["racks_of"][1]) == is_with_local(change["chunk"]) for change in ways["deltas"])
+    ledger.add(f"ranges across racks, {name}: {', '.join(ways)}", ", ".join(f"{statistics.mean(ranges):.2f}" for ranges in crossed.values()),
+               where and crossed == expected, "each change's, by where chunks are",
+               f"by arithmetic {', '.join(f'{statistics.mean(ranges):.2f}' for ranges in expected.values())}; {len(crossed['deltas'])} changes each")
+
+
+def add_counted(ledger, name, ways, size):
+    """By the links' counters: requests and answers are a part of small changes that nothing bounds, and less than a range of large ones."""
+    for way, changes in ways.items():
+        must, did = ([of(change) for change in changes] for of in (lambda change: change["crossed"], lambda change: sum(change["received"])))
+        is_large = size == CHUNK_KIB << 10
+        holds = all(one <= other <= one * FRAMING for one, other in zip(must, did)) if is_large else None
+        ledger.add(f"bytes on links over those that must cross racks, {name}, {way}", f"{sum(did) / sum(must):.3f}", holds,
+                   f"each change's 1 to {FRAMING}" if is_large else "", spread([other / one for one, other in zip(must, did)]))
+
+
+def add_savings(ledger, name, ways):
+    time = {way: statistics.mean(change["seconds"] for change in changes) for way, changes in ways.items()}
+    crossed = {way: sum(change["crossed"] for change in changes) for way, changes in ways.items()}
+    for way, paper in PAPER.items():
+        saved = 100 * (1 - time[way] / time["deltas"])
+        ratios = [change["seconds"] / base["seconds"] for change, base in zip(ways[way], ways["deltas"])]
+        ledger.add(f"time below that of a difference for each parity, {name}, {way}", f"{saved:.1f}% (paper {paper}%)", abs(saved / paper - 1) <= BAR,
+                   f"within {BAR:.0%}", f"{time[way] * 1e3:.1f} and {time['deltas'] * 1e3:.1f} ms, ratios of single changes {spread(ratios)}; "
+                   f"bytes across racks {100 * (1 - crossed[way] / crossed['deltas']):.1f}% below")
+    ledger.add(f"time of rewriting parities over that of differences, {name}", f"{time['rewrite'] / time['deltas']:.2f}", None, "",
+               f"bytes across racks {crossed['rewrite'] / crossed['deltas']:.2f}")
