@@ -16,7 +16,6 @@ use std::ops::Range;
 use bytes::Bytes;
 use striate_codec::Code;
 use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
-use striate_meta::records::site::State;
 use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
 use striate_plan::{CombineTerm, CombineTree, PlacementRule};
@@ -166,7 +165,7 @@ impl<'a> StripeChange<'a> {
     }
 
     /// Looks up the racks of sites that have, or may have, a chunk and that this process does not know: one that has just joined
-    /// counts for the rule too.
+    /// counts for the rule too, and so does one that was retired until its chunk has another place. Or its group could leave its racks.
     async fn learn_racks(&mut self) -> Result<(), StripeError> {
         let shared = &self.writes.shared;
         let locations = self.record.locations.iter().map(|at| at.site);
@@ -182,9 +181,7 @@ impl<'a> StripeChange<'a> {
         let keys: Vec<Bytes> = unknown.iter().map(|&site| keys::site(site)).collect();
         for row in shared.table.meta().get_many(&keys).await?.into_iter().flatten() {
             let site: records::Site = row.record()?;
-            if site.state() != State::Retired {
-                self.racks_elsewhere.insert(SiteId(site.id), RackId(site.rack));
-            }
+            self.racks_elsewhere.insert(SiteId(site.id), RackId(site.rack));
         }
         Ok(())
     }
