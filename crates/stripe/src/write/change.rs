@@ -165,7 +165,7 @@ impl<'a> StripeChange<'a> {
     }
 
     /// Looks up the racks of sites that have, or may have, a chunk and that this process does not know: one that has just joined
-    /// counts for the rule too, and so does one that was retired until its chunk has another place. Or its group could leave its racks.
+    /// counts for the rule too. So does a retired one until its chunk has another place, or the chunk's group could leave its racks.
     async fn learn_racks(&mut self) -> Result<(), StripeError> {
         let shared = &self.writes.shared;
         let locations = self.record.locations.iter().map(|at| at.site);
