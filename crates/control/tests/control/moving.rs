@@ -11,7 +11,8 @@ use striate_client::Client;
 use striate_control::absence::Absent;
 use striate_control::repair_pace::RepairPace;
 use striate_control::{MoveOutcome, collect_orphans, heal, move_chunk, repair_stripe, verify};
-use striate_core::{RackId, SiteId};
+use striate_core::{RackId, SiteId, StripeId};
+use striate_meta::records::site::State;
 use striate_meta::{ScanRange, keys, records};
 use striate_plan::movement::ChunkMove;
 use striate_site::{Priority, Site};
@@ -136,12 +137,9 @@ async fn moves_that_would_break_a_rule_are_refused() {
     assert_eq!(cluster.stripes().await, before, "not even a generation was taken");
 }
 
-/// A process learns of a site that has joined a moment later than others, which may have put chunks there already.
-#[tokio::test(start_paused = true)]
-async fn the_rack_of_a_site_that_is_not_known_here_yet_counts() {
-    let cluster = filled().await;
+/// A stripe with a chunk on a site that this process does not know, and the site's rack, of which a row of this state tells.
+async fn with_a_site_unknown_here(cluster: &Cluster, state: State) -> (StripeId, RackId) {
     let (stripe, record) = cluster.stripes().await[0].clone();
-    let stripes = cluster.client.stripes();
     let unknown = SiteId(record.locations[0].site);
     let rack = RackId("shared".to_owned());
     cluster
@@ -149,16 +147,40 @@ async fn the_rack_of_a_site_that_is_not_known_here_yet_counts() {
             id: unknown.0,
             rack: rack.0.clone(),
             peer: "another process".to_owned(),
+            state: state.into(),
             ..records::Site::default()
         })
         .await;
     let known = cluster.sites.iter().filter(|site| site.id() != unknown);
-    stripes.set_sites(known.map(|site| site.clone() as Arc<dyn Site>).collect());
+    cluster.client.stripes().set_sites(known.map(|site| site.clone() as Arc<dyn Site>).collect());
+    (stripe, rack)
+}
+
+/// A process learns of a site that has joined a moment later than others, which may have put chunks there already.
+#[tokio::test(start_paused = true)]
+async fn the_rack_of_a_site_that_is_not_known_here_yet_counts() {
+    let cluster = filled().await;
+    let (stripe, rack) = with_a_site_unknown_here(&cluster, State::Active).await;
+    let stripes = cluster.client.stripes();
     let change = stripes.change(stripe, Priority::Background).await.unwrap().unwrap();
     assert_eq!(change.racks(&[])[0], Some(rack));
     drop(change);
     let report = heal(stripes, go_on).await.unwrap();
     assert_eq!((report.progress.chunks, report.gone_sites), (0, Vec::new()), "nothing of it is lost");
+}
+
+/// Or the others of its group could be put where it then finds no place.
+#[tokio::test(start_paused = true)]
+async fn the_rack_of_a_retired_site_counts_until_its_chunk_has_another_place() {
+    let cluster = filled().await;
+    let (stripe, rack) = with_a_site_unknown_here(&cluster, State::Retired).await;
+    let stripes = cluster.client.stripes();
+    let change = stripes.change(stripe, Priority::Background).await.unwrap().unwrap();
+    assert_eq!(change.racks(&[])[0], Some(rack.clone()));
+    drop(change);
+    heal(stripes, go_on).await.unwrap();
+    let change = stripes.change(stripe, Priority::Background).await.unwrap().unwrap();
+    assert!(change.racks(&[])[0].as_ref().is_some_and(|now| *now != rack));
 }
 
 #[tokio::test(start_paused = true)]
