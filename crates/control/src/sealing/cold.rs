@@ -169,7 +169,7 @@ impl Cold {
         let dead = record.packed_bytes.saturating_sub(living_bytes);
         let is_worn = dead as f64 > options.dead_share * record.packed_bytes as f64;
         let dead_share = dead as f64 / record.packed_bytes.max(1) as f64;
-        // What is worn is written anew, all of it.
+        // Worn stripes are rewritten as a whole.
         self.changing.expect(record, if is_worn { 1.0 } else { dead_share });
         if is_worn || !record.copies.is_empty() {
             return Ok(());

@@ -345,7 +345,7 @@ async fn what_a_bucket_says_of_its_classes_is_what_is_sealed() {
     assert_eq!(options.classes, BTreeMap::from([(ARCHIVE, OTHER_WIDE.parse().unwrap())]));
 }
 
-/// Racks may go when a bucket has its profile: what is missing is said before the first look, and then as the last look has found it.
+/// A cluster may lose racks after a bucket got its profile. The warning comes before the first look, and later repeats what the last look found.
 #[tokio::test(start_paused = true)]
 async fn buckets_whose_cold_data_the_racks_do_not_suit_are_named() {
     let mut classes = Classes::start().await;

@@ -1,5 +1,5 @@
 //! A process that dies at a commit: before the metadata have it, or before it hears that they do. Or that stands still before one; or
-//! whom the metadata refuse some rows.
+//! whom the metadata refuse some rows, or alter transactions. Or under whom something happens after it has read a row.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::channel::oneshot;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use striate_client::Client;
 use striate_core::{Formats, InForce};
@@ -33,26 +34,54 @@ pub struct Stall {
     pub until: oneshot::Receiver<()>,
 }
 
+/// What is done to a transaction before it is committed.
+type Alteration = Box<dyn Fn(&mut Transaction) + Send + Sync>;
+
 /// The way of one process to the metadata.
-#[derive(Debug)]
 pub struct DyingStore {
     inner: Arc<dyn MetaStore>,
     pub death: Mutex<Option<Death>>,
     pub stall: Mutex<Option<Stall>>,
     /// Transactions that write one of these rows are refused.
     pub refused: Mutex<BTreeSet<Bytes>>,
+    /// What happens after this row was read the next time, and before the reader has it.
+    pub after_get: Mutex<Option<(Bytes, BoxFuture<'static, ()>)>>,
+    /// What is wrong with this process's transactions.
+    pub altered: Mutex<Option<Alteration>>,
+}
+
+impl std::fmt::Debug for DyingStore {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("DyingStore").finish_non_exhaustive()
+    }
 }
 
 impl DyingStore {
     pub fn new(inner: Arc<dyn MetaStore>) -> Arc<Self> {
-        Arc::new(Self { inner, death: Mutex::default(), stall: Mutex::default(), refused: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            death: Mutex::default(),
+            stall: Mutex::default(),
+            refused: Mutex::default(),
+            after_get: Mutex::default(),
+            altered: Mutex::default(),
+        })
     }
 }
 
 #[async_trait]
 impl MetaStore for DyingStore {
     async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError> {
-        self.inner.get(key).await
+        let row = self.inner.get(key).await?;
+        let happens = {
+            let mut after = self.after_get.lock();
+            let is_now = after.as_ref().is_some_and(|(of, _)| of == key);
+            if is_now { after.take() } else { None }
+        };
+        if let Some((_, happens)) = happens {
+            happens.await;
+        }
+        Ok(row)
     }
 
     async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError> {
@@ -67,7 +96,10 @@ impl MetaStore for DyingStore {
         self.inner.scan_back(range, limit).await
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
+    async fn commit(&self, mut transaction: Transaction) -> Result<Commit, MetaError> {
+        if let Some(alter) = &*self.altered.lock() {
+            alter(&mut transaction);
+        }
         if transaction.writes.iter().any(|write| self.refused.lock().contains(write.key())) {
             return Err(MetaError::Unavailable("this row is refused".to_owned()));
         }

@@ -98,7 +98,7 @@ async fn what_lives_in_a_worn_group_takes_the_places_of_the_dead_in_another_that
     sealing.assert_settled(2).await;
 }
 
-/// Whoever reads an object that was deleted may go on for the grace.
+/// A read of an object that is then deleted may go on for the grace.
 #[tokio::test(start_paused = true)]
 async fn no_range_is_overwritten_before_the_grace_has_passed_since_the_last_death() {
     let mut sealing = Sealing::worn().await;
@@ -109,7 +109,7 @@ async fn no_range_is_overwritten_before_the_grace_has_passed_since_the_last_deat
     sealing.delete((0..OBJECTS).filter(|key| key % 10 == 3)).await;
     let done = sealing.repack_with(&mut repacker).await;
     assert_eq!(sealing.refilled().await, 0, "{done:?}");
-    // And again while it looks: what was quiet is not any more.
+    // Another object dies during the look, so the group is not quiet any more.
     sealing.let_grace_pass().await;
     let runtime = sealing.cluster.runtime.clone();
     for site in &sealing.cluster.sites {

@@ -17,7 +17,7 @@ use striate_stripe::{Debt, Packer, WidePlan, WideStep, file_of, is_hole, stripe_
 
 use crate::cluster::{BUCKET, Cluster, content, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
-use crate::interposed::{Interposed, cancel_entries, move_first};
+use crate::interposed::{cancel_entries, move_first};
 
 pub const OBJECTS: usize = 220;
 /// Two groups of five data chunks with a local parity each in two racks of three, two global parities in a fifth rack.
@@ -367,15 +367,15 @@ async fn of_two_members_that_move_to_one_site_at_the_same_time_one_stays() {
 }
 
 /// The record of a change's stripe is read again since another member of it has moved, and once more since a third one has, by the wide
-/// stripe's record. In between the change's entry is cancelled: what it wrote is garbage.
+/// stripe's record. Meanwhile its entry is cancelled, so that what it wrote is garbage.
 #[tokio::test(start_paused = true)]
 async fn a_change_whose_entry_goes_while_its_record_is_read_again_is_not_closed() {
     let sealing = Sealing::start().await;
     sealing.seal().await;
     sealing.collect().await;
     let others = sealing.cluster.client.stripes().clone();
-    let meta = Interposed::new(sealing.cluster.meta.clone());
-    let client = meta.client(&sealing.cluster).await;
+    let meta = DyingStore::new(sealing.cluster.meta.clone());
+    let client = dying_client(&sealing.cluster, &meta).await;
     let all = sealing.cluster.stripes().await;
     let (stripe, own) = all.iter().find(|(_, of)| of.dropped && of.members.is_empty()).unwrap();
     let mut moves = Vec::new();

@@ -13,7 +13,7 @@ use striate_stripe::{Exchange, stripe_id};
 
 use crate::cluster::{BUCKET, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
-use crate::interposed::{Interposed, cancel_entries, move_first};
+use crate::interposed::{cancel_entries, move_first};
 use crate::sealing::{OBJECTS, Sealing, WIDE, name, pack_options};
 
 /// The local parity of a position's group.
@@ -173,8 +173,8 @@ async fn a_member_that_has_just_moved_does_not_change_places() {
     sealing.collect().await;
     let (id, position) = sealing.swappable().await;
     let before = sealing.record(id).await;
-    let meta = Interposed::new(sealing.cluster.meta.clone());
-    let client = meta.client(&sealing.cluster).await;
+    let meta = DyingStore::new(sealing.cluster.meta.clone());
+    let client = dying_client(&sealing.cluster, &meta).await;
     let (stripe, moves) = (Sealing::member(&before, position).0, sealing.near_moves(&before, position).await);
     let stripes = sealing.cluster.client.stripes().clone();
     let moved = async move { assert!(move_first(&stripes, &moves).await) };
@@ -223,8 +223,8 @@ async fn of_two_transactions_the_first_would_break_the_rule() {
     sealing.seal().await;
     let (id, position) = sealing.swappable().await;
     let before = sealing.record(id).await;
-    let meta = Interposed::new(sealing.cluster.meta.clone());
-    let client = meta.client(&sealing.cluster).await;
+    let meta = DyingStore::new(sealing.cluster.meta.clone());
+    let client = dying_client(&sealing.cluster, &meta).await;
     let (parity, was) = (parity_of(position), before.locations[parity_of(position)].clone());
     *meta.altered.lock() = Some(Box::new(move |tx| {
         for write in &mut tx.writes {
