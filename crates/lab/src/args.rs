@@ -628,10 +628,14 @@ pub struct RacksArgs {
 
 /// `striate-lab wide-encode`.
 #[derive(Clone, Debug, Args)]
-#[command(long_about = "Make the global parities of a wide stripe on real processes in racks.\n\n\
+#[command(
+    long_about = "Make the global parities of a wide stripe on real processes in racks.\n\n\
         The data chunks lie on sites in racks. Two ways take turns: one node in the global parities' rack fetches all data chunks and \
         encodes them on one core; or sites add the parities up along trees, one parity after the other, as the store seals. Told are \
-        the time of each and what racks have sent and were sent meanwhile, as the links count it.")]
+        the time of each and what racks have sent and were sent meanwhile, as the links count it.",
+    after_long_help = "Example:\n  \
+        striate-lab wide-encode --code 'wide(20,5,3)' --chunk-kib 1024 --host rack0,10.77.0.10,veth0 --host …"
+)]
 pub struct WideEncodeArgs {
     /// The wide code.
     #[arg(long, value_name = "PROFILE")]
@@ -649,6 +653,8 @@ pub struct WideEncodeArgs {
 
 /// `striate-lab encode-node`.
 #[derive(Clone, Debug, Args)]
+#[command(after_long_help = "Example, as `striate-lab wide-encode` starts it:\n  \
+        striate-lab encode-node --identity DIR --peers FILE --code 'wide(20,5,3)' --chunk-len 1048576 --generation 1")]
 pub struct EncodeNodeArgs {
     /// The directory of its certificate.
     #[arg(long, value_name = "DIR")]
@@ -672,7 +678,9 @@ pub struct EncodeNodeArgs {
 #[command(
     long_about = "Change ranges of a wide stripe's data chunks on real processes in racks, and the parities with them.\n\n\
         Each change is made in five ways, one after the other, each on stripes of its own. This process is the client, in the last of the \
-        racks. Told are the time of each change, the bytes that must cross racks, and those that the links have counted."
+        racks. Told are the time of each change, the bytes that must cross racks, and those that the links have counted.",
+    after_long_help = "Example:\n  \
+        striate-lab wide-update --code 'wide(20,5,3)' --update-kib 4 --host rack0,10.77.0.10,veth0 --host …"
 )]
 pub struct WideUpdateArgs {
     /// The wide code.
