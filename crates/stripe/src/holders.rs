@@ -69,10 +69,11 @@ impl Holders {
             return Vec::new();
         }
         known.looked = Some(now);
-        let holders = known.holders.values();
-        let idle = holders.filter_map(|holder| Some((holder.idle_since()?, Arc::clone(holder))));
-        let mut idle: Vec<_> = idle.filter(|(idle_since, _)| *idle_since <= since).collect();
+        let holders: Vec<Arc<dyn Holder>> = known.holders.values().cloned().collect();
+        // They are asked without the lock: a holder may ask the budget while it holds a lock of its own.
         drop(known);
+        let idle = holders.into_iter().filter_map(|holder| Some((holder.idle_since()?, holder)));
+        let mut idle: Vec<_> = idle.filter(|(idle_since, _)| *idle_since <= since).collect();
         idle.sort_by_key(|(idle_since, _)| *idle_since);
         idle.into_iter().map(|(_, holder)| holder).collect()
     }
@@ -175,6 +176,32 @@ mod tests {
         fn shrink(&mut self) {
             self.held.clear();
         }
+    }
+
+    /// One that asks for the holders while it is asked itself.
+    struct Asking(Arc<Mutex<Known>>);
+
+    impl Holder for Asking {
+        fn idle_since(&self) -> Option<Instant> {
+            assert!(
+                self.0.try_lock().is_some(),
+                "whoever holds a lock that this takes may count the holders"
+            );
+            None
+        }
+
+        fn release_if_idle(&self, _: Instant) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn holders_are_asked_without_the_lock() {
+        let (runtime, holders) = (Runtime::real(), Holders::default());
+        let _registered = holders.register(Arc::new(Asking(Arc::clone(&holders.known))));
+        runtime.sleep(Duration::from_secs(1)).await;
+        assert!(holders.idle(runtime.now(), Duration::ZERO).is_empty());
+        assert!(holders.known.lock().looked.is_some(), "it was asked");
     }
 
     #[tokio::test(start_paused = true)]
