@@ -631,7 +631,7 @@ pub struct RacksArgs {
 #[command(
     long_about = "Make the global parities of a wide stripe on real processes in racks.\n\n\
         The data chunks lie on sites in racks. Two ways take turns: one node in the global parities' rack fetches all data chunks and \
-        encodes them on one core; or sites add the parities up along trees, one parity after the other, as the store seals. Told are \
+        encodes them on one core; or sites add the parities up along trees, all parities at the same time, as the store seals. Told are \
         the time of each and what racks have sent and were sent meanwhile, as the links count it.",
     after_long_help = "Example:\n  \
         striate-lab wide-encode --code 'wide(20,5,3)' --chunk-kib 1024 --host rack0,10.77.0.10,veth0 --host …"

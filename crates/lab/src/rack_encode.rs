@@ -97,20 +97,21 @@ impl RackEncode {
         (into.len(), most.unwrap_or_default())
     }
 
-    /// Has sites make the parities along trees, one after the other. `checksums` are those of all chunks: a site stores nothing else.
+    /// Has sites make the parities along trees, all at the same time. `checksums` are those of all chunks: a site stores nothing else.
     ///
     /// # Errors
     /// When a site does not make one.
     pub async fn by_trees(&self, generation: u32, checksums: &[u32]) -> Result<Duration, RackRepairError> {
         let began = self.runtime.now();
-        for parity in self.globals() {
+        try_join_all(self.globals().map(|parity| async move {
             let files = |index: usize| (chunk(index, 1), self.chunk_len);
             let combination =
                 combination(&self.tree(parity), &files, &(0..self.chunk_len), Priority::Background);
             let (chunk, crc32c) = (chunk(parity, generation), checksums[parity]);
             let request = AssembleRequest { chunk, crc32c, combination, windows: Vec::new() };
-            self.sites[parity].assemble(request).await.map_err(|reason| self.failed(parity, reason))?;
-        }
+            self.sites[parity].assemble(request).await.map_err(|reason| self.failed(parity, reason))
+        }))
+        .await?;
         Ok(self.runtime.now() - began)
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Assembly<'a> {
     /// Where its chunks are, and under which names.
     pub(super) record: &'a Stripe,
     pub(super) priority: Priority,
+    /// So many chunks are made at the same time.
+    pub(super) together: usize,
 }
 
 /// A file that a site is to make.
@@ -106,7 +108,8 @@ impl Assembly<'_> {
         let site = self.writes.shared.sites.get(site);
         let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
         let options = &self.writes.shared.options;
-        let deadline = options.read_deadline + options.write_deadline + Duration::from_secs(sent / SLOWEST);
+        let sending = Duration::from_secs(sent * self.together as u64 / SLOWEST);
+        let deadline = options.read_deadline + options.write_deadline + sending;
         let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }

@@ -79,6 +79,8 @@ pub struct StripeChange<'a> {
     links: Links,
     /// Its wide stripe's record is changed in the same transaction, and says where its chunks are to be: no links are looked up.
     is_beside_wide: bool,
+    /// So many chunks are made at the same time.
+    together: usize,
 }
 
 impl Drop for StripeChange<'_> {
@@ -137,6 +139,7 @@ impl<'a> StripeChange<'a> {
             is_entered: false,
             links: Links::default(),
             is_beside_wide,
+            together: 1,
         };
         this.learn_links().await?;
         this.learn_racks().await?;
@@ -316,6 +319,11 @@ impl<'a> StripeChange<'a> {
         self.assembly().make(index, generation, tree).await
     }
 
+    /// The sum of these (coefficient, chunk index), made here a slice after the other, so that no more than it is in memory.
+    pub async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
+        self.assembly().sum_here(terms).await
+    }
+
     /// As [`StripeChange::combine_tree`], over the chunks of another stripe.
     pub fn tree_over(
         &self,
@@ -383,13 +391,19 @@ impl<'a> StripeChange<'a> {
         Made { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len }
     }
 
+    /// Takes note that so many chunks will be made at the same time: links that they share give each its part.
+    pub(in crate::write) fn make_together(&mut self, chunks: usize) {
+        self.together = chunks;
+    }
+
     /// Takes note that the entry is closed, by a transaction that this change has not made.
     pub(in crate::write) fn note_closed(&mut self) {
         self.entry = None;
     }
 
     fn assembly(&self) -> Assembly<'_> {
-        Assembly { writes: self.writes, stripe: self.id, record: &self.record, priority: self.priority }
+        let Self { writes, id, record, priority, together, .. } = self;
+        Assembly { writes, stripe: *id, record, priority: *priority, together: *together }
     }
 
     /// Takes note of a write that failed: the chunk may be there, unless the site said that it has not taken it.

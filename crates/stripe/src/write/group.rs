@@ -298,6 +298,7 @@ impl<'a> GroupWriter<'a> {
             stripe: self.name.id,
             record: &record,
             priority: Priority::Background,
+            together: 1,
         };
         let made = assembly.make(index, FIRST, &assembly.tree(site, &terms, |_| 0.0)).await;
         let Err(error) = made else {

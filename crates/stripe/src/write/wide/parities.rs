@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use futures::future::try_join_all;
 use striate_codec::{ChecksumChange, gf256};
 use striate_core::{ChunkId, Generation, SiteId};
 use striate_meta::records::{GarbageChunk, Stripe};
@@ -50,33 +51,39 @@ pub(super) async fn make_parities(
     difference: &Difference,
     generation: Generation,
 ) -> Result<(), StripeError> {
-    let locals = change.code.k() + change.code.local_groups().len();
+    for &(index, factor) in &difference.parities {
+        let crc32c = difference.checksums.apply(before.locations[index].crc32c, factor);
+        change.record.locations[index].crc32c = crc32c;
+    }
+    let (change, locals) = (&*change, change.code.k() + change.code.local_groups().len());
     let parity = |index: usize, generation: u32| FileAt {
         chunk: ChunkId { stripe: change.id, index: index as u8, generation: Generation(generation) },
         len: change.record.chunk_len,
         site: SiteId(before.locations[index].site),
     };
-    let first_global = difference.parities.iter().copied().find(|&(index, _)| index >= locals);
-    let mut sums = Vec::new();
-    for &(index, factor) in &difference.parities {
+    let make = |index: usize, terms: Vec<(u8, FileAt)>| async move {
         let old = parity(index, before.locations[index].generation);
-        let terms: Vec<(u8, FileAt)> = match first_global {
-            Some((first, of_first)) if first < index => {
-                let by = gf256::div(factor, of_first);
-                let generations = [before.locations[first].generation, generation.0];
-                generations.map(|generation| (by, parity(first, generation))).to_vec()
-            }
-            _ => difference.files.iter().map(|&file| (factor, file)).collect(),
-        };
-        sums.push((index, factor, old, terms));
-    }
-    for (index, factor, old, terms) in sums {
         let window = |range: &Range<u32>| change.window(old.site, &terms, range);
-        let windows: Vec<Window> = difference.ranges.iter().map(window).collect();
-        let crc32c = difference.checksums.apply(before.locations[index].crc32c, factor);
-        change.record.locations[index].crc32c = crc32c;
-        amend(writes, change, index, generation, old, windows).await?;
-    }
+        let windows = difference.ranges.iter().map(window).collect();
+        amend(writes, change, index, generation, old, windows).await
+    };
+    let is_local = |&(index, _): &(usize, u8)| index < locals;
+    let first_global = difference.parities.iter().copied().find(|of| !is_local(of));
+    let follows = |of: &&(usize, u8)| !is_local(of) && Some(**of) != first_global;
+    let (following, direct): (Vec<_>, Vec<_>) = difference.parities.iter().partition(follows);
+    try_join_all(
+        direct.into_iter().map(|&(index, factor)| {
+            make(index, difference.files.iter().map(|&file| (factor, file)).collect())
+        }),
+    )
+    .await?;
+    let Some((first, of_first)) = first_global else { return Ok(()) };
+    let changed = [before.locations[first].generation, generation.0].map(|of| parity(first, of));
+    try_join_all(following.into_iter().map(|&(index, factor)| {
+        let by = gf256::div(factor, of_first);
+        make(index, changed.map(|file| (by, file)).to_vec())
+    }))
+    .await?;
     Ok(())
 }
 
