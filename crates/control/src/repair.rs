@@ -229,7 +229,11 @@ impl<'a> Job<'a> {
         let written = if let Some(tree) = &tree {
             self.assemble(plan.targets[0].0, tree, generation, learned).await
         } else {
-            let Some(chunks) = self.rebuild(&plan, learned).await? else {
+            let rebuilt = match self.is_wide() {
+                true => self.sum_here(&plan, &costs, learned).await?,
+                false => self.rebuild(&plan, learned).await?,
+            };
+            let Some(chunks) = rebuilt else {
                 self.change.give_up(&[], generation).await;
                 return Ok(None);
             };
@@ -250,7 +254,7 @@ impl<'a> Job<'a> {
     /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
     fn targets(&self, learned: &Learned) -> Vec<(usize, SiteId)> {
         if self.is_one_at_a_time() {
-            return self.one_target(self.lost(), learned).into_iter().collect();
+            return self.lost().find_map(|index| self.one_target(index, learned)).into_iter().collect();
         }
         self.draw_targets(&self.lost().collect::<Vec<_>>(), learned)
     }
@@ -260,10 +264,14 @@ impl<'a> Job<'a> {
         (0..self.states.len()).filter(is_lost)
     }
 
-    /// Where wide stripes are concerned each lost chunk is made by a tree of its own, so that nowhere the bytes of many chunks come
-    /// together.
+    /// Where wide stripes are concerned each lost chunk is made by a tree of its own, or by slices here, so that nowhere the bytes of
+    /// many chunks come together.
     fn is_one_at_a_time(&self) -> bool {
-        !self.change.record.members.is_empty() || self.lost_members().next().is_some()
+        self.is_wide() || self.lost_members().next().is_some()
+    }
+
+    fn is_wide(&self) -> bool {
+        !self.change.record.members.is_empty()
     }
 
     /// Lost chunks that are members of wide stripes.
@@ -271,9 +279,9 @@ impl<'a> Job<'a> {
         self.lost().filter(|&index| wide_of(&self.change.record.locations[index]).is_some())
     }
 
-    /// A site for one of some lost chunks.
-    fn one_target(&self, mut of: impl Iterator<Item = usize>, learned: &Learned) -> Option<(usize, SiteId)> {
-        of.find_map(|index| self.draw_targets(&[index], learned).pop())
+    /// A site for a lost chunk.
+    fn one_target(&self, index: usize, learned: &Learned) -> Option<(usize, SiteId)> {
+        self.draw_targets(&[index], learned).pop()
     }
 
     fn draw_targets(&self, lost: &[usize], learned: &Learned) -> Vec<(usize, SiteId)> {
@@ -296,30 +304,21 @@ impl<'a> Job<'a> {
 
     /// One round for a chunk that its own stripe cannot give back: its wide stripe does, by a tree.
     async fn run_around(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
-        let give_up = |this: &Self, reason: String| {
-            Ok(Some(RepairOutcome { unrepairable: Some(reason), ..this.outcome(0) }))
+        let (mut chosen, mut why_not) = (None, None);
+        for index in self.lost_members() {
+            let Some((_, target)) = self.one_target(index, learned) else { continue };
+            match self.tree_around(index, target, learned).await? {
+                Ok((wide, tree)) => {
+                    chosen = Some((index, target, wide, tree));
+                    break;
+                }
+                Err(reason) => why_not = Some(format!("{reason}; {}", self.describe_lost())),
+            }
+        }
+        let Some((index, target, wide, tree)) = chosen else {
+            let (unrepairable, refused) = (why_not, learned.refusals());
+            return Ok(Some(RepairOutcome { unrepairable, refused, ..self.outcome(learned.rebuilt) }));
         };
-        let Some((index, target)) = self.one_target(self.lost_members(), learned) else {
-            return Ok(Some(RepairOutcome { refused: learned.refusals(), ..self.outcome(0) }));
-        };
-        let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
-            return give_up(&self, format!("{}; no sealed wide stripe has it", self.describe_lost()));
-        };
-        let costs: Vec<Option<f64>> =
-            (0..wide.code.n()).map(|at| self.cost_in(&wide, at, position, learned)).collect();
-        let (racks, home) = self.racks_in(&wide, target);
-        let racks: Vec<&RackId> = racks.iter().collect();
-        let equation = match repair_by_racks(&wide.code, position, &costs, &racks, &home) {
-            Ok(repair) => repair.equation,
-            Err(error) => return give_up(&self, format!("{error}; {}", self.describe_lost())),
-        };
-        let files = equation.sources.iter().filter(|&&(at, _)| wide.has_place(at));
-        let terms: Vec<(u8, usize)> = files.map(|&(at, by)| (by, at)).collect();
-        let of_repairer = |at: usize| {
-            let site = SiteId(wide.record.locations[at].site);
-            self.pace.repairer_cost(site, costs[at].unwrap_or(f64::MAX))
-        };
-        let tree = self.change.tree_over(&wide, target, &terms, of_repairer);
         self.pace.note(&tree);
         let _turn = self.pace.turn(self.stripes, tree.loads(), self.change.record.chunk_len).await;
         let Some(generation) = self.change.open(&[(index, target)]).await? else { return Ok(None) };
@@ -334,6 +333,34 @@ impl<'a> Job<'a> {
             self.change.give_up(&written, generation).await;
         }
         Ok(outcome.and_then(|outcome| learned.add(outcome, true)))
+    }
+
+    /// The wide stripe that can give back a lost member, and who adds up what for it at `target`; or why it cannot.
+    async fn tree_around(
+        &self,
+        index: usize,
+        target: SiteId,
+        learned: &Learned,
+    ) -> Result<Result<(OpenedStripe, CombineTree), String>, StripeError> {
+        let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
+            return Ok(Err("no sealed wide stripe has it".to_owned()));
+        };
+        let costs: Vec<Option<f64>> =
+            (0..wide.code.n()).map(|at| self.cost_in(&wide, at, position, learned)).collect();
+        let (racks, home) = self.racks_in(&wide, target);
+        let racks: Vec<&RackId> = racks.iter().collect();
+        let equation = match repair_by_racks(&wide.code, position, &costs, &racks, &home) {
+            Ok(repair) => repair.equation,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let files = equation.sources.iter().filter(|&&(at, _)| wide.has_place(at));
+        let terms: Vec<(u8, usize)> = files.map(|&(at, by)| (by, at)).collect();
+        let of_repairer = |at: usize| {
+            let site = SiteId(wide.record.locations[at].site);
+            self.pace.repairer_cost(site, costs[at].unwrap_or(f64::MAX))
+        };
+        let tree = self.change.tree_over(&wide, target, &terms, of_repairer);
+        Ok(Ok((wide, tree)))
     }
 
     /// The rack of each chunk of a wide stripe, and that of the site where one of them is made. A hole counts as there.
@@ -404,7 +431,8 @@ impl<'a> Job<'a> {
 
     /// Bytes in memory while chunks are made here.
     fn memory_of(&self, plan: &StripeRepair) -> usize {
-        (plan.decode.sources().len() + plan.targets.len()) * self.change.record.chunk_len as usize
+        let sources = if self.is_wide() { 0 } else { plan.decode.sources().len() };
+        (sources + plan.targets.len()) * self.change.record.chunk_len as usize
     }
 
     /// Steps 2 and 3 at the site that takes the one lost chunk. Answers it, or nothing: `learned` then has why.
@@ -442,6 +470,33 @@ impl<'a> Job<'a> {
             _ => learned.is_made_here = true,
         }
         Vec::new()
+    }
+
+    /// Step 2 for the one lost chunk of a plan, a slice after the other. `None` when a source was bad; `learned` then has it.
+    async fn sum_here(
+        &self,
+        plan: &StripeRepair,
+        costs: &[f64],
+        learned: &mut Learned,
+    ) -> Result<Option<Vec<Bytes>>, StripeError> {
+        let (index, target) = plan.targets[0];
+        let error = match self.change.sum_here(&self.terms(index, target, costs)).await {
+            Ok(sum) if crc32c(&sum) == self.change.record.locations[index].crc32c => {
+                return Ok(Some(vec![sum]));
+            }
+            Ok(_) => return Err(self.no_match(index)),
+            Err(error) => error,
+        };
+        tracing::warn!(stripe = %self.change.id, index, %error, "a lost chunk cannot be computed now");
+        if let SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. } = error {
+            learned.chunks.insert(chunk, ChunkState::Lost);
+        }
+        Ok(None)
+    }
+
+    fn no_match(&self, index: usize) -> StripeError {
+        let reason = format!("the rebuilt chunk {index} does not match the original encoding's checksum");
+        StripeError::Inconsistent { what: format!("stripe {}", self.change.id), reason }
     }
 
     /// Step 2: the payloads of the plan's targets. `None` when a source was bad; `learned` then has it.
@@ -482,9 +537,7 @@ impl<'a> Job<'a> {
         plan.decode.apply(&sources, &mut refs).expect("whole chunks of one stripe have one length");
         for (&(index, _), output) in plan.targets.iter().zip(&outputs) {
             if crc32c(output) != self.change.record.locations[index].crc32c {
-                let reason =
-                    format!("the rebuilt chunk {index} does not match the original encoding's checksum");
-                return Err(StripeError::Inconsistent { what: format!("stripe {}", self.change.id), reason });
+                return Err(self.no_match(index));
             }
         }
         Ok(Some(outputs.into_iter().map(BytesMut::freeze).collect()))

@@ -235,10 +235,11 @@ impl OpenedStripe {
     }
 }
 
-/// Whether a chunk should be somewhere: not so the parities that a stripe of `k` data chunks has dropped, the holes of a wide one, and
-/// what no wide stripe needs of a dead one.
+/// Whether a chunk should be somewhere: not so the parities that a stripe of `k` data chunks has dropped, or that a wide one does not
+/// have yet, the holes of a wide one, and what no wide stripe needs of a dead one.
 pub fn has_place(stripe: &Stripe, k: usize, index: usize) -> bool {
-    let is_dropped = stripe.dropped && index >= k;
+    let is_unsealed = matches!(stripe.wide_state(), WideState::Building | WideState::Aborting);
+    let is_dropped = (stripe.dropped || is_unsealed) && index >= k;
     let is_unneeded = stripe.dead && wide_of(&stripe.locations[index]).is_none();
     !is_dropped && !is_unneeded && !is_hole(stripe, index)
 }

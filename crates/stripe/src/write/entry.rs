@@ -80,9 +80,9 @@ pub(super) fn is_in_work(stripe: &Stripe) -> bool {
 pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, before: &Stripe) {
     tx.put(keys::stripe(id), records::encode(record));
     match (is_in_work(record), is_in_work(before)) {
-        (true, _) => drop(tx.put(keys::change(id), bytes::Bytes::new())),
+        (true, false) => drop(tx.put(keys::change(id), bytes::Bytes::new())),
         (false, true) => drop(tx.delete(keys::change(id))),
-        (false, false) => {}
+        (true, true) | (false, false) => {}
     }
     // Also where there were others: the row's revision tells processes that remember the record.
     match record.copies.is_empty() {
@@ -161,4 +161,25 @@ pub(crate) async fn cancel_dead(writes: &Writes, id: StripeId) -> Result<u64, St
         }
     }
     Ok(cancelled)
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_meta::TxId;
+
+    use super::*;
+
+    #[test]
+    fn a_stripe_in_work_is_found_by_a_row_that_is_written_once() {
+        let with = |entries: u32| Stripe {
+            entries: (0..entries).map(|generation| Entry { generation, ..Entry::default() }).collect(),
+            ..Stripe::default()
+        };
+        let writes = |(before, now): (u32, u32)| {
+            let mut tx = Transaction::new(TxId(1));
+            put_record(&mut tx, StripeId::from_bytes([1; 16]), &with(now), &with(before));
+            tx.writes.len()
+        };
+        assert_eq!([(0, 0), (0, 1), (1, 2), (2, 1), (1, 0)].map(writes), [1, 2, 1, 1, 2]);
+    }
 }

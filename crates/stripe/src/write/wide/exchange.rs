@@ -10,7 +10,7 @@ use striate_meta::records::{Stripe, WideState};
 use striate_meta::{Precondition, Transaction, keys};
 use striate_site::Priority;
 
-use super::links::{admits, copy_of, is_same_file};
+use super::links::{admits, copy_of, is_same_file, sites_of};
 use super::parities::{Difference, make_parities, name_parities, parities_of, places_of};
 use super::seal::{commit, is_free, is_sealed, member_of, members, products_of};
 use crate::error::StripeError;
@@ -215,11 +215,13 @@ fn may_come_in(
         && admits_member(writes, wide, position, SiteId(location.site))
 }
 
-/// Whether a chunk at `site` may be the member at a position, by the rule for places.
+/// Whether a chunk at `site` may be the member at a position, by the rule for places. Not where another chunk is on a site that this process
+/// does not know, one that has left or has just joined: its rack counts too.
 pub(crate) fn admits_member(writes: &Writes, wide: &OpenedStripe, position: usize, site: SiteId) -> bool {
     let sites = &writes.shared.sites;
     let rack_of = |site: SiteId| -> Option<RackId> { sites.get(site).map(|site| site.rack()) };
-    rack_of(site).is_some_and(|rack| admits(wide, position, site, &rack, &rack_of, sites.rack_count()))
+    sites_of(&wide.record).all(|site| rack_of(SiteId(site)).is_some())
+        && rack_of(site).is_some_and(|rack| admits(wide, position, site, &rack, &rack_of, sites.rack_count()))
 }
 
 /// `None` where its site does not have it, or does not answer.

@@ -111,7 +111,7 @@ impl Links {
 }
 
 /// Sites of a record: where chunks are, and where changes under way put some.
-fn sites_of(record: &Stripe) -> impl Iterator<Item = u32> {
+pub(super) fn sites_of(record: &Stripe) -> impl Iterator<Item = u32> {
     let places = record.entries.iter().flat_map(|entry| &entry.places).map(|place| place.site);
     record.locations.iter().map(|at| at.site).chain(places).filter(|&site| site != 0)
 }

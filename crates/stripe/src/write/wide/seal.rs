@@ -7,7 +7,7 @@
 //! | state | what is done | until |
 //! |--|--|--|
 //! | building | members are *claimed*: their own stripes say which wide stripe they belong to; then the parities are made by trees, verified on their media against predicted checksums, and named | sealed |
-//! | sealed | own stripes of which all data chunks are in sealed wide stripes drop their parities | complete |
+//! | sealed | own stripes of which all data chunks are in sealed wide stripes drop their parities, while the sites of all these answer | complete |
 //! | aborting | claims are taken back, then the record goes | gone |
 //!
 //! At every step each data chunk is protected in full by its own stripe, by the wide one, or by both.
@@ -15,6 +15,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_codec::{Code, MultipleChecksums, predict_checksum};
 use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
@@ -346,17 +347,19 @@ async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> 
         });
     }
     let Some(generation) = change.open(&places).await? else { return Ok(()) };
-    for &(index, site) in &places {
-        if let Err(error) = make_parity(writes, &change, index, site, generation).await {
-            change.give_up(&[], generation).await;
-            return Err(error);
-        }
+    // Together: a member is read from its disk once, and for the other parities from what the system still has of it.
+    change.make_together(places.len());
+    let making = places.iter().map(|&(index, site)| make_parity(writes, &change, index, site, generation));
+    if let Err(error) = try_join_all(making).await {
+        change.give_up(&[], generation).await;
+        return Err(error);
     }
+    let mut replaced = Vec::new();
     for &(index, site) in &places {
-        change.replace(index, site, generation);
+        replaced.extend(change.replace(index, site, generation));
     }
     change.record.set_wide_state(WideState::Sealed);
-    if !change.swap(Vec::new(), Debt::AsItIs).await? {
+    if !change.swap(replaced, Debt::AsItIs).await? {
         change.give_up(&[], generation).await;
     }
     Ok(())
@@ -449,7 +452,7 @@ enum Dropped {
     Done,
     /// A data chunk is in no wide stripe, or in one that is not sealed: whoever seals that one comes by again.
     Later,
-    /// It, or a wide stripe of its, is in debt, or it is being changed all the time.
+    /// It, or a wide stripe of its, is in debt, or lacks a site, or it is being changed all the time.
     NotNow,
 }
 
@@ -468,10 +471,14 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, Stri
         wides.sort_unstable();
         wides.dedup();
         let keys: Vec<Bytes> = wides.iter().map(|&wide| keys::stripe(wide)).collect();
+        let sites = writes.shared.sites.snapshot();
+        let answers = |at: &Location| at.site == 0 || sites.is_readable(SiteId(at.site));
         for row in writes.shared.table.meta().get_many(&keys).await? {
-            let state = row.map(|row| row.record::<Stripe>()).transpose()?.map(|record| record.wide_state());
-            if !matches!(state, Some(WideState::Sealed | WideState::Complete)) {
-                return Ok(Dropped::Later);
+            let record = row.map(|row| row.record::<Stripe>()).transpose()?;
+            let Some(record) = record.filter(is_sealed) else { return Ok(Dropped::Later) };
+            // What it may lose is for losses to come.
+            if !record.locations.iter().all(answers) {
+                return Ok(Dropped::NotNow);
             }
         }
         let debts: Vec<Bytes> = wides.iter().copied().chain([id]).map(keys::debt).collect();
