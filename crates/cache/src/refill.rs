@@ -94,6 +94,10 @@ impl Inner {
         live: &Sites,
     ) -> bool {
         let splits = cached::splits(question.name);
+        if missing.iter().any(|index| index >= splits) {
+            // Sites have come or gone since: it is cut in another way now.
+            return false;
+        }
         let Ok(_on_the_way) = self.on_the_way.try_acquire_many(self.kib_of_fill(question, 0)) else {
             return false;
         };

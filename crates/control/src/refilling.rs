@@ -109,8 +109,8 @@ pub(crate) async fn refill(
     let k = stripes.code(&stripes.profiles().parse(&look.record.profile)?)?.k();
     let (mut refilled, mut packed) = (Refilled { left: candidates, partitions: 0 }, Vec::new());
     for index in 0..k as u32 {
-        // What a partition changes in is in memory.
-        let share = stripes.memory_for(look.record.chunk_len as usize + READ_BYTES).await;
+        // What a partition changes in is in memory, and once more when it is sent in one piece.
+        let share = stripes.memory_for(2 * look.record.chunk_len as usize + READ_BYTES).await;
         let filling = Filling::plan(look, index, &mut refilled.left);
         if filling.len() < u64::from(look.record.chunk_len / LEAST_SHARE) {
             refilled.left.extend(filling.into_candidates());
@@ -139,7 +139,9 @@ pub(crate) async fn refill(
 /// A range of a partition in which nothing lives.
 struct Hole {
     start: u32,
-    /// Where the next object begins.
+    /// Where the last object in it ends,
+    filled: u32,
+    /// and where the next one begins.
     next: u32,
     end: u32,
 }
@@ -206,7 +208,7 @@ impl<'a> Filling<'a> {
         for (start, end) in live.into_iter().chain([(self.len, self.len)]) {
             let from = object_start(self.objects_end);
             if from < start {
-                self.holes.push(Hole { start: from, next: from, end: start });
+                self.holes.push(Hole { start: from, filled: from, next: from, end: start });
             }
             self.objects_end = self.objects_end.max(if start < self.len { end } else { 0 });
         }
@@ -227,7 +229,8 @@ impl<'a> Filling<'a> {
         };
         let hole = self.holes.iter_mut().find(fits)?;
         let offset = hole.next;
-        hole.next = object_start(offset + len);
+        hole.filled = offset + len;
+        hole.next = object_start(hole.filled);
         self.objects_end = objects_end.max(offset + len);
         self.directory_room = room;
         Some(offset)
@@ -293,10 +296,10 @@ impl<'a> Filling<'a> {
         (id, content_version): (StripeId, u32),
         pace: &mut Pace<'_>,
     ) -> (Vec<Packed>, Vec<NewBytes>) {
-        let filled = self.holes.iter().filter(|hole| hole.next > hole.start);
-        let mut buffers: Vec<(u32, BytesMut)> = filled
-            .map(|hole| (hole.start, BytesMut::zeroed((hole.next.min(hole.end) - hole.start) as usize)))
-            .collect();
+        let filled = self.holes.iter().filter(|hole| hole.filled > hole.start);
+        // Not up to where a next object would start: the directory may.
+        let mut buffers: Vec<(u32, BytesMut)> =
+            filled.map(|hole| (hole.start, BytesMut::zeroed((hole.filled - hole.start) as usize))).collect();
         let mut packed = Vec::with_capacity(self.placed.len());
         let offsets: HashMap<Bytes, u32> =
             self.placed.iter().map(|(of, offset)| (of.key.clone(), *offset)).collect();

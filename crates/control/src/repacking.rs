@@ -103,9 +103,17 @@ impl Repacker {
         options: &PackOptions,
         tell: TellDone<'_>,
     ) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
-        let done = follow_marks(stripes, packer, options, Some(&mut self.quiet), tell).await?;
-        let marked: BTreeSet<StripeId> = done.iter().map(|&(id, _)| id).collect();
-        self.quiet.retain(|id| marked.contains(&id));
+        let mut is_whole = true;
+        let mut tell = |done: &_| {
+            let flow = tell(done);
+            is_whole &= flow.is_continue();
+            flow
+        };
+        let done = follow_marks(stripes, packer, options, Some(&mut self.quiet), &mut tell).await?;
+        if is_whole {
+            let marked: BTreeSet<StripeId> = done.iter().map(|&(id, _)| id).collect();
+            self.quiet.retain(|id| marked.contains(&id));
+        }
         Ok(done)
     }
 }

@@ -18,8 +18,10 @@ use crate::packing::{Candidate, PackOptions, pack_group};
 use crate::refilling::refill;
 use crate::repacking::Look;
 
-/// So many groups of one kind that may be refilled are kept in memory.
+/// So many groups of one kind that may be refilled are kept in memory,
 const MOST_REFILLABLE: usize = 8;
+/// and so many of all kinds.
+const MOST_KEPT: usize = 32;
 
 /// What is to be gathered together: objects of a bucket, a profile and a storage class.
 type Together = (String, String, StorageClass);
@@ -103,12 +105,31 @@ impl<'a> Rewriting<'a> {
         let mut gathered = self.gathered.remove(&key).unwrap_or_default();
         gathered.most = most;
         gathered.refillable.push((id, look));
+        let is_full = gathered.refillable.len() == MOST_REFILLABLE;
+        self.gathered.insert(key.clone(), gathered);
         let mut done = Rewritten::new();
-        if gathered.refillable.len() == MOST_REFILLABLE {
-            self.refill(&mut gathered, &mut done).await?;
+        if is_full {
+            self.refill_kind(&key, &mut done).await?;
         }
-        self.gathered.insert(key, gathered);
+        while let Some(key) = self.to_make_room() {
+            self.refill_kind(&key, &mut done).await?;
+        }
         Ok(done)
+    }
+
+    /// The kind with most groups that may be refilled, where too many are kept.
+    fn to_make_room(&self) -> Option<Together> {
+        let kept = |of: &Gathered| of.refillable.len();
+        let is_full = self.gathered.values().map(kept).sum::<usize>() > MOST_KEPT;
+        let most = self.gathered.iter().filter(|_| is_full).max_by_key(|(_, of)| kept(of));
+        most.map(|(key, _)| key.clone())
+    }
+
+    async fn refill_kind(&mut self, key: &Together, done: &mut Rewritten) -> Result<(), StripeError> {
+        let mut gathered = self.gathered.remove(key).unwrap_or_default();
+        self.refill(&mut gathered, done).await?;
+        self.gathered.insert(key.clone(), gathered);
+        Ok(())
     }
 
     /// Writes what was gathered into the dead ranges of groups, and what lives in the emptiest of these into the others. What does not fit

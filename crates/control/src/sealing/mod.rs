@@ -262,6 +262,14 @@ fn check(stripes: &Stripes, options: &SealOptions) -> Result<(), StripeError> {
     Ok(())
 }
 
+/// Why partitions wait, of which `away` are on sites that do not answer.
+fn held_up(profile: &Profile, why_not: &NotSealed, away: usize) -> String {
+    match away {
+        0 => format!("{profile}: {why_not}"),
+        _ => format!("{profile}: {why_not}; {away} more are on sites that do not answer"),
+    }
+}
+
 struct Run<'a> {
     stripes: &'a Stripes,
     packer: &'a Packer,
@@ -283,12 +291,15 @@ impl Run<'_> {
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue() {
             let (sites, most_holes) = (self.stripes.candidates(), geometry.k() / POSITIONS_A_HOLE);
-            let plan = match plan_sealing(&geometry, &pool, &sites, most_holes) {
+            let there = self.answering(&pool);
+            let plan = match plan_sealing(&geometry, &there, &sites, most_holes) {
                 Ok(plan) => plan,
-                // Fewer than a wide stripe takes wait for more.
-                Err(NotSealed::TooFewPartitions { .. }) => break,
                 Err(why_not) => {
-                    self.report.held_up = Some(format!("{profile}: {why_not}"));
+                    let away = pool.len() - there.len();
+                    // Fewer than a wide stripe takes wait for more.
+                    if away > 0 || !matches!(why_not, NotSealed::TooFewPartitions { .. }) {
+                        self.report.held_up = Some(held_up(&profile, &why_not, away));
+                    }
                     break;
                 }
             };
@@ -303,6 +314,14 @@ impl Run<'_> {
         self.report.waiting += pool.len() as u64;
         self.waiting.extend(pool.iter().map(|of| of.site));
         Ok(flow)
+    }
+
+    /// Partitions on sites that answer. A wide stripe with others could not be made now.
+    fn answering(&self, pool: &[OpenPartition]) -> Vec<OpenPartition> {
+        let views = self.stripes.sites();
+        let sites: BTreeSet<SiteId> =
+            views.iter().filter(|view| view.readable).map(|view| view.site.id()).collect();
+        pool.iter().filter(|of| sites.contains(&of.site)).cloned().collect()
     }
 
     /// `false` where none can be made now.

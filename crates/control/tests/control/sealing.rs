@@ -238,6 +238,31 @@ async fn sealing_writes_no_data_chunk_and_no_objects_row_and_parities_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn partitions_on_a_site_that_does_not_answer_wait_and_others_are_sealed() {
+    let sealing = Sealing::start().await;
+    let partitions = |site: SiteId, stripes: &[(StripeId, Stripe)]| {
+        stripes.iter().flat_map(|(_, record)| &record.locations[..4]).filter(|at| at.site == site.0).count()
+    };
+    let stripes = sealing.cluster.stripes().await;
+    let away = sealing.cluster.sites.iter().max_by_key(|site| partitions(site.id(), &stripes)).unwrap();
+    *away.down.lock() = true;
+    // A read that it does not answer tells.
+    sealing.assert_reads().await;
+    let report = sealing.seal().await;
+    assert!(report.sealed >= 1 && report.given_up == 0, "{report:?}");
+    assert!(report.held_up.as_ref().is_some_and(|why| why.contains("do not answer")), "{report:?}");
+    let holds = |record: &Stripe| record.locations.iter().any(|at| at.site == away.id().0);
+    assert!(!sealing.wide_stripes().await.iter().any(|(_, record)| holds(record)));
+
+    *away.down.lock() = false;
+    sealing.cluster.client.stripes().runtime().sleep(Duration::from_secs(60)).await;
+    let report = sealing.seal().await;
+    assert!(!report.held_up.is_some_and(|why| why.contains("do not answer")));
+    sealing.assert_reads().await;
+    sealing.assert_whole().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn lost_members_are_read_and_rebuilt_from_their_wide_stripes() {
     let sealing = Sealing::start().await;
     sealing.seal().await;
@@ -257,6 +282,38 @@ async fn lost_members_are_read_and_rebuilt_from_their_wide_stripes() {
     assert!(verified.is_clean(), "{verified:?}");
     sealing.assert_whole().await;
     sealing.assert_reads().await;
+}
+
+/// One data chunk of a stripe that has dropped its parities cannot be computed now: too much of its wide stripe is away. Another can, by
+/// another wide stripe.
+#[tokio::test(start_paused = true)]
+async fn a_member_is_rebuilt_beside_one_that_cannot_be() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let stripes = sealing.cluster.stripes().await;
+    let of_two = stripes.iter().filter(|(_, record)| record.dropped).find_map(|(id, record)| {
+        let wides: Vec<_> = record.locations[..4].iter().map(|at| wide_of(at).unwrap().0).collect();
+        let other = wides.iter().position(|wide| *wide != wides[0])?;
+        Some((*id, record.clone(), wides[0], other))
+    });
+    let (id, record, wide, other) = of_two.expect("a stripe with members in two wide stripes");
+    let wide_record = sealing.record(wide).await;
+    for position in 0..wide_record.locations.len() {
+        if !is_hole(&wide_record, position) {
+            let file = file_of(wide, &wide_record, position);
+            sealing.lose(file, SiteId(wide_record.locations[position].site));
+        }
+    }
+    let lost = file_of(id, &record, other);
+    sealing.lose(lost, SiteId(record.locations[other].site));
+    verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    heal(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    let now = sealing.record(id).await;
+    let made = file_of(id, &now, other);
+    let has_it =
+        |site: &std::sync::Arc<crate::cluster::BreakableSite>| site.chunks.lock().contains_key(&made);
+    assert!(made != lost && sealing.cluster.sites.iter().any(has_it), "{now:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -430,6 +487,21 @@ async fn a_parity_that_is_put_on_top_of_another_change_stays_in_its_groups_racks
     sealing.assert_whole().await;
 }
 
+/// Its rack counts: another of its group could be put where it then finds no place.
+#[tokio::test(start_paused = true)]
+async fn nothing_takes_a_place_beside_a_chunk_on_a_site_that_has_left() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    let (id, record) = sealing.wide_stripes().await.remove(0);
+    let away = SiteId(record.locations[1].site);
+    let own = SiteId(record.locations[0].site);
+    let wide = sealing.cluster.client.stripes().find(id).await.unwrap().unwrap();
+    assert!(sealing.cluster.client.stripes().admits_in_wide(&wide, 0, own));
+    let index = sealing.cluster.sites.iter().position(|site| site.id() == away).unwrap();
+    sealing.cluster.retire(index).await;
+    assert!(!sealing.cluster.client.stripes().admits_in_wide(&wide, 0, own));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wide_stripe_that_was_left_half_made_is_gone_on_with_or_given_up() {
     let sealing = Sealing::start().await;
@@ -462,6 +534,8 @@ async fn a_wide_stripe_that_was_left_half_made_is_gone_on_with_or_given_up() {
         of.into_iter().enumerate().for_each(|(at, member)| members[5 * group + at] = Some(member));
     }
     let id = begin(members).await.unwrap();
+    let verified = verify(stripes, go_on).await.unwrap();
+    assert!(verified.is_clean(), "parities that are not there yet are not damaged: {verified:?}");
     assert!(stripes.abort_wide(id).await.unwrap());
     assert_eq!(resume_wide(stripes).await.unwrap(), [(id, WideStep::Aborted)]);
     assert_eq!((sealing.rows(keys::CHANGES).await, sealing.wide_stripes().await.len()), (0, 0));
