@@ -107,6 +107,8 @@ pub enum Mutation {
     ReleaseIgnoresMembers,
     /// When a member leaves or comes in, the local parity is made anew and the global ones stay.
     ExchangeForgetsGlobals,
+    /// When a member is changed in place, the local parity is made anew and the global ones stay.
+    UpdateForgetsGlobals,
     /// A local parity and a member change places in two transactions.
     SwapInTwoTransactions,
 }
@@ -150,6 +152,7 @@ impl Mutation {
         Self::OldWideRow,
         Self::ReleaseIgnoresMembers,
         Self::ExchangeForgetsGlobals,
+        Self::UpdateForgetsGlobals,
         Self::SwapInTwoTransactions,
     ];
 
@@ -193,6 +196,7 @@ impl Mutation {
             Self::OldWideRow => "old-wide-row",
             Self::ReleaseIgnoresMembers => "release-ignores-members",
             Self::ExchangeForgetsGlobals => "exchange-forgets-globals",
+            Self::UpdateForgetsGlobals => "update-forgets-globals",
             Self::SwapInTwoTransactions => "swap-in-two-transactions",
         }
     }

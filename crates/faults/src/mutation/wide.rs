@@ -91,7 +91,8 @@ pub(super) async fn with_defect(
             }
         }
         Mutation::ReleaseIgnoresMembers => release_dead(store, &mut tx, &written).await,
-        Mutation::ExchangeForgetsGlobals => keep_globals(store, &mut tx, &written).await,
+        Mutation::ExchangeForgetsGlobals => keep_globals(store, &mut tx, &written, is_exchanged).await,
+        Mutation::UpdateForgetsGlobals => keep_globals(store, &mut tx, &written, is_updated).await,
         Mutation::SwapInTwoTransactions => keep_local_parity(store, &mut tx, &written).await,
         _ => {}
     }
@@ -114,16 +115,20 @@ async fn release_dead(store: &dyn MetaStore, tx: &mut Transaction, written: &[(B
     }
 }
 
-/// E, F and X without the global parities: those of before stay named, and the new ones are garbage.
-async fn keep_globals(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
+/// A change of content without the global parities: those of before stay named, and the new ones are garbage.
+async fn keep_globals(
+    store: &dyn MetaStore,
+    tx: &mut Transaction,
+    written: &[(Bytes, Stripe)],
+    changes_content: fn(&Stripe, &Stripe) -> bool,
+) {
     for (key, record) in written.iter().filter(|(_, record)| !record.members.is_empty()) {
         let (Some(id), Some((_, before))) = (keys::stripe_of(key), record_now(store, key).await) else {
             continue;
         };
         let profile: Option<striate_core::Profile> = record.profile.parse().ok();
         let Some(code) = profile.and_then(|profile| profile.code.build().ok()) else { continue };
-        let is_new = before.members.is_empty() || before.members == record.members;
-        if is_new {
+        if !changes_content(&before, record) {
             continue;
         }
         let first = code.k() + code.local_groups().len();
@@ -214,6 +219,11 @@ async fn cancel_wrongly(
         }
         _ => {}
     }
+}
+
+/// Whether a wide stripe has other members than it had (E, F and X).
+fn is_exchanged(before: &Stripe, now: &Stripe) -> bool {
+    !before.members.is_empty() && before.members != now.members
 }
 
 /// Whether a wide stripe has the members that it had, one with another content.
