@@ -1,5 +1,6 @@
 """A cluster of real processes as `tools/cluster` starts it, of which single ones can be killed, paused and started again."""
 
+import base64
 import importlib.machinery
 import importlib.util
 import json
@@ -125,6 +126,20 @@ class Cluster(TOOL.Cluster):
             if status["header"]["member_id"] == status.get("leader"):
                 return member
         raise RuntimeError("no member of etcd leads")
+
+    def count_rows(self, prefix):
+        """How many rows etcd has whose keys begin so; where a member's answer fails, the next one is asked."""
+        first = b"striate/r" + prefix
+        end = first[:-1] + bytes([first[-1] + 1])
+        body = json.dumps({"key": base64.b64encode(first).decode(), "range_end": base64.b64encode(end).decode(), "count_only": True})
+        for member in self.engine.members:
+            try:
+                request = urllib.request.Request(f"http://{self.at(member)}/v3/kv/range", data=body.encode(), method="POST")
+                with urllib.request.urlopen(request, timeout=5) as answer:
+                    return int(json.loads(answer.read()).get("count", 0))
+            except OSError:
+                continue
+        raise RuntimeError("no member of etcd answers")
 
     def log(self, name):
         return (self.folder / "log" / f"{name}.log").read_text(errors="replace")

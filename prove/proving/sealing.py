@@ -3,12 +3,14 @@
 Racks are network namespaces. What crosses them is counted by their links, in both directions.
 """
 
+import itertools
 import json
 import os
 import random
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +54,8 @@ FRAMING = 1.10
 # A site that is silent for so long is repaired.
 REPAIR_AFTER = "20s"
 PATIENCE_S = 400
+# Clients that write, read or delete everything together.
+CLIENTS = 8
 
 
 def prove_plan(ledger):
@@ -89,6 +93,18 @@ class Racks(hosts.Hosts):
         done = self.run("pack", "run", bucket, "--json", "--quiet", *flags, "--dir", self.folder / "id" / "gateway1", timeout_s=3600)
         return json.loads(done)["report"]
 
+    def each(self, work, items):
+        """What `work` answers for each item, with a client of one of several threads."""
+        of_thread, turns = threading.local(), itertools.count()
+
+        def one(item):
+            if not hasattr(of_thread, "client"):
+                of_thread.client = self.client(1 + next(turns) % 2, timeout_s=300)
+            return work(of_thread.client, item)
+
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            return list(threads.map(one, items))
+
     def payload(self):
         return sum(site["capacity"]["payload_bytes"] for site in self.status()["sites"])
 
@@ -116,46 +132,54 @@ class Objects:
     def path(self, name):
         return f"/{self.bucket}/{name}"
 
-    def put(self, client, names=None):
-        for name in names or self.names:
-            client.expect("PUT", self.path(name), body=self.body(name))
+    def put(self, client, name):
+        client.expect("PUT", self.path(name), body=self.body(name))
 
-    def delete(self, client, names):
+    def put_all(self, cluster):
+        cluster.each(self.put, self.names)
+
+    def delete(self, cluster, names):
         """They are gone for good."""
+        cluster.each(lambda client, name: client.expect("DELETE", self.path(name)), names)
         gone = set(names)
-        for name in names:
-            client.expect("DELETE", self.path(name))
         self.names = [name for name in self.names if name not in gone]
 
-    def wrong(self, client):
+    def wrong(self, cluster):
         """Names whose bytes are not what they should be."""
-        return [name for name in self.names if client.send("GET", self.path(name)).body != self.body(name)]
+        are_wrong = cluster.each(lambda client, name: client.send("GET", self.path(name)).body != self.body(name), self.names)
+        return [name for name, is_wrong in zip(self.names, are_wrong) if is_wrong]
 
 
 class LargeObjects(Objects):
-    """Objects of some blocks of 1 MiB, of so many that their blocks have rows of their own, and in parts."""
+    """Objects of three blocks, of so many that their blocks have rows of their own, and in parts of five blocks."""
 
     bucket = LARGE
-    least = 3 * MIB
 
-    def __init__(self, seed, count):
+    def __init__(self, seed, count, block):
         super().__init__(seed, 0)
         kinds = ["blocks", "blocks", "blocks", "segment", "parts"]
         self.names = [f"{kinds[number % len(kinds)]}/{number:05}" for number in range(count)]
+        self.block, self.least = block, 3 * block
+
+    def blocks(self, name):
+        return {"blocks": 3, "segment": 9, "parts": 11}[name.split("/")[0]]
 
     def body(self, name):
-        blocks = {"blocks": 3, "segment": 9, "parts": 11}[name.split("/")[0]]
         chance = random.Random(name)
-        starts = [chance.randrange(MIB) for _ in range(blocks)]
+        mibs = self.blocks(name) * self.block // MIB
+        starts = [chance.randrange(MIB) for _ in range(mibs)]
         return b"".join(self.pool[start:] + self.pool[:start] for start in starts)
 
-    def put(self, client, names=None):
-        for name in names or self.names:
-            body = self.body(name)
-            if name.startswith("parts"):
-                self.upload(client, name, [body[:5 * MIB], body[5 * MIB:10 * MIB], body[10 * MIB:]])
-            else:
-                client.expect("PUT", self.path(name), body=body)
+    def size(self):
+        return sum(self.blocks(name) for name in self.names) * self.block
+
+    def put(self, client, name):
+        body = self.body(name)
+        if name.startswith("parts"):
+            part = 5 * self.block
+            self.upload(client, name, [body[start:start + part] for start in range(0, len(body), part)])
+        else:
+            client.expect("PUT", self.path(name), body=body)
 
     def upload(self, client, name, parts):
         answer = client.expect("POST", self.path(name), query=[("uploads", "")])
@@ -205,7 +229,7 @@ class Written(Reading):
         number = 0
         while not self.stopping.is_set():
             name = f"meanwhile/{number:05}"
-            self.client.expect("PUT", self.objects.path(name), body=self.objects.body(name))
+            self.objects.put(self.client, name)
             self.objects.names.append(name)
             number += 1
             time.sleep(0.1)
@@ -216,20 +240,18 @@ def prove_ageing(ledger, folder, full):
     if why_not:
         ledger.note(f"not run: {why_not}")
         return
-    # Half of the bytes in small objects: 10 GiB in all, or 230 MiB.
-    small, large = (Objects(1, 160_000), LargeObjects(2, 950)) if full else (Objects(1, 4_000), LargeObjects(2, 24))
+    # In chunks of 1 MiB and 512 KiB: 10 GiB, a tenth in small objects. Short: 230 MiB, half in small objects, 1 MiB and 256 KiB.
+    block = (3 if full else 1) * MIB
+    small, large = (Objects(1, 32_000), LargeObjects(2, 530, block)) if full else (Objects(1, 4_000), LargeObjects(2, 24, block))
     with Racks(folder, STATED if full else SMALL) as cluster:
         cluster.prepare_bucket(BUCKET, "packed ", "--pack", "1MiB")
-        cluster.prepare_bucket(LARGE, "", "--pack", "off", "--block-kib", "1024")
+        cluster.prepare_bucket(LARGE, "", "--pack", "off", "--block-kib", block >> 10)
         for objects in (small, large):
-            objects.put(cluster.client())
+            objects.put_all(cluster)
         packed = cluster.pack(BUCKET, "--now")["progress"]["packed"]
         ledger.note(f"{packed['objects']} objects in {packed['groups']} groups")
-        shape = cluster.shape
-        stripes = {BUCKET: packed["groups"], LARGE: sum(len(large.body(name)) for name in large.names) // MIB}
-        chunk = {BUCKET: PARTITION, LARGE: -(-MIB // shape.narrow_k)}
-        for objects in (small, large):
-            prove_sealing(ledger, cluster, objects, stripes[objects.bucket], chunk[objects.bucket])
+        prove_sealing(ledger, cluster, small, packed["groups"], PARTITION)
+        prove_sealing(ledger, cluster, large, large.size() // block, block // cluster.shape.narrow_k)
         prove_losses(ledger, cluster, [small, large])
         prove_deletes(ledger, cluster, [small, large])
         prove_back(ledger, cluster, small)
@@ -262,7 +284,7 @@ def prove_sealing(ledger, cluster, objects, stripes, chunk):
     ratio = (after - rest) / expected
     ledger.add("bytes on disks after sealing, over those of the codes", f"{ratio:.3f}", abs(ratio - 1) < 0.02, "0.98 to 1.02",
                f"{before / MIB:.0f} MiB before, {after / MIB:.0f} after, {rest / MIB:.1f} of others")
-    wrong = objects.wrong(cluster.client())
+    wrong = objects.wrong(cluster)
     ledger.add("every byte after sealing", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
 
 
@@ -272,7 +294,7 @@ def prove_deletes(ledger, cluster, all_objects):
     before, lived = cluster.payload(), sum(objects.size() for objects in all_objects)
     replaced = 0
     for objects in all_objects:
-        objects.delete(cluster.client(), objects.names[: len(objects.names) // 3])
+        objects.delete(cluster, objects.names[: len(objects.names) // 3])
     with Reading(all_objects[0], cluster.client(2)) as reading:
         # What is rewritten by the first run may take places of dead members in the second.
         for objects in all_objects * 2:
@@ -282,7 +304,7 @@ def prove_deletes(ledger, cluster, all_objects):
     ratio = (after / lives) / (before / lived)
     ledger.add("a third is deleted: bytes on disks for each living byte, over those before", f"{ratio:.3f}", ratio <= 1.1, "<= 1.10",
                f"{before / MIB:.0f} MiB before, {after / MIB:.0f} after, {replaced} dead members replaced or holes filled")
-    wrong = [name for objects in all_objects for name in objects.wrong(cluster.client())] + reading.wrong
+    wrong = [name for objects in all_objects for name in objects.wrong(cluster)] + reading.wrong
     ledger.add("every byte that is left, and reads meanwhile", f"{len(wrong)} wrong of {reading.read} and the rest", not wrong, "0 wrong")
 
 
@@ -291,22 +313,17 @@ def prove_back(ledger, cluster, objects):
     cluster.run("bucket", "set", objects.bucket, "--keep-cold-as-it-is", "--dir", cluster.folder / "id" / "gateway1")
     with Written(objects, cluster.client(2)):
         cluster.run("pack", "undo", objects.bucket, "--quiet", "--dir", cluster.folder / "id" / "gateway1", timeout_s=3600)
-    wrong = objects.wrong(cluster.client())
+    wrong = objects.wrong(cluster)
     ledger.add("back to split under writes: every byte", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
     verify = cluster.run("verify", "--quiet", "--dir", cluster.folder / "id" / "gateway1", timeout_s=900)
     ledger.add("verify finds no damage after all this", verify.strip().splitlines()[-1], True, "exit status 0")
 
 
 def wait_for_garbage(cluster):
-    """Until what nothing names has been removed."""
-    last = None
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        now = cluster.payload()
-        if now == last:
-            return
-        last = now
-        time.sleep(75)
+    """Until what nothing names has been removed, and sites have said so."""
+    if cluster.wait_until(lambda: cluster.count_rows(b"g/") == 0, PATIENCE_S) is None:
+        raise RuntimeError(f"{cluster.count_rows(b'g/')} rows of garbage are left after {PATIENCE_S} s")
+    time.sleep(15)
 
 
 def prove_losses(ledger, cluster, all_objects):
@@ -314,7 +331,7 @@ def prove_losses(ledger, cluster, all_objects):
     count = sum(len(objects.names) for objects in all_objects)
 
     def wrong_of_all():
-        return [name for objects in all_objects for name in objects.wrong(cluster.client())]
+        return [name for objects in all_objects for name in objects.wrong(cluster)]
 
     cluster.kill("site3")
     time.sleep(3)
@@ -324,6 +341,8 @@ def prove_losses(ledger, cluster, all_objects):
     whole = cluster.wait_until(lambda: tending.is_whole(cluster), PATIENCE_S)
     ledger.add("the store repairs what the site had: every chunk is verified", "whole" if whole is not None else "not whole", whole is not None, "whole",
                f"{(cluster.crossing() - crossed) / MIB:.0f} MiB across racks")
+    # It comes back, and what it had is removed there.
+    cluster.restart("site3")
     drained = tending.number_of(cluster, "site4")
     had = tending.chunks(cluster, drained)
     cluster.run("admin", "site", "drain", drained, "--control", cluster.at("control"), "--identity", cluster.folder / "id" / "admin")
@@ -340,7 +359,9 @@ def prove_kills(ledger, folder, kills):
     with Cluster(folder, gateways=2, sites=SMALL.sites, racks=SMALL.racks) as cluster:
         cluster.run("bucket", "create", BUCKET, "--profile", f"packed {SMALL.narrow}", "--pack", "1MiB", "--cold-profile", SMALL.profile,
                     "--cold-after", "1s", "--dir", cluster.folder / "id" / "gateway1")
-        objects.put(cluster.client())
+        client = cluster.client()
+        for name in objects.names:
+            objects.put(client, name)
         command = ["pack", "run", BUCKET, "--now", "--cold", "--quiet", "--json", "--dir", cluster.folder / "id" / "gateway2"]
         for _ in range(kills):
             running = subprocess.Popen([cluster.program, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -352,7 +373,7 @@ def prove_kills(ledger, folder, kills):
         time.sleep(30)
         done = cluster.run(*command, timeout_s=900)
         report = json.loads(done)["report"]["sealed"][0][1]
-        wrong = objects.wrong(cluster.client())
+        wrong = objects.wrong(cluster)
         ledger.add(f"{kills} times kill -9 of the process that packs and seals: every object is byte-equal", f"{len(wrong)} of {len(objects.names)} wrong",
                    not wrong, "0 wrong", f"{report['sealed_stripes']} groups sealed, {report['half_sealed']} in part, {report['waiting']} wait")
         verify = cluster.run("verify", "--quiet", "--dir", cluster.folder / "id" / "gateway1", timeout_s=900)
