@@ -6,8 +6,9 @@
 //!
 //! A chunk is one of them only if all of this holds, looked at in this order after the site has listed it:
 //! - no intent covers its stripe, so that no put can name it later: a range is never reserved again;
-//! - the stripe's record does not name it, nor does an open entry of it: that is a repair or a move under way. Where it has the record's own generation it may be a repair's that is under
-//!   way: the transaction that makes it garbage takes a new generation, which fences that repair;
+//! - the stripe's record does not name it, nor does an open entry of it, which is a repair or a move under way. Where it has
+//!   the record's own generation it may be a repair's: the transaction that makes it garbage takes a new generation, which
+//!   fences that repair;
 //! - the metadata has heard of its writer and of its generation. Otherwise the metadata may be older than the chunks,
 //!   and then they are all that is left of something.
 

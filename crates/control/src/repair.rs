@@ -1,11 +1,12 @@
 //! The repair of one stripe.
 //!
 //! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record and open an
-//! entry that says where the new chunks will be, durably; (2) read good chunks, decode, compare with the checksums of the original encoding (I10); (3) write
-//! the new chunks under the new generation. Where one chunk is lost its new site does both: it adds up what the sources'
-//! sites send it, so that nothing travels through this process. (4) compare-and-swap the stripe record on the version of step 1
-//! ([`striate_stripe::StripeChange`], shared with the mover). Chunks of its generation that end up unnamed, and those that a site
-//! may have stored without saying so, become garbage; after a crash the entry is cancelled, which has the same effect.
+//! entry that says where the new chunks will be, durably; (2) read good chunks, decode, compare with the checksums of the
+//! original encoding (I10); (3) write the new chunks under the new generation. Where one chunk is lost its new site does both:
+//! it adds up what the sources' sites send it, so that nothing travels through this process. (4) compare-and-swap the stripe
+//! record on the version of step 1 ([`striate_stripe::StripeChange`], shared with the mover). Chunks of its generation that end
+//! up unnamed, and those that a site may have stored without saying so, become garbage; after a crash the entry is cancelled,
+//! which has the same effect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

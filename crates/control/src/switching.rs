@@ -19,9 +19,9 @@ use crate::packing::Candidate;
 const BATCH: usize = 46;
 /// How often a batch is tried against rows that others change.
 const MAX_ATTEMPTS: usize = 3;
-/// What a transaction has besides the objects' rows: the reservation, or the group's record and its mark, and the garbage; and
+/// Operations of a transaction besides the objects' rows: the reservation, or the group's record and its mark, and the garbage.
 const OTHER_OPERATIONS: usize = 3;
-/// the bytes of these, and of marks.
+/// Bytes of these, and of marks.
 const OTHER_BYTES: usize = 16 << 10;
 
 /// An object in a group, and where it was before.

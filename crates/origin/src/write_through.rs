@@ -5,8 +5,8 @@
 //! a read are, and the origin is asked what it says of the object. A read then needs nothing of it. Whoever overwrites the object meanwhile
 //! gives it another ETag: no read looks for these blocks then.
 //!
-//! Held bytes count in the memory for bodies, half of it at most. They give way to whoever waits for memory: the write is then forwarded
-//! and not cached, as are longer ones, uploads in parts and copies.
+//! Held bytes count in the memory for bodies, half of it at most. While a body comes they give way to whoever waits for memory: the write
+//! is then forwarded and not cached, as are longer ones, uploads in parts and copies.
 
 use std::sync::Arc;
 use std::time::Duration;

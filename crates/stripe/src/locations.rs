@@ -1,9 +1,9 @@
 //! Where stripes' chunks are, as this process last read it.
 //!
-//! A record may be out of date: chunks are named by stripe, index and generation, so a stale location can miss but never
-//! lie (design.md §10.5); of a chunk that is updated in place, extents say which content version has them. Whoever finds a chunk missing looks the stripe up again before it counts as lost, and a stripe of
-//! which a site is away is looked up anyway: its chunk may have been rebuilt elsewhere. What this process changes itself it
-//! forgets here.
+//! A record may be out of date. Chunks are named by stripe, index and generation, so a stale location can miss but never lie
+//! (design.md §10.5). Of a chunk that was updated in place extents say which content version has them. Whoever finds a chunk
+//! missing looks the stripe up again before it counts as lost. A stripe of which a site is away is looked up anyway: its chunk
+//! may have been rebuilt elsewhere. What this process changes itself it forgets here.
 //!
 //! Evicted by CLOCK-Pro (the `quick_cache` crate), with a hash that is the same in every run: what is evicted decides which
 //! rows are read.
