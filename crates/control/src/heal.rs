@@ -21,6 +21,7 @@ use striate_stripe::{StripeError, Stripes};
 use crate::absence::Absent;
 use crate::repair::{RepairOutcome, repair_stripe};
 use crate::repair_pace::RepairPace;
+use crate::wide_losses::WideLosses;
 use crate::work_list::{Extent, WorkList};
 
 /// Stripes repaired at the same time.
@@ -92,6 +93,7 @@ pub async fn heal(
         takers: BTreeSet::new(),
         left: BTreeMap::new(),
         healed: BTreeSet::new(),
+        wide: WideLosses::default(),
     };
     heal.run().await
 }
@@ -109,6 +111,7 @@ struct Heal<'a, P> {
     left: BTreeMap<StripeId, Left>,
     /// Stripes that this heal has made whole.
     healed: BTreeSet<StripeId>,
+    wide: WideLosses,
 }
 
 /// What a stripe lacks after it was looked at.
@@ -181,7 +184,8 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         let takers = self.stripes.candidates().iter().map(|candidate| candidate.site).collect();
         let sites_changed = absent != self.absent || takers != self.takers;
         (self.absent, self.takers) = (absent, takers);
-        let mut work = WorkList::take(self.stripes, &self.absent, Extent::All).await?.stripes;
+        let ranks = self.wide.look(self.stripes, &self.absent.gone).await?;
+        let mut work = WorkList::take(self.stripes, &self.absent, ranks, Extent::All).await?.stripes;
         // What is not listed any more was deleted, or repaired by somebody else.
         let listed: BTreeSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
         self.left.retain(|stripe, _| listed.contains(stripe));
@@ -229,6 +233,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         if outcome.is_whole() {
             self.left.remove(&stripe);
             self.healed.insert(stripe);
+            self.wide.forget(stripe);
         } else {
             self.left.insert(stripe, outcome.into());
         }

@@ -65,6 +65,7 @@ mod refilling;
 mod repair_progress;
 mod rows;
 mod switching;
+mod wide_losses;
 mod work_list;
 
 pub use abandoned::{AbandonedReport, collect_abandoned, keep_collecting};

@@ -26,6 +26,7 @@ use crate::absence::{Absent, Silences};
 use crate::repair::{RepairOutcome, repair_stripe};
 use crate::repair_pace::{RepairLimits, RepairPace};
 use crate::repair_progress::Progress;
+use crate::wide_losses::WideLosses;
 use crate::work_list::{Extent, Most, WorkList};
 
 /// Pause between two looks at the sites, and between two looks for new debt.
@@ -104,6 +105,7 @@ struct Repairing {
     seen: (Arc<Absent>, BTreeSet<SiteId>),
     counted: Option<Instant>,
     in_work: BTreeSet<StripeId>,
+    wide: WideLosses,
 }
 
 /// A stripe, whether it was in debt, and what became of it.
@@ -243,12 +245,13 @@ impl RepairService {
         now: Instant,
     ) -> Result<WorkList, StripeError> {
         let total = repairing.counted.is_none_or(|counted| now - counted >= COUNT_EVERY);
+        let ranks = repairing.wide.look(stripes, &repairing.seen.0.gone).await?;
         let list = {
             let put_off = |stripe| repairing.put_off.get(&stripe).is_some_and(|put_off| put_off.until > now);
             let (absent, takers) = &repairing.seen;
             let (put_off, in_work): (&(dyn Fn(StripeId) -> bool + Sync), _) = (&put_off, &repairing.in_work);
             let most = Most { count: LISTED, in_work, put_off, takers, total };
-            WorkList::take(stripes, absent, Extent::Most(most)).await?
+            WorkList::take(stripes, absent, ranks, Extent::Most(most)).await?
         };
         // A list that is not full is all there is.
         let is_all = total || list.stripes.len() < LISTED;
@@ -287,13 +290,17 @@ impl RepairService {
             repairing.in_work.remove(&stripe);
             match outcome {
                 Err(StripeError::Meta(error)) => failed = Some(error),
-                outcome => match self.note(stripes, stripe, outcome) {
-                    // What is whole although nothing was done and no debt paid would be listed again at once.
-                    Some(outcome) if outcome.is_whole() && (in_debt || outcome.chunks > 0) => {
-                        repairing.put_off.remove(&stripe);
+                outcome => {
+                    let whole = self.note(stripes, stripe, outcome).filter(RepairOutcome::is_whole);
+                    if whole.is_some() {
+                        repairing.wide.forget(stripe);
                     }
-                    _ => repairing.put_off(stripe, stripes.runtime().now()),
-                },
+                    // What is whole although nothing was done and no debt paid would be listed again at once.
+                    match whole.is_some_and(|outcome| in_debt || outcome.chunks > 0) {
+                        true => drop(repairing.put_off.remove(&stripe)),
+                        false => repairing.put_off(stripe, stripes.runtime().now()),
+                    }
+                }
             }
         }
         failed.map_or(Ok(()), |error| Err(error.into()))

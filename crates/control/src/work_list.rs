@@ -2,7 +2,8 @@
 //!
 //! Two sources: stripes in debt (writes that missed a site, damage that reads, scrub and verify found), and those with
 //! chunks on sites that are gone, by the reverse index. How endangered a stripe is says the number of chunks that it is
-//! known to lack. A service takes a bounded list, repairs it, and takes the next one: what was repaired is no longer found.
+//! known to lack, or that its wide stripe lacks ([`crate::wide_losses`]). A service takes a bounded list, repairs it, and takes the next
+//! one: what was repaired is no longer found.
 //!
 //! Cost: one row for each stripe in debt, its record with it, and one for each stripe of the endangered placements, as far
 //! as these are walked: a bounded list ends with the placements that can add nothing to it.
@@ -17,6 +18,7 @@ use striate_stripe::{StripeError, Stripes};
 
 use crate::absence::Absent;
 use crate::rows::Rows;
+use crate::wide_losses::Ranks;
 
 /// Placements whose stripes are asked for at the same time.
 const WALKED_AT_ONCE: usize = 16;
@@ -55,8 +57,8 @@ pub(crate) struct WorkList {
 }
 
 /// A set of sites that contains one that is gone.
-struct Placement {
-    number: u64,
+pub(crate) struct Placement {
+    pub(crate) number: u64,
     lost: usize,
     /// Its sites that are not gone.
     kept: BTreeSet<SiteId>,
@@ -65,6 +67,7 @@ struct Placement {
 /// A list while it is made.
 struct Making<'a> {
     extent: Extent<'a>,
+    ranks: &'a Ranks,
     /// Chunks lost, more first; stripe; in debt.
     listed: BTreeSet<(Reverse<usize>, StripeId, bool)>,
     /// Those of them that are in debt.
@@ -73,21 +76,23 @@ struct Making<'a> {
 }
 
 impl WorkList {
-    /// Takes the list.
+    /// Takes the list. Stripes that have a rank are as endangered as it says, at least.
     ///
     /// # Errors
     /// When the metadata store fails.
     pub(crate) async fn take(
         stripes: &Stripes,
         absent: &Absent,
+        ranks: &Ranks,
         extent: Extent<'_>,
     ) -> Result<Self, StripeError> {
-        let mut making =
-            Making { extent, listed: BTreeSet::new(), in_debt: BTreeSet::new(), list: Self::default() };
+        let mut making = Making::new(ranks, extent);
         let mut rows = Rows::with_prefix(keys::DEBTS);
         while let Some(page) = rows.next(stripes).await? {
             making.add_debts(stripes, &page, &absent.gone).await?;
         }
+        // Their placements may be among those that are not walked.
+        ranks.iter().for_each(|(&stripe, &lost)| making.add(stripe, lost, false));
         // A store of many sites has many placements with few stripes each: most of the time is that of the way.
         let placements = endangered_placements(stripes, &absent.gone).await?;
         let begin = |placement: Placement| async move {
@@ -110,7 +115,12 @@ impl WorkList {
     }
 }
 
-impl Making<'_> {
+impl<'a> Making<'a> {
+    fn new(ranks: &'a Ranks, extent: Extent<'a>) -> Self {
+        let (listed, in_debt) = (BTreeSet::new(), BTreeSet::new());
+        Self { extent, ranks, listed, in_debt, list: WorkList::default() }
+    }
+
     /// Whether stripes that lack so many chunks can neither be listed any more nor must be counted.
     fn is_full_for(&self, lost: usize) -> bool {
         let Extent::Most(Most { count, total: false, .. }) = self.extent else { return false };
@@ -187,6 +197,7 @@ impl Making<'_> {
         } else if self.in_debt.contains(&stripe) {
             return;
         }
+        let lost = self.ranks.get(&stripe).map_or(lost, |&rank| rank.max(lost));
         self.listed.insert((Reverse(lost), stripe, in_debt));
         if self.listed.len() > most
             && let Some((_, evicted, true)) = self.listed.pop_last()
@@ -197,7 +208,7 @@ impl Making<'_> {
 }
 
 /// Sets of sites that contain one that is gone, those that lack most first.
-async fn endangered_placements(
+pub(crate) async fn endangered_placements(
     stripes: &Stripes,
     gone: &BTreeSet<SiteId>,
 ) -> Result<Vec<Placement>, StripeError> {
@@ -217,4 +228,22 @@ async fn endangered_placements(
     let mut placements: Vec<Placement> = placements.into_values().collect();
     placements.sort_by_key(|placement| (Reverse(placement.lost), placement.number));
     Ok(placements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stripe_is_listed_by_what_its_wide_stripe_lacks() {
+        let id = |number: u64| StripeId::new(1, number);
+        let ranks = Ranks::from([(id(3), 4), (id(4), 3)]);
+        let mut making = Making::new(&ranks, Extent::All);
+        // One in debt, those with a rank, and what the placements have.
+        making.add(id(4), 1, true);
+        ranks.iter().for_each(|(&stripe, &lost)| making.add(stripe, lost, false));
+        (1..=4).for_each(|number| making.add(id(number), if number == 2 { 2 } else { 1 }, false));
+        let order: Vec<(StripeId, bool)> = making.listed.iter().map(|&(_, id, debt)| (id, debt)).collect();
+        assert_eq!(order, [(id(3), false), (id(4), true), (id(2), false), (id(1), false)]);
+    }
 }
