@@ -61,8 +61,9 @@ def median(figures, way, what):
 
 
 def add_ratio(ledger, figures, beside):
+    ratio = statistics.median(figures["ratio"])
     ledger.add(f"time of trees over that of one node, three global parities of {figures['code']} at {figures['rate_mbit'] or 'unlimited'} Mbit/s",
-               f"{statistics.median(figures['ratio']):.2f}", None, "",
+               f"{ratio:.2f}", ratio < 1, "< 1",
                f"{spread(figures['ratio'])}; {median(figures, 'trees', 'seconds'):.2f} s and {median(figures, 'one', 'seconds'):.2f} s; {beside}")
 
 

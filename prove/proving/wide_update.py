@@ -5,15 +5,19 @@ import statistics
 from . import hosts
 from .claims import spread
 from .racks import FRAMING, Racks
+from .wide_memory import BURST_KB, HEAVY_MBIT
 
 DATA, GROUP, IN_RACK = 128, 27, 4
 CODE = f"wide({DATA},{GROUP},{IN_RACK})"
 # Those of a stripe, and the client's.
 RACKS = 35
-CHUNK_KIB = 1_024
+# Mbit/s of links, KiB of a chunk and of the range that changes. The paper changes whole chunks of 4 KiB in memory, on busy gateways.
+ON_DISK = [(1_000, 1_024, 4), (1_000, 1_024, 64), (1_000, 1_024, 1_024), (100, 1_024, 1_024)]
+IN_MEMORY = [(1_000, 4, 4), (HEAVY_MBIT, 4, 4)]
 # What the paper says that each way takes less time than a difference for each parity, at most and in percent.
 PAPER = {"global": 33.2, "local": 14.4, "both": 47.6}
-BAR = 0.20
+# So much of it is to be saved at least.
+BAR = 0.80
 
 
 def prove_updates(ledger, folder, full):
@@ -22,19 +26,22 @@ def prove_updates(ledger, folder, full):
         ledger.note(f"not run: {why_not}")
         return
     with Racks(folder, RACKS) as racks:
-        found = [prove_range(ledger, racks, rate, update_kib, full) for rate, update_kib in ((1_000, 4), (1_000, 64), (1_000, 1_024), (100, 1_024))]
+        found = [prove_range(ledger, racks, cell, [], 100 if full else 20) for cell in ON_DISK]
+        found += [prove_range(ledger, racks, cell, ["--memory"], 500 if full else 100) for cell in IN_MEMORY]
     ledger.record("updates", found)
 
 
-def prove_range(ledger, racks, rate, update_kib, full):
-    racks.limit(rate)
-    seen = racks.run("wide-update", CODE, "--chunk-kib", CHUNK_KIB, "--update-kib", update_kib, "--updates", 100 if full else 20, inside=RACKS - 1)
+def prove_range(ledger, racks, cell, flags, updates):
+    rate, chunk_kib, update_kib = cell
+    racks.limit(rate, BURST_KB if rate == HEAVY_MBIT else None)
+    seen = racks.run("wide-update", CODE, "--chunk-kib", chunk_kib, "--update-kib", update_kib, "--updates", updates, *flags, inside=RACKS - 1)
     ways = {way["name"]: way["changes"] for way in seen["ways"]}
-    size, name = seen["range_bytes"], f"changes of {update_kib} KiB at {rate} Mbit/s"
+    size, of_chunk = seen["range_bytes"], "" if update_kib == chunk_kib else f" of {chunk_kib}"
+    name = f"changes of {update_kib}{of_chunk} KiB {'in memory ' if flags else ''}at {rate} Mbit/s"
     add_exact(ledger, name, ways, size)
-    add_counted(ledger, name, ways, size)
-    add_savings(ledger, name, ways)
-    return {"rate_mbit": rate, "update_kib": update_kib, "ways": ways}
+    add_counted(ledger, name, ways, is_large=update_kib == 1_024)
+    add_savings(ledger, name, ways, is_whole=update_kib == chunk_kib)
+    return {"rate_mbit": rate, "chunk_kib": chunk_kib, "update_kib": update_kib, "ways": ways}
 
 
 def ranges_of(way, racks_of):
@@ -63,24 +70,24 @@ def add_exact(ledger, name, ways, size):
                f"by arithmetic {', '.join(f'{statistics.mean(ranges):.2f}' for ranges in expected.values())}; {len(crossed['deltas'])} changes each")
 
 
-def add_counted(ledger, name, ways, size):
+def add_counted(ledger, name, ways, is_large):
     """By the links' counters: requests and answers are a part of small changes that nothing bounds, and less than a range of large ones."""
     for way, changes in ways.items():
         must, did = ([of(change) for change in changes] for of in (lambda change: change["crossed"], lambda change: sum(change["received"])))
-        is_large = size == CHUNK_KIB << 10
         holds = all(one <= other <= one * FRAMING for one, other in zip(must, did)) if is_large else None
         ledger.add(f"bytes on links over those that must cross racks, {name}, {way}", f"{sum(did) / sum(must):.3f}", holds,
                    f"each change's 1 to {FRAMING}" if is_large else "", spread([other / one for one, other in zip(must, did)]))
 
 
-def add_savings(ledger, name, ways):
+def add_savings(ledger, name, ways, is_whole):
+    """Of whole chunks, as in the paper; ranges of chunks are stated."""
     time = {way: statistics.mean(change["seconds"] for change in changes) for way, changes in ways.items()}
     crossed = {way: sum(change["crossed"] for change in changes) for way, changes in ways.items()}
     for way, paper in PAPER.items():
         saved = 100 * (1 - time[way] / time["deltas"])
         ratios = [change["seconds"] / base["seconds"] for change, base in zip(ways[way], ways["deltas"])]
-        ledger.add(f"time below that of a difference for each parity, {name}, {way}", f"{saved:.1f}% (paper {paper}%)", abs(saved / paper - 1) <= BAR,
-                   f"within {BAR:.0%}", f"{time[way] * 1e3:.1f} and {time['deltas'] * 1e3:.1f} ms, ratios of single changes {spread(ratios)}; "
+        ledger.add(f"time below that of a difference for each parity, {name}, {way}", f"{saved:.1f}% (paper {paper}%)", saved >= BAR * paper if is_whole else None,
+                   f">= {BAR:.0%} of the paper's" if is_whole else "", f"{time[way] * 1e3:.1f} and {time['deltas'] * 1e3:.1f} ms, ratios of single changes {spread(ratios)}; "
                    f"bytes across racks {100 * (1 - crossed[way] / crossed['deltas']):.1f}% below")
     ledger.add(f"time of rewriting parities over that of differences, {name}", f"{time['rewrite'] / time['deltas']:.2f}", None, "",
                f"bytes across racks {crossed['rewrite'] / crossed['deltas']:.2f}")

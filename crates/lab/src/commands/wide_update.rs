@@ -62,6 +62,12 @@ pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
         let prepared = RackUpdate::prepare(runtime, &code, sites, load, way, &changes).await;
         trials.push(prepared.map_err(Failure::failed)?);
     }
+    // Or the ways that come first would open the connections between sites for those behind them.
+    for &change in &changes {
+        for trial in &mut trials {
+            trial.change(change).await.map_err(Failure::failed)?;
+        }
+    }
     let mut ways: Vec<SeenWay> =
         WAYS.iter().map(|way| SeenWay { name: way.name, changes: Vec::new() }).collect();
     for &change in &changes {
