@@ -28,6 +28,7 @@ use striate_stripe::{
 };
 use tokio::sync::{Semaphore, watch};
 
+use crate::answer::Answer;
 use crate::fill::{self, split_len};
 use crate::known::{Due, KnownBlocks, NameHasher, Sites, code};
 use crate::names::name;
@@ -206,11 +207,11 @@ impl Inner {
     pub(crate) fn live(&self, stripes: &Stripes) -> Arc<Sites> {
         let answering = stripes.memory_sites();
         let mut tier = self.sites.lock();
-        let now = answering.iter().map(|site| site.id());
-        if !now.eq(tier.live.sites.iter().map(|site| site.site)) {
-            let bytes = |site: SiteId| tier.bytes.get(&site).copied().unwrap_or(1);
-            let sites = answering.iter().map(|site| MemorySite { site: site.id(), bytes: bytes(site.id()) });
-            let (sites, version) = (sites.collect(), tier.live.version + 1);
+        let bytes = |site: SiteId| tier.bytes.get(&site).copied().unwrap_or(1);
+        let now = answering.iter().map(|site| MemorySite { site: site.id(), bytes: bytes(site.id()) });
+        // A site that comes back with another size is the home of other blocks.
+        if !now.clone().eq(tier.live.sites.iter().copied()) {
+            let (sites, version) = (now.collect(), tier.live.version + 1);
             tier.live = Arc::new(Sites { sites, version });
         }
         tier.live.clone()
@@ -332,13 +333,13 @@ impl Inner {
                 None => homes.push((question.home, vec![position])),
             }
         }
-        let tell = |(home, positions): (SiteId, Vec<usize>)| async move {
+        let ask = |(home, positions): (SiteId, Vec<usize>)| async move {
             let tends = positions.iter().map(|&position| questions[position].tend(reads, matter)).collect();
-            let answers = self.tell(home, tends).await;
-            (positions, answers)
+            (positions, self.ask_home(home, tends).await)
         };
         let mut answers = vec![None; questions.len()];
-        for (positions, tended) in join_all(homes.into_iter().map(tell)).await {
+        for (positions, answer) in join_all(homes.into_iter().map(ask)).await {
+            let tended = answer.map(Answer::take).unwrap_or_default();
             for (position, tended) in positions.into_iter().zip(tended) {
                 answers[position] = Some(tended);
             }
@@ -348,13 +349,20 @@ impl Inner {
 
     /// Tells a home of blocks. Nothing, if it does not answer in time.
     pub(crate) async fn tell(&self, home: SiteId, tends: Vec<Tend>) -> Vec<Tended> {
-        let Some(site) = self.site(home) else { return Vec::new() };
-        match self.runtime.timeout(ASK_WITHIN, site.tend(tends)).await {
-            Ok(Ok(tended)) => tended,
+        self.ask_home(home, tends).await.map(Answer::take).unwrap_or_default()
+    }
+
+    /// A home's answer, if it comes in time. One that comes later gives up what it grants.
+    async fn ask_home(&self, home: SiteId, tends: Vec<Tend>) -> Option<Answer> {
+        let site = self.site(home)?;
+        let answered = Answer::wait_for(self.runtime.clone(), site, tends);
+        match self.runtime.timeout(ASK_WITHIN, answered).await {
+            Ok(Ok(Ok(answer))) => Some(answer),
             failed => {
-                tracing::debug!(site = %home, error = ?failed.err(), "a home of cached blocks was asked in vain");
+                let error = failed.map(|answered| answered.map(|answer| answer.err()));
+                tracing::debug!(site = %home, ?error, "a home of cached blocks was asked in vain");
                 self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
-                Vec::new()
+                None
             }
         }
     }

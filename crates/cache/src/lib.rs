@@ -14,6 +14,7 @@
 //!
 //! What this crate does not know: objects and keys. The bytes themselves are in `site::cache`.
 
+mod answer;
 mod cache;
 mod elsewhere;
 mod fill;

@@ -89,7 +89,9 @@ fn states_of(requests: &[PutRequest], rows: Vec<Option<Row>>) -> Vec<Option<Curr
         check_key(&request.key).ok()?;
         let row = rows.next()?;
         let bucket_row = buckets.get(&*request.bucket)?.clone()?;
-        let bucket: Bucket = bucket_row.record().ok().filter(|bucket: &Bucket| !bucket.deleting)?;
+        // A bucket that is elsewhere by now is refused by the put that looks for itself.
+        let is_here = |bucket: &Bucket| !bucket.deleting && bucket.origin.is_none();
+        let bucket: Bucket = bucket_row.record().ok().filter(is_here)?;
         let object = row.as_ref().map(Row::record).transpose().ok()?;
         Some(Current { bucket, bucket_row, row, object })
     };

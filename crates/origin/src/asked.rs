@@ -6,6 +6,16 @@ use striate_s3::ElsewhereRequest;
 
 use crate::upstream::decode;
 
+/// Headers of an answer that a request may choose, as S3 has it.
+const INSTEAD: [&str; 6] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+];
+
 /// What a request wants of an object.
 pub(crate) struct Asked {
     pub(crate) is_head: bool,
@@ -29,12 +39,13 @@ impl Asked {
         for parameter in request.query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             match name.strip_prefix("response-") {
-                Some(name) => {
+                // Others would change how the answer is read.
+                Some(name) if INSTEAD.contains(&name) => {
                     let name = http::HeaderName::try_from(name).ok()?;
                     instead.insert(name, HeaderValue::try_from(decode(value)).ok()?);
                 }
                 None if name == "x-id" => {}
-                None => return None,
+                _ => return None,
             }
         }
         let text = |name: header::HeaderName| headers.get(name)?.to_str().ok();
@@ -116,7 +127,7 @@ mod tests {
     #[test]
     fn what_memory_cannot_answer_passes_by() {
         assert!(asked("", &[]).is_some() && asked("x-id=GetObject", &[]).is_some());
-        for query in ["versionId=1", "partNumber=2", "tagging"] {
+        for query in ["versionId=1", "partNumber=2", "tagging", "response-content-length=5", "response-x=y"] {
             assert!(asked(query, &[]).is_none(), "{query}");
         }
         assert!(asked("", &[("x-amz-server-side-encryption-customer-key", "k")]).is_none());

@@ -341,7 +341,10 @@ fn parts(
 }
 
 /// An origin's refusal, as an item's error.
-pub(crate) async fn refused<B: Body>(wanted: &Wanted, answer: Response<B>) -> ClientError {
+pub(crate) async fn refused<B>(wanted: &Wanted, answer: Response<B>) -> ClientError
+where
+    B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+{
     let Wanted { origin, key, .. } = wanted;
     let (status, headers) = (answer.status(), answer.headers());
     let size = headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok()?.rsplit_once('/'));

@@ -7,6 +7,9 @@ use striate_client::ClientError;
 use crate::Origins;
 use crate::known::ObjectName;
 
+/// So many blocks of an object are looked up at most.
+const MOST_COUNTED: u64 = 1 << 16;
+
 /// What a gateway knows of an object elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectExplained {
@@ -24,7 +27,7 @@ pub struct ObjectExplained {
     pub ttl: Duration,
     /// Its blocks,
     pub blocks: u64,
-    /// and those that are in memory, as far as is known.
+    /// and those of the first 65,536 that are in memory, as far as is known.
     pub blocks_in_memory: u64,
 }
 
@@ -53,7 +56,7 @@ impl Origins {
         explained.known_for = shared.client.runtime().now().saturating_duration_since(known.asked_at);
         explained.blocks = head.size.div_ceil(blocks.len);
         let is_there = |number: &u64| shared.cache.knows(&blocks.block(*number));
-        explained.blocks_in_memory = (0..explained.blocks).filter(is_there).count() as u64;
+        explained.blocks_in_memory = (0..explained.blocks.min(MOST_COUNTED)).filter(is_there).count() as u64;
         explained.would = if standing.is_written {
             "passes by the cache: the object is being written"
         } else if known.epoch != standing.epoch {

@@ -48,6 +48,8 @@ pub(crate) struct Noted {
     fences: Fences,
     rows: Vec<Bytes>,
     id: u64,
+    /// What the origin's answers are good for, in milliseconds.
+    ttl_ms: u64,
 }
 
 impl Fences {
@@ -104,14 +106,15 @@ impl Fences {
         ttl: Duration,
     ) -> Result<Arc<Noted>, ClientError> {
         let id = self.runtime().random_u64();
-        let mut noted = Noted { fences: self.clone(), rows: Vec::new(), id };
+        let ttl_ms = ttl.as_millis() as u64;
+        let mut noted = Noted { fences: self.clone(), rows: Vec::new(), id, ttl_ms };
         let write = FencedWrite { id, lease: self.stripes.writer_lease().0 };
         for key in objects {
             let row = keys::fence(bucket, key);
             noted.rows.push(row.clone());
             let noting = self.change(&row, |fence| {
                 fence.writes.push(write);
-                fence.keep_ms = (ttl.as_millis() as u64).max(fence.keep_ms);
+                fence.keep_ms = ttl_ms.max(fence.keep_ms);
             });
             if let Err(error) = noting.await {
                 self.runtime().spawn(Arc::new(noted).end());
@@ -201,7 +204,11 @@ impl Noted {
     /// Removes the notes: the outcome of the writes is known. Tries until the metadata store has taken it.
     pub(crate) async fn end(self: Arc<Self>) {
         for row in &self.rows {
-            let remove = |fence: &mut Fence| fence.writes.retain(|write| write.id != self.id);
+            let remove = |fence: &mut Fence| {
+                fence.writes.retain(|write| write.id != self.id);
+                // The row may have been swept and is another one: it must stay as long as the first.
+                fence.keep_ms = self.ttl_ms.max(fence.keep_ms);
+            };
             while let Err(error) = self.fences.change(row, remove).await {
                 tracing::warn!(%error, "an object elsewhere stays fenced for a moment more");
                 self.fences.runtime().sleep(RETRY_AFTER).await;

@@ -18,7 +18,7 @@ use crate::fences::Standing;
 use crate::head::Head;
 use crate::known::{Known, ObjectName, Turn};
 use crate::opened::Opened;
-use crate::reading::{Object, ReadError, Reading, Run};
+use crate::reading::{Object, ReadError, Reading, Run, begins_at};
 use crate::service::Shared;
 use crate::upstream::Ask;
 
@@ -96,6 +96,9 @@ impl Shared {
                 return Ok(Found::Object { head, range, bytes: stream::empty().boxed(), is_hit: None });
             }
             if most.is_some_and(|most| range.end - range.start > most) {
+                // It may be read much later.
+                let mut run = run;
+                run.iter_mut().for_each(Run::give_up_claims);
                 return Ok(Found::Larger((head, run)));
             }
             let blocks = origin.blocks(key, &head.etag, head.size);
@@ -219,6 +222,9 @@ impl Shared {
         answer: Response<Incoming>,
     ) -> Option<Run> {
         let from = if answer.status() == StatusCode::OK { 0 } else { from };
+        if answer.status() == StatusCode::PARTIAL_CONTENT && !begins_at(answer.headers(), from) {
+            return None;
+        }
         let sent = answer.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok()?;
         let object = Object {
             origin: origin.clone(),

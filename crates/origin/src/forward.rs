@@ -4,13 +4,16 @@
 //! who sent it goes away.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use s3s::Body;
 use serde::Deserialize;
 use striate_client::ClientError;
@@ -24,6 +27,11 @@ use crate::upstream::{Ask, decode, failed};
 
 /// A write whose outcome is not known may still happen at the origin: so long nothing is learnt of its objects.
 const UNSETTLED: Duration = Duration::from_secs(30);
+/// Keys that one request deletes, as S3 has it.
+const MOST_DELETED: usize = 1_000;
+/// An origin that neither takes nor sends anything for so long does not answer any more. Copies and uploads of many parts are made in
+/// minutes.
+const SILENT_FOR: Duration = Duration::from_secs(15 * 60);
 /// A longer document is not read: listings of 1,000 keys have some hundred KiB.
 const LONGEST_DOCUMENT: usize = 16 << 20;
 
@@ -50,6 +58,12 @@ fn is_passed_on(name: &HeaderName) -> bool {
         "x-amzn-trace-id",
     ];
     !NOT.contains(&name.as_str()) && !name.as_str().starts_with("x-striate-")
+}
+
+/// What an origin is asked by a request, without its body.
+pub(crate) fn ask(request: &ElsewhereRequest) -> Ask<'_> {
+    let headers = request.headers.iter().filter(|(name, _)| is_passed_on(name)).map(owned).collect();
+    Ask { method: request.method.clone(), key: &request.key, query: &request.query, headers }
 }
 
 /// An origin's answer, as it is.
@@ -91,13 +105,17 @@ struct Deleted {
     key: String,
 }
 
+/// The names of a query's parameters.
+fn names(query: &str) -> impl Iterator<Item = String> {
+    query.split('&').map(|parameter| decode(parameter.split('=').next().unwrap_or("")))
+}
+
 /// The objects of which a request changes the bytes, or what GET says of them.
 ///
 /// # Errors
 /// [`ClientError::InvalidRequest`] for a document that is none.
 fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
-    let names = || request.query.split('&').map(|parameter| parameter.split('=').next().unwrap_or(""));
-    let has = |wanted: &str| names().any(|name| name == wanted);
+    let has = |wanted: &str| names(&request.query).any(|name| name == wanted);
     if request.key.is_empty() {
         let ElsewhereBody::Held(document) = &request.body else { return Ok(Vec::new()) };
         if request.method != Method::POST || !has("delete") {
@@ -106,6 +124,10 @@ fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
         let text = std::str::from_utf8(document).unwrap_or_default();
         let deletes: Deletes = quick_xml::de::from_str(text)
             .map_err(|error| ClientError::InvalidRequest(format!("the document is no Delete: {error}")))?;
+        if deletes.objects.len() > MOST_DELETED {
+            let reason = format!("{} keys are deleted; at most {MOST_DELETED} may be", deletes.objects.len());
+            return Err(ClientError::InvalidRequest(reason));
+        }
         let keys: BTreeSet<String> = deletes.objects.into_iter().map(|deleted| deleted.key).collect();
         return Ok(keys.into_iter().collect());
     }
@@ -143,11 +165,7 @@ impl Shared {
         let (this, of, held) = (self.clone(), origin.clone(), self.hold(&origin, &mut request));
         let writing = self.client.runtime().spawn(async move {
             let noted = this.fences.note(&request.bucket, &objects, of.ttl).await?;
-            let answer = this.forward_once(&of, request).await;
-            let read = match answer {
-                Ok(answer) => read_small(&of, answer).await,
-                Err(error) => Err(error),
-            };
+            let read = this.write(&of, request).await;
             objects.iter().for_each(|key| this.known.forget(&ObjectName::new(&of, key)));
             match is_settled(&read) {
                 true => noted.end().await,
@@ -162,15 +180,46 @@ impl Shared {
         if has_document { Ok(rename(&origin, &bucket, answer)) } else { Ok(answer.map(Body::from)) }
     }
 
+    /// Sends a write on, and reads its answer, as long as the origin takes or sends something.
+    async fn write(
+        &self,
+        origin: &Opened,
+        mut request: ElsewhereRequest,
+    ) -> Result<Response<Bytes>, ClientError> {
+        let runtime = self.client.runtime();
+        let last = Arc::new(Mutex::new(runtime.now()));
+        if let ElsewhereBody::Streamed { bytes, .. } = &mut request.body {
+            let (pieces, last, runtime) =
+                (std::mem::replace(bytes, futures::stream::empty().boxed()), last.clone(), runtime.clone());
+            *bytes = pieces.inspect(move |_| *last.lock() = runtime.now()).boxed();
+        }
+        let mut writing = pin!(async {
+            let answer = self.forward_once(origin, request).await?;
+            read_small(origin, answer).await
+        });
+        loop {
+            let left = (*last.lock() + SILENT_FOR).saturating_duration_since(runtime.now());
+            if left.is_zero() {
+                let minutes = SILENT_FOR.as_secs() / 60;
+                return Err(failed(
+                    origin,
+                    format!("it has neither taken nor sent anything for {minutes} minutes"),
+                ));
+            }
+            if let Ok(answer) = runtime.timeout(left, writing.as_mut()).await {
+                return answer;
+            }
+        }
+    }
+
     /// Sends a request on, once.
     pub(crate) async fn forward_once(
         &self,
         origin: &Opened,
-        request: ElsewhereRequest,
+        mut request: ElsewhereRequest,
     ) -> Result<Response<Incoming>, ClientError> {
-        let ElsewhereRequest { key, method, query, headers, body, .. } = request;
-        let headers = headers.iter().filter(|(name, _)| is_passed_on(name)).map(owned).collect();
-        self.upstream.send(origin, Ask { method, key: &key, query: &query, headers }, body).await
+        let body = std::mem::replace(&mut request.body, ElsewhereBody::Held(Bytes::new()));
+        self.upstream.send(origin, ask(&request), body).await
     }
 
     /// A copy's source is named as the origin knows it.
@@ -206,7 +255,7 @@ fn is_settled(answer: &Result<Response<Bytes>, ClientError>) -> bool {
 
 /// Whether the answer is a document that names the bucket.
 fn has_document(request: &ElsewhereRequest) -> bool {
-    let of_upload = request.query.split('&').any(|parameter| parameter.starts_with("upload"));
+    let of_upload = names(&request.query).any(|name| name.starts_with("upload"));
     request.key.is_empty() && request.method == Method::GET || of_upload && request.method != Method::PUT
 }
 
@@ -262,6 +311,7 @@ mod tests {
         assert_eq!(written(Method::DELETE, "k", "", ""), ["k"]);
         assert_eq!(written(Method::PUT, "k", "tagging", ""), ["k"], "answers count the tags");
         assert_eq!(written(Method::POST, "k", "uploadId=1", ""), ["k"]);
+        assert_eq!(written(Method::POST, "k", "upload%49d=1", ""), ["k"], "the origin decodes names");
         let document = "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Object><Key>a</Key></Object>\
                         <Object><Key>b&amp;c</Key><VersionId>1</VersionId></Object><Quiet>true</Quiet></Delete>";
         assert_eq!(written(Method::POST, "", "delete", document), ["a", "b&c"]);
@@ -275,5 +325,7 @@ mod tests {
             assert!(written(method.clone(), key, query, "").is_empty(), "{method} {key}?{query}");
         }
         assert!(super::written(&request(Method::POST, "", "delete", "<Delete><Object>")).is_err());
+        let many = format!("<Delete>{}</Delete>", "<Object><Key>k</Key></Object>".repeat(1_001));
+        assert!(super::written(&request(Method::POST, "", "delete", many.leak())).is_err());
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use http::{HeaderValue, Response, StatusCode, header};
 use s3s::Body;
 use striate_client::{ClientError, ReadRange};
-use striate_s3::{ElsewhereBody, ElsewhereRequest, object_body};
+use striate_s3::{ElsewhereRequest, object_body};
 
 use crate::asked::Asked;
 use crate::counts::add;
 use crate::fences::Standing;
 use crate::finding::{Found, Wanted};
-use crate::forward::answer_of;
+use crate::forward::{answer_of, ask};
 use crate::head::Head;
 use crate::opened::Opened;
 use crate::service::Shared;
@@ -55,11 +55,10 @@ impl Shared {
     pub(crate) async fn pass_by(
         &self,
         origin: &Opened,
-        mut request: ElsewhereRequest,
+        request: ElsewhereRequest,
     ) -> Result<Response<Body>, ClientError> {
         add(&self.upstream.counts.passed_by, 1);
-        request.body = ElsewhereBody::Held(bytes::Bytes::new());
-        let answer = self.forward_once(origin, request).await?;
+        let answer = self.upstream.read(origin, ask(&request)).await?;
         let len =
             answer.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
         self.cache.passed_by(len.unwrap_or(0));

@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use striate_cache::{BlockFill, Looked, Missed};
 use striate_client::{ClientError, ObjectStream};
+use striate_runtime::Runtime;
 use striate_stripe::{BlocksRead, Share};
 
 use crate::counts::add;
@@ -28,6 +29,8 @@ use crate::upstream::{Ask, explanation, failed, has_changed};
 const CLAIMED_AHEAD: u64 = 4;
 /// How often a run is taken up again.
 const MOST_BREAKS: u32 = 3;
+/// An origin that is asked for bytes and sends none for so long is asked again for the rest.
+const SILENT_FOR: Duration = Duration::from_secs(30);
 /// A block that is half there when its receiver leaves is fetched to its end within this time, or given up.
 const FINISH_WITHIN: Duration = Duration::from_secs(30);
 
@@ -85,8 +88,10 @@ pub(crate) struct Reading {
     left: Range<u64>,
     run: Option<Run>,
     pieces: VecDeque<Bytes>,
-    /// The memory of these, where they came out of the tier.
+    /// The memory of these, where they came out of the tier,
     read: Option<BlocksRead>,
+    /// and where parts of a block did.
+    share: Option<Share>,
     /// Whether the first bytes came from memory, once they are there.
     is_hit: Option<bool>,
 }
@@ -118,6 +123,9 @@ impl Object {
         let ask = Ask { method: Method::GET, key: &self.key, query: "", headers };
         let answer = shared.upstream.read(&self.origin, ask).await?;
         match answer.status() {
+            StatusCode::PARTIAL_CONTENT if !begins_at(answer.headers(), range.start) => {
+                return Err(failed(&self.origin, "it answers another range".to_owned()).into());
+            }
             StatusCode::PARTIAL_CONTENT => {}
             StatusCode::OK if range == (0..self.head.size) => {}
             StatusCode::OK => return Err(failed(&self.origin, "it does not answer ranges".to_owned()).into()),
@@ -132,6 +140,12 @@ impl Object {
     }
 }
 
+/// Whether the bytes of a partial answer begin where they are to.
+pub(crate) fn begins_at(headers: &HeaderMap, start: u64) -> bool {
+    let range = headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok());
+    range.is_some_and(|range| range.trim_start().starts_with(&format!("bytes {start}-")))
+}
+
 fn is_of(answer: &Response<Incoming>, etag: &str) -> bool {
     answer.headers().get(header::ETAG).is_some_and(|found| found.as_bytes() == etag.as_bytes())
 }
@@ -139,7 +153,16 @@ fn is_of(answer: &Response<Incoming>, etag: &str) -> bool {
 impl Reading {
     /// Of `range`; a run that is open already begins at a block.
     pub(crate) fn new(shared: Arc<Shared>, object: Object, range: Range<u64>, run: Option<Run>) -> Self {
-        Self { shared, object, left: range, run, pieces: VecDeque::new(), read: None, is_hit: None }
+        Self {
+            shared,
+            object,
+            left: range,
+            run,
+            pieces: VecDeque::new(),
+            read: None,
+            share: None,
+            is_hit: None,
+        }
     }
 
     /// The stream of its bytes, the first of which are at hand. Answers too whether these came from memory.
@@ -165,7 +188,7 @@ impl Reading {
                 self.left.start += piece.len() as u64;
                 return Ok(Some(piece));
             }
-            self.read = None;
+            (self.read, self.share) = (None, None);
             if self.left.is_empty() {
                 return Ok(None);
             }
@@ -249,32 +272,37 @@ impl Reading {
         self.shared.cache.fetched(wanted.len() as u64, cached.min(wanted.len() as u64 - 1));
         self.pieces.extend(cut(&pieces, (wanted.start - all.start) as usize, wanted.len()));
         self.is_hit.get_or_insert(false);
-        if let Some(fill) = fill {
-            fill.fill(pieces, share);
+        match fill {
+            // The block is in memory twice as it were: for the receiver as long as that takes, and for the tier.
+            Some(fill) => {
+                self.share = budget.try_acquire(wanted.len());
+                fill.fill(pieces, share);
+            }
+            None => self.share = Some(share),
         }
         Ok(())
     }
 
     /// A range of the object, all of it in memory.
     async fn fetch(&self, range: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
-        let len = range.end - range.start;
-        let body = self.object.ask(&self.shared, range).await?;
-        let bytes =
-            body.collect().await.map_err(|error| failed(&self.object.origin, error.to_string()))?.to_bytes();
-        add(&self.shared.upstream.counts.bytes, bytes.len() as u64);
-        match bytes.len() as u64 == len {
-            true => Ok(vec![bytes]),
-            false => {
-                Err(failed(&self.object.origin, "it has sent fewer bytes than it said".to_owned()).into())
-            }
+        let body = self.object.ask(&self.shared, range.clone()).await?;
+        let (mut run, mut pieces) = (Run::new(body, range), Vec::new());
+        while run.at < run.until {
+            let bytes = next_bytes(self.shared.client.runtime(), &mut run).await;
+            let mut bytes = bytes.map_err(|reason| failed(&self.object.origin, reason))?;
+            add(&self.shared.upstream.counts.bytes, bytes.len() as u64);
+            bytes.truncate(usize::try_from(run.until - run.at).unwrap_or(usize::MAX));
+            run.at += bytes.len() as u64;
+            pieces.push(bytes);
         }
+        Ok(pieces)
     }
 
     /// Takes what the origin has sent.
     async fn take_frame(&mut self) -> Result<(), ReadError> {
         self.claim_ahead().await;
         let Some(run) = &mut self.run else { return Ok(()) };
-        let mut bytes = match next_bytes(run).await {
+        let mut bytes = match next_bytes(self.shared.client.runtime(), run).await {
             Ok(bytes) => bytes,
             Err(reason) => return self.take_up_again(reason).await,
         };
@@ -333,9 +361,12 @@ impl Reading {
 }
 
 /// The next bytes of a run; an error where there should be some and are none.
-async fn next_bytes(run: &mut Run) -> Result<Bytes, String> {
+async fn next_bytes(runtime: &Runtime, run: &mut Run) -> Result<Bytes, String> {
     loop {
-        match run.body.frame().await {
+        let Ok(frame) = runtime.timeout(SILENT_FOR, run.body.frame()).await else {
+            return Err(format!("it has sent nothing for {} s", SILENT_FOR.as_secs()));
+        };
+        match frame {
             Some(Ok(frame)) => {
                 if let Ok(bytes) = frame.into_data() {
                     return Ok(bytes);
@@ -348,6 +379,12 @@ async fn next_bytes(run: &mut Run) -> Result<Bytes, String> {
 }
 
 impl Run {
+    /// Leaves the filling of blocks to others until it is read.
+    pub(crate) fn give_up_claims(&mut self) {
+        self.claims.clear();
+        self.looked_to = 0;
+    }
+
     /// The run, if it is wanted: who fills its first block reads it; a block that is in memory, or on its way, is read there.
     pub(crate) async fn settle(mut self, shared: &Shared, object: &Object) -> Option<Self> {
         let number = self.at / object.blocks.len;
@@ -394,10 +431,12 @@ impl Run {
     }
 
     /// Takes the rest of the block that is being gathered.
-    async fn finish_block(mut self) {
+    async fn finish_block(mut self, runtime: Runtime) {
+        // Of the next blocks others may have the right.
+        self.claims.clear();
         while let Some(filling) = &self.filling {
             let end = filling.end;
-            let Ok(mut bytes) = next_bytes(&mut self).await else { return };
+            let Ok(mut bytes) = next_bytes(&runtime, &mut self).await else { return };
             bytes.truncate((end - self.at) as usize);
             self.at += bytes.len() as u64;
             self.gather(bytes);
@@ -410,7 +449,7 @@ impl Drop for Reading {
     fn drop(&mut self) {
         let Some(run) = self.run.take().filter(|run| run.filling.is_some()) else { return };
         let runtime = self.shared.client.runtime().clone();
-        let finishing = run.finish_block();
+        let finishing = run.finish_block(runtime.clone());
         // What is not there in time is fetched again by whoever wants it.
         self.shared.client.runtime().spawn(async move { runtime.timeout(FINISH_WITHIN, finishing).await });
     }

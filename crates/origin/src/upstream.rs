@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use striate_client::ClientError;
 use striate_runtime::Runtime;
@@ -23,6 +23,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const ATTEMPTS: u32 = 3;
 /// Pause before the second attempt; the next one is twice as long.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes of an error's document that are read.
+const LONGEST_EXPLANATION: usize = 64 << 10;
 
 /// Asks origins. Connections are kept and used again.
 pub(crate) struct Upstream {
@@ -188,9 +191,12 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// What an origin says with an error, in short.
-pub(crate) async fn explanation<B: Body>(answer: Response<B>) -> String {
+pub(crate) async fn explanation<B>(answer: Response<B>) -> String
+where
+    B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+{
     let status = answer.status();
-    let text = match answer.into_body().collect().await {
+    let text = match Limited::new(answer.into_body(), LONGEST_EXPLANATION).collect().await {
         Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
         Err(_) => String::new(),
     };

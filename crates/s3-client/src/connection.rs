@@ -22,6 +22,11 @@ use rustls::{ClientConfig, RootCertStore};
 /// and a request that crosses with the close would fail.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// An address that has not answered by then is not waited for.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// A peer that says nothing is asked after this time whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
 /// The bytes of a request.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
@@ -41,6 +46,8 @@ impl HttpClient {
     pub fn new(tls: ClientConfig) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
+        tcp.set_keepalive(Some(KEEPALIVE));
         tcp.enforce_http(false);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
