@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Garbage, ManifestSegment, Stripe};
 use striate_meta::store::limits;
@@ -56,6 +56,8 @@ impl GarbageCollector {
         let retired = retired_sites(stripes).await?;
         let now = stripes.runtime().now();
         let grace = stripes.options().garbage_grace;
+        // What does not answer is not asked again in this round: each time would take as long.
+        let mut silent: BTreeSet<SiteId> = BTreeSet::new();
         let (mut seen, mut consumed) = (BTreeSet::new(), 0);
         let mut rows = Rows::with_prefix(keys::GARBAGE);
         while let Some(page) = rows.next(stripes).await? {
@@ -68,7 +70,7 @@ impl GarbageCollector {
                 }
             }
             for batch in due.chunks(BATCH) {
-                consumed += consume(stripes, batch, &retired).await?;
+                consumed += consume(stripes, batch, &retired, &mut silent).await?;
             }
         }
         self.take_parts_down(stripes, now, &mut seen).await?;
@@ -103,8 +105,14 @@ impl GarbageCollector {
     }
 }
 
-/// Removes what the rows name, then the rows whose removals all succeeded.
-async fn consume(stripes: &Stripes, rows: &[Row], retired: &BTreeSet<SiteId>) -> Result<u64, StripeError> {
+/// Removes what the rows name, but for what is on `silent` sites, then the rows whose removals all succeeded. Sites that do not answer are
+/// added to the silent ones.
+async fn consume(
+    stripes: &Stripes,
+    rows: &[Row],
+    retired: &BTreeSet<SiteId>,
+    silent: &mut BTreeSet<SiteId>,
+) -> Result<u64, StripeError> {
     let mut by_site: BTreeMap<SiteId, Vec<ChunkId>> = BTreeMap::new();
     let mut records = Vec::with_capacity(rows.len());
     for row in rows {
@@ -123,20 +131,18 @@ async fn consume(stripes: &Stripes, rows: &[Row], retired: &BTreeSet<SiteId>) ->
         }
         records.push((row, chunks));
     }
-    let mut failed = BTreeSet::new();
-    for (site, chunks) in by_site {
+    by_site.retain(|site, _| !silent.contains(site));
+    let delete = |(id, chunks): (SiteId, Vec<ChunkId>)| async move {
         let request = DeleteRequest { chunks, epoch: stripes.epoch() };
-        let deleted = match stripes.site(site) {
-            Some(site) => site.delete(request).await.is_ok(),
-            None => false,
-        };
-        if !deleted {
-            failed.insert(site);
+        match stripes.site(id) {
+            Some(site) => site.delete(request).await.is_err().then_some(id),
+            None => Some(id),
         }
-    }
+    };
+    silent.extend(join_all(by_site.into_iter().map(delete)).await.into_iter().flatten());
     let mut tx = stripes.transaction();
     for (row, chunks) in &records {
-        if chunks.iter().all(|(site, _)| !failed.contains(site)) {
+        if chunks.iter().all(|(site, _)| !silent.contains(site)) {
             tx.delete(row.key.clone());
         }
     }

@@ -233,11 +233,14 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         let most = setting.partition_len().unwrap_or(self.told.options.partition_len);
         let name = bucket.name.clone();
         self.report.progress.bucket.clone_from(&name);
+        // What comes meanwhile is for the next run, or this one might never end.
+        let until_ms = self.stripes.runtime().wall_time().as_millis() as u64;
         loop {
             let before = (self.report.progress.seen, self.report.progress.packed);
             let (progress, tell) = (&mut self.report.progress, &mut self.tell);
-            let mut walk =
-                Walk::new(self.stripes, bucket.clone(), default, &self.told.options)?.packing(most);
+            let mut walk = Walk::new(self.stripes, bucket.clone(), default, &self.told.options)?
+                .packing(most)
+                .until(until_ms);
             let flow = walk
                 .run(packer, &mut |step: &Step| {
                     (progress.seen, progress.packed) = before;

@@ -79,6 +79,8 @@ pub(crate) struct Walk<'a> {
     options: &'a PackOptions,
     /// The length of partitions; `None`: objects are only counted.
     partition_len: Option<u32>,
+    /// Objects that were modified later have not settled.
+    until_ms: u64,
     /// What waits of each class; `None`: it cannot be packed.
     waiting: BTreeMap<StorageClass, Option<Waiting>>,
     seen: u64,
@@ -98,6 +100,8 @@ struct Waiting {
     /// The profile of their group, and its data chunks.
     profile: Profile,
     k: usize,
+    /// Losses that it bears.
+    tolerance: usize,
     /// Those that have settled, the room that they take, and the age of the oldest.
     settled: Vec<Candidate>,
     room: usize,
@@ -117,8 +121,9 @@ impl Waiting {
         if profile != profile_of(stripes, bucket, default)? && unpackable(stripes, &profile)?.is_some() {
             return Ok(None);
         }
-        let k = stripes.code(&profile)?.k();
-        Ok(Some(Self { profile, k, settled: Vec::new(), room: 0, oldest_ms: 0 }))
+        let code = stripes.code(&profile)?;
+        let (k, tolerance) = (code.k(), code.tolerance());
+        Ok(Some(Self { profile, k, tolerance, settled: Vec::new(), room: 0, oldest_ms: 0 }))
     }
 
     fn add(&mut self, candidate: Candidate, age_ms: u64) {
@@ -151,6 +156,7 @@ impl<'a> Walk<'a> {
             default: *default,
             options,
             partition_len: None,
+            until_ms: u64::MAX,
             waiting: BTreeMap::new(),
             seen: 0,
             tally: Tally::default(),
@@ -164,6 +170,12 @@ impl<'a> Walk<'a> {
     /// The same, packing into partitions of at most `most` bytes, as far as the byte budget allows.
     pub(crate) fn packing(mut self, most: u32) -> Self {
         self.partition_len = Some(within_memory(self.stripes, most));
+        self
+    }
+
+    /// The same, without objects that were modified after `until_ms`, in Unix milliseconds.
+    pub(crate) fn until(mut self, until_ms: u64) -> Self {
+        self.until_ms = until_ms;
         self
     }
 
@@ -257,8 +269,17 @@ impl<'a> Walk<'a> {
             Entry::Vacant(of) => of.insert(Waiting::of(self.stripes, &self.bucket, &self.default, class)?),
         };
         let Some(waiting) = waiting else { return Ok(class) };
+        // It was given a profile of its own that bears more losses, or is copied for its reads' sake.
+        let own = self.stripes.profiles().parse(&object.profile)?;
+        if own != waiting.profile {
+            let code = self.stripes.code(&own)?;
+            if code.tolerance() > waiting.tolerance || code.k() == 1 {
+                return Ok(class);
+            }
+        }
         let age_ms = now_unix_ms.saturating_sub(object.modified_unix_ms);
-        let has_settled = u128::from(age_ms) >= self.options.settled_after.as_millis();
+        let has_settled = u128::from(age_ms) >= self.options.settled_after.as_millis()
+            && object.modified_unix_ms <= self.until_ms;
         self.tally.see_waiting(candidate.stored.len().into(), has_settled);
         if has_settled && self.partition_len.is_some() {
             waiting.add(candidate, age_ms);

@@ -96,6 +96,9 @@ impl PackReport {
     }
 }
 
+/// A group is given up if less than one in so many of its bytes can be read.
+const LEAST_READ: usize = 2;
+
 /// An object that is to be packed.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
@@ -136,6 +139,8 @@ pub(crate) async fn pack_group(
     mut pace: Pace<'_>,
 ) -> Result<PackReport, StripeError> {
     let mut report = PackReport::default();
+    let room: usize = candidates.iter().map(Candidate::room).sum();
+    let wanted = room.min(stripes.code(profile)?.k() * partition_len as usize);
     let share = stripes.memory_for(partition_len as usize + READ_BYTES).await;
     pace.begin();
     let mut writer = packer.begin(profile, partition_len).await?;
@@ -144,7 +149,9 @@ pub(crate) async fn pack_group(
         Ok(packed) => packed,
         Err(error) => return Err(given_up(writer.stop(), error).await),
     };
-    if packed.is_empty() {
+    // A group of what little could be read would stay half empty: what was never there is not dead.
+    let filled: usize = packed.iter().map(|packed| packed.of.room()).sum();
+    if packed.is_empty() || filled < wanted / LEAST_READ {
         writer.stop().give_up().await?;
         return Ok(report);
     }

@@ -45,8 +45,8 @@ const AT_ONCE: std::ops::RangeInclusive<usize> = 8..=64;
 const PUT_OFF: Duration = Duration::from_secs(60);
 /// But within this time.
 const PUT_OFF_AT_MOST: Duration = Duration::from_secs(3_600);
-/// Stripes that are put off. When there are more, new ones wait until one of them is due.
-const MOST_PUT_OFF: usize = 10_000;
+/// Stripes that are put off at a time, some megabytes. When there are so many, repair waits until one of them is due.
+const MOST_PUT_OFF: usize = 200_000;
 
 /// What the repair service is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,7 +227,7 @@ impl RepairService {
         let candidates = stripes.candidates().into_iter().map(|candidate| candidate.site);
         let takers = candidates.filter(|&site| !absent.contains(site)).collect();
         repairing.meet(absent, takers, now);
-        let list = match repairing.is_full() {
+        let list = match repairing.is_full(now) {
             true => WorkList::default(),
             false => underway.beside(self.take_list(stripes, repairing, now)).await?,
         };
@@ -353,8 +353,9 @@ impl Repairing {
         self.put_off.retain(|_, put_off| put_off.until + PUT_OFF_AT_MOST > now);
     }
 
-    fn is_full(&self) -> bool {
-        self.put_off.len() >= MOST_PUT_OFF
+    fn is_full(&self, now: Instant) -> bool {
+        let are_put_off = || self.put_off.values().filter(|put_off| put_off.until > now).count();
+        self.put_off.len() >= MOST_PUT_OFF && are_put_off() >= MOST_PUT_OFF
     }
 
     fn put_off(&mut self, stripe: StripeId, now: Instant) {

@@ -197,7 +197,12 @@ impl<'a> Making<'a> {
         } else if self.in_debt.contains(&stripe) {
             return;
         }
-        let lost = self.ranks.get(&stripe).map_or(lost, |&rank| rank.max(lost));
+        let rank = self.ranks.get(&stripe).copied().unwrap_or_default();
+        if rank < lost {
+            // It may be listed by its rank already.
+            self.listed.remove(&(Reverse(rank), stripe, false));
+        }
+        let lost = rank.max(lost);
         self.listed.insert((Reverse(lost), stripe, in_debt));
         if self.listed.len() > most
             && let Some((_, evicted, true)) = self.listed.pop_last()
@@ -243,6 +248,8 @@ mod tests {
         making.add(id(4), 1, true);
         ranks.iter().for_each(|(&stripe, &lost)| making.add(stripe, lost, false));
         (1..=4).for_each(|number| making.add(id(number), if number == 2 { 2 } else { 1 }, false));
+        // It lacks more itself than its wide stripes do, each.
+        making.add(id(3), 5, false);
         let order: Vec<(StripeId, bool)> = making.listed.iter().map(|&(_, id, debt)| (id, debt)).collect();
         assert_eq!(order, [(id(3), false), (id(4), true), (id(2), false), (id(1), false)]);
     }

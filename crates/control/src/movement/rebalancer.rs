@@ -278,7 +278,7 @@ impl Look<'_> {
                             return Ok(());
                         }
                         let moves = self.plan(giver, batch, &mut left).await?;
-                        self.run(moves).await?;
+                        left += self.run(moves).await?;
                     }
                 }
             }
@@ -322,8 +322,9 @@ impl Look<'_> {
         Some((ChunkMove { stripe, index, from: giver, to }, len))
     }
 
-    /// Moves chunks, some at a time, within the budget.
-    async fn run(&mut self, moves: Vec<Planned>) -> Result<(), StripeError> {
+    /// Moves chunks, some at a time, within the budget. Answers the bytes of those that were not moved.
+    async fn run(&mut self, moves: Vec<Planned>) -> Result<u64, StripeError> {
+        let mut refused = 0;
         let (rebalancer, stripes) = (self.rebalancer, self.stripes);
         let outcomes = moves.into_iter().map(|(wanted, len)| async move {
             rebalancer.shared.throttle.wait_for(stripes.runtime(), u64::from(len)).await;
@@ -341,11 +342,14 @@ impl Look<'_> {
                     let moved = Moved { at: stripes.runtime().now(), from: wanted.from, bytes };
                     rebalancer.shared.recent.lock().push(moved);
                 }
-                _ => self.levelling.note(wanted.to, wanted.from, len),
+                _ => {
+                    refused += u64::from(len);
+                    self.levelling.note(wanted.to, wanted.from, len);
+                }
             }
             outcome.into_iter().for_each(|outcome| rebalancer.count(outcome));
         }
-        Ok(())
+        Ok(refused)
     }
 }
 

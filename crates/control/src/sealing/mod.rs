@@ -30,6 +30,7 @@ use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
+use striate_site::SiteError;
 use striate_stripe::{Exchange, OpenedStripe, Packer, StripeError, Stripes, WidePlan, WideStep};
 
 pub use self::balance::cold_warnings;
@@ -39,11 +40,14 @@ use self::local_parities::swap_local_parities;
 use self::vacancies::{dead_stripes, fill_vacancies};
 use crate::pack_journal::write_sealed;
 use crate::rows::Rows;
+use crate::verify::put_stripe_in_debt;
 
 /// Partitions wait for their racks' neighbours so long.
 const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
 /// A stripe of whose objects' bytes more than this share is dead is repacked first.
 const DEAD_SHARE: f64 = 0.25;
+/// After so many wide stripes that were given up a look ends: something is amiss with more than some partitions.
+const MOST_GIVEN_UP: u64 = 3;
 /// Of so many positions of a wide stripe one may have no member.
 const POSITIONS_A_HOLE: usize = 16;
 
@@ -306,7 +310,7 @@ impl Run<'_> {
             let taken: BTreeSet<Partition> = plan.members.iter().flatten().map(|of| of.partition).collect();
             pool.retain(|of| !taken.contains(&of.partition));
             take_siblings(&mut pool, &taken);
-            if !self.seal_one(profile, chunk_lens, &plan).await? {
+            if !self.seal_one(profile, chunk_lens, &plan).await? && self.report.given_up >= MOST_GIVEN_UP {
                 break;
             }
             flow = tell(&self.report);
@@ -324,7 +328,7 @@ impl Run<'_> {
         pool.iter().filter(|of| sites.contains(&of.site)).cloned().collect()
     }
 
-    /// `false` where none can be made now.
+    /// `false` where it cannot be made now.
     async fn seal_one(
         &mut self,
         profile: Profile,
@@ -366,6 +370,10 @@ async fn advance(stripes: &Stripes, id: StripeId) -> Result<(WideStep, Option<St
         Err(StripeError::Meta(error)) => Err(error.into()),
         Err(error) => {
             tracing::warn!(wide = %id, %error, "a wide stripe cannot be made now, and is given up");
+            if let StripeError::Site(SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. }) = &error {
+                // It waits until that is repaired.
+                put_stripe_in_debt(stripes, chunk.stripe).await?;
+            }
             if !stripes.abort_wide(id).await? {
                 return Err(error);
             }

@@ -401,16 +401,26 @@ impl Cluster {
     }
 
     pub async fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ClientError> {
-        self.put_body(key, Box::new(OneShot(Some(Ok(Bytes::copy_from_slice(bytes)))))).await
+        self.put_body(key, one_shot(bytes)).await
     }
 
     pub async fn put_body(&self, key: &str, body: Box<dyn PutBody>) -> Result<(), ClientError> {
+        self.put_as(key, body, None).await
+    }
+
+    /// With a profile of its own.
+    pub async fn put_as(
+        &self,
+        key: &str,
+        body: Box<dyn PutBody>,
+        profile: Option<&str>,
+    ) -> Result<(), ClientError> {
         let request = PutRequest {
             bucket: BUCKET.to_owned(),
             key: key.to_owned(),
             attributes: ObjectAttributes::default(),
             condition: WriteCondition::default(),
-            profile: None,
+            profile: profile.map(|profile| profile.parse().unwrap()),
             content_len: None,
             digests: ExpectedDigests::default(),
             body,
@@ -465,6 +475,11 @@ impl Cluster {
 /// Progress of a heal or a verification that nobody looks at and nobody stops.
 pub fn go_on<T>(_: &T) -> ControlFlow<()> {
     ControlFlow::Continue(())
+}
+
+/// A body of these bytes.
+pub fn one_shot(bytes: &[u8]) -> Box<dyn PutBody> {
+    Box::new(OneShot(Some(Ok(Bytes::copy_from_slice(bytes)))))
 }
 
 /// A body in one piece, or one that fails.

@@ -9,12 +9,13 @@ use striate_control::{
     GarbageCollector, PackOptions, PackReport, Repacked, collect_abandoned, heal, liveness, pack_bucket,
     repack_marked, verify,
 };
+use striate_core::Profile;
 use striate_meta::records::{Extent, Object, Stripe, object::Body};
 use striate_meta::{ScanRange, keys};
 use striate_site::Site;
 use striate_stripe::{Packer, stripe_id};
 
-use crate::cluster::{BUCKET, Cluster, content, go_on};
+use crate::cluster::{BUCKET, Cluster, content, go_on, one_shot};
 
 pub const OBJECTS: usize = 60;
 
@@ -37,6 +38,8 @@ pub fn len(key: usize) -> usize {
 pub struct Packing {
     pub cluster: Cluster,
     packer: Packer,
+    /// Of the store.
+    default: Profile,
 }
 
 impl Packing {
@@ -46,7 +49,7 @@ impl Packing {
             cluster.put(&name(key), &content(key, len(key))).await.unwrap();
         }
         let packer = cluster.client.stripes().packer();
-        Self { cluster, packer }
+        Self { cluster, packer, default: profile.parse().unwrap() }
     }
 
     pub async fn pack(&self) -> PackReport {
@@ -55,8 +58,7 @@ impl Packing {
 
     async fn pack_with(&self, options: &PackOptions) -> PackReport {
         let stripes = self.cluster.client.stripes();
-        let default = "rs(4,2)".parse().unwrap();
-        pack_bucket(stripes, &self.packer, BUCKET, &default, options).await.unwrap()
+        pack_bucket(stripes, &self.packer, BUCKET, &self.default, options).await.unwrap()
     }
 
     pub async fn repack(&self) -> Vec<Repacked> {
@@ -162,6 +164,22 @@ async fn packed_objects_read_back_in_every_way_and_their_old_stripes_become_garb
 
 fn get(key: usize) -> GetRequest {
     GetRequest { bucket: BUCKET.to_owned(), key: name(key), ..GetRequest::default() }
+}
+
+/// Nobody loses protection that was asked for.
+#[tokio::test(start_paused = true)]
+async fn objects_with_a_profile_of_their_own_that_bears_more_are_not_packed() {
+    let packing = Packing::start("rs(4,2)").await;
+    let of_own = [(0, "rs(4,4)"), (1, "replica(3)"), (2, "rs(3,1)")];
+    for (key, profile) in of_own {
+        let body = one_shot(&content(key, len(key)));
+        packing.cluster.put_as(&name(key), body, Some(profile)).await.unwrap();
+    }
+    assert!(packing.pack().await.objects > 0);
+    let is_packed = async |key: usize| packing.extent(key).await.is_some();
+    assert!(!is_packed(0).await && !is_packed(1).await);
+    assert!(is_packed(2).await && is_packed(3).await);
+    packing.assert_reads(0..OBJECTS).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -429,16 +447,15 @@ async fn a_change_of_an_object_wins_over_its_packing() {
 async fn a_packer_that_dies_at_any_moment_loses_nothing_and_leaves_nothing() {
     for moment in 0..24 {
         let packing = Packing::start("rs(4,2)").await;
-        let Packing { cluster, packer } = packing;
+        let Packing { cluster, packer, default } = packing;
         let stripes = &cluster.client.stripes().clone();
         cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::from_millis(20));
-        let default = "rs(4,2)".parse().unwrap();
         let dying = async { pack_bucket(stripes, &packer, BUCKET, &default, &options()).await };
         let died = cluster.runtime.timeout(Duration::from_millis(15 * moment), dying).await.is_err();
         drop(packer);
         cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::ZERO);
         let packer = stripes.packer();
-        let packing = Packing { cluster, packer };
+        let packing = Packing { cluster, packer, default };
         packing.assert_reads(0..OBJECTS).await;
         stripes.runtime().sleep(Duration::from_secs(90)).await;
         collect_abandoned(stripes).await.unwrap();

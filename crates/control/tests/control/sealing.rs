@@ -284,6 +284,27 @@ async fn lost_members_are_read_and_rebuilt_from_their_wide_stripes() {
     sealing.assert_reads().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_damaged_partition_waits_for_its_repair_and_holds_up_no_other() {
+    let sealing = Sealing::start().await;
+    let stripes = sealing.cluster.stripes().await;
+    let of_group = |(_, record): &&(StripeId, Stripe)| record.profile.starts_with("packed");
+    let (id, record) = stripes.iter().find(of_group).unwrap().clone();
+    for index in 0..2 {
+        let site = SiteId(record.locations[index].site);
+        let damaged = sealing.cluster.sites.iter().find(|of| of.id() == site).unwrap();
+        damaged.corrupt(file_of(id, &record, index));
+    }
+    let report = sealing.seal().await;
+    assert!(report.sealed >= 1 && report.given_up >= 1, "{report:?}");
+    assert_eq!(sealing.cluster.debts().await, 1, "who finds it says so");
+    assert_eq!(sealing.seal().await.given_up, 0, "it waits");
+    sealing.heal().await;
+    assert_eq!(sealing.seal().await.given_up, 0);
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+}
+
 /// One data chunk of a stripe that has dropped its parities cannot be computed now: too much of its wide stripe is away. Another can, by
 /// another wide stripe.
 #[tokio::test(start_paused = true)]
