@@ -213,10 +213,20 @@ impl SiteMachine {
     /// The chunks on its disk that are as they were written, whether a committed stripe names them or will; `None` when
     /// it is down.
     pub fn whole_chunks(&self) -> Option<BTreeSet<ChunkId>> {
+        Some(self.chunks()?.0)
+    }
+
+    /// The chunks on its disk that are not as they were written; `None` when it is down.
+    pub fn damaged_chunks(&self) -> Option<BTreeSet<ChunkId>> {
+        Some(self.chunks()?.1)
+    }
+
+    /// The whole ones and the damaged ones.
+    fn chunks(&self) -> Option<(BTreeSet<ChunkId>, BTreeSet<ChunkId>)> {
         let store = self.store()?;
         let page = store.list(None, usize::MAX).now_or_never()?.ok()?;
-        let whole = |chunk: &ChunkId| matches!(store.verify(*chunk).now_or_never(), Some(Ok(_)));
-        Some(page.chunks.into_iter().map(|stored| stored.chunk).filter(whole).collect())
+        let is_whole = |chunk: &ChunkId| matches!(store.verify(*chunk).now_or_never(), Some(Ok(_)));
+        Some(page.chunks.into_iter().map(|stored| stored.chunk).partition(is_whole))
     }
 
     /// Fault: flips a bit of a file, counted from its beginning and around its end. False if the file is empty.

@@ -61,6 +61,8 @@ impl Injector {
         if self.may_hurt(&site) && self.damage_segments(&site, kind) {
             self.begin(kind, u64::from(site.id().0));
             self.pause(1_000, 5_000).await;
+            // What was being written then is listed only now.
+            self.cluster.ledger.hurt(site.id(), site.damaged_chunks().unwrap_or_default());
             self.end(kind);
         }
         self.give_back(&site);
