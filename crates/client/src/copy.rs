@@ -10,6 +10,7 @@ use crate::commit::{Change, CommitFailure, Committed};
 use crate::condition::{check_source, check_write};
 use crate::get::Budget;
 use crate::object::{ExpectedDigests, MAX_PUT_LEN, ObjectAttributes, ObjectStream, PutBody};
+use crate::put::Replaced;
 use crate::record::{self, ShowParts, check_key};
 use crate::{Client, ClientError, CopyRequest, GetRequest, ObjectInfo, PutRequest};
 
@@ -96,7 +97,8 @@ impl Client {
         let revision = source.revision;
         // A copy onto itself never takes the place of what was written meanwhile.
         let same = request.source_bucket == request.bucket && request.source_key == request.key;
-        let replaces = same.then_some(source.info.version);
+        let keeps_tags = request.tags.is_none();
+        let replaces = same.then_some(Replaced { version: source.info.version, keeps_tags });
         if source.info.size > MAX_PUT_LEN {
             let reason = format!("a copy has at most {MAX_PUT_LEN} bytes; copy this object in parts");
             return Err((None, ClientError::InvalidRequest(reason)));

@@ -66,13 +66,13 @@ impl Client {
         self.put_replacing(None, current, request, shares).await
     }
 
-    /// As [`Client::put_over`]; where `replaces` names a version, only that one is replaced.
+    /// As [`Client::put_over`]; where `replaces` is said, only that object is replaced.
     ///
     /// # Errors
     /// [`ClientError::Inconsistent`] when another version is there.
     pub(crate) async fn put_replacing(
         &self,
-        replaces: Option<[u8; 16]>,
+        replaces: Option<Replaced>,
         current: Current,
         request: PutRequest,
         shares: usize,
@@ -136,9 +136,18 @@ impl Client {
     }
 }
 
-/// Checks that the version is there that a put may replace.
-fn check_replaced(replaces: Option<[u8; 16]>, key: &str, now: &Current) -> Result<(), ClientError> {
-    let Some(version) = replaces else { return Ok(()) };
+/// The only object that a put may replace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replaced {
+    /// Its version.
+    pub(crate) version: [u8; 16],
+    /// Whether the new object has the tags that this one has then: they may change while its bytes are copied.
+    pub(crate) keeps_tags: bool,
+}
+
+/// Checks that the object is there that a put may replace.
+fn check_replaced(replaces: Option<Replaced>, key: &str, now: &Current) -> Result<(), ClientError> {
+    let Some(Replaced { version, .. }) = replaces else { return Ok(()) };
     match &now.object {
         Some(object) if object.version == version[..] => Ok(()),
         _ => Err(ClientError::Inconsistent {
@@ -154,8 +163,8 @@ struct PutCommit {
     bucket: String,
     key: String,
     condition: WriteCondition,
-    /// The only version that it may replace, if there is one.
-    replaces: Option<[u8; 16]>,
+    /// The only object that it may replace, if there is one.
+    replaces: Option<Replaced>,
     /// What is said of the object.
     object: Object,
 }
@@ -176,7 +185,12 @@ impl PutCommit {
             check_write(&condition, &key, now.etag())?;
             check_replaced(replaces, &key, now)?;
             stored.name(tx);
-            Ok(Change::Replace(new.clone()))
+            Ok(Change::Replace(match (replaces, &now.object) {
+                (Some(Replaced { keeps_tags: true, .. }), Some(old)) => {
+                    NewVersion::of(&Object { tags: old.tags.clone(), ..object.clone() })
+                }
+                _ => new.clone(),
+            }))
         });
         let outcome = match commit.await {
             Ok(Committed::Done) => Ok(()),

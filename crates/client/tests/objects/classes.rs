@@ -208,6 +208,29 @@ fn a_copy_that_re_encodes_never_overwrites_a_newer_version() {
     });
 }
 
+/// Tags that are acknowledged while the bytes are copied stay.
+#[test]
+fn a_copy_that_re_encodes_keeps_newer_tags() {
+    in_virtual_time(36, async |runtime| {
+        let cluster = open(runtime.clone()).await;
+        for round in 0..40u64 {
+            cluster.put("key", &noise(60_000, round)).await.unwrap();
+            let tags = std::collections::BTreeMap::from([("round".to_owned(), round.to_string())]);
+            let tag = async {
+                for _ in 0..round * 3 {
+                    tokio::task::yield_now().await;
+                }
+                cluster.client.set_object_tags(BUCKET, "key", tags.clone()).await.unwrap();
+            };
+            let (copied, ()) =
+                futures::future::join(cluster.client.copy(copy("key", "key", Some(RRS))), tag).await;
+            copied.unwrap();
+            assert_eq!(cluster.client.object_tags(BUCKET, "key").await.unwrap(), tags, "round {round}");
+        }
+        invariants::check(&cluster).await;
+    });
+}
+
 #[test]
 fn profiles_of_classes_that_do_not_fit_are_refused() {
     in_virtual_time(35, async |runtime| {
