@@ -53,7 +53,7 @@ STATED = Shape(13, "wide(42,15,4)", 48, 42, 42, "rs(6,3)", 6, 3)
 FRAMING = 1.10
 # A site that is silent for so long is repaired.
 REPAIR_AFTER = "20s"
-PATIENCE_S = 400
+PATIENCE_S = 1_200
 # Clients that write, read or delete everything together.
 CLIENTS = 8
 
