@@ -297,9 +297,9 @@ impl Look<'_> {
         let rows = self.stripes.meta().get_many(&keys).await?;
         let mut moves = Vec::new();
         for (&stripe, row) in stripes.iter().zip(rows) {
-            let record: Option<Stripe> = row.map(|row| row.record()).transpose()?;
-            if let Some((wanted, len)) = record.and_then(|record| self.plan_one(giver, stripe, &record))
-                && *left > 0
+            let Some(record) = row.map(|row| row.record::<Stripe>()).transpose()? else { continue };
+            if *left > 0
+                && let Some((wanted, len)) = self.plan_one(giver, stripe, &record).await?
             {
                 self.levelling.note(giver, wanted.to, len);
                 *left = left.saturating_sub(u64::from(len));
@@ -310,16 +310,35 @@ impl Look<'_> {
     }
 
     /// `None` if the stripe has no chunk on `giver`, or no site may take it.
-    fn plan_one(&mut self, giver: SiteId, stripe: StripeId, record: &Stripe) -> Option<Planned> {
-        let (index, at) = own_locations(record).find(|(_, at)| at.site == giver.0)?;
-        let profile = self.stripes.profiles().parse(&record.profile).ok()?;
-        let rule = self.stripes.placement_rule(&profile).ok()?;
+    async fn plan_one(
+        &mut self,
+        giver: SiteId,
+        stripe: StripeId,
+        record: &Stripe,
+    ) -> Result<Option<Planned>, StripeError> {
+        let Some((index, at)) = own_locations(record).find(|(_, at)| at.site == giver.0) else {
+            return Ok(None);
+        };
+        let profile = self.stripes.profiles().parse(&record.profile)?;
+        let rule = self.stripes.placement_rule(&profile)?;
         let len = record.chunk_len;
         let holders: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
-        // The rule of its wide stripe is not looked up here. In its rack a member is always where it may be.
-        let stays_in_rack = wide_of(at).is_some();
-        let to = self.levelling.draw_taker(giver, &holders, &rule, len, stays_in_rack, &mut self.rng)?;
-        Some((ChunkMove { stripe, index, from: giver, to }, len))
+        let home = self.levelling.rack(giver).cloned();
+        let mut draw = |may_go: &dyn Fn(&SiteFill) -> bool| {
+            self.levelling.draw_taker(giver, &holders, &rule, len, may_go, &mut self.rng)
+        };
+        let is_near = |to: &SiteFill| Some(&to.rack) == home.as_ref();
+        let to = match wide_of(at) {
+            None => draw(&|_| true),
+            // In its rack a member mostly may be anywhere. What must leave asks its wide stripe, and goes farther if need be.
+            Some((wide, position)) if self.levelling.is_drained(giver) => {
+                let Some(wide) = self.stripes.find(wide).await? else { return Ok(None) };
+                let admits = |to: &SiteFill| self.stripes.admits_in_wide(&wide, position, to.site);
+                draw(&|to| is_near(to) && admits(to)).or_else(|| draw(&admits))
+            }
+            Some(_) => draw(&is_near),
+        };
+        Ok(to.map(|to| (ChunkMove { stripe, index, from: giver, to }, len)))
     }
 
     /// Moves chunks, some at a time, within the budget. Answers the bytes of those that were not moved.

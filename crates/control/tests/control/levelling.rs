@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use crate::cluster::{Cluster, content, go_on};
+use crate::sealing::Sealing;
 use striate_control::movement::RebalanceOptions;
 use striate_control::{GarbageCollector, Rebalancer, verify};
 use striate_core::SiteId;
+use striate_site::Site;
 
 const OBJECTS: usize = 60;
 const LEN: usize = 40_000;
@@ -52,6 +54,26 @@ async fn a_drained_site_is_emptied_and_takes_nothing() {
     assert_eq!((progress.refused, progress.left_to_repair), (0, 0), "{progress:?}");
     assert_eq!(progress.bytes, progress.chunks * CHUNK);
     assert_eq!(progress.givers[0], (SiteId(1), OBJECTS as u64 * CHUNK));
+}
+
+/// The fifth site of its rack may hold another chunk of a member's own stripe: then it goes to another rack of its group that has room.
+#[tokio::test(start_paused = true)]
+async fn a_drained_site_is_emptied_of_members_of_wide_stripes() {
+    for site in [0, 7, 14, 21] {
+        let sealing = Sealing::start().await;
+        assert!(sealing.seal().await.sealed > 0);
+        sealing.collect().await;
+        let stripes = sealing.cluster.client.stripes();
+        stripes.set_draining(sealing.cluster.sites[site].id(), true);
+        let rebalancer = Rebalancer::default();
+        for _ in 0..4 {
+            rebalancer.look(stripes).await.unwrap();
+            sealing.collect().await;
+        }
+        assert_eq!(sealing.cluster.sites[site].chunks.lock().len(), 0, "{:?}", rebalancer.progress());
+        sealing.assert_whole().await;
+        sealing.assert_reads().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

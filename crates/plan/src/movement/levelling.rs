@@ -122,23 +122,28 @@ impl Levelling {
         self.sites.values().any(|to| to.takes_chunks && is_emptier(to) && !holders.contains(&to.site))
     }
 
+    /// The rack of a site.
+    pub fn rack(&self, site: SiteId) -> Option<&RackId> {
+        self.sites.get(&site).map(|of| &of.rack)
+    }
+
     /// Draws where a chunk of `len` bytes from `giver` goes. `holders` are the sites of its stripe's chunks in their
-    /// order, 0 where there is none; with `stays_in_rack` it goes to a site of the giver's rack. `None` if no site may take it by
-    /// `rule`, or none is emptier enough.
+    /// order, 0 where there is none; it goes to a site to which it `may_go`. `None` if no site may take it by `rule`, or none is
+    /// emptier enough.
     pub fn draw_taker(
         &self,
         giver: SiteId,
         holders: &[SiteId],
         rule: &PlacementRule,
         len: u32,
-        stays_in_rack: bool,
+        may_go: impl Fn(&SiteFill) -> bool,
         rng: &mut impl Rng,
     ) -> Option<SiteId> {
         let from = self.sites.get(&giver)?;
         let takers: Vec<(f64, SiteId)> = self
             .sites
             .values()
-            .filter(|to| !stays_in_rack || to.rack == from.rack)
+            .filter(|to| may_go(to))
             .filter(|to| self.may_take(to, giver, holders, rule, len))
             .map(|to| {
                 let room = match from.is_drained {
@@ -242,15 +247,15 @@ mod tests {
         assert!(!levelling.has_taker(SiteId(1), &[SiteId(1), SiteId(2)]), "both hold a chunk");
         let (rule, mut rng) = (PlacementRule::at_most(2, 3), SmallRng::seed_from_u64(1));
         assert_eq!(
-            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1)], &rule, 1, false, &mut rng),
+            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1)], &rule, 1, |_| true, &mut rng),
             Some(SiteId(2))
         );
         assert_eq!(
-            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)], &rule, 1, false, &mut rng),
+            levelling.draw_taker(SiteId(3), &[SiteId(3), SiteId(1), SiteId(2)], &rule, 1, |_| true, &mut rng),
             None
         );
         assert_eq!(
-            levelling.draw_taker(SiteId(1), &[SiteId(1)], &rule, 1, false, &mut rng),
+            levelling.draw_taker(SiteId(1), &[SiteId(1)], &rule, 1, |_| true, &mut rng),
             None,
             "the other is not emptier enough"
         );
@@ -279,7 +284,7 @@ mod tests {
                 for (giver, bytes) in levelling.givers() {
                     for _ in 0..bytes.div_ceil(u64::from(LEN)) {
                         let holders = [giver, SiteId(1), SiteId(6)];
-                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], &rule, LEN, false, &mut rng) else {
+                        let Some(taker) = levelling.draw_taker(giver, &holders[..1], &rule, LEN, |_| true, &mut rng) else {
                             break;
                         };
                         prop_assert!(taker != giver && taker.0 != 100);
