@@ -56,7 +56,6 @@ async fn a_drained_site_is_emptied_and_takes_nothing() {
     assert_eq!(progress.givers[0], (SiteId(1), OBJECTS as u64 * CHUNK));
 }
 
-/// The fifth site of its rack may hold another chunk of a member's own stripe: then it goes to another rack of its group that has room.
 #[tokio::test(start_paused = true)]
 async fn a_drained_site_is_emptied_of_members_of_wide_stripes() {
     for site in [0, 7, 14, 21] {
