@@ -96,9 +96,6 @@ impl Shared {
                 return Ok(Found::Object { head, range, bytes: stream::empty().boxed(), is_hit: None });
             }
             if most.is_some_and(|most| range.end - range.start > most) {
-                // It may be read much later.
-                let mut run = run;
-                run.iter_mut().for_each(Run::give_up_claims);
                 return Ok(Found::Larger((head, run)));
             }
             let blocks = origin.blocks(key, &head.etag, head.size);

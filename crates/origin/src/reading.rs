@@ -379,12 +379,6 @@ async fn next_bytes(runtime: &Runtime, run: &mut Run) -> Result<Bytes, String> {
 }
 
 impl Run {
-    /// Leaves the filling of blocks to others until it is read.
-    pub(crate) fn give_up_claims(&mut self) {
-        self.claims.clear();
-        self.looked_to = 0;
-    }
-
     /// The run, if it is wanted: who fills its first block reads it; a block that is in memory, or on its way, is read there.
     pub(crate) async fn settle(mut self, shared: &Shared, object: &Object) -> Option<Self> {
         let number = self.at / object.blocks.len;
