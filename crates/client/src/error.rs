@@ -82,6 +82,9 @@ pub enum ClientError {
     /// A checksum's text or combination is not valid.
     #[error("{0}")]
     InvalidRequest(String),
+    /// A request's document is not what the operation takes.
+    #[error("{0}")]
+    MalformedDocument(String),
     /// An argument is out of its domain.
     #[error("{0}")]
     InvalidArgument(String),

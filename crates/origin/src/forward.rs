@@ -113,7 +113,7 @@ fn names(query: &str) -> impl Iterator<Item = String> {
 /// The objects of which a request changes the bytes, or what GET says of them.
 ///
 /// # Errors
-/// [`ClientError::InvalidRequest`] for a document that is none.
+/// [`ClientError::MalformedDocument`] for a document that is none, or deletes too many.
 fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
     let has = |wanted: &str| names(&request.query).any(|name| name == wanted);
     if request.key.is_empty() {
@@ -123,10 +123,10 @@ fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
         }
         let text = std::str::from_utf8(document).unwrap_or_default();
         let deletes: Deletes = quick_xml::de::from_str(text)
-            .map_err(|error| ClientError::InvalidRequest(format!("the document is no Delete: {error}")))?;
+            .map_err(|error| ClientError::MalformedDocument(format!("the document is no Delete: {error}")))?;
         if deletes.objects.len() > MOST_DELETED {
             let reason = format!("{} keys are deleted; at most {MOST_DELETED} may be", deletes.objects.len());
-            return Err(ClientError::InvalidRequest(reason));
+            return Err(ClientError::MalformedDocument(reason));
         }
         let keys: BTreeSet<String> = deletes.objects.into_iter().map(|deleted| deleted.key).collect();
         return Ok(keys.into_iter().collect());

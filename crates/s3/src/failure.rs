@@ -46,6 +46,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
         E::IncompleteBody { .. } | E::Body(_) => (StatusCode::BAD_REQUEST, "IncompleteBody"),
         E::BadDigest(_) => (StatusCode::BAD_REQUEST, "BadDigest"),
         E::InvalidRequest(_) => (StatusCode::BAD_REQUEST, "InvalidRequest"),
+        E::MalformedDocument(_) => (StatusCode::BAD_REQUEST, "MalformedXML"),
         E::InvalidArgument(_) => (StatusCode::BAD_REQUEST, "InvalidArgument"),
         E::InvalidRange { .. } => (StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange"),
         E::PreconditionFailed(_) => (StatusCode::PRECONDITION_FAILED, "PreconditionFailed"),
