@@ -1,5 +1,5 @@
-//! What a home has answered. It may grant the right to fill blocks, and whoever asked may be gone by then: others would then wait in
-//! vain until the grant expires.
+//! A home's answer to a gateway. It may grant the right to fill blocks, and the reader that asked may be gone by then. Such a grant is
+//! given up at once: otherwise other readers would wait until it expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use striate_runtime::Runtime;
 use striate_site::{Site, SiteError, Standing, Tend, TendMatter, Tended};
 use tokio::sync::oneshot;
 
-/// An answer that has not come by then does not come: the grants in it have expired.
+/// Grants expire after this time, so a later answer is of no use.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// A home's answer. Where nobody takes it, what it grants is given up.
+/// A home's answer. Dropped without [`Answer::take`], it gives up what it grants.
 pub(crate) struct Answer {
     runtime: Runtime,
     site: Arc<dyn Site>,
@@ -20,7 +20,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Asks a home. The answer is waited for also when whoever asked does not wait any more.
+    /// Asks a home. A task waits for the answer even if the caller stops waiting.
     pub(crate) fn wait_for(
         runtime: Runtime,
         site: Arc<dyn Site>,

@@ -677,8 +677,8 @@ pub struct EncodeNodeArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     long_about = "Change ranges of a wide stripe's data chunks on real processes in racks, and the parities with them.\n\n\
-        Each change is made in five ways, one after the other, each on stripes of its own, once to open connections and once measured. This process is the client, in the last of the \
-        racks. Told are the time of each change, the bytes that must cross racks, and those that the links have counted.",
+        Each change is made in five ways, one after the other, each on stripes of its own: once to open connections, and once \
+        measured. This process is the client, in the last of the racks. Told are the time of each change, the bytes that must cross racks, and those that the links have counted.",
     after_long_help = "Example:\n  \
         striate-lab wide-update --code 'wide(20,5,3)' --update-kib 4 --host rack0,10.77.0.10,veth0 --host …"
 )]

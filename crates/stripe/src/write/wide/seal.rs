@@ -347,7 +347,7 @@ async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> 
         });
     }
     let Some(generation) = change.open(&places).await? else { return Ok(()) };
-    // Together: a member is read from its disk once, and for the other parities from what the system still has of it.
+    // Together: the trees fill each other's pauses, and read a member while the system's cache still has it.
     change.make_together(places.len());
     let making = places.iter().map(|&(index, site)| make_parity(writes, &change, index, site, generation));
     if let Err(error) = try_join_all(making).await {
