@@ -57,6 +57,8 @@ pub async fn seal(cluster: &Cluster, stripes: &Stripes, packer: &Packer) -> Resu
     let Some(profile) = cluster.wide_profile() else { return Ok(()) };
     let options = SealOptions {
         patience: Duration::ZERO,
+        // A bucket is sealed in several pieces.
+        together: 2,
         ..SealOptions::new(profile, cluster.draw_time(COLD_AFTER.0, COLD_AFTER.1))
     };
     let goes_on = &mut |_: &_| match cluster.moves_chunks() {

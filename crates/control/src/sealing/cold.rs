@@ -7,23 +7,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use striate_core::{Profile, SiteId, StripeId};
+use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
-use striate_meta::records::{Location, Object, Stripe, object::Body};
+use striate_meta::records::{Location, Stripe};
 use striate_plan::OpenPartition;
 use striate_stripe::{StripeError, Stripes, wide_of};
 
 use super::SealOptions;
 use super::balance::InRacks;
 use super::local_parities::Changing;
-use super::target::{Living, Target};
-use crate::object_stripes::stripes_of;
-use crate::rows::Rows;
+use super::survey::ColdStripe;
 
-/// Records of stripes read together.
+/// Records of stripes counted together.
 const PAGE: usize = 300;
 /// Shorter chunks are not sealed: their rows would cost more than their parities. The packer makes partitions of small objects.
-const SHORTEST: u32 = 64 << 10;
+pub(super) const SHORTEST: u32 = 64 << 10;
 
 /// Partitions that may share a wide stripe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,15 +32,6 @@ pub(super) struct Alike {
     pub(super) lens: LengthClass,
 }
 
-/// A stripe that is cold: the wide profile that its data chunks come under, and since when it is cold.
-#[derive(Clone, Copy)]
-struct ColdStripe {
-    id: StripeId,
-    living_bytes: u64,
-    profile: Profile,
-    since_ms: u64,
-}
-
 /// The cold part of a bucket.
 #[derive(Default)]
 pub(super) struct Cold {
@@ -50,7 +39,7 @@ pub(super) struct Cold {
     pub(super) pools: BTreeMap<Alike, Vec<OpenPartition>>,
     /// Data chunks that are cold, sealed or not, by profile and rack.
     pub(super) in_racks: BTreeMap<String, InRacks>,
-    /// The lengths in bytes of the chunks of cold stripes.
+    /// The lengths in bytes of the chunks of stripes that have partitions in the pools.
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
     /// Wide stripes that some are in.
     pub(super) wide: BTreeSet<StripeId>,
@@ -58,6 +47,12 @@ pub(super) struct Cold {
     pub(super) changing: Changing,
     /// Cold stripes that have parities although all their data chunks are in wide stripes: they were hot.
     pub(super) cooled: Vec<StripeId>,
+    /// The stripes that are cold.
+    pub(super) stripes: u64,
+    /// Of these, stripes that have all their data chunks in wide stripes, as far as they are counted.
+    pub(super) sealed: u64,
+    /// And some of them.
+    pub(super) half_sealed: u64,
     /// Objects that are cold, and not in stripes that are sealed: too small, and not packed.
     pub(super) small_objects: u64,
     /// Their bytes.
@@ -77,106 +72,57 @@ impl LengthClass {
 }
 
 impl Cold {
-    /// Looks through the rows of a bucket's objects, and the records of the stripes that they name.
+    /// Reads the records of stripes that are cold by their objects, and takes note of their data chunks. Answers how many partitions have
+    /// come into the pools.
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub(super) async fn find(
-        stripes: &Stripes,
-        bucket: &str,
-        options: &SealOptions,
-    ) -> Result<Self, StripeError> {
-        let now_ms = stripes.runtime().wall_time().as_millis() as u64;
-        let mut cold = Self::default();
-        let living = cold.walk(stripes, bucket, options, now_ms).await?;
-        let is_cold = |(id, of): (StripeId, Living)| {
-            let (profile, since_ms) = of.sealed_as(options, now_ms)?;
-            Some(ColdStripe { id, living_bytes: of.bytes, profile, since_ms })
-        };
-        let of_cold: Vec<ColdStripe> = living.into_iter().filter_map(is_cold).collect();
-        let overdue_ms = now_ms.saturating_sub(options.patience.as_millis() as u64);
-        for page in of_cold.chunks(PAGE) {
-            cold.look_at(stripes, page, options, overdue_ms).await?;
-        }
-        Ok(cold)
-    }
-
-    /// What lives in each stripe that the objects of a bucket name.
-    async fn walk(
-        &mut self,
-        stripes: &Stripes,
-        bucket: &str,
-        options: &SealOptions,
-        now_ms: u64,
-    ) -> Result<BTreeMap<StripeId, Living>, StripeError> {
-        let mut living: BTreeMap<StripeId, Living> = BTreeMap::new();
-        let mut rows = Rows::with_prefix(&keys::objects(bucket));
-        while let Some(page) = rows.next(stripes).await? {
-            for row in page {
-                let object: Object = row.record()?;
-                let Some(body) = &object.body else { continue };
-                let target = Target::of(&object, options);
-                let is_cold = target.is_cold(now_ms);
-                // What is not cold keeps the others warm that share its stripe; large objects share none.
-                if !is_cold && !matches!(body, Body::Extent(_)) {
-                    continue;
-                }
-                let mut add = |id: StripeId, len: u32| {
-                    let of = living.entry(id).and_modify(|of| of.add(len, &object, target));
-                    of.or_insert_with(|| Living::new(len, &object, target));
-                };
-                stripes_of(stripes, body, &mut add).await?;
-                if is_cold && matches!(body, Body::Blocks(_)) && object.size < u64::from(SHORTEST) {
-                    self.small_objects += 1;
-                    self.small_bytes += object.size;
-                }
-            }
-        }
-        Ok(living)
-    }
-
-    async fn look_at(
+    pub(super) async fn look_at(
         &mut self,
         stripes: &Stripes,
         page: &[ColdStripe],
         options: &SealOptions,
-        overdue_ms: u64,
-    ) -> Result<(), StripeError> {
+        now_ms: u64,
+    ) -> Result<usize, StripeError> {
         let rows_of =
             |key: fn(StripeId) -> bytes::Bytes| page.iter().map(|of| key(of.id)).collect::<Vec<_>>();
         let meta = stripes.meta();
         let records = meta.get_many(&rows_of(keys::stripe)).await?;
         let debts = meta.get_many(&rows_of(keys::debt)).await?;
         let intents = meta.get_many(&rows_of(|id| keys::intent(id.writer(), id.sequence()))).await?;
+        let overdue_ms = now_ms.saturating_sub(options.patience.as_millis() as u64);
+        let mut added = 0;
         for (((of, row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
-            let (Some(row), None, None) = (row, debt, intent) else { continue };
+            let (Some(row), None) = (row, debt) else { continue };
             let record: Stripe = row.record()?;
-            if record.chunk_len >= SHORTEST && !record.dead && record.members.is_empty() {
-                self.add(stripes, of, &record, (options, overdue_ms))?;
+            // Rows are still being switched to a group under its own intent; an intent of other stripes is for many, and says nothing.
+            let is_being_named = intent.is_some() && record.packed_bytes > 0;
+            if !is_being_named && record.chunk_len >= SHORTEST && !record.dead && record.members.is_empty() {
+                added += self.add(stripes, of, &record, (options, overdue_ms))?;
             }
         }
-        Ok(())
+        Ok(added)
     }
 
-    /// Takes note of a stripe's data chunks, unless it is worn, or hot.
+    /// Takes note of a stripe's data chunks, unless it is worn, or hot. Answers how many of them wait.
     fn add(
         &mut self,
         stripes: &Stripes,
         &ColdStripe { id, living_bytes, profile, since_ms }: &ColdStripe,
         record: &Stripe,
         (options, overdue_ms): (&SealOptions, u64),
-    ) -> Result<(), StripeError> {
+    ) -> Result<usize, StripeError> {
         let dead = record.packed_bytes.saturating_sub(living_bytes);
         let is_worn = dead as f64 > options.dead_share * record.packed_bytes as f64;
         let dead_share = dead as f64 / record.packed_bytes.max(1) as f64;
         // Worn stripes are rewritten as a whole.
         self.changing.expect(record, if is_worn { 1.0 } else { dead_share });
         if is_worn || !record.copies.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
+        self.stripes += 1;
         let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
         let data = &record.locations[..k];
-        self.chunk_lens.insert(id, record.chunk_len);
         self.wide.extend(data.iter().filter_map(wide_of).map(|(wide, _)| wide));
         let in_racks = self.in_racks.entry(profile.to_string()).or_default();
         for site in data.iter().filter_map(|at| stripes.site(SiteId(at.site))) {
@@ -184,9 +130,12 @@ impl Cold {
         }
         let free = |(_, at): &(usize, &Location)| wide_of(at).is_none();
         let free: Vec<(usize, &Location)> = data.iter().enumerate().filter(free).collect();
-        if free.is_empty() && !record.dropped {
-            self.cooled.push(id);
+        if free.is_empty() {
+            self.sealed += 1;
+            self.cooled.extend((!record.dropped).then_some(id));
+            return Ok(0);
         }
+        self.chunk_lens.insert(id, record.chunk_len);
         let waiting = free.iter().filter_map(|&(index, at)| {
             let site = SiteId(at.site);
             Some(OpenPartition {
@@ -199,17 +148,35 @@ impl Cold {
             })
         });
         let alike = Alike { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
-        self.pools.entry(alike).or_default().extend(waiting);
-        Ok(())
+        let pool = self.pools.entry(alike).or_default();
+        let before = pool.len();
+        pool.extend(waiting);
+        Ok(pool.len() - before)
     }
 
-    /// How many cold stripes are in wide stripes with all their data chunks, and with some.
+    /// Counts the cold stripes of which no partition is in a pool any more, and forgets them.
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub(super) async fn count(&self, stripes: &Stripes) -> Result<(u64, u64), StripeError> {
-        let (mut sealed, mut half_sealed) = (0, 0);
-        let ids: Vec<StripeId> = self.chunk_lens.keys().copied().collect();
+    pub(super) async fn count_done(&mut self, stripes: &Stripes) -> Result<(), StripeError> {
+        let waiting: BTreeSet<StripeId> = self.pools.values().flatten().map(|of| of.partition.0).collect();
+        let is_done = |id: &StripeId| !waiting.contains(id);
+        let done: Vec<StripeId> = self.chunk_lens.keys().copied().filter(is_done).collect();
+        self.chunk_lens.retain(|id, _| waiting.contains(id));
+        self.count(stripes, &done).await
+    }
+
+    /// Counts the cold stripes of which partitions wait.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(super) async fn count_waiting(&mut self, stripes: &Stripes) -> Result<(), StripeError> {
+        let rest: Vec<StripeId> = std::mem::take(&mut self.chunk_lens).into_keys().collect();
+        self.count(stripes, &rest).await
+    }
+
+    /// Whether stripes are in wide stripes with all their data chunks, or with some.
+    async fn count(&mut self, stripes: &Stripes, ids: &[StripeId]) -> Result<(), StripeError> {
         for page in ids.chunks(PAGE) {
             let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
             for row in stripes.meta().get_many(&keys).await?.into_iter().flatten() {
@@ -217,12 +184,12 @@ impl Cold {
                 let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
                 match record.locations[..k].iter().filter(|at| wide_of(at).is_some()).count() {
                     0 => {}
-                    claimed if claimed == k => sealed += 1,
-                    _ => half_sealed += 1,
+                    claimed if claimed == k => self.sealed += 1,
+                    _ => self.half_sealed += 1,
                 }
             }
         }
-        Ok((sealed, half_sealed))
+        Ok(())
     }
 }
 

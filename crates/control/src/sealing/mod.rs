@@ -6,7 +6,7 @@
 //!
 //! - [`balance`]: whether racks suit the profiles.
 //! - [`target`]: into which wide stripes, and when: by storage classes and by age.
-//! - [`cold`]: what is cold of a bucket.
+//! - [`survey`] walks over a bucket's rows, and [`cold`] is what it has found of cold stripes.
 //! - [`local_parities`]: they go to the racks that are expected to change most.
 //! - [`vacancies`]: places of dead members, and holes, are given to others.
 //!
@@ -16,16 +16,17 @@
 mod balance;
 mod cold;
 mod local_parities;
+mod survey;
 mod target;
 mod vacancies;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use striate_core::{Layout, Profile, SiteId, StorageClass, StripeId, formats};
+use striate_core::{Layout, Profile, RackId, SiteId, StorageClass, StripeId, formats};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
@@ -37,6 +38,7 @@ pub use self::balance::cold_warnings;
 use self::balance::warnings;
 use self::cold::Cold;
 use self::local_parities::swap_local_parities;
+use self::survey::Survey;
 use self::vacancies::{dead_stripes, fill_vacancies};
 use crate::pack_journal::write_sealed;
 use crate::rows::Rows;
@@ -46,6 +48,8 @@ use crate::verify::put_stripe_in_debt;
 const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
 /// A stripe of whose objects' bytes more than this share is dead is repacked first.
 const DEAD_SHARE: f64 = 0.25;
+/// Partitions of so many wide stripes are looked at together.
+const TOGETHER: usize = 64;
 /// After so many wide stripes that were given up a look ends: something is amiss with more than some partitions.
 const MOST_GIVEN_UP: u64 = 3;
 /// Of so many positions of a wide stripe one may have no member.
@@ -65,13 +69,21 @@ pub struct SealOptions {
     /// A partition of objects that are cold for so long more waits too long: for its sake a wide stripe may have holes, one position
     /// in 16.
     pub patience: Duration,
+    /// Partitions of so many wide stripes are looked at together: more are chosen from better, and take more memory.
+    pub together: usize,
 }
 
 impl SealOptions {
     /// Into `profile`, as soon as nothing has changed for `cold_after`.
     pub fn new(profile: Profile, cold_after: Duration) -> Self {
-        let classes = BTreeMap::new();
-        Self { cold_profile: Some(profile), cold_after, classes, dead_share: DEAD_SHARE, patience: PATIENCE }
+        Self {
+            cold_profile: Some(profile),
+            cold_after,
+            classes: BTreeMap::new(),
+            dead_share: DEAD_SHARE,
+            patience: PATIENCE,
+            together: TOGETHER,
+        }
     }
 
     /// The same, and objects of `class` at once into `profile`.
@@ -130,15 +142,6 @@ pub struct SealReport {
     pub not_packed_bytes: u64,
 }
 
-impl SealReport {
-    async fn count(&mut self, stripes: &Stripes, cold: &Cold) -> Result<(), StripeError> {
-        self.cold_stripes = cold.chunk_lens.len() as u64;
-        (self.sealed_stripes, self.half_sealed) = cold.count(stripes).await?;
-        (self.not_packed, self.not_packed_bytes) = (cold.small_objects, cold.small_bytes);
-        Ok(())
-    }
-}
-
 /// Told after each wide stripe what was done until then; ends the run by `Break`.
 pub type TellSealed<'a> = &'a mut (dyn FnMut(&SealReport) -> ControlFlow<()> + Send);
 
@@ -190,31 +193,26 @@ pub fn seal_bucket<'a>(
 ) -> BoxFuture<'a, Result<SealReport, StripeError>> {
     Box::pin(async move {
         check(stripes, options)?;
-        let mut cold = Cold::find(stripes, bucket, options).await?;
-        let mut run = Run { stripes, packer, report: SealReport::default(), waiting: Vec::new() };
-        for &id in &cold.cooled {
-            stripes.drop_narrow_parities(id).await?;
+        let mut most_k = 0;
+        for profile in options.profiles() {
+            most_k = most_k.max(geometry_of(&profile)?.k());
         }
-        let dead = dead_stripes(stripes).await?;
-        dead.iter().for_each(|of| cold.changing.expect(&of.record, 1.0));
-        // Before what is dead leaves: that is the change that they are to be near.
-        run.report.swapped = swap_local_parities(stripes, &cold.changing).await?;
-        run.report.replaced = fill_vacancies(stripes, &mut cold, &dead).await?;
-        for (of, pool) in std::mem::take(&mut cold.pools) {
-            let profile = stripes.profiles().parse(&of.profile)?;
-            if run.seal(profile, &cold.chunk_lens, pool, tell).await?.is_break() {
+        let mut survey = Survey::new(stripes, bucket, options);
+        let mut run = Run::new(stripes, packer, options.together);
+        loop {
+            let is_last = !survey.go_on(&mut run.cold, options.together * most_k).await?;
+            if is_last {
+                run.tend().await?;
+            }
+            if run.seal(tell).await?.is_break() {
+                // What was not looked at is not known: what is told of the bucket stays as it was.
+                return Ok(run.report);
+            }
+            if is_last {
                 break;
             }
         }
-        packer.partitions_wait(bucket, run.waiting.into_iter());
-        run.report.count(stripes, &cold).await?;
-        for profile in options.profiles() {
-            let in_racks = cold.in_racks.remove(&profile.to_string()).unwrap_or_default();
-            let racks = stripes.rack_count();
-            run.report.warnings.extend(warnings(&geometry_of(&profile)?, racks, &in_racks));
-        }
-        write_sealed(stripes, bucket, options, &run.report).await?;
-        Ok(run.report)
+        run.finish(bucket, options).await
     })
 }
 
@@ -232,6 +230,21 @@ fn take_siblings(pool: &mut [OpenPartition], taken: &BTreeSet<Partition>) {
     }
 }
 
+/// Keeps at most `most` of the partitions of each rack, and counts the others by site: a rack that has more of them than wide stripes take
+/// is not to fill the memory.
+fn keep_of_racks(pool: &mut Vec<OpenPartition>, most: usize, others: &mut HashMap<SiteId, usize>) {
+    let mut of_racks: BTreeMap<RackId, usize> = BTreeMap::new();
+    pool.retain(|of| {
+        let kept = of_racks.entry(of.rack.clone()).or_default();
+        *kept += 1;
+        let is_kept = *kept <= most;
+        if !is_kept {
+            *others.entry(of.site).or_default() += 1;
+        }
+        is_kept
+    });
+}
+
 /// What a bucket says of what is cold, by its age and by its storage class; `None`: nothing.
 ///
 /// # Errors
@@ -247,8 +260,14 @@ pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>
     let cold = bucket.cold.as_ref();
     let cold_profile = cold.map(|cold| stripes.profiles().parse(&cold.profile)).transpose()?;
     let cold_after = Duration::from_secs(cold.map_or(0, |cold| cold.after_s));
-    let options =
-        SealOptions { cold_profile, cold_after, classes, dead_share: DEAD_SHARE, patience: PATIENCE };
+    let options = SealOptions {
+        cold_profile,
+        cold_after,
+        classes,
+        dead_share: DEAD_SHARE,
+        patience: PATIENCE,
+        together: TOGETHER,
+    };
     Ok((!options.profiles().is_empty()).then_some(options))
 }
 
@@ -277,47 +296,101 @@ fn held_up(profile: &Profile, why_not: &NotSealed, away: usize) -> String {
 struct Run<'a> {
     stripes: &'a Stripes,
     packer: &'a Packer,
+    /// Of so many wide stripes partitions are kept that wait.
+    together: usize,
+    /// What was found, less what is sealed.
+    cold: Cold,
     report: SealReport,
-    /// The sites of partitions that wait.
-    waiting: Vec<SiteId>,
+    /// The sites of partitions that wait and are kept no more.
+    waiting: HashMap<SiteId, usize>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(stripes: &'a Stripes, packer: &'a Packer, together: usize) -> Self {
+        let (cold, report, waiting) = (Cold::default(), SealReport::default(), HashMap::new());
+        Self { stripes, packer, together, cold, report, waiting }
+    }
+
+    /// Brings what is sealed to where it should be, when all is known that is expected to change.
+    async fn tend(&mut self) -> Result<(), StripeError> {
+        for &id in &self.cold.cooled {
+            self.stripes.drop_narrow_parities(id).await?;
+        }
+        let dead = dead_stripes(self.stripes).await?;
+        dead.iter().for_each(|of| self.cold.changing.expect(&of.record, 1.0));
+        // Before what is dead leaves: that is the change that they are to be near.
+        self.report.swapped = swap_local_parities(self.stripes, &self.cold.changing).await?;
+        self.report.replaced = fill_vacancies(self.stripes, &mut self.cold, &dead).await?;
+        Ok(())
+    }
+
+    /// Seals what fills wide stripes, of each pool.
+    async fn seal(&mut self, tell: TellSealed<'_>) -> Result<ControlFlow<()>, StripeError> {
+        let mut flow = ControlFlow::Continue(());
+        for (of, mut pool) in std::mem::take(&mut self.cold.pools) {
+            let profile = self.stripes.profiles().parse(&of.profile)?;
+            if flow.is_continue() && self.report.given_up < MOST_GIVEN_UP {
+                flow = self.seal_pool(&profile, &mut pool, tell).await?;
+            }
+            keep_of_racks(&mut pool, self.together * geometry_of(&profile)?.c(), &mut self.waiting);
+            self.cold.pools.insert(of, pool);
+        }
+        self.cold.count_done(self.stripes).await?;
+        Ok(flow)
+    }
+
+    /// Writes down what was done, and what waits.
+    async fn finish(mut self, bucket: &str, options: &SealOptions) -> Result<SealReport, StripeError> {
+        for of in self.cold.pools.values().flatten() {
+            *self.waiting.entry(of.site).or_default() += 1;
+        }
+        let (cold, report) = (&mut self.cold, &mut self.report);
+        cold.count_waiting(self.stripes).await?;
+        report.cold_stripes = cold.stripes;
+        (report.sealed_stripes, report.half_sealed) = (cold.sealed, cold.half_sealed);
+        (report.not_packed, report.not_packed_bytes) = (cold.small_objects, cold.small_bytes);
+        report.waiting = self.waiting.values().sum::<usize>() as u64;
+        self.packer.partitions_wait(bucket, self.waiting);
+        for profile in options.profiles() {
+            let in_racks = cold.in_racks.remove(&profile.to_string()).unwrap_or_default();
+            report.warnings.extend(warnings(&geometry_of(&profile)?, self.stripes.rack_count(), &in_racks));
+        }
+        write_sealed(self.stripes, bucket, options, report).await?;
+        Ok(self.report)
+    }
+
     /// Seals what fills wide stripes of a profile.
-    async fn seal(
+    async fn seal_pool(
         &mut self,
-        profile: Profile,
-        chunk_lens: &BTreeMap<StripeId, u32>,
-        mut pool: Vec<OpenPartition>,
+        profile: &Profile,
+        pool: &mut Vec<OpenPartition>,
         tell: TellSealed<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
-        let geometry = geometry_of(&profile)?;
-        let mut flow = ControlFlow::Continue(());
-        while flow.is_continue() {
+        let geometry = geometry_of(profile)?;
+        loop {
             let (sites, most_holes) = (self.stripes.candidates(), geometry.k() / POSITIONS_A_HOLE);
-            let there = self.answering(&pool);
+            let there = self.answering(pool);
             let plan = match plan_sealing(&geometry, &there, &sites, most_holes) {
                 Ok(plan) => plan,
                 Err(why_not) => {
                     let away = pool.len() - there.len();
                     // Fewer than a wide stripe takes wait for more.
                     if away > 0 || !matches!(why_not, NotSealed::TooFewPartitions { .. }) {
-                        self.report.held_up = Some(held_up(&profile, &why_not, away));
+                        self.report.held_up = Some(held_up(profile, &why_not, away));
                     }
-                    break;
+                    return Ok(ControlFlow::Continue(()));
                 }
             };
             let taken: BTreeSet<Partition> = plan.members.iter().flatten().map(|of| of.partition).collect();
             pool.retain(|of| !taken.contains(&of.partition));
-            take_siblings(&mut pool, &taken);
-            if !self.seal_one(profile, chunk_lens, &plan).await? && self.report.given_up >= MOST_GIVEN_UP {
-                break;
+            take_siblings(pool, &taken);
+            if !self.seal_one(profile, &plan).await? && self.report.given_up >= MOST_GIVEN_UP {
+                return Ok(ControlFlow::Continue(()));
             }
-            flow = tell(&self.report);
+            if tell(&self.report).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        self.report.waiting += pool.len() as u64;
-        self.waiting.extend(pool.iter().map(|of| of.site));
-        Ok(flow)
     }
 
     /// Partitions on sites that answer. A wide stripe with others could not be made now.
@@ -329,19 +402,16 @@ impl Run<'_> {
     }
 
     /// `false` where it cannot be made now.
-    async fn seal_one(
-        &mut self,
-        profile: Profile,
-        chunk_lens: &BTreeMap<StripeId, u32>,
-        chosen: &SealingPlan,
-    ) -> Result<bool, StripeError> {
+    async fn seal_one(&mut self, profile: &Profile, chosen: &SealingPlan) -> Result<bool, StripeError> {
+        let chunk_lens = &self.cold.chunk_lens;
         let lens =
             || chosen.members.iter().flatten().filter_map(|of| chunk_lens.get(&of.partition.0).copied());
-        let chunk_len = lens().max().unwrap_or_default();
+        let (chunk_len, bytes) = (lens().max().unwrap_or_default(), lens().map(u64::from).sum::<u64>());
         let of = |member: &Option<WideMember>| {
             member.map(|WideMember { partition: (stripe, index), .. }| (stripe, usize::from(index)))
         };
-        let plan = WidePlan { profile, chunk_len, members: chosen.members.iter().map(of).collect() };
+        let plan =
+            WidePlan { profile: *profile, chunk_len, members: chosen.members.iter().map(of).collect() };
         // Members that have changed since they were looked at are looked at again the next time.
         let Some(id) = self.packer.begin_wide(&plan).await? else { return Ok(true) };
         let (step, reason) = advance(self.stripes, id).await?;
@@ -350,7 +420,7 @@ impl Run<'_> {
                 let count = plan.members.iter().flatten().count() as u64;
                 self.report.sealed += 1;
                 self.report.members += count;
-                self.report.bytes += lens().map(u64::from).sum::<u64>();
+                self.report.bytes += bytes;
                 tracing::info!(wide = %id, members = count, "partitions were sealed");
                 Ok(true)
             }

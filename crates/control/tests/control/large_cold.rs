@@ -14,7 +14,7 @@ use striate_core::{Layout, SiteId};
 use striate_meta::records::Stripe;
 use striate_meta::{ScanRange, keys};
 use striate_site::Site;
-use striate_stripe::{Packer, file_of, is_hole};
+use striate_stripe::{Packer, file_of, is_hole, wide_of};
 
 use crate::cluster::{Cluster, OneShot, content, go_on};
 use crate::sealing::WIDE;
@@ -95,7 +95,10 @@ impl Large {
     }
 
     async fn seal(&self) -> SealReport {
-        let options = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+        self.seal_with(SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO)).await
+    }
+
+    async fn seal_with(&self, options: SealOptions) -> SealReport {
         let stripes = self.cluster.client.stripes();
         seal_bucket(stripes, &self.packer, BUCKET, &options, &mut go_on).await.unwrap()
     }
@@ -215,4 +218,39 @@ async fn they_are_sealed_and_no_row_of_an_object_a_block_or_a_part_changes() {
     }));
     let verified = verify(&stripes, go_on).await.unwrap();
     assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_is_sealed_piece_by_piece_and_counted_as_a_whole() {
+    let large = Large::start().await;
+    let whole = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+    let pieces = SealOptions { together: 1, ..whole.clone() };
+    large.collect().await;
+    let report = large.seal_with(pieces.clone()).await;
+    assert!(report.sealed >= 4 && report.given_up == 0, "{report:?}");
+    // What the report says is what the records say.
+    let (mut cold, mut sealed, mut half_sealed, mut waiting) = (0, 0, 0, 0);
+    for (_, record) in large.cluster.stripes().await {
+        if record.members.is_empty() && record.chunk_len >= 64 << 10 {
+            let open = record.locations[..4].iter().filter(|at| wide_of(at).is_none()).count() as u64;
+            cold += 1;
+            sealed += u64::from(open == 0);
+            half_sealed += u64::from((1..4).contains(&open));
+            waiting += open;
+        }
+    }
+    assert_eq!((report.cold_stripes, report.sealed_stripes), (cold, sealed), "{report:?}");
+    assert_eq!((report.half_sealed, report.waiting), (half_sealed, waiting), "{report:?}");
+    assert!(half_sealed > 0 && waiting > 3 * 6, "racks hold more than is kept of them: {report:?}");
+    // What was put off comes the next time.
+    let mut sealed = report.sealed;
+    loop {
+        let again = large.seal_with(pieces.clone()).await;
+        sealed += again.sealed;
+        if again.sealed == 0 {
+            break;
+        }
+    }
+    assert!(large.seal_with(whole).await.sealed <= 1 && sealed >= 8, "{sealed} were sealed piece by piece");
+    large.assert_reads().await;
 }

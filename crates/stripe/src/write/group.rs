@@ -9,6 +9,7 @@
 //! site, out of the partitions at theirs; its checksum is known from those of its terms ([`SumChecksum`]), so that nothing
 //! else is stored.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -107,8 +108,8 @@ impl Packer {
         self.names.get_or_try_init(open).await
     }
 
-    /// Sealing has left these partitions of a bucket waiting for others, one entry each: new groups go to other racks rather.
-    pub fn partitions_wait(&self, bucket: &str, at: impl Iterator<Item = SiteId>) {
+    /// Sealing has left so many partitions of a bucket waiting for others, by site: new groups go to other racks rather.
+    pub fn partitions_wait(&self, bucket: &str, at: HashMap<SiteId, usize>) {
         self.waiting.were_left(bucket, at);
     }
 

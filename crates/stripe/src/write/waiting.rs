@@ -18,10 +18,8 @@ struct Counts {
 }
 
 impl Waiting {
-    /// Sealing has left these partitions of a bucket, one entry each.
-    pub(super) fn were_left(&self, bucket: &str, at: impl Iterator<Item = SiteId>) {
-        let mut of_bucket: HashMap<SiteId, usize> = HashMap::new();
-        at.for_each(|site| *of_bucket.entry(site).or_default() += 1);
+    /// Sealing has left so many partitions of a bucket, by site.
+    pub(super) fn were_left(&self, bucket: &str, of_bucket: HashMap<SiteId, usize>) {
         let mut counts = self.0.lock();
         // What was begun is among them, or is sealed, or is not cold.
         counts.begun.clear();
@@ -68,12 +66,12 @@ mod tests {
         let waiting = Waiting::default();
         waiting.begin(&[SiteId(1)]);
         assert_eq!(waiting.at(&candidates), None, "nothing is ever sealed here");
-        waiting.were_left("one", [1, 1, 3].map(SiteId).into_iter());
-        waiting.were_left("two", [2].map(SiteId).into_iter());
+        waiting.were_left("one", HashMap::from([(SiteId(1), 2), (SiteId(3), 1)]));
+        waiting.were_left("two", HashMap::from([(SiteId(2), 1)]));
         waiting.begin(&[3, 3].map(SiteId));
         let at = waiting.at(&candidates).unwrap();
         assert_eq!([1, 2, 3].map(|site| at[&SiteId(site)]), [(3, 2), (3, 1), (3, 3)]);
-        waiting.were_left("one", std::iter::empty());
+        waiting.were_left("one", HashMap::new());
         let at = waiting.at(&candidates).unwrap();
         assert_eq!([1, 2, 3].map(|site| at[&SiteId(site)]), [(1, 0), (1, 1), (0, 0)]);
     }
