@@ -12,7 +12,7 @@ use striate_core::{Profile, Tier};
 use striate_meta::records::{BlockList, Manifest, ManifestSegment, MemoryBlocks, object, upload_part};
 use striate_meta::{MetaError, Transaction};
 use striate_runtime::JoinHandle;
-use striate_stripe::{MemoryBlock, Neighbours, PutSession, SegmentWriter, Share, StoredBlock};
+use striate_stripe::{MemoryBlock, Neighbours, PutSession, SegmentWriter, Share, StoredBlock, StripeError};
 
 use crate::commit::CommitFailure;
 use crate::digest::{BodyDigests, Digests};
@@ -334,8 +334,15 @@ impl Striped {
     }
 
     /// To be called before the commit.
-    pub(crate) fn committing(&mut self) {
+    ///
+    /// # Errors
+    /// When the metadata store fails: then nothing may be committed.
+    pub(crate) async fn committing(&mut self) -> Result<(), StripeError> {
+        if let Blocks::Listed(blocks) = &self.blocks {
+            self.session.ensure_placed(blocks).await?;
+        }
         self.session.committing();
+        Ok(())
     }
 
     /// After the commit: keeps the blocks, gives them up, or leaves them to the collector.
@@ -401,9 +408,13 @@ impl Stored {
     }
 
     /// See [`Striped::committing`].
-    pub(crate) fn committing(&mut self) {
-        if let Self::Striped(striped) = self {
-            striped.committing();
+    ///
+    /// # Errors
+    /// As [`Striped::committing`].
+    pub(crate) async fn committing(&mut self) -> Result<(), StripeError> {
+        match self {
+            Self::Striped(striped) => striped.committing().await,
+            Self::Inline(_) | Self::InMemory(_) => Ok(()),
         }
     }
 

@@ -179,7 +179,9 @@ impl PutCommit {
         object.modified_unix_ms = client.now_unix_ms();
         object.checksums = ingested.digests.checksums;
         object.body = Some(stored.object_body());
-        stored.committing();
+        if let Err(error) = stored.committing().await {
+            return stored.settle(Err(error.into())).await;
+        }
         let new = NewVersion::of(&object);
         let commit = client.commit_object(&bucket, &key, Some(current), |tx, now| {
             check_write(&condition, &key, now.etag())?;

@@ -11,6 +11,7 @@
 //! - [`parts`]: takes down the parts of multipart uploads and objects that are gone.
 //! - [`volatile`]: removes the rows of objects that were in memory only and are gone.
 //! - [`orphans`]: makes garbage of chunks that nothing names.
+//! - [`placements`]: removes rows of sets of sites that no stripe is on.
 //! - [`packing`]: rewrites small objects into partitions that they share; [`repacking`] gives the space of dead ones back, `refilling` that of sealed ones in place;
 //!   [`packing_service`] does both by itself, [`pack_run`] for somebody who waits, and [`unpacking`] undoes it.
 //! - [`hot_copies`]: whole copies of the partitions that are read most.
@@ -40,6 +41,7 @@ pub mod pack_setting;
 pub mod packing;
 pub mod packing_service;
 pub mod parts;
+pub mod placements;
 pub mod repacking;
 pub mod repair;
 pub mod repair_pace;
@@ -85,6 +87,7 @@ pub use pack_setting::{PackDecision, WhyNot, decide_packing, own_packing};
 pub use pack_walk::pack_bucket;
 pub use packing::{PackOptions, PackReport};
 pub use packing_service::{PackingHold, PackingOptions, PackingService};
+pub use placements::{PlacementSweep, keep_sweeping_placements};
 pub use repacking::{Liveness, Repacked, Repacker, liveness, repack_marked};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use repair_pace::RepairLimits;

@@ -49,17 +49,25 @@ fn successor(key: &[u8]) -> Bytes {
 
 /// Sites that the metadata knows and that were given up.
 pub(crate) async fn retired_sites(stripes: &Stripes) -> Result<BTreeSet<SiteId>, StripeError> {
-    let mut retired = BTreeSet::new();
+    sites_where(stripes, |site| site.state() == State::Retired).await
+}
+
+/// Of the sites that the metadata knows those whose rows are `wanted`.
+pub(crate) async fn sites_where(
+    stripes: &Stripes,
+    wanted: impl Fn(&records::Site) -> bool,
+) -> Result<BTreeSet<SiteId>, StripeError> {
+    let mut found = BTreeSet::new();
     let mut rows = Rows::with_prefix(keys::SITES);
     while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let site: records::Site = row.record()?;
-            if site.state() == State::Retired {
-                retired.insert(SiteId(site.id));
+            if wanted(&site) {
+                found.insert(SiteId(site.id));
             }
         }
     }
-    Ok(retired)
+    Ok(found)
 }
 
 /// Sites whose chunks count as lost: those that the metadata knows and that were given up, are not here, or

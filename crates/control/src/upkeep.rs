@@ -8,6 +8,7 @@ use striate_stripe::Stripes;
 use crate::abandoned::{COLLECT_EVERY, keep_collecting};
 use crate::hot_copies::{HotCopies, HotCopiesOptions};
 use crate::packing_service::{PackingOptions, PackingService};
+use crate::placements::keep_sweeping_placements;
 use crate::repair_service::{RepairOptions, RepairService};
 use crate::scrub::keep_scrubbing;
 use crate::volatile::keep_sweeping;
@@ -96,7 +97,8 @@ impl Upkeep {
             let packing = self.packing.run(stripes.clone());
             let keeping =
                 futures::future::join4(collecting, self.repair.run(stripes.clone()), scrub, packing);
-            futures::future::join(keeping, keep_sweeping(stripes.clone())).await;
+            let sweeping = keep_sweeping_placements(stripes.clone());
+            futures::future::join3(keeping, keep_sweeping(stripes.clone()), sweeping).await;
         })
     }
 }

@@ -267,6 +267,7 @@ impl Cluster {
                 read_deadline: Duration::from_secs(1),
                 hedge_after: Duration::from_millis(50),
                 garbage_grace: Duration::from_secs(10),
+                placement_known_for: Duration::from_secs(2),
                 read_policy: self.read_policy.clone(),
                 sampling: 1.0,
                 ..StripeOptions::default()

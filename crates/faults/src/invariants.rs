@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use parking_lot::Mutex;
 use striate_codec::{ChunkSet, Code};
@@ -30,7 +31,7 @@ use striate_meta::records::{Entry, Garbage, GarbageChunk, Location, Stripe, Wide
 use striate_meta::{Precondition, Revision, Row, Transaction, Write, keys};
 use striate_plan::is_durable;
 use striate_site::{ChunkStore, SiteError};
-use striate_stripe::{StripeOptions, file_of, is_hole, len_of, own_locations};
+use striate_stripe::{StripeOptions, file_of, holders, is_hole, len_of, own_locations};
 
 use super::cluster::Cluster;
 use super::site::SiteMachine;
@@ -367,6 +368,7 @@ fn committed_rows(cluster: &Cluster) -> Option<Vec<(StripeId, Stripe, Revision)>
 /// and I11 on the way. `None` when the metadata cannot be read now.
 pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
     let stripes = committed_rows(cluster)?;
+    check_index(cluster, &stripes)?;
     let surveyed = stripes.into_iter().map(|(id, record, revision)| {
         check_placement(cluster, id, &record);
         cluster.broken.compare(id, &record, revision);
@@ -385,6 +387,27 @@ pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
     let surveyed: Vec<Surveyed> = surveyed.collect();
     wide::check_all(cluster, surveyed.iter().map(|stripe| (stripe.id, &stripe.record)));
     Some(surveyed)
+}
+
+/// I8 of the index: each site leads to the stripes that have chunks on it. `None` when the metadata cannot be read now.
+fn check_index(cluster: &Cluster, stripes: &[(StripeId, Stripe, Revision)]) -> Option<()> {
+    let keys_of = |prefix: &[u8]| -> Option<BTreeSet<Bytes>> {
+        Some(cluster.engine.peek_all(prefix)?.into_iter().map(|row| row.key).collect())
+    };
+    let (placements, reverses) = (keys_of(keys::PLACEMENTS)?, keys_of(keys::REVERSES)?);
+    for (id, record, _) in stripes {
+        let sites = holders(record);
+        let placement = keys::placement_of(sites.iter().copied());
+        // A wide stripe that has no parities yet has no chunks of its own.
+        if !sites.is_empty() && !reverses.contains(&keys::reverse(placement, *id)) {
+            cluster.broken.report(Invariant::I8, format!("stripe {id} is not in the index"));
+        }
+        for site in sites.into_iter().filter(|&site| !placements.contains(&keys::placement(site, placement)))
+        {
+            cluster.broken.report(Invariant::I8, format!("site {site} does not lead to stripe {id}"));
+        }
+    }
+    Some(())
 }
 
 /// Whether a chunk should be somewhere. Of a wide stripe that is not sealed only the members' own stripes say so, and of a dead one

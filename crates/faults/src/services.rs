@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use striate_client::Client;
 use striate_control::movement::RebalanceOptions;
 use striate_control::{
-    Candidacy, Rebalancer, RepairOptions, RepairService, keep_collecting, keep_scrubbing, move_chunk,
+    Candidacy, Rebalancer, RepairOptions, RepairService, keep_collecting, keep_scrubbing,
+    keep_sweeping_placements, move_chunk,
 };
 use striate_meta::MetaStore;
 use striate_plan::movement::ChunkMove;
@@ -144,6 +145,7 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
         as_service(Kind::Repair, repair.run(stripes.clone())),
         as_service(Kind::Scrub, keep_scrubbing(stripes.clone(), SCRUB_CYCLE)),
         as_service(Kind::Collect, keep_collecting(stripes.clone(), COLLECT_EVERY)),
+        as_service(Kind::Collect, keep_sweeping_placements(stripes.clone())),
         as_service(Kind::Pack, keep_packing(&cluster, &client)),
         as_service(Kind::Seal, keep_interfering(&cluster, &client)),
         as_service(Kind::Rebalance, rebalancer.run(stripes.clone())),

@@ -197,6 +197,9 @@ pub fn placement_of(sites: impl IntoIterator<Item = SiteId>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
+/// Prefix of all sets of sites.
+pub const PLACEMENTS: &[u8] = b"p/";
+
 /// A set of sites, under one of its sites.
 pub fn placement(site: SiteId, placement: u64) -> Bytes {
     build(b"p/", &[&site.0.to_be_bytes(), &placement.to_be_bytes()])
@@ -217,9 +220,17 @@ pub fn reverse(placement: u64, stripe: StripeId) -> Bytes {
     build(b"r/", &[&placement.to_be_bytes(), &stripe.to_bytes()])
 }
 
+/// Prefix of the reverse index.
+pub const REVERSES: &[u8] = b"r/";
+
 /// Prefix of a placement's stripes.
 pub fn reverses(placement: u64) -> Bytes {
     build(b"r/", &[&placement.to_be_bytes()])
+}
+
+/// The placement under which a key made by [`reverse`] names a stripe.
+pub fn reverse_placement(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(2..10)?.try_into().ok()?))
 }
 
 /// The stripe that a key made by [`reverse`] names.

@@ -37,6 +37,9 @@ pub struct StripeOptions {
     pub co_access: CoAccessLimits,
     /// How long chunks stay after nothing names them: longer than the longest read of one block.
     pub garbage_grace: Duration,
+    /// For how long this process relies on rows of a set of sites that it has written. They are removed when nobody has written them for
+    /// several times as long, and no stripe is on these sites.
+    pub placement_known_for: Duration,
     /// The formats in force: what may be written. Whoever opens the service keeps them up to date.
     pub formats: InForce,
 }
@@ -44,7 +47,7 @@ pub struct StripeOptions {
 impl Default for StripeOptions {
     /// 64 MiB of bodies in memory, 5 s for a request's share of them, a surplus of one loss, 10 s for a write or read of one
     /// site, hedging after 250 ms, one read request in eight sampled, a minute of grace for garbage, 16,384
-    /// records of stripes, the oldest formats.
+    /// records of stripes, ten minutes for sets of sites, the oldest formats.
     fn default() -> Self {
         Self {
             in_flight_bytes: 64 << 20,
@@ -60,6 +63,7 @@ impl Default for StripeOptions {
             sampling: 0.125,
             co_access: CoAccessLimits::default(),
             garbage_grace: Duration::from_secs(60),
+            placement_known_for: Duration::from_secs(600),
             formats: InForce::default(),
         }
     }

@@ -135,10 +135,12 @@ impl Client {
             checksums: ingested.digests.checksums,
             body: Some(stored.part_body()),
         };
-        stored.committing();
         let client = self.clone();
         let commit = async move {
-            let outcome = client.commit_part(&target, upload, &part, &stored).await;
+            let outcome = match stored.committing().await {
+                Ok(()) => client.commit_part(&target, upload, &part, &stored).await,
+                Err(error) => Err(error.into()),
+            };
             stored.settle(outcome).await?;
             Ok(info(part))
         };

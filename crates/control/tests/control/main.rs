@@ -18,6 +18,7 @@ mod optimising;
 mod orphans;
 mod pack_service;
 mod packing;
+mod placements;
 mod refilling;
 mod repairing;
 mod scrubbing;

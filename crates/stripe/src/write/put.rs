@@ -205,6 +205,18 @@ impl PutSession {
         }
     }
 
+    /// Makes sure that the blocks' sites lead to their stripes. To be called before each commit that names them: some may have been written
+    /// long ago.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn ensure_placed(&self, blocks: &[StoredBlock]) -> Result<(), StripeError> {
+        for stored in blocks {
+            self.writes.ensure_placement(&holders(&stored.stripe)).await?;
+        }
+        Ok(())
+    }
+
     /// To be called before a commit that names the session's stripes is submitted.
     pub fn committing(&mut self) {
         self.committing = true;

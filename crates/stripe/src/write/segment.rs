@@ -66,6 +66,7 @@ impl SegmentWriter {
         if self.waiting.is_empty() {
             return Ok(());
         }
+        session.ensure_placed(&self.waiting).await?;
         let mut tx = session.writes().shared.table.transaction();
         tx.require(Precondition::Exists(keys::pending(&self.id)));
         session.name_blocks(&mut tx, &self.waiting);

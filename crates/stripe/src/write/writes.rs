@@ -1,6 +1,6 @@
 //! What all writes of one process share: the writer's registration, where neighbours go, and known placements.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use striate_core::{FencingEpoch, SiteId};
 use striate_meta::{LeaseId, keys, records};
 use striate_plan::Grouping;
-use striate_runtime::Runtime;
+use striate_runtime::{Instant, Runtime};
 
 use super::intent::Writer;
 use super::put::PutSession;
@@ -16,6 +16,9 @@ use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::sites::Sites;
 use crate::table::StripeTable;
+
+/// Sets of sites that are remembered; when there are more, they are remembered anew.
+const MOST_PLACEMENTS: usize = 1 << 16;
 
 /// A bucket and the part of a key up to its last slash.
 pub(super) type Folder = (String, String);
@@ -53,8 +56,8 @@ pub(super) struct Shared {
     pub(super) writer: Writer,
     pub(super) rng: Arc<Mutex<SmallRng>>,
     pub(super) grouping: Mutex<Grouping<Folder>>,
-    /// Placements whose rows are known to exist.
-    placements: RwLock<HashSet<u64>>,
+    /// Placements whose rows this process has written, and when.
+    placements: RwLock<HashMap<u64, Instant>>,
 }
 
 impl Writes {
@@ -89,11 +92,14 @@ impl Writes {
         self.shared.writer.epoch()
     }
 
-    /// Makes sure that the rows of a set of sites exist, so that a site leads to its stripes, and answers the
-    /// set's number. Written in a transaction of its own at the set's first use; the rows stay.
+    /// Makes sure that the rows of a set of sites exist, so that a site leads to its stripes, and answers the set's number. To be called
+    /// shortly before the commit that puts a stripe there: rows that nobody has written for long, and that lead to no stripe, are removed.
+    /// So they are written at the set's first use, in a transaction of their own, and again when that was a while ago.
     pub(crate) async fn ensure_placement(&self, sites: &[SiteId]) -> Result<u64, StripeError> {
         let placement = keys::placement_of(sites.iter().copied());
-        if self.shared.placements.read().contains(&placement) {
+        let (now, known_for) = (self.shared.runtime.now(), self.shared.options.placement_known_for);
+        let written = self.shared.placements.read().get(&placement).copied();
+        if written.is_some_and(|written| now.duration_since(written) < known_for) {
             return Ok(placement);
         }
         let record = records::Placement { sites: sites.iter().map(|site| site.0).collect() };
@@ -105,7 +111,11 @@ impl Writes {
             }
             self.shared.table.meta().commit(tx).await?;
         }
-        self.shared.placements.write().insert(placement);
+        let mut placements = self.shared.placements.write();
+        if placements.len() >= MOST_PLACEMENTS {
+            placements.clear();
+        }
+        placements.insert(placement, now);
         Ok(placement)
     }
 }

@@ -1,0 +1,171 @@
+//! Sets of sites that no stripe is on any more: their rows are removed.
+//!
+//! A set of sites has a row under each of its sites, so that a site leads to the stripes that have chunks on it
+//! ([`striate_meta::keys::placement`]). Whoever is about to put a stripe there writes them first, and relies on that for
+//! [`striate_stripe::StripeOptions::placement_known_for`]. Repairs and moves make sets that differ in one site: where there are many
+//! sites nearly every stripe comes to have a set of its own, and what its chunks have left leads nowhere. Such rows cost space, and the
+//! time of whoever follows them.
+//!
+//! A row goes when no stripe is named under its set and nobody has written it for several times as long as anybody relies on it. How old
+//! a row is its revision says: one that is no newer than the newest of an earlier round was there at the end of that round. Programs
+//! before 0.5.0 rely on rows for ever; so none goes before these cannot open the store any more.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use striate_core::{SiteId, formats};
+use striate_meta::store::limits;
+use striate_meta::{Commit, Revision, Row, ScanRange, keys};
+use striate_runtime::Instant;
+use striate_stripe::{StripeError, Stripes};
+
+use crate::rows::{Rows, sites_where};
+
+/// Rows that nobody has written for so many times as long as a process relies on them are not about to be used.
+const SAFETY: u32 = 6;
+/// Stripes that a slice of the sets has at most, but for one set that has more.
+const SLICE: usize = 1_000;
+/// Pause between two slices: nobody waits for this.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A row is removed by two operations.
+const BATCH: usize = limits::MAX_OPERATIONS / 2;
+
+/// Removes the rows of sets that are not used. Keep one for each process, so that ages are known.
+#[derive(Debug, Default)]
+pub struct PlacementSweep {
+    /// When rounds have ended, and the newest revision that they had seen.
+    rounds: VecDeque<(Instant, Revision)>,
+}
+
+/// Goes over all sets again and again. In one process of a cluster at a time.
+pub fn keep_sweeping_placements(stripes: Stripes) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let mut sweep = PlacementSweep::default();
+        loop {
+            stripes.runtime().sleep(unused_for(&stripes)).await;
+            match sweep.round(&stripes).await {
+                Ok(0) => {}
+                Ok(rows) => tracing::info!(rows, "rows of sets of sites that are not used were removed"),
+                Err(error) => tracing::warn!(%error, "sets of sites that are not used are removed later"),
+            }
+        }
+    })
+}
+
+/// After this time rows that nobody writes are not used.
+fn unused_for(stripes: &Stripes) -> Duration {
+    stripes.options().placement_known_for * SAFETY
+}
+
+impl PlacementSweep {
+    /// One round over all sets; answers how many rows were removed. The first one only learns how new rows are.
+    ///
+    /// # Errors
+    /// When the metadata store fails; the next round goes on.
+    pub async fn round(&mut self, stripes: &Stripes) -> Result<u64, StripeError> {
+        if stripes.formats().records < formats::WIDE {
+            return Ok(0);
+        }
+        let mut round =
+            Round { stripes, unwritten: self.unwritten_since(stripes), newest: Revision(0), removed: 0 };
+        let sites = sites_where(stripes, |_| true).await?;
+        let mut from = Some(0);
+        while let Some(first) = from {
+            let slice = Slice::read(stripes, first).await?;
+            for &site in &sites {
+                round.sweep(&slice, site).await?;
+            }
+            from = slice.next;
+            stripes.runtime().sleep(PAUSE).await;
+        }
+        if self.rounds.back().is_some_and(|&(_, newest)| newest > round.newest) {
+            // The metadata was put back to what it was: revisions begin anew.
+            self.rounds.clear();
+        }
+        self.rounds.push_back((stripes.runtime().now(), round.newest));
+        Ok(round.removed)
+    }
+
+    /// Rows of this revision, and of older ones, have not been written for long enough.
+    fn unwritten_since(&mut self, stripes: &Stripes) -> Option<Revision> {
+        let (now, unused_for) = (stripes.runtime().now(), unused_for(stripes));
+        let is_old = |&(at, _): &(Instant, Revision)| now.duration_since(at) >= unused_for;
+        // Of those that are old enough the last one says most.
+        while self.rounds.len() > 1 && is_old(&self.rounds[1]) {
+            self.rounds.pop_front();
+        }
+        self.rounds.front().filter(|round| is_old(round)).map(|&(_, newest)| newest)
+    }
+}
+
+/// One round.
+struct Round<'a> {
+    stripes: &'a Stripes,
+    /// Rows of this revision, and of older ones, have not been written for long enough; `None`: that is not known of any.
+    unwritten: Option<Revision>,
+    /// The newest revision of the rows that were seen.
+    newest: Revision,
+    removed: u64,
+}
+
+impl Round<'_> {
+    /// Removes a site's rows of sets of a slice that are not used.
+    async fn sweep(&mut self, slice: &Slice, site: SiteId) -> Result<(), StripeError> {
+        let mut rows = Rows::over(slice.rows_of(site));
+        while let Some(page) = rows.next(self.stripes).await? {
+            self.newest = page.iter().map(|row| row.version).fold(self.newest, Revision::max);
+            let is_unused = |row: &Row| {
+                self.unwritten.is_some_and(|unwritten| row.version <= unwritten)
+                    && keys::placement_number(&row.key).is_some_and(|number| !slice.used.contains(&number))
+            };
+            let unused: Vec<Row> = page.into_iter().filter(is_unused).collect();
+            self.removed += remove(self.stripes, &unused).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets whose numbers follow one another.
+struct Slice {
+    from: u64,
+    /// The first one that is not of the slice; `None`: it has all that follow.
+    next: Option<u64>,
+    /// Those of which there are stripes.
+    used: BTreeSet<u64>,
+}
+
+impl Slice {
+    async fn read(stripes: &Stripes, from: u64) -> Result<Self, StripeError> {
+        let range = ScanRange { start: keys::reverses(from), ..ScanRange::prefix(keys::REVERSES) };
+        let rows = stripes.meta().scan(range, SLICE).await?;
+        let used: BTreeSet<u64> = rows.iter().filter_map(|row| keys::reverse_placement(&row.key)).collect();
+        let is_last = rows.len() < SLICE;
+        let next = used.last().filter(|_| !is_last).and_then(|last| last.checked_add(1));
+        Ok(Self { from, next, used })
+    }
+
+    /// Where a site's rows of these sets are.
+    fn rows_of(&self, site: SiteId) -> ScanRange {
+        let end = match self.next {
+            Some(next) => keys::placement(site, next),
+            None => ScanRange::prefix(&keys::placements(site)).end,
+        };
+        ScanRange { start: keys::placement(site, self.from), end }
+    }
+}
+
+/// Removes rows that are as they were read. Answers how many; those of a batch of which one was written again stay for the next round.
+async fn remove(stripes: &Stripes, rows: &[Row]) -> Result<u64, StripeError> {
+    let mut removed = 0;
+    for batch in rows.chunks(BATCH) {
+        let mut tx = stripes.transaction();
+        for row in batch {
+            tx.require_unchanged(row.key.clone(), Some(row)).delete(row.key.clone());
+        }
+        if let Commit::Done(_) = stripes.meta().commit(tx).await? {
+            removed += batch.len() as u64;
+        }
+    }
+    Ok(removed)
+}
