@@ -33,7 +33,7 @@ pub enum Command {
     Run(RunArgs),
     /// Run what stands for one figure or table of the EC-Store paper, and draw it.
     Figure(FigureArgs),
-    /// Run every experiment and write the pages of docs/results; goes on where it was interrupted.
+    /// Run every experiment and write the pages of docs/src/results; goes on where it was interrupted.
     Results(ResultsArgs),
     /// Measure what encoding, decoding and planning cost on this machine.
     #[command(after_long_help = "Example:\n  striate-lab costs")]
@@ -149,7 +149,7 @@ pub struct FigureArgs {
 /// `striate-lab results`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Run every experiment and write the pages of docs/results.\n\n\
+    long_about = "Run every experiment and write the pages of docs/src/results.\n\n\
         Each built-in experiment with all its seeds, and one unscaled run for each calibration, which validates the \
         scale. It takes a night. Whatever ends it, Ctrl-C or a power cut, the same command goes on with what is \
         missing: every finished run is kept.",
@@ -169,7 +169,7 @@ pub struct ResultsArgs {
     #[command(flatten)]
     pub how: HowArgs,
     /// Where the pages are written.
-    #[arg(long, value_name = "DIR", default_value = "docs/results")]
+    #[arg(long, value_name = "DIR", default_value = "docs/src/results")]
     pub out: PathBuf,
 }
 

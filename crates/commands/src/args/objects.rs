@@ -162,7 +162,7 @@ pub struct OriginArgs {
 #[command(group = ArgGroup::new("further_profiles").multiple(true).args(["cold_profile", "class"]))]
 pub struct ColdArgs {
     /// Seal partitions that are cold into wide stripes of this profile: wide(k,r,f), or wide(k=128,f=4,redundancy=1.063). Needs a
-    /// rack more than its chunks fill, and five sites in each (`striate plan wide` shows what fits).
+    /// rack more than its chunks fill, and f + 1 sites in each (`striate plan wide` shows what fits).
     #[arg(long, value_name = "PROFILE")]
     pub cold_profile: Option<Profile>,
     /// What was not changed for so long is cold (12h, 30d).

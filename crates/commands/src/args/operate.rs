@@ -87,8 +87,8 @@ pub struct ExplainArgs {
     /// The objects, each as s3://BUCKET/KEY.
     #[arg(required = true, value_name = "OBJECT", value_parser = ObjectLocation::parse_object)]
     pub objects: Vec<ObjectLocation>,
-    /// Plan by another policy than the server's: normal, random, least-loaded, cost-model, cost-model(D),
-    /// late-binding(D) or late-binding(D,keep), where D is the number of extra chunks.
+    /// Plan by another policy than the server's: adaptive, adaptive(W), normal, cost-model or cost-model(D), where W is the share of
+    /// the load that a read adds and D the number of extra chunks.
     #[arg(long, value_name = "POLICY")]
     pub read_policy: Option<ReadPolicy>,
     /// Write JSON.
@@ -290,7 +290,7 @@ pub enum SiteCommand {
         #[command(flatten)]
         target: ControlTarget,
     },
-    /// Keep new chunks off a site. What it has stays there and is read.
+    /// Keep new chunks off a site, and move what it has to other sites. Its chunks are read meanwhile.
     #[command(after_long_help = "Example:\n  striate admin site drain 3 --control c1:9300 --identity admin")]
     Drain {
         /// The site's number.

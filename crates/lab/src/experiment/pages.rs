@@ -1,4 +1,4 @@
-//! The index of `docs/results`: what the last full run found, as one page of Markdown.
+//! The index of `docs/src/results`: what the last full run found, as one page of Markdown.
 
 use std::fmt::Write;
 
