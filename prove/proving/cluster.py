@@ -1,15 +1,19 @@
 """A cluster of real processes as `tools/cluster` starts it, of which single ones can be killed, paused and started again."""
 
 import base64
+import http.client
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import signal
 import subprocess
+import threading
 import time
 import urllib.request
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import ROOT
@@ -27,6 +31,8 @@ def load_tool():
 
 
 TOOL = load_tool()
+# Clients that write, read or delete everything together.
+CLIENTS = 8
 
 
 class Cluster(TOOL.Cluster):
@@ -97,6 +103,11 @@ class Cluster(TOOL.Cluster):
         return [f"http://{self.at(f'gateway{number}')}" for number in self.gateways]
 
     @property
+    def gateway(self):
+        """The folder by which commands find the first gateway."""
+        return self.folder / "id" / "gateway1"
+
+    @property
     def credentials(self):
         [path] = self.folder.glob("striate-key-*.sh")
         lines = path.read_text().splitlines()
@@ -105,6 +116,18 @@ class Cluster(TOOL.Cluster):
 
     def client(self, gateway=1, timeout_s=60):
         return Client(self.endpoints()[gateway - 1], self.credentials, timeout_s)
+
+    def each(self, work, items):
+        """What `work` answers for each item, with a client of one of several threads."""
+        of_thread, turns = threading.local(), itertools.count()
+
+        def one(item):
+            if not hasattr(of_thread, "client"):
+                of_thread.client = self.client(1 + next(turns) % len(self.gateways), timeout_s=300)
+            return work(of_thread.client, item)
+
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            return list(threads.map(one, items))
 
     def status(self, gateway=1):
         """What `striate status --json` says of a gateway; it ends with 1 where there is a warning."""
@@ -127,19 +150,25 @@ class Cluster(TOOL.Cluster):
                 return member
         raise RuntimeError("no member of etcd leads")
 
-    def count_rows(self, prefix):
-        """How many rows etcd has whose keys begin so; where a member's answer fails, the next one is asked."""
-        first = b"striate/r" + prefix
-        end = first[:-1] + bytes([first[-1] + 1])
-        body = json.dumps({"key": base64.b64encode(first).decode(), "range_end": base64.b64encode(end).decode(), "count_only": True})
-        for member in self.engine.members:
+    def ask_etcd(self, range_request):
+        """What etcd answers to a request for a range of keys; where a member's answer fails, the next one is asked."""
+        body = json.dumps(range_request).encode()
+        # More than once each: under load an answer may take long.
+        for member in 3 * self.engine.members:
             try:
-                request = urllib.request.Request(f"http://{self.at(member)}/v3/kv/range", data=body.encode(), method="POST")
-                with urllib.request.urlopen(request, timeout=5) as answer:
-                    return int(json.loads(answer.read()).get("count", 0))
-            except OSError:
+                request = urllib.request.Request(f"http://{self.at(member)}/v3/kv/range", data=body, method="POST")
+                with urllib.request.urlopen(request, timeout=15) as answer:
+                    return json.loads(answer.read())
+            except (OSError, http.client.HTTPException):
                 continue
         raise RuntimeError("no member of etcd answers")
+
+    def count_rows(self, prefix):
+        """How many rows etcd has whose keys begin so."""
+        first = b"striate/r" + prefix
+        end = first[:-1] + bytes([first[-1] + 1])
+        answer = self.ask_etcd({"key": base64.b64encode(first).decode(), "range_end": base64.b64encode(end).decode(), "count_only": True})
+        return int(answer.get("count", 0))
 
     def log(self, name):
         return (self.folder / "log" / f"{name}.log").read_text(errors="replace")
@@ -164,3 +193,8 @@ class Cluster(TOOL.Cluster):
                 pass
             time.sleep(0.1)
         return None
+
+    def await_that(self, is_so, what, timeout_s=60):
+        """As `wait_until`; an error where it does not become so."""
+        if self.wait_until(is_so, timeout_s) is None:
+            raise RuntimeError(f"{what}: not so after {timeout_s} s")
