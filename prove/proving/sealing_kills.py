@@ -1,0 +1,71 @@
+"""`kill -9` of the process that seals, while it makes wide stripes; another gateway goes on serving."""
+
+import json
+import random
+import subprocess
+import time
+
+from . import rows
+from .cluster import Cluster
+from .sealing import BUCKET, SMALL, Objects, Reading, add_verified, wait_for_garbage
+
+# Objects for each kill: two wide stripes and more, so that none finds all of it sealed.
+OBJECTS_A_KILL = 700
+# A wide stripe is begun within.
+BEGUN_S = 300
+
+
+def prove_kills(ledger, folder, kills):
+    """Packs first. Then the process that seals is killed again and again, and in the end seals the rest."""
+    objects, chance = Objects(2, OBJECTS_A_KILL * kills), random.Random(kills)
+    with Cluster(folder, gateways=2, sites=SMALL.sites, racks=SMALL.racks) as cluster:
+        cluster.run("bucket", "create", BUCKET, "--profile", f"packed {SMALL.narrow}", "--pack", "1MiB", "--cold-profile", SMALL.profile,
+                    "--cold-after", "1s", "--dir", cluster.gateway)
+        objects.put_all(cluster)
+        cluster.run("pack", "run", BUCKET, "--now", "--quiet", "--dir", cluster.gateway, timeout_s=3_600)
+        wait_for_garbage(cluster)
+        command = ["pack", "run", BUCKET, "--cold", "--quiet", "--json", "--dir", cluster.folder / "id" / "gateway2"]
+        with Reading(objects, cluster.client(1)) as reading:
+            left = [kill_while_sealing(cluster, command, chance.uniform(0.2, 2.0)) for _ in range(kills)]
+        report = json.loads(cluster.run(*command, timeout_s=3_600))["report"]["sealed"][0][1]
+        wait_for_garbage(cluster)
+        ledger.record("kills while partitions are sealed", {"half made": left, "report": report})
+        add_kills(ledger, cluster, left, report)
+        wrong = objects.wrong(cluster)
+        ledger.add("   every object is byte-equal afterwards, and reads by another gateway meanwhile were right",
+                   f"{len(wrong)} of {len(objects.names)} wrong, {reading}", not wrong and reading.is_right(), "0 wrong, 0 of some")
+        add_verified(ledger, cluster, "after them")
+
+
+def kill_while_sealing(cluster, command, pause_s):
+    """Runs the command on the second gateway, and kills that when it has worked for a while and a wide stripe is being made. Answers how many
+    were half made when it was dead."""
+    running = subprocess.Popen([cluster.program, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(pause_s)
+        until = time.monotonic() + BEGUN_S
+        while running.poll() is None and not half_made(cluster) and time.monotonic() < until:
+            time.sleep(0.01)
+        cluster.kill("gateway2")
+    finally:
+        running.kill()
+        running.wait()
+    left = half_made(cluster)
+    cluster.restart("gateway2")
+    cluster.await_that(lambda: cluster.client(2).send("GET", "/").status == 200, "the second gateway answers again")
+    return left
+
+
+def half_made(cluster):
+    """Wide stripes of which parities are not durable yet, or that are being given up."""
+    states = rows.wide_states(cluster)
+    return states[rows.BUILDING] + states[rows.ABORTING]
+
+
+def add_kills(ledger, cluster, left, report):
+    met, remain = sum(count > 0 for count in left), half_made(cluster)
+    ledger.add(f"{len(left)} times kill -9 of the process that seals: kills that left a wide stripe half made, by the rows of stripes",
+               f"{met}", met > 0, "> 0", f"{sum(left)} wide stripes in all")
+    ledger.add("   wide stripes that are half made in the end, and stripes that are sealed", f"{remain}, {report['sealed_stripes']}",
+               remain == 0 and report["sealed_stripes"] > 0, "0, > 0", f"{report['half_sealed']} sealed in part, {report['waiting']} partitions wait, "
+               f"{report['given_up']} given up by the last run")
