@@ -32,7 +32,7 @@ class Cached(Cluster):
 def prove_fences(ledger, folder, full):
     operations = 40_000 if full else 6_000
     with Striate(folder / "origin", directories=3) as origin, Cached(folder / "cluster", origin) as cluster:
-        cluster.wait_until(lambda: len(cluster.status()["cache"]["sites"]) == 3)
+        cluster.await_memory()
         judge_kills(ledger, folder, cluster, origin, operations)
         judge_planted(ledger, folder, cluster)
 

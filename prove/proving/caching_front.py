@@ -205,7 +205,7 @@ def prove_front(ledger, folder, full, workloads):
         open_to_all(origin)
         origin.client().put(BUCKET, "ready", b"ready")
         if workloads is None:
-            ledger.note("not run: a CDN's reads; --workloads DIR names CacheLib's histograms")
+            ledger.skip("a CDN's reads; --workloads DIR names CacheLib's histograms")
         # What fits into each cache, and what does not.
         for objects, operations in ((4_000, 6_000), (60_000, 100_000) if full else (20_000, 25_000)) if workloads else ():
             compare(ledger, folder / str(objects), origin, workloads, objects, operations, 5 if full else 3)

@@ -76,7 +76,7 @@ def measure(folder, split_kib, seconds, cards=RATE, warm=25, **what):
     os.environ["STRIATE_CACHE_SPLIT_KIB"] = str(split_kib)
     try:
         with Cards(folder, cards) as cluster:
-            cluster.wait_until(lambda: len(cluster.status()["cache"]["sites"]) == SITES)
+            cluster.await_memory()
             cluster.client().make_bucket(BUCKET)
             read(cluster, 0, load=True, **what)
             read(cluster, warm, **what)
@@ -86,9 +86,7 @@ def measure(folder, split_kib, seconds, cards=RATE, warm=25, **what):
 
 
 def prove_reality(ledger, folder, full):
-    why_not = hosts.missing()
-    if why_not:
-        ledger.note(f"not run: {why_not}")
+    if hosts.are_missing(ledger):
         return
     rounds, figures = (5 if full else 2), {}
     for number in range(rounds):

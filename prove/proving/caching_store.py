@@ -6,12 +6,14 @@ import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from .claims import spread
 from .cluster import Cluster
 from .load import bench_binary
 from .load import run as load
+from .meanwhile import Meanwhile
 from .servers import CLOCK_TICKS_PER_S, Striate
 from .s3 import Client
 
@@ -19,6 +21,8 @@ MIB = 1 << 20
 BUCKET = "cached"
 BOUND_MIB = 256
 BLOCK_KIB = 4_096
+# Clients of a cold block.
+AT_ONCE = 64
 # Sizes of the churn, in KiB.
 SIZES = [1, 20, 64, 300, 1_024, 4_096, 10_240]
 
@@ -30,31 +34,42 @@ def resident_bytes(pid):
     raise RuntimeError("no VmRSS in /proc")
 
 
-class Churn:
-    """Reads of random objects of mixed sizes from a server, more than its cache holds, while its memory is watched."""
+class Memory(Striate):
+    """A server with so much memory for blocks; 0 is none."""
 
     def __init__(self, folder, mib):
-        self.server = Striate(folder, environment={"STRIATE_CACHE_MIB": str(mib)})
-        self.most, self.wrong = 0, 0
+        super().__init__(folder, environment={"STRIATE_CACHE_MIB": str(mib)})
+
+    def watched(self):
+        """The process whose memory is bounded."""
+        return self.process.pid
+
+    def cache(self):
+        return self.status().get("cache")
+
+
+class Churn:
+    """Reads of random objects of mixed sizes from a store, more than its cache holds, while a process's memory is watched."""
+
+    def __init__(self, store):
+        self.store, self.most = store, 0
 
     def measure(self, seconds):
-        with self.server:
-            self.idle = resident_bytes(self.server.process.pid)
+        with self.store as store:
+            self.idle = resident_bytes(store.watched())
             self.fill()
-            stop = threading.Event()
-            readers = [threading.Thread(target=self.read, args=(number, stop)) for number in range(4)]
-            [reader.start() for reader in readers]
-            ends = time.monotonic() + seconds
-            while time.monotonic() < ends:
-                self.most = max(self.most, resident_bytes(self.server.process.pid))
-                time.sleep(0.1)
-            stop.set()
-            [reader.join() for reader in readers]
-            self.cache = self.server.status().get("cache")
+            self.readers = [Reader(self, number) for number in range(4)]
+            with ExitStack() as reading:
+                [reading.enter_context(reader) for reader in self.readers]
+                ends = time.monotonic() + seconds
+                while time.monotonic() < ends:
+                    self.most = max(self.most, resident_bytes(store.watched()))
+                    time.sleep(0.1)
+            self.cache = store.cache()
         return self
 
     def fill(self):
-        client = self.server.client()
+        client = self.store.client()
         client.make_bucket(BUCKET)
         self.bodies = {}
         for kib in SIZES:
@@ -69,62 +84,90 @@ class Churn:
     def body(self, key, kib):
         return (self.bodies[key] * (kib // min(kib, 64)))[:kib * 1024]
 
-    def read(self, number, stop):
-        client, draw = self.server.client(), random.Random(number)
-        keys = list(self.bodies)
-        while not stop.is_set():
-            key = draw.choice(keys)
-            if client.get(BUCKET, key) != self.body(key, int(key.partition("/")[0])):
-                self.wrong += 1
+    def refills(self):
+        """Fills over the blocks that there are."""
+        return self.cache["fills"] / self.blocks()
+
+    def beyond_idle(self):
+        return (self.most - self.idle) / (BOUND_MIB * MIB)
+
+
+class Reader(Meanwhile):
+    """One of the churn's clients."""
+
+    def __init__(self, churn, number):
+        super().__init__()
+        self.churn, self.client, self.draw, self.keys = churn, churn.store.client(), random.Random(number), list(churn.bodies)
+
+    def step(self):
+        key = self.draw.choice(self.keys)
+        if self.client.get(BUCKET, key) != self.churn.body(key, int(key.partition("/")[0])):
+            raise ValueError(f"{key} is not what was put")
 
 
 def prove_memory(ledger, folder, seconds):
-    """The same churn without a cache and with one, at the same time."""
+    """The same churn without a cache and with one, at the same time; then with a memory site of a cluster."""
     with ThreadPoolExecutor(2) as both:
-        without, with_cache = both.map(lambda mib: Churn(folder / f"churn-{mib}", mib).measure(seconds), (0, BOUND_MIB))
-    bound = BOUND_MIB * MIB
+        stores = [Memory(folder / f"churn-{mib}", mib) for mib in (0, BOUND_MIB)]
+        without, with_cache = both.map(lambda store: Churn(store).measure(seconds), stores)
+    bound, what = BOUND_MIB * MIB, f"the bound of {BOUND_MIB} MiB, {seconds} s of churn of mixed sizes"
     over = (with_cache.most - without.most) / bound
-    ledger.add(f"resident memory beyond that of the same load without a cache, over the bound of {BOUND_MIB} MiB, {seconds} s of churn of mixed "
-               "sizes", f"{over:.2f} ({with_cache.most / MIB:.0f} and {without.most / MIB:.0f} MiB at most)", over <= 1.05, "≤ 1.05")
-    [site] = with_cache.cache["sites"]
-    ledger.add("what the cache counts at the end, over its bound", f"{site['charged_bytes'] / bound:.3f}",
-               site["charged_bytes"] <= bound, "≤ 1", f"{site['splits']} splits; {with_cache.cache['fills']} fills")
-    refills = with_cache.cache["fills"] / with_cache.blocks()
-    hits = with_cache.cache["cached_bytes"] / sum(entry["bytes"] for entry in with_cache.cache["reads"])
-    ledger.add("fills over the blocks that there are: what was evicted is filled again", f"{refills:.1f}", refills > 1, "> 1",
-               f"{hits:.2f} of the bytes came from memory")
-    ledger.add("answers of the churn that were not the bytes that were put", f"{without.wrong + with_cache.wrong}",
-               without.wrong + with_cache.wrong == 0, "0")
+    ledger.add(f"resident memory beyond that of the same load without a cache, over {what}",
+               f"{over:.2f} ({with_cache.most / MIB:.0f} and {without.most / MIB:.0f} MiB at most)", over <= 1.05, "≤ 1.05")
+    site = Churn(Tier(folder / "site", 1, BOUND_MIB)).measure(seconds)
+    for name, churn in (("a server", with_cache), ("a memory site", site)):
+        ledger.add(f"resident memory of {name} beyond that with an empty cache before the load, over {what}",
+                   f"{churn.beyond_idle():.2f} ({churn.most / MIB:.0f} MiB at most, {churn.idle / MIB:.0f} before)", churn.beyond_idle() <= 1.05, "≤ 1.05")
+        [counts] = churn.cache["sites"]
+        ledger.add("   what its cache counts at the end, over its bound", f"{counts['charged_bytes'] / bound:.3f}",
+                   counts["charged_bytes"] <= bound, "≤ 1", f"{counts['splits']} splits; {churn.cache['fills']} fills")
+        hits = churn.cache["cached_bytes"] / sum(entry["bytes"] for entry in churn.cache["reads"])
+        ledger.add("   fills over the blocks that there are: what was evicted is filled again", f"{churn.refills():.1f}", churn.refills() > 1, "> 1",
+                   f"{hits:.2f} of the bytes came from memory")
+    readers = [reader for churn in (without, with_cache, site) for reader in churn.readers]
+    ledger.add("answers of the churns that were not the bytes that were put, or failed, by client", "; ".join(map(str, readers)),
+               all(reader.is_right() for reader in readers), "each 0 of some")
 
 
 def prove_one_fill(ledger, folder):
     """64 clients at once on a cold object of one block."""
-    with Striate(folder / "fill", environment={"STRIATE_CACHE_MIB": "64"}) as server:
+    with Striate(folder / "fill", environment={"STRIATE_CACHE_MIB": "64"}) as server, ThreadPoolExecutor(AT_ONCE) as pool:
         client = server.client()
         client.make_bucket(BUCKET)
         rounds = []
         for number in range(5):
-            body = os.urandom(4 * MIB)
-            client.put(BUCKET, f"cold-{number}", body)
-            before = server.status()["cache"]
-            barrier, wrong = threading.Barrier(64), []
+            body, key = os.urandom(4 * MIB), f"cold-{number}"
+            client.put(BUCKET, key, body)
+            before, barrier = server.status()["cache"], threading.Barrier(AT_ONCE, timeout=60)
 
-            def read():
+            def read(_):
                 own = server.client()
                 barrier.wait()
-                if own.get(BUCKET, f"cold-{number}") != body:
-                    wrong.append(number)
+                return own.get(BUCKET, key) == body
 
-            readers = [threading.Thread(target=read) for _ in range(64)]
-            [reader.start() for reader in readers]
-            [reader.join() for reader in readers]
-            time.sleep(0.5)
-            after = server.status()["cache"]
-            rounds.append((after["fills"] - before["fills"], served(after, "miss") - served(before, "miss"), len(wrong)))
-        fills, misses, wrong = zip(*rounds)
-        ledger.add("fills of a cold block that 64 clients read at once", f"{max(fills)} at most, over {len(rounds)} rounds",
-                   max(fills) == 1 and not any(wrong), "1, all bytes right")
-        ledger.add("   reads of it from the disks, of the 64", f"{statistics.median(misses):.0f} in the median, {max(misses)} at most")
+            right = sum(pool.map(read, range(AT_ONCE)))
+            after = counted(server, before)
+            rounds.append((after["fills"] - before["fills"], served(after, "miss") - served(before, "miss"), right))
+        fills, misses, right = zip(*rounds)
+        ledger.add(f"fills of a cold block that {AT_ONCE} clients read at once", f"{max(fills)} at most, over {len(rounds)} rounds",
+                   set(fills) == {1} and set(right) == {AT_ONCE}, "1, all bytes right", f"{min(right)} of {AT_ONCE} right at least")
+        ledger.add(f"   reads of it from the disks, of the {AT_ONCE}", f"{statistics.median(misses):.0f} in the median, {max(misses)} at most")
+
+
+def counted(server, before):
+    """The cache's figures when all reads and a fill are counted, and nothing more is for a while."""
+    def figures(cache):
+        return cache["fills"], sum(entry["reads"] for entry in cache["reads"])
+
+    deadline, last = time.monotonic() + 30, None
+    while time.monotonic() < deadline:
+        now = server.status()["cache"]
+        is_all = now["fills"] > before["fills"] and figures(now)[1] >= figures(before)[1] + AT_ONCE
+        if is_all and figures(now) == last:
+            return now
+        last = figures(now)
+        time.sleep(0.5)
+    raise RuntimeError(f"{AT_ONCE} reads and a fill are not counted after 30 s: {before} and {now}")
 
 
 def served(cache, how):
@@ -136,11 +179,16 @@ class Tier:
 
     name = "cluster"
 
-    def __init__(self, folder, memory_sites):
-        self.cluster = Cluster(folder, gateways=1, memory_sites=memory_sites, memory_mib=512)
+    def __init__(self, folder, memory_sites, memory_mib=512):
+        self.cluster = Cluster(folder, gateways=1, memory_sites=memory_sites, memory_mib=memory_mib)
 
     def __enter__(self):
         self.cluster.__enter__()
+        try:
+            self.cluster.await_memory()
+        except BaseException:
+            self.cluster.__exit__()
+            raise
         self.endpoint, self.credentials = self.cluster.endpoints()[0], self.cluster.credentials
         return self
 
@@ -149,6 +197,12 @@ class Tier:
 
     def client(self):
         return Client(self.endpoint, self.credentials)
+
+    def watched(self):
+        return self.cluster.process("memory1").pid
+
+    def cache(self):
+        return self.cluster.status()["cache"]
 
     def cpu_ms(self):
         def of(process):
@@ -181,7 +235,6 @@ def prove_hits(ledger, folder, rounds):
         for tier in (coded, whole):
             tier.client().make_bucket(BUCKET)
             load(tier, BUCKET, "put", 10 * MIB, ops=8, objects=8, clients=2)
-            tier.cluster.wait_until(lambda: len(tier.cluster.status()["cache"]["sites"]) > 0)
             warm(tier)
         for _ in range(rounds):
             for name, tier in (("coded", coded), ("whole", whole)):

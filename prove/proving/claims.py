@@ -33,7 +33,7 @@ class Ledger:
 
     def __init__(self, program, full):
         self.program, self.full = program, full
-        self.claims, self.figures = [], {}
+        self.claims, self.figures, self.skipped = [], {}, []
         self.started = time.monotonic()
 
     def section(self, title):
@@ -48,6 +48,11 @@ class Ledger:
     def note(self, text):
         print(f"   {text}  [{time.monotonic() - self.started:.0f} s]", flush=True)
 
+    def skip(self, why):
+        """A part of this section is not run; `why` says what it takes. Since it was to be proved, the run ends with 1."""
+        self.skipped.append(f"{self.title}: {why}")
+        print(f"   **not run**: {why}", flush=True)
+
     def record(self, name, figures):
         self.figures[name] = figures
 
@@ -61,15 +66,20 @@ class Ledger:
             "program": self.program, "full": self.full, "machine": machine(), "commit": commit(),
             "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self.started),
-            "claims": [asdict(claim) for claim in self.claims], "figures": self.figures,
+            "claims": [asdict(claim) for claim in self.claims], "not_run": self.skipped, "figures": self.figures,
         }
         path = RESULTS / f"{self.program}-{datetime.datetime.now():%Y%m%d-%H%M%S}.json"
         path.write_text(json.dumps(record, indent=1) + "\n")
         held = sum(claim.holds is True for claim in self.claims)
         print(f"\n{held} claims hold, {len(self.failed())} do not, "
-              f"{sum(claim.holds is None for claim in self.claims)} figures are stated without a bar; "
+              f"{sum(claim.holds is None for claim in self.claims)} figures are stated without a bar; {self.not_run()}"
               f"{record['seconds']} s; written to {path.relative_to(ROOT)}")
-        return 1 if self.failed() or held == 0 else 0
+        return 1 if self.failed() or self.skipped or held == 0 else 0
+
+    def not_run(self):
+        if not self.skipped:
+            return ""
+        return f"**{len(self.skipped)} parts were not run** ({'; '.join(self.skipped)}); "
 
 
 def spread(values):

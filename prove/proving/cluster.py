@@ -198,3 +198,7 @@ class Cluster(TOOL.Cluster):
         """As `wait_until`; an error where it does not become so."""
         if self.wait_until(is_so, timeout_s) is None:
             raise RuntimeError(f"{what}: not so after {timeout_s} s")
+
+    def await_memory(self):
+        """Until all memory sites are known."""
+        self.await_that(lambda: len(self.status()["cache"]["sites"]) == len(self.memory_sites), f"{len(self.memory_sites)} memory sites are known")

@@ -27,6 +27,14 @@ def missing():
     return None
 
 
+def are_missing(ledger):
+    """Whether hosts cannot be made here. Then the section is not run."""
+    why_not = missing()
+    if why_not:
+        ledger.skip(why_not)
+    return why_not is not None
+
+
 def run(*command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

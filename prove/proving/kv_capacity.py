@@ -98,8 +98,9 @@ class Held:
     resident: int
     beside: int  # resident memory of its other processes
 
-    def share(self, blocks):
-        return self.after * blocks.size / self.resident
+    def share(self, blocks, with_others=False):
+        """Bytes held for each resident one of the processes that keep blocks, or of all."""
+        return self.after * blocks.size / (self.resident + (self.beside if with_others else 0))
 
 
 def coded(folder, shape, blocks, filling):
@@ -108,7 +109,7 @@ def coded(folder, shape, blocks, filling):
         os.environ["STRIATE_CACHE_SPLIT_KIB"] = str(shape.split_kib)
     try:
         with Cluster(folder, gateways=1, sites=3, memory_sites=SITES, memory_mib=SITE_MIB) as cluster:
-            cluster.wait_until(lambda: len(cluster.status()["cache"]["sites"]) == SITES)
+            cluster.await_memory()
             cluster.run("bucket", "create", "--dir", folder / "id" / "gateway1", "--volatile", "--parities", shape.parities, BUCKET)
             client = cluster.client()
 
@@ -238,6 +239,8 @@ def measure(ledger, folder, shape, filling, rounds):
     ledger.add(f"{shape}, {filling}: bytes held after the loss of a process, per resident byte, over Redis with a replica",
                f"{median(ratios):.2f} × ({each['striate']:.2f} and {each['redis']:.2f})", median(ratios) >= bar,
                f"≥ {bar:.2f}: {1 - OVERHEAD:.2f} × 2·{shape.k} / {shape.k + shape.parities}", spread(ratios))
+    ratios = [held["striate"].share(blocks, with_others=True) / held["redis"].share(blocks, with_others=True) for held in found]
+    ledger.add("   the same with the memory of all processes: gateway, sites on disk, control and etcd too", f"{median(ratios):.2f} ×", spread=spread(ratios))
     lost = [held["striate"].before - held["striate"].after for held in found]
     ledger.add("   blocks that Striate's memory sites held before the kill and not after it",
                f"{max(lost)} of {max(held['striate'].before for held in found)} at most")

@@ -109,7 +109,7 @@ def claim(ledger, rounds):
 def prove_trace(ledger, folder, workloads, rounds, full):
     path = workloads and Path(workloads) / TRACE
     if not path or not path.exists():
-        ledger.note(f"an LLM service's trace is not replayed: there is no {TRACE} (--workloads DIR)")
+        ledger.skip(f"there is no {TRACE}; --workloads DIR names its folder")
         return
     requests = requests_of(path, FIRST, FULL_REQUESTS if full else REQUESTS)
     read, stored = (sum(len(request[which]) for request in requests) for which in (0, 1))

@@ -160,7 +160,7 @@ def adapter_tests(ledger, environment):
 def prove_tier(ledger):
     """The tier for vLLM under vLLM's manager, where somebody has installed vLLM: with what it needs it has twelve gigabytes."""
     if not os.environ.get("VLLM_VENV"):
-        ledger.note("the tier for vLLM is not run: VLLM_VENV names no environment with vLLM 0.33 and pytest")
+        ledger.skip("VLLM_VENV names no environment with vLLM 0.33 and pytest")
         return
     environment = Environment("vllm", [], "VLLM_VENV", VARIABLES)
     run_tests(ledger, environment, "the tier's tests under vLLM's TieringOffloadingManager and its tier in the processor's memory", "test_vllm.py")

@@ -1,5 +1,6 @@
 """What proofs in sections share."""
 
+import signal
 import traceback
 from pathlib import Path
 
@@ -7,10 +8,23 @@ from .claims import Ledger
 from .folders import fresh_folder
 
 
+# What ends a proof from outside.
+ENDS = (signal.SIGINT, signal.SIGTERM)
+
+
+def interrupted(*_):
+    """The first of them takes down what the proof has started; further ones do not disturb that."""
+    for end in ENDS:
+        signal.signal(end, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 class Proof:
     """A proof whose sections can be run by themselves."""
 
     def __init__(self, program, options, sections):
+        for end in ENDS:
+            signal.signal(end, interrupted)
         self.full = options.full
         self.sections = options.sections or sections
         self.ledger = Ledger(program, self.full)

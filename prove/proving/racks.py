@@ -5,6 +5,7 @@ Sites keep their chunks in memory, on huge pages: a disk that takes a chunk in s
 
 import json
 import os
+import signal
 import subprocess
 
 from . import hosts
@@ -16,6 +17,7 @@ NETWORK = "10.78.0"
 MTU = 9001
 # Links may carry so much more than chunks.
 FRAMING = 1.05
+TIMEOUT_S = 1_800
 # Where the work alone, spread over all processors, would take more than this share of the wire's time, the processors are the limit.
 BUSY = 0.75
 
@@ -74,7 +76,9 @@ class Racks:
             subprocess.run(["ip", "link", "del", outer], capture_output=True)
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
         subprocess.run(["ip", "link", "del", self.bridge], capture_output=True)
-        subprocess.run(["umount", str(self.disk)], capture_output=True)
+        if subprocess.run(["umount", str(self.disk)], capture_output=True).returncode:
+            # Somebody still has a file there; its memory is given back with that.
+            subprocess.run(["umount", "-l", str(self.disk)], capture_output=True)
 
     def names(self, rack):
         return f"{self.bridge}r{rack}", f"up{rack}", f"{self.bridge}-{rack}"
@@ -92,7 +96,17 @@ class Racks:
         if inside is not None:
             # Unlike `ip netns exec` this leaves /sys as it is, where the links' outer ends are counted.
             words = ["nsenter", f"--net=/run/netns/{self.names(inside)[2]}", *words]
-        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=1800)
-        if done.returncode:
-            raise RuntimeError(f"{command} {code}: {done.stderr[-800:]}")
-        return json.loads(done.stdout)
+        return json.loads(output_of(f"{command} {code}", list(map(str, words))))
+
+
+def output_of(name, words):
+    """What a program prints. However this ends, the sites that it has started do not stay behind."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            printed, complaints = process.communicate(timeout=TIMEOUT_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise RuntimeError(f"{name}: {complaints[-800:]}")
+    return printed

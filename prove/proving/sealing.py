@@ -7,12 +7,12 @@ import json
 import os
 import random
 import subprocess
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import hosts, rows, tending
+from .meanwhile import Meanwhile
 
 MIB = 1 << 20
 BUCKET, LARGE, OTHERS = "archive", "media", "others"
@@ -187,44 +187,6 @@ class OtherObjects(Objects):
     bucket = OTHERS
 
 
-class Meanwhile:
-    """Does something again and again while something else happens. Whatever goes amiss is wrong, and it goes on."""
-
-    pause_s = 0.0
-
-    def __init__(self, objects, client):
-        self.objects, self.client, self.stopping = objects, client, threading.Event()
-        self.done, self.wrong = 0, []
-        self.thread = threading.Thread(target=self.work, daemon=True)
-
-    def work(self):
-        while not self.stopping.is_set():
-            try:
-                self.step()
-                self.done += 1
-            except Exception as error:  # noqa: BLE001 - a thread that ends finds nothing more
-                self.wrong.append(f"{type(error).__name__}: {error}"[:200])
-            self.stopping.wait(self.pause_s)
-
-    def step(self):
-        raise NotImplementedError
-
-    def is_right(self):
-        """It has done something, and nothing went amiss."""
-        return self.done > 0 and not self.wrong
-
-    def __str__(self):
-        return f"{len(self.wrong)} of {self.done + len(self.wrong)} {' '.join(self.wrong[:1])}".strip()
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopping.set()
-        self.thread.join()
-
-
 class Reading(Meanwhile):
     """Reads at random, and compares."""
 
@@ -232,8 +194,8 @@ class Reading(Meanwhile):
     pause_s = 0.02
 
     def __init__(self, objects, client):
-        super().__init__(objects, client)
-        self.chance = random.Random(5)
+        super().__init__()
+        self.objects, self.client, self.chance = objects, client, random.Random(5)
 
     def step(self):
         name, first = self.chance.choice(self.objects.names), self.chance.randrange(self.objects.least)
@@ -247,6 +209,10 @@ class Written(Meanwhile):
 
     pause_s = 0.5
 
+    def __init__(self, objects, client):
+        super().__init__()
+        self.objects, self.client = objects, client
+
     def step(self):
         name = f"meanwhile/{len(self.objects.names):05}"
         self.objects.put(self.client, name)
@@ -254,9 +220,7 @@ class Written(Meanwhile):
 
 
 def prove_ageing(ledger, folder, full):
-    why_not = hosts.missing()
-    if why_not:
-        ledger.note(f"not run: {why_not}")
+    if hosts.are_missing(ledger):
         return
     # In chunks of 1 MiB and 512 KiB: 10 GiB, a tenth in small objects. Short: 230 MiB, half in small objects, 1 MiB and 256 KiB.
     block = (3 if full else 1) * MIB

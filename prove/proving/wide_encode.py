@@ -19,9 +19,7 @@ OF_ONE = 0.5
 
 
 def prove_encode(ledger, folder, full):
-    why_not = hosts.missing()
-    if why_not:
-        ledger.note(f"not run: {why_not}")
+    if hosts.are_missing(ledger):
         return
     found = []
     with Racks(folder, RACKS if full else 19) as racks:

@@ -21,9 +21,7 @@ BAR = 0.80
 
 
 def prove_updates(ledger, folder, full):
-    why_not = hosts.missing()
-    if why_not:
-        ledger.note(f"not run: {why_not}")
+    if hosts.are_missing(ledger):
         return
     with Racks(folder, RACKS) as racks:
         found = [prove_range(ledger, racks, cell, [], 100 if full else 20) for cell in ON_DISK]

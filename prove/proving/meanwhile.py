@@ -1,0 +1,41 @@
+"""What is done again and again in a thread while something else happens, and judged afterwards."""
+
+import threading
+
+
+class Meanwhile:
+    """A thread that does its step until it is told to stop. Whatever goes amiss is wrong, and it goes on."""
+
+    pause_s = 0.0
+
+    def __init__(self):
+        self.stopping, self.done, self.wrong = threading.Event(), 0, []
+        self.thread = threading.Thread(target=self.work, daemon=True)
+
+    def work(self):
+        while not self.stopping.is_set():
+            try:
+                self.step()
+                self.done += 1
+            except Exception as error:  # noqa: BLE001 - a thread that ends finds nothing more
+                self.wrong.append(f"{type(error).__name__}: {error}"[:200])
+                self.stopping.wait(0.1)
+            self.stopping.wait(self.pause_s)
+
+    def step(self):
+        raise NotImplementedError
+
+    def is_right(self):
+        """It has done something, and nothing went amiss."""
+        return self.done > 0 and not self.wrong
+
+    def __str__(self):
+        return f"{len(self.wrong)} of {self.done + len(self.wrong)} {' '.join(self.wrong[:1])}".strip()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        self.thread.join()
