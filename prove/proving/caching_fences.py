@@ -61,21 +61,22 @@ def judge_kills(ledger, folder, cluster, origin, operations):
     history = drive(cluster.endpoints(), cluster.credentials, BUCKET, folder / "history.jsonl", operations=operations, clients=12,
                     timeout_s=20, during=kill)
     verdict = history.judge()
-    status = cluster.status()
-    served = {entry["how"]: entry["reads"] for entry in status["cache"]["reads"]}
+    statuses = [cluster.status(gateway) for gateway in cluster.gateways]
+    served = [{entry["how"]: entry["reads"] for entry in status["cache"]["reads"]} for status in statuses]
     ledger.add(f"keys whose histories fit no order, of {len(KEYS)}: {history.operations} operations through two caching gateways, "
                f"kills of {', '.join(kills)}", f"{len(verdict['illegal'])} illegal, {len(verdict['undecided'])} undecided",
                verdict["illegal"] == [] and verdict["undecided"] == [], "0 and 0",
-               f"{history.unknown} outcomes unknown; the first gateway's reads: {served}")
-    cached = status["origins"]["cached_writes"]
-    ledger.add("   hits among these reads, and writes that were cached", f"{served['hit']}, {cached}", min(served["hit"], cached) > 0,
+               f"{history.unknown} outcomes unknown; the gateways' reads since they began: {served}")
+    hits, cached = sum(reads["hit"] for reads in served), statuses[0]["origins"]["cached_writes"]
+    ledger.add("   hits of both gateways among these reads, and writes that were cached", f"{hits}, {cached}", min(hits, cached) > 0,
                "> 0, or nothing was judged")
-    lost = [key for key, digest in history.kept.items() if not is_kept(cluster, key, digest)]
-    ledger.add(f"acknowledged objects that nobody touched again and that do not read back, of {len(history.kept)}", f"{len(lost)}", not lost, "0")
+    lost = [key for key, digest in history.kept.items() if not is_kept(origin, key, digest)]
+    ledger.add("acknowledged objects that nobody touched again and that the origin does not have", f"{len(lost)} of {len(history.kept)}",
+               not lost and len(history.kept) > 0, "0 of some")
 
 
-def is_kept(cluster, key, digest):
-    answer = cluster.client().send("HEAD", f"/{BUCKET}/{key}")
+def is_kept(origin, key, digest):
+    answer = origin.client().send("HEAD", f"/{BUCKET}/{key}")
     return answer.status == 200 and answer.headers["etag"].strip('"') == digest
 
 

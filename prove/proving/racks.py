@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 
 from . import hosts
 from .servers import lab_binary
@@ -104,9 +105,9 @@ def output_of(name, words):
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             printed, complaints = process.communicate(timeout=TIMEOUT_S)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         raise RuntimeError(f"{name}: {complaints[-800:]}")
     return printed
