@@ -191,7 +191,8 @@ prove-cache: build lab ## Prove the memory tier: EC-Cache's figures, memory with
 	prove/cache $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
 prove-wide: build lab ## Prove what is said of wide stripes, and ECWide's figures; racks are network namespaces (root; FULL=1: 10 GiB, 40 kills, every repair, 10,000 seeds of faults)
-	@tools/install.sh engines network
+	@tools/install.sh engines network bench
+	cargo build --release --package striate-bench --features codec-bench
 	prove/wide $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
@@ -202,7 +203,7 @@ prove-movement: build lab ## Prove that the store tends itself: plans for moveme
 prove-python: build python-package ## Prove the Python package's claims beside s3fs (FULL=1: longer)
 	.tools/python/bin/python prove/python $(if $(FULL),--full)
 
-prove-lmcache: build ## Prove what is said of KV caches: LMCache's own code over the adapter, an LLM service's trace, memory beside Redis; installs LMCache, 6 GB (FULL=1: longer; WORKLOADS=DIR)
+prove-lmcache: build ## Prove what is said of KV caches: LMCache's own code over the adapter, an LLM service's trace, memory beside Redis; installs LMCache, 6 GB (FULL=1: longer; WORKLOADS=DIR; VLLM_VENV in the environment: one with vLLM)
 	@tools/install.sh engines redis
 	prove/lmcache $(if $(FULL),--full) $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 

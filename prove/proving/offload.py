@@ -108,14 +108,15 @@ class Adapters:
 
     @contextmanager
     def fresh(self, name):
-        """The adapter's description; what a run leaves behind is removed."""
+        """The adapter's description. What a run leaves behind is removed, but for S3's objects: the next run writes over them."""
         self.runs += 1
         if name in (OURS, DURABLE):
             bucket = BUCKET if name == OURS else DURABLE_BUCKET
             yield self.striate(f"{self.runs}/", bucket)
             self.server.run("rm", "--recursive", f"s3://{bucket}/{self.runs}/")
         elif name == REDIS:
-            yield {"type": "resp", "host": "127.0.0.1", "port": self.redis_port, "num_workers": 4}
+            # As many connections as LMCache opens by default, eight.
+            yield {"type": "resp", "host": "127.0.0.1", "port": self.redis_port}
             subprocess.run(["redis-cli", "-p", str(self.redis_port), "flushall"], check=True, stdout=subprocess.DEVNULL)
         elif name == S3:
             credentials = self.by_address.credentials

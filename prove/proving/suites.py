@@ -45,18 +45,33 @@ class ClientSuites:
                    status == 0 and passed > 0, "all pass")
 
 
-def prove_codec(ledger, full):
-    """Takes over the codec benchmark's own claims."""
+def prove_codec(ledger, full, is_wanted=lambda claim: True):
+    """Takes over the codec benchmark's own claims, those that are wanted."""
     command = [bench_binary(), "codec"] + ([] if full else ["--quick", "--rounds", "31"])
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT)
     kernel = done.stdout.partition("kernel ")[2].partition(",")[0]
     found = 0
     for line in done.stdout.splitlines():
         columns = [column.strip() for column in line.split(" | ")]
-        if len(columns) == 5 and columns[4].lower() in VERDICTS:
+        if len(columns) == 5 and columns[4].lower() in VERDICTS and is_wanted(columns[0]):
             found += 1
             holds = VERDICTS[columns[4].lower()]
             bar = columns[1] if holds is not None else f"{columns[1]} with GFNI; this is {kernel}"
             ledger.add(columns[0], columns[2], holds, bar, columns[3])
     if not found:
         ledger.add("the codec's ratios", f"no result: {done.stderr.strip()[-300:] or 'no claims printed'}", False, "measured")
+
+
+def prove_wide_codec(ledger, full):
+    """Encode and decode at k = 128 beside k = 16, with four parities both."""
+    if not has_codec_benchmark():
+        ledger.skip("striate-bench has no codec's benchmark: cargo build --release --package striate-bench --features codec-bench (it builds ISA-L)")
+        return
+    prove_codec(ledger, full, lambda claim: "(128,4)" in claim and claim.endswith("own (16,4)"))
+
+
+def has_codec_benchmark():
+    try:
+        return subprocess.run([bench_binary(), "codec", "--help"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False

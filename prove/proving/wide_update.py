@@ -16,6 +16,8 @@ ON_DISK = [(1_000, 1_024, 4), (1_000, 1_024, 64), (1_000, 1_024, 1_024), (100, 1
 IN_MEMORY = [(1_000, 4, 4), (HEAVY_MBIT, 4, 4)]
 # What the paper says that each way takes less time than a difference for each parity, at most and in percent.
 PAPER = {"global": 33.2, "local": 14.4, "both": 47.6}
+# A change is some ten requests and answers between sites, of 8 to 11 kB together, by the links' counters.
+MESSAGES_BYTES = 12 << 10
 # So much of it is to be saved at least.
 BAR = 0.80
 
@@ -36,7 +38,7 @@ def prove_range(ledger, racks, cell, flags, updates):
     ways = {way["name"]: way["changes"] for way in seen["ways"]}
     size, of_chunk = seen["range_bytes"], "" if update_kib == chunk_kib else f" of {chunk_kib}"
     name = f"changes of {update_kib}{of_chunk} KiB {'in memory ' if flags else ''}at {rate} Mbit/s"
-    add_exact(ledger, name, ways, size)
+    add_bookkeeping(ledger, name, ways, size)
     add_counted(ledger, name, ways, is_large=update_kib == 1_024)
     add_savings(ledger, name, ways, is_whole=update_kib == chunk_kib)
     return {"rate_mbit": rate, "chunk_kib": chunk_kib, "update_kib": update_kib, "ways": ways}
@@ -58,23 +60,28 @@ def is_with_local(chunk):
     return (chunk - first) // IN_RACK == min(GROUP, DATA - first) // IN_RACK
 
 
-def add_exact(ledger, name, ways, size):
-    """What must cross racks, change by change: arithmetic on where chunks are, which the way that it went must give."""
+def add_bookkeeping(ledger, name, ways, size):
+    """What must cross racks, change by change, as the lab keeps book of it: it is compared with arithmetic on where chunks are. Links are
+    counted by themselves."""
     crossed = {way: [change["crossed"] / size for change in changes] for way, changes in ways.items()}
     expected = {way: [ranges_of(way, change["racks_of"]) for change in changes] for way, changes in ways.items()}
     where = all((change["racks_of"][0] == change["racks_of"][1]) == is_with_local(change["chunk"]) for change in ways["deltas"])
-    ledger.add(f"ranges across racks, {name}: {', '.join(ways)}", ", ".join(f"{statistics.mean(ranges):.2f}" for ranges in crossed.values()),
+    ledger.add(f"ranges across racks by the lab's bookkeeping, {name}: {', '.join(ways)}", ", ".join(f"{statistics.mean(ranges):.2f}" for ranges in crossed.values()),
                where and crossed == expected, "each change's, by where chunks are",
                f"by arithmetic {', '.join(f'{statistics.mean(ranges):.2f}' for ranges in expected.values())}; {len(crossed['deltas'])} changes each")
 
 
 def add_counted(ledger, name, ways, is_large):
-    """By the links' counters: requests and answers are a part of small changes that nothing bounds, and less than a range of large ones."""
+    """By the links' counters, beyond frames' headers: requests and answers, which take the same whatever changes. Of large ranges that is less than
+    headers may take, in each change; of small ones much, and now and then the sites' own messages cross beside it, so that medians count."""
     for way, changes in ways.items():
         must, did = ([of(change) for change in changes] for of in (lambda change: change["crossed"], lambda change: sum(change["received"])))
-        holds = all(one <= other <= one * FRAMING for one, other in zip(must, did)) if is_large else None
-        ledger.add(f"bytes on links over those that must cross racks, {name}, {way}", f"{sum(did) / sum(must):.3f}", holds,
-                   f"each change's 1 to {FRAMING}" if is_large else "", spread([other / one for one, other in zip(must, did)]))
+        beyond = statistics.median(other - one * FRAMING for one, other in zip(must, did))
+        most = all(other <= one * FRAMING for one, other in zip(must, did)) if is_large else beyond <= MESSAGES_BYTES
+        ledger.add(f"bytes on links over those that must cross racks, {name}, {way}", f"{sum(did) / sum(must):.3f}",
+                   most and all(one <= other for one, other in zip(must, did)),
+                   f"each change's 1 to {FRAMING}" if is_large else f"each 1 at least, and in the median at most {FRAMING} and {MESSAGES_BYTES >> 10} KiB for messages",
+                   f"{spread([other / one for one, other in zip(must, did)])}; {max(0.0, beyond) / 1024:.1f} KiB beyond frames in the median")
 
 
 def add_savings(ledger, name, ways, is_whole):
