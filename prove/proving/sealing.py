@@ -1,4 +1,5 @@
-"""Ageing of a bucket on real processes: packed objects are sealed into wide stripes, read while racks are away, and repaired.
+"""Ageing of two buckets on real processes: small objects, packed, and large ones are sealed into wide stripes, read while a site is away,
+repaired, deleted in part and made narrow again.
 
 Racks are network namespaces. What crosses them is counted by their links, in both directions.
 """
@@ -294,7 +295,7 @@ def prove_sealing(ledger, cluster, objects, stripes, chunk):
                sealed > 0 and report["given_up"] == 0 and reading.is_right(), "> 0, 0, 0 of some",
                f"{report['sealed_stripes']} of {stripes} stripes sealed, {report['half_sealed']} in part, {report['waiting']} partitions wait")
     at_rest, of_reads = beside.a_second * seconds, beside.a_read * reads
-    ratio = (crossed - at_rest - of_reads) / (sealed * cluster.shape.sealing_chunks * chunk)
+    ratio = (crossed - at_rest - of_reads) / max(1, sealed * cluster.shape.sealing_chunks * chunk)
     ledger.add("bytes across racks for each wide stripe sealed, over the trees' (less what processes send at rest and for reads, as measured before)",
                f"{ratio:.3f}", 0.99 <= ratio <= FRAMING, f"0.99 to {FRAMING:.2f}",
                f"{crossed / MIB:.0f} MiB in all, {at_rest / MIB:.1f} of them at rest in {seconds:.0f} s and {of_reads / MIB:.1f} of {reads} reads")

@@ -9,8 +9,8 @@ from . import rows
 from .cluster import Cluster
 from .sealing import BUCKET, SMALL, Objects, Reading, add_verified, wait_for_garbage
 
-# Objects for each kill: two wide stripes and more, so that none finds all of it sealed.
-OBJECTS_A_KILL = 700
+# Objects for each kill, of some three wide stripes, so that none finds all of it sealed.
+OBJECTS_A_KILL = 1_000
 # A wide stripe is begun within.
 BEGUN_S = 300
 
@@ -52,7 +52,7 @@ def kill_while_sealing(cluster, command, pause_s):
         running.wait()
     left = half_made(cluster)
     cluster.restart("gateway2")
-    cluster.await_that(lambda: cluster.client(2).send("GET", "/").status == 200, "the second gateway answers again")
+    cluster.await_that(lambda: cluster.status(2) and cluster.client(2).send("GET", "/").status == 200, "the second gateway answers again")
     return left
 
 
