@@ -16,14 +16,14 @@ use futures::future::join_all;
 use striate_codec::crc32c;
 use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::GarbageChunk;
-use striate_meta::{Commit, keys, records};
+use striate_meta::{Commit, Revision, keys, records};
 use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair, repair_by_racks};
 use striate_site::{Priority, SiteError};
 use striate_stripe::{OpenedStripe, StripeError, Stripes, has_place, is_hole, wide_of};
 
 use crate::absence::Absent;
 use crate::repair_pace::RepairPace;
-use striate_stripe::{Debt, StripeChange};
+use striate_stripe::{Debt, StripeChange, pay_debt};
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,10 @@ struct Job<'a> {
     absent: &'a Absent,
     pace: &'a RepairPace,
     states: Vec<ChunkState>,
+    /// The revision of its debt before its record was read.
+    owed: Option<Revision>,
+    /// Every chunk was verified: then it is known whether the stripe is whole.
+    is_examined: bool,
 }
 
 /// What earlier rounds of one stripe's repair have told.
@@ -129,6 +133,8 @@ impl<'a> Job<'a> {
         pace: &'a RepairPace,
         learned: &Learned,
     ) -> Result<Option<Self>, StripeError> {
+        // Before the record: what is reported from now on is not known to this look.
+        let owed = stripes.meta().get(&keys::debt(id)).await?.map(|row| row.version);
         let Some(change) = stripes.change(id, Priority::Repair).await? else {
             let mut tx = stripes.transaction();
             tx.require_unchanged(keys::stripe(id), None).delete(keys::debt(id));
@@ -146,7 +152,7 @@ impl<'a> Job<'a> {
             site => learned.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
         };
         let states = change.record.locations.iter().enumerate().map(state).collect();
-        let mut job = Self { stripes, change, absent, pace, states };
+        let mut job = Self { stripes, change, absent, pace, states, owed, is_examined: false };
         job.leave_members();
         Ok(Some(job))
     }
@@ -167,6 +173,7 @@ impl<'a> Job<'a> {
         let _turn = self.pace.turn(stripes, loads, len).await;
         let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
         self.states = join_all(checks).await;
+        self.is_examined = true;
         self.leave_members();
     }
 
@@ -583,7 +590,11 @@ impl<'a> Job<'a> {
         }
         replaced.extend(self.give_up_sites_of_lost_chunks(written));
         let outcome = RepairOutcome { refused: learned.refusals(), ..self.outcome(written.len() as u64) };
-        let debt = if outcome.still_lost + outcome.unknown == 0 { Debt::Paid } else { Debt::Owed };
+        let debt = match outcome.still_lost + outcome.unknown {
+            0 if self.is_examined => Debt::Paid(self.owed),
+            0 => Debt::AsItIs,
+            _ => Debt::Owed,
+        };
         let done = self.change.swap(replaced, debt).await?;
         if done {
             self.stripes.stripe_repaired(self.change.id);
@@ -615,11 +626,11 @@ impl<'a> Job<'a> {
     async fn settle_debt(&self) -> Result<bool, StripeError> {
         let is_amiss = |state: &ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
         let whole = !self.states.iter().any(is_amiss);
-        if !whole {
+        if !whole || !self.is_examined {
             return Ok(true);
         }
         let mut tx = self.change.unchanged();
-        tx.delete(keys::debt(self.change.id));
+        pay_debt(&mut tx, self.change.id, self.owed);
         let done = matches!(self.stripes.meta().commit(tx).await?, Commit::Done(_));
         self.stripes.stripe_repaired(self.change.id);
         Ok(done)

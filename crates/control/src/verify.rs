@@ -181,17 +181,6 @@ async fn examine_copies(
 }
 
 /// Puts the stripe in debt. `false` when its record is no longer the one that was examined.
-/// Puts a stripe in debt, if there is one.
-pub(crate) async fn put_stripe_in_debt(
-    stripes: &Stripes,
-    id: striate_core::StripeId,
-) -> Result<(), StripeError> {
-    match stripes.meta().get(&keys::stripe(id)).await? {
-        Some(row) => put_in_debt(stripes, &row, id).await.map(drop),
-        None => Ok(()),
-    }
-}
-
 async fn put_in_debt(stripes: &Stripes, row: &Row, id: striate_core::StripeId) -> Result<bool, StripeError> {
     let mut tx = stripes.transaction();
     tx.require_unchanged(row.key.clone(), Some(row)).put(keys::debt(id), bytes::Bytes::new());

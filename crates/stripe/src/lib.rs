@@ -43,5 +43,5 @@ pub use trees::{Files, SLICE_LEN, combination};
 pub use write::{
     Besides, CodingGroup, Debt, Exchange, GroupWriter, MemberUpdate, Neighbours, NewBytes, Packer,
     PutSession, SegmentWriter, SeparateWriter, StoredBlock, StripeChange, Switched, WidePlan, WideStep,
-    add_garbage, is_named, release_and_leave_debt, release_stripe,
+    add_garbage, is_named, pay_debt, release_and_leave_debt, release_stripe,
 };

@@ -231,6 +231,14 @@ impl Stripes {
         self.inner.table.find(id).await
     }
 
+    /// Puts the stripe of a chunk in debt that was found missing or damaged where its record has it, so that repair looks at it.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn report_damage(&self, found: &StripeError) -> Result<(), StripeError> {
+        self.inner.table.report_damage(found).await
+    }
+
     /// Makes sure that a set of sites leads to its stripes; answers the set's number. To be called before a
     /// commit that puts a stripe on these sites.
     ///

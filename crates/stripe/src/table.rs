@@ -1,29 +1,41 @@
 //! Stripes' records as reads, writes and changes find them: looked up, parsed, with their code.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use striate_codec::Code;
+use striate_codec::{Code, CodeSpec};
 use striate_core::{ChunkId, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe, WideState};
 use striate_meta::{MetaStore, Row, Transaction, TxId, keys};
 use striate_runtime::Runtime;
+use striate_site::SiteError;
 
 use crate::error::StripeError;
 use crate::locations::Locations;
 
 /// So often two records are looked up until they agree.
 const LOOKED_UP: usize = 8;
+/// Codes, and texts of profiles, that are remembered.
+const MOST_KNOWN: usize = 256;
 
 /// The stripes that the metadata store names, and the codes of their profiles.
 pub struct StripeTable {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
-    codes: RwLock<HashMap<Profile, Code>>,
+    codes: RwLock<HashMap<CodeSpec, Code>>,
     profiles: ProfileTexts,
     locations: Locations,
+}
+
+/// Remembers what follows from a text or a code. Requests may bring ever new ones: where there are many, all are learnt anew.
+fn remember<K: Eq + Hash, V>(known: &mut HashMap<K, V>, key: K, value: V) {
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    known.insert(key, value);
 }
 
 /// A stripe's record with what follows from it.
@@ -58,7 +70,7 @@ impl ProfileTexts {
         }
         let profile: Profile =
             text.parse().map_err(|error| StripeError::InvalidArgument(format!("{error}")))?;
-        self.known.write().insert(text.to_owned(), profile);
+        remember(&mut self.known.write(), text.to_owned(), profile);
         Ok(profile)
     }
 }
@@ -82,17 +94,33 @@ impl StripeTable {
     /// # Errors
     /// [`StripeError::InvalidArgument`] for parameters that describe no code.
     pub fn code(&self, profile: &Profile) -> Result<Code, StripeError> {
-        if let Some(code) = self.codes.read().get(profile) {
+        if let Some(code) = self.codes.read().get(&profile.code) {
             return Ok(code.clone());
         }
         let code = profile.code.build().map_err(|error| StripeError::InvalidArgument(error.to_string()))?;
-        self.codes.write().insert(*profile, code.clone());
+        remember(&mut self.codes.write(), profile.code, code.clone());
         Ok(code)
     }
 
     /// An empty transaction with an id of its own.
     pub fn transaction(&self) -> Transaction {
         Transaction::new(random_tx(&self.runtime))
+    }
+
+    /// Puts the stripe of a chunk in debt that was found missing or damaged where its record has it, so that repair looks at it.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(crate) async fn report_damage(&self, found: &StripeError) -> Result<(), StripeError> {
+        let StripeError::Site(SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. }) = found else {
+            return Ok(());
+        };
+        let Some(row) = self.meta.get(&keys::stripe(chunk.stripe)).await? else { return Ok(()) };
+        let mut tx = self.transaction();
+        tx.require_unchanged(row.key.clone(), Some(&row)).put(keys::debt(chunk.stripe), Bytes::new());
+        // Who has changed it meanwhile may have mended it.
+        self.meta.commit(tx).await?;
+        Ok(())
     }
 
     /// Looks a stripe up in the metadata store. `None` when it has no row.

@@ -147,6 +147,7 @@ impl Client {
             delivery: Delivery::new(requests),
             looking_up: false,
             steps: VecDeque::new(),
+            looked_up: self.inner.runtime.now(),
             running: SelectAll::new(),
             groups: 0,
             weight: 0,
@@ -195,6 +196,8 @@ struct Many {
     looking_up: bool,
     /// Looked up and not begun.
     steps: VecDeque<Step>,
+    /// When the first of these was.
+    looked_up: Instant,
     running: SelectAll<BoxStream<'static, Event>>,
     /// Groups among what is running.
     groups: usize,
@@ -271,11 +274,29 @@ impl Many {
         }
     }
 
+    /// Whether rows were looked up too long ago to be read by: what they name is not overwritten within the grace after it has died, and
+    /// a read takes a part of that. A receiver that takes little at a time lets rows wait.
+    fn is_stale(&self) -> bool {
+        let stripes = &self.query.client.inner.stripes;
+        let age = stripes.runtime().now().saturating_duration_since(self.looked_up);
+        !self.steps.is_empty() && age > stripes.options().garbage_grace / 2
+    }
+
     /// Begins what may be under way at the same time.
     fn begin(&mut self) {
+        if self.is_stale() {
+            if self.looking_up || self.groups > 0 || self.weight > 0 || !self.ready.is_empty() {
+                return;
+            }
+            self.steps.clear();
+            self.requests = self.delivery.left().into_iter();
+        }
         let waiting: usize = self.steps.iter().map(Step::len).sum();
         if !self.looking_up && waiting < LOOKED_UP_AT_ONCE && self.requests.len() > 0 {
             self.looking_up = true;
+            if self.steps.is_empty() {
+                self.looked_up = self.query.client.inner.runtime.now();
+            }
             let positions = self.requests.by_ref().take(LOOKED_UP_AT_ONCE);
             let window: Vec<_> = positions.filter_map(|position| self.delivery.request(position)).collect();
             self.running.push(running::look_up(&self.query, window, self.order, self.limits));

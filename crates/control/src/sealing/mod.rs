@@ -31,7 +31,6 @@ use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
-use striate_site::SiteError;
 use striate_stripe::{Exchange, OpenedStripe, Packer, StripeError, Stripes, WidePlan, WideStep};
 
 pub use self::balance::cold_warnings;
@@ -42,7 +41,6 @@ use self::survey::Survey;
 use self::vacancies::{dead_stripes, fill_vacancies};
 use crate::pack_journal::write_sealed;
 use crate::rows::Rows;
-use crate::verify::put_stripe_in_debt;
 
 /// Partitions wait for their racks' neighbours so long.
 const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
@@ -440,10 +438,8 @@ async fn advance(stripes: &Stripes, id: StripeId) -> Result<(WideStep, Option<St
         Err(StripeError::Meta(error)) => Err(error.into()),
         Err(error) => {
             tracing::warn!(wide = %id, %error, "a wide stripe cannot be made now, and is given up");
-            if let StripeError::Site(SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. }) = &error {
-                // It waits until that is repaired.
-                put_stripe_in_debt(stripes, chunk.stripe).await?;
-            }
+            // It waits until that is repaired.
+            stripes.report_damage(&error).await?;
             if !stripes.abort_wide(id).await? {
                 return Err(error);
             }

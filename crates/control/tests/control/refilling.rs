@@ -1,9 +1,11 @@
 //! Worn groups that are sealed: what lives in one takes the places of what is dead in another.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::channel::oneshot;
+use striate_client::{ClientError, GetRequest, ObjectPart, ReadOrder, ReadRange};
 use striate_control::{Repacked, Repacker, collect_abandoned, resume_wide};
 use striate_core::StripeId;
 use striate_meta::records::{Object, Stripe, object::Body};
@@ -96,6 +98,47 @@ async fn what_lives_in_a_worn_group_takes_the_places_of_the_dead_in_another_that
         sealing.repack_with(&mut repacker).await;
     }
     sealing.assert_settled(2).await;
+}
+
+/// A receiver that takes little at a time lets what was looked up wait for longer than the grace.
+#[tokio::test(start_paused = true)]
+async fn a_read_of_many_that_is_taken_slowly_never_has_bytes_of_others() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    // Those that die are looked up early, and read last.
+    let (last, mut keys): (Vec<usize>, Vec<usize>) = (0..OBJECTS).partition(dies);
+    keys.extend(last);
+    let ranges = keys.iter().map(|&key| GetRequest {
+        bucket: BUCKET.to_owned(),
+        key: name(key),
+        range: ReadRange::Bytes { first: 5, last: Some(len(key) as u64 - 5) },
+        ..GetRequest::default()
+    });
+    let mut parts = sealing.cluster.client.read_many(ranges.collect(), ReadOrder::Requests);
+    let mut read: BTreeMap<usize, Result<Vec<u8>, ClientError>> = BTreeMap::new();
+    let mut note = |(position, part): (usize, Result<ObjectPart, ClientError>)| {
+        read.insert(keys[position], part.map(|part| part.pieces.concat()));
+    };
+    note(parts.next().await.unwrap());
+    sealing.delete((0..OBJECTS).filter(dies)).await;
+    let mut repacker = Repacker::default();
+    sealing.repack_with(&mut repacker).await;
+    sealing.let_grace_pass().await;
+    sealing.repack_with(&mut repacker).await;
+    assert!(sealing.objects_in_place().await > 2, "ranges were overwritten");
+    sealing.let_grace_pass().await;
+    sealing.collect().await;
+    while let Some(part) = parts.next().await {
+        note(part);
+    }
+    assert_eq!(read.len(), OBJECTS);
+    for (key, read) in read {
+        match read {
+            Ok(bytes) => assert!(bytes == content(key, len(key))[5..len(key) - 4], "object {key}"),
+            Err(error) => assert!(dies(&key), "object {key}: {error}"),
+        }
+    }
 }
 
 /// A read of an object that is then deleted may go on for the grace.

@@ -19,6 +19,7 @@ use striate_runtime::JoinHandle;
 use striate_site::Site;
 
 use crate::cluster::{BUCKET, Cluster, content, go_on, options};
+use crate::dying::{DyingStore, dying_client};
 
 const OBJECTS: usize = 40;
 const WAIT: Duration = Duration::from_secs(900);
@@ -403,4 +404,38 @@ async fn damage_below_a_repairer_is_left_out_of_the_next_tree() {
     assert!(heal(cluster.client.stripes(), go_on).await.unwrap().is_whole());
     assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
     assert_all_read_of(&cluster, OBJECTS, 60_000).await;
+}
+
+/// A scrub that finds damage while the stripe is repaired puts it in debt. Repair does not know of that damage, and does not pay for it.
+#[tokio::test(start_paused = true)]
+async fn debt_that_comes_during_a_repair_outlasts_it() {
+    for examine in [false, true] {
+        let cluster = filled(8, 1).await;
+        let (id, record) = cluster.stripes().await.remove(0);
+        let lost = SiteId(record.locations[5].site);
+        cluster.sites.iter().find(|site| site.id() == lost).unwrap().chunks.lock().clear();
+        cluster
+            .meta
+            .commit(cluster.client.stripes().transaction().put(keys::debt(id), "").clone())
+            .await
+            .unwrap();
+        let meta = DyingStore::new(cluster.meta.clone());
+        let client = dying_client(&cluster, &meta).await;
+        let (stripes, others) = (client.stripes(), cluster.client.stripes().clone());
+        let reported = async move {
+            others.meta().commit(others.transaction().put(keys::debt(id), "").clone()).await.unwrap();
+        };
+        *meta.after_get.lock() = Some((keys::stripe(id), Box::pin(reported)));
+        let mut absent = Absent::default();
+        absent.gone.insert(lost);
+        let pace = RepairPace::unlimited();
+        let repaired = repair_stripe(stripes, id, &absent, &pace, examine).await.unwrap();
+        assert_eq!((repaired.chunks, repaired.still_lost), (1, 0), "{repaired:?}");
+        assert!(meta.after_get.lock().is_none(), "the damage was reported meanwhile");
+        assert_eq!(cluster.debts().await, 1, "examine: {examine}");
+        repair_stripe(stripes, id, &absent, &pace, false).await.unwrap();
+        assert_eq!(cluster.debts().await, 1, "nobody has looked");
+        repair_stripe(stripes, id, &absent, &pace, true).await.unwrap();
+        assert_eq!(cluster.debts().await, 0);
+    }
 }

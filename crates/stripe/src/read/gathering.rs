@@ -219,6 +219,10 @@ impl StripeRead {
         let is_suspect = |request: &&mut Asked| request.is_computed || is_suspect(request.index);
         for request in self.asked.iter_mut().filter(is_suspect) {
             if let State::Arrived(_) = request.state {
+                if let Some(copy) = request.copy {
+                    // It would be asked again.
+                    self.copy_sites[copy] = SiteId(0);
+                }
                 let reason = "the bytes that it led to do not match their checksum".to_owned();
                 request.state = State::Failed(SiteError::Unavailable(reason));
             }

@@ -353,8 +353,10 @@ async fn probe_until_well(runtime: Runtime, entry: Entry) {
         let Ok(Ok(status)) = status else { continue };
         entry.health.no_reads.store(false, Ordering::Relaxed);
         if status.store.suspect.is_none() {
-            entry.health.no_writes.store(false, Ordering::Relaxed);
+            // Before the flags: who notes a failure after them must find that nobody probes, or the site stays left out.
             entry.health.probing.store(false, Ordering::Release);
+            entry.health.no_reads.store(false, Ordering::Release);
+            entry.health.no_writes.store(false, Ordering::Release);
             tracing::info!(site = %entry.site.id(), "site is well again");
             return;
         }

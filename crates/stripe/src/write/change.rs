@@ -17,7 +17,7 @@ use bytes::Bytes;
 use striate_codec::Code;
 use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
-use striate_meta::{Commit, Row, Transaction, keys, records};
+use striate_meta::{Commit, Precondition, Revision, Row, Transaction, keys, records};
 use striate_plan::{CombineTerm, CombineTree, PlacementRule};
 use striate_site::{Priority, SiteError, Window, WriteRequest};
 
@@ -49,10 +49,19 @@ pub(in crate::write) struct FileAt {
 pub enum Debt {
     /// It stays, or stays away.
     AsItIs,
-    /// The stripe is whole.
-    Paid,
+    /// The stripe is whole, by a look that began when its debt had this revision, or when there was none: what was owed since is not paid.
+    Paid(Option<Revision>),
     /// It is not.
     Owed,
+}
+
+/// Adds to `tx` what drops a stripe's debt, if that is as it was when somebody began to look at the stripe.
+pub fn pay_debt(tx: &mut Transaction, id: StripeId, owed: Option<Revision>) {
+    let key = keys::debt(id);
+    match owed {
+        None => drop(tx.require(Precondition::Absent(key))),
+        Some(version) => drop(tx.require(Precondition::Version(key.clone(), version)).delete(key)),
+    }
 }
 
 /// One stripe whose record is being changed.
@@ -457,7 +466,7 @@ impl<'a> StripeChange<'a> {
                 return Ok(false);
             }
             // What the others have done to the stripe's debt is theirs: the next look at the stripe decides.
-            debt = if debt == Debt::Paid { Debt::AsItIs } else { debt };
+            debt = if let Debt::Paid(_) = debt { Debt::AsItIs } else { debt };
         }
         Ok(false)
     }
@@ -499,7 +508,7 @@ impl<'a> StripeChange<'a> {
         self.links.carry(&mut tx, &self.record, &moved);
         match debt {
             Debt::AsItIs => {}
-            Debt::Paid => drop(tx.delete(keys::debt(self.id))),
+            Debt::Paid(owed) => pay_debt(&mut tx, self.id, owed),
             Debt::Owed => drop(tx.put(keys::debt(self.id), Bytes::new())),
         }
         let changed: Vec<StripeId> = std::iter::once(self.id).chain(self.links.ids_of(&moved)).collect();

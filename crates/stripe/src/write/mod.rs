@@ -25,7 +25,7 @@ mod waiting;
 mod wide;
 mod writes;
 
-pub use change::{Debt, StripeChange};
+pub use change::{Debt, StripeChange, pay_debt};
 pub(crate) use entry::cancel_dead;
 pub use entry::is_named;
 pub use group::{CodingGroup, GroupWriter, Packer, Switched};

@@ -122,6 +122,7 @@ pub(crate) async fn exchange(
     if let Err(error) = make_parities(writes, &mut change, &before, &difference, generation).await {
         tracing::debug!(wide = %id, position, %error, "the parities of a change of members cannot be made now");
         change.give_up(&[], generation).await;
+        writes.shared.table.report_damage(&error).await?;
         return Ok(Exchange::NotNow);
     }
     close(writes, &mut change, &before, &plan, generation).await
@@ -235,7 +236,10 @@ async fn moved(
     match products_of(writes, stripe.file(index), &stripe.record.locations[index], lens).await {
         Ok(products) => Ok(Some(Moved { stripe, index, products })),
         Err(StripeError::Meta(error)) => Err(error.into()),
-        Err(_) => Ok(None),
+        Err(error) => {
+            writes.shared.table.report_damage(&error).await?;
+            Ok(None)
+        }
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! At every step each data chunk is protected in full by its own stripe, by the wide one, or by both.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -20,13 +20,13 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_codec::{Code, MultipleChecksums, predict_checksum};
 use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Location, Member, Stripe, WideState};
-use striate_meta::{Commit, Precondition, Row, keys};
+use striate_meta::{Commit, Precondition, Row, ScanRange, keys};
 use striate_plan::{PlacementFault, check_placement};
 use striate_site::{Priority, SiteError};
 
 use super::links::{copy_of, is_same_file};
 use crate::error::StripeError;
-use crate::table::{OpenedStripe, holders, inconsistent, is_hole, wide_of};
+use crate::table::{OpenedStripe, holders, inconsistent, is_hole, stripe_id, wide_of};
 use crate::write::change::{Debt, StripeChange};
 use crate::write::entry::{cancel, put_record, unnamed_of};
 use crate::write::group::Packer;
@@ -39,6 +39,8 @@ const CLAIMED_AT_ONCE: usize = 45;
 const READ_AT_ONCE: usize = 16;
 /// So often a step is tried again that loses against other changes.
 const ATTEMPTS: usize = 16;
+/// So many debts are looked through as a whole.
+const FEW_DEBTS: usize = 256;
 
 /// What a wide stripe is to be made of.
 #[derive(Clone, Debug)]
@@ -472,14 +474,21 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, Stri
         wides.dedup();
         let keys: Vec<Bytes> = wides.iter().map(|&wide| keys::stripe(wide)).collect();
         let sites = writes.shared.sites.snapshot();
-        let answers = |at: &Location| at.site == 0 || sites.is_readable(SiteId(at.site));
+        let mut members = BTreeSet::new();
         for row in writes.shared.table.meta().get_many(&keys).await? {
             let record = row.map(|row| row.record::<Stripe>()).transpose()?;
             let Some(record) = record.filter(is_sealed) else { return Ok(Dropped::Later) };
+            let is_there = |(index, at): (usize, &Location)| {
+                is_hole(&record, index) || sites.is_readable(SiteId(at.site))
+            };
             // What it may lose is for losses to come.
-            if !record.locations.iter().all(answers) {
+            if !record.locations.iter().enumerate().all(is_there) {
                 return Ok(Dropped::NotNow);
             }
+            members.extend(record.members.iter().filter_map(|member| stripe_id(&member.stripe).ok()));
+        }
+        if any_in_debt(writes, &members).await? {
+            return Ok(Dropped::NotNow);
         }
         let debts: Vec<Bytes> = wides.iter().copied().chain([id]).map(keys::debt).collect();
         if writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
@@ -490,6 +499,18 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, Stri
         }
     }
     Ok(Dropped::NotNow)
+}
+
+/// Whether one of these stripes is known to lack something.
+async fn any_in_debt(writes: &Writes, ids: &BTreeSet<StripeId>) -> Result<bool, StripeError> {
+    let meta = writes.shared.table.meta();
+    // Mostly there are few: then one look at all of them serves.
+    let debts = meta.scan(ScanRange::prefix(keys::DEBTS), FEW_DEBTS).await?;
+    if debts.len() < FEW_DEBTS {
+        return Ok(debts.iter().filter_map(|row| keys::stripe_of(&row.key)).any(|id| ids.contains(&id)));
+    }
+    let keys: Vec<Bytes> = ids.iter().copied().map(keys::debt).collect();
+    Ok(meta.get_many(&keys).await?.iter().any(Option::is_some))
 }
 
 async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) -> Result<bool, StripeError> {

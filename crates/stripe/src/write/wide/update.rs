@@ -89,6 +89,7 @@ pub(crate) async fn update(writes: &Writes, of: &MemberUpdate<'_>) -> Result<Exc
     if let Err(error) = update.make().await {
         tracing::debug!(stripe = %of.stripe, index = of.index, %error, "a chunk cannot be changed in place now");
         update.give_up().await;
+        writes.shared.table.report_damage(&error).await?;
         return Ok(Exchange::NotNow);
     }
     let closed = update.close().await?;
