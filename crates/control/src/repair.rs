@@ -17,7 +17,7 @@ use striate_codec::crc32c;
 use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::GarbageChunk;
 use striate_meta::{Commit, Revision, keys, records};
-use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair, repair_by_racks};
+use striate_plan::{Candidate, ChunkState, CombineTree, StripeRepair, plan_repair, repair_by_racks};
 use striate_site::{Priority, SiteError};
 use striate_stripe::{OpenedStripe, StripeError, Stripes, has_place, is_hole, wide_of};
 
@@ -293,21 +293,32 @@ impl<'a> Job<'a> {
     }
 
     fn draw_targets(&self, lost: &[usize], learned: &Learned) -> Vec<(usize, SiteId)> {
-        let stripes = self.stripes;
         // Those of lost chunks that are not placed now come back where they were, if they can.
         let kept = (0..self.states.len()).filter(|index| !lost.contains(index));
         let kept = kept.map(|index| SiteId(self.change.record.locations[index].site));
         let kept: BTreeSet<SiteId> = kept.chain(self.change.expected_sites(lost)).collect();
-        let mut candidates = self.pace.candidates(stripes, self.change.record.chunk_len);
-        candidates.retain(|candidate| {
-            let site = candidate.site;
-            let is_free = !kept.contains(&site) && !learned.refusals.contains_key(&site);
-            is_free
+        let takers = self.takers(lost, learned);
+        let (free, holding): (Vec<&Candidate>, Vec<&Candidate>) =
+            self.pace.order(self.stripes, &takers).into_iter().partition(|of| !kept.contains(&of.site));
+        let found = self.change.rule().targets_in_order(&free, &self.change.racks(lost), lost);
+        match *lost {
+            // The only site that its wide stripe lets it go to may have another chunk of the stripe.
+            [index] if found.is_empty() && !self.change.is_bound_by_rule() => {
+                free.into_iter().chain(holding).next().map(|of| (index, of.site)).into_iter().collect()
+            }
+            _ => found,
+        }
+    }
+
+    /// Sites that take chunks, and to which the wide stripes of the lost ones let them go.
+    fn takers(&self, lost: &[usize], learned: &Learned) -> Vec<Candidate> {
+        let mut candidates = self.pace.candidates(self.stripes, self.change.record.chunk_len);
+        candidates.retain(|&Candidate { site, .. }| {
+            !learned.refusals.contains_key(&site)
                 && !self.absent.contains(site)
                 && lost.iter().all(|&index| self.change.wide_admits(index, site))
         });
-        let order = self.pace.order(stripes, &candidates);
-        self.change.rule().targets_in_order(&order, &self.change.racks(lost), lost)
+        candidates
     }
 
     /// One round for a chunk that its own stripe cannot give back: its wide stripe does, by a tree.
@@ -607,6 +618,9 @@ impl<'a> Job<'a> {
     fn give_up_sites_of_lost_chunks(&mut self, written: &[(usize, SiteId)]) -> Vec<GarbageChunk> {
         let rule = self.change.rule();
         let mut given_up = Vec::new();
+        if !self.change.is_bound_by_rule() {
+            return given_up;
+        }
         for index in (0..self.states.len()).filter(|&index| self.states[index] == ChunkState::Lost) {
             let racks = self.change.racks(&[index]);
             let places = racks.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));

@@ -421,8 +421,9 @@ fn has_place(record: &Stripe, k: usize, index: usize) -> bool {
 
 /// I6.
 fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
-    // What a wide stripe that is not sealed says of its members may be out of date.
-    if matches!(record.wide_state(), WideState::Building | WideState::Aborting) {
+    // What a wide stripe that is not sealed says of its members may be out of date. A stripe without parities protects nothing: where its
+    // chunks are its wide stripes say.
+    if matches!(record.wide_state(), WideState::Building | WideState::Aborting) || record.dropped {
         return;
     }
     let held: Vec<u32> =

@@ -154,7 +154,8 @@ async fn carry(
     Ok(ControlFlow::Continue(()))
 }
 
-/// The destination takes chunks, holds none of the stripe, and its rack not too many (I6).
+/// The destination takes chunks, and the chunk's wide stripe lets it go there. Where the stripe is bound by its own rule, the destination
+/// holds none of its chunks, and its rack not too many (I6).
 fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
     let to = wanted.to;
     if wanted.index < change.record.members.len() {
@@ -163,6 +164,12 @@ fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Re
     let candidates = stripes.candidates();
     let candidate = candidates.iter().find(|candidate| candidate.site == to);
     let rack = &candidate.ok_or(format!("site {to} takes no chunks"))?.rack;
+    if !change.wide_admits(wanted.index, to) {
+        return Err(format!("the wide stripe of the chunk does not let it go to site {to}"));
+    }
+    if !change.is_bound_by_rule() {
+        return Ok(());
+    }
     if change.record.locations.iter().any(|location| location.site == to.0) {
         return Err(format!("site {to} holds a chunk of the stripe"));
     }
@@ -172,8 +179,7 @@ fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Re
     let racks = change.racks(&[wanted.index]);
     let places = racks.iter().enumerate().filter_map(|(chunk, rack)| Some((chunk, rack.as_ref()?)));
     match change.rule().admits(wanted.index, rack, places) {
-        true if change.wide_admits(wanted.index, to) => Ok(()),
-        true => Err(format!("the wide stripe of the chunk does not let it go to site {to}")),
+        true => Ok(()),
         false => Err(format!("rack {rack} may not take another chunk of the stripe")),
     }
 }

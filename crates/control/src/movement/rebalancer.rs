@@ -324,9 +324,10 @@ impl Look<'_> {
         let len = record.chunk_len;
         let holders: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
         let home = self.levelling.rack(giver).cloned();
-        let mut draw = |may_go: &dyn Fn(&SiteFill) -> bool| {
-            self.levelling.draw_taker(giver, &holders, &rule, len, may_go, &mut self.rng)
+        let mut draw_beside = |holders: &[SiteId], may_go: &dyn Fn(&SiteFill) -> bool| {
+            self.levelling.draw_taker(giver, holders, &rule, len, may_go, &mut self.rng)
         };
+        let mut draw = |may_go: &dyn Fn(&SiteFill) -> bool| draw_beside(&holders, may_go);
         let is_near = |to: &SiteFill| Some(&to.rack) == home.as_ref();
         let to = match wide_of(at) {
             None => draw(&|_| true),
@@ -334,7 +335,9 @@ impl Look<'_> {
             Some((wide, position)) if self.levelling.is_drained(giver) => {
                 let Some(wide) = self.stripes.find(wide).await? else { return Ok(None) };
                 let admits = |to: &SiteFill| self.stripes.admits_in_wide(&wide, position, to.site);
-                draw(&|to| is_near(to) && admits(to)).or_else(|| draw(&admits))
+                let to = draw(&|to| is_near(to) && admits(to)).or_else(|| draw(&admits));
+                // The only site that it may go to may have another chunk of the stripe. Without parities that binds nobody.
+                to.or_else(|| record.dropped.then(|| draw_beside(&[giver], &admits)).flatten())
             }
             Some(_) => draw(&is_near),
         };

@@ -363,6 +363,45 @@ async fn a_rack_may_be_lost_and_its_chunks_go_where_locality_stays_exact() {
     }
 }
 
+/// With five sites in each rack a lost chunk's wide stripe mostly leaves one of them for it, which may have another chunk of its own
+/// stripe. Without parities of its own that does not matter, until it is to have parities again.
+#[tokio::test(start_paused = true)]
+async fn what_a_site_had_is_rebuilt_also_where_only_a_site_with_another_chunk_of_the_stripe_is_left() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let racks = sealing.racks();
+    // Two chunks in one rack, and where the first one's wide stripe would let it go there.
+    let (mut found, mut free) = (None, BTreeSet::new());
+    for (id, record) in sealing.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
+        for (index, other) in (0..4).flat_map(|index| (0..4).map(move |other| (index, other))) {
+            let [site, to] = [index, other].map(|of| SiteId(record.locations[of].site));
+            let wide = sealing.record(wide_of(&record.locations[index]).unwrap().0).await;
+            let is_free =
+                |of: &SiteId| racks[of] == racks[&site] && wide.locations.iter().all(|at| at.site != of.0);
+            if index != other && is_free(&to) {
+                free = racks.keys().copied().filter(is_free).filter(|of| *of != to).collect();
+                found = Some((id, index, site, to));
+            }
+        }
+    }
+    let (id, index, site, to) = found.unwrap();
+    for gone in free.into_iter().chain([site]) {
+        let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
+        sealing.cluster.retire(at).await;
+        sealing.heal().await;
+    }
+    let record = sealing.record(id).await;
+    assert_eq!(record.locations[index].site, to.0);
+    assert_eq!(record.locations.iter().filter(|at| at.site == to.0).count(), 2);
+    let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(verified.is_clean(), "{verified:?}");
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+    assert!(!sealing.cluster.client.stripes().narrow_again(id).await.unwrap(), "two chunks on a site");
+    assert_eq!(sealing.record(id).await, record);
+}
+
 #[tokio::test(start_paused = true)]
 async fn members_move_with_their_copies_and_only_where_the_wide_stripe_lets_them() {
     let sealing = Sealing::start().await;

@@ -111,6 +111,11 @@ fn describe(campaign: &Campaign, seed: u64, invariant: &str, what: &str) -> Stri
     )
 }
 
+/// Whether some seeds have wide stripes.
+fn may_seal(campaign: &Campaign) -> bool {
+    campaign.family.is_none_or(|family| family == Family::Wide)
+}
+
 fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
     let table = shown.table();
     println!("{table}");
@@ -134,6 +139,10 @@ fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
         let names: Vec<_> =
             unhit.iter().map(|(row, fault)| format!("{} during {}", row.name(), fault.name())).collect();
         return Err(Failure::failed(format!("never tried: {}", names.join(", "))));
+    }
+    let happened = [sealed, given_up, dropped, placed_anew, exchanged, swapped, updated, narrow_again];
+    if happened.contains(&0) && campaign.seeds >= SEEDS_FOR_ALL_CELLS && may_seal(campaign) {
+        return Err(Failure::failed("something of the above has never happened to a wide stripe".to_owned()));
     }
     match shown.failed.as_slice() {
         [] => Ok(()),

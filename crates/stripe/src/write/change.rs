@@ -203,6 +203,13 @@ impl<'a> StripeChange<'a> {
         known.or_else(|| self.racks_elsewhere.get(&site).cloned())
     }
 
+    /// Whether the rule for its chunks' places binds them. A stripe that has dropped its parities protects nothing: where its chunks may be
+    /// their wide stripes say. So two may come to one site, where each rack has few; parities come back only beside chunks that keep the
+    /// rule.
+    pub fn is_bound_by_rule(&self) -> bool {
+        !self.record.dropped
+    }
+
     /// The rule for its chunks' places.
     pub fn rule(&self) -> PlacementRule {
         PlacementRule::new(&self.profile, &self.code, self.writes.shared.sites.rack_count())
@@ -589,7 +596,8 @@ impl<'a> StripeChange<'a> {
             let places = places.filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
             // A site that is not known any more is repair's business.
             let is_admitted = racks[index].as_ref().is_none_or(|rack| rule.admits(index, rack, places));
-            !is_taken && is_admitted && self.wide_admits(index, SiteId(site))
+            let obeys_own = !is_taken && is_admitted || !self.is_bound_by_rule();
+            obeys_own && self.wide_admits(index, SiteId(site))
         };
         Ok(changed.iter().filter(|&&index| self.record.locations[index].site != 0).all(is_legal))
     }

@@ -1,6 +1,6 @@
 //! What all writes of one process share: the writer's registration, where neighbours go, and known placements.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -104,7 +104,8 @@ impl Writes {
         }
         let record = records::Placement { sites: sites.iter().map(|site| site.0).collect() };
         let value = records::encode(&record);
-        for batch in sites.chunks(64) {
+        let distinct: BTreeSet<SiteId> = sites.iter().copied().collect();
+        for batch in distinct.into_iter().collect::<Vec<_>>().chunks(64) {
             let mut tx = self.shared.table.transaction();
             for &site in batch {
                 tx.put(keys::placement(site, placement), value.clone());

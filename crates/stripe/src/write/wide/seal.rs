@@ -21,7 +21,7 @@ use striate_codec::{Code, MultipleChecksums, predict_checksum};
 use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Location, Member, Stripe, WideState};
 use striate_meta::{Commit, Precondition, Row, ScanRange, keys};
-use striate_plan::{PlacementFault, check_placement};
+use striate_plan::{PlacementFault, PlacementRule, check_placement};
 use striate_site::{Priority, SiteError};
 
 use super::links::{copy_of, is_same_file};
@@ -561,7 +561,7 @@ pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool,
 /// When the metadata store fails.
 pub(crate) async fn narrow_again(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
     let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(false) };
-    if !stripe.record.dropped || stripe.record.dead {
+    if !stripe.record.dropped || stripe.record.dead || !keeps_rule(writes, &stripe) {
         return Ok(false);
     }
     let record = Stripe { dropped: false, ..stripe.record.clone() };
@@ -570,6 +570,16 @@ pub(crate) async fn narrow_again(writes: &Writes, id: StripeId) -> Result<bool, 
     put_record(&mut tx, id, &record, &stripe.record);
     tx.put(keys::debt(id), Bytes::new());
     commit(writes, tx, &[id]).await
+}
+
+/// Whether a stripe's data chunks are where its own rule lets them be: while it had no parities only their wide stripes' did.
+fn keeps_rule(writes: &Writes, stripe: &OpenedStripe) -> bool {
+    let sites = &writes.shared.sites;
+    let rule = PlacementRule::new(&stripe.profile, &stripe.code, sites.rack_count());
+    let places: Vec<SiteId> = stripe.record.locations.iter().map(|at| SiteId(at.site)).collect();
+    let racks: HashMap<SiteId, RackId> =
+        places.iter().filter_map(|&site| Some((site, sites.get(site)?.rack()))).collect();
+    check_placement(&rule, &places, |site| racks.get(&site)).is_ok()
 }
 
 /// S7: nothing is left to be done.
