@@ -9,7 +9,9 @@
 //! Writes are admitted against the queue's bounds and go to the store at once, all of them, so that its
 //! group commit makes one fdatasync out of many.
 //!
-//! Deadlines hold for what waits. What a worker has begun is finished.
+//! Deadlines hold for what waits. What a worker has begun is finished. What has no deadline of its own (deletes, lists,
+//! verifying, products) is answered within [`REPLY_TIMEOUT`], as a site elsewhere is: services ask all sites and wait for
+//! the slowest, so that a disk that hangs must not hold up what concerns the others.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,6 +23,7 @@ use std::task::{Context, Poll};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
+use striate_codec::MultipleChecksums;
 use striate_core::{ChunkId, ChunkRange, Formats, LoadReport, RackId, SiteId};
 use striate_runtime::{Instant, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,11 +31,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::api::{
     AssembleRequest, BlockKeeper, ChunkPage, CombineRequest, DeleteRequest, LoadStream, Priority, ReadReply,
     ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream, Tend, Tended,
-    WriteRequest,
+    WriteRequest, products_by_reading,
 };
 use crate::combine;
 use crate::identity::SiteIdentity;
 use crate::load::LoadMeter;
+use crate::protocol::limits::REPLY_TIMEOUT;
 use crate::pushes::Pushes;
 use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
 use crate::store::{ChunkDraft, ChunkInfo, ChunkStore};
@@ -137,6 +141,15 @@ impl Inner {
         };
         drop(permit);
         written.map(|()| self.load.report())
+    }
+
+    /// Waits for the disk as long as for a site elsewhere.
+    async fn in_time<T>(
+        &self,
+        operation: impl Future<Output = Result<T, SiteError>>,
+    ) -> Result<T, SiteError> {
+        let answered = self.runtime.timeout(REPLY_TIMEOUT, operation).await;
+        answered.unwrap_or(Err(SiteError::Deadline))
     }
 
     /// Queues the ranges from `first` on.
@@ -372,18 +385,22 @@ impl Site for LocalSite {
     async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
         let inner = &self.inner;
         let permit = inner.queue.admit(Priority::Foreground, 0)?;
-        inner.store.delete(&request.chunks, request.epoch).await?;
+        inner.in_time(inner.store.delete(&request.chunks, request.epoch)).await?;
         drop(permit);
         Ok(inner.load.report())
     }
 
     async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
-        self.inner.store.list(from, limit).await
+        self.inner.in_time(self.inner.store.list(from, limit)).await
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
         let _operation = self.inner.load.begin_store_operation();
-        self.inner.store.verify(chunk).await
+        self.inner.in_time(self.inner.store.verify(chunk)).await
+    }
+
+    async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {
+        self.inner.in_time(products_by_reading(|request| self.read(request), chunk, len)).await
     }
 
     fn combine(&self, request: CombineRequest) -> SliceStream {
@@ -443,3 +460,7 @@ impl fmt::Debug for LocalSite {
         f.debug_struct("LocalSite").field("identity", &self.inner.identity).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "local_tests.rs"]
+mod tests;

@@ -39,7 +39,7 @@ use crate::protocol::control::messages;
 use crate::protocol::control::{self as convert};
 use crate::protocol::frame::WriteHead;
 use crate::protocol::hello::Welcome;
-use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_TENDED_BLOCKS};
+use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_TENDED_BLOCKS, REPLY_TIMEOUT};
 use crate::protocol::{AMEND_PATH, ASSEMBLE_PATH, CHUNK_PATH, COMBINE_PATH};
 use crate::store::ChunkInfo;
 use crate::transport::Connector;
@@ -71,7 +71,7 @@ impl Default for RemoteOptions {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(2),
-            reply_timeout: Duration::from_secs(30),
+            reply_timeout: REPLY_TIMEOUT,
             idle_timeout: Duration::from_secs(20),
             max_in_flight: 256,
             max_idle: 64,
