@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream, StreamExt};
 use striate_codec::MultipleChecksums;
 use striate_core::{ChunkId, ChunkRange, Formats, LoadReport, RackId, SiteId};
@@ -39,7 +39,7 @@ use crate::load::LoadMeter;
 use crate::protocol::limits::REPLY_TIMEOUT;
 use crate::pushes::Pushes;
 use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
-use crate::store::{ChunkDraft, ChunkInfo, ChunkStore};
+use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held};
 
 /// A read of more bytes than this goes through the queue even when it could be answered at once, so that it
 /// does not hold up the event loop.
@@ -106,6 +106,39 @@ impl LocalSite {
     pub fn report_load(&self) -> LoadReport {
         self.inner.load.report()
     }
+
+    /// As [`Site::write`], and drops `held` when the store has done it, whether somebody waits or not.
+    pub(crate) async fn write_holding(
+        &self,
+        request: WriteRequest,
+        held: Held,
+    ) -> Result<LoadReport, SiteError> {
+        let WriteRequest { chunk, payload, granule_crcs, priority } = request;
+        if payload.is_empty() {
+            return Err(SiteError::BadRequest(format!("chunk {chunk} has no bytes")));
+        }
+        let (inner, len) = (&self.inner, payload.len() as u64);
+        let write = |held| inner.store.write_holding(chunk, payload, granule_crcs, held);
+        inner.store_admitted(priority, len, held, write).await
+    }
+
+    /// As [`Site::assemble`], with `held` as [`LocalSite::write_holding`] has it.
+    pub(crate) async fn assemble_holding(
+        &self,
+        request: AssembleRequest,
+        held: Held,
+    ) -> Result<LoadReport, SiteError> {
+        let directory = self.inner.directory.get().and_then(Weak::upgrade);
+        combine::check_assembled(&request)?;
+        let (chunk, &CombineRequest { len, priority, .. }) = (request.chunk, &request.combination);
+        let draft = self.inner.store.draft(chunk, len);
+        let draft = draft.unwrap_or_else(|| {
+            let (store, payload) = (Arc::clone(&self.inner.store), BytesMut::with_capacity(len as usize));
+            Box::new(Gathered { store, chunk, payload })
+        });
+        let sink = Made { site: self.clone(), draft, len, priority, held };
+        combine::assemble_into(Arc::new(self.clone()), directory, request, Box::new(sink)).await
+    }
 }
 
 impl Inner {
@@ -127,19 +160,23 @@ impl Inner {
         ready
     }
 
-    /// Has the store do a write of `len` bytes, if the queue's bounds admit it.
-    async fn store_admitted(
+    /// Has the store do a write of `len` bytes, if the queue's bounds admit it. It counts until the store has done it:
+    /// where a disk hangs, callers give up and the bytes stay.
+    async fn store_admitted<F>(
         &self,
         priority: Priority,
         len: u64,
-        write: impl Future<Output = Result<(), SiteError>>,
-    ) -> Result<LoadReport, SiteError> {
-        let permit = self.queue.admit(priority, len)?;
+        held: Held,
+        write: impl FnOnce(Held) -> F,
+    ) -> Result<LoadReport, SiteError>
+    where
+        F: Future<Output = Result<(), SiteError>>,
+    {
+        let held = held.and(self.queue.admit(priority, len)?);
         let written = {
             let _operation = self.load.begin_store_operation();
-            write.await
+            write(held).await
         };
-        drop(permit);
         written.map(|()| self.load.report())
     }
 
@@ -321,6 +358,26 @@ struct Made {
     draft: Box<dyn ChunkDraft>,
     len: u32,
     priority: Priority,
+    held: Held,
+}
+
+/// A chunk of which nothing can be prepared before all of it is there.
+struct Gathered {
+    store: Arc<dyn ChunkStore>,
+    chunk: ChunkId,
+    payload: BytesMut,
+}
+
+#[async_trait]
+impl ChunkDraft for Gathered {
+    fn append(&mut self, bytes: &[u8]) {
+        self.payload.extend_from_slice(bytes);
+    }
+
+    async fn store(self: Box<Self>, held: Held) -> Result<(), SiteError> {
+        let Self { store, chunk, payload } = *self;
+        store.write_holding(chunk, payload.freeze(), None, held).await
+    }
 }
 
 #[async_trait]
@@ -330,8 +387,8 @@ impl combine::Sink for Made {
     }
 
     async fn store(self: Box<Self>) -> Result<LoadReport, SiteError> {
-        let Self { site, draft, len, priority } = *self;
-        site.inner.store_admitted(priority, len.into(), draft.store()).await
+        let Self { site, draft, len, priority, held } = *self;
+        site.inner.store_admitted(priority, len.into(), held, |held| draft.store(held)).await
     }
 }
 
@@ -373,20 +430,13 @@ impl Site for LocalSite {
     }
 
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
-        let inner = &self.inner;
-        if request.payload.is_empty() {
-            return Err(SiteError::BadRequest(format!("chunk {} has no bytes", request.chunk)));
-        }
-        let len = request.payload.len() as u64;
-        let write = inner.store.write(request.chunk, request.payload, request.granule_crcs);
-        inner.store_admitted(request.priority, len, write).await
+        self.write_holding(request, Held::default()).await
     }
 
     async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
         let inner = &self.inner;
-        let permit = inner.queue.admit(Priority::Foreground, 0)?;
-        inner.in_time(inner.store.delete(&request.chunks, request.epoch)).await?;
-        drop(permit);
+        let held = Held::default().and(inner.queue.admit(Priority::Foreground, 0)?);
+        inner.in_time(inner.store.delete_holding(&request.chunks, request.epoch, held)).await?;
         Ok(inner.load.report())
     }
 
@@ -409,17 +459,7 @@ impl Site for LocalSite {
     }
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
-        let directory = self.inner.directory.get().and_then(Weak::upgrade);
-        combine::check_assembled(&request)?;
-        let CombineRequest { len, priority, .. } = request.combination;
-        let site = Arc::new(self.clone());
-        match self.inner.store.draft(request.chunk, len) {
-            None => combine::assemble(site, directory, request).await,
-            Some(draft) => {
-                let sink = Made { site: self.clone(), draft, len, priority };
-                combine::assemble_into(site, directory, request, Box::new(sink)).await
-            }
-        }
+        self.assemble_holding(request, Held::default()).await
     }
 
     async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {

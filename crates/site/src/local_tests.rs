@@ -1,13 +1,17 @@
 //! The site in this process over disks that hang.
 
+use std::path::Path;
 use std::time::Duration;
 
+use futures::FutureExt;
 use striate_core::{ClusterId, FencingEpoch};
 use striate_runtime::run_in_virtual_time;
 
 use super::*;
+use crate::disk::{DiskStore, DiskStoreOptions};
+use crate::filesystem::SimulatedFileSystem;
 use crate::store::StoreStatus;
-use crate::transport_conformance::chunk;
+use crate::transport_conformance::{chunk, payload};
 
 /// A disk that takes everything and answers nothing.
 #[derive(Debug)]
@@ -67,4 +71,40 @@ fn a_disk_that_hangs_holds_up_nobody_for_longer_than_a_site_elsewhere() {
         assert_eq!(products.err(), Some(SiteError::Deadline));
         assert_eq!(runtime.now() - begun, REPLY_TIMEOUT);
     });
+}
+
+fn write_request(number: u64, len: usize) -> WriteRequest {
+    let (chunk, payload) = (chunk(number), payload(number, len));
+    WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Foreground }
+}
+
+/// Callers give up long before a disk that hangs goes on. What they gave it is in memory meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_disk_that_hangs_was_given_counts_until_it_goes_on() {
+    let (runtime, fs) = (Runtime::real(), SimulatedFileSystem::new(1, 1 << 30));
+    let options = DiskStoreOptions { reserve_bytes: Some(0), ..DiskStoreOptions::default() };
+    let store = DiskStore::open(&runtime, Arc::new(fs.clone()), Path::new("/disk"), options).expect("opened");
+    let store = Arc::new(store);
+    let limits = QueueLimits { requests: 5, ..QueueLimits::default() };
+    let site = site(&runtime, Arc::clone(&store) as Arc<dyn ChunkStore>, limits);
+    site.write(write_request(1, 1_000)).await.expect("written");
+    let mut hang = fs.hold_next_sync();
+    let writing = site.clone();
+    let waits = runtime.spawn(async move { writing.write(write_request(2, 1_000)).await });
+    hang.begun().await;
+    for number in 3..=5 {
+        assert!(site.write(write_request(number, 1_000)).now_or_never().is_none(), "it waits");
+    }
+    let delete = DeleteRequest { chunks: vec![chunk(1)], epoch: FencingEpoch(1) };
+    assert!(site.delete(delete).now_or_never().is_none(), "it waits");
+    let refused = site.write(write_request(6, 1_000)).now_or_never().expect("an answer at once");
+    assert_eq!(refused, Err(SiteError::Busy));
+    let load = site.last_load();
+    assert_eq!((load.queue_requests, load.queue_bytes), (5, 4_000));
+    drop(hang);
+    waits.await.expect("it ends").expect("written");
+    store.close().await.expect("closed");
+    assert_eq!(store.status().chunks, 2, "what nobody waited for is not done");
+    let load = site.last_load();
+    assert_eq!((load.queue_requests, load.queue_bytes), (0, 0));
 }

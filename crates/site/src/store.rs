@@ -54,14 +54,34 @@ pub(crate) fn fence(seen: &mut FencingEpoch, given: FencingEpoch) -> Result<(), 
     Ok(())
 }
 
+/// What counts as taken while a store has something to do, such as a place in the queue's bounds. It is handed down to whoever
+/// has the bytes: where a disk hangs, callers go away and their bytes stay in memory.
+#[derive(Default)]
+pub struct Held(Vec<Box<dyn Send>>);
+
+impl Held {
+    /// Holds `other` as well.
+    #[must_use]
+    pub fn and(mut self, other: impl Send + 'static) -> Self {
+        self.0.push(Box::new(other));
+        self
+    }
+}
+
+impl Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Held({})", self.0.len())
+    }
+}
+
 /// A chunk that comes in pieces. Nothing of it is stored before [`ChunkDraft::store`], and nothing stays when it is dropped.
 #[async_trait]
 pub trait ChunkDraft: Send {
     /// Its next bytes. There must not be more than was told.
     fn append(&mut self, bytes: &[u8]);
 
-    /// Stores the chunk, all of which has come, as [`ChunkStore::write`] does.
-    async fn store(self: Box<Self>) -> Result<(), SiteError>;
+    /// Stores the chunk, all of which has come, as [`ChunkStore::write_holding`] does.
+    async fn store(self: Box<Self>, held: Held) -> Result<(), SiteError>;
 }
 
 /// Keeps chunks durably. Chunks are immutable.
@@ -75,6 +95,20 @@ pub trait ChunkStore: Send + Sync + Debug {
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
     ) -> Result<(), SiteError>;
+
+    /// As [`ChunkStore::write`]. The store drops `held` when it is done with the chunk, just before it answers, and not
+    /// when the caller no longer waits; one that does nothing behind its callers' backs need not care.
+    async fn write_holding(
+        &self,
+        chunk: ChunkId,
+        payload: Bytes,
+        granule_crcs: Option<Arc<[u32]>>,
+        held: Held,
+    ) -> Result<(), SiteError> {
+        let written = self.write(chunk, payload, granule_crcs).await;
+        drop(held);
+        written
+    }
 
     /// Begins a chunk of `len` bytes that come in pieces, so that work is done while they come. `None` where there would be
     /// nothing to do before all are there; such a chunk is written with [`ChunkStore::write`].
@@ -97,6 +131,18 @@ pub trait ChunkStore: Send + Sync + Debug {
 
     /// Removes chunks, durably. Refuses epochs below the highest seen, which it keeps durably.
     async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError>;
+
+    /// As [`ChunkStore::delete`], with `held` as [`ChunkStore::write_holding`] has it.
+    async fn delete_holding(
+        &self,
+        chunks: &[ChunkId],
+        epoch: FencingEpoch,
+        held: Held,
+    ) -> Result<(), SiteError> {
+        let deleted = self.delete(chunks, epoch).await;
+        drop(held);
+        deleted
+    }
 
     /// At most `limit` chunks from `from` on, in order.
     async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError>;

@@ -58,11 +58,11 @@ use self::segment::OpenFiles;
 use self::state::State;
 use self::tables::Tables;
 use self::watch::Watch;
-use self::writer::{Change, Request, Writer};
+use self::writer::{Change, Reply, Request, Writer};
 use crate::api::{ChunkPage, SiteError};
 use crate::filesystem::{self, FileSystem, Lock};
 use crate::identity;
-use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, StoreStatus};
+use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held, StoreStatus};
 
 pub use self::compaction::CompactionStep;
 
@@ -332,8 +332,10 @@ impl Shared {
         }
     }
 
-    async fn change(&self, change: Change) -> Result<(), SiteError> {
-        let (reply, answer) = oneshot::channel();
+    /// Has the writer make a change, which counts against what is `held` until it has, even if nobody waits for it.
+    async fn change(&self, change: Change, held: Held) -> Result<(), SiteError> {
+        let (to, answer) = oneshot::channel();
+        let reply = Reply { to, held };
         {
             let mut queue = self.queue.lock();
             if queue.closed {
@@ -403,8 +405,18 @@ impl ChunkStore for DiskStore {
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
     ) -> Result<(), SiteError> {
+        self.write_holding(chunk, payload, granule_crcs, Held::default()).await
+    }
+
+    async fn write_holding(
+        &self,
+        chunk: ChunkId,
+        payload: Bytes,
+        granule_crcs: Option<Arc<[u32]>>,
+        held: Held,
+    ) -> Result<(), SiteError> {
         let (record, stored) = self.shared.prepare(chunk, payload, granule_crcs).await?;
-        self.shared.change(Change::Write { record, stored }).await
+        self.shared.change(Change::Write { record, stored }, held).await
     }
 
     fn draft(&self, chunk: ChunkId, len: u32) -> Option<Box<dyn ChunkDraft>> {
@@ -425,7 +437,16 @@ impl ChunkStore for DiskStore {
     }
 
     async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
-        self.shared.change(Change::Delete { chunks: chunks.to_vec(), epoch }).await
+        self.delete_holding(chunks, epoch, Held::default()).await
+    }
+
+    async fn delete_holding(
+        &self,
+        chunks: &[ChunkId],
+        epoch: FencingEpoch,
+        held: Held,
+    ) -> Result<(), SiteError> {
+        self.shared.change(Change::Delete { chunks: chunks.to_vec(), epoch }, held).await
     }
 
     async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {

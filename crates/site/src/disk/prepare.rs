@@ -14,7 +14,7 @@ use super::record::{ChunkRecord, FORMAT_VERSION};
 use super::writer::Change;
 use crate::api::SiteError;
 use crate::granule;
-use crate::store::ChunkDraft;
+use crate::store::{ChunkDraft, Held};
 
 impl Shared {
     /// The newest record format that may be written.
@@ -92,10 +92,10 @@ impl ChunkDraft for PagedDraft {
         self.maker.append(bytes);
     }
 
-    async fn store(self: Box<Self>) -> Result<(), SiteError> {
+    async fn store(self: Box<Self>, held: Held) -> Result<(), SiteError> {
         let Self { shared, chunk, len, maker } = *self;
         let (stored, crc32c) = maker.finish();
         let record = ChunkRecord::new(chunk, Form::Paged, len, crc32c, &[]);
-        shared.change(Change::Write { record, stored }).await
+        shared.change(Change::Write { record, stored }, held).await
     }
 }

@@ -3,7 +3,7 @@
 //! Writes and deletes that wait form a group. The group is appended to the active segment by one vectored write and
 //! one sync that begins after the write has ended; then the store looks whether its directory is still the one it
 //! opened (design.md §10.10); then the index learns the group and everybody in it is answered. While one group
-//! syncs, the next one gathers.
+//! syncs, the next one gathers. Requests whose callers have gone meanwhile, as they do when the disk hangs, are dropped.
 //!
 //! After a failed write or sync the segment is *condemned*: a file beside it says durably how much of it counts,
 //! and the group is written anew to a new segment. A second failure makes the store suspect: it refuses writes
@@ -27,6 +27,7 @@ use super::state::{DeadCopy, SegmentState};
 use crate::api::SiteError;
 use crate::filesystem::File;
 use crate::granule;
+use crate::store::Held;
 
 /// A group takes no further record once it has this many bytes.
 const MAX_GROUP_BYTES: u64 = 16 * 1024 * 1024;
@@ -35,7 +36,28 @@ const MAX_GROUP_BYTES: u64 = 16 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Request {
     pub change: Change,
-    pub reply: oneshot::Sender<Result<(), SiteError>>,
+    pub reply: Reply,
+}
+
+/// Where an answer goes, and what counts until it is there.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub to: oneshot::Sender<Result<(), SiteError>>,
+    pub held: Held,
+}
+
+impl Reply {
+    /// What is held is let go first: whoever has the answer finds it free.
+    fn send(self, result: Result<(), SiteError>) {
+        drop(self.held);
+        // A caller that has gone away does not want the answer.
+        let _ = self.to.send(result);
+    }
+
+    /// The caller has gone. It was told of nothing, so that it cannot rely on a change that is not made.
+    fn is_unwanted(&self) -> bool {
+        self.to.is_closed()
+    }
 }
 
 /// A change of the store.
@@ -84,7 +106,7 @@ struct Group {
     deleted: HashSet<ChunkId>,
     epoch: FencingEpoch,
     /// Answered when the group is durable.
-    waiting: Vec<oneshot::Sender<Result<(), SiteError>>>,
+    waiting: Vec<Reply>,
 }
 
 /// Why a group could not be appended.
@@ -113,8 +135,11 @@ impl Writer {
         let suspect = shared.suspect_error();
         while group.bytes < MAX_GROUP_BYTES {
             let Some(request) = requests.pop_front() else { break };
+            if request.reply.is_unwanted() {
+                continue;
+            }
             if let Some(error) = &suspect {
-                let _ = request.reply.send(Err(error.clone()));
+                request.reply.send(Err(error.clone()));
                 continue;
             }
             if group.conflicts(&request.change) {
@@ -127,7 +152,7 @@ impl Writer {
             };
             match taken {
                 Taken::Waits => group.waiting.push(request.reply),
-                Taken::Answered(result) => drop(request.reply.send(result)),
+                Taken::Answered(result) => request.reply.send(result),
             }
         }
         group
@@ -210,8 +235,7 @@ impl Writer {
             }
         };
         for reply in group.waiting.drain(..) {
-            // A caller that has gone away does not want the answer.
-            let _ = reply.send(result.clone());
+            reply.send(result.clone());
         }
         let deleted_in: BTreeSet<u32> = group
             .records

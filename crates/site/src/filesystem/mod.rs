@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use real::RealFileSystem;
-pub use simulated::{Call, Fault, Reads, SimulatedFileSystem};
+pub use simulated::{Call, Fault, HeldSync, Reads, SimulatedFileSystem};
 
 /// Offset, length and address of direct reads and writes are multiples of this; it is at least any device's logical
 /// block and the page of the page cache.

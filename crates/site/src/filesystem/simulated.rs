@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
 
 use super::{DIRECT_ALIGNMENT, File, FileId, FileSystem, Lock, Space};
 
@@ -112,6 +113,21 @@ impl std::fmt::Debug for Interruption {
     }
 }
 
+/// A sync that hangs; see [`SimulatedFileSystem::hold_next_sync`].
+#[derive(Debug)]
+pub struct HeldSync {
+    has_begun: oneshot::Receiver<()>,
+    _release: std::sync::mpsc::Sender<()>,
+}
+
+impl HeldSync {
+    /// Completes when it has begun.
+    pub async fn begun(&mut self) {
+        // An error means that the file system is gone.
+        let _ = (&mut self.has_begun).await;
+    }
+}
+
 #[derive(Debug, Default)]
 struct Node {
     seen: Vec<u8>,
@@ -175,6 +191,18 @@ impl SimulatedFileSystem {
     /// this one waits for the medium.
     pub fn before_next_sync(&self, what: Box<dyn FnOnce() + Send>) {
         self.world.lock().interruption = Some(Interruption(what));
+    }
+
+    /// The next sync of a file hangs until what is returned is dropped. For stores whose writer is a thread.
+    pub fn hold_next_sync(&self) -> HeldSync {
+        let (begun, has_begun) = oneshot::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        self.before_next_sync(Box::new(move || {
+            // Errors mean that nobody looks at the one and that the other end was dropped.
+            let _ = begun.send(());
+            let _ = released.recv();
+        }));
+        HeldSync { has_begun, _release: release }
     }
 
     /// Whether the program has died.

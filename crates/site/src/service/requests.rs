@@ -32,6 +32,7 @@ use crate::protocol::limits::{MAX_REQUEST_LEN, ServiceLimits};
 use crate::protocol::{
     AMEND_PATH, ASSEMBLE_PATH, CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH,
 };
+use crate::store::Held;
 
 /// Pause between two lines of the log about peers that were not admitted.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -41,7 +42,7 @@ pub(super) struct Service {
     runtime: Runtime,
     site: Arc<LocalSite>,
     limits: ServiceLimits,
-    receiving_bytes: AtomicU64,
+    receiving_bytes: Arc<AtomicU64>,
     reads: Arc<Reads>,
     stopping: watch::Receiver<bool>,
     cut_off: watch::Sender<bool>,
@@ -94,7 +95,7 @@ impl Service {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let (cut_off, _) = watch::channel(false);
-        let (receiving_bytes, reads) = (AtomicU64::new(0), Arc::default());
+        let (receiving_bytes, reads) = (Arc::default(), Arc::default());
         Self { runtime, site, limits, receiving_bytes, reads, stopping, cut_off, strangers: Mutex::default() }
     }
 
@@ -203,7 +204,7 @@ impl Service {
         let (len, priority) = announced.chunk();
         let request = announced.with_payload(Bytes::new()).map_err(Refusal::Malformed)?;
         let result = match self.reserve_for(priority, len.into()) {
-            Ok(_reserved) => self.site.assemble(request).await,
+            Ok(reserved) => self.site.assemble_holding(request, Held::default().and(reserved)).await,
             Err(error) => Err(error),
         };
         Ok(self.outcome(result))
@@ -223,10 +224,10 @@ impl Service {
             return Err(Refusal::Malformed("its windows have more bytes than the chunk".to_owned()));
         }
         let result = match self.reserve_for(priority, u64::from(len) + payload_len) {
-            Ok(_reserved) => {
+            Ok(reserved) => {
                 let payload = body.exactly(payload_len as usize).await?;
                 let request = announced.with_payload(payload).map_err(Refusal::Malformed)?;
-                self.site.assemble(request).await
+                self.site.assemble_holding(request, Held::default().and(reserved)).await
             }
             Err(error) => Err(error),
         };
@@ -252,16 +253,21 @@ impl Service {
             return Err(Refusal::Malformed("the write's length is not that of its parts".to_owned()));
         }
         let result = match self.reserve(u64::from(head.len)) {
-            Ok(_reserved) => {
+            Ok(reserved) => {
                 let payload = body.exactly(head.len as usize).await?;
-                self.store(head, payload).await
+                self.store(head, payload, reserved).await
             }
             Err(error) => Err(error),
         };
         Ok(self.outcome(result))
     }
 
-    async fn store(&self, head: WriteHead, payload: Bytes) -> Result<striate_core::LoadReport, SiteError> {
+    async fn store(
+        &self,
+        head: WriteHead,
+        payload: Bytes,
+        reserved: Reserved,
+    ) -> Result<striate_core::LoadReport, SiteError> {
         let granule_len = granule::told_granule_len(head.granule_crcs.len(), head.len);
         let received = payload.chunks(granule_len.unwrap_or(GRANULE_LEN)).map(crc32c);
         if let Some(granule) = received.zip(&head.granule_crcs).position(|(found, told)| found != *told) {
@@ -270,23 +276,23 @@ impl Service {
         }
         let granule_crcs = Some(head.granule_crcs.into());
         let request = WriteRequest { chunk: head.chunk, payload, granule_crcs, priority: head.priority };
-        self.site.write(request).await
+        self.site.write_holding(request, Held::default().and(reserved)).await
     }
 
     /// Counts bytes that are about to be received, until the guard is dropped.
-    fn reserve(&self, bytes: u64) -> Result<Reserved<'_>, SiteError> {
+    fn reserve(&self, bytes: u64) -> Result<Reserved, SiteError> {
         self.reserve_for(Priority::Foreground, bytes)
     }
 
     /// As [`Service::reserve`]. A chunk that others send takes long to come: writes of users find room beside it.
-    fn reserve_for(&self, priority: Priority, bytes: u64) -> Result<Reserved<'_>, SiteError> {
+    fn reserve_for(&self, priority: Priority, bytes: u64) -> Result<Reserved, SiteError> {
         let most = match priority {
             Priority::Foreground => self.limits.receiving_bytes,
             Priority::Repair => self.limits.receiving_bytes / 4 * 3,
             Priority::Background => self.limits.receiving_bytes / 2,
         };
         let held = self.receiving_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let reserved = Reserved(&self.receiving_bytes, bytes);
+        let reserved = Reserved(Arc::clone(&self.receiving_bytes), bytes);
         let fits = held == 0 || held + bytes <= most;
         if fits { Ok(reserved) } else { Err(SiteError::Busy) }
     }
@@ -303,9 +309,10 @@ impl Service {
     }
 }
 
-struct Reserved<'a>(&'a AtomicU64, u64);
+/// Goes with the bytes to the store, and counts until it has written them.
+struct Reserved(Arc<AtomicU64>, u64);
 
-impl Drop for Reserved<'_> {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::Relaxed);
     }

@@ -2,6 +2,7 @@
 //! the network: strangers, bad bytes, restarts, shutdown, combine trees over several sites.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,15 +15,16 @@ use proptest::prelude::*;
 use striate_codec::{accumulate, crc32c};
 use striate_core::{ChunkId, ChunkRange, ClusterId, FencingEpoch, LoadReport, RackId, SiteId};
 use striate_runtime::{JoinHandle, Runtime};
+use striate_site::filesystem::SimulatedFileSystem;
 use striate_site::protocol::frame::{READ_HEAD_LEN, ReadBody, WriteHead};
 use striate_site::protocol::hello::encode_hello;
 use striate_site::protocol::limits::{MAX_CANCELLED, MAX_REQUEST_LEN, ServiceLimits};
 use striate_site::transport_conformance::{self, GatedStore, chunk, payload, term};
 use striate_site::{
-    AssembleRequest, ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, DeleteRequest, Gate,
-    LocalSite, LocalTerm, MemoryStore, Priority, QueueLimits, ReadRequest, RemoteOptions, RemoteSite,
-    SecureConnector, Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector, Window, WriteRequest,
-    connect, serve_site,
+    AssembleRequest, ByteStream, ChunkStore, CombineRequest, CombineSource, Connector, DeleteRequest,
+    DiskStore, DiskStoreOptions, Gate, LocalSite, LocalTerm, MemoryStore, Priority, QueueLimits, ReadRequest,
+    RemoteOptions, RemoteSite, SecureConnector, Site, SiteDirectory, SiteError, SiteIdentity, TcpConnector,
+    Window, WriteRequest, connect, serve_site,
 };
 use striate_trust::{Authority, PeerName, Role, Trust};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -764,6 +766,45 @@ async fn what_is_read_without_waiting_counts_until_it_is_sent() {
     }
     drop(replies);
     while site.last_load().queue_bytes > 0 {
+        runtime.sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A chunk that came over the network is in memory until the disk has it, and counts as long.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_received_for_a_disk_that_hangs_counts_when_its_sender_has_gone() {
+    let (runtime, fs) = (Runtime::real(), SimulatedFileSystem::new(1, 1 << 30));
+    let options = DiskStoreOptions { reserve_bytes: Some(0), ..DiskStoreOptions::default() };
+    let store = DiskStore::open(&runtime, Arc::new(fs.clone()), Path::new("/disk"), options).unwrap();
+    let site = local(&runtime, 1, Arc::new(store), QueueLimits::default());
+    let len = 100_000;
+    let limits = ServiceLimits { receiving_bytes: 2 * len as u64, ..ServiceLimits::default() };
+    let served = serve(&runtime, site.clone(), limits).await;
+    let remote = remote(&runtime, 1, &served.address);
+    remote.write(write_request(1, len)).await.unwrap();
+    let mut hang = fs.hold_next_sync();
+    let send = |number| {
+        let remote = remote.clone();
+        runtime.spawn(async move { remote.write(write_request(number, len)).await })
+    };
+    let senders = [send(2), send(3)];
+    hang.begun().await;
+    while site.last_load().queue_requests < 2 {
+        runtime.sleep(Duration::from_millis(2)).await;
+    }
+    for sender in senders {
+        sender.abort();
+        assert!(sender.await.is_err(), "it has gone");
+    }
+    // The site learns at some time that they have gone.
+    for _ in 0..100 {
+        let refused = runtime.timeout(Duration::from_secs(1), remote.write(write_request(4, len))).await;
+        assert_eq!(refused.expect("an answer at once"), Err(SiteError::Busy));
+        runtime.sleep(Duration::from_millis(2)).await;
+    }
+    drop(hang);
+    // The one that nobody waits for may have been skipped, and does not count any more.
+    while remote.write(write_request(4, len)).await == Err(SiteError::Busy) {
         runtime.sleep(Duration::from_millis(2)).await;
     }
 }
