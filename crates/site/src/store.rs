@@ -35,7 +35,7 @@ pub struct StoreStatus {
     pub free_bytes: u64,
     /// Identifies the medium, so that several sites on one file system are counted once.
     pub medium: u64,
-    /// Why the store takes no more writes, if so.
+    /// Why the store takes no writes, if so: for good, or as long as its disk hangs.
     pub suspect: Option<String>,
 }
 

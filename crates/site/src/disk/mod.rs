@@ -26,6 +26,7 @@ mod index;
 mod job;
 mod layout;
 mod prepare;
+mod progress;
 mod read;
 mod record;
 mod recovery;
@@ -53,6 +54,7 @@ use tokio::sync::oneshot;
 
 use self::compaction::Compaction;
 use self::prepare::PagedDraft;
+use self::progress::Progress;
 use self::read::Source;
 use self::segment::OpenFiles;
 use self::state::State;
@@ -94,6 +96,9 @@ pub struct DiskStoreOptions {
     /// A snapshot of the index is written when this many bytes were appended since the last one (and at least eight
     /// times the snapshot's own size).
     pub snapshot_after_bytes: u64,
+    /// A disk at which one group of writes takes so long is said to hang. A group has some 16 MiB, which slow disks write
+    /// in a few seconds, under load and behind the cache of a virtual one in more.
+    pub hung_after: Duration,
 }
 
 impl Default for DiskStoreOptions {
@@ -110,6 +115,7 @@ impl Default for DiskStoreOptions {
             paged_from: form::PAGED_FROM,
             table_bytes: 4 * 1024 * 1024,
             snapshot_after_bytes: 4 * 1024 * 1024 * 1024,
+            hung_after: Duration::from_secs(30),
         }
     }
 }
@@ -177,8 +183,9 @@ struct Shared {
     writer: Mutex<Writer>,
     /// Locked during a compaction step and a checkpoint; taken before `writer`.
     compaction: Mutex<Compaction>,
-    /// Why the store takes no more writes, if so.
+    /// Why the store takes no more writes, if so, until it is opened again.
     suspect: Mutex<Option<String>>,
+    progress: Progress,
     watch: Watch,
     lock: Mutex<Option<Box<dyn Lock>>>,
     capacity_bytes: AtomicU64,
@@ -234,6 +241,7 @@ impl DiskStore {
             writer: Mutex::new(recovered.writer),
             compaction: Mutex::new(Compaction::new(bytes_at_snapshot)),
             suspect: Mutex::new(None),
+            progress: Progress::default(),
             watch,
             lock: Mutex::new(Some(lock)),
             capacity_bytes: AtomicU64::new(space.capacity),
@@ -254,6 +262,8 @@ impl DiskStore {
         let shared = shared.clone();
         runtime.spawn_thread("striate-writer", move || {
             while let Some(requests) = shared.wait_for_requests() {
+                // A compaction may hang while it appends.
+                shared.begin_group();
                 shared.writer.lock().serve(&shared, requests);
             }
         })
@@ -336,6 +346,9 @@ impl Shared {
     async fn change(&self, change: Change, held: Held) -> Result<(), SiteError> {
         let (to, answer) = oneshot::channel();
         let reply = Reply { to, held };
+        if let Some(reason) = self.hang() {
+            return Err(SiteError::Suspect(reason));
+        }
         {
             let mut queue = self.queue.lock();
             if queue.closed {
@@ -474,7 +487,7 @@ impl ChunkStore for DiskStore {
             capacity_bytes: shared.capacity_bytes.load(Ordering::Relaxed),
             free_bytes: available.saturating_sub(shared.reserve_bytes),
             medium: shared.medium,
-            suspect: shared.suspect.lock().clone(),
+            suspect: shared.suspect.lock().clone().or_else(|| shared.hang()),
         }
     }
 }

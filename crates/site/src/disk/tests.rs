@@ -2,12 +2,13 @@
 
 use std::os::unix::fs::FileExt;
 
+use futures::FutureExt;
 use striate_core::Formats;
 
 use super::form::Form;
 use super::*;
 use crate::conformance::{self, StoreUnderTest};
-use crate::filesystem::RealFileSystem;
+use crate::filesystem::{RealFileSystem, SimulatedFileSystem};
 
 struct OnDisk {
     runtime: Runtime,
@@ -274,5 +275,31 @@ async fn large_chunks_lie_at_pages_and_read_back_with_and_without_a_snapshot() {
         let payload_bytes: usize = payloads.iter().map(Bytes::len).sum();
         let most = payload_bytes / 1000 * 1001 + payloads.len() * 2 * filesystem::DIRECT_ALIGNMENT;
         assert!(status.disk_bytes <= most as u64, "gaps are at most two pages for each chunk: {status:?}");
+    }
+}
+
+/// Nothing of a disk that hangs fails: it only takes its time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_hangs_is_suspect_until_it_goes_on() {
+    let runtime = Runtime::real();
+    for (hung_after, is_hung) in [(Duration::ZERO, true), (DiskStoreOptions::default().hung_after, false)] {
+        let fs = SimulatedFileSystem::new(1, 1 << 30);
+        let options = DiskStoreOptions { hung_after, reserve_bytes: Some(0), ..DiskStoreOptions::default() };
+        let store = DiskStore::open(&runtime, Arc::new(fs.clone()), Path::new("/disk"), options);
+        let store = Arc::new(store.expect("opened"));
+        let mut hang = fs.hold_next_sync();
+        let writing = store.clone();
+        let waits = runtime.spawn(async move { write(&writing, 1, 100).await });
+        hang.begun().await;
+        assert_eq!(store.status().suspect.is_some_and(|reason| reason.contains("hangs")), is_hung);
+        let another = store.write(conformance::chunk_id(2, 0, 1), conformance::payload(2, 100), None);
+        match another.now_or_never() {
+            Some(refused) => assert!(is_hung && matches!(refused, Err(SiteError::Suspect(_))), "{refused:?}"),
+            None => assert!(!is_hung, "refused at once"),
+        }
+        drop(hang);
+        waits.await.expect("written");
+        store.close().await.expect("closed");
+        assert_eq!(store.status().suspect, None);
     }
 }

@@ -121,11 +121,13 @@ impl Writer {
     /// Serves `requests` in order, in as few groups as it takes.
     pub fn serve(&mut self, shared: &Shared, mut requests: VecDeque<Request>) {
         while !requests.is_empty() {
+            shared.begin_group();
             let group = self.gather(shared, &mut requests);
             if !group.records.is_empty() || !group.waiting.is_empty() {
                 self.commit(shared, group);
             }
         }
+        shared.end_groups();
     }
 
     /// Takes requests from the front until one must wait for the group before it.
