@@ -6,7 +6,7 @@ use striate_core::{ChunkId, ClusterId, Formats, LoadReport, RackId, SiteId, Stri
 
 use super::PROTOCOL_VERSION;
 use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
-use super::limits::MAX_TREE_DEPTH;
+use super::limits::{MAX_CHUNK_LEN, MAX_TREE_DEPTH};
 use crate::api::{
     AssembleRequest, CombineRequest, CombineSource, LocalTerm, Priority, SiteError, SiteStatus, Standing,
     Tend, TendMatter, Tended, Window,
@@ -364,6 +364,10 @@ impl AnnouncedAssemble {
             combination: combine_request(message.combination.ok_or("there is no combination")?)?,
             windows: Vec::new(),
         };
+        // Memory is reserved for so many bytes, and as many may follow, before anything else is checked.
+        if request.combination.len > MAX_CHUNK_LEN {
+            return Err(format!("a chunk of more than {MAX_CHUNK_LEN} bytes"));
+        }
         Ok(Self { request, announced: message.windows })
     }
 
@@ -417,4 +421,27 @@ fn decode_node(
         upstream: node.upstream.into_iter().map(upstream).collect::<Result<_, _>>()?,
         ..frame.clone()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::chunk_id;
+
+    #[test]
+    fn a_chunk_to_be_made_is_no_longer_than_any_other() {
+        let announce = |len| {
+            let local = vec![LocalTerm { by: 1, chunk: chunk_id(1, 0, 1), len }];
+            let (offset, slice_len, upstream, priority) = (0, 4096, Vec::new(), Priority::Repair);
+            let combination = CombineRequest { offset, len, slice_len, local, upstream, priority };
+            let (chunk, crc32c, windows) = (chunk_id(2, 0, 1), 0, Vec::new());
+            AnnouncedAssemble::decode(
+                &encode_assemble(&AssembleRequest { chunk, crc32c, combination, windows }).0,
+            )
+        };
+        assert_eq!(announce(MAX_CHUNK_LEN).expect("as long as a chunk").chunk().0, MAX_CHUNK_LEN);
+        for len in [MAX_CHUNK_LEN + 1, u32::MAX] {
+            assert!(announce(len).is_err(), "{len} bytes would be reserved and taken");
+        }
+    }
 }
