@@ -20,16 +20,11 @@ pub struct RealFileSystem;
 
 impl FileSystem for RealFileSystem {
     fn create_directories(&self, path: &Path) -> io::Result<()> {
-        if path.as_os_str().is_empty() || path.is_dir() {
-            return Ok(());
-        }
-        let parent = path.parent().unwrap_or(Path::new("/"));
-        self.create_directories(parent)?;
-        match fs::create_dir(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        self.sync_directory(parent)
+        let create = |path: &Path| match fs::create_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        };
+        create_durably(path, &Path::is_dir, &create, &|parent| self.sync_directory(parent))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -84,6 +79,27 @@ impl FileSystem for RealFileSystem {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(RealLock { _file: file }))
     }
+}
+
+/// Creates `path` and its parents where they are missing, and makes each new name durable before the next one. A name that is
+/// there may be of a start that was killed before it had made it durable; those above it were durable before.
+fn create_durably(
+    path: &Path,
+    exists: &dyn Fn(&Path) -> bool,
+    create: &dyn Fn(&Path) -> io::Result<()>,
+    sync: &dyn Fn(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    if exists(path) {
+        return match sync(parent) {
+            // What may not be read cannot be synced: the place of a mount, which others made.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            result => result,
+        };
+    }
+    create_durably(parent, exists, create, sync)?;
+    create(path)?;
+    sync(parent)
 }
 
 fn file_id(metadata: &fs::Metadata) -> FileId {
@@ -308,6 +324,34 @@ mod tests {
                 assert_eq!(buffer, expected);
             }
         }
+    }
+
+    /// A start may be killed between making a directory and syncing the one that has its name.
+    #[test]
+    fn directories_that_are_there_already_are_durable_on_return_too() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (made, synced) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let create = |path: &Path| {
+            made.lock().push(path.to_owned());
+            fs::create_dir(path)
+        };
+        let sync = |path: &Path| {
+            synced.lock().push(path.to_owned());
+            RealFileSystem.sync_directory(path)
+        };
+        let (above, path) = (root.path().join(".striate"), root.path().join(".striate/chunks"));
+        let ensure = || create_durably(&path, &Path::is_dir, &create, &sync).expect("created");
+        let taken = |list: &Mutex<Vec<_>>| std::mem::take(&mut *list.lock());
+        ensure();
+        assert_eq!(taken(&made), [above.clone(), path.clone()]);
+        assert!(taken(&synced).ends_with(&[root.path().to_owned(), above.clone()]), "each before the next");
+        ensure();
+        assert_eq!(taken(&made), Vec::<std::path::PathBuf>::new());
+        assert_eq!(taken(&synced), std::slice::from_ref(&above));
+        fs::remove_dir(&path).expect("removed");
+        ensure();
+        assert_eq!(taken(&made), std::slice::from_ref(&path));
+        assert_eq!(taken(&synced), [root.path().to_owned(), above.clone()]);
     }
 
     #[test]
