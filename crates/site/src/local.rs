@@ -7,7 +7,8 @@
 //! background reads try it only when nothing waits.
 //!
 //! Writes are admitted against the queue's bounds and go to the store at once, all of them, so that its
-//! group commit makes one fdatasync out of many.
+//! group commit makes one fdatasync out of many. Verifying is admitted as background reads are, by the bytes that it has in
+//! memory at a time.
 //!
 //! Deadlines hold for what waits. What a worker has begun is finished. What has no deadline of its own (deletes, lists,
 //! verifying, products) is answered within [`REPLY_TIMEOUT`], as a site elsewhere is: services ask all sites and wait for
@@ -39,7 +40,7 @@ use crate::load::LoadMeter;
 use crate::protocol::limits::REPLY_TIMEOUT;
 use crate::pushes::Pushes;
 use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
-use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held};
+use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held, VERIFY_BYTES};
 
 /// A read of more bytes than this goes through the queue even when it could be answered at once, so that it
 /// does not hold up the event loop.
@@ -445,8 +446,10 @@ impl Site for LocalSite {
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
-        let _operation = self.inner.load.begin_store_operation();
-        self.inner.in_time(self.inner.store.verify(chunk)).await
+        let inner = &self.inner;
+        let held = Held::default().and(inner.queue.admit_bytes(Priority::Background, VERIFY_BYTES)?);
+        let _operation = inner.load.begin_store_operation();
+        inner.in_time(inner.store.verify_holding(chunk, held)).await
     }
 
     async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {

@@ -73,6 +73,21 @@ fn a_disk_that_hangs_holds_up_nobody_for_longer_than_a_site_elsewhere() {
     });
 }
 
+#[test]
+fn verifying_is_admitted_as_background_reads_are() {
+    run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+        let limits = QueueLimits { bytes: 4 * VERIFY_BYTES, ..QueueLimits::default() };
+        let site = site(&runtime, Arc::new(Hung), limits);
+        let mut waiting: Vec<_> = (0..2).map(|number| site.verify(chunk(number))).collect();
+        assert!(waiting.iter_mut().all(|verified| verified.now_or_never().is_none()));
+        let load = site.last_load();
+        assert_eq!((load.queue_requests, load.queue_bytes), (0, 2 * VERIFY_BYTES), "nobody yields to it");
+        assert_eq!(site.verify(chunk(3)).await, Err(SiteError::Busy), "half of the bound");
+        drop(waiting);
+        assert_eq!(site.last_load().queue_bytes, 0);
+    });
+}
+
 fn write_request(number: u64, len: usize) -> WriteRequest {
     let (chunk, payload) = (chunk(number), payload(number, len));
     WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Foreground }

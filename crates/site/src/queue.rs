@@ -50,6 +50,15 @@ impl Default for QueueLimits {
 const PATIENCE: [u32; CLASSES] = [u32::MAX, 8, 32];
 const CLASSES: usize = 3;
 
+/// What requests of a priority may take of a bound.
+fn share(priority: Priority, bound: u64) -> u64 {
+    match priority {
+        Priority::Foreground => bound,
+        Priority::Repair => bound - bound / 4,
+        Priority::Background => bound / 2,
+    }
+}
+
 fn class(priority: Priority) -> usize {
     match priority {
         Priority::Foreground => 0,
@@ -288,12 +297,26 @@ impl<W> Queue<W> {
     /// # Errors
     /// [`SiteError::Busy`] when it would pass the bounds.
     pub fn admit(&self, priority: Priority, bytes: u64) -> Result<Permit, SiteError> {
-        let share = |bound: u64| match priority {
-            Priority::Foreground => bound,
-            Priority::Repair => bound - bound / 4,
-            Priority::Background => bound / 2,
-        };
-        self.admit_within(share(u64::from(self.limits.requests)), share(self.limits.bytes), bytes)
+        let request_limit = share(priority, self.limits.requests.into());
+        self.admit_within(request_limit, share(priority, self.limits.bytes), bytes)
+    }
+
+    /// Admits bytes that the site reads for itself, to be held in memory until the returned guard is dropped. They are
+    /// counted beside what was read and not yet fetched; a request, which is what services yield to, they are not.
+    ///
+    /// # Errors
+    /// [`SiteError::Busy`] when they would pass the bounds.
+    pub fn admit_bytes(&self, priority: Priority, bytes: u64) -> Result<Buffered, SiteError> {
+        let counts = &self.counts;
+        let before = counts.buffered.fetch_add(bytes, Ordering::SeqCst);
+        // From here on the drop of the guard undoes the count.
+        let buffered = Buffered { counts: Arc::clone(counts), bytes };
+        let held = before + counts.bytes();
+        if held > 0 && held.saturating_add(bytes) > share(priority, self.limits.bytes) {
+            return Err(SiteError::Busy);
+        }
+        counts.changed();
+        Ok(buffered)
     }
 
     fn admit_within(&self, request_limit: u64, byte_limit: u64, bytes: u64) -> Result<Permit, SiteError> {

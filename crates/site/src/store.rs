@@ -9,6 +9,9 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch};
 
 use crate::api::{ChunkPage, SiteError};
 
+/// About as many bytes are in memory while a store verifies a chunk.
+pub const VERIFY_BYTES: u64 = 1 << 20;
+
 /// A stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInfo {
@@ -149,6 +152,13 @@ pub trait ChunkStore: Send + Sync + Debug {
 
     /// Reads the whole chunk past any cache and verifies it.
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError>;
+
+    /// As [`ChunkStore::verify`], with `held` as [`ChunkStore::write_holding`] has it.
+    async fn verify_holding(&self, chunk: ChunkId, held: Held) -> Result<ChunkInfo, SiteError> {
+        let verified = self.verify(chunk).await;
+        drop(held);
+        verified
+    }
 
     /// The state now; cheap.
     fn status(&self) -> StoreStatus;

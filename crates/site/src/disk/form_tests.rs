@@ -222,6 +222,27 @@ fn stored(form: Form, len: usize) -> (SimulatedFileSystem, InForce, Bytes) {
     (fs, formats, bytes)
 }
 
+#[test]
+fn a_long_chunk_is_verified_piece_by_piece() {
+    for form in [Form::Coarse, Form::Fine, Form::Paged] {
+        let (fs, formats, bytes) = stored(form, 3 * MIB + 5);
+        let store = open(&fs, &formats);
+        let location = store.shared.state.read().index.get(chunk_id(1, 0, 1)).expect("stored");
+        let (before, start) = (fs.reads(), location.offset as usize + form.header_len(location.len));
+        block_on(store.verify(chunk_id(1, 0, 1))).expect("intact");
+        assert_eq!(fs.reads().calls - before.calls, 4, "{form:?}");
+        assert!(fs.reads().bytes - before.bytes < (bytes.len() + bytes.len() / 500) as u64, "each byte once");
+        for at in [0, MIB - 1, MIB, 2 * MIB, 3 * MIB - 1, form.stored_len(location.len) - 1] {
+            let flip = |file: &mut Vec<u8>| file[start + at] ^= 1;
+            assert!(fs.damage(&segments(&fs)[0], flip));
+            let verified = block_on(store.verify(chunk_id(1, 0, 1)));
+            assert!(matches!(verified, Err(SiteError::Corrupt { .. })), "{form:?}, byte {at}: {verified:?}");
+            assert!(fs.damage(&segments(&fs)[0], flip));
+        }
+        block_on(store.verify(chunk_id(1, 0, 1))).expect("intact again");
+    }
+}
+
 fn any_form() -> impl Strategy<Value = Form> {
     prop::sample::select(&[Form::Coarse, Form::Fine, Form::Paged][..])
 }

@@ -472,8 +472,18 @@ impl ChunkStore for DiskStore {
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        self.verify_holding(chunk, Held::default()).await
+    }
+
+    async fn verify_holding(&self, chunk: ChunkId, held: Held) -> Result<ChunkInfo, SiteError> {
         let shared = self.shared.clone();
-        self.shared.runtime.run_blocking(move || shared.verify_chunk(chunk)).await
+        let verify = move || {
+            let verified = shared.verify_chunk(chunk);
+            // Not before: a disk that hangs keeps the thread and the memory of those who gave up.
+            drop(held);
+            verified
+        };
+        self.shared.runtime.run_blocking(verify).await
     }
 
     fn status(&self) -> StoreStatus {

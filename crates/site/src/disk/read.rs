@@ -23,7 +23,7 @@ use super::segment::Segment;
 use crate::api::SiteError;
 use crate::filesystem::File;
 use crate::granule::{check_range, covering};
-use crate::store::ChunkInfo;
+use crate::store::{ChunkInfo, VERIFY_BYTES};
 
 /// A range that begins in the first granules before this offset is read from the header on.
 const NEAR: usize = 64 << 10;
@@ -36,6 +36,9 @@ pub(super) enum Source {
     /// The page cache, without waiting.
     Cache,
 }
+
+/// Bytes of a chunk that are read together to verify it.
+const VERIFIED_AT_ONCE: usize = VERIFY_BYTES as usize;
 
 impl Source {
     /// Fewer bytes than asked for at the end of the file; `None` if they are not to be had without waiting.
@@ -186,18 +189,27 @@ impl Stored<'_> {
         Ok(Some(bytes.freeze().slice(skip..skip + range.len as usize)))
     }
 
-    /// Reads all of it from the medium, past the page cache.
+    /// Reads all of it from the medium, past the page cache, piece by piece.
     fn verify(&self) -> Result<ChunkInfo, SiteError> {
         let (form, len) = (self.location.form, self.location.len);
         let (header_len, stored_len) = (form.header_len(len), form.stored_len(len));
-        let bytes = self.file.read_medium_at(u64::from(self.location.offset), header_len + stored_len);
-        let bytes = bytes.map_err(|error| unreadable(self.chunk, &error))?;
-        if bytes.len() < header_len + stored_len {
-            return Err(cut_off(self.chunk));
+        let piece = |from: usize| VERIFIED_AT_ONCE.min(stored_len - from);
+        let first = self.read_medium(0, header_len + piece(0))?;
+        let record = self.check_header(&first[..header_len])?;
+        record.check_stored(0, &first[header_len..]).map_err(|granule| self.mismatch(granule))?;
+        drop(first);
+        for from in (0..stored_len).step_by(VERIFIED_AT_ONCE).skip(1) {
+            let bytes = self.read_medium(header_len + from, piece(from))?;
+            record.check_stored(from, &bytes).map_err(|granule| self.mismatch(granule))?;
         }
-        let record = self.check_header(&bytes[..header_len])?;
-        record.check_stored(&bytes[header_len..]).map_err(|granule| self.mismatch(granule))?;
         Ok(self.location.info(self.chunk))
+    }
+
+    /// Reads `len` bytes of the record from byte `from` on, from the medium.
+    fn read_medium(&self, from: usize, len: usize) -> Result<Vec<u8>, SiteError> {
+        let bytes = self.file.read_medium_at(u64::from(self.location.offset) + from as u64, len);
+        let bytes = bytes.map_err(|error| unreadable(self.chunk, &error))?;
+        if bytes.len() < len { Err(cut_off(self.chunk)) } else { Ok(bytes) }
     }
 
     /// Reads `len` bytes of the record from byte `from` on.

@@ -35,7 +35,7 @@
 use striate_codec::{crc32c, crc32c_append};
 use striate_core::{ChunkId, FencingEpoch, Generation, StripeId};
 
-use super::form::{Form, check_pages};
+use super::form::{Form, PAGE, check_pages};
 use super::index::Location;
 use crate::granule::{MAX_CHUNK_LEN, granule_len};
 
@@ -136,14 +136,14 @@ impl ChunkRecord {
         Ok(())
     }
 
-    /// Checks all that follows the header.
+    /// Checks `stored`, which follows the header from byte `from` on: a multiple of 64 KiB, where granules and pages begin.
     ///
     /// # Errors
     /// The first granule that does not match.
-    pub fn check_stored(&self, stored: &[u8]) -> Result<(), usize> {
+    pub fn check_stored(&self, from: usize, stored: &[u8]) -> Result<(), usize> {
         match self.form {
-            Form::Coarse | Form::Fine => self.check_granules(0, stored),
-            Form::Paged => check_pages(&self.form.seal(self.chunk), 0, stored),
+            Form::Coarse | Form::Fine => self.check_granules(from / self.form.granule_len(), stored),
+            Form::Paged => check_pages(&self.form.seal(self.chunk), from / PAGE, stored),
         }
     }
 

@@ -153,7 +153,7 @@ pub(super) fn read_stored(file: &Arc<dyn File>, chunk: &ChunkRecord, offset: u32
     if stored.len() != chunk.stored_len() {
         return None;
     }
-    chunk.check_stored(&stored).ok().map(|()| stored)
+    chunk.check_stored(0, &stored).ok().map(|()| stored)
 }
 
 /// A part of the file in memory.

@@ -181,7 +181,10 @@ fn read_direct(file: &fs::File, offset: u64, len: usize) -> io::Result<Vec<u8>> 
         }
     }
     let end = filled.min(skip + len);
-    Ok(aligned[skip.min(end)..end].to_vec())
+    // Moved within the buffer: a copy of its own would be as much memory again.
+    buffer.copy_within(start + skip.min(end)..start + end, 0);
+    buffer.truncate(end - skip.min(end));
+    Ok(buffer)
 }
 
 /// Writes parts from `offset` on, as far as it comes: both move on behind what was written.
