@@ -11,6 +11,7 @@ mod journal;
 mod large_cold;
 mod leaving;
 mod levelling;
+mod locality;
 mod losses;
 mod members;
 mod moving;

@@ -1,0 +1,111 @@
+//! Combined locality stays exact, however often chunks of wide stripes are repaired and moved and sites are drained.
+
+use std::collections::BTreeMap;
+
+use striate_control::{MoveOutcome, Rebalancer, move_chunk, verify};
+use striate_core::{Profile, SiteId, StripeId};
+use striate_plan::{PlacementRule, racks_crossed};
+use striate_site::Site;
+use striate_stripe::{file_of, is_hole};
+
+use crate::cluster::go_on;
+use crate::sealing::Sealing;
+
+/// Repairs, moves and drained chunks in all.
+const EVENTS: usize = 1_000;
+
+/// From how many racks each chunk of a wide stripe is repaired.
+async fn crossed(sealing: &Sealing) -> BTreeMap<(StripeId, usize), usize> {
+    let racks = sealing.racks();
+    let mut all = BTreeMap::new();
+    for (id, record) in sealing.wide_stripes().await {
+        let profile: Profile = record.profile.parse().unwrap();
+        let code = profile.code.build().unwrap();
+        let rule = PlacementRule::new(&profile, &code, 6);
+        let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
+        for chunk in (0..code.n()).filter(|&chunk| !is_hole(&record, chunk)) {
+            all.insert((id, chunk), racks_crossed(&rule, &sites, chunk, |site| racks.get(&site)));
+        }
+    }
+    all
+}
+
+/// A chunk of each wide stripe is lost, and rebuilt. Answers how many.
+async fn repair_some(sealing: &Sealing, turn: usize) -> usize {
+    let mut lost = 0;
+    for (id, record) in sealing.wide_stripes().await {
+        let position = turn % record.locations.len();
+        if is_hole(&record, position) {
+            continue;
+        }
+        let (stripe, index) = match position < record.members.len() {
+            true => Sealing::member(&record, position),
+            false => (id, position),
+        };
+        let of = sealing.record(stripe).await;
+        sealing.lose(file_of(stripe, &of, index), SiteId(of.locations[index].site));
+        lost += 1;
+    }
+    assert!(verify(sealing.cluster.client.stripes(), go_on).await.unwrap().progress.damaged as usize >= lost);
+    sealing.heal().await;
+    lost
+}
+
+/// Members go where their wide stripes let them. Answers how many have moved.
+async fn move_some(sealing: &Sealing, turn: usize) -> usize {
+    let mut moved = 0;
+    for (_, record) in sealing.wide_stripes().await {
+        for position in (turn % 2..record.members.len()).step_by(2) {
+            for wanted in sealing.near_moves(&record, position).await {
+                let outcome = move_chunk(sealing.cluster.client.stripes(), &wanted).await.unwrap();
+                if let MoveOutcome::Moved { .. } = outcome {
+                    moved += 1;
+                    break;
+                }
+            }
+        }
+    }
+    moved
+}
+
+/// A site is emptied, and takes chunks again. Answers how many went.
+async fn drain_one(sealing: &Sealing, turn: usize) -> usize {
+    let site = &sealing.cluster.sites[turn * 7 % sealing.cluster.sites.len()];
+    let stripes = sealing.cluster.client.stripes();
+    let had = site.chunks.lock().len();
+    stripes.set_draining(site.id(), true);
+    let rebalancer = Rebalancer::default();
+    for _ in 0..4 {
+        rebalancer.look(stripes).await.unwrap();
+        sealing.collect().await;
+    }
+    assert_eq!(site.chunks.lock().len(), 0, "{:?}", rebalancer.progress());
+    stripes.set_draining(site.id(), false);
+    had
+}
+
+#[tokio::test(start_paused = true)]
+async fn locality_after_a_thousand_repairs_moves_and_drains_is_what_it_was() {
+    let sealing = Sealing::start().await;
+    assert!(sealing.seal().await.sealed > 2);
+    sealing.collect().await;
+    let before = crossed(&sealing).await;
+    assert!(before.values().any(|&racks| racks == 1) && before.values().all(|&racks| racks <= 1));
+    let (mut repaired, mut moved, mut drained) = (0, 0, 0);
+    for turn in 0.. {
+        repaired += repair_some(&sealing, turn).await;
+        moved += move_some(&sealing, turn).await;
+        drained += drain_one(&sealing, turn).await;
+        sealing.collect().await;
+        if repaired + moved + drained >= EVENTS {
+            break;
+        }
+    }
+    assert!(
+        repaired > 50 && moved > 100 && drained > 100,
+        "{repaired} repaired, {moved} moved, {drained} drained"
+    );
+    assert_eq!(crossed(&sealing).await, before);
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+}
