@@ -294,6 +294,9 @@ fn packed(report: &Value) -> String {
     if let Some(reason) = report["held_up"].as_str() {
         say(format!("! nothing more is packed now: {reason}"));
     }
+    for sealed in report["sealed"].as_array().into_iter().flatten() {
+        say(was_sealed(printable(sealed[0].as_str().unwrap_or_default()).as_ref(), &sealed[1]));
+    }
     for left in report["waiting"].as_array().into_iter().flatten() {
         say(waiting(left));
     }
@@ -308,6 +311,34 @@ fn packed(report: &Value) -> String {
         ));
     }
     text
+}
+
+/// What of a bucket was sealed, and what waits.
+fn was_sealed(bucket: &str, report: &Value) -> String {
+    let mut line = format!(
+        "{bucket}: {} wide stripes sealed of {} chunks ({}); of {} cold stripes {} are sealed, {} in part; {} chunks wait",
+        number(report, "sealed"),
+        number(report, "members"),
+        human_bytes(number(report, "bytes")),
+        number(report, "cold_stripes"),
+        number(report, "sealed_stripes"),
+        number(report, "half_sealed"),
+        number(report, "waiting")
+    );
+    let mut add = |part: String| line.push_str(&part);
+    if number(report, "given_up") > 0 {
+        add(format!("; {} were given up", number(report, "given_up")));
+    }
+    if number(report, "replaced") > 0 {
+        add(format!("; {} places of dead chunks taken", number(report, "replaced")));
+    }
+    if let Some(reason) = report["held_up"].as_str() {
+        add(format!(": {}", printable(reason)));
+    }
+    for warning in report["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        add(format!("\n  warning: {}", printable(warning)));
+    }
+    line
 }
 
 /// What a bucket still has that is not packed, and what it waits for.
@@ -450,6 +481,17 @@ mod tests {
         assert!(text.contains("4 objects (4.0 KiB) packed into 1 groups"), "{text}");
         assert!(text.contains("7 have not settled (--now takes them); 3 fill no group"), "{text}");
         assert!(text.contains("logs is left alone: its own setting is off"), "{text}");
+    }
+
+    #[test]
+    fn a_run_says_what_it_sealed_and_what_waits() {
+        let sealed = serde_json::json!({ "sealed": 2, "members": 20, "bytes": 20 << 20, "cold_stripes": 9, "sealed_stripes": 4, "half_sealed": 1,
+            "waiting": 7, "given_up": 1, "replaced": 0, "held_up": "rack7 can supply 2 of 4", "warnings": ["add a rack"] });
+        let report = serde_json::json!({ "progress": { "packed": {} }, "sealed": [["photos", sealed]] });
+        let text = packed(&report);
+        let line = "photos: 2 wide stripes sealed of 20 chunks (20.0 MiB); of 9 cold stripes 4 are sealed, 1 in part; 7 chunks wait; \
+                    1 were given up: rack7 can supply 2 of 4\n  warning: add a rack\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]
