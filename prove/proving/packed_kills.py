@@ -1,9 +1,9 @@
 """`kill -9` during packing, repacking, overwriting and deleting: what was acknowledged stays, what was deleted stays deleted."""
 
 import random
-import threading
 import time
 
+from .meanwhile import Meanwhile
 from .servers import Striate
 from .torture import BUCKET, Bodies, Torturer
 
@@ -23,27 +23,19 @@ class SmallBodies(Bodies):
         return f"{key} {version}\n".encode() + self.pool[start:start + size]
 
 
-class Packing:
+class Packing(Meanwhile):
     """Packs, repacks and releases all the time, whenever the server runs."""
 
+    pause_s = 0.2
+
     def __init__(self, server):
-        self.server, self.stopping, self.packed = server, threading.Event(), 0
-        self.thread = threading.Thread(target=self.work, daemon=True)
+        super().__init__()
+        self.server, self.packed = server, 0
 
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopping.set()
-        self.thread.join()
-
-    def work(self):
-        while not self.stopping.is_set():
-            # It fails whenever the server is killed under it.
-            self.server.run("pack", "run", BUCKET, "--now", "--quiet", check=False)
-            self.packed += self.server.last_status == 0
-            time.sleep(0.2)
+    def step(self):
+        # It fails whenever the server is killed under it.
+        self.server.run("pack", "run", BUCKET, "--now", "--quiet", check=False)
+        self.packed += self.server.last_status == 0
 
 
 def prove_kills(ledger, folder, kills):
