@@ -743,7 +743,7 @@ async fn what_is_read_without_waiting_counts_until_it_is_sent() {
     let store = Arc::new(MemoryStore::default());
     let site = local(&runtime, 1, store, QueueLimits::default());
     // More than the kernel takes for a receiver that does not read.
-    let (len, count) = (1 << 20, 64);
+    let (len, count) = (1 << 20, 96);
     for number in 0..count {
         site.write(write_request(number, len)).await.unwrap();
     }
