@@ -404,11 +404,20 @@ def wait_for_fewer(count, pause_s=1):
 
 
 def wait_for_garbage(cluster):
-    """Until what nothing names has been removed, and sites have said so."""
-    left = wait_for_fewer(lambda: cluster.count_rows(rows.GARBAGE))
-    if left:
-        raise RuntimeError(f"{left} rows of garbage are left, and have not become fewer for {PATIENCE_S} s")
-    time.sleep(15)
+    """Until what nothing names has been removed, no chunk is on its way to level sites, and sites have said so."""
+    before, deadline = None, time.monotonic() + PATIENCE_S
+    while True:
+        left = wait_for_fewer(lambda: cluster.count_rows(rows.GARBAGE))
+        if left:
+            raise RuntimeError(f"{left} rows of garbage are left, and have not become fewer for {PATIENCE_S} s")
+        time.sleep(15)
+        now = cluster.payload()
+        # A chunk that has moved is there twice until its old place is garbage, and removed.
+        if now == before and not cluster.count_rows(rows.GARBAGE):
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"sites have not come to rest within {PATIENCE_S} s")
+        before = now
 
 
 def prove_losses(ledger, cluster, all_objects, others):
