@@ -580,7 +580,16 @@ impl<'a> StripeChange<'a> {
     }
 
     /// Whether the places that it gives to chunks are legal beside the others' and those that other changes expect.
-    pub(in crate::write) fn obeys_rule(&self) -> Result<bool, StripeError> {
+    fn obeys_rule(&self) -> Result<bool, StripeError> {
+        self.is_legal_by(self.is_bound_by_rule())
+    }
+
+    /// The same by the stripe's own rule in any case: what need not be keeps it.
+    pub(in crate::write) fn obeys_own_rule(&self) -> Result<bool, StripeError> {
+        self.is_legal_by(true)
+    }
+
+    fn is_legal_by(&self, own_rule: bool) -> Result<bool, StripeError> {
         let before: Stripe = self.row.record()?;
         let changed = self.changed_since(&before);
         let (rule, racks, expected) = (self.rule(), self.racks(&changed), self.expected_sites(&changed));
@@ -596,8 +605,7 @@ impl<'a> StripeChange<'a> {
             let places = places.filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
             // A site that is not known any more is repair's business.
             let is_admitted = racks[index].as_ref().is_none_or(|rack| rule.admits(index, rack, places));
-            let obeys_own = !is_taken && is_admitted || !self.is_bound_by_rule();
-            obeys_own && self.wide_admits(index, SiteId(site))
+            (!is_taken && is_admitted || !own_rule) && self.wide_admits(index, SiteId(site))
         };
         Ok(changed.iter().filter(|&&index| self.record.locations[index].site != 0).all(is_legal))
     }

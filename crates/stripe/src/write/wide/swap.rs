@@ -144,7 +144,7 @@ async fn copy_and_close(
     let replaced = local.change.replace(local.index, of_local, generation);
     let of_member = member.change.replace(member.index, of_member, generation_of_member);
     local.change.record.locations[position] = copy_of(&member.change.record.locations[member.index]);
-    if !local.change.obeys_rule()? || !member.change.obeys_rule()? {
+    if !local.change.obeys_own_rule()? || !member.change.obeys_own_rule()? {
         return Ok(Exchange::Unfit);
     }
     for _ in 0..ATTEMPTS {
