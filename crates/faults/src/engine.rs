@@ -166,7 +166,7 @@ impl EngineMachine {
     /// All committed rows with a prefix, past the network; `None` when the engine does not run.
     pub fn peek_all(&self, prefix: &[u8]) -> Option<Vec<Row>> {
         let running = self.running.lock().clone()?;
-        let limit = 4_000;
+        let limit = 100_000;
         let rows = running.store.scan(ScanRange::prefix(prefix), limit).now_or_never()?.ok()?;
         assert!(rows.len() < limit, "a run has fewer rows than that");
         Some(rows)
