@@ -229,7 +229,8 @@ def warm(tier, rounds=20):
 
 def prove_hits(ledger, folder, rounds):
     """Processor time of hits, of blocks in splits on ten memory sites beside whole ones on one."""
-    assert bench_binary().exists()
+    if not bench_binary().exists():
+        raise RuntimeError(f"there is no {bench_binary()}: `make prove-cache` builds it, or name it by STRIATE_BENCH")
     with Tier(folder / "coded", 10) as coded, Tier(folder / "whole", 1) as whole:
         cost = {}
         for tier in (coded, whole):
