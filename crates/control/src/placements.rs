@@ -1,10 +1,10 @@
 //! Sets of sites that no stripe is on any more: their rows are removed.
 //!
 //! A set of sites has a row under each of its sites, so that a site leads to the stripes that have chunks on it
-//! ([`striate_meta::keys::placement`]). Whoever is about to put a stripe there writes them first, and relies on that for
-//! [`striate_stripe::StripeOptions::placement_known_for`]. Repairs and moves make sets that differ in one site: where there are many
-//! sites nearly every stripe comes to have a set of its own, and what its chunks have left leads nowhere. Such rows cost space, and the
-//! time of whoever follows them.
+//! ([`striate_meta::keys::placement`]). A process writes these rows before it names a stripe there, and relies on them for
+//! [`striate_stripe::StripeOptions::placement_known_for`]. Repairs and moves make sets that differ in one site. In a large cluster nearly
+//! every stripe ends up with a set of its own, and its old sets are empty. Their rows take space, and repair, drains and levelling read
+//! them in vain.
 //!
 //! A row goes when no stripe is named under its set and nobody has written it for several times as long as anybody relies on it. How old
 //! a row is its revision says: one that is no newer than the newest of an earlier round was there at the end of that round. Programs
@@ -80,7 +80,7 @@ impl PlacementSweep {
             stripes.runtime().sleep(PAUSE).await;
         }
         if self.rounds.back().is_some_and(|&(_, newest)| newest > round.newest) {
-            // The metadata was put back to what it was: revisions begin anew.
+            // The metadata was restored from an older copy: its revisions are lower.
             self.rounds.clear();
         }
         self.rounds.push_back((stripes.runtime().now(), round.newest));

@@ -57,8 +57,8 @@ pub(crate) fn fence(seen: &mut FencingEpoch, given: FencingEpoch) -> Result<(), 
     Ok(())
 }
 
-/// What counts as taken while a store has something to do, such as a place in the queue's bounds. It is handed down to whoever
-/// has the bytes: where a disk hangs, callers go away and their bytes stay in memory.
+/// What an operation has reserved, such as its place in the queue. It travels with the bytes and is dropped with them: when a disk
+/// hangs, callers give up, but their bytes stay in memory.
 #[derive(Default)]
 pub struct Held(Vec<Box<dyn Send>>);
 

@@ -274,8 +274,8 @@ impl Many {
         }
     }
 
-    /// Whether rows were looked up too long ago to be read by: what they name is not overwritten within the grace after it has died, and
-    /// a read takes a part of that. A receiver that takes little at a time lets rows wait.
+    /// Whether rows were looked up too long ago to be used. What they name may be overwritten when it has been dead for the grace, and the
+    /// read itself needs part of that time. Rows wait when the receiver is slow.
     fn is_stale(&self) -> bool {
         let stripes = &self.query.client.inner.stripes;
         let age = stripes.runtime().now().saturating_duration_since(self.looked_up);

@@ -72,8 +72,7 @@ impl LengthClass {
 }
 
 impl Cold {
-    /// Reads the records of stripes that are cold by their objects, and takes note of their data chunks. Answers how many partitions have
-    /// come into the pools.
+    /// Reads the records of stripes whose objects are cold, and adds their data chunks that wait to the pools. Returns how many it added.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -104,7 +103,7 @@ impl Cold {
         Ok(added)
     }
 
-    /// Takes note of a stripe's data chunks, unless it is worn, or hot. Answers how many of them wait.
+    /// Counts a stripe and adds its waiting data chunks to a pool, unless it is worn or hot. Returns how many it added.
     fn add(
         &mut self,
         stripes: &Stripes,

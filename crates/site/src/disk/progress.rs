@@ -17,7 +17,7 @@ use super::Shared;
 pub(super) struct Progress(Mutex<Option<Instant>>);
 
 impl Shared {
-    /// The writer begins a group, or to wait for whoever else appends.
+    /// The writer begins a group, or begins to wait until a compaction has appended.
     pub(super) fn begin_group(&self) {
         self.note_progress(Some(self.runtime.now()));
     }

@@ -47,7 +47,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// What is held is let go first: whoever has the answer finds it free.
+    /// Releases what is held first, so that it is free when the answer arrives.
     fn send(self, result: Result<(), SiteError>) {
         drop(self.held);
         // A caller that has gone away does not want the answer.

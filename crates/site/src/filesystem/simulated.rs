@@ -193,7 +193,7 @@ impl SimulatedFileSystem {
         self.world.lock().interruption = Some(Interruption(what));
     }
 
-    /// The next sync of a file hangs until what is returned is dropped. For stores whose writer is a thread.
+    /// Makes the next sync of a file hang until the returned value is dropped. It blocks the calling thread.
     pub fn hold_next_sync(&self) -> HeldSync {
         let (begun, has_begun) = oneshot::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();

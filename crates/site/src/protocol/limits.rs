@@ -31,8 +31,8 @@ pub const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
 /// Requests at the same time on one control connection.
 pub const MAX_CONTROL_STREAMS: u32 = 64;
 
-/// Time in which a site answers what its disk may hold up; whoever waits longer is told that it has passed. Of a site
-/// elsewhere it is the time for the beginning of a reply, unless that is set otherwise.
+/// How long a caller waits for an operation that has no deadline of its own. For a site in another process it is the default time
+/// until a reply begins.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a listening site allows its peers.
