@@ -11,6 +11,7 @@
 //! | [`admin`] | the server's side of the admin socket: status, heal, verify, disks, keys, metadata |
 //! | [`administer`] | `striate admin`: a cluster's authority and sites, metadata from one engine to another |
 //! | [`console`], [`metrics`], [`spans`] | the status page, health, metrics; spans for OpenTelemetry |
+//! | `resident` | what the process takes of the machine's memory |
 //!
 //! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.
 
@@ -30,6 +31,7 @@ pub mod logging;
 pub mod membership;
 pub mod metrics;
 pub mod remote_sites;
+mod resident;
 pub mod run;
 pub mod server;
 pub mod site_process;

@@ -1,8 +1,9 @@
 //! A chunk store in memory that evicts: a site of the memory tier.
 //!
 //! What it holds may go at any time. Its bound covers everything that a chunk takes: the pages of its bytes, from when they are
-//! copied in until the last reader has dropped them ([`arena`]), and the index. A chunk is in the bound or not in the store:
-//! when no entry can go because all of them are being read, a write is refused.
+//! copied in until the last reader has dropped them ([`arena`]), the index, and what else the process has grown by since the cache
+//! was made, up to half of the bound ([`surroundings`]). A chunk is in the bound or not in the store: when no entry can go because
+//! all of them are being read, a write is refused.
 //!
 //! Entries are spread over *shards*, each behind a lock of its own; checksums are computed outside of them. Room is made in the
 //! shard that needs it first, in the order of its entries ([`Eviction`]).
@@ -12,6 +13,7 @@ mod nodes;
 mod order;
 mod runs;
 mod shard;
+mod surroundings;
 
 use std::io;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use self::arena::{Arena, PAGE_LEN, Payload, pages_of};
 use self::nodes::Node;
 pub use self::order::Eviction;
 use self::shard::{Entry, Shard};
+use self::surroundings::Surroundings;
 use crate::api::{ChunkPage, SiteError};
 use crate::granule;
 use crate::store::{ChunkInfo, ChunkStore, StoreStatus, fence};
@@ -65,8 +68,8 @@ impl CacheOptions {
 pub struct CacheView {
     /// Bytes that it may take.
     pub bound_bytes: u64,
-    /// Bytes that it takes: pages with what is cached, is being read or is kept for the next chunk, what is for chunks on their
-    /// way, and the index.
+    /// Bytes that it takes: pages with what is cached, is being read or is kept for the next chunk, and beside them what is for chunks
+    /// on their way and the index, or what the process has grown by if that is more.
     pub charged_bytes: u64,
     /// Of these, the index.
     pub index_bytes: u64,
@@ -117,6 +120,7 @@ pub struct CacheStore {
     options: CacheOptions,
     arena: Arc<Arena>,
     shards: Vec<Mutex<Shard>>,
+    surroundings: Surroundings,
     /// Of all shards.
     index_bytes: AtomicU64,
     epoch: Mutex<FencingEpoch>,
@@ -129,6 +133,19 @@ impl CacheStore {
     /// # Errors
     /// When the bound is below [`LEAST_CACHE_BYTES`], or the system does not give the addresses.
     pub fn new(options: CacheOptions) -> io::Result<Self> {
+        Self::with_surroundings(options, Surroundings::new(None))
+    }
+
+    /// An empty cache that gives way to what its process takes otherwise: `resident_bytes` tells what all of the process takes, and is asked
+    /// now and for each MiB that is written or read.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn within_process(options: CacheOptions, resident_bytes: fn() -> Option<u64>) -> io::Result<Self> {
+        Self::with_surroundings(options, Surroundings::new(Some(resident_bytes)))
+    }
+
+    fn with_surroundings(options: CacheOptions, surroundings: Surroundings) -> io::Result<Self> {
         if options.bound_bytes < LEAST_CACHE_BYTES {
             let reason = format!("a cache has at least {} MiB", LEAST_CACHE_BYTES >> 20);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -141,6 +158,7 @@ impl CacheStore {
             options,
             arena: Arc::new(arena),
             shards,
+            surroundings,
             index_bytes: AtomicU64::new(0),
             epoch: Mutex::default(),
             counts: Counts::default(),
@@ -167,7 +185,7 @@ impl CacheStore {
         let index_bytes = count(&self.index_bytes);
         let mut view = CacheView {
             bound_bytes: self.options.bound_bytes,
-            charged_bytes: self.arena.resident_bytes() + self.options.on_the_way_bytes + index_bytes,
+            charged_bytes: self.arena.resident_bytes() + self.beside_pages(),
             index_bytes,
             hits: count(hits),
             read_bytes: count(read_bytes),
@@ -217,14 +235,26 @@ impl CacheStore {
         result
     }
 
+    /// Bytes of the bound that are not for pages. What the process has grown by has the index and chunks on their way in it.
+    fn beside_pages(&self) -> u64 {
+        let known = self.options.on_the_way_bytes + self.index_bytes.load(Ordering::Relaxed);
+        known.max(self.surroundings.grown_bytes().min(self.options.bound_bytes / 2))
+    }
+
     /// Pages that may be resident beside everything else that counts.
     fn most_pages(&self) -> u32 {
-        let others = self.options.on_the_way_bytes + self.index_bytes.load(Ordering::Relaxed);
-        let bytes = self.options.bound_bytes.saturating_sub(others);
+        let bytes = self.options.bound_bytes.saturating_sub(self.beside_pages());
         (bytes / PAGE_LEN as u64).min(u32::MAX.into()) as u32
     }
 
-    /// Makes room for what the index has grown by with an entry near `chunk`.
+    /// Takes note that `bytes` of a chunk came in or were read.
+    fn moved(&self, chunk: ChunkId, bytes: usize) {
+        if self.surroundings.moved(bytes as u64, || self.arena.resident_bytes()) {
+            self.settle(chunk);
+        }
+    }
+
+    /// Makes room for what the index and the process have grown by, with entries near `chunk`.
     fn settle(&self, chunk: ChunkId) {
         while !self.arena.trim(self.most_pages()) && self.evict_near(chunk) {}
     }
@@ -269,6 +299,7 @@ impl CacheStore {
             Ok(bytes) => {
                 self.counts.hits.fetch_add(1, Ordering::Relaxed);
                 self.counts.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                self.moved(range.chunk, bytes.len());
             }
             Err(_) => drop(self.counts.misses.fetch_add(1, Ordering::Relaxed)),
         }
@@ -333,6 +364,7 @@ impl ChunkStore for CacheStore {
             })
         });
         self.settle(chunk);
+        self.moved(chunk, payload.len());
         written
     }
 

@@ -250,3 +250,29 @@ proptest! {
         }
     }
 }
+
+#[tokio::test]
+async fn what_the_process_takes_besides_is_taken_off_what_the_cache_may_keep() {
+    static RESIDENT: AtomicU64 = AtomicU64::new(0);
+    let options = CacheOptions { on_the_way_bytes: 0, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) };
+    let cache = CacheStore::within_process(options, || Some(RESIDENT.load(Ordering::Relaxed))).unwrap();
+    let write = async |numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            cache.write(split(number, 0), payload(number, MIB as usize), None).await.unwrap();
+        }
+        cache.view()
+    };
+    let grow = |mib: u64| RESIDENT.store(cache.arena.resident_bytes() + mib * MIB, Ordering::Relaxed);
+    assert_eq!(write(0..40).await.chunks, 15, "16 MiB less the index");
+    grow(5);
+    let view = write(40..41).await;
+    assert!(view.chunks == 11 && view.charged_bytes <= LEAST_CACHE_BYTES, "{view:?}");
+    grow(14);
+    let read = cache.try_read(ChunkRange { chunk: split(40, 0), offset: 0, len: MIB as u32 }).unwrap();
+    assert_eq!(read.map(|bytes| bytes.len() as u64), Ok(MIB));
+    assert_eq!(
+        cache.view().chunks,
+        8,
+        "a read finds out as well, and half of the bound is the cache's in any case"
+    );
+}
