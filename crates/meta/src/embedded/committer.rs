@@ -169,8 +169,9 @@ impl Committer {
                 Drafted::Answer(commit) => Ok(commit),
                 Drafted::Moved(whereto) => Err(MetaError::Moved(whereto)),
                 Drafted::NoSpace => Err(MetaError::NoSpace(format!(
-                    "less than {} bytes are free in a directory that holds metadata; only deletes are accepted",
-                    self.options.min_free_bytes
+                    "less than {} KiB are free in a directory that holds metadata; only deletes are accepted until \
+                     there is room",
+                    self.options.min_free_bytes >> 10
                 ))),
             });
         }

@@ -80,9 +80,10 @@ pub(super) enum Drafted {
     Moved(String),
 }
 
-/// A transaction that removes rows and adds at most this many bytes to the metadata is one that gives space
-/// back: it is accepted on a full disk. An S3 delete is one: it removes rows and adds a smaller garbage row.
-const RELEASE_SLACK_BYTES: i64 = 256;
+/// What a transaction may add to the metadata and still be accepted on a full disk, in bytes, if it removes rows or adds none.
+/// An S3 delete removes rows and adds a smaller garbage row. The registration of a process that starts replaces the
+/// cluster's row: without it nobody could start, read and delete.
+const FULL_DISK_SLACK_BYTES: i64 = 256;
 
 impl<'a> Draft<'a> {
     pub(super) fn new(committed: &'a Snapshot, outcomes: &'a Outcomes, leases: &'a Leases) -> Self {
@@ -90,7 +91,7 @@ impl<'a> Draft<'a> {
         Self { group, events: Vec::new(), committed, outcomes, leases, mark: None }
     }
 
-    /// Checks `tx` and adds its writes. `full`: only accept what gives space back.
+    /// Checks `tx` and adds its writes. `full`: only accept what takes no space.
     pub(super) fn add(&mut self, tx: &Transaction, full: bool) -> Result<Drafted, Failure> {
         if let Some(revision) = self.outcomes.get(tx.id).or_else(|| self.drafted(tx.id)) {
             return Ok(Drafted::Answer(Commit::Done(revision)));
@@ -103,7 +104,7 @@ impl<'a> Draft<'a> {
                 return Ok(Drafted::Answer(Commit::Conflict { failed }));
             }
         }
-        if full && !self.releases_space(tx)? {
+        if full && self.takes_space(tx)? {
             return Ok(Drafted::NoSpace);
         }
         let revision = Revision(self.group.last.0 + 1);
@@ -151,22 +152,23 @@ impl<'a> Draft<'a> {
         })
     }
 
-    fn releases_space(&self, tx: &Transaction) -> Result<bool, Failure> {
-        let (mut growth, mut removes) = (0, false);
+    fn takes_space(&self, tx: &Transaction) -> Result<bool, Failure> {
+        let (mut growth, mut adds, mut removes) = (0, false, false);
         for write in &tx.writes {
-            let (key, added) = match write {
-                Write::Put(key, value) => (key, (key.len() + value.len()) as i64),
-                Write::Delete(key) => (key, 0),
+            let (key, put) = match write {
+                Write::Put(key, value) => (key, Some((key.len() + value.len()) as i64)),
+                Write::Delete(key) => (key, None),
             };
             let taken = match self.group.rows.get(key) {
                 Some(Change::Put(value, _)) => Some(value.len()),
                 Some(Change::Delete) => None,
                 None => self.committed.get(key)?.map(|row| row.value.len()),
             };
-            growth += added - taken.map_or(0, |value| (key.len() + value) as i64);
-            removes |= added == 0 && taken.is_some();
+            growth += put.unwrap_or(0) - taken.map_or(0, |value| (key.len() + value) as i64);
+            adds |= put.is_some() && taken.is_none();
+            removes |= put.is_none() && taken.is_some();
         }
-        Ok(removes && growth <= RELEASE_SLACK_BYTES)
+        Ok(growth > FULL_DISK_SLACK_BYTES || (adds && !removes))
     }
 
     fn write(&mut self, write: &Write, revision: Revision) -> Result<(), Failure> {

@@ -280,7 +280,7 @@ impl Committer {
         self.directories.iter().filter(spare).map(|known| known.directory.clone()).collect()
     }
 
-    /// Whether only transactions that give space back can be accepted. A mirror on a full disk is ejected
+    /// Whether only transactions that take no space can be accepted. A mirror on a full disk is ejected
     /// instead when another directory can take its place.
     pub(super) fn is_full(&mut self) -> bool {
         let Options { min_free_bytes, reserve_bytes, .. } = self.options;

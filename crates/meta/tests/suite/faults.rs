@@ -508,6 +508,28 @@ async fn a_full_disk_refuses_cleanly_accepts_deletes_and_recovers() {
     assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("again"));
 }
 
+/// A process that starts registers by such a transaction.
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_takes_a_row_in_the_place_of_another_also_after_a_restart() {
+    let (runtime, (machine, layout, options)) = (virtual_runtime(), simulated(2, 1));
+    let store =
+        EmbeddedStore::open_or_create(&runtime, options, layout, &machine.directories()).await.unwrap();
+    put(&store, "a", "1").await.unwrap();
+    for disk in 0..2 {
+        machine.set_capacity(disk, Some(machine.used_bytes(disk) + (8 << 20)));
+    }
+    fill(&store).await;
+    put(&store, "a", "2").await.expect("it takes no space");
+    // That gave up the reserve.
+    fill(&store).await;
+    assert!(matches!(put(&store, "b", "1").await, Err(MetaError::NoSpace(_))), "a row more");
+    assert!(matches!(put(&store, "a", &"2".repeat(300)).await, Err(MetaError::NoSpace(_))), "a longer row");
+    store.close().await;
+    let store = EmbeddedStore::open(&runtime, options, layout, &machine.directories()).await.unwrap();
+    put(&store, "a", "3").await.expect("it takes no space");
+    assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("3"));
+}
+
 /// The margin is checked before a group, but others may take the space meanwhile.
 #[tokio::test(start_paused = true)]
 async fn disks_that_fill_up_in_the_middle_of_a_group_take_it_back() {
