@@ -254,3 +254,23 @@ async fn a_bucket_is_sealed_piece_by_piece_and_counted_as_a_whole() {
     assert!(large.seal_with(whole).await.sealed <= 1 && sealed >= 8, "{sealed} were sealed piece by piece");
     large.assert_reads().await;
 }
+
+/// The stripe of an object has chunks in the lost rack and, in the same local group of a wide stripe, chunks that are there: these cannot
+/// be computed, and need not be.
+#[tokio::test(start_paused = true)]
+async fn any_rack_may_be_lost_also_once_it_is_known_to_be() {
+    let large = Large::start().await;
+    large.seal().await;
+    large.collect().await;
+    let racks: std::collections::BTreeSet<_> = large.cluster.sites.iter().map(|site| site.rack()).collect();
+    for rack in racks {
+        let lost = || large.cluster.sites.iter().filter(|site| site.rack() == rack);
+        lost().for_each(|site| *site.down.lock() = true);
+        // The first reads learn of the loss, the others plan with it.
+        for _ in 0..3 {
+            large.assert_reads().await;
+        }
+        lost().for_each(|site| *site.down.lock() = false);
+        large.cluster.runtime.sleep(Duration::from_secs(60)).await;
+    }
+}

@@ -46,6 +46,14 @@ pub(super) struct Asked {
     state: State,
 }
 
+/// How chunks are had that a stripe does not determine; each with its position in `asked`.
+pub(super) struct Around {
+    /// What sites are asked for.
+    pub(super) asked: Vec<(SiteId, usize, ChunkRange)>,
+    /// The chunks that are computed from wide stripes.
+    pub(super) computed: Vec<(usize, usize)>,
+}
+
 enum State {
     /// Under way.
     Awaited,
@@ -155,27 +163,42 @@ impl StripeRead {
         Some((self.asked.len() - 1, range))
     }
 
-    /// The wanted chunks of a piece that its own stripe does not give and wide stripes are to, each with the position of what is
-    /// computed in `asked`. `None` where one is in no wide stripe, or was computed in vain.
-    pub(super) fn compute(&mut self, shape: &PieceShape) -> Option<Vec<(usize, usize)>> {
+    /// How the wanted chunks of a piece that its own stripe does not determine are to be had, one by one. `None` where nothing is left
+    /// to do, or one is in no wide stripe, or was computed in vain.
+    pub(super) fn around(
+        &mut self,
+        shape: &PieceShape,
+        can_be_asked: &impl Fn(SiteId) -> bool,
+    ) -> Option<Around> {
         let given = self.covering(&shape.columns).filter(|request| request.is_on_its_way());
         let given: ChunkSet = given.map(|request| request.index).collect();
-        let missing: Vec<usize> = shape.wanted.difference(&given).iter().collect();
-        let is_in_vain = |request: &Asked| request.is_computed && missing.contains(&request.index);
+        let was_asked = |index| {
+            self.covering(&shape.columns).any(|request| request.index == index && request.copy.is_none())
+        };
+        let missing = shape.wanted.difference(&given);
+        // What its site can give is not computed: from the lost chunk's own wide stripe it could not be.
+        let (to_ask, to_compute): (Vec<usize>, Vec<usize>) =
+            missing.iter().partition(|&index| self.has(index, can_be_asked) && !was_asked(index));
+        let is_in_vain = |request: &Asked| request.is_computed && to_compute.contains(&request.index);
         let is_hopeless = self.covering(&shape.columns).any(is_in_vain)
-            || missing.iter().any(|&index| self.stripe.wide_of(index).is_none());
+            || to_compute.iter().any(|&index| self.stripe.wide_of(index).is_none());
         if is_hopeless || missing.is_empty() {
             return None;
         }
+        let asked = to_ask.into_iter().filter_map(|index| {
+            let (position, range) = self.ask(index, shape)?;
+            Some((self.sites[index], position, range))
+        });
+        let asked = asked.collect();
         let from = self.asked.len();
-        self.asked.extend(missing.iter().map(|&index| Asked {
+        self.asked.extend(to_compute.iter().map(|&index| Asked {
             index,
             copy: None,
             is_computed: true,
             columns: shape.columns.clone(),
             state: State::Awaited,
         }));
-        Some(missing.into_iter().zip(from..).collect())
+        Some(Around { asked, computed: to_compute.into_iter().zip(from..).collect() })
     }
 
     /// What came, or why it does not. Bytes of another length are none.

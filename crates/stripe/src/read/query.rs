@@ -578,18 +578,23 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Has the chunks that a piece wants and its stripe does not give computed from their wide stripes. `false` where that cannot
-    /// be, or was in vain.
+    /// Asks for the chunks that a piece wants, and has those that their sites do not give computed from their wide stripes. `false`
+    /// where that cannot be, or was in vain.
     fn read_around(&mut self, number: usize) -> bool {
         let piece = &self.located.pieces[number];
         let (of, columns) = (piece.stripe, piece.shape.columns.clone());
         let stripe = &mut self.located.stripes[of];
-        let Some(computed) = stripe.compute(&piece.shape) else { return false };
+        let Some(around) = stripe.around(&piece.shape, &self.reads.can_be_asked()) else { return false };
         let (reads, id, turn) = (self.reads, stripe.stripe.id, stripe.turn);
-        for (index, position) in computed {
-            let (wanted, columns) = (Wanted { stripe: of, position, turn }, columns.clone());
+        let wanted = |position| Wanted { stripe: of, position, turn };
+        for (index, position) in around.computed {
+            let (wanted, columns) = (wanted(position), columns.clone());
             self.arounds.push(Box::pin(async move { (wanted, reads.read_around(id, index, columns).await) }));
         }
+        self.stats.chunks += around.asked.len();
+        let asked = around.asked.into_iter();
+        self.requests
+            .ask(asked.map(|(site, position, range)| (site, vec![(wanted(position), range)])).collect());
         self.stats.planned_again += 1;
         true
     }
