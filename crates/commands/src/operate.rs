@@ -222,13 +222,21 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
                 cold: cold.setting(),
                 classes: cold.classes(),
             };
-            let made: BucketInfo = AdminClient::find(runtime, &admin)?.post("/v1/buckets", &wish).await?;
+            let server = AdminClient::find(runtime, &admin)?;
+            let made: BucketInfo = server.post("/v1/buckets", &wish).await?;
             match &made.origin {
                 Some(origin) => {
                     println!("bucket {} is s3://{} at {}", made.name, origin.bucket, origin.endpoint)
                 }
                 None if made.volatile => {
-                    println!("bucket {} is volatile: its objects are in memory only", made.name)
+                    println!("bucket {} is volatile: its objects are in memory only", made.name);
+                    let status: Status = server.get("/v1/status").await?;
+                    if status.cache.is_none_or(|cache| cache.sites.is_empty()) {
+                        println!(
+                            "there are no memory sites yet, and it takes no objects before; start `striate server \
+                             --cache-mib` or `striate site --memory-mib`"
+                        );
+                    }
                 }
                 None => println!("bucket {} with profile {}", made.name, made.profile),
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use striate_core::packing::FEWEST_SITES;
-use striate_core::{Layout, Packing, Profile, StorageClass, formats};
+use striate_core::{Layout, Packing, Profile, StorageClass, Tier, formats};
 use striate_meta::keys;
 use striate_meta::records::Bucket;
 use striate_stripe::{StripeError, Stripes};
@@ -22,6 +22,10 @@ pub enum PackDecision {
 pub enum WhyNot {
     /// It is being deleted.
     Deleting,
+    /// Its objects are in memory only.
+    Volatile,
+    /// Its objects are in another S3 store.
+    Origin,
     /// Its code has one data chunk: there is nothing to code together.
     Whole,
     /// Older programs of the store could not read it.
@@ -40,6 +44,8 @@ impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Deleting => "the bucket is being deleted",
+            Self::Volatile => "its objects are in memory only",
+            Self::Origin => "its objects are in another store",
             Self::Whole => "its code keeps whole copies: packing is for rs and lrc",
             Self::Formats => {
                 "older programs do not read packed objects; run `striate admin upgrade finalize` first"
@@ -153,6 +159,9 @@ pub(crate) fn impossible(
     if bucket.deleting {
         return Ok(Some(WhyNot::Deleting));
     }
+    if bucket.origin.is_some() {
+        return Ok(Some(WhyNot::Origin));
+    }
     unpackable(stripes, &profile_of(stripes, bucket, default)?)
 }
 
@@ -163,6 +172,7 @@ pub(crate) fn impossible(
 pub(crate) fn unpackable(stripes: &Stripes, profile: &Profile) -> Result<Option<WhyNot>, StripeError> {
     let code = stripes.code(profile)?;
     let reasons = [
+        (profile.tier == Tier::Memory, WhyNot::Volatile),
         (code.k() == 1, WhyNot::Whole),
         (stripes.formats().records < formats::PACKED, WhyNot::Formats),
         (code.n() > stripes.sites().len(), WhyNot::WideCode),

@@ -1,5 +1,6 @@
 //! Requests to origins.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,7 +203,8 @@ where
     };
     let between = |name: &str| {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;
-        Some(rest.split_once("</")?.0.to_owned())
+        let escaped = rest.split_once("</")?.0;
+        Some(quick_xml::escape::unescape(escaped).map_or_else(|_| escaped.to_owned(), Cow::into_owned))
     };
     match (between("Code"), between("Message")) {
         (Some(code), Some(message)) => format!("{status}, {code}: {message}"),

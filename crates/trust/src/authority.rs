@@ -29,7 +29,7 @@ use crate::files::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE};
 use crate::peer::{PeerName, Role};
 
 /// The authority's private key.
-const AUTHORITY_KEY_FILE: &str = "ca.key";
+pub const AUTHORITY_KEY_FILE: &str = "ca.key";
 const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Certificates are valid from a little before they were made, for clocks that are behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(3600);

@@ -259,13 +259,16 @@ impl EvictionArgs {
     }
 }
 
+/// 16 TiB.
+const MOST_CACHE_MIB: u64 = 1 << 24;
+
 /// Memory for cached blocks, in MiB: none, or enough for some.
 fn memory_mib(text: &str) -> Result<u64, String> {
     let least = LEAST_CACHE_BYTES >> 20;
     match text.parse() {
         Ok(0) => Ok(0),
-        Ok(mib) if (least..=1 << 24).contains(&mib) => Ok(mib),
-        _ => Err(format!("write 0 for none, or a number of MiB from {least} on")),
+        Ok(mib) if (least..=MOST_CACHE_MIB).contains(&mib) => Ok(mib),
+        _ => Err(format!("write 0 for none, or a number of MiB from {least} to {MOST_CACHE_MIB}")),
     }
 }
 

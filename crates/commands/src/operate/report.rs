@@ -308,7 +308,10 @@ pub fn heal(report: &Value, took: Duration) -> String {
         writeln!(text, "! {} stripes are not whole", number(report, "left")).expect("writing to a string");
     }
     for (name, what) in [
-        ("still_lost", "chunks are still missing for want of a disk: `striate disk replace PATH` adds one"),
+        (
+            "still_lost",
+            "chunks are still missing for want of a disk: `striate disk replace PATH` adds one, in a cluster a new `striate site`",
+        ),
         ("unknown", "chunks are on disks that did not answer; heal again when they do"),
         ("unrepairable", "stripes cannot be rebuilt now: bring lost disks back"),
     ] {

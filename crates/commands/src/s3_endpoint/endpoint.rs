@@ -128,7 +128,11 @@ impl S3Endpoint {
         while let Some(source) = cause.source() {
             cause = source;
         }
-        SendError::Unreachable { url: self.url.clone(), cause: cause.to_string() }
+        let mut cause = cause.to_string();
+        if cause.contains("InvalidContentType") {
+            cause = "no TLS is spoken there; write http://".to_owned();
+        }
+        SendError::Unreachable { url: self.url.clone(), cause }
     }
 }
 

@@ -51,6 +51,8 @@ pub fn explain(code: &str, message: &str) -> String {
         "RequestTimeTooSkewed" => "; set this machine's clock",
         _ => "",
     };
+    // S3's own messages are sentences.
+    let message = if way_out.is_empty() { message } else { message.trim_end_matches('.') };
     format!("{code}: {message}{way_out}")
 }
 

@@ -62,7 +62,7 @@ pub async fn rm(runtime: Runtime, args: RmArgs) -> Outcome {
     loop {
         let page = store.list(&at, "", None).await?;
         if page.objects.is_empty() {
-            println!("{deleted} objects deleted");
+            println!("{deleted} {} deleted", if deleted == 1 { "object" } else { "objects" });
             return Ok(());
         }
         let deletes = stream::iter(page.objects).map(|object| {

@@ -56,7 +56,8 @@ pub async fn cp(runtime: Runtime, args: CpArgs) -> Outcome {
         return Err(Interruption::failure());
     }
     if !args.quiet && !to_standard_output {
-        println!("{} files, {}", tally.files, human_bytes(tally.bytes));
+        let files = if tally.files == 1 { "file" } else { "files" };
+        println!("{} {files}, {}", tally.files, human_bytes(tally.bytes));
     }
     tally.failures.iter().for_each(|failure| eprintln!("striate: {failure}"));
     match tally.failures.len() {

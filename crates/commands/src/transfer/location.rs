@@ -42,7 +42,7 @@ impl ObjectLocation {
     /// # Errors
     /// When it is something else.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let hint = || format!("{text:?} is not an object; write s3://BUCKET/KEY");
+        let hint = || format!("{text:?} names no bucket; write s3://BUCKET/KEY");
         let rest = text.strip_prefix("s3://").ok_or_else(hint)?;
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {

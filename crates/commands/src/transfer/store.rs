@@ -151,6 +151,9 @@ impl ObjectStore {
     /// # Errors
     /// When there is none, or the store refuses or cannot be reached.
     pub async fn head(&self, at: &ObjectLocation) -> Outcome<Head> {
+        if at.key.is_empty() {
+            return Err(Failure::refused(format!("{at} is a whole bucket; name an object: {at}KEY")));
+        }
         let call = Call { method: Method::HEAD, ..on(at) };
         let (head, _) = self.call(call).await?;
         let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
@@ -309,7 +312,7 @@ fn on(at: &ObjectLocation) -> Call<'_> {
 
 /// The document that was answered.
 fn document<T: Answer>((_, body): &(HeaderMap, Bytes)) -> Outcome<T> {
-    T::read(body).map_err(Failure::failed)
+    T::read(body).map_err(|error| Failure::failed(format!("{error}; is that an S3 endpoint?")))
 }
 
 /// The outcome of a copy or completion, which may fail after the status was sent.

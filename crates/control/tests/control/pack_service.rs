@@ -323,6 +323,7 @@ async fn a_buckets_own_word_goes_before_its_profile_and_the_profile_before_the_s
         (&large, "", "", "packed rs(4,2)", off, stays(WhyNot::Store)),
         (&large, "", "replica(3)", "rs(4,2)", auto, stays(WhyNot::Whole)),
         (&large, "auto", "", "none", eight, stays(WhyNot::Whole)),
+        (&large, "", "cache rs(3,1)", "rs(4,2)", auto, stays(WhyNot::Volatile)),
         (&large, "", "rs(6,3)", "rs(4,2)", auto, stays(WhyNot::WideCode)),
         (&small, "", "", "rs(3,2)", auto, stays(WhyNot::FewSites)),
         (&small, "auto", "", "rs(3,2)", off, stays(WhyNot::FewSites)),

@@ -6,7 +6,7 @@ use striate_commands::args::{CertificateArgs, InitArgs};
 use striate_commands::failure::{Failure, Outcome};
 use striate_core::ClusterId;
 use striate_runtime::Runtime;
-use striate_trust::{Authority, Role};
+use striate_trust::{AUTHORITY_KEY_FILE, Authority, Role};
 
 use crate::start::sealing;
 
@@ -15,6 +15,12 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Makes the authority of a new cluster, and the key that its gateways seal secrets with.
 pub(super) fn init(runtime: &Runtime, args: &InitArgs) -> Outcome {
     let directory = &args.directory;
+    if directory.join(AUTHORITY_KEY_FILE).exists() {
+        return Err(Failure::refused(format!(
+            "{} holds the authority of a cluster already; give a new cluster's another directory",
+            directory.display()
+        )));
+    }
     let mut random = [0; 16];
     runtime.fill_secret(&mut random);
     let cluster = ClusterId(u128::from_be_bytes(random));
@@ -32,6 +38,12 @@ pub(super) fn init(runtime: &Runtime, args: &InitArgs) -> Outcome {
 /// Issues a certificate.
 pub(super) fn certificate(runtime: &Runtime, args: &CertificateArgs) -> Outcome {
     let CertificateArgs { role, name, authority: directory, to, days } = args;
+    if !directory.exists() {
+        return Err(Failure::refused(format!(
+            "--authority {0}: there is no such directory; `striate admin init {0}` makes an authority there",
+            directory.display()
+        )));
+    }
     let authority = Authority::read(directory).map_err(Failure::refused)?;
     let issued = authority.issue(runtime, *role, name, DAY * *days).map_err(Failure::refused)?;
     issued.write(to).map_err(Failure::failed)?;

@@ -149,7 +149,7 @@ impl Reads {
             let sites = self.shared.sites.snapshot();
             let plan = self.plan_by(policy, Purpose::Query, &pieces);
             let planned = runtime.now();
-            let Some(plan) = plan else { return Err(unreadable(&pieces, &sites)) };
+            let Some(plan) = plan else { return Err(unplannable(&stripes, &pieces, &sites)) };
             let price = price_plan(&pieces, &plan, |site| sites.cost(site));
             let choices = Choices { policy, plan: &plan, sites: &sites, cache: self.shared.cache() };
             let explained = spans.iter().zip(&stripes).zip(&pieces).enumerate();
@@ -170,11 +170,19 @@ impl Reads {
 }
 
 /// The error for a query without a plan: that of the first block that has none.
-fn unreadable(pieces: &[QueryPiece<'_>], sites: &SitesSnapshot) -> StripeError {
-    for piece in pieces {
+fn unplannable(stripes: &[StripeRead], pieces: &[QueryPiece<'_>], sites: &SitesSnapshot) -> StripeError {
+    for (of, piece) in stripes.iter().zip(pieces) {
         let available: ChunkSet = piece.available(&|site| sites.is_readable(site)).collect();
         if !piece.code.determines(&available, &piece.wanted) {
             let lost: Vec<_> = (0..piece.code.n()).filter(|index| !available.contains(*index)).collect();
+            let wanted: Vec<_> = lost.iter().copied().filter(|&index| piece.wanted.contains(index)).collect();
+            if of.stripe.record.dropped && wanted.iter().all(|&index| of.stripe.wide_of(index).is_some()) {
+                return StripeError::InvalidArgument(format!(
+                    "chunks {wanted:?} of stripe {} are on sites that do not answer, and a read computes them from wide stripes; \
+                     explain shows no such reads",
+                    piece.stripe
+                ));
+            }
             return StripeError::Unreadable {
                 stripe: piece.stripe,
                 needed: piece.code.k(),

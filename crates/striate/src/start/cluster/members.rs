@@ -101,9 +101,12 @@ impl Cluster {
         };
         let chunks = profile.code.chunk_count();
         if chunks > sites {
+            let more = match self.inner.embedded {
+                Some(_) => "add directories to `striate server`",
+                None => "start more sites",
+            };
             return Err(Failure::failed(format!(
-                "{profile} needs {chunks} disks, the store has {sites}; choose a smaller profile or add directories \
-                 to `striate server`"
+                "{profile} needs {chunks} disks, the store has {sites}; choose a smaller profile or {more}"
             )));
         }
         // An engine of its own is as safe as its operators have made it.

@@ -24,6 +24,8 @@ pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
 pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Rows of one scan.
 const PAGE: usize = 1_000;
+/// A site with less free space than this is called full: not even a few chunks go there.
+const FULL_BYTES: u64 = 16 << 20;
 
 impl Cluster {
     /// The state of the whole store.
@@ -196,6 +198,16 @@ impl Cluster {
         for site in sites.iter().filter(|site| site.state != "ok") {
             let reason = site.reason.as_deref().unwrap_or_default();
             warnings.push(format!("site {} on {} is {}: {reason}", site.site, site.address, site.state));
+        }
+        let is_full = |site: &&SiteState| {
+            let Capacity { total_bytes, free_bytes, .. } = site.capacity;
+            site.state == "ok" && total_bytes > 0 && free_bytes < FULL_BYTES
+        };
+        for site in sites.iter().filter(is_full) {
+            warnings.push(format!(
+                "site {} on {} is full and takes no chunks; delete objects or add disks",
+                site.site, site.address
+            ));
         }
         let in_sync = mirrors.iter().filter(|mirror| mirror.in_sync).count();
         let wanted = super::layout(&self.inner.state.lock().roster).mirrors();
