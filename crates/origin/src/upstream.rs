@@ -207,7 +207,7 @@ where
         Some(quick_xml::escape::unescape(escaped).map_or_else(|_| escaped.to_owned(), Cow::into_owned))
     };
     match (between("Code"), between("Message")) {
-        (Some(code), Some(message)) => format!("{status}, {code}: {message}"),
+        (Some(code), Some(message)) => format!("{status}, {code}: {}", message.trim_end_matches('.')),
         (Some(code), None) => format!("{status}, {code}"),
         _ => status.to_string(),
     }
