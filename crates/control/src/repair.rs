@@ -59,6 +59,8 @@ struct Job<'a> {
     owed: Option<Revision>,
     /// Every chunk was verified: then it is known whether the stripe is whole.
     is_examined: bool,
+    /// Its own parities, and with them its own rule, go with what this round rebuilds.
+    gives_up_parities: bool,
 }
 
 /// What earlier rounds of one stripe's repair have told.
@@ -152,7 +154,8 @@ impl<'a> Job<'a> {
             site => learned.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
         };
         let states = change.record.locations.iter().enumerate().map(state).collect();
-        let mut job = Self { stripes, change, absent, pace, states, owed, is_examined: false };
+        let (is_examined, gives_up_parities) = (false, false);
+        let mut job = Self { stripes, change, absent, pace, states, owed, is_examined, gives_up_parities };
         job.leave_members();
         Ok(Some(job))
     }
@@ -212,6 +215,7 @@ impl<'a> Job<'a> {
 
     /// One round; `None` asks for another.
     async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+        self.gives_up_parities = self.may_give_up_parities(learned).await?;
         let costs = self.costs();
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
             Err(_) if self.lost_members().next().is_some() => return self.run_around(learned).await,
@@ -303,11 +307,48 @@ impl<'a> Job<'a> {
         let found = self.change.rule().targets_in_order(&free, &self.change.racks(lost), lost);
         match *lost {
             // The only site that its wide stripe lets it go to may have another chunk of the stripe.
-            [index] if found.is_empty() && !self.change.is_bound_by_rule() => {
+            [index] if found.is_empty() && !self.is_bound_by_rule(index) => {
                 free.into_iter().chain(holding).next().map(|of| (index, of.site)).into_iter().collect()
             }
             _ => found,
         }
+    }
+
+    fn is_bound_by_rule(&self, index: usize) -> bool {
+        let is_member = wide_of(&self.change.record.locations[index]).is_some();
+        self.change.is_bound_by_rule() && !(self.gives_up_parities && is_member)
+    }
+
+    /// Whether the stripe is to give up its own parities, or those that it was to have again: no lost member may go to any site to which its
+    /// wide stripe lets it, since the stripe's own rule binds, and would lack there for good. Only where each of its data chunks is protected
+    /// as well by a wide stripe.
+    async fn may_give_up_parities(&self, learned: &Learned) -> Result<bool, StripeError> {
+        // What has refused a chunk may take it another time.
+        let is_stuck = self.lost_members().next().is_some()
+            && learned.refusals.is_empty()
+            && self.lost_members().all(|index| self.one_target(index, learned).is_none());
+        if !is_stuck || !self.change.is_bound_by_rule() {
+            return Ok(false);
+        }
+        let is_lacking = |state: &&ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
+        let lacking = self.states.iter().filter(is_lacking).count();
+        let bears = self.change.code.tolerance().saturating_sub(lacking);
+        for index in 0..self.change.code.k() {
+            let Some((wide, _)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
+                return Ok(false);
+            };
+            let is_other = |at: &usize| {
+                let member = wide.record.members.get(*at);
+                member.is_none_or(|member| member.stripe.as_ref() != self.change.id.to_bytes())
+            };
+            let n = wide.code.n();
+            let cannot_be_had = |at: &usize| self.cost_in(&wide, *at, n, learned).is_none();
+            let lacking = (0..n).filter(is_other).filter(cannot_be_had).count();
+            if lacking + bears > wide.code.tolerance() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Sites that take chunks, and to which the wide stripes of the lost ones let them go.
@@ -598,6 +639,11 @@ impl<'a> Job<'a> {
         for &(index, site) in written {
             replaced.extend(self.change.replace(index, site, generation));
             self.states[index] = ChunkState::Good(site);
+        }
+        let k = self.change.code.k();
+        if self.gives_up_parities && written.iter().any(|&(index, _)| index < k) {
+            replaced.extend(self.change.drop_parities());
+            self.states[k..].fill(ChunkState::Elsewhere);
         }
         replaced.extend(self.give_up_sites_of_lost_chunks(written));
         let outcome = RepairOutcome { refused: learned.refusals(), ..self.outcome(written.len() as u64) };

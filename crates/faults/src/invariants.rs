@@ -421,9 +421,10 @@ fn has_place(record: &Stripe, k: usize, index: usize) -> bool {
 
 /// I6.
 fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
-    // What a wide stripe that is not sealed says of its members may be out of date. A stripe without parities protects nothing: where its
-    // chunks are its wide stripes say.
-    if matches!(record.wide_state(), WideState::Building | WideState::Aborting) || record.dropped {
+    // What a wide stripe that is not sealed says of its members may be out of date. A stripe without parities, or a
+    // dead one, protects nothing: where its chunks are its wide stripes say.
+    let is_unsealed = matches!(record.wide_state(), WideState::Building | WideState::Aborting);
+    if is_unsealed || record.dropped || record.dead {
         return;
     }
     let held: Vec<u32> =

@@ -9,11 +9,13 @@ use striate_control::{
 };
 use striate_core::{ChunkId, RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe, WideState};
-use striate_meta::{ScanRange, keys};
+use striate_meta::{Commit, ScanRange, keys};
 use striate_plan::movement::ChunkMove;
 use striate_plan::{PlacementRule, check_placement, racks_crossed};
 use striate_site::{Priority, Site};
-use striate_stripe::{Debt, Packer, WidePlan, WideStep, file_of, is_hole, stripe_id, wide_of};
+use striate_stripe::{
+    Debt, Exchange, Packer, WidePlan, WideStep, file_of, is_hole, release_stripe, stripe_id, wide_of,
+};
 
 use crate::cluster::{BUCKET, Cluster, content, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
@@ -162,6 +164,26 @@ impl Sealing {
         set(false);
         self.cluster.runtime.sleep(Duration::from_secs(60)).await;
         self.assert_reads().await;
+    }
+
+    /// A stripe without parities, one of its data chunks, where that is, and the site of another one in its rack, to which its wide stripe
+    /// would let it go. Beside this it would let it go to the last ones of the rack.
+    pub async fn with_one_way_out(&self) -> (StripeId, usize, [SiteId; 2], BTreeSet<SiteId>) {
+        let (racks, mut found) = (self.racks(), None);
+        for (id, record) in self.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
+            for (index, other) in (0..4).flat_map(|index| (0..4).map(move |other| (index, other))) {
+                let [site, to] = [index, other].map(|of| SiteId(record.locations[of].site));
+                let wide = self.record(wide_of(&record.locations[index]).unwrap().0).await;
+                let is_free = |of: &SiteId| {
+                    racks[of] == racks[&site] && wide.locations.iter().all(|at| at.site != of.0)
+                };
+                if index != other && is_free(&to) {
+                    let free = racks.keys().copied().filter(is_free).filter(|of| *of != to).collect();
+                    found = Some((id, index, [site, to], free));
+                }
+            }
+        }
+        found.unwrap()
     }
 
     pub async fn heal(&self) {
@@ -370,22 +392,7 @@ async fn what_a_site_had_is_rebuilt_also_where_only_a_site_with_another_chunk_of
     let mut sealing = Sealing::start().await;
     sealing.seal().await;
     sealing.collect().await;
-    let racks = sealing.racks();
-    // Two chunks in one rack, and where the first one's wide stripe would let it go there.
-    let (mut found, mut free) = (None, BTreeSet::new());
-    for (id, record) in sealing.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
-        for (index, other) in (0..4).flat_map(|index| (0..4).map(move |other| (index, other))) {
-            let [site, to] = [index, other].map(|of| SiteId(record.locations[of].site));
-            let wide = sealing.record(wide_of(&record.locations[index]).unwrap().0).await;
-            let is_free =
-                |of: &SiteId| racks[of] == racks[&site] && wide.locations.iter().all(|at| at.site != of.0);
-            if index != other && is_free(&to) {
-                free = racks.keys().copied().filter(is_free).filter(|of| *of != to).collect();
-                found = Some((id, index, site, to));
-            }
-        }
-    }
-    let (id, index, site, to) = found.unwrap();
+    let (id, index, [site, to], free) = sealing.with_one_way_out().await;
     for gone in free.into_iter().chain([site]) {
         let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
         sealing.cluster.retire(at).await;
@@ -400,6 +407,64 @@ async fn what_a_site_had_is_rebuilt_also_where_only_a_site_with_another_chunk_of
     sealing.assert_reads().await;
     assert!(!sealing.cluster.client.stripes().narrow_again(id).await.unwrap(), "two chunks on a site");
     assert_eq!(sealing.record(id).await, record);
+}
+
+/// The same of a stripe that has its own parities again: that it may have them must not cost its wide stripe what it may lose.
+#[tokio::test(start_paused = true)]
+async fn what_is_narrow_again_is_rebuilt_where_its_wide_stripe_leaves_one_site() {
+    for are_made in [false, true] {
+        let mut sealing = Sealing::start().await;
+        sealing.seal().await;
+        sealing.collect().await;
+        let (id, index, [site, to], free) = sealing.with_one_way_out().await;
+        for gone in free {
+            let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
+            sealing.cluster.retire(at).await;
+            sealing.heal().await;
+        }
+        assert!(sealing.cluster.client.stripes().narrow_again(id).await.unwrap());
+        if are_made {
+            sealing.heal().await;
+        }
+        let at = sealing.cluster.sites.iter().position(|of| of.id() == site).unwrap();
+        sealing.cluster.retire(at).await;
+        sealing.heal().await;
+        let record = sealing.record(id).await;
+        assert_eq!(record.locations[index].site, to.0);
+        let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+        assert!(verified.is_clean(), "{verified:?}");
+        sealing.assert_whole().await;
+        sealing.assert_reads().await;
+    }
+}
+
+/// And of a dead one, which must be whole before it can leave.
+#[tokio::test(start_paused = true)]
+async fn what_is_dead_is_rebuilt_where_its_wide_stripe_leaves_one_site_and_leaves() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let (id, index, [site, to], free) = sealing.with_one_way_out().await;
+    for gone in free {
+        let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
+        sealing.cluster.retire(at).await;
+        sealing.heal().await;
+    }
+    let stripes = sealing.cluster.client.stripes().clone();
+    assert!(stripes.narrow_again(id).await.unwrap());
+    sealing.heal().await;
+    let mut tx = stripes.transaction();
+    let row = stripes.meta().get(&keys::stripe(id)).await.unwrap().unwrap();
+    tx.require_unchanged(keys::stripe(id), Some(&row));
+    release_stripe(&mut tx, id, &row.record().unwrap());
+    assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+    let at = sealing.cluster.sites.iter().position(|of| of.id() == site).unwrap();
+    sealing.cluster.retire(at).await;
+    sealing.heal().await;
+    let record = sealing.record(id).await;
+    assert!(record.dead && record.locations[index].site == to.0, "{record:?}");
+    assert_eq!(stripes.leave_wide(id).await.unwrap(), Exchange::Done);
+    sealing.assert_whole().await;
 }
 
 #[tokio::test(start_paused = true)]

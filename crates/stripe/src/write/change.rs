@@ -24,7 +24,7 @@ use striate_site::{Priority, SiteError, Window, WriteRequest};
 use super::assembly::{Assembly, Made};
 use super::entry::{cancel, cancel_in_background, garbage_of, put_record, remove, unnamed_of};
 use super::release::add_garbage;
-use super::wide::{Links, is_same_file};
+use super::wide::{Links, do_without_parities, is_same_file};
 use super::writes::Writes;
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, file_of, gone, holders, len_of};
@@ -203,11 +203,11 @@ impl<'a> StripeChange<'a> {
         known.or_else(|| self.racks_elsewhere.get(&site).cloned())
     }
 
-    /// Whether the rule for its chunks' places binds them. A stripe that has dropped its parities protects nothing: where its chunks may be
-    /// their wide stripes say. So two may come to one site, where each rack has few; parities come back only beside chunks that keep the
-    /// rule.
+    /// Whether the rule for its chunks' places binds them. A stripe that has dropped its parities protects nothing, and no more does a dead
+    /// one: where its chunks may be their wide stripes say. So two may come to one site, where each rack has few; parities come back only
+    /// beside chunks that keep the rule.
     pub fn is_bound_by_rule(&self) -> bool {
-        !self.record.dropped
+        !self.record.dropped && !self.record.dead
     }
 
     /// The rule for its chunks' places.
@@ -443,6 +443,11 @@ impl<'a> StripeChange<'a> {
         (location.site, location.generation) = (site.0, generation.0);
         let replaced = GarbageChunk { index: index as u32, site: old_site, generation: old_generation };
         (old_site != 0).then_some(replaced)
+    }
+
+    /// Has the stripe do without its own parities; answers the files of those that it had. Its wide stripes must protect all its data chunks.
+    pub fn drop_parities(&mut self) -> Vec<GarbageChunk> {
+        do_without_parities(&mut self.record, self.code.k())
     }
 
     /// Names a file that was written under `generation` as a copy of a chunk.

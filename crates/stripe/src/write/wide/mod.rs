@@ -17,6 +17,7 @@ mod update;
 pub use exchange::Exchange;
 pub(crate) use exchange::{admits_member, exchange, leave};
 pub(super) use links::{Links, is_same_file};
+pub(super) use seal::do_without_parities;
 pub use seal::{WidePlan, WideStep};
 pub(crate) use seal::{abort, advance, drop_parities, narrow_again};
 pub(crate) use swap::swap_local_parity;

@@ -513,18 +513,24 @@ async fn any_in_debt(writes: &Writes, ids: &BTreeSet<StripeId>) -> Result<bool, 
     Ok(meta.get_many(&keys).await?.iter().any(Option::is_some))
 }
 
-async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) -> Result<bool, StripeError> {
-    let (id, before, k) = (stripe.id, &stripe.record, stripe.code.k());
-    let mut record = before.clone();
+/// Has a stripe do without its parities; answers the files of those that it had.
+pub(in crate::write) fn do_without_parities(record: &mut Stripe, k: usize) -> Vec<GarbageChunk> {
     let of = |(index, at): (usize, &Location)| GarbageChunk {
         index: index as u32,
         site: at.site,
         generation: at.generation,
     };
-    let named = before.locations.iter().enumerate().skip(k).filter(|(_, at)| at.site != 0).map(of);
-    let mut garbage: Vec<GarbageChunk> = named.collect();
+    let named = record.locations.iter().enumerate().skip(k).filter(|(_, at)| at.site != 0).map(of);
+    let garbage = named.collect();
     record.locations[k..].iter_mut().for_each(|at| at.site = 0);
     record.dropped = true;
+    garbage
+}
+
+async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) -> Result<bool, StripeError> {
+    let (id, before, k) = (stripe.id, &stripe.record, stripe.code.k());
+    let mut record = before.clone();
+    let mut garbage = do_without_parities(&mut record, k);
     // A repair of a parity that closes later would name what nobody keeps.
     let entries = std::mem::take(&mut record.entries);
     garbage.extend(entries.iter().flat_map(|entry| unnamed_of(before, entry)));
