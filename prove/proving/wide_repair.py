@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from . import hosts
 from .claims import spread
 from .racks import BUSY, FRAMING, Racks
+from .wide_processors import prove_processors
 
 # Racks that the widest flat code needs: k = 128, r = 27, f = 4.
 RACKS = 136
@@ -42,6 +43,7 @@ def prove_repair(ledger, folder, full):
         return
     with Racks(folder, RACKS if full else 77) as racks:
         prove_one_chunk(ledger, racks, full)
+        prove_processors(ledger, racks, full)
         prove_node(ledger, racks, full)
         if full:
             prove_all_cells(ledger, racks)

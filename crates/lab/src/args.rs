@@ -598,6 +598,10 @@ pub struct WideRepairArgs {
     /// How often the chunk is lost.
     #[arg(long, default_value_t = 3)]
     pub repetitions: u32,
+    /// Beside each repetition, measure what its bytes take when they are only moved, and its sums when they are only added up. This
+    /// process must then run in the lost chunk's rack, the first.
+    #[arg(long, conflicts_with = "stripes")]
+    pub apart: bool,
     /// In place of one chunk, lose one of each of so many stripes on a site, and repair all of them at once.
     #[arg(long, value_name = "COUNT")]
     pub stripes: Option<usize>,

@@ -5,8 +5,10 @@ use striate_control::repair_pace::RepairChoice;
 use striate_runtime::Runtime;
 
 use super::racks::{Meter, Metered, first_racks, print, start};
-use crate::args::WideRepairArgs;
+use super::site_processes::SiteProcesses;
+use crate::args::{RackHost, WideRepairArgs};
 use crate::failure::{Failure, Outcome};
+use crate::rack_repair::apart::Sums;
 use crate::rack_repair::node::NodeRepair;
 use crate::rack_repair::{RackRepair, layout};
 
@@ -21,6 +23,17 @@ struct Seen {
     sites: usize,
     chunk_bytes: u64,
     repetitions: Vec<Metered>,
+    /// With --apart, what was measured beside each repetition.
+    apart: Vec<Apart>,
+}
+
+/// What a repair cannot do without, by itself.
+#[derive(Debug, Serialize)]
+struct Apart {
+    /// Its bytes moved by the same sites.
+    moved: Metered,
+    /// Processor seconds of its sums in memory.
+    added_s: f64,
 }
 
 /// What was seen of a whole node's repair.
@@ -60,11 +73,23 @@ async fn repair_chunk(runtime: &Runtime, args: &WideRepairArgs) -> Outcome {
     let chunk_len = args.chunk_kib << 10;
     let prepared = RackRepair::prepare(runtime, args.code, sites, LOST, chunk_len).await;
     let mut trial = prepared.map_err(Failure::failed)?;
-    let mut repetitions = Vec::new();
-    for _ in 0..args.repetitions {
-        let meter = Meter::start(hosts, &processes)?;
-        let took = trial.repeat().await.map_err(Failure::failed)?;
-        repetitions.push(meter.stop(took)?);
+    let (mut repetitions, mut apart) = (Vec::new(), Vec::new());
+    let mut sums = args.apart.then(|| trial.sums()).transpose().map_err(Failure::failed)?;
+    for repetition in 0..args.repetitions {
+        let Some(sums) = &mut sums else {
+            let meter = Meter::start(hosts, &processes)?;
+            let took = trial.repeat().await.map_err(Failure::failed)?;
+            repetitions.push(meter.stop(took)?);
+            continue;
+        };
+        // Each is first equally often.
+        if repetition % 2 == 0 {
+            repetitions.push(repair_only(&mut trial, hosts, &processes).await?);
+            apart.push(measure_apart(&trial, sums, hosts, &processes).await?);
+        } else {
+            apart.push(measure_apart(&trial, sums, hosts, &processes).await?);
+            repetitions.push(repair_only(&mut trial, hosts, &processes).await?);
+        }
     }
     print(&Seen {
         code: args.code.to_string(),
@@ -72,7 +97,36 @@ async fn repair_chunk(runtime: &Runtime, args: &WideRepairArgs) -> Outcome {
         sites: rack_of.len(),
         chunk_bytes: chunk_len.into(),
         repetitions,
+        apart,
     })
+}
+
+/// Loses the chunk and has it repaired. Neither its loss nor looking whether it is the right one is counted.
+async fn repair_only(
+    trial: &mut RackRepair,
+    hosts: &[RackHost],
+    processes: &SiteProcesses,
+) -> Outcome<Metered> {
+    trial.lose().await.map_err(Failure::failed)?;
+    let meter = Meter::start(hosts, processes)?;
+    let took = trial.repair().await.map_err(Failure::failed)?;
+    let metered = meter.stop(took)?;
+    trial.verify().await.map_err(Failure::failed)?;
+    Ok(metered)
+}
+
+async fn measure_apart(
+    trial: &RackRepair,
+    sums: &mut Sums,
+    hosts: &[RackHost],
+    processes: &SiteProcesses,
+) -> Outcome<Apart> {
+    let meter = Meter::start(hosts, processes)?;
+    let took = trial.move_apart().await.map_err(Failure::failed)?;
+    let moved = meter.stop(took)?;
+    trial.delete_moved().await.map_err(Failure::failed)?;
+    let added_s = sums.add_apart().map_err(Failure::failed)?.as_secs_f64();
+    Ok(Apart { moved, added_s })
 }
 
 /// A rack more than a stripe takes, and so many sites in each.

@@ -4,11 +4,13 @@
 //! its chunks is lost again and again. The store's own repair makes it anew, in the rack where it was: on a spare site there, whose place the
 //! lost chunk's old site takes for the next repetition.
 //!
+//! - [`apart`]: what a repair cannot do without, measured by itself.
 //! - [`layout`]: which rack has which chunk.
 //! - [`node`]: all chunks of one site are lost, and repaired together.
 //!
 //! What it does not do: start processes, or limit what links carry.
 
+pub mod apart;
 pub mod layout;
 pub mod node;
 
@@ -66,15 +68,18 @@ pub enum RackRepairError {
 /// A stripe on real sites. Site i + 1 has chunk i, and the last one is the spare.
 pub struct RackRepair {
     runtime: Runtime,
+    code: Code,
     stripes: Stripes,
     stripe: StripeId,
     sites: Vec<Arc<dyn Site>>,
+    chunk_len: u32,
+    /// Of all chunks.
+    checksums: Vec<u32>,
     /// The chunk that is lost.
     lost: usize,
     /// Where it is, and where it will be.
     places: [SiteId; 2],
     generation: Generation,
-    crc32c: u32,
 }
 
 impl RackRepair {
@@ -96,18 +101,19 @@ impl RackRepair {
         let checksums = write_chunks(runtime, stripe, &code, &sites, &needed, chunk_len).await?;
         let places = (1..=code.n() as u32).map(SiteId).collect();
         let written = [Written { id: stripe, places, checksums }];
-        let [Written { checksums, .. }] = &written;
-        let crc32c = checksums[lost];
         let stripes = open(runtime, profile, &code, sites.clone(), &written, chunk_len).await?;
+        let [Written { checksums, .. }] = written;
         Ok(Self {
             runtime: runtime.clone(),
+            code,
             stripes,
             stripe,
             places: [SiteId(lost as u32 + 1), SiteId(sites.len() as u32)],
             sites,
+            chunk_len,
+            checksums,
             lost,
             generation: Generation(1),
-            crc32c,
         })
     }
 
@@ -116,8 +122,26 @@ impl RackRepair {
     /// # Errors
     /// When it was not repaired, or what was made is not the chunk that was lost.
     pub async fn repeat(&mut self) -> Result<Duration, RackRepairError> {
+        self.lose().await?;
+        let took = self.repair().await?;
+        self.verify().await?;
+        Ok(took)
+    }
+
+    /// Loses the chunk.
+    ///
+    /// # Errors
+    /// When its site does not delete it.
+    pub async fn lose(&self) -> Result<(), RackRepairError> {
+        self.delete(self.places[0]).await
+    }
+
+    /// Has the lost chunk repaired; how long that took.
+    ///
+    /// # Errors
+    /// When it was not.
+    pub async fn repair(&mut self) -> Result<Duration, RackRepairError> {
         let [from, to] = self.places;
-        self.delete(from).await?;
         let absent = Absent { gone: BTreeSet::from([from]), awaited: BTreeSet::new() };
         let began = self.runtime.now();
         let repaired =
@@ -127,7 +151,6 @@ impl RackRepair {
             return Err(RackRepairError::NotRepaired(format!("{repaired:?}")));
         }
         self.places = [to, from];
-        self.verify().await?;
         Ok(took)
     }
 
@@ -138,7 +161,10 @@ impl RackRepair {
     }
 
     /// Reads the repaired chunk from its medium, where its record says that it is.
-    async fn verify(&mut self) -> Result<(), RackRepairError> {
+    ///
+    /// # Errors
+    /// When it is not there, or not the chunk that was lost.
+    pub async fn verify(&mut self) -> Result<(), RackRepairError> {
         let gone = || RackRepairError::NotRepaired("the stripe is gone".to_owned());
         let stripe = self.stripes.find(self.stripe).await?.ok_or_else(gone)?;
         let location = &stripe.record.locations[self.lost];
@@ -149,7 +175,7 @@ impl RackRepair {
         self.generation = Generation(location.generation);
         let info = self.site(at).verify(self.chunk()).await;
         let info = info.map_err(|reason| RackRepairError::Site { site: at, reason })?;
-        match info.crc32c == self.crc32c {
+        match info.crc32c == self.checksums[self.lost] {
             true => Ok(()),
             false => Err(RackRepairError::NotRepaired("another chunk was made".to_owned())),
         }

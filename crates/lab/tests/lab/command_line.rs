@@ -34,7 +34,7 @@ fn the_documented_commands_parse() {
         "striate-lab faults --seeds 10000 --out lab-results --jobs 2",
         "striate-lab wide-encode --code wide(20,5,3) --chunk-kib 1024 --host rack0,10.77.0.10,veth0 --host rack1,10.77.0.11,veth1",
         "striate-lab wide-update --code wide(20,5,3) --update-kib 4 --host rack0,10.77.0.10,veth0",
-        "striate-lab wide-repair --code wide(20,5,3) --scheme combined --memory --host rack0,10.77.0.10,veth0",
+        "striate-lab wide-repair --code wide(20,5,3) --scheme combined --memory --apart --host rack0,10.77.0.10,veth0",
         "striate-lab encode-node --identity i --peers p --code wide(20,5,3) --chunk-len 1048576 --generation 1",
         "striate-lab site --number 1 --rack a --address 127.0.0.1:0 --identity i --data d --medium P",
     ];
