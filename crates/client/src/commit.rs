@@ -113,9 +113,9 @@ impl NewVersion {
     }
 }
 
-/// The answer to a put whose stripe names were taken away by a collector.
+/// The answer to a put whose stripe names were taken away by a collector, or whose sites by an operator.
 pub(crate) fn fenced() -> CommitFailure {
-    let reason = "the put took longer than its writer's lease and was fenced; send it again";
+    let reason = "the put took longer than its writer's lease, or a site that it wrote to is being retired; send it again";
     MetaError::Unavailable(reason.to_owned()).into()
 }
 

@@ -14,7 +14,7 @@ use striate_meta::{MetaError, Transaction};
 use striate_runtime::JoinHandle;
 use striate_stripe::{MemoryBlock, Neighbours, PutSession, SegmentWriter, Share, StoredBlock, StripeError};
 
-use crate::commit::CommitFailure;
+use crate::commit::{CommitFailure, fenced};
 use crate::digest::{BodyDigests, Digests};
 use crate::gathering::{Frames, Gathering};
 use crate::object::{ExpectedDigests, MAX_PUT_LEN, PutBody};
@@ -345,6 +345,13 @@ impl Striped {
         Ok(())
     }
 
+    /// A precondition of [`Striped::name`] does not hold.
+    fn note_fenced(&self) {
+        if let Blocks::Listed(blocks) = &self.blocks {
+            self.session.forget_placed(blocks);
+        }
+    }
+
     /// After the commit: keeps the blocks, gives them up, or leaves them to the collector.
     ///
     /// # Errors
@@ -405,6 +412,14 @@ impl Stored {
         if let Self::Striped(striped) = self {
             striped.name(tx);
         }
+    }
+
+    /// The answer to a commit of which a precondition that [`Stored::name`] added does not hold.
+    pub(crate) fn fenced(&self) -> CommitFailure {
+        if let Self::Striped(striped) = self {
+            striped.note_fenced();
+        }
+        fenced()
     }
 
     /// See [`Striped::committing`].

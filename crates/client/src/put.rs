@@ -7,7 +7,7 @@ use striate_core::{Profile, StorageClass, Tier};
 use striate_meta::records::{Bucket, Object};
 use striate_stripe::Neighbours;
 
-use crate::commit::{Change, Committed, Current, NewVersion, fenced};
+use crate::commit::{Change, Committed, Current, NewVersion};
 use crate::condition::check_write;
 use crate::ingest::{Ingest, Ingested};
 use crate::record::{self, ShowParts, check_key};
@@ -196,7 +196,7 @@ impl PutCommit {
         });
         let outcome = match commit.await {
             Ok(Committed::Done) => Ok(()),
-            Ok(Committed::Fenced) => Err(fenced()),
+            Ok(Committed::Fenced) => Err(stored.fenced()),
             Err(failure) => Err(failure),
         };
         stored.settle(outcome).await?;

@@ -69,7 +69,9 @@ impl PlacementSweep {
         }
         let mut round =
             Round { stripes, unwritten: self.unwritten_since(stripes), newest: Revision(0), removed: 0 };
-        let sites = sites_where(stripes, |_| true).await?;
+        let mut sites = sites_where(stripes, |_| true).await?;
+        // The sets' own rows.
+        sites.insert(SiteId(0));
         let mut from = Some(0);
         while let Some(first) = from {
             let slice = Slice::read(stripes, first).await?;

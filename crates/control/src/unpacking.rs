@@ -264,7 +264,7 @@ impl Unpacking<'_> {
             let mut tx = self.stripes.transaction();
             tx.require_unchanged(row.key.clone(), Some(row)).put(row.key.clone(), records::encode(&object));
             tx.put(keys::mark(source), Bytes::new());
-            session.name_blocks(&mut tx, &[block]);
+            session.name_blocks(&mut tx, std::slice::from_ref(&block));
             session.committing();
             match self.stripes.submit(&tx).await? {
                 Commit::Done(_) => {
@@ -272,6 +272,7 @@ impl Unpacking<'_> {
                     Ok(true)
                 }
                 Commit::Conflict { .. } => {
+                    session.forget_placed(&[block]);
                     session.discard().await;
                     Ok(false)
                 }

@@ -489,11 +489,25 @@ pub struct Location {
     #[prost(uint32, tag = "6")]
     pub position: u32,
 }
-/// The reverse index's lead from a set of sites to stripes. Row: placement/{site}/{placement}.
+/// The reverse index's lead from a set of sites to stripes. Row: placement/{site}/{placement}; the set's own row has site 0.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Placement {
     #[prost(uint32, repeated, tag = "1")]
     pub sites: ::prost::alloc::vec::Vec<u32>,
+}
+/// Sites that no set of sites may be written with any more. Row: closed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClosedSites {
+    #[prost(message, repeated, tag = "1")]
+    pub sites: ::prost::alloc::vec::Vec<ClosedSite>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClosedSite {
+    #[prost(uint32, tag = "1")]
+    pub site: u32,
+    /// Of whoever is about to retire the site: when it has ended, the site counts as open again. 0: the site is retired.
+    #[prost(uint64, tag = "2")]
+    pub lease: u64,
 }
 /// A site. Row: site/{id}.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

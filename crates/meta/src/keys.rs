@@ -7,7 +7,8 @@
 //! v/<bucket>\0<key>\0<version>            Object: versions that are not current
 //! k/<segment id:16><number:4>             Block, for objects of many blocks
 //! s/<stripe:16>                           Stripe
-//! p/<site:4><placement:8>                 Placement: sets of sites in use
+//! p                                       ClosedSites: no set is written with these any more
+//! p/<site:4><placement:8>                 Placement: sets of sites in use; with site 0 the set's own row
 //! r/<placement:8><stripe:16>              (empty) the reverse index
 //! d/<stripe:16>                           (empty) stripes in debt
 //! q/<stripe:16>                           (empty) stripes with open entries: their chunks are being changed
@@ -203,6 +204,16 @@ pub const PLACEMENTS: &[u8] = b"p/";
 /// A set of sites, under one of its sites.
 pub fn placement(site: SiteId, placement: u64) -> Bytes {
     build(b"p/", &[&site.0.to_be_bytes(), &placement.to_be_bytes()])
+}
+
+/// The own row of a set of sites: as long as it is there stripes may be named under the set.
+pub fn set(placement: u64) -> Bytes {
+    self::placement(SiteId(0), placement)
+}
+
+/// Sites that no set is written with any more.
+pub fn closed() -> Bytes {
+    Bytes::from_static(b"p")
 }
 
 /// Prefix of the sets of sites that contain `site`.

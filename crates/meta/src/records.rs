@@ -41,6 +41,7 @@ of_schema_1!(
     AbandonedParts,
     AccessKey,
     Block,
+    ClosedSites,
     CopiesWork,
     Fence,
     Intent,

@@ -5,7 +5,7 @@ use striate_meta::{MetaError, Row, Transaction, keys};
 use striate_stripe::Neighbours;
 
 use super::OpenUpload;
-use crate::commit::{CommitFailure, Submitted, fenced};
+use crate::commit::{CommitFailure, Submitted};
 use crate::condition::check_source;
 use crate::copy::{CopyFailure, MAX_RESTARTS, StoredBody};
 use crate::get::Budget;
@@ -172,7 +172,7 @@ impl Client {
             }
             match self.submit(tx).await? {
                 Submitted::Done => return Ok(()),
-                Submitted::Conflict { failed } if session.contains(&failed) => return Err(fenced()),
+                Submitted::Conflict { failed } if session.contains(&failed) => return Err(stored.fenced()),
                 Submitted::Conflict { .. } => {}
                 Submitted::Unsure => return self.look_for_part(&keys[1], &value).await,
             }

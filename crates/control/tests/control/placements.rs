@@ -28,6 +28,7 @@ async fn assert_found(cluster: &Cluster) -> usize {
         let sites = holders(&record);
         let placement = keys::placement_of(sites.iter().copied());
         assert!(cluster.meta.get(&keys::reverse(placement, id)).await.unwrap().is_some(), "{id}");
+        needed.insert(keys::set(placement));
         for site in sites {
             let key = keys::placement(site, placement);
             assert!(cluster.meta.get(&key).await.unwrap().is_some(), "{site} does not lead to {id}");

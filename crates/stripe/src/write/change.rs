@@ -23,6 +23,7 @@ use striate_site::{Priority, SiteError, Window, WriteRequest};
 
 use super::assembly::{Assembly, Made};
 use super::entry::{cancel, cancel_in_background, garbage_of, put_record, remove, unnamed_of};
+use super::placements::require_placement;
 use super::release::add_garbage;
 use super::wide::{Links, do_without_parities, is_same_file};
 use super::writes::Writes;
@@ -499,6 +500,10 @@ impl<'a> StripeChange<'a> {
         }
         let old = keys::placement_of(holders(&before));
         let new = self.writes.ensure_placement(&holders(&record)).await?;
+        require_placement(tx, new);
+        for copy in record.copies.iter().filter(|copy| !before.copies.contains(copy)) {
+            self.writes.require_open(tx, SiteId(copy.site)).await?;
+        }
         tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
         put_record(tx, self.id, &record, &before);
         if old != new {
@@ -529,7 +534,16 @@ impl<'a> StripeChange<'a> {
         let done = matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
         // Also what was read while it was committed.
         forget();
+        if !done {
+            self.forget_places();
+        }
         Ok(done)
+    }
+
+    /// A commit with [`StripeChange::add_swap`] did not happen: what is known of its sites may be out of date.
+    pub(in crate::write) fn forget_places(&self) {
+        self.writes.forget_placement(keys::placement_of(holders(&self.record)));
+        self.writes.forget_closed();
     }
 
     /// The chunks that are other files than before, or are none any more.

@@ -22,6 +22,7 @@ use tokio::sync::OnceCell;
 
 use super::assembly::{Assembly, SumChecksum};
 use super::intent::{StripeName, Writer};
+use super::placements::require_placement;
 use super::put::{FIRST, Placed};
 use super::release::add_garbage;
 use super::submit::submit;
@@ -347,11 +348,12 @@ impl CodingGroup<'_> {
     /// When the metadata store fails or the reservation was taken away; the group is then to be given up.
     pub async fn commit(&mut self) -> Result<(), StripeError> {
         let (id, stripe) = (self.name.id, &self.stripe);
-        self.packer.writes.ensure_placement(&holders(stripe)).await?;
+        let placement = self.packer.writes.ensure_placement(&holders(stripe)).await?;
         let mut tx = self.packer.writes.shared.table.transaction();
         tx.require(Precondition::Exists(self.name.range.key()));
+        require_placement(&mut tx, placement);
         tx.put(keys::stripe(id), records::encode(stripe));
-        tx.put(keys::reverse(keys::placement_of(holders(stripe)), id), Bytes::new());
+        tx.put(keys::reverse(placement, id), Bytes::new());
         tx.put(keys::mark(id), Bytes::new());
         if !self.strays.is_empty() {
             add_garbage(&mut tx, id, self.strays.clone());
@@ -361,7 +363,10 @@ impl CodingGroup<'_> {
                 self.marked = Some(revision);
                 Ok(())
             }
-            Commit::Conflict { .. } => Err(super::put::fenced()),
+            Commit::Conflict { .. } => {
+                self.packer.writes.forget_placement(placement);
+                Err(super::put::fenced())
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
 //! - [`entry`]: changes under way, written down before their files exist.
 //! - [`change`]: other places for a stripe's chunks, for repairs and moves.
+//! - `placements`: the rows of sets of sites, and what keeps a retired site out of them.
 //! - `waiting`: partitions that wait for wide stripes, which new groups go by.
 //! - `wide`: wide stripes, whose data chunks are those of others.
 //! - [`release`]: un-name stripes, which makes their chunks garbage.
@@ -17,6 +18,7 @@ mod change;
 mod entry;
 mod group;
 mod intent;
+mod placements;
 mod put;
 mod release;
 mod segment;

@@ -4,7 +4,7 @@
 //! after any [`crate::StripeOptions::write_surplus`] further losses ([`striate_plan::is_durable`]). The indices that are
 //! missing are named as debt in the stripe record (design.md §10.1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -19,6 +19,7 @@ use striate_runtime::BufferPool;
 use striate_site::{DeleteRequest, Priority, SiteError, WriteRequest};
 
 use super::intent::StripeName;
+use super::placements::require_placement;
 use super::release::add_garbage;
 use super::waiting::Waiting;
 use super::writes::{Folder, Writes};
@@ -79,9 +80,10 @@ struct EncodedBlock {
     crcs: Vec<u32>,
 }
 
-/// The answer to a commit whose intent or pending row is gone: a collector has fenced the put.
+/// The answer to a commit whose intent or pending row is gone, since a collector has fenced the put; or whose set of sites is, since one
+/// of these is being retired.
 pub(super) fn fenced() -> StripeError {
-    let reason = "the put took longer than its writer's lease and was fenced; send it again";
+    let reason = "the put took longer than its writer's lease, or a site that it wrote to is being retired; send it again";
     MetaError::Unavailable(reason.to_owned()).into()
 }
 
@@ -177,7 +179,8 @@ impl PutSession {
         (index, site_id, result)
     }
 
-    /// Adds to `tx` the rows of the blocks' stripes (2 to 4 writes each) and the intents' preconditions.
+    /// Adds to `tx` the rows of the blocks' stripes (2 to 4 writes each) and the preconditions of their intents and sets of sites (one
+    /// for each that they do not share).
     pub fn name_blocks(&self, tx: &mut Transaction, blocks: &[StoredBlock]) {
         let mut intents: Vec<Bytes> = blocks.iter().map(|stored| stored.name.range.key()).collect();
         intents.sort_unstable();
@@ -185,6 +188,7 @@ impl PutSession {
         intents.into_iter().for_each(|key| {
             tx.require(Precondition::Exists(key));
         });
+        placements_of(blocks).into_iter().for_each(|placement| require_placement(tx, placement));
         for StoredBlock { name, stripe, strays, .. } in blocks {
             tx.put(keys::stripe(name.id), records::encode(stripe));
             tx.put(keys::reverse(keys::placement_of(holders(stripe)), name.id), Bytes::new());
@@ -215,6 +219,11 @@ impl PutSession {
             self.writes.ensure_placement(&holders(&stored.stripe)).await?;
         }
         Ok(())
+    }
+
+    /// A commit that names the blocks was fenced: their sets of sites are written again before they are used again.
+    pub fn forget_placed(&self, blocks: &[StoredBlock]) {
+        placements_of(blocks).into_iter().for_each(|placement| self.writes.forget_placement(placement));
     }
 
     /// To be called before a commit that names the session's stripes is submitted.
@@ -248,6 +257,11 @@ impl Drop for PutSession {
         let writes = self.writes.clone();
         self.writes.shared.runtime.clone().spawn(async move { discard(&writes, open).await });
     }
+}
+
+/// The sets of sites that the blocks are on.
+fn placements_of(blocks: &[StoredBlock]) -> BTreeSet<u64> {
+    blocks.iter().map(|stored| keys::placement_of(holders(&stored.stripe))).collect()
 }
 
 /// Removes the chunks of stripes that no commit named.

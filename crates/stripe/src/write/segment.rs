@@ -13,8 +13,8 @@ use super::put::{PutSession, StoredBlock, fenced};
 use super::release::release_segment;
 use crate::error::StripeError;
 
-/// Blocks whose rows are committed together: 4 or 5 operations each.
-const BATCH: usize = 18;
+/// Blocks whose rows are committed together: up to 6 operations each, and some for the segment and its intents.
+const BATCH: usize = 15;
 
 /// A run of blocks that is kept in rows of its own.
 pub struct SegmentWriter {
@@ -74,7 +74,10 @@ impl SegmentWriter {
             tx.put(keys::block(&self.id, self.block_count), records::encode(&stored.block));
             self.block_count += 1;
         }
-        commit(session, tx).await?;
+        if let Err(error) = commit(session, tx).await {
+            session.forget_placed(&self.waiting);
+            return Err(error);
+        }
         session.settle(&self.waiting);
         self.waiting.clear();
         Ok(())

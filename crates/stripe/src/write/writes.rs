@@ -1,24 +1,21 @@
 //! What all writes of one process share: the writer's registration, where neighbours go, and known placements.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rand::rngs::SmallRng;
-use striate_core::{FencingEpoch, SiteId};
-use striate_meta::{LeaseId, keys, records};
+use striate_core::FencingEpoch;
+use striate_meta::LeaseId;
 use striate_plan::Grouping;
-use striate_runtime::{Instant, Runtime};
+use striate_runtime::Runtime;
 
 use super::intent::Writer;
+use super::placements::Placements;
 use super::put::PutSession;
 use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::sites::Sites;
 use crate::table::StripeTable;
-
-/// Sets of sites that are remembered; when there are more, they are remembered anew.
-const MOST_PLACEMENTS: usize = 1 << 16;
 
 /// A bucket and the part of a key up to its last slash.
 pub(super) type Folder = (String, String);
@@ -56,8 +53,7 @@ pub(super) struct Shared {
     pub(super) writer: Writer,
     pub(super) rng: Arc<Mutex<SmallRng>>,
     pub(super) grouping: Mutex<Grouping<Folder>>,
-    /// Placements whose rows this process has written, and when.
-    placements: RwLock<HashMap<u64, Instant>>,
+    pub(super) placements: Placements,
 }
 
 impl Writes {
@@ -69,7 +65,7 @@ impl Writes {
         writer: Writer,
         rng: Arc<Mutex<SmallRng>>,
     ) -> Self {
-        let (grouping, placements) = (Mutex::default(), RwLock::default());
+        let (grouping, placements) = (Mutex::default(), Placements::default());
         let shared = Shared { runtime, table, sites, options, writer, rng, grouping, placements };
         Self { shared: Arc::new(shared) }
     }
@@ -90,33 +86,5 @@ impl Writes {
     /// The epoch that this process's deletes carry.
     pub(crate) fn epoch(&self) -> FencingEpoch {
         self.shared.writer.epoch()
-    }
-
-    /// Makes sure that the rows of a set of sites exist, so that a site leads to its stripes, and answers the set's number. To be called
-    /// shortly before the commit that puts a stripe there: rows that nobody has written for long, and that lead to no stripe, are removed.
-    /// So they are written at the set's first use, in a transaction of their own, and again when that was a while ago.
-    pub(crate) async fn ensure_placement(&self, sites: &[SiteId]) -> Result<u64, StripeError> {
-        let placement = keys::placement_of(sites.iter().copied());
-        let (now, known_for) = (self.shared.runtime.now(), self.shared.options.placement_known_for);
-        let written = self.shared.placements.read().get(&placement).copied();
-        if written.is_some_and(|written| now.duration_since(written) < known_for) {
-            return Ok(placement);
-        }
-        let record = records::Placement { sites: sites.iter().map(|site| site.0).collect() };
-        let value = records::encode(&record);
-        let distinct: BTreeSet<SiteId> = sites.iter().copied().collect();
-        for batch in distinct.into_iter().collect::<Vec<_>>().chunks(64) {
-            let mut tx = self.shared.table.transaction();
-            for &site in batch {
-                tx.put(keys::placement(site, placement), value.clone());
-            }
-            self.shared.table.meta().commit(tx).await?;
-        }
-        let mut placements = self.shared.placements.write();
-        if placements.len() >= MOST_PLACEMENTS {
-            placements.clear();
-        }
-        placements.insert(placement, now);
-        Ok(placement)
     }
 }

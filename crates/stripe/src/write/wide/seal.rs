@@ -30,6 +30,7 @@ use crate::table::{OpenedStripe, holders, inconsistent, is_hole, stripe_id, wide
 use crate::write::change::{Debt, StripeChange};
 use crate::write::entry::{cancel, put_record, unnamed_of};
 use crate::write::group::Packer;
+use crate::write::placements::require_placement;
 use crate::write::release::add_garbage;
 use crate::write::writes::Writes;
 
@@ -538,6 +539,7 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
     let new = writes.ensure_placement(&holders(&record)).await?;
     let mut tx = writes.shared.table.transaction();
     tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+    require_placement(&mut tx, new);
     for debt in debts {
         tx.require(Precondition::Absent(debt));
     }
@@ -548,7 +550,11 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
     if !garbage.is_empty() {
         add_garbage(&mut tx, id, garbage);
     }
-    commit(writes, tx, &[id]).await
+    let is_done = commit(writes, tx, &[id]).await?;
+    if !is_done {
+        writes.forget_placement(new);
+    }
+    Ok(is_done)
 }
 
 /// S6 for one stripe that has cooled. `false` where it must keep its parities: one of its chunks is in no sealed wide stripe, or something

@@ -156,6 +156,8 @@ async fn copy_and_close(
             member.change.note_closed();
             return Ok(Exchange::Done);
         }
+        local.change.forget_places();
+        member.change.forget_places();
         // The wide stripe's record says where both are to be, and is judged as a whole.
         if !local.change.rebase().await? || !member.change.rebase().await? {
             break;
