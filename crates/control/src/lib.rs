@@ -19,6 +19,7 @@
 //! - [`statistics`]: the load of every site, ω_j.
 //! - [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
 //! - [`members`]: the cluster's row and those of its sites; [`memory_members`]: those of the memory tier.
+//! - [`retirement`]: sites that are given up for good.
 //! - [`upgrade`]: what every process reads, and when newer formats may be written.
 //! - [`leader`]: which process does what must happen in one place.
 //!
@@ -46,6 +47,7 @@ pub mod repacking;
 pub mod repair;
 pub mod repair_pace;
 pub mod repair_service;
+pub mod retirement;
 mod rewriting;
 pub mod scrub;
 pub mod sealing;
@@ -57,6 +59,7 @@ pub mod verify;
 pub mod volatile;
 
 mod entries;
+mod named;
 mod object_stripes;
 mod pace;
 mod pack_figures;

@@ -281,7 +281,7 @@ impl<'a> Members<'a> {
     }
 
     /// Makes the default profile that for the number of sites that take chunks, unless somebody chose one.
-    async fn follow_count(&self) -> Result<(), MembersError> {
+    pub(crate) async fn follow_count(&self) -> Result<(), MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
             let mut record: Cluster = row.record()?;

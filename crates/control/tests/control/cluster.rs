@@ -344,6 +344,16 @@ impl Cluster {
         self.write_site(records::Site { id: site.0, ..records::Site::default() }).await;
     }
 
+    /// Says in the cluster's row that the newest formats are in force.
+    pub async fn finalize(&self) {
+        let row = self.meta.get(&keys::cluster()).await.unwrap().unwrap();
+        let mut record: records::Cluster = row.record().unwrap();
+        record.set_formats(Formats::NEWEST);
+        let mut tx = self.client.stripes().transaction();
+        tx.put(keys::cluster(), records::encode(&record));
+        assert!(matches!(self.meta.commit(tx).await, Ok(Commit::Done(_))));
+    }
+
     /// Spreads the sites over so many racks.
     pub fn spread_over_racks(&self, racks: u32) {
         for site in &self.sites {
@@ -356,6 +366,13 @@ impl Cluster {
         let site = self.sites.remove(index);
         let state = records::site::State::Retired.into();
         self.write_site(records::Site { id: site.id.0, state, ..records::Site::default() }).await;
+        self.publish_sites();
+        site
+    }
+
+    /// Leaves a site out of the client whose row stays.
+    pub fn lose(&mut self, index: usize) -> Arc<BreakableSite> {
+        let site = self.sites.remove(index);
         self.publish_sites();
         site
     }
@@ -415,17 +432,8 @@ impl Cluster {
         body: Box<dyn PutBody>,
         profile: Option<&str>,
     ) -> Result<(), ClientError> {
-        let request = PutRequest {
-            bucket: BUCKET.to_owned(),
-            key: key.to_owned(),
-            attributes: ObjectAttributes::default(),
-            condition: WriteCondition::default(),
-            profile: profile.map(|profile| profile.parse().unwrap()),
-            content_len: None,
-            digests: ExpectedDigests::default(),
-            body,
-        };
-        self.client.put(request).await.map(drop)
+        let profile = profile.map(|profile| profile.parse().unwrap());
+        self.client.put(PutRequest { profile, ..put_request(key, body) }).await.map(drop)
     }
 
     pub async fn get(&self, key: &str) -> Result<Vec<u8>, ClientError> {
@@ -475,6 +483,20 @@ impl Cluster {
 /// Progress of a heal or a verification that nobody looks at and nobody stops.
 pub fn go_on<T>(_: &T) -> ControlFlow<()> {
     ControlFlow::Continue(())
+}
+
+/// A put without conditions.
+pub fn put_request(key: &str, body: Box<dyn PutBody>) -> PutRequest {
+    PutRequest {
+        bucket: BUCKET.to_owned(),
+        key: key.to_owned(),
+        attributes: ObjectAttributes::default(),
+        condition: WriteCondition::default(),
+        profile: None,
+        content_len: None,
+        digests: ExpectedDigests::default(),
+        body,
+    }
 }
 
 /// A body of these bytes.

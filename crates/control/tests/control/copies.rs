@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::channel::oneshot;
+use futures::future::join;
 use striate_client::{Client, WriteCondition};
 use striate_control::{
-    CopyOutcome, HotCopies, HotCopiesOptions, MoveOutcome, drop_copies, heal, make_copy, move_chunk, verify,
+    CopyOutcome, HotCopies, HotCopiesOptions, Members, MoveOutcome, drop_copies, heal, make_copy, move_chunk,
+    verify,
 };
 use striate_core::{ChunkId, Formats, Generation, InForce, SiteId};
 use striate_meta::records::{CopiesWork, PackingFigures, PackingWork, Stripe};
@@ -18,6 +21,7 @@ use striate_site::Site;
 use striate_stripe::stripe_id;
 
 use crate::cluster::{BUCKET, BreakableSite, Cluster, go_on, options};
+use crate::dying::{DyingStore, Stall, dying_client};
 use crate::packing::{OBJECTS, Packing, name};
 
 /// A client that reads as sites' queues let expect.
@@ -230,4 +234,36 @@ async fn the_service_copies_what_is_hot_within_its_budget_and_drops_what_has_coo
     assert!(copied.record().await.copies.is_empty());
     copied.packing.collect().await;
     copied.assert_clean().await;
+}
+
+/// A copy is in no set of sites. It keeps its site all the same, and none is made on one that is retired.
+#[tokio::test(start_paused = true)]
+async fn a_site_with_nothing_but_a_copy_is_not_retired_and_gets_none_afterwards() {
+    let mut copied = Copied::start().await;
+    let (id, index) = copied.partition;
+    copied.packing.cluster.finalize().await;
+    copied.packing.cluster.add(40).await;
+    let (cluster, site) = (&copied.packing.cluster, SiteId(40));
+    let members = Members::new(&cluster.runtime, cluster.meta.as_ref());
+    drop_copies(cluster.client.stripes(), id, index).await.unwrap();
+    let made = make_copy(cluster.client.stripes(), copied.partition, site).await.unwrap();
+    assert!(matches!(made, CopyOutcome::Made { .. }), "{made:?}");
+    let refused = members.retire(site, false).await.unwrap_err().to_string();
+    assert!(refused.contains("site 40 still has copies of what is read often"), "{refused}");
+    drop_copies(cluster.client.stripes(), id, index).await.unwrap();
+
+    // One is made, and about to be named.
+    let store = DyingStore::new(Arc::clone(&cluster.meta));
+    let copier = dying_client(cluster, &store).await;
+    let (go_on, until) = oneshot::channel();
+    *store.stall.lock() = Some(Stall { commits: 2, until });
+    let retiring = async {
+        cluster.runtime.sleep(Duration::from_secs(1)).await;
+        assert!(store.stall.lock().is_none(), "it stands still");
+        members.retire(site, false).await.unwrap();
+        go_on.send(()).unwrap();
+    };
+    let (made, ()) = join(make_copy(copier.stripes(), copied.partition, site), retiring).await;
+    assert!(!matches!(made, Ok(CopyOutcome::Made { .. })), "{made:?}");
+    assert_eq!(copied.record().await.copies, []);
 }

@@ -22,6 +22,7 @@ mod packing;
 mod placements;
 mod refilling;
 mod repairing;
+mod retirement;
 mod scrubbing;
 mod sealing;
 mod statistics;

@@ -75,6 +75,36 @@ async fn a_site_may_move_and_nobody_takes_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retired_site_is_gone_for_good_and_its_disk_is_refused() {
+    let (runtime, meta) = engine();
+    let members = Members::new(&runtime, meta.as_ref());
+    members.found(CLUSTER, None, "r").await.unwrap();
+    for disk in 1..=4 {
+        members.register(&announcement(disk)).await.unwrap();
+    }
+    let reason = async |refused: Result<(), MembersError>| refused.unwrap_err().to_string();
+    assert!(reason(members.retire(SiteId(4), true).await).await.contains("admin site drain 4"));
+    assert!(matches!(members.retire(SiteId(9), false).await, Err(MembersError::NoSuchSite(_))));
+    members.retire(SiteId(4), false).await.unwrap();
+    assert_eq!(members.sites().await.unwrap()[3].state(), State::Retired);
+    assert_eq!(
+        members.cluster(CLUSTER).await.unwrap().profile,
+        "rs(2,1)",
+        "it is for the sites that are left"
+    );
+
+    // The disk comes back, with its number or without, and somebody would have it take chunks again.
+    for site in [None, Some(SiteId(4))] {
+        let back = SiteAnnouncement { site, ..announcement(4) };
+        assert!(members.register(&back).await.unwrap_err().to_string().contains("was given up for good"));
+    }
+    assert!(reason(members.set_draining(SiteId(4), false).await).await.contains("was given up for good"));
+    // Emptied it is another disk, of the same process.
+    let emptied = SiteAnnouncement { disk: [44; 16], ..announcement(4) };
+    assert_eq!(members.register(&emptied).await.unwrap(), SiteId(5), "a number is never given out again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_profile_follows_the_sites_until_somebody_chooses_one() {
     let (runtime, meta) = engine();
     let members = Members::new(&runtime, meta.as_ref());

@@ -1,0 +1,102 @@
+//! What the metadata say is on a site: chunks of stripes, and copies of chunks.
+//!
+//! Stripes are found through the sets of sites that contain the site; their records are the truth, since two sets may share a number.
+//! A member of a wide stripe is found with the stripe that it was written in. Copies are in no set; the stripes that have some are
+//! listed.
+//!
+//! Cost: a row for each set of the site, a request for each of them, and a record for each stripe found. It ends when enough are found.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use striate_core::{SiteId, StripeId};
+use striate_meta::records::Stripe;
+use striate_meta::{MetaError, ScanRange, keys};
+use striate_stripe::own_locations;
+
+use crate::members::Members;
+
+/// Sets whose stripes are asked for at the same time.
+const WALKED_AT_ONCE: usize = 32;
+/// Stripe rows that are read together.
+const BATCH: usize = 64;
+/// So many are counted at most.
+const MOST: usize = 1_000;
+
+/// What is on a site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Stripes that have a chunk there, [`MOST`] or more of them.
+    stripes: usize,
+    /// Stripes that have a copy of a chunk there.
+    copied: usize,
+}
+
+impl Named {
+    /// Counts what is on `site`.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(crate) async fn count(members: &Members<'_>, site: SiteId) -> Result<Self, MetaError> {
+        let sets = members.rows(&keys::placements(site)).await?;
+        let numbers = sets.iter().filter_map(|row| keys::placement_number(&row.key));
+        let begin = |number: u64| async move {
+            let prefix = ScanRange::prefix(&keys::reverses(number));
+            Ok::<_, MetaError>((number, !members.meta.scan(prefix, 1).await?.is_empty()))
+        };
+        // Most sets of a site that is to go have no stripes any more.
+        let asked = stream::iter(numbers.map(begin).collect::<Vec<_>>()).buffered(WALKED_AT_ONCE);
+        let used: Vec<(u64, bool)> =
+            asked.try_filter(|(_, used)| std::future::ready(*used)).try_collect().await?;
+        let mut named = Self::default();
+        for (number, _) in used {
+            let rows = members.rows(&keys::reverses(number)).await?;
+            let ids = rows.iter().filter_map(|row| keys::reverse_stripe(&row.key)).collect();
+            named.stripes += count_those(members, ids, |stripe| has_chunk(stripe, site)).await?;
+            if named.stripes >= MOST {
+                return Ok(named);
+            }
+        }
+        let copied = members.rows(keys::COPIES).await?;
+        let ids = copied.iter().filter_map(|row| keys::stripe_of(&row.key)).collect();
+        named.copied = count_those(members, ids, |stripe| has_copy(stripe, site)).await?;
+        Ok(named)
+    }
+
+    /// In words; `None` where nothing is there.
+    pub(crate) fn describe(self) -> Option<String> {
+        match (self.stripes, self.copied) {
+            (0, 0) => None,
+            (0, _) => Some("copies of what is read often".to_owned()),
+            (1, _) => Some("a chunk of one stripe".to_owned()),
+            (MOST.., _) => Some(format!("chunks of {MOST} stripes or more")),
+            (stripes, _) => Some(format!("chunks of {stripes} stripes")),
+        }
+    }
+}
+
+/// How many of these stripes are as `is_so` says. Beyond [`MOST`] it counts no further.
+async fn count_those(
+    members: &Members<'_>,
+    ids: Vec<StripeId>,
+    is_so: impl Fn(&Stripe) -> bool,
+) -> Result<usize, MetaError> {
+    let mut count = 0;
+    for batch in ids.chunks(BATCH) {
+        let keys: Vec<_> = batch.iter().copied().map(keys::stripe).collect();
+        for row in members.meta.get_many(&keys).await?.into_iter().flatten() {
+            count += usize::from(is_so(&row.record()?));
+        }
+        if count >= MOST {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+/// Whether a file of the stripe is on the site, needed or not.
+fn has_chunk(stripe: &Stripe, site: SiteId) -> bool {
+    own_locations(stripe).any(|(_, at)| at.site == site.0)
+}
+
+fn has_copy(stripe: &Stripe, site: SiteId) -> bool {
+    stripe.copies.iter().any(|copy| copy.site == site.0)
+}

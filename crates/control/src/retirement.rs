@@ -1,0 +1,200 @@
+//! Giving a site up for good: one that was drained, or whose disk is lost and whose chunks are rebuilt elsewhere.
+//!
+//! A site may go when no stripe has a chunk on it. The reverse index says which do: the sets of sites that contain the site, and the
+//! stripes under them. A write that is under way is not there yet, and may be committed at any time. So the site is *closed* first
+//! ([`striate_meta::keys::closed`]), and the own rows of its sets are removed, which every commit that names a stripe under a set
+//! requires. What was not committed before that never is, and what was is found.
+//!
+//! The row of a retired site stays, as a tombstone. By it the disk is refused that comes back: its chunks are as old as the day it went,
+//! and what was deleted since would be there again. Garbage does not wait for the site. And should a program that knows no closed sites
+//! name it all the same, repair takes the chunk for lost and rebuilds it.
+//!
+//! Every step may be the last one. Before the site's row says that it is retired nothing has changed, but that some writes were sent
+//! back; the mark that closes the site counts only as long as its lease.
+
+use std::time::Duration;
+
+use striate_core::SiteId;
+use striate_meta::records::{ClosedSite, ClosedSites, Site, site::State};
+use striate_meta::store::limits;
+use striate_meta::{LeaseId, MetaError, Row, keys, records};
+
+use crate::members::{MAX_ATTEMPTS, Members, MembersError};
+use crate::named::Named;
+use crate::upgrade::{FinalizeError, Gate};
+
+/// A site counts as open again so long after whoever closed it has died.
+const CLOSED_FOR: Duration = Duration::from_secs(60);
+
+impl Members<'_> {
+    /// Gives a site up for good. `answers` says whether it did when it was asked a moment ago. One that was given up before stays so.
+    ///
+    /// # Errors
+    /// [`MembersError::NoSuchSite`]; [`MembersError::Refused`] with the cause and the way out while it takes chunks, while anything is
+    /// on it, and while programs run that would not notice; [`MembersError::Conflict`] while somebody else changes the same rows.
+    pub async fn retire(&self, site: SiteId, answers: bool) -> Result<(), MembersError> {
+        let row = self.meta.get(&keys::site(site)).await?.ok_or(MembersError::NoSuchSite(site))?;
+        let record: Site = row.record()?;
+        match record.state() {
+            State::Retired => return Ok(()),
+            State::Active if answers => return Err(takes_chunks(site)),
+            State::Active | State::Draining => {}
+        }
+        self.refuse_old_programs().await?;
+        // Nobody's writes are sent back for a site that is plainly in use.
+        self.refuse_named(site, answers).await?;
+        let lease = self.meta.grant_lease(CLOSED_FOR).await?.id;
+        let retired = self.retire_under(site, &row, lease, answers).await;
+        if retired.is_err()
+            && let Err(error) = self.reopen(site, lease).await
+        {
+            tracing::debug!(%site, %error, "a site that was not retired is open again when a lease has ended");
+        }
+        // It ends by itself as well.
+        let _ = self.meta.revoke_lease(lease).await;
+        retired?;
+        self.follow_count().await
+    }
+
+    /// The site's row is still `row`. Under the lease it is closed, fenced, looked at once more, and retired.
+    async fn retire_under(
+        &self,
+        site: SiteId,
+        row: &Row,
+        lease: LeaseId,
+        answers: bool,
+    ) -> Result<(), MembersError> {
+        self.close(site, lease).await?;
+        self.fence(site).await?;
+        self.refuse_named(site, answers).await?;
+        self.commit_retired(site, row, lease).await
+    }
+
+    /// Programs of earlier releases do not look whether a site is closed.
+    async fn refuse_old_programs(&self) -> Result<(), MembersError> {
+        let view = match Gate::new(self.runtime, self.meta).look(Vec::new()).await {
+            Ok(view) => view,
+            Err(FinalizeError::Meta(error)) => return Err(error.into()),
+            Err(error) => return Err(MembersError::Refused(error.to_string())),
+        };
+        match view.holding() {
+            old if old.is_empty() => Ok(()),
+            old => Err(MembersError::Refused(format!(
+                "programs run that would not notice that a site is retired. Upgrade these first, or try again in half a minute \
+                 if they have just started: {}",
+                old.join("; ")
+            ))),
+        }
+    }
+
+    async fn refuse_named(&self, site: SiteId, answers: bool) -> Result<(), MembersError> {
+        let named = Named::count(self, site).await?;
+        match named.describe() {
+            None => Ok(()),
+            Some(what) => {
+                Err(MembersError::Refused(format!("site {site} still has {what}; {}", way_out(answers))))
+            }
+        }
+    }
+
+    /// From now on no row of a set with this site is written.
+    async fn close(&self, site: SiteId, lease: LeaseId) -> Result<(), MembersError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let (row, mut closed) = self.closed_sites().await?;
+            if let Some(other) = closed.sites.iter().find(|closed| closed.site == site.0)
+                && self.meta.is_alive(LeaseId(other.lease)).await?
+            {
+                return Err(MembersError::Conflict);
+            }
+            closed.sites.retain(|closed| closed.site != site.0);
+            closed.sites.push(ClosedSite { site: site.0, lease: lease.0 });
+            if self.put(&keys::closed(), row.as_ref(), records::encode(&closed)).await? {
+                return Ok(());
+            }
+        }
+        Err(MembersError::Conflict)
+    }
+
+    /// Whoever has written the rows of a set with this site, and relies on that, commits nothing under it any more.
+    async fn fence(&self, site: SiteId) -> Result<(), MembersError> {
+        let sets = self.rows(&keys::placements(site)).await?;
+        let numbers: Vec<u64> = sets.iter().filter_map(|row| keys::placement_number(&row.key)).collect();
+        for batch in numbers.chunks(limits::MAX_OPERATIONS) {
+            let mut tx = self.transaction();
+            for &number in batch {
+                tx.delete(keys::set(number));
+            }
+            self.commit(tx).await?;
+        }
+        Ok(())
+    }
+
+    /// The mark that closes the site has lost its lease, and stays for good with the row that says that the site is retired.
+    async fn commit_retired(&self, site: SiteId, row: &Row, lease: LeaseId) -> Result<(), MembersError> {
+        let mut record: Site = row.record()?;
+        record.set_state(State::Retired);
+        for _ in 0..MAX_ATTEMPTS {
+            let (closed_row, mut closed) = self.closed_sites().await?;
+            let mark =
+                closed.sites.iter_mut().find(|closed| (closed.site, closed.lease) == (site.0, lease.0));
+            // Somebody has opened it again: this took longer than its lease.
+            let Some(mark) = mark else { return Err(MembersError::Conflict) };
+            mark.lease = 0;
+            let mut tx = self.transaction();
+            tx.require_unchanged(row.key.clone(), Some(row)).put(row.key.clone(), records::encode(&record));
+            tx.require_unchanged(keys::closed(), closed_row.as_ref());
+            tx.put(keys::closed(), records::encode(&closed));
+            if self.commit(tx).await? {
+                return Ok(());
+            }
+            let now = self.meta.get(&row.key).await?;
+            if now.is_none_or(|now| now.version != row.version) {
+                // It has come back, or somebody else has set it to drain or to take chunks.
+                return Err(MembersError::Conflict);
+            }
+        }
+        Err(MembersError::Conflict)
+    }
+
+    /// Takes the mark away that closes a site.
+    async fn reopen(&self, site: SiteId, lease: LeaseId) -> Result<(), MembersError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let (row, mut closed) = self.closed_sites().await?;
+            let before = closed.sites.len();
+            closed.sites.retain(|closed| (closed.site, closed.lease) != (site.0, lease.0));
+            if closed.sites.len() == before
+                || self.put(&keys::closed(), row.as_ref(), records::encode(&closed)).await?
+            {
+                return Ok(());
+            }
+        }
+        Err(MembersError::Conflict)
+    }
+
+    async fn closed_sites(&self) -> Result<(Option<Row>, ClosedSites), MetaError> {
+        let row = self.meta.get(&keys::closed()).await?;
+        let record = row.as_ref().map(Row::record).transpose()?.unwrap_or_default();
+        Ok((row, record))
+    }
+}
+
+fn takes_chunks(site: SiteId) -> MembersError {
+    MembersError::Refused(format!(
+        "site {site} answers and takes chunks. Drain it first: `striate admin site drain {site}`, and wait until \
+         `striate status` shows no chunks on it. If its disk is to go at once, stop its process and let repair rebuild what it had"
+    ))
+}
+
+/// What makes a site empty.
+fn way_out(answers: bool) -> &'static str {
+    match answers {
+        true => {
+            "what it has moves to other sites while it drains, as far as racks and free space allow. Try again when `striate \
+             status` shows no chunks on it"
+        }
+        false => {
+            "it does not answer, so repair rebuilds what it had on other sites when it has been silent for --repair-after, as far as \
+             racks and free space allow; `striate heal` does so at once. Try again then"
+        }
+    }
+}
