@@ -76,6 +76,13 @@ pub struct SetDrainingRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetDrainingReply {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RetireSiteRequest {
+    #[prost(uint32, tag = "1")]
+    pub site: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RetireSiteReply {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Site {
     #[prost(uint32, tag = "1")]
@@ -383,6 +390,33 @@ pub mod cluster_control_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Gives a site up for good that no stripe has chunks on any more. For operators.
+        pub async fn retire_site(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RetireSiteRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RetireSiteReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/striate.control.v1.ClusterControl/RetireSite",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("striate.control.v1.ClusterControl", "RetireSite"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// A gateway says which blocks are asked for together; the last report of each gateway counts. For gateways.
         pub async fn report_access(
             &mut self,
@@ -478,6 +512,11 @@ pub mod cluster_control_server {
             tonic::Response<super::SetDrainingReply>,
             tonic::Status,
         >;
+        /// Gives a site up for good that no stripe has chunks on any more. For operators.
+        async fn retire_site(
+            &self,
+            request: tonic::Request<super::RetireSiteRequest>,
+        ) -> std::result::Result<tonic::Response<super::RetireSiteReply>, tonic::Status>;
         /// A gateway says which blocks are asked for together; the last report of each gateway counts. For gateways.
         async fn report_access(
             &self,
@@ -734,6 +773,51 @@ pub mod cluster_control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetDrainingSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/striate.control.v1.ClusterControl/RetireSite" => {
+                    #[allow(non_camel_case_types)]
+                    struct RetireSiteSvc<T: ClusterControl>(pub Arc<T>);
+                    impl<
+                        T: ClusterControl,
+                    > tonic::server::UnaryService<super::RetireSiteRequest>
+                    for RetireSiteSvc<T> {
+                        type Response = super::RetireSiteReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RetireSiteRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClusterControl>::retire_site(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RetireSiteSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -75,7 +75,7 @@ pub async fn serve(
         };
         move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone(), term.clone())
     }));
-    ControlService::new(runtime, meta, own.cluster, access).serve(listener, trust, shutdown).await;
+    ControlService::new(runtime, meta, trust, access).serve(listener, shutdown).await;
     leading.abort();
     reporting.abort();
     tracing::info!("stopped");

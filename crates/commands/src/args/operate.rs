@@ -299,6 +299,29 @@ pub enum SiteCommand {
         #[command(flatten)]
         target: ControlTarget,
     },
+    /// Give a site up for good that was drained, or whose disk is lost and rebuilt elsewhere.
+    #[command(
+        long_about = "Give a site up for good that was drained, or whose disk is lost and rebuilt elsewhere.\n\n\
+            Without it a site that is gone stays a member: `striate status` warns of it, and it holds `striate admin upgrade \
+            finalize`, since nobody knows what its program reads.\n\n\
+            A site that is here is drained first; one that is lost is left to repair. The command is refused, and says \
+            why, while the site takes chunks, and while any chunk of a stripe is on it. Writes that had begun on it are \
+            sent back, and clients send them again.\n\n\
+            There is no way back. The number is never given out again, and the disk is refused should it return, since \
+            what it has is as old as the day it went: what was deleted since would come back. To use the disk again, empty \
+            it; it then joins as a new site, under the same certificate if you like.",
+        after_long_help = "Examples:\n  \
+            striate admin site drain 3 --control c1:9300 --identity admin\n  \
+            striate status                # until no chunks are left on site 3\n  \
+            striate admin site retire 3 --control c1:9300 --identity admin"
+    )]
+    Retire {
+        /// The site's number.
+        site: u32,
+        /// Which cluster.
+        #[command(flatten)]
+        target: ControlTarget,
+    },
     /// Let new chunks come to a site again.
     #[command(after_long_help = "Example:\n  striate admin site resume 3 --control c1:9300 --identity admin")]
     Resume {

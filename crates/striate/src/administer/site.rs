@@ -9,7 +9,7 @@ use striate_trust::Role;
 use crate::identity::identify;
 use crate::membership::client::{Channel, ControlClient};
 use crate::membership::messages::cluster_control_client::ClusterControlClient;
-use crate::membership::messages::{ListSitesReply, ListSitesRequest, SetDrainingRequest};
+use crate::membership::messages::{ListSitesReply, ListSitesRequest, RetireSiteRequest, SetDrainingRequest};
 
 /// Runs the command.
 pub(super) async fn run(runtime: Runtime, command: SiteCommand) -> Outcome {
@@ -23,6 +23,7 @@ pub(super) async fn run(runtime: Runtime, command: SiteCommand) -> Outcome {
         }
         SiteCommand::Drain { site, target } => set_draining(&runtime, &target, site, true).await,
         SiteCommand::Resume { site, target } => set_draining(&runtime, &target, site, false).await,
+        SiteCommand::Retire { site, target } => retire(&runtime, &target, site).await,
     }
 }
 
@@ -41,6 +42,17 @@ async fn set_draining(runtime: &Runtime, target: &ControlTarget, site: u32, drai
         true => println!("Site {site} drains: it takes no new chunks, and is read as before"),
         false => println!("Site {site} takes new chunks again"),
     }
+    Ok(())
+}
+
+async fn retire(runtime: &Runtime, target: &ControlTarget, site: u32) -> Outcome {
+    let ask = |mut control: ClusterControlClient<Channel>| async move {
+        control.retire_site(RetireSiteRequest { site }).await
+    };
+    connect(runtime, target)?.patient().ask(ask).await.map_err(Failure::failed)?;
+    println!(
+        "Site {site} is retired: its number and its disk are refused from now on. Stop its process if it still runs"
+    );
     Ok(())
 }
 

@@ -24,6 +24,8 @@ use super::messages::cluster_control_client::ClusterControlClient;
 const CONNECT: Duration = Duration::from_secs(3);
 /// Time for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Time for the answer to what asks many rows of the metadata, a little less than a connection lives.
+const LONG_ANSWER: Duration = Duration::from_secs(50);
 /// HTTP/2 requests name an authority; the connection is already the right one.
 const ORIGIN: &str = "http://control";
 
@@ -33,6 +35,7 @@ pub struct ControlClient {
     runtime: Runtime,
     trust: Trust,
     addresses: Vec<HostPort>,
+    answer_within: Duration,
 }
 
 /// A request that got no answer, or a refusal.
@@ -66,7 +69,12 @@ impl tower_service::Service<Request<tonic::body::Body>> for Channel {
 impl ControlClient {
     /// Of the processes at `addresses`.
     pub fn new(runtime: Runtime, trust: Trust, addresses: Vec<HostPort>) -> Self {
-        Self { runtime, trust, addresses }
+        Self { runtime, trust, addresses, answer_within: ANSWER }
+    }
+
+    /// The same for requests that take long.
+    pub fn patient(self) -> Self {
+        Self { answer_within: LONG_ANSWER, ..self }
     }
 
     /// Asks one after the other until one has answered. `ask` must be idempotent: an answer may get lost.
@@ -111,8 +119,8 @@ impl ControlClient {
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let client = self.connect(address).await.map_err(Status::unavailable)?;
-        let late = |_| Status::unavailable(format!("no answer within {ANSWER:?}"));
-        let answer = self.runtime.timeout(ANSWER, ask(client)).await.map_err(late)?;
+        let late = |_| Status::unavailable(format!("no answer within {:?}", self.answer_within));
+        let answer = self.runtime.timeout(self.answer_within, ask(client)).await.map_err(late)?;
         answer.map(tonic::Response::into_inner)
     }
 

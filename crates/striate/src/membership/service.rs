@@ -1,4 +1,4 @@
-//! The listening end: a control process admits sites, hears gateways, and lets operators see and drain sites.
+//! The listening end: a control process admits sites, hears gateways, and lets operators see, drain and retire sites.
 //!
 //! A connection is refused in its handshake unless its peer is a site, a gateway or an operator; what each of them may ask is
 //! checked by request. Handshakes, connections, requests and their sizes are bounded, and idle connections end.
@@ -19,7 +19,7 @@ use striate_control::{
 use striate_core::{ClusterId, Formats, SiteId};
 use striate_meta::{MetaStore, records};
 use striate_runtime::{Instant, Runtime};
-use striate_site::RuntimeExecutor;
+use striate_site::{RuntimeExecutor, Site as _};
 use striate_trust::{PeerName, Role, Trust};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -31,9 +31,10 @@ use super::messages::cluster_control_server::{ClusterControl, ClusterControlServ
 use super::messages::show_access_reply::{Gateway, HotBlock};
 use super::messages::{
     ListSitesReply, ListSitesRequest, RegisterMemoryReply, RegisterMemoryRequest, RegisterReply,
-    RegisterRequest, ReportAccessReply, ReportAccessRequest, SetDrainingReply, SetDrainingRequest,
-    ShowAccessReply, ShowAccessRequest, Site,
+    RegisterRequest, ReportAccessReply, ReportAccessRequest, RetireSiteReply, RetireSiteRequest,
+    SetDrainingReply, SetDrainingRequest, ShowAccessReply, ShowAccessRequest, Site,
 };
+use crate::remote_sites::SiteAddress;
 
 /// Who has business with a control process.
 const CALLERS: &[Role] = &[Role::Site, Role::Gateway, Role::Admin];
@@ -49,6 +50,8 @@ const MAX_STREAMS: u32 = 8;
 const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
 /// So many of the hottest blocks are shown at most.
 const MOST_HOTTEST: usize = 1_000;
+/// A site that is asked whether it is there must answer within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Longest rack label or address, in bytes.
 const MAX_TEXT_LEN: usize = 256;
 
@@ -57,7 +60,7 @@ const MAX_TEXT_LEN: usize = 256;
 pub struct ControlService {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
-    cluster: ClusterId,
+    trust: Trust,
     access: GatheredAccess,
 }
 
@@ -138,14 +141,13 @@ fn hottest(access: &GatheredAccess, now: Instant, most: usize) -> Vec<HotBlock> 
 }
 
 impl ControlService {
-    /// Over the metadata of a cluster; what gateways report goes into `access`.
-    pub fn new(
-        runtime: Runtime,
-        meta: Arc<dyn MetaStore>,
-        cluster: ClusterId,
-        access: GatheredAccess,
-    ) -> Self {
-        Self { runtime, meta, cluster, access }
+    /// Over the metadata of the cluster that `trust` belongs to; what gateways report goes into `access`.
+    pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, access: GatheredAccess) -> Self {
+        Self { runtime, meta, trust, access }
+    }
+
+    fn id(&self) -> ClusterId {
+        self.trust.own_name().cluster
     }
 
     fn members(&self) -> Members<'_> {
@@ -156,8 +158,14 @@ impl ControlService {
         self.members().sites().await.map_err(|error| refusal(error.into()))
     }
 
+    /// Whether a site answers.
+    async fn is_here(&self, site: &records::Site) -> bool {
+        let client = SiteAddress::from(site).connect(&self.runtime, &self.trust);
+        matches!(self.runtime.timeout(ANSWER_WITHIN, client.status()).await, Ok(Ok(_)))
+    }
+
     /// Serves until `shutdown` completes; requests under way then are cut off, and asked again elsewhere.
-    pub async fn serve(self, listener: TcpListener, trust: Trust, shutdown: impl Future<Output = ()> + Send) {
+    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()> + Send) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut shutdown = pin!(shutdown);
         loop {
@@ -167,9 +175,9 @@ impl ControlService {
             };
             match (accepted, Arc::clone(&places).try_acquire_owned()) {
                 (Ok((stream, _)), Ok(place)) => {
-                    let (this, trust) = (self.clone(), trust.clone());
+                    let this = self.clone();
                     self.runtime.spawn(async move {
-                        let life = this.runtime.timeout(CONNECTION_LIFE, this.converse(stream, trust)).await;
+                        let life = this.runtime.timeout(CONNECTION_LIFE, this.converse(stream)).await;
                         drop((life, place));
                     });
                 }
@@ -184,8 +192,8 @@ impl ControlService {
         }
     }
 
-    async fn converse(&self, stream: TcpStream, trust: Trust) {
-        let admitted = self.runtime.timeout(HANDSHAKE, trust.accept(stream, CALLERS)).await;
+    async fn converse(&self, stream: TcpStream) {
+        let admitted = self.runtime.timeout(HANDSHAKE, self.trust.accept(stream, CALLERS)).await;
         let (stream, peer) = match admitted {
             Ok(Ok(admitted)) => admitted,
             Ok(Err(error)) => return tracing::warn!(%error, "a peer was not admitted"),
@@ -217,7 +225,7 @@ impl ClusterControl for ControlService {
     ) -> Result<Response<RegisterReply>, Status> {
         let peer = peer(&request, Role::Site)?;
         let request = request.into_inner();
-        let cluster = self.members().cluster(self.cluster).await.map_err(refusal)?;
+        let cluster = self.members().cluster(self.id()).await.map_err(refusal)?;
         let reads = Formats::from_numbers(request.record_format, request.chunk_format);
         if !reads.covers(cluster.formats()) {
             return Err(Status::failed_precondition(format!(
@@ -261,7 +269,7 @@ impl ClusterControl for ControlService {
         request: tonic::Request<ListSitesRequest>,
     ) -> Result<Response<ListSitesReply>, Status> {
         peer(&request, Role::Admin)?;
-        let cluster = self.members().cluster(self.cluster).await.map_err(refusal)?;
+        let cluster = self.members().cluster(self.id()).await.map_err(refusal)?;
         let sites = self.sites().await?.into_iter().map(message).collect();
         Ok(Response::new(ListSitesReply { sites, profile: cluster.profile }))
     }
@@ -275,6 +283,22 @@ impl ClusterControl for ControlService {
         self.members().set_draining(SiteId(site), draining).await.map_err(refusal)?;
         tracing::info!(site, draining, admin = admin.name, "an operator has changed a site's state");
         Ok(Response::new(SetDrainingReply {}))
+    }
+
+    async fn retire_site(
+        &self,
+        request: tonic::Request<RetireSiteRequest>,
+    ) -> Result<Response<RetireSiteReply>, Status> {
+        let admin = peer(&request, Role::Admin)?;
+        let site = SiteId(request.into_inner().site);
+        let known = self.sites().await?.into_iter().find(|known| known.id == site.0);
+        let answers = match &known {
+            Some(known) => self.is_here(known).await,
+            None => false,
+        };
+        self.members().retire(site, answers).await.map_err(refusal)?;
+        tracing::info!(%site, admin = admin.name, "an operator has retired a site");
+        Ok(Response::new(RetireSiteReply {}))
     }
 
     async fn report_access(

@@ -40,7 +40,7 @@ fn words(words: &[&str]) -> Vec<String> {
 pub struct TestCluster {
     root: tempfile::TempDir,
     pub runtime: Runtime,
-    meta: Arc<dyn MetaStore>,
+    pub meta: Arc<dyn MetaStore>,
     control: HostPort,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -140,7 +140,7 @@ impl TestCluster {
         identify(&self.runtime, &self.path(name), role).unwrap()
     }
 
-    async fn client(&self, role: Role, name: &str) -> ControlClient {
+    pub async fn client(&self, role: Role, name: &str) -> ControlClient {
         ControlClient::new(self.runtime.clone(), self.trust(role, name).await, vec![self.control.clone()])
     }
 
@@ -360,7 +360,7 @@ async fn control_refuses_what_a_role_has_no_right_to() {
 }
 
 /// As a control process of release 0.1 would have made it.
-async fn put_old_formats_in_force(meta: &Arc<dyn MetaStore>) {
+pub async fn put_old_formats_in_force(meta: &Arc<dyn MetaStore>) {
     let row = meta.get(&keys::cluster()).await.unwrap().unwrap();
     let mut record: records::Cluster = row.record().unwrap();
     (record.record_format, record.chunk_format) = (0, 0);

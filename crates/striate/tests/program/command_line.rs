@@ -80,6 +80,7 @@ fn the_documented_commands_parse() {
         "striate control --metadata etcd://e1/striate --identity c1 --profile rs(4,2)",
         "striate admin site list --control c1:9300 --identity a",
         "striate admin site drain 3 --control c1:9300 --identity a",
+        "striate admin site retire 3 --control c1:9300 --identity a",
         "striate bench --bucket b --workload ycsb-b --objects 10000 --size 100KB --load --verify",
         "striate bench --bucket b --workload pages --size-scale 0.1 --rate 20 --duration 5 --warm-up 1 --clean",
         "striate bench --bucket b --workload trace --trace t.csv.gz --time-scale 10 --preload all",

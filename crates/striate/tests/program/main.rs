@@ -6,6 +6,7 @@ mod command_line;
 mod configuration;
 mod explain;
 mod packing;
+mod retiring;
 mod spans;
 mod start_matrix;
 mod upgrade;
