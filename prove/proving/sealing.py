@@ -405,18 +405,20 @@ def wait_for_fewer(count, pause_s=1):
 
 def wait_for_garbage(cluster):
     """Until what nothing names has been removed, no chunk is on its way to level sites, and sites have said so."""
-    before, deadline = None, time.monotonic() + PATIENCE_S
+    before = deadline = None
     while True:
         left = wait_for_fewer(lambda: cluster.count_rows(rows.GARBAGE))
         if left:
             raise RuntimeError(f"{left} rows of garbage are left, and have not become fewer for {PATIENCE_S} s")
+        # Only from now on: the more was packed, the longer its garbage takes.
+        deadline = deadline or time.monotonic() + PATIENCE_S
         time.sleep(15)
         now = cluster.payload()
         # A chunk that has moved is there twice until its old place is garbage, and removed.
         if now == before and not cluster.count_rows(rows.GARBAGE):
             return
         if time.monotonic() > deadline:
-            raise RuntimeError(f"sites have not come to rest within {PATIENCE_S} s")
+            raise RuntimeError(f"sites have not come to rest within {PATIENCE_S} s after the garbage was gone")
         before = now
 
 

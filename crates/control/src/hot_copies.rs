@@ -236,9 +236,15 @@ async fn narrow_again(stripes: &Stripes, known: &Known, plan: &CopyPlan) -> Resu
     let has_cooled = |id: &StripeId| plan.drop.iter().any(|(of, _)| of == id);
     let stays_hot =
         |(id, record): &(&StripeId, &Stripe)| record.dropped && !record.copies.is_empty() && !has_cooled(id);
-    for (&id, _) in known.iter().filter(stays_hot).take(MADE_AT_ONCE) {
+    let mut made = 0;
+    // Those that may not have them yet, as two of their chunks are on one site, must not keep others from theirs.
+    for (&id, _) in known.iter().filter(stays_hot) {
         if stripes.narrow_again(id).await? {
             tracing::info!(stripe = %id, "what is sealed has become hot and gets its own parities again");
+            made += 1;
+        }
+        if made == MADE_AT_ONCE {
+            break;
         }
     }
     Ok(())
