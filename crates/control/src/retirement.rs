@@ -23,7 +23,7 @@ use crate::members::{MAX_ATTEMPTS, Members, MembersError};
 use crate::named::Named;
 use crate::upgrade::{FinalizeError, Gate};
 
-/// A site counts as open again so long after whoever closed it has died.
+/// A site is open again this long after the process that closed it has died.
 const CLOSED_FOR: Duration = Duration::from_secs(60);
 
 impl Members<'_> {
@@ -115,7 +115,7 @@ impl Members<'_> {
         Err(MembersError::Conflict)
     }
 
-    /// Whoever has written the rows of a set with this site, and relies on that, commits nothing under it any more.
+    /// Fences writers that rely on having written the rows of a set with this site: their commits fail from now on.
     async fn fence(&self, site: SiteId) -> Result<(), MembersError> {
         let sets = self.rows(&keys::placements(site)).await?;
         let numbers: Vec<u64> = sets.iter().filter_map(|row| keys::placement_number(&row.key)).collect();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that are written or read between two looks at what the process takes.
 const LOOK_EVERY: u64 = 1 << 20;
-/// What was taken is forgotten by this part at each look, so that what swells and shrinks does not evict every time.
+/// A peak decays by this part at each look, so that memory that comes and goes does not evict each time.
 const FORGOTTEN_PART: u64 = 64;
 
 /// How much the process has grown beside the pages of a cache, since that was made: buffers of requests, what the allocator keeps,

@@ -22,7 +22,7 @@ use striate_runtime::Instant;
 use super::writes::Writes;
 use crate::error::StripeError;
 
-/// Sets of sites that are remembered; when there are more, they are remembered anew.
+/// Most sets of sites that are remembered; one more, and all are forgotten.
 const MOST_PLACEMENTS: usize = 1 << 16;
 /// Rows of a set that are written together.
 const BATCH: usize = 64;
