@@ -11,11 +11,11 @@
 use bytes::Bytes;
 use striate_core::{ClusterId, Formats, NeedsNewerProgram, Profile, SiteId};
 use striate_meta::records::{self, Cluster, Site, site::State};
-use striate_meta::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, TxId, keys};
+use striate_meta::{Commit, MetaError, MetaStore, Row, Transaction, TxId, keys};
 use striate_runtime::Runtime;
 
-/// Rows of one scan.
-const PAGE: usize = 1_000;
+use crate::rows::Rows;
+
 /// Attempts of an optimistic change.
 pub(crate) const MAX_ATTEMPTS: u32 = 64;
 
@@ -157,16 +157,11 @@ impl<'a> Members<'a> {
 
     /// All rows with a prefix.
     pub(crate) async fn rows(&self, prefix: &[u8]) -> Result<Vec<Row>, MetaError> {
-        let (mut range, mut all) = (ScanRange::prefix(prefix), Vec::new());
-        loop {
-            let page = self.meta.scan(range.clone(), PAGE).await?;
-            let next = page.last().filter(|_| page.len() == PAGE).map(|last| [&last.key[..], b"\0"].concat());
+        let (mut rows, mut all) = (Rows::with_prefix(prefix), Vec::new());
+        while let Some(page) = rows.next_in(self.meta).await? {
             all.extend(page);
-            match next {
-                Some(next) => range.start = next.into(),
-                None => return Ok(all),
-            }
         }
+        Ok(all)
     }
 
     /// Admits a site, or takes note of what has changed of one that is known. Answers its number.

@@ -13,6 +13,7 @@ use striate_meta::{MetaError, ScanRange, keys};
 use striate_stripe::own_locations;
 
 use crate::members::Members;
+use crate::rows::Rows;
 
 /// Sets whose stripes are asked for at the same time.
 const WALKED_AT_ONCE: usize = 32;
@@ -24,7 +25,7 @@ const MOST: usize = 1_000;
 /// What is on a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Stripes that have a chunk there, [`MOST`] or more of them.
+    /// Stripes that have a chunk there, counted up to about [`MOST`].
     stripes: usize,
     /// Stripes that have a copy of a chunk there.
     copied: usize,
@@ -48,11 +49,13 @@ impl Named {
             asked.try_filter(|(_, used)| std::future::ready(*used)).try_collect().await?;
         let mut named = Self::default();
         for (number, _) in used {
-            let rows = members.rows(&keys::reverses(number)).await?;
-            let ids = rows.iter().filter_map(|row| keys::reverse_stripe(&row.key)).collect();
-            named.stripes += count_those(members, ids, |stripe| has_chunk(stripe, site)).await?;
-            if named.stripes >= MOST {
-                return Ok(named);
+            let mut rows = Rows::with_prefix(&keys::reverses(number));
+            while let Some(page) = rows.next_in(members.meta).await? {
+                let ids = page.iter().filter_map(|row| keys::reverse_stripe(&row.key)).collect();
+                named.stripes += count_those(members, ids, |stripe| has_chunk(stripe, site)).await?;
+                if named.stripes >= MOST {
+                    return Ok(named);
+                }
             }
         }
         let copied = members.rows(keys::COPIES).await?;
@@ -73,7 +76,7 @@ impl Named {
     }
 }
 
-/// How many of these stripes are as `is_so` says. Beyond [`MOST`] it counts no further.
+/// How many of these stripes satisfy `is_so`. Beyond [`MOST`] it counts no further.
 async fn count_those(
     members: &Members<'_>,
     ids: Vec<StripeId>,

@@ -59,7 +59,7 @@ struct Job<'a> {
     owed: Option<Revision>,
     /// Every chunk was verified: then it is known whether the stripe is whole.
     is_examined: bool,
-    /// Its own parities, and with them its own rule, go with what this round rebuilds.
+    /// If this round rebuilds a member, the stripe drops its own parities, and its own rule binds no more.
     gives_up_parities: bool,
 }
 
@@ -319,9 +319,9 @@ impl<'a> Job<'a> {
         self.change.is_bound_by_rule() && !(self.gives_up_parities && is_member)
     }
 
-    /// Whether the stripe is to give up its own parities, or those that it was to have again: no lost member may go to any site to which its
-    /// wide stripe lets it, since the stripe's own rule binds, and would lack there for good. Only where each of its data chunks is protected
-    /// as well by a wide stripe.
+    /// Whether the stripe is to give up its own parities, or those it was to get back: its own rule bars every site to which wide stripes
+    /// would let its lost members go, so they would be missing for good. Only where each of its data chunks is protected as well by a wide
+    /// stripe.
     async fn may_give_up_parities(&self, learned: &Learned) -> Result<bool, StripeError> {
         // What has refused a chunk may take it another time.
         let is_stuck = self.lost_members().next().is_some()
@@ -337,18 +337,36 @@ impl<'a> Job<'a> {
             let Some((wide, _)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
                 return Ok(false);
             };
-            let is_other = |at: &usize| {
-                let member = wide.record.members.get(*at);
-                member.is_none_or(|member| member.stripe.as_ref() != self.change.id.to_bytes())
-            };
-            let n = wide.code.n();
-            let cannot_be_had = |at: &usize| self.cost_in(&wide, *at, n, learned).is_none();
-            let lacking = (0..n).filter(is_other).filter(cannot_be_had).count();
-            if lacking + bears > wide.code.tolerance() {
+            if self.lacking_in(&wide, learned).await? + bears > wide.code.tolerance() {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// How many chunks a wide stripe lacks once this round has made one again. A stripe in debt may lack any of its chunks.
+    async fn lacking_in(&self, wide: &OpenedStripe, learned: &Learned) -> Result<usize, StripeError> {
+        let owner = |at: usize| match wide.record.members.get(at) {
+            Some(member) => <[u8; 16]>::try_from(member.stripe.as_ref()).ok().map(StripeId::from_bytes),
+            None => Some(wide.id),
+        };
+        let n = wide.code.n();
+        let owners: BTreeSet<StripeId> = (0..n).filter_map(owner).collect();
+        let debts: Vec<_> = owners.iter().copied().map(keys::debt).collect();
+        let rows = self.stripes.meta().get_many(&debts).await?;
+        let owing: BTreeSet<StripeId> =
+            owners.into_iter().zip(rows).filter_map(|(id, row)| row.map(|_| id)).collect();
+        // Of several only one is made in a round, and then the parities are gone: the others lack there.
+        let mut lost = self.lost_members();
+        let made = lost.next().filter(|_| lost.next().is_none());
+        let is_lacking = |at: usize| {
+            let is_own = owner(at) == Some(self.change.id);
+            let index = wide.record.members.get(at).map(|member| member.index as usize);
+            let is_in_debt = !is_own && owner(at).is_some_and(|id| owing.contains(&id));
+            let is_made = is_own && index.is_some() && index == made;
+            !is_made && (is_in_debt || self.cost_in(wide, at, n, learned).is_none())
+        };
+        Ok((0..n).filter(|&at| is_lacking(at)).count())
     }
 
     /// Sites that take chunks, and to which the wide stripes of the lost ones let them go.

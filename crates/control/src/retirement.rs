@@ -5,7 +5,7 @@
 //! ([`striate_meta::keys::closed`]), and the own rows of its sets are removed, which every commit that names a stripe under a set
 //! requires. What was not committed before that never is, and what was is found.
 //!
-//! The row of a retired site stays, as a tombstone. By it the disk is refused that comes back: its chunks are as old as the day it went,
+//! The row of a retired site stays, as a tombstone. Because of it a disk that comes back is refused: its chunks are as old as the day it went,
 //! and what was deleted since would be there again. Garbage does not wait for the site. And should a program that knows no closed sites
 //! name it all the same, repair takes the chunk for lost and rebuilds it.
 //!
@@ -41,7 +41,7 @@ impl Members<'_> {
             State::Active | State::Draining => {}
         }
         self.refuse_old_programs().await?;
-        // Nobody's writes are sent back for a site that is plainly in use.
+        // First without closing it, so that no writes are sent back for a site that is plainly in use.
         self.refuse_named(site, answers).await?;
         let lease = self.meta.grant_lease(CLOSED_FOR).await?.id;
         let retired = self.retire_under(site, &row, lease, answers).await;
@@ -102,7 +102,7 @@ impl Members<'_> {
         for _ in 0..MAX_ATTEMPTS {
             let (row, mut closed) = self.closed_sites().await?;
             if let Some(other) = closed.sites.iter().find(|closed| closed.site == site.0)
-                && self.meta.is_alive(LeaseId(other.lease)).await?
+                && other.is_closed(self.meta).await?
             {
                 return Err(MembersError::Conflict);
             }

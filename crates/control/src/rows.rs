@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::{BufMut, Bytes, BytesMut};
 use striate_core::SiteId;
 use striate_meta::records::{self, site::State};
-use striate_meta::{Row, ScanRange, keys};
+use striate_meta::{MetaError, MetaStore, Row, ScanRange, keys};
 use striate_stripe::{StripeError, Stripes};
 
 const PAGE: usize = 1_000;
@@ -27,10 +27,15 @@ impl Rows {
 
     /// The next page; `None` after the last.
     pub(crate) async fn next(&mut self, stripes: &Stripes) -> Result<Option<Vec<Row>>, StripeError> {
+        Ok(self.next_in(&**stripes.meta()).await?)
+    }
+
+    /// The same of a metadata store.
+    pub(crate) async fn next_in(&mut self, meta: &dyn MetaStore) -> Result<Option<Vec<Row>>, MetaError> {
         if self.done {
             return Ok(None);
         }
-        let rows = stripes.meta().scan(self.range.clone(), PAGE).await?;
+        let rows = meta.scan(self.range.clone(), PAGE).await?;
         self.done = rows.len() < PAGE;
         if let Some(last) = rows.last() {
             self.range.start = successor(&last.key);

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use prost::Message;
 use striate_core::{Formats, StorageClass};
 
-use crate::store::{MetaError, Row};
+use crate::store::{LeaseId, MetaError, MetaStore, Row};
 
 #[allow(missing_docs, reason = "documented in proto/records.proto")]
 mod v1 {
@@ -143,6 +143,16 @@ impl Record for UploadPart {
     /// 2 with blocks in memory, which older programs would take for none.
     fn needs(&self) -> u8 {
         if matches!(self.body, Some(upload_part::Body::Memory(_))) { 2 } else { 1 }
+    }
+}
+
+impl ClosedSite {
+    /// Whether the site is closed still: it is retired, or whoever is about to retire it lives.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn is_closed(&self, meta: &dyn MetaStore) -> Result<bool, MetaError> {
+        Ok(self.lease == 0 || meta.is_alive(LeaseId(self.lease)).await?)
     }
 }
 

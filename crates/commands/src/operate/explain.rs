@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use striate_client::{ObjectExplained, ReadExplained};
-use striate_stripe::{BlockExplained, OptionExplained, OptionKind, QueryExplained, SiteExplained};
+use striate_stripe::{
+    BlockExplained, ChunkChoice, OptionExplained, OptionKind, QueryExplained, SiteExplained,
+};
 
 use super::report::{cells, table};
 use crate::admin::messages::{ElsewhereExplained, Explained};
@@ -57,7 +59,13 @@ fn of_read(explained: &ReadExplained) -> String {
 
 fn summary(explained: &ReadExplained) -> String {
     let query = &explained.query;
-    let read = |block: &BlockExplained| block.chunks.iter().filter(|chunk| chunk.choice.is_read()).count();
+    let count = |counts: fn(ChunkChoice) -> bool| {
+        query.blocks.iter().flat_map(|block| &block.chunks).filter(|chunk| counts(chunk.choice)).count()
+    };
+    let computed = match count(|choice| choice == ChunkChoice::Computed) {
+        0 => String::new(),
+        chunks => format!(", {chunks} computed from wide stripes, of which the cost says nothing"),
+    };
     let asked = query.sites.iter().filter(|site| site.chunks_read > 0).count();
     let quality = match query.gap {
         gap if gap < 1e-9 => "no plan costs less".to_owned(),
@@ -66,13 +74,13 @@ fn summary(explained: &ReadExplained) -> String {
         }
     };
     format!(
-        "policy {}: {} blocks of {} objects, {} chunks from {asked} sites\n\
+        "policy {}: {} blocks of {} objects, {} chunks from {asked} sites{computed}\n\
          cost {:.2}; {quality}\n\
          looked up in {:.0} µs, planned in {:.1} µs\n",
         query.policy,
         query.blocks.len(),
         explained.objects.len(),
-        query.blocks.iter().map(read).sum::<usize>(),
+        count(ChunkChoice::is_read),
         query.cost,
         query.metadata_us,
         query.planning_us,
@@ -170,7 +178,7 @@ fn of_block(number: usize, block: &BlockExplained) -> impl Iterator<Item = Vec<S
 
 #[cfg(test)]
 mod tests {
-    use striate_stripe::{ChunkChoice, ChunkExplained, CostPart, ExtentExplained};
+    use striate_stripe::{ChunkExplained, CostPart, ExtentExplained};
 
     use super::*;
 

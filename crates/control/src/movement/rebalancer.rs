@@ -144,7 +144,7 @@ impl Rebalancer {
                         patience.note(chunks > 0 || self.progress().givers.is_empty());
                         is_fruitful = chunks > 0;
                         if is_fruitful {
-                            tracing::info!(chunks, "moved chunks off full or drained sites");
+                            tracing::info!(chunks, "moved chunks off drained sites, or to level sites");
                         }
                     }
                     Err(error) => tracing::warn!(%error, "chunks are moved to other sites later"),

@@ -14,7 +14,7 @@ use striate_core::{Layout, SiteId};
 use striate_meta::records::Stripe;
 use striate_meta::{ScanRange, keys};
 use striate_site::Site;
-use striate_stripe::{Packer, file_of, is_hole, wide_of};
+use striate_stripe::{ChunkChoice, Packer, file_of, is_hole, wide_of};
 
 use crate::cluster::{Cluster, OneShot, content, go_on};
 use crate::sealing::WIDE;
@@ -273,4 +273,30 @@ async fn any_rack_may_be_lost_also_once_it_is_known_to_be() {
         lost().for_each(|site| *site.down.lock() = false);
         large.cluster.runtime.sleep(Duration::from_secs(60)).await;
     }
+}
+
+/// Of sealed stripes what a lost site had is computed and the other data chunks are read, and `explain` says so.
+#[tokio::test(start_paused = true)]
+async fn what_is_computed_from_wide_stripes_is_explained() {
+    let large = Large::start().await;
+    large.seal().await;
+    large.collect().await;
+    let lost = &large.cluster.sites[3];
+    *lost.down.lock() = true;
+    // The first reads learn of the loss.
+    large.assert_reads().await;
+    let objects: Vec<(String, String)> =
+        large.objects.keys().map(|key| (BUCKET.to_owned(), key.clone())).collect();
+    let query = large.cluster.client.explain(&objects, None).await.unwrap().query;
+    let (mut computed, mut read) = (0, 0);
+    for block in &query.blocks {
+        let data = || block.chunks.iter().take(block.data_chunks);
+        let of_sealed = data().filter(|chunk| chunk.choice == ChunkChoice::Computed).count();
+        computed += of_sealed;
+        if of_sealed > 0 {
+            assert!(data().all(|chunk| (chunk.site == lost.id().0) != chunk.choice.is_read()), "{block:?}");
+            read += block.chunks.iter().filter(|chunk| chunk.choice.is_read()).count();
+        }
+    }
+    assert!(computed > 0 && read == 3 * computed, "{computed} of a code with four data chunks, {read} read");
 }

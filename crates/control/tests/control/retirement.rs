@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::channel::oneshot;
 use futures::future::join;
 use striate_client::{ClientError, PutBody};
-use striate_control::{Members, MoveOutcome, Rebalancer, heal, move_chunk};
+use striate_control::{Members, MembersError, MoveOutcome, Rebalancer, heal, move_chunk};
 use striate_core::{Formats, SiteId};
 use striate_meta::records::{self, site::State};
 use striate_meta::{MetaStore, Row, ScanRange, keys};
@@ -210,6 +210,25 @@ async fn a_put_that_is_committed_just_before_keeps_the_site() {
     assert_eq!(state(&cluster, site).await, State::Active);
     let closed = cluster.meta.get(&keys::closed()).await.unwrap().unwrap();
     assert_eq!(closed.record::<records::ClosedSites>().unwrap().sites, [], "it is open again");
+}
+
+/// Of two who retire a site, one is done between the other's look at its row and the mark that closes it.
+#[tokio::test(start_paused = true)]
+async fn a_site_that_somebody_else_has_retired_meanwhile_stays_closed() {
+    let mut cluster = filled().await;
+    cluster.add(9).await;
+    let site = SiteId(9);
+    let store = DyingStore::new(Arc::clone(&cluster.meta));
+    let (runtime, meta) = (cluster.runtime.clone(), Arc::clone(&cluster.meta));
+    let happens = Box::pin(async move {
+        Members::new(&runtime, meta.as_ref()).retire(site, false).await.unwrap();
+    });
+    *store.after_get.lock() = Some((keys::site(site), happens));
+    let refused = members(&cluster, store.as_ref()).retire(site, false).await;
+    assert!(matches!(refused, Err(MembersError::Conflict)), "{refused:?}");
+    assert_eq!(state(&cluster, site).await, State::Retired);
+    let sites: Vec<SiteId> = (4..10).map(SiteId).collect();
+    assert!(cluster.client.stripes().ensure_placement(&sites).await.is_err(), "it is closed");
 }
 
 /// Whoever retires the site dies at any of its steps: afterwards it is retired, or is as it was.

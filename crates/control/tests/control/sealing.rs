@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use bytes::Bytes;
+use striate_control::absence::Absent;
+use striate_control::repair_pace::RepairPace;
 use striate_control::{
-    PackOptions, SealOptions, SealReport, collect_abandoned, heal, move_chunk, pack_bucket, resume_wide,
-    seal_bucket, verify,
+    PackOptions, SealOptions, SealReport, collect_abandoned, heal, move_chunk, pack_bucket, repair_stripe,
+    resume_wide, seal_bucket, verify,
 };
 use striate_core::{ChunkId, RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe, WideState};
@@ -184,6 +187,42 @@ impl Sealing {
             }
         }
         found.unwrap()
+    }
+
+    /// Sites that are lost so that both of these members of a stripe are, neither may go anywhere, no wide stripe of the stripe lacks more
+    /// than three chunks beside its own members, and one as many and such a member.
+    async fn with_one_member_too_many(&self, record: &Stripe, lost: [usize; 2]) -> Option<BTreeSet<SiteId>> {
+        let racks = self.racks();
+        let mut wides = Vec::new();
+        for index in 0..4 {
+            wides.push(self.record(wide_of(&record.locations[index]).unwrap().0).await);
+        }
+        let holders: BTreeSet<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
+        let mut gone: BTreeSet<SiteId> = lost.iter().map(|&of| SiteId(record.locations[of].site)).collect();
+        for &of in &lost {
+            let rack = &racks[&SiteId(record.locations[of].site)];
+            let is_free = |site: &&SiteId| {
+                racks[*site] == *rack && wides[of].locations.iter().all(|at| at.site != site.0)
+            };
+            gone.extend(racks.keys().filter(is_free).filter(|site| !holders.contains(site)));
+        }
+        let all: Vec<SiteId> = racks.keys().copied().filter(|site| !holders.contains(site)).collect();
+        let lacking = |of: usize, gone: &BTreeSet<SiteId>| {
+            let own = SiteId(record.locations[of].site);
+            wides[of]
+                .locations
+                .iter()
+                .filter(|at| at.site != own.0 && gone.contains(&SiteId(at.site)))
+                .count()
+        };
+        for (one, two) in all.iter().flat_map(|one| all.iter().map(move |two| (*one, *two))) {
+            let gone: BTreeSet<SiteId> = gone.iter().copied().chain([one, two]).collect();
+            let counts: Vec<usize> = (0..4).map(|of| lacking(of, &gone)).collect();
+            if counts.iter().all(|&count| count <= 3) && lost.iter().any(|&of| counts[of] == 3) {
+                return Some(gone);
+            }
+        }
+        None
     }
 
     pub async fn heal(&self) {
@@ -436,6 +475,50 @@ async fn what_is_narrow_again_is_rebuilt_where_its_wide_stripe_leaves_one_site()
         sealing.assert_whole().await;
         sealing.assert_reads().await;
     }
+}
+
+/// Where its wide stripes lack more already than they may, the stripe's own parities are what its chunks are rebuilt from: they stay.
+#[tokio::test(start_paused = true)]
+async fn parities_stay_where_wide_stripes_lack_too_much_already() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let (id, index, [site, _], free) = sealing.with_one_way_out().await;
+    for gone in free {
+        let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
+        sealing.cluster.retire(at).await;
+        sealing.heal().await;
+    }
+    let stripes = sealing.cluster.client.stripes().clone();
+    assert!(stripes.narrow_again(id).await.unwrap());
+    sealing.heal().await;
+    let record = sealing.record(id).await;
+    let (wide, _) = wide_of(&record.locations[(index + 1) % 4]).unwrap();
+    let repair = async |gone: BTreeSet<SiteId>| {
+        let absent = Absent { gone, awaited: BTreeSet::new() };
+        repair_stripe(&stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap()
+    };
+    // What is known to be damaged there counts as well.
+    let mut tx = stripes.transaction();
+    tx.put(keys::debt(wide), Bytes::new());
+    assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+    let outcome = repair(BTreeSet::from([site])).await;
+    assert_eq!((outcome.chunks, outcome.still_lost), (0, 1), "{outcome:?}");
+    let mut tx = stripes.transaction();
+    tx.delete(keys::debt(wide));
+    assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+    // A member that stays lost this time would have its wide stripe alone.
+    let mut tried = 0;
+    for other in (0..4).filter(|&other| other != index) {
+        let Some(gone) = sealing.with_one_member_too_many(&record, [index, other]).await else { continue };
+        let outcome = repair(gone).await;
+        assert_eq!((outcome.chunks, outcome.still_lost), (0, 2), "{outcome:?}");
+        assert_eq!(sealing.record(id).await, record);
+        tried += 1;
+    }
+    assert!(tried > 0, "no sites are such that a wide stripe lacks three others");
+    let outcome = repair(BTreeSet::from([site])).await;
+    assert!(outcome.is_whole() && sealing.record(id).await.dropped, "{outcome:?}");
 }
 
 /// And of a dead one, which must be whole before it can leave.

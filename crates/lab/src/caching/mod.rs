@@ -10,6 +10,7 @@
 //! - [`catalogue`]: blocks, their popularity, and where their splits or copies are.
 //! - [`simulation`]: clients and their reads.
 //! - [`figures`]: the paper's figures.
+//! - [`theorems`]: what the paper proves, drawn at random.
 //!
 //! There is no memory in it that fills: all blocks are cached, as in the paper.
 
@@ -17,6 +18,7 @@ pub mod catalogue;
 pub mod figures;
 pub mod network;
 pub mod simulation;
+pub mod theorems;
 
 #[cfg(test)]
 mod tests;

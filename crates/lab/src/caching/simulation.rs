@@ -44,6 +44,8 @@ pub struct Seen {
     /// λ over the oracle, in percent: what the most loaded server sent, over what each would have sent had nothing superfluous been
     /// read and all servers been loaded alike.
     pub imbalance: f64,
+    /// The share of reads that took as long as a flow that stalls, or longer.
+    pub late: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,6 +125,8 @@ struct Simulation<'a> {
     asked: Vec<(f64, f64)>,
     useful: f64,
     reads: u64,
+    /// Of these, as many as took as long as a flow that stalls.
+    late: u64,
     latencies: Latencies,
 }
 
@@ -145,6 +149,7 @@ pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> Seen {
         asked: vec![(0.0, 0.0); setting.servers],
         useful: 0.0,
         reads: 0,
+        late: 0,
         latencies: Latencies::default(),
     };
     simulation.begin();
@@ -176,7 +181,7 @@ impl Simulation<'_> {
     /// What was counted until now does not count.
     fn forget(&mut self) {
         self.sent.fill(0.0);
-        (self.useful, self.reads, self.latencies) = (0.0, 0, Latencies::default());
+        (self.useful, self.reads, self.late, self.latencies) = (0.0, 0, 0, Latencies::default());
     }
 
     fn run_until(&mut self, reads: u64) {
@@ -387,6 +392,7 @@ impl Simulation<'_> {
     fn end(&mut self, request: usize) {
         let Request { client, began, .. } = self.requests[request];
         self.latencies.record(Duration::from_secs_f64(self.now - began));
+        self.late += u64::from(self.now - began >= self.setting.stall_s);
         self.useful += self.setting.block_bytes;
         self.reads += 1;
         let think = -self.setting.think_s * (1.0 - self.rng.random::<f64>()).ln();
@@ -405,6 +411,7 @@ impl Simulation<'_> {
             p99_ms: ms(99.0),
             p999_ms: ms(99.9),
             imbalance: 100.0 * (most / oracle - 1.0),
+            late: self.late as f64 / self.reads as f64,
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::args::CachingArgs;
 use crate::caching::figures::{self, Extent, Point};
 use crate::caching::simulation::Seen;
+use crate::caching::theorems::{self, Drawn};
 use crate::failure::{Failure, Outcome};
 
 /// All that came out.
@@ -14,6 +15,7 @@ use crate::failure::{Failure, Outcome};
 struct Figures {
     points: Vec<Point>,
     writes: Vec<figures::Write>,
+    theorems: Vec<Drawn>,
 }
 
 /// Runs the figures of EC-Cache and prints what came out.
@@ -39,10 +41,10 @@ pub(super) fn run(args: &CachingArgs) -> Outcome {
             println!("{}", row(point));
         }
     });
-    let all = Figures { points, writes: figures::writes() };
+    let all = Figures { points, writes: figures::writes(), theorems: theorems::all() };
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&all).expect("figures are numbers and texts")),
-        false => println!("\n{}", writes(&all.writes)),
+        false => println!("\n{}\n{}", writes(&all.writes), drawn(&all.theorems)),
     }
     Ok(())
 }
@@ -82,4 +84,9 @@ fn writes(writes: &[figures::Write]) -> String {
         .expect("a text takes any length");
     }
     text
+}
+
+fn drawn(theorems: &[Drawn]) -> String {
+    let rows = theorems.iter().map(|of| format!("| {} | {:.3} | {:.3} |\n", of.what, of.drawn, of.formula));
+    format!("| what | drawn | formula |\n|--|--|--|\n{}", rows.collect::<String>())
 }

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::group::{Draft, Drafted, Group};
 use super::join::Backlog;
-use super::membership::KnownDirectory;
+use super::membership::{KnownDirectory, RESERVE_FILE};
 use super::mirror::MirrorDb;
 use super::shared::{MirrorEvent, Shared};
 use super::snapshot::{Failure, Snapshot};
@@ -308,7 +308,9 @@ impl Mirror {
     ) -> Result<Self, Failure> {
         let snapshot = db.snapshot()?;
         let worker = Worker::start(runtime, &volume.name(), db);
-        Ok(Self { disk_id, volume, worker, snapshot, has_reserve: false })
+        // What an earlier process has set aside is there, and may be all the space that is left.
+        let has_reserve = volume.file_len(RESERVE_FILE).is_ok_and(|len| len > 0);
+        Ok(Self { disk_id, volume, worker, snapshot, has_reserve })
     }
 }
 

@@ -18,7 +18,7 @@ use super::{Layout, Options};
 use crate::store::MetaError;
 
 /// The space set aside for deletes on a full disk.
-const RESERVE_FILE: &str = "meta.reserve";
+pub(super) const RESERVE_FILE: &str = "meta.reserve";
 
 /// A directory of the cluster.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use super::committer::{Committer, Mirror, WAITING_REQUESTS};
 use super::epoch::{EpochRecord, FIRST_EPOCH};
 use super::group::Group;
 use super::level::level;
-use super::membership::{KnownDirectory, record_everywhere};
+use super::membership::{KnownDirectory, RESERVE_FILE, record_everywhere};
 use super::mirror::MirrorDb;
 use super::shared::Shared;
 use super::snapshot::Failure;
@@ -197,6 +197,13 @@ fn open(
     directories: &[KnownDirectory],
 ) -> Result<Opened, MetaError> {
     let newest = newest_record(layout, directories)?;
+    // Who starts writes a little; what was set aside may be all the space that is left.
+    for KnownDirectory { directory: MetaDirectory { volume, .. }, .. } in directories {
+        let is_full = volume.free_bytes().is_ok_and(|free| free < options.min_free_bytes);
+        if is_full && let Err(error) = volume.remove_file(RESERVE_FILE) {
+            tracing::warn!(directory = volume.name(), %error, "what was set aside on a full disk stays");
+        }
+    }
     let (mut mirrors, transactions) = open_mirrors(runtime, options, directories, &newest)?;
     let run = mirrors.iter().map(|(_, db)| db.run()).max().unwrap_or(0).max(newest.run) + 1;
     let mut group = Group::after(mirrors[0].1.revision());

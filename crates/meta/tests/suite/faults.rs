@@ -530,6 +530,30 @@ async fn a_full_disk_takes_a_row_in_the_place_of_another_also_after_a_restart() 
     assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("3"));
 }
 
+/// Others have filled the disks, or all but a few pages: what an earlier process had set aside is what is left.
+#[tokio::test(start_paused = true)]
+async fn what_was_set_aside_is_found_again_after_a_restart() {
+    for free in [0, 8 << 10, 32 << 10, 300 << 10] {
+        let (runtime, (machine, layout, options)) = (virtual_runtime(), simulated(2, 1));
+        let directories = machine.directories();
+        let store = EmbeddedStore::open_or_create(&runtime, options, layout, &directories).await.unwrap();
+        for number in 0..300 {
+            put(&store, &format!("row{number}"), &"x".repeat(1_000)).await.unwrap();
+        }
+        store.close().await;
+        for disk in 0..2 {
+            machine.set_capacity(disk, Some(machine.used_bytes(disk) + free));
+        }
+        let store = EmbeddedStore::open(&runtime, options, layout, &machine.directories()).await.unwrap();
+        let row = |number: usize| format!("{number:01000}");
+        for number in 0..500 {
+            let written = put(&store, "row7", &row(number)).await;
+            written.unwrap_or_else(|error| panic!("{free}, {number}: {error}"));
+        }
+        assert_eq!(get(&store, "row7").await.unwrap().as_deref(), Some(row(499).as_str()));
+    }
+}
+
 /// The margin is checked before a group, but others may take the space meanwhile.
 #[tokio::test(start_paused = true)]
 async fn disks_that_fill_up_in_the_middle_of_a_group_take_it_back() {

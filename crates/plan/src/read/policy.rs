@@ -185,12 +185,14 @@ pub enum ChunkChoice {
     InDebt,
     /// Cannot be had: its site does not answer or is not known.
     NoAnswer,
+    /// Not read, as its site does not answer: sites of its wide stripe add it up in their racks.
+    Computed,
 }
 
 impl ChunkChoice {
     /// Whether the chunk is read.
     pub fn is_read(self) -> bool {
-        !matches!(self, Self::NotNeeded | Self::InDebt | Self::NoAnswer)
+        !matches!(self, Self::NotNeeded | Self::InDebt | Self::NoAnswer | Self::Computed)
     }
 
     /// The choice in words.
@@ -204,6 +206,7 @@ impl ChunkChoice {
             Self::NotNeeded => "not needed",
             Self::InDebt => "cannot be had: never written (debt)",
             Self::NoAnswer => "cannot be had: its site does not answer",
+            Self::Computed => "computed from its wide stripe: its site does not answer",
         }
     }
 }

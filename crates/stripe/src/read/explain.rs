@@ -30,7 +30,8 @@ pub struct QueryExplained {
     pub blocks: Vec<BlockExplained>,
     /// The sites of their chunks, in the order of their numbers.
     pub sites: Vec<SiteExplained>,
-    /// Eq. 1 of what is read, where asking an idle site costs 1, whatever the policy minimises.
+    /// Eq. 1 of what is read, where asking an idle site costs 1, whatever the policy minimises. Chunks that are computed from wide
+    /// stripes are not counted.
     pub cost: f64,
     /// No plan that reads as many chunks of each block costs less, whichever of its options each packed object is read by.
     pub lower_bound: f64,
@@ -147,14 +148,20 @@ impl Reads {
                 stripes.iter().zip(&shapes).map(|(stripe, shape)| stripe.for_plan(shape)).collect();
             let located = runtime.now();
             let sites = self.shared.sites.snapshot();
-            let plan = self.plan_by(policy, Purpose::Query, &pieces);
+            let computed: Vec<ChunkSet> =
+                stripes.iter().zip(&pieces).map(|(of, piece)| computed(of, piece, &sites)).collect();
+            let asked: Vec<QueryPiece<'_>> = pieces.iter().zip(&computed).filter_map(without).collect();
+            let plan = self.plan_by(policy, Purpose::Query, &asked);
             let planned = runtime.now();
-            let Some(plan) = plan else { return Err(unplannable(&stripes, &pieces, &sites)) };
-            let price = price_plan(&pieces, &plan, |site| sites.cost(site));
+            let Some(plan) = plan else { return Err(unplannable(&asked, &sites)) };
+            let price = price_plan(&asked, &plan, |site| sites.cost(site));
             let choices = Choices { policy, plan: &plan, sites: &sites, cache: self.shared.cache() };
-            let explained = spans.iter().zip(&stripes).zip(&pieces).enumerate();
-            let explained =
-                explained.map(|(number, ((span, of), piece))| choices.of_block(number, span, of, piece));
+            let mut positions = 0..;
+            let explained = spans.iter().zip(&stripes).zip(pieces.iter().zip(&computed));
+            let explained = explained.map(|((span, of), (piece, computed))| {
+                let position = without((piece, computed)).and_then(|_| positions.next());
+                choices.of_block(position, span, of, piece, computed)
+            });
             Ok(QueryExplained {
                 policy: policy.to_string(),
                 blocks: explained.collect(),
@@ -169,20 +176,31 @@ impl Reads {
     }
 }
 
+/// The wanted chunks that a read computes from wide stripes ([`super::around`]): their sites do not answer, and the stripe, whose own
+/// parities were dropped, does not determine them.
+fn computed(of: &StripeRead, piece: &QueryPiece<'_>, sites: &SitesSnapshot) -> ChunkSet {
+    let available: ChunkSet = piece.available(&|site| sites.is_readable(site)).collect();
+    let lost = piece.wanted.difference(&available);
+    let is_sealed = of.stripe.record.dropped && lost.iter().all(|index| of.stripe.wide_of(index).is_some());
+    let has_copy = piece.copies.iter().any(|&site| sites.is_readable(site));
+    match is_sealed && !has_copy && !piece.code.determines(&available, &piece.wanted) {
+        true => lost,
+        false => ChunkSet::EMPTY,
+    }
+}
+
+/// What sites are asked for of a piece, if anything.
+fn without<'a>((piece, computed): (&QueryPiece<'a>, &ChunkSet)) -> Option<QueryPiece<'a>> {
+    let wanted = piece.wanted.difference(computed);
+    (!wanted.is_empty()).then(|| QueryPiece { wanted, ..*piece })
+}
+
 /// The error for a query without a plan: that of the first block that has none.
-fn unplannable(stripes: &[StripeRead], pieces: &[QueryPiece<'_>], sites: &SitesSnapshot) -> StripeError {
-    for (of, piece) in stripes.iter().zip(pieces) {
+fn unplannable(pieces: &[QueryPiece<'_>], sites: &SitesSnapshot) -> StripeError {
+    for piece in pieces {
         let available: ChunkSet = piece.available(&|site| sites.is_readable(site)).collect();
         if !piece.code.determines(&available, &piece.wanted) {
             let lost: Vec<_> = (0..piece.code.n()).filter(|index| !available.contains(*index)).collect();
-            let wanted: Vec<_> = lost.iter().copied().filter(|&index| piece.wanted.contains(index)).collect();
-            if of.stripe.record.dropped && wanted.iter().all(|&index| of.stripe.wide_of(index).is_some()) {
-                return StripeError::InvalidArgument(format!(
-                    "chunks {wanted:?} of stripe {} are on sites that do not answer, and a read computes them from wide stripes; \
-                     explain shows no such reads",
-                    piece.stripe
-                ));
-            }
             return StripeError::Unreadable {
                 stripe: piece.stripe,
                 needed: piece.code.k(),
@@ -204,23 +222,28 @@ struct Choices<'a> {
 }
 
 impl Choices<'_> {
+    /// `position` is the block's in the query, if sites are asked for any of it.
     fn of_block(
         &self,
-        number: usize,
+        position: Option<usize>,
         span: &Span,
         stripe: &StripeRead,
         piece: &QueryPiece<'_>,
+        computed: &ChunkSet,
     ) -> BlockExplained {
         let chunk = |(index, &site): (usize, &SiteId)| ChunkExplained {
             index,
             site: site.0,
-            choice: self.of_chunk(QueryChunk { piece: number, index }, piece),
+            choice: match computed.contains(index) {
+                true => ChunkChoice::Computed,
+                false => self.of_chunk(position, index, piece),
+            },
         };
         let (extent, options) = match &span.of {
             Stored::Block(_) | Stored::Memory(_) => (None, Vec::new()),
             Stored::Extent(extent) => {
                 let extent = ExtentExplained { chunk: extent.index as usize, offset: extent.offset };
-                (Some(extent), options_of(piece, &self.read_of(number), self.sites))
+                (Some(extent), options_of(piece, &self.read_of(position), self.sites))
             }
         };
         BlockExplained {
@@ -237,24 +260,24 @@ impl Choices<'_> {
     }
 
     /// The chunks that are read of a piece.
-    fn read_of(&self, piece: usize) -> ChunkSet {
+    fn read_of(&self, position: Option<usize>) -> ChunkSet {
         let chunks = self.plan.reads.iter().flat_map(|read| &read.chunks);
-        chunks.filter(|chunk| chunk.piece == piece).map(|chunk| chunk.index).collect()
+        chunks.filter(|chunk| Some(chunk.piece) == position).map(|chunk| chunk.index).collect()
     }
 
-    fn of_chunk(&self, chunk: QueryChunk, of: &QueryPiece<'_>) -> ChunkChoice {
-        let site = of.sites[chunk.index];
+    fn of_chunk(&self, position: Option<usize>, index: usize, of: &QueryPiece<'_>) -> ChunkChoice {
+        let site = of.sites[index];
         if site.0 == 0 {
             return ChunkChoice::InDebt;
         }
         if !self.sites.is_readable(site) {
             return ChunkChoice::NoAnswer;
         }
-        let read = self.plan.reads.iter().find(|read| read.site == site);
-        match read.filter(|read| read.chunks.contains(&chunk)) {
+        let is_read = |chunk: &QueryChunk| Some(chunk.piece) == position && chunk.index == index;
+        match self.plan.reads.iter().find(|read| read.site == site && read.chunks.iter().any(is_read)) {
             None => ChunkChoice::NotNeeded,
             Some(read) => self.policy.why(ChosenChunk {
-                is_wanted: of.wanted.contains(chunk.index),
+                is_wanted: of.wanted.contains(index),
                 shares_site: read.chunks.len() > 1,
                 is_cached: self.plan.is_cached,
             }),

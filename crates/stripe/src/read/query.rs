@@ -298,7 +298,15 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let far = |now: Instant| now + self.reads.shared.options.read_deadline;
         let mut wake_at = self.requests.wake_at().unwrap_or_else(|| far(runtime.now()));
         let mut timer = std::pin::pin!(runtime.sleep_until(wake_at));
+        let mut chunks = self.stats.chunks;
         while self.open > 0 && !self.is_stuck() {
+            // Of what is asked now, something may be late earlier.
+            if std::mem::replace(&mut chunks, self.stats.chunks) < self.stats.chunks
+                && let Some(earlier) = self.requests.wake_at().filter(|earlier| *earlier < wake_at)
+            {
+                wake_at = earlier;
+                timer.set(runtime.sleep_until(wake_at));
+            }
             tokio::select! {
                 biased;
                 answer = self.requests.next(), if !self.requests.is_idle() => self.take(answer),
@@ -318,10 +326,6 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             }
             if self.shortage != Shortage::None {
                 self.ask_for_the_rest();
-                if let Some(earlier) = self.requests.wake_at().filter(|earlier| *earlier < wake_at) {
-                    wake_at = earlier;
-                    timer.set(runtime.sleep_until(wake_at));
-                }
             }
         }
     }

@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 use parking_lot::{Mutex, RwLock};
 use striate_core::SiteId;
 use striate_meta::records::{self, ClosedSites};
-use striate_meta::{Commit, LeaseId, MetaError, Precondition, Row, Transaction, keys};
+use striate_meta::{Commit, MetaError, Precondition, Row, Transaction, keys};
 use striate_runtime::Instant;
 
 use super::writes::Writes;
@@ -144,8 +144,7 @@ impl Writes {
         for _ in 0..ATTEMPTS {
             let closed = self.read_closed().await?;
             let Some(found) = closed.find(sites) else { return Ok(closed) };
-            let is_kept = found.lease == 0 || self.shared.table.meta().is_alive(LeaseId(found.lease)).await?;
-            if is_kept {
+            if found.is_closed(&**self.shared.table.meta()).await? {
                 return Err(closed_site(SiteId(found.site)));
             }
             // Whoever closed it has died.

@@ -1,0 +1,67 @@
+//! What the paper proves of splits, drawn at random: how evenly they load servers, and how often a read of many is late.
+
+use serde::Serialize;
+
+use super::catalogue::Catalogue;
+use super::{Scheme, Setting, simulation};
+
+/// A value that was drawn, beside its formula's.
+#[derive(Clone, Debug, Serialize)]
+pub struct Drawn {
+    /// Which formula, and of what.
+    pub what: String,
+    /// As drawn.
+    pub drawn: f64,
+    /// As the formula says.
+    pub formula: f64,
+}
+
+/// Placements, and reads, that are drawn.
+const PLACEMENTS: u64 = 300;
+const READS: u64 = 20_000;
+
+/// Both of the paper's statements.
+pub fn all() -> Vec<Drawn> {
+    vec![variances(0.0), variances(Setting::PAPER.exponent), late_reads(0.01)]
+}
+
+/// Theorem 1: the variance of a server's load with whole blocks over that with k splits, without parities and copies. The theorem draws
+/// the server of each split by itself and says k. Here the k of a block are distinct ones of n, which vary less still:
+/// k (n − 1) / (n − k). Blocks are read by Zipf's law with that exponent.
+pub fn variances(exponent: f64) -> Drawn {
+    let setting = Setting { exponent, blocks: 200, overhead: 0.0, ..Setting::PAPER };
+    let (n, k) = (setting.servers as f64, setting.splits as f64);
+    Drawn {
+        what: format!("Theorem 1, Zipf {exponent}"),
+        drawn: variance(&setting, Scheme::SelectiveReplication)
+            / variance(&setting, Scheme::EcCache { extra: 0 }),
+        formula: k * (n - 1.0) / (n - k),
+    }
+}
+
+fn variance(setting: &Setting, scheme: Scheme) -> f64 {
+    let mean = 1.0 / setting.servers as f64;
+    let all: Vec<f64> = (0..PLACEMENTS).flat_map(|seed| loads(setting, scheme, seed)).collect();
+    all.iter().map(|load| (load - mean).powi(2)).sum::<f64>() / all.len() as f64
+}
+
+/// The load of each server if every block is read as often as it is popular: over the copies, or the splits.
+fn loads(setting: &Setting, scheme: Scheme, seed: u64) -> Vec<f64> {
+    let catalogue = Catalogue::draw(setting, scheme, seed);
+    let mut loads = vec![0.0; setting.servers];
+    for (block, places) in catalogue.places.iter().enumerate() {
+        let share = catalogue.probability(block) / places.len() as f64;
+        places.iter().for_each(|&server| loads[server] += share);
+    }
+    loads
+}
+
+/// §5.2: where each flow stalls with probability `p`, a read of k of them is late with 1 − (1 − p)^k. Nothing else delays reads here.
+pub fn late_reads(p: f64) -> Drawn {
+    let setting = Setting { stalls: p, delay_sigma: 0.0, clients: 1, ..Setting::PAPER };
+    Drawn {
+        what: format!("late reads, p = {p}, k = {}", setting.splits),
+        drawn: simulation::run(&setting, Scheme::EcCache { extra: 0 }, READS, 3).late,
+        formula: 1.0 - (1.0 - p).powf(setting.splits as f64),
+    }
+}
