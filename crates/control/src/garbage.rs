@@ -212,8 +212,7 @@ async fn take_down(stripes: &Stripes, garbage: &Row, segment: &ManifestSegment) 
         for block in blocks {
             let record: Block = block.record()?;
             tx.delete(block.key);
-            let Ok(stripe) = <[u8; 16]>::try_from(record.stripe.as_ref()) else { continue };
-            let stripe = StripeId::from_bytes(stripe);
+            let Ok(stripe) = stripe_id(&record.stripe) else { continue };
             let Some(row) = stripes.meta().get(&keys::stripe(stripe)).await? else { continue };
             tx.require_unchanged(keys::stripe(stripe), Some(&row));
             release_stripe(&mut tx, stripe, &row.record::<Stripe>()?);

@@ -328,7 +328,7 @@ pub(crate) async fn drop_copies_where(
 ) -> Result<u64, StripeError> {
     for _ in 0..ATTEMPTS {
         let Some(mut change) = stripes.change(id, Priority::Background).await? else { return Ok(0) };
-        let files = change.drop_copies(&is_dropped);
+        let files = change.record.drop_copies(&is_dropped);
         let count = files.len() as u64;
         if count == 0 || change.swap(files, Debt::AsItIs).await? {
             return Ok(count);

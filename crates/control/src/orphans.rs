@@ -211,8 +211,7 @@ async fn make_garbage(
         record.generation += 1;
         tx.put(key, records::encode(&record));
     }
-    let (index, generation) = (u32::from(chunk.index), chunk.generation.0);
-    add_garbage(&mut tx, chunk.stripe, vec![GarbageChunk { index, site: site.0, generation }]);
+    add_garbage(&mut tx, chunk.stripe, vec![GarbageChunk::of(chunk, site)]);
     let done = matches!(stripes.meta().commit(tx).await?, Commit::Done(_));
     if done {
         tracing::info!(%chunk, %site, "an orphan is garbage now");

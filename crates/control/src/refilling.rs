@@ -106,7 +106,7 @@ pub(crate) async fn refill(
     candidates: Vec<Candidate>,
     mut pace: Pace<'_>,
 ) -> Result<Refilled, StripeError> {
-    let k = stripes.code(&stripes.profiles().parse(&look.record.profile)?)?.k();
+    let k = stripes.code_of(&look.record)?.k();
     let (mut refilled, mut packed) = (Refilled { left: candidates, partitions: 0 }, Vec::new());
     for index in 0..k as u32 {
         // What a partition changes in is in memory, and once more when it is sent in one piece.

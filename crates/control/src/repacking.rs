@@ -272,7 +272,7 @@ struct Lives {
 }
 
 async fn find_live(stripes: &Stripes, id: StripeId, record: &Stripe) -> Result<Lives, StripeError> {
-    let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
+    let k = stripes.code_of(record)?.k();
     let Lives { mut live, mut dead, mut found } = Lives::default();
     for index in 0..k as u32 {
         for page in directory(stripes, id, index, record).await?.chunks(PAGE) {

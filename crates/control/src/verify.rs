@@ -115,7 +115,7 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found
         let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
         let record: Stripe = row.record()?;
         let mut found = Found::default();
-        let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
+        let k = stripes.code_of(&record)?.k();
         // A wide stripe's members are examined with the stripes that they were written in.
         for (index, location) in own_locations(&record) {
             if !has_place(&record, k, index) {

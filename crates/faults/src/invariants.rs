@@ -346,8 +346,7 @@ impl Surveyed {
     pub fn protects(&self) -> bool {
         match self.record.wide_state() {
             WideState::Narrow => !self.record.dropped && !self.record.dead,
-            WideState::Sealed | WideState::Complete => true,
-            WideState::Building | WideState::Aborting => false,
+            _ => self.record.is_sealed(),
         }
     }
 }

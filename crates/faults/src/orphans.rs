@@ -72,8 +72,7 @@ async fn left(cluster: &Cluster) -> Option<Vec<String>> {
 }
 
 fn names(record: &Stripe, chunk: ChunkId, site: SiteId) -> bool {
-    let file = GarbageChunk { index: chunk.index.into(), site: site.0, generation: chunk.generation.0 };
-    invariants::names(record, &file)
+    invariants::names(record, &GarbageChunk::of(chunk, site))
 }
 
 /// Rows that the collectors have yet to consume.

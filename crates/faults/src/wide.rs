@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use striate_core::StripeId;
-use striate_meta::records::{Location, Member, Stripe, WideState};
+use striate_meta::records::{Location, Stripe, WideState};
 use striate_meta::{Transaction, Write, keys};
 use striate_stripe::{has_place, wide_of};
 
@@ -65,7 +65,7 @@ impl Sealing {
         self.given_up += comes_to(WideState::Aborting);
         self.dropped += u64::from(now_of.1 && !before_of.1);
         self.narrow_again += u64::from(before_of.1 && !now_of.1);
-        let Some(before) = before.filter(|before| is_sealed(before)) else { return };
+        let Some(before) = before.filter(|before| before.is_sealed()) else { return };
         if swaps_local_parity(before, now) {
             self.swapped += 1;
             return;
@@ -131,7 +131,7 @@ pub fn check_all<'a>(cluster: &Cluster, all: impl Iterator<Item = (StripeId, &'a
 
 /// Whether a stripe is a wide one that has members.
 pub fn has_members(record: &Stripe) -> bool {
-    members(record).next().is_some()
+    record.member_chunks().next().is_some()
 }
 
 /// Whether nothing names a stripe any more, and it is to leave its wide stripes, or has left them.
@@ -161,7 +161,7 @@ fn check(
     for (index, chunk) in record.locations.iter().enumerate() {
         let claim = wide_of(chunk);
         let Some(wide) = claim.map_or(Some(None), |(wide, _)| find(wide)) else { return };
-        let is_sealed = wide.as_ref().is_some_and(is_sealed);
+        let is_sealed = wide.as_ref().is_some_and(Stripe::is_sealed);
         if record.dropped && index < k && !is_sealed && has_place(record, k, index) {
             report(
                 Invariant::Protected,
@@ -171,7 +171,7 @@ fn check(
         let Some((of, position)) = claim else { continue };
         match wide {
             None => report(Invariant::Members, format!("chunk {index} is a member of {of}, which is gone")),
-            Some(wide) if !has_member(&wide, position, id, index) => {
+            Some(wide) if !wide.has_member(position, id, index) => {
                 report(Invariant::Members, format!("chunk {index} is no member of {of} at {position}"));
             }
             Some(wide) if file(&wide.locations[position]) != file(chunk) => {
@@ -181,7 +181,7 @@ fn check(
             Some(_) => {}
         }
     }
-    for (position, (of, index)) in members(record).filter(|_| is_sealed(record)) {
+    for (position, of, index) in record.member_chunks().filter(|_| record.is_sealed()) {
         let Some(own) = find(of) else { return };
         let claim = own.as_ref().and_then(|own| wide_of(own.locations.get(index)?));
         if claim != Some((id, position)) {
@@ -193,23 +193,6 @@ fn check(
     }
 }
 
-fn is_sealed(wide: &Stripe) -> bool {
-    matches!(wide.wide_state(), WideState::Sealed | WideState::Complete)
-}
-
-/// The members of a wide stripe by position.
-fn members(wide: &Stripe) -> impl Iterator<Item = (usize, (StripeId, usize))> {
-    let of = |member: &Member| {
-        let id = <[u8; 16]>::try_from(member.stripe.as_ref()).ok()?;
-        Some((StripeId::from_bytes(id), member.index as usize))
-    };
-    wide.members.iter().enumerate().filter_map(move |(position, member)| Some((position, of(member)?)))
-}
-
-fn has_member(wide: &Stripe, position: usize, stripe: StripeId, index: usize) -> bool {
-    members(wide).any(|member| member == (position, (stripe, index)))
-}
-
 /// What tells a file, and its content, from others of a chunk.
 fn file(at: &Location) -> (u32, u32, u32, u32) {
     (at.site, at.generation, at.crc32c, at.content_version)
@@ -217,6 +200,8 @@ fn file(at: &Location) -> (u32, u32, u32, u32) {
 
 #[cfg(test)]
 mod tests {
+    use striate_meta::records::Member;
+
     use super::*;
 
     fn own() -> Stripe {

@@ -14,6 +14,8 @@ use striate_core::{Formats, StorageClass};
 
 use crate::store::{LeaseId, MetaError, MetaStore, Row};
 
+mod stripe;
+
 #[allow(missing_docs, reason = "documented in proto/records.proto")]
 mod v1 {
     include!("../proto/records.rs");

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_codec::Code;
 use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId, Tier};
-use striate_meta::records::{Block, ManifestSegment, UploadPart};
+use striate_meta::records::{Block, ManifestSegment, Stripe, UploadPart};
 use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction};
 use striate_plan::{Candidate, PlacementRule, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
@@ -194,6 +194,14 @@ impl Stripes {
     /// [`StripeError::InvalidArgument`] for parameters that describe no code.
     pub fn code(&self, profile: &Profile) -> Result<Code, StripeError> {
         self.inner.table.code(profile)
+    }
+
+    /// The code of a stripe's profile; built once.
+    ///
+    /// # Errors
+    /// As [`Stripes::code`].
+    pub fn code_of(&self, stripe: &Stripe) -> Result<Code, StripeError> {
+        self.inner.table.code_of(stripe)
     }
 
     /// With how few sites that take chunks a write of this profile can be acknowledged

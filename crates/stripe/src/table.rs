@@ -102,6 +102,14 @@ impl StripeTable {
         Ok(code)
     }
 
+    /// The code of a stripe's profile; built once.
+    ///
+    /// # Errors
+    /// [`StripeError::InvalidArgument`] for a profile that describes no code.
+    pub fn code_of(&self, stripe: &Stripe) -> Result<Code, StripeError> {
+        self.code(&self.profiles.parse(&stripe.profile)?)
+    }
+
     /// An empty transaction with an id of its own.
     pub fn transaction(&self) -> Transaction {
         Transaction::new(random_tx(&self.runtime))
@@ -181,7 +189,7 @@ impl StripeTable {
             let own = self.find(stripe).await?.ok_or_else(|| gone(stripe))?;
             let Some((id, position)) = own.wide_of(index) else { return Ok(None) };
             let Some(wide) = self.find(id).await? else { continue };
-            if !matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete) {
+            if !wide.record.is_sealed() {
                 return Ok(None);
             }
             let (copy, chunk) = (&wide.record.locations[position], &own.record.locations[index]);
@@ -282,22 +290,16 @@ pub fn len_of(stripe: &Stripe, index: usize) -> u32 {
 
 /// The wide stripe of which a chunk is a member, and its position there.
 pub fn wide_of(location: &Location) -> Option<(StripeId, usize)> {
-    let id = <[u8; 16]>::try_from(location.wide.as_ref()).ok()?;
-    Some((StripeId::from_bytes(id), location.position as usize))
+    Some((location.wide_stripe()?, location.position as usize))
 }
 
 /// The file of a chunk of a stripe. A data chunk of a wide stripe keeps the name that it has in the stripe it was written in.
 pub fn file_of(id: StripeId, stripe: &Stripe, index: usize) -> ChunkId {
     let generation = Generation(stripe.locations[index].generation);
-    let member = stripe.members.get(index);
-    let of =
-        member.and_then(|member| Some((<[u8; 16]>::try_from(member.stripe.as_ref()).ok()?, member.index)));
-    match of {
-        Some((stripe, index)) => {
-            ChunkId { stripe: StripeId::from_bytes(stripe), index: index as u8, generation }
-        }
-        None => ChunkId { stripe: id, index: index as u8, generation },
-    }
+    let member =
+        stripe.members.get(index).and_then(|member| Some((member.stripe_id()?, member.index as usize)));
+    let (stripe, index) = member.unwrap_or((id, index));
+    ChunkId { stripe, index: index as u8, generation }
 }
 
 /// Whether a position of a wide stripe has no member: it counts as zeros.

@@ -120,7 +120,7 @@ impl Cold {
             return Ok(0);
         }
         self.stripes += 1;
-        let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
+        let k = stripes.code_of(record)?.k();
         let data = &record.locations[..k];
         self.wide.extend(data.iter().filter_map(wide_of).map(|(wide, _)| wide));
         let in_racks = self.in_racks.entry(profile.to_string()).or_default();
@@ -180,7 +180,7 @@ impl Cold {
             let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
             for row in stripes.meta().get_many(&keys).await?.into_iter().flatten() {
                 let record: Stripe = row.record()?;
-                let k = stripes.code(&stripes.profiles().parse(&record.profile)?)?.k();
+                let k = stripes.code_of(&record)?.k();
                 match record.locations[..k].iter().filter(|at| wide_of(at).is_some()).count() {
                     0 => {}
                     claimed if claimed == k => self.sealed += 1,

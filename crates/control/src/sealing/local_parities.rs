@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use striate_core::{RackId, SiteId, StripeId};
-use striate_meta::records::{Stripe, WideState};
+use striate_meta::records::Stripe;
 use striate_plan::{ChangingMember, swap_due};
 use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
 
@@ -31,7 +31,7 @@ pub(super) async fn swap_local_parities(stripes: &Stripes, changing: &Changing) 
     let mut swapped = 0;
     for (&id, shares) in &changing.0 {
         let Some(wide) = stripes.find(id).await? else { continue };
-        if !matches!(wide.record.wide_state(), WideState::Sealed | WideState::Complete) {
+        if !wide.record.is_sealed() {
             continue;
         }
         for group in 0..wide.code.local_groups().len() {

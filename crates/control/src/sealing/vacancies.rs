@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use striate_core::StripeId;
 use striate_meta::keys;
-use striate_meta::records::WideState;
 use striate_plan::OpenPartition;
 use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
 
@@ -45,7 +44,7 @@ pub(super) async fn fill_vacancies(
         let Some(of) = stripes.find(id).await? else { continue };
         let alike = Alike { profile: of.record.profile.clone(), lens: LengthClass::of(of.record.chunk_len) };
         let Some(pool) = cold.pools.get_mut(&alike) else { continue };
-        if matches!(of.record.wide_state(), WideState::Sealed | WideState::Complete) {
+        if of.record.is_sealed() {
             let filled = fill(stripes, of, pool, &dead).await?;
             if filled > 0 {
                 // Those that have come in may drop their parities.
@@ -64,11 +63,11 @@ async fn fill(
     pool: &mut Vec<OpenPartition>,
     dead: &BTreeSet<StripeId>,
 ) -> Result<u64, StripeError> {
-    let is_vacant = |position: usize| {
-        let of = <[u8; 16]>::try_from(wide.record.members[position].stripe.as_ref());
-        is_hole(&wide.record, position) || of.is_ok_and(|id| dead.contains(&StripeId::from_bytes(id)))
+    let is_vacant = |position: &usize| {
+        let of = wide.record.members[*position].stripe_id();
+        is_hole(&wide.record, *position) || of.is_some_and(|id| dead.contains(&id))
     };
-    let vacant: Vec<usize> = (0..wide.code.k()).filter(|&position| is_vacant(position)).collect();
+    let vacant: Vec<usize> = (0..wide.code.k()).filter(is_vacant).collect();
     let mut taken = 0;
     for position in vacant {
         while let Some(at) = candidate(stripes, &wide, position, pool) {

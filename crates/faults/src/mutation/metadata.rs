@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId};
+use striate_core::{ChunkId, FencingEpoch, Generation, SiteId};
 use striate_meta::records::{Garbage, Intent};
 use striate_meta::{
     Commit, Lease, LeaseId, MetaError, MetaStore, Precondition, Revision, Row, ScanRange, Transaction, Watch,
@@ -15,6 +15,7 @@ use striate_meta::{
 };
 use striate_runtime::{Instant, Runtime};
 use striate_site::{DeleteRequest, Site};
+use striate_stripe::stripe_id;
 
 use super::entries::Opened;
 use super::wide::{self, Remembered};
@@ -56,12 +57,11 @@ impl Mutated {
             }
             let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
             let Ok(garbage) = row.record::<Garbage>() else { continue };
-            let Ok(stripe) = <[u8; 16]>::try_from(garbage.stripe.as_ref()) else { continue };
+            let Ok(stripe) = stripe_id(&garbage.stripe) else { continue };
             for chunk in &garbage.chunks {
                 let site = self.sites.iter().find(|site| site.id() == SiteId(chunk.site));
                 let generation = Generation(chunk.generation);
-                let id =
-                    ChunkId { stripe: StripeId::from_bytes(stripe), index: chunk.index as u8, generation };
+                let id = ChunkId { stripe, index: chunk.index as u8, generation };
                 if let Some(site) = site {
                     let request = DeleteRequest { chunks: vec![id], epoch: FencingEpoch(u64::MAX >> 1) };
                     // Whatever it answers: the defect is that it was asked.

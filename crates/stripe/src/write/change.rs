@@ -22,7 +22,7 @@ use striate_plan::{CombineTerm, CombineTree, PlacementRule};
 use striate_site::{Priority, SiteError, Window, WriteRequest};
 
 use super::assembly::{Assembly, Made};
-use super::entry::{cancel, cancel_in_background, garbage_of, put_record, remove, unnamed_of};
+use super::entry::{cancel, cancel_in_background, put_record, remove, unnamed_of};
 use super::placements::require_placement;
 use super::release::add_garbage;
 use super::wide::{Links, do_without_parities, is_same_file};
@@ -432,18 +432,16 @@ impl<'a> StripeChange<'a> {
     /// The same where it is tried in another way.
     pub fn note_stray(&mut self, index: usize, site: SiteId, generation: Generation, error: &SiteError) {
         if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {
-            let (index, generation) = (index as u32, generation.0);
-            self.strays.push(GarbageChunk { index, site: site.0, generation });
+            self.strays.push(GarbageChunk::new(index, site, generation));
         }
     }
 
     /// Names a written chunk in the record; answers what was named before.
     pub fn replace(&mut self, index: usize, site: SiteId, generation: Generation) -> Option<GarbageChunk> {
         let location = &mut self.record.locations[index];
-        let (old_site, old_generation) = (location.site, location.generation);
+        let replaced = location.to_garbage(index);
         (location.site, location.generation) = (site.0, generation.0);
-        let replaced = GarbageChunk { index: index as u32, site: old_site, generation: old_generation };
-        (old_site != 0).then_some(replaced)
+        (replaced.site != 0).then_some(replaced)
     }
 
     /// Has the stripe do without its own parities; answers the files of those that it had. Its wide stripes must protect all its data chunks.
@@ -456,14 +454,6 @@ impl<'a> StripeChange<'a> {
         let content_version = self.record.locations[index].content_version;
         let copy = Copy { index: index as u32, site: site.0, generation: generation.0, content_version };
         self.record.copies.push(copy);
-    }
-
-    /// Un-names copies; answers their files.
-    pub fn drop_copies(&mut self, is_dropped: impl Fn(&Copy) -> bool) -> Vec<GarbageChunk> {
-        let (dropped, kept): (Vec<Copy>, Vec<Copy>) =
-            std::mem::take(&mut self.record.copies).into_iter().partition(is_dropped);
-        self.record.copies = kept;
-        dropped.iter().map(garbage_of).collect()
     }
 
     /// Compare-and-swap of the record, with the reverse index, the debt, and garbage rows for what was `replaced` and what
@@ -652,10 +642,7 @@ impl<'a> StripeChange<'a> {
             return self.cancel_entry().await;
         }
         let mut chunks = self.strays.clone();
-        chunks.extend(written.iter().map(|&(index, site)| {
-            let (index, generation) = (index as u32, generation.0);
-            GarbageChunk { index, site: site.0, generation }
-        }));
+        chunks.extend(written.iter().map(|&(index, site)| GarbageChunk::new(index, site, generation)));
         if chunks.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
-use striate_meta::records::{Copy, Entry, GarbageChunk, Stripe, WideState};
+use striate_meta::records::{Entry, GarbageChunk, Stripe, WideState};
 use striate_meta::{Commit, LeaseId, Row, Transaction, keys, records};
 
 use super::release::add_garbage;
@@ -43,18 +43,12 @@ fn names(stripe: &Stripe, chunk: &GarbageChunk) -> bool {
     // The members of a wide stripe are files of other stripes.
     let location = own_locations(stripe).find(|&(index, _)| index == chunk.index as usize);
     location.is_some_and(|(_, at)| (at.site, at.generation) == (chunk.site, chunk.generation))
-        || stripe.copies.iter().any(|copy| garbage_of(copy) == *chunk)
-}
-
-/// The file of a copy.
-pub(super) fn garbage_of(copy: &Copy) -> GarbageChunk {
-    GarbageChunk { index: copy.index, site: copy.site, generation: copy.generation }
+        || stripe.copies.iter().any(|copy| copy.to_garbage() == *chunk)
 }
 
 /// Whether the record names this chunk at `site`, as the chunk itself or as a copy, or a change that is under way may.
 pub fn is_named(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
-    let file = GarbageChunk { index: chunk.index.into(), site: site.0, generation: chunk.generation.0 };
-    names(stripe, &file) || is_in_entry(stripe, site, chunk)
+    names(stripe, &GarbageChunk::of(chunk, site)) || is_in_entry(stripe, site, chunk)
 }
 
 /// Whether the entry of a generation is there: it was neither closed nor cancelled.

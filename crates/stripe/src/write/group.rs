@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use striate_codec::{Code, crc32c};
 use striate_core::{ChunkId, Layout, Profile, SiteId, StripeId};
-use striate_meta::records::{GarbageChunk, Location, Stripe};
+use striate_meta::records::{GarbageChunk, Stripe};
 use striate_meta::{Commit, MetaError, Precondition, Revision, Transaction, keys, records};
 use striate_site::Priority;
 use tokio::sync::OnceCell;
@@ -413,12 +413,8 @@ impl CodingGroup<'_> {
     pub async fn give_up(self) -> Result<(), StripeError> {
         let (id, intent) = (self.name.id, self.name.range.key());
         let named = self.stripe.locations.iter().enumerate().filter(|(_, location)| location.site != 0);
-        let of_location = |(index, location): (usize, &Location)| GarbageChunk {
-            index: index as u32,
-            site: location.site,
-            generation: location.generation,
-        };
-        let chunks: Vec<GarbageChunk> = named.map(of_location).chain(self.strays.iter().cloned()).collect();
+        let named = named.map(|(index, location)| location.to_garbage(index));
+        let chunks: Vec<GarbageChunk> = named.chain(self.strays.iter().cloned()).collect();
         let mut tx = self.packer.writes.shared.table.transaction();
         tx.require(Precondition::Absent(keys::stripe(id))).delete(intent.clone());
         if !chunks.is_empty() {

@@ -414,7 +414,7 @@ impl Placed {
         self.full &= *error == SiteError::NoSpace;
         self.failures.push(format!("site {site}: {error}"));
         if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {
-            self.strays.push(GarbageChunk { index: index as u32, site: site.0, generation: FIRST.0 });
+            self.strays.push(GarbageChunk::new(index, site, FIRST));
         }
     }
 

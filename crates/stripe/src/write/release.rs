@@ -3,11 +3,11 @@
 
 use striate_core::StripeId;
 use striate_meta::records::{
-    self, Block, Garbage, GarbageChunk, ManifestSegment, Stripe, UploadPart, upload_part,
+    self, Block, Copy, Garbage, GarbageChunk, ManifestSegment, Stripe, UploadPart, upload_part,
 };
 use striate_meta::{Transaction, keys};
 
-use super::entry::{garbage_of, is_in_work, put_record, unnamed_of};
+use super::entry::{is_in_work, put_record, unnamed_of};
 use crate::error::StripeError;
 use crate::table::{StripeTable, holders, own_locations, stripe_id, wide_of};
 
@@ -56,7 +56,7 @@ fn mark_dead(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     let dead = Stripe { dead: true, copies: Vec::new(), ..stripe.clone() };
     put_record(tx, id, &dead, stripe);
     if !stripe.copies.is_empty() {
-        add_garbage(tx, id, stripe.copies.iter().map(garbage_of).collect());
+        add_garbage(tx, id, stripe.copies.iter().map(Copy::to_garbage).collect());
     }
 }
 
@@ -70,13 +70,9 @@ pub fn release_and_leave_debt(tx: &mut Transaction, id: StripeId, stripe: &Strip
     tx.delete(keys::stripe(id));
     tx.delete(keys::reverse(keys::placement_of(holders), id));
     let chunks = own_locations(stripe).filter(|(_, location)| location.site != 0);
-    let chunks = chunks.map(|(index, location)| GarbageChunk {
-        index: index as u32,
-        site: location.site,
-        generation: location.generation,
-    });
+    let chunks = chunks.map(|(index, location)| location.to_garbage(index));
     let changing = stripe.entries.iter().flat_map(|entry| unnamed_of(stripe, entry));
-    let copies = stripe.copies.iter().map(garbage_of);
+    let copies = stripe.copies.iter().map(Copy::to_garbage);
     add_garbage(tx, id, chunks.chain(changing).chain(copies).collect());
     if is_in_work(stripe) {
         tx.delete(keys::change(id));

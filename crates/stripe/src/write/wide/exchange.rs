@@ -12,7 +12,7 @@ use striate_site::Priority;
 
 use super::links::{admits, copy_of, is_same_file, sites_of};
 use super::parities::{Difference, make_parities, name_parities, parities_of, places_of};
-use super::seal::{commit, is_free, is_sealed, member_of, members, products_of};
+use super::seal::{commit, is_free, member_of, products_of};
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, wide_of};
 use crate::write::change::{FileAt, StripeChange};
@@ -65,7 +65,7 @@ pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, Str
 /// A sealed wide stripe of which all positions are holes protects nothing.
 async fn dissolve(writes: &Writes, id: StripeId) -> Result<(), StripeError> {
     let Some(wide) = writes.shared.table.find(id).await? else { return Ok(()) };
-    if !is_sealed(&wide.record) || members(&wide.record).next().is_some() {
+    if !wide.record.is_sealed() || wide.record.member_chunks().next().is_some() {
         return Ok(());
     }
     let mut tx = writes.shared.table.transaction();
@@ -136,9 +136,9 @@ async fn plan(
     new: Option<(StripeId, usize)>,
 ) -> Result<Result<Plan, Exchange>, StripeError> {
     let table = &writes.shared.table;
-    let of_position = members(&wide.record).find(|&(at, ..)| at == position);
+    let of_position = wide.record.member_chunks().find(|&(at, ..)| at == position);
     // To wait for changes that are under way is a courtesy: what is closed here cancels them.
-    if !is_sealed(&wide.record) || !wide.record.entries.is_empty() {
+    if !wide.record.is_sealed() || !wide.record.entries.is_empty() {
         return Ok(Err(Exchange::NotNow));
     }
     let debts: Vec<_> = new.iter().map(|&(id, _)| id).chain([wide.id]).map(keys::debt).collect();
@@ -275,7 +275,7 @@ async fn close(
         let is_same = now.record.members[plan.position] == before.members[plan.position]
             && is_as_before(plan.position)
             && plan.parities.iter().all(|&(index, _)| is_as_before(index))
-            && is_sealed(&now.record);
+            && now.record.is_sealed();
         if !is_same {
             break;
         }
@@ -367,8 +367,7 @@ async fn put_in(
     wide.record.locations[position] = copy_of(&claimed.locations[new.index]);
     wide.record.members[position] = member_of(own.id, new.index, own.record.chunk_len);
     wide.record.set_wide_state(WideState::Sealed);
-    claimed.locations[new.index].wide = wide.id.to_bytes().to_vec().into();
-    claimed.locations[new.index].position = position as u32;
+    claimed.locations[new.index].claim(wide.id, position);
     tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
     tx.require(Precondition::Absent(keys::debt(own.id)));
     put_record(tx, own.id, &claimed, &own.record);

@@ -57,7 +57,7 @@ impl Links {
     pub(in crate::write) fn agree(&self, id: StripeId, stripe: &Stripe) -> bool {
         self.0.values().all(|link| {
             link.members.iter().all(|&(index, position)| {
-                is_member(&link.wide.record, position, id, index)
+                link.wide.record.has_member(position, id, index)
                     && is_same_file(&link.wide.record.locations[position], &stripe.locations[index])
             })
         })
@@ -145,14 +145,6 @@ pub(super) fn admits(
         .collect();
     let rule = striate_plan::PlacementRule::new(&wide.profile, &wide.code, racks);
     rule.admits(position, rack, places.iter().map(|(at, rack)| (*at, rack)))
-}
-
-/// Whether a wide stripe has a chunk as the member at `position`.
-pub(in crate::write) fn is_member(wide: &Stripe, position: usize, stripe: StripeId, index: usize) -> bool {
-    let is_it = |member: &striate_meta::records::Member| {
-        member.stripe.as_ref() == stripe.to_bytes() && member.index as usize == index
-    };
-    wide.members.get(position).is_some_and(is_it)
 }
 
 /// Whether two locations are of the same file with the same content.

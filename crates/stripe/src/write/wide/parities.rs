@@ -122,8 +122,8 @@ pub(super) fn name_content(
     crc32c: u32,
 ) -> GarbageChunk {
     let location = &mut record.locations[index];
-    let (site, old) = (location.site, location.generation);
+    let replaced = location.to_garbage(index);
     (location.generation, location.crc32c) = (generation.0, crc32c);
     location.content_version += 1;
-    GarbageChunk { index: index as u32, site, generation: old }
+    replaced
 }

@@ -26,7 +26,7 @@ use striate_site::{Priority, SiteError};
 
 use super::links::{copy_of, is_same_file};
 use crate::error::StripeError;
-use crate::table::{OpenedStripe, holders, inconsistent, is_hole, stripe_id, wide_of};
+use crate::table::{OpenedStripe, holders, inconsistent, is_hole, wide_of};
 use crate::write::change::{Debt, StripeChange};
 use crate::write::entry::{cancel, put_record, unnamed_of};
 use crate::write::group::Packer;
@@ -205,11 +205,6 @@ pub(crate) async fn abort(writes: &Writes, id: StripeId) -> Result<bool, StripeE
     Err(StripeError::Busy)
 }
 
-/// Whether a wide stripe's parities are all there: it protects its members.
-pub(super) fn is_sealed(wide: &Stripe) -> bool {
-    matches!(wide.wide_state(), WideState::Sealed | WideState::Complete)
-}
-
 /// What claiming came to.
 enum Claimed {
     All,
@@ -219,17 +214,9 @@ enum Claimed {
     Never,
 }
 
-/// The members of a wide stripe: position, own stripe, and index there.
-pub(super) fn members(stripe: &Stripe) -> impl Iterator<Item = (usize, StripeId, usize)> {
-    stripe.members.iter().enumerate().filter_map(|(position, member)| {
-        let id = <[u8; 16]>::try_from(member.stripe.as_ref()).ok()?;
-        Some((position, StripeId::from_bytes(id), member.index as usize))
-    })
-}
-
 /// S2 and S2′: writes into the members' own stripes where they belong to. Copies that are out of date are mended first.
 async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claimed, StripeError> {
-    let all: Vec<(usize, StripeId, usize)> = members(&wide.record).collect();
+    let all: Vec<(usize, StripeId, usize)> = wide.record.member_chunks().collect();
     let own = Own::read(writes, &all.iter().map(|&(_, stripe, _)| stripe).collect::<Vec<_>>()).await?;
     let (mut refreshed, mut unclaimed) = (wide.record.clone(), Vec::new());
     for (position, stripe, index) in all {
@@ -281,8 +268,7 @@ async fn claim_some(
     for (id, row, before) in &own.0 {
         let mut record = before.clone();
         for &(position, _, index) in members.iter().filter(|(_, stripe, _)| stripe == id) {
-            record.locations[index].wide = wide.id.to_bytes().to_vec().into();
-            record.locations[index].position = position as u32;
+            record.locations[index].claim(wide.id, position);
         }
         if record != *before {
             tx.require_unchanged(keys::stripe(*id), Some(row));
@@ -440,7 +426,7 @@ pub(super) async fn products_of(
 /// S6: whether every own stripe has dropped its parities that may. Those that cannot yet are found again with another wide stripe, or
 /// when their debt is paid.
 async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
-    let mut ids: Vec<StripeId> = members(&wide.record).map(|(_, stripe, _)| stripe).collect();
+    let mut ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
     ids.sort_unstable();
     ids.dedup();
     let mut are_all = true;
@@ -478,7 +464,7 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, Stri
         let mut members = BTreeSet::new();
         for row in writes.shared.table.meta().get_many(&keys).await? {
             let record = row.map(|row| row.record::<Stripe>()).transpose()?;
-            let Some(record) = record.filter(is_sealed) else { return Ok(Dropped::Later) };
+            let Some(record) = record.filter(Stripe::is_sealed) else { return Ok(Dropped::Later) };
             let is_there = |(index, at): (usize, &Location)| {
                 is_hole(&record, index) || sites.is_readable(SiteId(at.site))
             };
@@ -486,7 +472,7 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, Stri
             if !record.locations.iter().enumerate().all(is_there) {
                 return Ok(Dropped::NotNow);
             }
-            members.extend(record.members.iter().filter_map(|member| stripe_id(&member.stripe).ok()));
+            members.extend(record.member_chunks().map(|(_, stripe, _)| stripe));
         }
         if any_in_debt(writes, &members).await? {
             return Ok(Dropped::NotNow);
@@ -516,13 +502,8 @@ async fn any_in_debt(writes: &Writes, ids: &BTreeSet<StripeId>) -> Result<bool, 
 
 /// Has a stripe do without its parities; answers the files of those that it had.
 pub(in crate::write) fn do_without_parities(record: &mut Stripe, k: usize) -> Vec<GarbageChunk> {
-    let of = |(index, at): (usize, &Location)| GarbageChunk {
-        index: index as u32,
-        site: at.site,
-        generation: at.generation,
-    };
-    let named = record.locations.iter().enumerate().skip(k).filter(|(_, at)| at.site != 0).map(of);
-    let garbage = named.collect();
+    let named = record.locations.iter().enumerate().skip(k).filter(|(_, at)| at.site != 0);
+    let garbage = named.map(|(index, at)| at.to_garbage(index)).collect();
     record.locations[k..].iter_mut().for_each(|at| at.site = 0);
     record.dropped = true;
     garbage
@@ -623,7 +604,7 @@ async fn begin_to_abort(writes: &Writes, wide: &OpenedStripe) -> Result<(), Stri
 
 /// A2: whether no own stripe names the wide one any more.
 async fn take_claims_back(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
-    let ids: Vec<StripeId> = members(&wide.record).map(|(_, stripe, _)| stripe).collect();
+    let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
     let own = Own::read(writes, &ids).await?;
     let mut is_done = true;
     for (id, row, before) in &own.0 {

@@ -12,7 +12,7 @@ use striate_site::Priority;
 
 use super::exchange::Exchange;
 use super::links::{copy_of, is_same_file};
-use super::seal::{commit, is_sealed, members, verify_made};
+use super::seal::{commit, verify_made};
 use crate::error::StripeError;
 use crate::write::change::StripeChange;
 use crate::write::writes::Writes;
@@ -48,14 +48,14 @@ pub(crate) async fn swap_local_parity(
 ) -> Result<Exchange, StripeError> {
     let table = &writes.shared.table;
     let Some(wide) = table.find(id).await? else { return Ok(Exchange::NotNow) };
-    let member = members(&wide.record).find(|&(at, ..)| at == position);
+    let member = wide.record.member_chunks().find(|&(at, ..)| at == position);
     let group = wide.code.local_group_of(position);
     let (Some((_, own, index)), Some(group)) = (member, group) else { return Ok(Exchange::Unfit) };
     let Some(own) = table.find(own).await? else { return Ok(Exchange::NotNow) };
     let is_claimed = own.wide_of(index) == Some((id, position));
     // To wait for changes that are under way is a courtesy: this one would be cancelled, or go on beside them.
     let is_quiet = wide.record.entries.is_empty() && own.record.entries.is_empty();
-    if !is_sealed(&wide.record) || !is_quiet || !is_claimed {
+    if !wide.record.is_sealed() || !is_quiet || !is_claimed {
         return Ok(Exchange::NotNow);
     }
     let parity = wide.code.k() + group;

@@ -12,21 +12,20 @@
 use bytes::Bytes;
 use striate_codec::{ChecksumChange, ChecksumMultiples, MultipleChecksums};
 use striate_core::{Generation, SiteId, StripeId};
-use striate_meta::records::{Copy, GarbageChunk, Stripe};
+use striate_meta::records::Stripe;
 use striate_meta::{Commit, Transaction, keys};
 use striate_site::{Priority, Window};
 
 use super::exchange::Exchange;
-use super::links::{copy_of, is_member, is_same_file};
+use super::links::{copy_of, is_same_file};
 use super::parities::{
     Difference, amend, make_parities, name_content, name_parities, parities_of, places_of,
 };
-use super::seal::is_sealed;
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, wide_of};
 use crate::trees::SLICE_LEN;
 use crate::write::change::StripeChange;
-use crate::write::entry::{garbage_of, has_entry, put_record, unnamed_of};
+use crate::write::entry::{has_entry, put_record, unnamed_of};
 use crate::write::release::add_garbage;
 use crate::write::submit::submit;
 use crate::write::writes::Writes;
@@ -106,8 +105,8 @@ fn is_changeable(of: &MemberUpdate<'_>, own: &Stripe, wide: &Stripe, position: u
     let is_ours = own.dropped && !own.dead && location.site != 0;
     is_ours
         && location.content_version == of.content_version
-        && is_sealed(wide)
-        && is_member(wide, position, of.stripe, of.index)
+        && wide.is_sealed()
+        && wide.has_member(position, of.stripe, of.index)
         && is_same_file(location, &wide.locations[position])
 }
 
@@ -260,7 +259,8 @@ impl<'a, 'w> Update<'a, 'w> {
             location.crc32c = self.own.record.locations[parity].crc32c;
             location.content_version += 1;
         }
-        garbage.extend(drop_copies(&mut of_own, index));
+        // They have what the chunk was.
+        garbage.extend(of_own.drop_copies(|copy| copy.index as usize == index));
         of_wide.locations[self.position] = copy_of(&of_own.locations[index]);
         let replaced = name_parities(&self.wide, &mut of_wide, &self.parities, self.of_parities);
         (self.of.besides)(&mut of_own, &mut tx);
@@ -278,12 +278,4 @@ impl<'a, 'w> Update<'a, 'w> {
         self.own.give_up(&[], self.of_chunk).await;
         self.wide.give_up(&[], self.of_parities).await;
     }
-}
-
-/// Un-names the copies of a chunk, which have what it was; answers their files.
-fn drop_copies(record: &mut Stripe, index: usize) -> Vec<GarbageChunk> {
-    let (dropped, kept): (Vec<Copy>, Vec<Copy>) =
-        std::mem::take(&mut record.copies).into_iter().partition(|copy| copy.index as usize == index);
-    record.copies = kept;
-    dropped.iter().map(garbage_of).collect()
 }
