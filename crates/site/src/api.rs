@@ -314,6 +314,18 @@ pub trait Site: Send + Sync + Debug {
     /// Reads many ranges; see [`ReadStream`].
     fn read(&self, request: ReadRequest) -> ReadStream;
 
+    /// Reads one range, all of its bytes.
+    async fn read_range(&self, range: ChunkRange, priority: Priority) -> Result<Bytes, SiteError> {
+        let request = ReadRequest { ranges: vec![range], priority, deadline: None };
+        let reply = self.read(request).next().await;
+        let unanswered = || SiteError::Unavailable("it ended its answer early".to_owned());
+        let bytes = reply.ok_or_else(unanswered)?.result?;
+        match bytes.len() == range.len as usize {
+            true => Ok(bytes),
+            false => Err(SiteError::Unavailable(format!("it sent {} bytes of {}", bytes.len(), range.len))),
+        }
+    }
+
     /// Stores a chunk. An answer means durable: an fdatasync that began after the write ended has succeeded.
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError>;
 
@@ -341,7 +353,7 @@ pub trait Site: Send + Sync + Debug {
     /// The checksums of a chunk's products, from which those of sums that it is a term of follow. The chunk is read where it is; who
     /// reaches it over a network asks the site.
     async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {
-        products_by_reading(|request| self.read(request), chunk, len).await
+        products_by_reading(self, chunk, len).await
     }
 
     /// Its state now.
@@ -369,17 +381,14 @@ pub trait SiteDirectory: Send + Sync + Debug {
 
 /// The checksums of a chunk's products, computed here.
 pub(crate) async fn products_by_reading(
-    read: impl Fn(ReadRequest) -> ReadStream,
+    site: &(impl Site + ?Sized),
     chunk: ChunkId,
     len: u32,
 ) -> Result<MultipleChecksums, SiteError> {
     let mut products = ChecksumMultiples::default();
     for offset in (0..len).step_by(PRODUCTS_READ as usize) {
         let range = ChunkRange { chunk, offset, len: PRODUCTS_READ.min(len - offset) };
-        let request = ReadRequest { ranges: vec![range], priority: Priority::Background, deadline: None };
-        let reply = read(request).next().await;
-        let reply = reply.ok_or_else(|| SiteError::Unavailable(format!("no answer for chunk {chunk}")))?;
-        products.append(&reply.result?);
+        products.append(&site.read_range(range, Priority::Background).await?);
     }
     Ok(products.finish())
 }

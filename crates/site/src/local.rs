@@ -453,7 +453,7 @@ impl Site for LocalSite {
     }
 
     async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {
-        self.inner.in_time(products_by_reading(|request| self.read(request), chunk, len)).await
+        self.inner.in_time(products_by_reading(self, chunk, len)).await
     }
 
     fn combine(&self, request: CombineRequest) -> SliceStream {

@@ -10,7 +10,7 @@ use striate_meta::records::{Block, ManifestSegment, Stripe, UploadPart};
 use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction};
 use striate_plan::{Candidate, PlacementRule, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
-use striate_site::{Priority, Site};
+use striate_site::{Priority, Site, SiteError};
 
 use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
@@ -118,6 +118,14 @@ impl Stripes {
     /// One site.
     pub fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
         self.inner.sites.get(site)
+    }
+
+    /// One site, which something is to be done with.
+    ///
+    /// # Errors
+    /// [`SiteError::Unavailable`] if it is not known.
+    pub fn required_site(&self, site: SiteId) -> Result<Arc<dyn Site>, SiteError> {
+        self.inner.sites.required(site)
     }
 
     /// Replaces the set of sites: after a disk was replaced or added.

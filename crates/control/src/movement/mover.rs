@@ -193,8 +193,7 @@ pub(crate) async fn verify_new(
     generation: Generation,
 ) -> Result<(), String> {
     let refuse = |error: SiteError| format!("site {to} cannot verify what it took: {error}");
-    let gone = || refuse(SiteError::Unavailable("it was removed".to_owned()));
-    let site = stripes.site(to).ok_or_else(gone)?;
+    let site = stripes.required_site(to).map_err(refuse)?;
     let chunk = ChunkId { stripe: change.id, index: index as u8, generation };
     let verified = stripes.runtime().timeout(stripes.options().write_deadline, site.verify(chunk)).await;
     let info = verified.unwrap_or(Err(SiteError::Deadline)).map_err(refuse)?;

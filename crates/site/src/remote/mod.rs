@@ -305,7 +305,7 @@ impl Site for RemoteSite {
         let reply = match self.inner.control.client().products(message).await {
             Ok(reply) => reply.into_inner(),
             Err(status) if status.code() == tonic::Code::Unimplemented => {
-                return products_by_reading(|request| self.read(request), chunk, len).await;
+                return products_by_reading(self, chunk, len).await;
             }
             Err(status) => return Err(error_of(status, self.inner.endpoint())),
         };

@@ -12,7 +12,7 @@ use futures::stream::StreamExt;
 use striate_codec::accumulate;
 use striate_core::{ChunkId, ChunkRange, RackId, SiteId, StripeId};
 use striate_plan::{CombineTree, repair_by_racks};
-use striate_site::{Priority, ReadRequest, SiteError};
+use striate_site::{Priority, SiteError};
 
 use super::reads::Reads;
 use crate::error::StripeError;
@@ -172,14 +172,14 @@ impl Reads {
             if columns.is_empty() {
                 continue;
             }
-            match self.columns_of(wide.file(at), site, &columns).await {
-                Ok(bytes) if bytes.len() == columns.len() => {
-                    accumulate(coefficient, &bytes, &mut sum[..bytes.len()]);
-                }
-                Ok(_) => {
-                    learned.silent.insert(site);
-                    is_whole = false;
-                }
+            let range = ChunkRange {
+                chunk: wide.file(at),
+                offset: columns.start,
+                len: columns.end - columns.start,
+            };
+            let deadline = self.shared.options.read_deadline;
+            match self.shared.sites.read_range(site, range, Priority::Foreground, deadline).await {
+                Ok(bytes) => accumulate(coefficient, &bytes, &mut sum[..bytes.len()]),
                 Err(error) => {
                     learned.note(&error, Some(site));
                     is_whole = false;
@@ -187,23 +187,6 @@ impl Reads {
             }
         }
         is_whole.then(|| sum.freeze())
-    }
-
-    async fn columns_of(
-        &self,
-        chunk: ChunkId,
-        site: SiteId,
-        columns: &Range<u32>,
-    ) -> Result<Bytes, SiteError> {
-        let site = self.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let range = ChunkRange { chunk, offset: columns.start, len: columns.end - columns.start };
-        let request = ReadRequest { ranges: vec![range], priority: Priority::Foreground, deadline: None };
-        let reading = async { site.read(request).next().await };
-        match self.shared.runtime.timeout(self.shared.options.read_deadline, reading).await {
-            Ok(Some(reply)) => reply.result,
-            Ok(None) => Err(SiteError::Unavailable("it ended its answer early".to_owned())),
-            Err(_) => Err(SiteError::Deadline),
-        }
     }
 }
 

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use striate_core::{LoadReport, RackId, SiteId, Tier};
+use striate_core::{ChunkRange, LoadReport, RackId, SiteId, Tier};
 use striate_plan::{Candidate, SiteCost};
 use striate_runtime::{Instant, Processors, Runtime};
-use striate_site::{Site, SiteError};
+use striate_site::{Priority, Site, SiteError};
 
 use self::load::{Queue, SiteLoad, UsualQueue};
 use self::transfer::{Asking, SiteTransfer};
@@ -268,6 +269,30 @@ impl Sites {
     /// The site, if it is known.
     pub(crate) fn get(&self, site: SiteId) -> Option<Arc<dyn Site>> {
         self.table.read().get(&site).map(|entry| entry.site.clone())
+    }
+
+    /// The site, which something is to be done with.
+    ///
+    /// # Errors
+    /// [`SiteError::Unavailable`] if it is not known.
+    pub(crate) fn required(&self, site: SiteId) -> Result<Arc<dyn Site>, SiteError> {
+        self.get(site).ok_or_else(|| SiteError::Unavailable("it was removed".to_owned()))
+    }
+
+    /// One range of a chunk from a site, within `deadline`.
+    ///
+    /// # Errors
+    /// Those of the site; [`SiteError::Unavailable`] if it is not known.
+    pub(crate) async fn read_range(
+        &self,
+        site: SiteId,
+        range: ChunkRange,
+        priority: Priority,
+        deadline: Duration,
+    ) -> Result<Bytes, SiteError> {
+        let site = self.required(site)?;
+        let read = self.runtime.timeout(deadline, site.read_range(range, priority)).await;
+        read.unwrap_or(Err(SiteError::Deadline))
     }
 
     /// All sites that keep durable chunks.

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::stream::StreamExt;
 use striate_codec::{accumulate, crc32c, crc32c_append};
 use striate_core::{ChunkId, ChunkRange, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::CombineTree;
-use striate_site::{AssembleRequest, CombineRequest, LocalTerm, Priority, ReadRequest, SiteError, Window};
+use striate_site::{AssembleRequest, CombineRequest, LocalTerm, Priority, SiteError, Window};
 
 use super::change::FileAt;
 use super::writes::Writes;
@@ -105,8 +104,7 @@ impl Assembly<'_> {
 
     /// Asks a site for a chunk; so many bytes come to a site for it.
     async fn ask(&self, site: SiteId, request: AssembleRequest, sent: u64) -> Result<(), SiteError> {
-        let site = self.writes.shared.sites.get(site);
-        let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let site = self.writes.shared.sites.required(site)?;
         let options = &self.writes.shared.options;
         let sending = Duration::from_secs(sent * self.together as u64 / SLOWEST);
         let deadline = options.read_deadline + options.write_deadline + sending;
@@ -131,20 +129,10 @@ impl Assembly<'_> {
 
     /// Some bytes of a chunk.
     pub(super) async fn read(&self, index: usize, offset: u32, len: u32) -> Result<Bytes, SiteError> {
-        let site = self.writes.shared.sites.get(SiteId(self.record.locations[index].site));
-        let site = site.ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
-        let ranges = vec![ChunkRange { chunk: self.chunk(index), offset, len }];
-        let request = ReadRequest { ranges, priority: self.priority, deadline: None };
-        let reading = async { site.read(request).next().await };
-        match self.writes.shared.runtime.timeout(self.writes.shared.options.read_deadline, reading).await {
-            Ok(Some(reply)) => reply.result,
-            Ok(None) => Err(SiteError::Unavailable("it ended its answer early".to_owned())),
-            Err(_) => Err(SiteError::Deadline),
-        }
-    }
-
-    fn chunk(&self, index: usize) -> ChunkId {
-        file_of(self.stripe, self.record, index)
+        let site = SiteId(self.record.locations[index].site);
+        let range = ChunkRange { chunk: file_of(self.stripe, self.record, index), offset, len };
+        let shared = &self.writes.shared;
+        shared.sites.read_range(site, range, self.priority, shared.options.read_deadline).await
     }
 }
 

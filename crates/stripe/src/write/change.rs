@@ -306,8 +306,7 @@ impl<'a> StripeChange<'a> {
         generation: Generation,
         payload: Bytes,
     ) -> Result<(), SiteError> {
-        let site =
-            self.writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+        let site = self.writes.shared.sites.required(site)?;
         let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
         let request = WriteRequest { chunk, payload, granule_crcs: None, priority: self.priority };
         let deadline = self.writes.shared.options.write_deadline;

@@ -346,9 +346,7 @@ impl Writes {
         priority: Priority,
     ) -> Result<(), SiteError> {
         let shared = &self.shared;
-        let Some(site) = shared.sites.get(to) else {
-            return Err(SiteError::Unavailable("it was removed".to_owned()));
-        };
+        let site = shared.sites.required(to)?;
         let request = WriteRequest { chunk, payload, granule_crcs: Some(granule_crcs), priority };
         let write = shared.runtime.timeout(shared.options.write_deadline, site.write(request));
         let result = write.await.unwrap_or(Err(SiteError::Deadline)).map(|_| ());

@@ -380,7 +380,7 @@ pub(super) async fn verify_made(
     site: SiteId,
     generation: Generation,
 ) -> Result<(), StripeError> {
-    let handle = writes.shared.sites.get(site).ok_or(SiteError::Unavailable("it was removed".to_owned()))?;
+    let handle = writes.shared.sites.required(site)?;
     let info = handle.verify(ChunkId { stripe: change.id, index: index as u8, generation }).await?;
     match info.crc32c == change.record.locations[index].crc32c {
         true => Ok(()),
@@ -414,9 +414,7 @@ pub(super) async fn products_of(
     location: &Location,
     (len, to): (u32, u32),
 ) -> Result<MultipleChecksums, StripeError> {
-    let site = writes.shared.sites.get(SiteId(location.site));
-    let site = site.ok_or(SiteError::Unavailable(format!("site {} is not here", location.site)))?;
-    let products = site.products(file, len).await?;
+    let products = writes.shared.sites.required(SiteId(location.site))?.products(file, len).await?;
     match products.0[0] == location.crc32c {
         true => Ok(products.followed_by_zeros(u64::from(to - len))),
         false => Err(StripeError::Site(SiteError::Missing(file))),
