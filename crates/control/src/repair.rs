@@ -19,7 +19,9 @@ use striate_meta::records::GarbageChunk;
 use striate_meta::{Commit, Revision, keys, records};
 use striate_plan::{Candidate, ChunkState, CombineTree, StripeRepair, plan_repair, repair_by_racks};
 use striate_site::{Priority, SiteError};
-use striate_stripe::{OpenedStripe, StripeError, Stripes, has_place, is_hole, wide_of};
+use striate_stripe::{
+    OpenedStripe, StripeError, Stripes, costs_around, equation_around, has_place, is_hole, wide_of,
+};
 
 use crate::absence::Absent;
 use crate::repair_pace::RepairPace;
@@ -423,32 +425,18 @@ impl<'a> Job<'a> {
         let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
             return Ok(Err("no sealed wide stripe has it".to_owned()));
         };
-        let costs: Vec<Option<f64>> =
-            (0..wide.code.n()).map(|at| self.cost_in(&wide, at, position, learned)).collect();
-        let (racks, home) = self.racks_in(&wide, target);
-        let racks: Vec<&RackId> = racks.iter().collect();
-        let equation = match repair_by_racks(&wide.code, position, &costs, &racks, &home) {
-            Ok(repair) => repair.equation,
+        let costs = costs_around(&wide, position, |at| self.cost_in(&wide, at, position, learned));
+        let home = self.rack(target);
+        let terms = match equation_around(&wide, position, &costs, &home, |site| self.rack(site)) {
+            Ok(terms) => terms,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let files = equation.sources.iter().filter(|&&(at, _)| wide.has_place(at));
-        let terms: Vec<(u8, usize)> = files.map(|&(at, by)| (by, at)).collect();
         let of_repairer = |at: usize| {
             let site = SiteId(wide.record.locations[at].site);
             self.pace.repairer_cost(site, costs[at].unwrap_or(f64::MAX))
         };
         let tree = self.change.tree_over(&wide, target, &terms, of_repairer);
         Ok(Ok((wide, tree)))
-    }
-
-    /// The rack of each chunk of a wide stripe, and that of the site where one of them is made. A hole counts as there.
-    fn racks_in(&self, wide: &OpenedStripe, target: SiteId) -> (Vec<RackId>, RackId) {
-        let home = self.rack(target);
-        let of = |at: usize| match wide.has_place(at) {
-            true => self.rack(SiteId(wide.record.locations[at].site)),
-            false => home.clone(),
-        };
-        ((0..wide.code.n()).map(of).collect(), home)
     }
 
     /// What reading a chunk of a wide stripe costs. `None` where it cannot be had.
@@ -495,8 +483,7 @@ impl<'a> Job<'a> {
 
     /// A site's rack; one that is not known has none beside it.
     fn rack(&self, site: SiteId) -> RackId {
-        let unknown = || RackId(format!("unknown, of site {site}"));
-        self.stripes.site(site).map_or_else(unknown, |site| site.rack())
+        self.stripes.site(site).map_or_else(|| RackId::of_unknown(site), |site| site.rack())
     }
 
     /// The chunks that each site of a plan sends or is sent where they are made here.

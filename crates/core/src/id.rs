@@ -145,6 +145,13 @@ impl fmt::Display for SiteId {
     }
 }
 
+impl RackId {
+    /// The rack of a site of which nothing is known: it shares it with no other.
+    pub fn of_unknown(site: SiteId) -> Self {
+        Self(format!("unknown, of site {site}"))
+    }
+}
+
 impl fmt::Display for RackId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

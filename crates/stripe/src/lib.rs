@@ -39,7 +39,7 @@ pub use table::{
     OpenedStripe, ProfileTexts, file_of, has_place, holders, id16, is_hole, len_of, own_locations, stripe_id,
     wide_of,
 };
-pub use trees::{Files, SLICE_LEN, combination};
+pub use trees::{Files, SLICE_LEN, combination, costs_around, equation_around};
 pub use write::{
     Besides, CodingGroup, Debt, Exchange, GroupWriter, MemberUpdate, Neighbours, NewBytes, Packer,
     PutSession, SegmentWriter, SeparateWriter, StoredBlock, StripeChange, Switched, WidePlan, WideStep,

@@ -11,13 +11,13 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::StreamExt;
 use striate_codec::accumulate;
 use striate_core::{ChunkId, ChunkRange, RackId, SiteId, StripeId};
-use striate_plan::{CombineTree, repair_by_racks};
+use striate_plan::CombineTree;
 use striate_site::{Priority, SiteError};
 
 use super::reads::Reads;
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
-use crate::trees::{SLICE_LEN, combination, files_of, terms};
+use crate::trees::{SLICE_LEN, combination, costs_around, equation_around, files_of, terms};
 
 /// So many trees are drawn. Each learns of at least one more chunk that cannot be had, or sees a newer record.
 const ATTEMPTS: usize = 6;
@@ -82,36 +82,20 @@ impl Reads {
         let sites = self.shared.sites.snapshot();
         let cost = |at: usize| {
             let site = SiteId(wide.record.locations[at].site);
-            // A hole is known without being read.
-            if !wide.has_place(at) {
-                return Some(0.0);
-            }
             let can_be_had = sites.is_readable(site)
                 && !learned.silent.contains(&site)
                 && !learned.missing.contains(&wide.file(at));
             can_be_had.then_some(1.0)
         };
-        let costs: Vec<Option<f64>> =
-            (0..wide.code.n()).map(|at| if at == position { None } else { cost(at) }).collect();
-        let unknown = |site: SiteId| RackId(format!("unknown, of site {site}"));
-        let rack = |site: SiteId| sites.rack(site).unwrap_or_else(|| unknown(site));
+        let costs = costs_around(wide, position, cost);
+        let rack = |site: SiteId| sites.rack(site).unwrap_or_else(|| RackId::of_unknown(site));
         let home = rack(SiteId(wide.record.locations[position].site));
-        let racks: Vec<RackId> = (0..wide.code.n())
-            .map(|at| match wide.has_place(at) {
-                true => rack(SiteId(wide.record.locations[at].site)),
-                false => home.clone(),
-            })
-            .collect();
-        let racks: Vec<&RackId> = racks.iter().collect();
-        let repair = repair_by_racks(&wide.code, position, &costs, &racks, &home);
-        let repair = repair.map_err(|error| StripeError::Unreadable {
+        equation_around(wide, position, &costs, &home, rack).map_err(|error| StripeError::Unreadable {
             stripe: wide.id,
             needed: wide.code.k(),
             available: costs.iter().flatten().count(),
             reason: format!("{error}; {}", learned.last.clone().unwrap_or_default()),
-        })?;
-        let is_file = |&(at, _): &(usize, u8)| wide.has_place(at);
-        Ok(repair.equation.sources.into_iter().filter(is_file).map(|(at, by)| (by, at)).collect())
+        })
     }
 
     /// Has a site near the lost chunk add up the sum. `None` where it failed; `learned` then says more.
@@ -172,11 +156,8 @@ impl Reads {
             if columns.is_empty() {
                 continue;
             }
-            let range = ChunkRange {
-                chunk: wide.file(at),
-                offset: columns.start,
-                len: columns.end - columns.start,
-            };
+            let range =
+                ChunkRange { chunk: wide.file(at), offset: columns.start, len: columns.end - columns.start };
             let deadline = self.shared.options.read_deadline;
             match self.shared.sites.read_range(site, range, Priority::Foreground, deadline).await {
                 Ok(bytes) => accumulate(coefficient, &bytes, &mut sum[..bytes.len()]),

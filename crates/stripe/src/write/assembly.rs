@@ -51,7 +51,7 @@ impl Assembly<'_> {
     ) -> CombineTree {
         let rack_of = |site: SiteId| self.writes.shared.sites.get(site).map(|site| site.rack());
         let terms = trees::terms(self.record, terms, cost, rack_of);
-        let rack = rack_of(site).unwrap_or_else(|| RackId(format!("unknown, of site {site}")));
+        let rack = rack_of(site).unwrap_or_else(|| RackId::of_unknown(site));
         match self.record.members.is_empty() {
             true => CombineTree::new(&terms, site, &rack),
             // All chunks of a local group are made in its racks: what comes down their links is what bounds a repair.

@@ -381,8 +381,7 @@ impl<'a> StripeChange<'a> {
         terms: &[(u8, FileAt)],
         columns: &Range<u32>,
     ) -> Window {
-        let rack =
-            |site: SiteId| self.rack_of(site).unwrap_or_else(|| RackId(format!("unknown, of site {site}")));
+        let rack = |site: SiteId| self.rack_of(site).unwrap_or_else(|| RackId::of_unknown(site));
         let of = |(number, &(coefficient, file)): (usize, &(u8, FileAt))| CombineTerm {
             chunk: number,
             coefficient,
