@@ -199,7 +199,8 @@ impl<'a> StripeChange<'a> {
         Ok(())
     }
 
-    fn rack_of(&self, site: SiteId) -> Option<RackId> {
+    /// The rack of a site, as far as that is known.
+    pub(in crate::write) fn rack_of(&self, site: SiteId) -> Option<RackId> {
         let known = self.writes.shared.sites.get(site).map(|site| site.rack());
         known.or_else(|| self.racks_elsewhere.get(&site).cloned())
     }
@@ -208,7 +209,7 @@ impl<'a> StripeChange<'a> {
     /// one: where its chunks may be their wide stripes say. So two may come to one site, where each rack has few; parities come back only
     /// beside chunks that keep the rule.
     pub fn is_bound_by_rule(&self) -> bool {
-        !self.record.dropped && !self.record.dead
+        is_bound_by_rule(&self.record)
     }
 
     /// The rule for its chunks' places.
@@ -219,9 +220,12 @@ impl<'a> StripeChange<'a> {
     /// The rack of each chunk, as far as its site is known: where it is, or was before it was lost. Behind these the racks
     /// where other changes that are under way put chunks, but for those with an index in `own`.
     pub fn racks(&self, own: &[usize]) -> Vec<Option<RackId>> {
-        let rack = |site| self.rack_of(site);
-        let locations = self.record.locations.iter().map(|at| SiteId(at.site));
-        locations.chain(self.expected_sites(own)).map(rack).collect()
+        self.racks_in(&self.record, &self.expected_sites(own))
+    }
+
+    fn racks_in(&self, record: &Stripe, expected: &[SiteId]) -> Vec<Option<RackId>> {
+        let locations = record.locations.iter().map(|at| SiteId(at.site));
+        locations.chain(expected.iter().copied()).map(|site| self.rack_of(site)).collect()
     }
 
     /// Sites where other changes that are under way put chunks, but for those with an index in `own`.
@@ -506,7 +510,7 @@ impl<'a> StripeChange<'a> {
 
     /// `false` when the record, or that of a wide stripe of what is moved, is not what it was when it was read last.
     async fn try_swap(&self, replaced: &[GarbageChunk], debt: Debt) -> Result<bool, StripeError> {
-        let moved: Vec<usize> = self.changed_since(&self.row.record()?);
+        let moved = changed_since(&self.row.record()?, &self.record);
         let mut tx = self.writes.shared.table.transaction();
         self.add_swap(&mut tx, replaced).await?;
         // Their wide stripes must be as they were when the new places were found legal: the rules hold for the rows that are swapped.
@@ -534,12 +538,6 @@ impl<'a> StripeChange<'a> {
         self.writes.forget_closed();
     }
 
-    /// The chunks that are other files than before, or are none any more.
-    fn changed_since(&self, before: &Stripe) -> Vec<usize> {
-        let of = |index: &usize| !is_same_file(&self.record.locations[*index], &before.locations[*index]);
-        (0..self.record.locations.len()).filter(of).collect()
-    }
-
     /// Puts this change on top of the record as it is now. `false` when it cannot be: its entry is gone, the chunks that it
     /// replaces are not where they were, or their new places would break the rule. The entry is cancelled then.
     pub(in crate::write) async fn rebase(&mut self) -> Result<bool, StripeError> {
@@ -549,7 +547,6 @@ impl<'a> StripeChange<'a> {
             return Ok(false);
         };
         let before: Stripe = self.row.record()?;
-        let changed = self.changed_since(&before);
         let wanted = std::mem::replace(&mut self.record, row.record()?);
         self.row = row;
         // These may read the record once more.
@@ -560,49 +557,31 @@ impl<'a> StripeChange<'a> {
             self.entry = None;
             return Ok(false);
         }
-        let is_as_before =
-            |&index: &usize| is_same_file(&self.record.locations[index], &before.locations[index]);
-        let added: Vec<Copy> =
-            wanted.copies.iter().filter(|copy| !before.copies.contains(copy)).copied().collect();
-        // What was copied must be what the chunk is.
-        let is_true =
-            |copy: &Copy| self.record.locations[copy.index as usize].content_version == copy.content_version;
-        let is_possible = changed.iter().all(is_as_before)
-            && added.iter().all(is_true)
-            && (self.record.wide_state, self.record.dropped) == (before.wide_state, before.dropped)
-            && {
-                for &index in &changed {
-                    let (now, wanted) = (&mut self.record.locations[index], &wanted.locations[index]);
-                    (now.site, now.generation) = (wanted.site, wanted.generation);
-                    (now.crc32c, now.content_version) = (wanted.crc32c, wanted.content_version);
-                }
-                (self.record.wide_state, self.record.dropped) = (wanted.wide_state, wanted.dropped);
-                self.record.copies.extend(added);
-                self.obeys_rule()?
-            };
-        if !is_possible {
-            self.cancel_entry().await;
+        if let Some(record) = on_top_of(&self.record, &before, &wanted)
+            && self.is_legal_by(&record, is_bound_by_rule(&record))?
+        {
+            self.record = record;
+            return Ok(true);
         }
-        Ok(is_possible)
+        self.cancel_entry().await;
+        Ok(false)
     }
 
-    /// Whether the places that it gives to chunks are legal beside the others' and those that other changes expect.
-    fn obeys_rule(&self) -> Result<bool, StripeError> {
-        self.is_legal_by(self.is_bound_by_rule())
-    }
-
-    /// The same by the stripe's own rule in any case: what need not be keeps it.
+    /// Whether the places that it gives to chunks are legal by the stripe's own rule, also where that does not bind them, beside the
+    /// others' and those that other changes expect.
     pub(in crate::write) fn obeys_own_rule(&self) -> Result<bool, StripeError> {
-        self.is_legal_by(true)
+        self.is_legal_by(&self.record, true)
     }
 
-    fn is_legal_by(&self, own_rule: bool) -> Result<bool, StripeError> {
+    /// Whether the places are legal that a record gives to chunks.
+    fn is_legal_by(&self, record: &Stripe, own_rule: bool) -> Result<bool, StripeError> {
         let before: Stripe = self.row.record()?;
-        let changed = self.changed_since(&before);
-        let (rule, racks, expected) = (self.rule(), self.racks(&changed), self.expected_sites(&changed));
+        let changed = changed_since(&before, record);
+        let (rule, expected) = (self.rule(), self.expected_sites(&changed));
+        let racks = self.racks_in(record, &expected);
         let is_legal = |&index: &usize| {
-            let site = self.record.locations[index].site;
-            let mut locations = self.record.locations.iter().enumerate();
+            let site = record.locations[index].site;
+            let mut locations = record.locations.iter().enumerate();
             let is_taken = locations.any(|(other, at)| other != index && at.site == site)
                 || expected.contains(&SiteId(site));
             // A chunk comes from where it was: that a group is in a rack already is not to be said of the new place itself.
@@ -614,7 +593,7 @@ impl<'a> StripeChange<'a> {
             let is_admitted = racks[index].as_ref().is_none_or(|rack| rule.admits(index, rack, places));
             (!is_taken && is_admitted || !own_rule) && self.wide_admits(index, SiteId(site))
         };
-        Ok(changed.iter().filter(|&&index| self.record.locations[index].site != 0).all(is_legal))
+        Ok(changed.iter().filter(|&&index| record.locations[index].site != 0).all(is_legal))
     }
 
     /// Whether the wide stripe of a chunk, if it is a member of one, lets it go to a site.
@@ -650,4 +629,39 @@ impl<'a> StripeChange<'a> {
             tracing::debug!(stripe = %self.id, %error, "what a lost change wrote stays for verify to find");
         }
     }
+}
+
+/// See [`StripeChange::is_bound_by_rule`].
+fn is_bound_by_rule(record: &Stripe) -> bool {
+    !record.dropped && !record.dead
+}
+
+/// The chunks that are other files than before, or are none any more.
+fn changed_since(before: &Stripe, now: &Stripe) -> Vec<usize> {
+    let of = |index: &usize| !is_same_file(&now.locations[*index], &before.locations[*index]);
+    (0..now.locations.len()).filter(of).collect()
+}
+
+/// The record as it is `now` with what a change has made of the one `before`, which is in `wanted`: other files of chunks, and copies. `None`
+/// where other changes have touched the same.
+fn on_top_of(now: &Stripe, before: &Stripe, wanted: &Stripe) -> Option<Stripe> {
+    let changed = changed_since(before, wanted);
+    let is_as_before = |&index: &usize| is_same_file(&now.locations[index], &before.locations[index]);
+    let added: Vec<Copy> =
+        wanted.copies.iter().filter(|copy| !before.copies.contains(copy)).copied().collect();
+    // What was copied must be what the chunk is.
+    let is_true = |copy: &Copy| now.locations[copy.index as usize].content_version == copy.content_version;
+    let is_same_state = (now.wide_state, now.dropped) == (before.wide_state, before.dropped);
+    if !changed.iter().all(is_as_before) || !added.iter().all(is_true) || !is_same_state {
+        return None;
+    }
+    let mut record = now.clone();
+    for index in changed {
+        let (now, wanted) = (&mut record.locations[index], &wanted.locations[index]);
+        (now.site, now.generation) = (wanted.site, wanted.generation);
+        (now.crc32c, now.content_version) = (wanted.crc32c, wanted.content_version);
+    }
+    (record.wide_state, record.dropped) = (wanted.wide_state, wanted.dropped);
+    record.copies.extend(added);
+    Some(record)
 }

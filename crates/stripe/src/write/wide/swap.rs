@@ -32,7 +32,7 @@ impl Side<'_> {
     }
 
     fn rack(&self) -> Option<RackId> {
-        self.change.racks(&[]).swap_remove(self.index)
+        self.change.rack_of(self.site())
     }
 }
 
