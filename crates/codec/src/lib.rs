@@ -64,6 +64,8 @@ pub use decode::DecodePlan;
 pub use error::CodecError;
 pub use kernel::{Coefficients, Kernel, Stores};
 pub use partial_sum::{PartialSum, accumulate};
-pub use predicted_checksum::{ChecksumChange, ChecksumMultiples, MultipleChecksums, predict_checksum};
+pub use predicted_checksum::{
+    ChecksumChange, ChecksumMultiples, MultipleChecksums, SumChecksum, predict_checksum,
+};
 pub use repair::RepairEquation;
 pub use spec::CodeSpec;

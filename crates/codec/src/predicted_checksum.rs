@@ -9,15 +9,20 @@
 //!
 //! A site computes the eight checksums crc(2^b·D) of a chunk in one local pass ([`MultipleChecksums::of`]) and reports 32
 //! bytes; whoever has those of all data chunks knows the checksum of every parity, of every partial sum, and of what
-//! an update makes of them ([`predict_checksum`], [`ChecksumChange`]).
+//! an update makes of them ([`predict_checksum`], [`ChecksumChange`]). Whoever has the chunks themselves needs one product of each
+//! ([`SumChecksum`]).
 
-use crate::checksum::{crc32c_append, crc32c_combine};
+use crate::checksum::{crc32c, crc32c_append, crc32c_combine};
 use crate::encode::check_count;
 use crate::error::CodecError;
 use crate::kernel::{Coefficients, Kernel, Stores};
+use crate::partial_sum::accumulate;
 
 /// How many bytes are multiplied at a time: the seven products stay in the L1 cache until their checksums are taken.
 const SLICE_BYTES: usize = 4096;
+
+/// The same where there is one product: both stay in the cache.
+const PRODUCT_BYTES: usize = 32 << 10;
 
 /// The factors whose products are computed: 2^1 to 2^7.
 const FACTORS: [u8; 7] = [2, 4, 8, 16, 32, 64, 128];
@@ -99,6 +104,46 @@ pub fn predict_checksum(row: &[u8], of: &[MultipleChecksums], len: u64) -> Resul
     Ok(terms.fold(of_zeros, |sum, term| sum ^ term))
 }
 
+/// The CRC-32C of a sum Σ coefficient · chunk, of chunks of one length that come one after the other: without the sum itself, and with
+/// one product for each chunk.
+#[derive(Debug, Clone, Copy)]
+pub struct SumChecksum {
+    sum: u32,
+    of_zeros: u32,
+}
+
+impl SumChecksum {
+    /// Of no chunks: of `len` zeros, as many as each chunk has bytes.
+    pub fn new(len: u64) -> SumChecksum {
+        let of_zeros = crc32c_of_zeros(len);
+        SumChecksum { sum: of_zeros, of_zeros }
+    }
+
+    /// Adds `coefficient` times a chunk.
+    pub fn add(&mut self, coefficient: u8, chunk: &[u8]) {
+        let of_product = match coefficient {
+            0 => return,
+            1 => crc32c(chunk),
+            _ => checksum_of_product(coefficient, chunk),
+        };
+        self.sum ^= of_product ^ self.of_zeros;
+    }
+
+    /// The checksum.
+    pub fn get(self) -> u32 {
+        self.sum
+    }
+}
+
+fn checksum_of_product(coefficient: u8, chunk: &[u8]) -> u32 {
+    chunk.chunks(PRODUCT_BYTES).fold(0, |so_far, part| {
+        let mut product = [0; PRODUCT_BYTES];
+        let product = &mut product[..part.len()];
+        accumulate(coefficient, part, product);
+        crc32c_append(so_far, product)
+    })
+}
+
 /// What replacing ranges of a chunk does to checksums: its own, and those of sums that it is a term of. It follows from the old and
 /// the new bytes of the ranges; nobody need read the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -141,7 +186,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::checksum::crc32c;
     use crate::code::Code;
     use crate::gf256;
 
@@ -185,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn the_checksum_of_any_sum_is_predicted(row in prop::collection::vec(any::<u8>(), 0..20), len in lengths(), seed: u64) {
+        fn the_checksum_of_any_sum_follows_from_its_terms(row in prop::collection::vec(any::<u8>(), 0..20), len in lengths(), seed: u64) {
             let chunks: Vec<Vec<u8>> = (0..row.len()).map(|chunk| bytes(seed ^ chunk as u64, len)).collect();
             let mut sum = vec![0; len];
             for (coefficient, chunk) in row.iter().zip(&chunks) {
@@ -193,6 +237,9 @@ mod tests {
             }
             let of: Vec<MultipleChecksums> = chunks.iter().map(|chunk| MultipleChecksums::of(chunk)).collect();
             prop_assert_eq!(predict_checksum(&row, &of, len as u64), Ok(crc32c(&sum)));
+            let mut added = SumChecksum::new(len as u64);
+            row.iter().zip(&chunks).for_each(|(coefficient, chunk)| added.add(*coefficient, chunk));
+            prop_assert_eq!(added.get(), crc32c(&sum));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use striate_codec::{accumulate, crc32c, crc32c_append};
+use striate_codec::accumulate;
 use striate_core::{ChunkId, ChunkRange, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::CombineTree;
@@ -16,8 +16,6 @@ use crate::trees::{self, Files, SLICE_LEN};
 
 /// Bytes a second that a site is sent at least while it makes a chunk.
 const SLOWEST: u64 = 8 << 20;
-/// Bytes that are multiplied together: they stay in the processor's cache.
-const PRODUCT_LEN: usize = 32 << 10;
 
 /// A stripe whose chunks are added up at sites.
 #[derive(Clone, Copy)]
@@ -133,68 +131,5 @@ impl Assembly<'_> {
         let range = ChunkRange { chunk: file_of(self.stripe, self.record, index), offset, len };
         let shared = &self.writes.shared;
         shared.sites.read_range(site, range, self.priority, shared.options.read_deadline).await
-    }
-}
-
-/// The CRC-32C of a sum Σ coefficient · chunk over GF(2⁸), of chunks of one length that come one after the other: without the
-/// sum itself. Checksums are linear but for that of as many zeros: crc(a + b) = crc(a) + crc(b) + crc(0).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SumChecksum {
-    /// Of the sum so far, and of zeros.
-    sum: u32,
-    zeros: u32,
-}
-
-impl SumChecksum {
-    /// Of nothing: as many zeros as a chunk has bytes.
-    pub(super) fn new(chunk_len: u32) -> Self {
-        let (block, len) = ([0; PRODUCT_LEN], chunk_len as usize);
-        let whole = (0..len / PRODUCT_LEN).fold(0, |crc, _| crc32c_append(crc, &block));
-        let zeros = crc32c_append(whole, &block[..len % PRODUCT_LEN]);
-        Self { sum: zeros, zeros }
-    }
-
-    /// Adds `coefficient` times a chunk.
-    pub(super) fn add(&mut self, coefficient: u8, chunk: &Bytes) {
-        if coefficient == 0 {
-            return;
-        }
-        let of_chunk = match coefficient {
-            1 => crc32c(chunk),
-            _ => chunk.chunks(PRODUCT_LEN).fold(0, |crc, part| {
-                let mut product = [0; PRODUCT_LEN];
-                let product = &mut product[..part.len()];
-                accumulate(coefficient, part, product);
-                crc32c_append(crc, product)
-            }),
-        };
-        self.sum ^= of_chunk ^ self.zeros;
-    }
-
-    /// The checksum.
-    pub(super) fn get(self) -> u32 {
-        self.sum
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn the_checksum_of_a_sum_is_that_of_the_sum(
-            len in 1usize..3 * PRODUCT_LEN, seeds in proptest::collection::vec((any::<u8>(), any::<u8>()), 0..7),
-        ) {
-            let (mut checksum, mut sum) = (SumChecksum::new(len as u32), vec![0; len]);
-            for (coefficient, seed) in seeds {
-                let chunk: Bytes = (0..len).map(|at| (at as u8).wrapping_mul(seed) ^ (at >> 8) as u8).collect();
-                accumulate(coefficient, &chunk, &mut sum);
-                checksum.add(coefficient, &chunk);
-            }
-            prop_assert_eq!(checksum.get(), crc32c(&sum));
-        }
     }
 }

@@ -13,14 +13,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use striate_codec::{Code, crc32c};
+use striate_codec::{Code, SumChecksum, crc32c};
 use striate_core::{ChunkId, Layout, Profile, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Stripe};
 use striate_meta::{Commit, MetaError, Precondition, Revision, Transaction, keys, records};
 use striate_site::Priority;
 use tokio::sync::OnceCell;
 
-use super::assembly::{Assembly, SumChecksum};
+use super::assembly::Assembly;
 use super::intent::{StripeName, Writer};
 use super::placements::require_placement;
 use super::put::{FIRST, Placed};
@@ -141,7 +141,7 @@ impl Packer {
         let spare = sites.split_off(code.n());
         self.waiting.begin(&sites[..code.k()]);
         let name = self.names().await?.name_stripe().await?;
-        let parities = vec![SumChecksum::new(partition_len); code.n() - code.k()];
+        let parities = vec![SumChecksum::new(partition_len.into()); code.n() - code.k()];
         let placed = Placed::new(code.n(), &vec![0; code.n()]);
         Ok(GroupWriter {
             packer: self,
