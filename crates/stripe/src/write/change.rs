@@ -245,6 +245,9 @@ impl<'a> StripeChange<'a> {
 
     /// Takes a new generation, durably, and opens an entry: chunks of this generation will be written to `places`, as
     /// (chunk index, site), and nowhere else. `None` when somebody else changed the record.
+    ///
+    /// # Errors
+    /// When the metadata store fails. The entry may be there then; it is cancelled when this change is dropped.
     pub async fn open(&mut self, places: &[(usize, SiteId)]) -> Result<Option<Generation>, StripeError> {
         let generation = Generation(self.record.generation).next();
         let before = self.record.clone();
@@ -293,6 +296,9 @@ impl<'a> StripeChange<'a> {
     }
 
     /// The bytes of a whole chunk from its site.
+    ///
+    /// # Errors
+    /// Those of the site; [`SiteError::Unavailable`] if it is not known, [`SiteError::Deadline`] if it does not answer in time.
     pub async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
         self.assembly().read(index, 0, self.len_of(index)).await
     }
@@ -303,6 +309,9 @@ impl<'a> StripeChange<'a> {
     }
 
     /// Writes a chunk under a new generation.
+    ///
+    /// # Errors
+    /// As [`StripeChange::read_chunk`]. The site may have the chunk then all the same: [`StripeChange::note_refusal`].
     pub async fn write_chunk(
         &self,
         index: usize,
@@ -330,6 +339,10 @@ impl<'a> StripeChange<'a> {
     }
 
     /// Has the site at the root of a tree make a chunk under a new generation: the sum that the tree adds up.
+    ///
+    /// # Errors
+    /// As [`StripeChange::write_chunk`]. [`SiteError::Missing`] and [`SiteError::Corrupt`] name the chunk of the sum that is to blame;
+    /// [`SiteError::BadRequest`] where the sum has another checksum than the record says.
     pub async fn assemble_chunk(
         &self,
         index: usize,
@@ -340,6 +353,9 @@ impl<'a> StripeChange<'a> {
     }
 
     /// The sum of these (coefficient, chunk index), made here a slice after the other, so that no more than it is in memory.
+    ///
+    /// # Errors
+    /// As [`StripeChange::read_chunk`], of the first chunk that cannot be read.
     pub async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
         self.assembly().sum_here(terms).await
     }
@@ -356,6 +372,9 @@ impl<'a> StripeChange<'a> {
     }
 
     /// As [`StripeChange::assemble_chunk`], of chunks of another stripe.
+    ///
+    /// # Errors
+    /// As [`StripeChange::assemble_chunk`].
     pub async fn assemble_from(
         &self,
         of: &OpenedStripe,
@@ -461,6 +480,10 @@ impl<'a> StripeChange<'a> {
     /// Compare-and-swap of the record, with the reverse index, the debt, and garbage rows for what was `replaced` and what
     /// sites may have stored without saying so; it closes the entry. `false` when somebody else changed the record, or
     /// where there is an entry: when somebody removed it, or changed what this change replaces, or left no room for it.
+    ///
+    /// # Errors
+    /// When the metadata store fails: the record may have been swapped or not. [`StripeError::Busy`] when the records of its wide stripes
+    /// keep changing.
     pub async fn swap(&mut self, replaced: Vec<GarbageChunk>, mut debt: Debt) -> Result<bool, StripeError> {
         for _ in 0..ATTEMPTS {
             if self.try_swap(&replaced, debt).await? {
