@@ -10,9 +10,10 @@ use striate_meta::records::{Stripe, WideState};
 use striate_meta::{Precondition, Transaction, keys};
 use striate_site::Priority;
 
+use super::claim::{is_free, member_of};
 use super::links::{admits, copy_of, is_same_file, sites_of};
 use super::parities::{Difference, make_parities, name_parities, parities_of, places_of};
-use super::seal::{commit, is_free, member_of, products_of};
+use super::seal::{commit, products_of};
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, wide_of};
 use crate::write::change::{FileAt, StripeChange};

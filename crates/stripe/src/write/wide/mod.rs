@@ -1,14 +1,16 @@
 //! Wide stripes: cold partitions of many stripes under one code (ECWide, FAST'21).
 //!
-//! - [`seal`]: partitions become members, step by step, and their own parities go.
+//! - [`seal`]: partitions become members, step by step: they are claimed ([`claim`]), and their own parities go ([`narrow`]).
 //! - [`exchange`]: a dead member leaves or is replaced, and a hole is filled.
 //! - [`swap`]: the local parity of a group goes to the rack that changes most.
 //! - [`update`](mod@update): ranges of a member change in place.
 //! - [`parities`]: the parities' new generations when a member changes.
 //! - [`links`]: what a change of a chunk's place means for the wide stripe that it is a member of.
 
+mod claim;
 mod exchange;
 mod links;
+mod narrow;
 mod parities;
 mod seal;
 mod swap;
@@ -17,9 +19,10 @@ mod update;
 pub use exchange::Exchange;
 pub(crate) use exchange::{admits_member, exchange, leave};
 pub(super) use links::{Links, is_same_file};
-pub(super) use seal::do_without_parities;
+pub(super) use narrow::do_without_parities;
+pub(crate) use narrow::{drop_parities, narrow_again};
 pub use seal::{WidePlan, WideStep};
-pub(crate) use seal::{abort, advance, drop_parities, narrow_again};
+pub(crate) use seal::{abort, advance};
 pub(crate) use swap::swap_local_parity;
 pub(crate) use update::update;
 pub use update::{Besides, MemberUpdate, NewBytes};

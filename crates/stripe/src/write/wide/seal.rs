@@ -12,36 +12,28 @@
 //!
 //! At every step each data chunk is protected in full by its own stripe, by the wide one, or by both.
 
-use std::collections::{BTreeSet, HashMap};
-
-use bytes::Bytes;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use striate_codec::{Code, MultipleChecksums, predict_checksum};
-use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
-use striate_meta::records::{GarbageChunk, Location, Member, Stripe, WideState};
-use striate_meta::{Commit, Precondition, Row, ScanRange, keys};
-use striate_plan::{PlacementFault, PlacementRule, check_placement};
+use striate_codec::{MultipleChecksums, predict_checksum};
+use striate_core::{ChunkId, Generation, Profile, SiteId, StripeId};
+use striate_meta::records::{Location, Member, Stripe, WideState};
+use striate_meta::{Commit, Precondition, keys};
 use striate_site::{Priority, SiteError};
 
-use super::links::{copy_of, is_same_file};
+use super::claim::{Claimed, Own, check_places, claim, member_of, take_claims_back};
+use super::links::copy_of;
+use super::narrow::drop_narrow_parities;
 use crate::error::StripeError;
-use crate::table::{OpenedStripe, holders, inconsistent, is_hole, wide_of};
+use crate::table::{OpenedStripe, inconsistent, is_hole};
 use crate::write::change::{Debt, StripeChange};
-use crate::write::entry::{cancel, put_record, unnamed_of};
+use crate::write::entry::{cancel, put_record};
 use crate::write::group::Packer;
-use crate::write::placements::require_placement;
-use crate::write::release::add_garbage;
 use crate::write::writes::Writes;
 
-/// Own stripes that one transaction claims: with the wide one, as many preconditions as a transaction may have.
-const CLAIMED_AT_ONCE: usize = 45;
 /// Data chunks that are read at the same time for their checksums.
 const READ_AT_ONCE: usize = 16;
 /// So often a step is tried again that loses against other changes.
 const ATTEMPTS: usize = 16;
-/// So many debts are looked through as a whole.
-const FEW_DEBTS: usize = 256;
 
 /// What a wide stripe is to be made of.
 #[derive(Clone, Debug)]
@@ -114,49 +106,6 @@ impl Packer {
     }
 }
 
-/// The own stripes of members, as they were read.
-struct Own(Vec<(StripeId, Row, Stripe)>);
-
-impl Own {
-    async fn read(writes: &Writes, ids: &[StripeId]) -> Result<Self, StripeError> {
-        let mut ids = ids.to_vec();
-        ids.sort_unstable();
-        ids.dedup();
-        let keys: Vec<Bytes> = ids.iter().map(|&id| keys::stripe(id)).collect();
-        let mut own = Vec::with_capacity(ids.len());
-        for (id, row) in ids.into_iter().zip(writes.shared.table.meta().get_many(&keys).await?) {
-            if let Some(row) = row {
-                let record = row.record()?;
-                own.push((id, row, record));
-            }
-        }
-        Ok(Self(own))
-    }
-
-    fn location(&self, stripe: StripeId, index: usize) -> Option<(&Stripe, &Location)> {
-        let at = self.0.binary_search_by_key(&stripe, |(id, ..)| *id).ok()?;
-        let record = &self.0[at].2;
-        Some((record, record.locations.get(index)?))
-    }
-
-    /// Where a chunk is that may become a member.
-    fn free_member(&self, stripe: StripeId, index: usize, chunk_len: u32) -> Option<(&Stripe, &Location)> {
-        let (record, location) = self.location(stripe, index)?;
-        is_free(record, location, chunk_len).then_some((record, location))
-    }
-}
-
-/// Whether a chunk may become a member of a wide stripe with chunks of `chunk_len` bytes.
-pub(super) fn is_free(stripe: &Stripe, location: &Location, chunk_len: u32) -> bool {
-    let is_narrow = stripe.members.is_empty() && !stripe.dead;
-    location.site != 0 && location.wide.is_empty() && is_narrow && stripe.chunk_len <= chunk_len
-}
-
-/// A chunk of `len` bytes as a member.
-pub(super) fn member_of(stripe: StripeId, index: usize, len: u32) -> Member {
-    Member { stripe: stripe.to_bytes().to_vec().into(), index: index as u32, len }
-}
-
 /// Goes on with a wide stripe until nothing is left to be done, or nothing can be now.
 ///
 /// # Errors
@@ -203,111 +152,6 @@ pub(crate) async fn abort(writes: &Writes, id: StripeId) -> Result<bool, StripeE
         }
     }
     Err(StripeError::Busy)
-}
-
-/// What claiming came to.
-enum Claimed {
-    All,
-    /// Records have changed meanwhile.
-    NotNow,
-    /// A member is lost or gone, or another's, or where the rule does not let it be.
-    Never,
-}
-
-/// S2 and S2′: writes into the members' own stripes where they belong to. Copies that are out of date are mended first.
-async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claimed, StripeError> {
-    let all: Vec<(usize, StripeId, usize)> = wide.record.member_chunks().collect();
-    let own = Own::read(writes, &all.iter().map(|&(_, stripe, _)| stripe).collect::<Vec<_>>()).await?;
-    let (mut refreshed, mut unclaimed) = (wide.record.clone(), Vec::new());
-    for (position, stripe, index) in all {
-        let Some((record, location)) = own.location(stripe, index) else { return Ok(Claimed::Never) };
-        match wide_of(location) {
-            Some(at) if at == (wide.id, position) => continue,
-            None if is_free(record, location, wide.record.chunk_len) => {
-                unclaimed.push((position, stripe, index))
-            }
-            Some(_) | None => return Ok(Claimed::Never),
-        }
-        if !is_same_file(&refreshed.locations[position], location) {
-            refreshed.locations[position] = copy_of(location);
-        }
-    }
-    if refreshed.locations != wide.record.locations {
-        return refresh(writes, wide, refreshed).await;
-    }
-    if unclaimed.is_empty() {
-        return Ok(Claimed::All);
-    }
-    unclaimed.sort_by_key(|&(_, stripe, _)| stripe);
-    let mut from = 0;
-    while from < unclaimed.len() {
-        let mut stripes = 0;
-        let mut to = from;
-        while to < unclaimed.len() && stripes < CLAIMED_AT_ONCE {
-            let of = unclaimed[to].1;
-            to += unclaimed[to..].iter().take_while(|&&(_, stripe, _)| stripe == of).count();
-            stripes += 1;
-        }
-        if !claim_some(writes, wide, &own, &unclaimed[from..to]).await? {
-            return Ok(Claimed::NotNow);
-        }
-        from = to;
-    }
-    // What was read before the last claim may have changed since.
-    Ok(Claimed::NotNow)
-}
-
-async fn claim_some(
-    writes: &Writes,
-    wide: &OpenedStripe,
-    own: &Own,
-    members: &[(usize, StripeId, usize)],
-) -> Result<bool, StripeError> {
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
-    for (id, row, before) in &own.0 {
-        let mut record = before.clone();
-        for &(position, _, index) in members.iter().filter(|(_, stripe, _)| stripe == id) {
-            record.locations[index].claim(wide.id, position);
-        }
-        if record != *before {
-            tx.require_unchanged(keys::stripe(*id), Some(row));
-            put_record(&mut tx, *id, &record, before);
-        }
-    }
-    let ids: Vec<StripeId> = members.iter().map(|&(_, stripe, _)| stripe).collect();
-    commit(writes, tx, &ids).await
-}
-
-/// Whether the members are where the rule lets them be, as this process knows the sites.
-fn check_places(
-    writes: &Writes,
-    profile: &Profile,
-    code: &Code,
-    record: &Stripe,
-) -> Result<(), PlacementFault> {
-    let racks = writes.shared.sites.rack_count();
-    let rule = striate_plan::PlacementRule::new(profile, code, racks);
-    let views = writes.shared.sites.views();
-    let known: HashMap<SiteId, RackId> =
-        views.iter().map(|view| (view.site.id(), view.site.rack())).collect();
-    let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
-    check_placement(&rule, &sites, |site| known.get(&site))
-}
-
-/// S2′: a member has moved before it was claimed.
-async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result<Claimed, StripeError> {
-    match check_places(writes, &wide.profile, &wide.code, &record) {
-        Ok(()) => {}
-        // It may be back soon.
-        Err(PlacementFault::UnknownSite(_)) => return Ok(Claimed::NotNow),
-        Err(_) => return Ok(Claimed::Never),
-    }
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
-    put_record(&mut tx, wide.id, &record, &wide.record);
-    commit(writes, tx, &[wide.id]).await?;
-    Ok(Claimed::NotNow)
 }
 
 /// S3 to S5: the parities are made where they will be, verified and named.
@@ -421,158 +265,6 @@ pub(super) async fn products_of(
     }
 }
 
-/// S6: whether every own stripe has dropped its parities that may. Those that cannot yet are found again with another wide stripe, or
-/// when their debt is paid.
-async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
-    let mut ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let mut are_all = true;
-    for id in ids {
-        are_all &= drop_parities_of(writes, id).await? != Dropped::NotNow;
-    }
-    Ok(are_all)
-}
-
-#[derive(PartialEq, Eq)]
-enum Dropped {
-    Done,
-    /// A data chunk is in no wide stripe, or in one that is not sealed: whoever seals that one comes by again.
-    Later,
-    /// It, or a wide stripe of its, is in debt, or lacks a site, or it is being changed all the time.
-    NotNow,
-}
-
-async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, StripeError> {
-    for _ in 0..ATTEMPTS {
-        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(Dropped::Done) };
-        if stripe.record.dropped {
-            return Ok(Dropped::Done);
-        }
-        let k = stripe.code.k();
-        let mut wides: Vec<StripeId> =
-            stripe.record.locations[..k].iter().filter_map(wide_of).map(|(wide, _)| wide).collect();
-        if wides.len() < k {
-            return Ok(Dropped::Later);
-        }
-        wides.sort_unstable();
-        wides.dedup();
-        let keys: Vec<Bytes> = wides.iter().map(|&wide| keys::stripe(wide)).collect();
-        let sites = writes.shared.sites.snapshot();
-        let mut members = BTreeSet::new();
-        for row in writes.shared.table.meta().get_many(&keys).await? {
-            let record = row.map(|row| row.record::<Stripe>()).transpose()?;
-            let Some(record) = record.filter(Stripe::is_sealed) else { return Ok(Dropped::Later) };
-            let is_there = |(index, at): (usize, &Location)| {
-                is_hole(&record, index) || sites.is_readable(SiteId(at.site))
-            };
-            // What it may lose is for losses to come.
-            if !record.locations.iter().enumerate().all(is_there) {
-                return Ok(Dropped::NotNow);
-            }
-            members.extend(record.member_chunks().map(|(_, stripe, _)| stripe));
-        }
-        if any_in_debt(writes, &members).await? {
-            return Ok(Dropped::NotNow);
-        }
-        let debts: Vec<Bytes> = wides.iter().copied().chain([id]).map(keys::debt).collect();
-        if writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
-            return Ok(Dropped::NotNow);
-        }
-        if drop_once(writes, &stripe, debts).await? {
-            return Ok(Dropped::Done);
-        }
-    }
-    Ok(Dropped::NotNow)
-}
-
-/// Whether one of these stripes is known to lack something.
-async fn any_in_debt(writes: &Writes, ids: &BTreeSet<StripeId>) -> Result<bool, StripeError> {
-    let meta = writes.shared.table.meta();
-    // Mostly there are few: then one look at all of them serves.
-    let debts = meta.scan(ScanRange::prefix(keys::DEBTS), FEW_DEBTS).await?;
-    if debts.len() < FEW_DEBTS {
-        return Ok(debts.iter().filter_map(|row| keys::stripe_of(&row.key)).any(|id| ids.contains(&id)));
-    }
-    let keys: Vec<Bytes> = ids.iter().copied().map(keys::debt).collect();
-    Ok(meta.get_many(&keys).await?.iter().any(Option::is_some))
-}
-
-/// Has a stripe do without its parities; answers the files of those that it had.
-pub(in crate::write) fn do_without_parities(record: &mut Stripe, k: usize) -> Vec<GarbageChunk> {
-    let named = record.locations.iter().enumerate().skip(k).filter(|(_, at)| at.site != 0);
-    let garbage = named.map(|(index, at)| at.to_garbage(index)).collect();
-    record.locations[k..].iter_mut().for_each(|at| at.site = 0);
-    record.dropped = true;
-    garbage
-}
-
-async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) -> Result<bool, StripeError> {
-    let (id, before, k) = (stripe.id, &stripe.record, stripe.code.k());
-    let mut record = before.clone();
-    let mut garbage = do_without_parities(&mut record, k);
-    // A repair of a parity that closes later would name what nobody keeps.
-    let entries = std::mem::take(&mut record.entries);
-    garbage.extend(entries.iter().flat_map(|entry| unnamed_of(before, entry)));
-    let old = keys::placement_of(holders(before));
-    let new = writes.ensure_placement(&holders(&record)).await?;
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
-    require_placement(&mut tx, new);
-    for debt in debts {
-        tx.require(Precondition::Absent(debt));
-    }
-    put_record(&mut tx, id, &record, before);
-    if old != new {
-        tx.delete(keys::reverse(old, id)).put(keys::reverse(new, id), Bytes::new());
-    }
-    if !garbage.is_empty() {
-        add_garbage(&mut tx, id, garbage);
-    }
-    let is_done = commit(writes, tx, &[id]).await?;
-    if !is_done {
-        writes.forget_placement(new);
-    }
-    Ok(is_done)
-}
-
-/// S6 for one stripe that has cooled. `false` where it must keep its parities: one of its chunks is in no sealed wide stripe, or something
-/// is in debt.
-///
-/// # Errors
-/// When the metadata store fails.
-pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
-    Ok(drop_parities_of(writes, id).await? == Dropped::Done)
-}
-
-/// N: a stripe gets its own parities back, since what it holds is read often. They become debt, which repair pays; its wide stripes go on
-/// protecting it. `false` where it has not dropped them, or has changed meanwhile.
-///
-/// # Errors
-/// When the metadata store fails.
-pub(crate) async fn narrow_again(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
-    let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(false) };
-    if !stripe.record.dropped || stripe.record.dead || !keeps_rule(writes, &stripe) {
-        return Ok(false);
-    }
-    let record = Stripe { dropped: false, ..stripe.record.clone() };
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
-    put_record(&mut tx, id, &record, &stripe.record);
-    tx.put(keys::debt(id), Bytes::new());
-    commit(writes, tx, &[id]).await
-}
-
-/// Whether a stripe's data chunks are where its own rule lets them be: while it had no parities only their wide stripes' did.
-fn keeps_rule(writes: &Writes, stripe: &OpenedStripe) -> bool {
-    let sites = &writes.shared.sites;
-    let rule = PlacementRule::new(&stripe.profile, &stripe.code, sites.rack_count());
-    let places: Vec<SiteId> = stripe.record.locations.iter().map(|at| SiteId(at.site)).collect();
-    let racks: HashMap<SiteId, RackId> =
-        places.iter().filter_map(|&site| Some((site, sites.get(site)?.rack()))).collect();
-    check_placement(&rule, &places, |site| racks.get(&site)).is_ok()
-}
-
 /// S7: nothing is left to be done.
 async fn settle(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
     let mut record = wide.record.clone();
@@ -598,28 +290,6 @@ async fn begin_to_abort(writes: &Writes, wide: &OpenedStripe) -> Result<(), Stri
     tx.require_unchanged(keys::stripe(wide.id), Some(&stripe.row));
     put_record(&mut tx, wide.id, &record, &stripe.record);
     commit(writes, tx, &[wide.id]).await.map(drop)
-}
-
-/// A2: whether no own stripe names the wide one any more.
-async fn take_claims_back(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
-    let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
-    let own = Own::read(writes, &ids).await?;
-    let mut is_done = true;
-    for (id, row, before) in &own.0 {
-        let mut record = before.clone();
-        for location in &mut record.locations {
-            if wide_of(location).is_some_and(|(of, _)| of == wide.id) {
-                *location = copy_of(location);
-            }
-        }
-        if record != *before {
-            let mut tx = writes.shared.table.transaction();
-            tx.require_unchanged(keys::stripe(*id), Some(row));
-            put_record(&mut tx, *id, &record, before);
-            is_done &= commit(writes, tx, &[*id]).await?;
-        }
-    }
-    Ok(is_done)
 }
 
 /// A3.

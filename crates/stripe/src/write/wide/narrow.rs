@@ -1,0 +1,166 @@
+//! The parities of members' own stripes: they go when wide stripes protect all that they protect, and come back when it is read often.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use striate_core::{SiteId, StripeId};
+use striate_meta::records::{GarbageChunk, Location, Stripe};
+use striate_meta::{Precondition, ScanRange, keys};
+
+use super::claim::check_places;
+use super::seal::commit;
+use crate::error::StripeError;
+use crate::table::{OpenedStripe, holders, is_hole, wide_of};
+use crate::write::entry::{put_record, unnamed_of};
+use crate::write::placements::require_placement;
+use crate::write::release::add_garbage;
+use crate::write::writes::Writes;
+
+/// So often dropping is tried again that loses against other changes.
+const ATTEMPTS: usize = 16;
+/// So many debts are looked through as a whole.
+const FEW_DEBTS: usize = 256;
+
+/// S6: whether every own stripe has dropped its parities that may. Those that cannot yet are found again with another wide stripe, or
+/// when their debt is paid.
+pub(super) async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
+    let mut ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut are_all = true;
+    for id in ids {
+        are_all &= drop_parities_of(writes, id).await? != Dropped::NotNow;
+    }
+    Ok(are_all)
+}
+
+#[derive(PartialEq, Eq)]
+enum Dropped {
+    Done,
+    /// A data chunk is in no wide stripe, or in one that is not sealed: whoever seals that one comes by again.
+    Later,
+    /// It, or a wide stripe of its, is in debt, or lacks a site, or it is being changed all the time.
+    NotNow,
+}
+
+async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, StripeError> {
+    for _ in 0..ATTEMPTS {
+        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(Dropped::Done) };
+        if stripe.record.dropped {
+            return Ok(Dropped::Done);
+        }
+        let k = stripe.code.k();
+        let mut wides: Vec<StripeId> =
+            stripe.record.locations[..k].iter().filter_map(wide_of).map(|(wide, _)| wide).collect();
+        if wides.len() < k {
+            return Ok(Dropped::Later);
+        }
+        wides.sort_unstable();
+        wides.dedup();
+        let keys: Vec<Bytes> = wides.iter().map(|&wide| keys::stripe(wide)).collect();
+        let sites = writes.shared.sites.snapshot();
+        let mut members = BTreeSet::new();
+        for row in writes.shared.table.meta().get_many(&keys).await? {
+            let record = row.map(|row| row.record::<Stripe>()).transpose()?;
+            let Some(record) = record.filter(Stripe::is_sealed) else { return Ok(Dropped::Later) };
+            let is_there = |(index, at): (usize, &Location)| {
+                is_hole(&record, index) || sites.is_readable(SiteId(at.site))
+            };
+            // What it may lose is for losses to come.
+            if !record.locations.iter().enumerate().all(is_there) {
+                return Ok(Dropped::NotNow);
+            }
+            members.extend(record.member_chunks().map(|(_, stripe, _)| stripe));
+        }
+        if any_in_debt(writes, &members).await? {
+            return Ok(Dropped::NotNow);
+        }
+        let debts: Vec<Bytes> = wides.iter().copied().chain([id]).map(keys::debt).collect();
+        if writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
+            return Ok(Dropped::NotNow);
+        }
+        if drop_once(writes, &stripe, debts).await? {
+            return Ok(Dropped::Done);
+        }
+    }
+    Ok(Dropped::NotNow)
+}
+
+/// Whether one of these stripes is known to lack something.
+async fn any_in_debt(writes: &Writes, ids: &BTreeSet<StripeId>) -> Result<bool, StripeError> {
+    let meta = writes.shared.table.meta();
+    // Mostly there are few: then one look at all of them serves.
+    let debts = meta.scan(ScanRange::prefix(keys::DEBTS), FEW_DEBTS).await?;
+    if debts.len() < FEW_DEBTS {
+        return Ok(debts.iter().filter_map(|row| keys::stripe_of(&row.key)).any(|id| ids.contains(&id)));
+    }
+    let keys: Vec<Bytes> = ids.iter().copied().map(keys::debt).collect();
+    Ok(meta.get_many(&keys).await?.iter().any(Option::is_some))
+}
+
+/// Has a stripe do without its parities; answers the files of those that it had.
+pub(in crate::write) fn do_without_parities(record: &mut Stripe, k: usize) -> Vec<GarbageChunk> {
+    let named = record.locations.iter().enumerate().skip(k).filter(|(_, at)| at.site != 0);
+    let garbage = named.map(|(index, at)| at.to_garbage(index)).collect();
+    record.locations[k..].iter_mut().for_each(|at| at.site = 0);
+    record.dropped = true;
+    garbage
+}
+
+async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) -> Result<bool, StripeError> {
+    let (id, before, k) = (stripe.id, &stripe.record, stripe.code.k());
+    let mut record = before.clone();
+    let mut garbage = do_without_parities(&mut record, k);
+    // A repair of a parity that closes later would name what nobody keeps.
+    let entries = std::mem::take(&mut record.entries);
+    garbage.extend(entries.iter().flat_map(|entry| unnamed_of(before, entry)));
+    let old = keys::placement_of(holders(before));
+    let new = writes.ensure_placement(&holders(&record)).await?;
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+    require_placement(&mut tx, new);
+    for debt in debts {
+        tx.require(Precondition::Absent(debt));
+    }
+    put_record(&mut tx, id, &record, before);
+    if old != new {
+        tx.delete(keys::reverse(old, id)).put(keys::reverse(new, id), Bytes::new());
+    }
+    if !garbage.is_empty() {
+        add_garbage(&mut tx, id, garbage);
+    }
+    let is_done = commit(writes, tx, &[id]).await?;
+    if !is_done {
+        writes.forget_placement(new);
+    }
+    Ok(is_done)
+}
+
+/// S6 for one stripe that has cooled. `false` where it must keep its parities: one of its chunks is in no sealed wide stripe, or something
+/// is in debt.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
+    Ok(drop_parities_of(writes, id).await? == Dropped::Done)
+}
+
+/// N: a stripe gets its own parities back, since what it holds is read often. They become debt, which repair pays; its wide stripes go on
+/// protecting it. `false` where it has not dropped them, or has changed meanwhile.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn narrow_again(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
+    let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(false) };
+    // While it had no parities only its wide stripes' rules said where its data chunks may be.
+    let keeps_rule = || check_places(writes, &stripe.profile, &stripe.code, &stripe.record).is_ok();
+    if !stripe.record.dropped || stripe.record.dead || !keeps_rule() {
+        return Ok(false);
+    }
+    let record = Stripe { dropped: false, ..stripe.record.clone() };
+    let mut tx = writes.shared.table.transaction();
+    tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+    put_record(&mut tx, id, &record, &stripe.record);
+    tx.put(keys::debt(id), Bytes::new());
+    commit(writes, tx, &[id]).await
+}
