@@ -349,7 +349,7 @@ impl<'a> Job<'a> {
     /// How many chunks a wide stripe lacks once this round has made one again. A stripe in debt may lack any of its chunks.
     async fn lacking_in(&self, wide: &OpenedStripe, learned: &Learned) -> Result<usize, StripeError> {
         let owner = |at: usize| match wide.record.members.get(at) {
-            Some(member) => <[u8; 16]>::try_from(member.stripe.as_ref()).ok().map(StripeId::from_bytes),
+            Some(member) => member.stripe_id(),
             None => Some(wide.id),
         };
         let n = wide.code.n();
